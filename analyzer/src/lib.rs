@@ -1,0 +1,1 @@
+//! Overlap, idle time and collectives, from a recording

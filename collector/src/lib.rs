@@ -1,0 +1,1 @@
+//! The recorder injected into the training process: CUPTI, NCCL profiler plugin, NVTX

@@ -1,0 +1,1 @@
+//! What a gputrace recording is: the event model, the clock, the files

@@ -1,0 +1,1 @@
+//! Training programs on CUDA and NCCL, one for each way to use several GPUs
