@@ -1,1 +1,21 @@
-//! What a gputrace recording is: the event model, the clock, the files
+//! What a gputrace recording is: the event model, the clock, the files.
+//!
+//! A recording is a folder with a `manifest.json` and one folder a process, each with a `process.json` and one
+//! Arrow IPC stream a table. [`writer::ProcessWriter`] writes, [`recording::Recording`] reads, [`follow::Follower`]
+//! reads what still grows. This crate knows no CUDA and no web.
+
+pub mod column;
+pub mod follow;
+pub mod manifest;
+pub mod names;
+pub mod recording;
+pub mod stream;
+mod table;
+pub mod tables;
+pub mod time;
+pub mod writer;
+
+pub use names::{Interner, NameId};
+pub use recording::{Loss, Process, Recording};
+pub use table::Table;
+pub use time::{DurationNs, TimeNs, now};

@@ -1,0 +1,194 @@
+//! How a column of a table becomes an Arrow array and back.
+//!
+//! Plain values go into primitive arrays, `Option`s into nullable ones, names into dictionary arrays whose
+//! dictionary grows over the stream (Arrow's delta dictionaries), so that a kernel's name is written once a file.
+
+use std::sync::Arc;
+
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, PrimitiveArray, StringArray};
+use arrow_buffer::ScalarBuffer;
+use arrow_schema::DataType;
+
+use crate::names::{Interner, NameId};
+use crate::time::{DurationNs, TimeNs};
+
+/// The dictionary of one name column of one file: which strings were written so far, in order.
+#[derive(Default)]
+pub struct Dictionary {
+    /// By [`NameId`]: the string's place in this file's dictionary, -1 when it has none yet.
+    places: Vec<i32>,
+    strings: Vec<String>,
+    written: Option<ArrayRef>,
+}
+
+impl Dictionary {
+    fn place(&mut self, id: NameId, names: &Interner) -> i32 {
+        let index = id.0 as usize;
+        if index >= self.places.len() {
+            self.places.resize(names.len().max(index + 1), -1);
+        }
+        if self.places[index] < 0 {
+            self.places[index] = i32::try_from(self.strings.len()).unwrap_or(i32::MAX);
+            self.strings.push(names.get(id).to_owned());
+            self.written = None;
+        }
+        self.places[index]
+    }
+
+    fn values(&mut self) -> ArrayRef {
+        let strings = &self.strings;
+        self.written
+            .get_or_insert_with(|| Arc::new(StringArray::from_iter_values(strings)))
+            .clone()
+    }
+}
+
+/// What is wrong with a column that was read; the text says which type was found.
+#[derive(Debug)]
+pub struct WrongType(pub String);
+
+/// A value that a column can hold.
+pub trait Value: Sized + Clone {
+    /// Whether the column may hold nulls.
+    const NULLABLE: bool;
+    /// The Arrow type of the column.
+    fn data_type() -> DataType;
+    /// What a row holds where the file has no such column (a file of an older version).
+    fn absent() -> Self;
+    /// The column as an Arrow array.
+    fn encode(column: Vec<Self>, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef;
+    /// Appends an Arrow array to the column.
+    ///
+    /// # Errors
+    /// When the array is of another type.
+    fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType>;
+}
+
+macro_rules! primitive_values {
+    ($($value:ty, $arrow:ident, $native:ty, $data_type:ident, |$v:ident| $into:expr, |$n:ident| $from:expr;)*) => {$(
+        impl Value for $value {
+            const NULLABLE: bool = false;
+            fn data_type() -> DataType {
+                DataType::$data_type
+            }
+            fn absent() -> Self {
+                Self::default()
+            }
+            fn encode(column: Vec<Self>, _: &mut Dictionary, _: &Interner) -> ArrayRef {
+                let native: Vec<$native> = column.into_iter().map(|$v| $into).collect();
+                Arc::new(PrimitiveArray::<arrow_array::types::$arrow>::new(ScalarBuffer::from(native), None))
+            }
+            fn decode(array: &dyn Array, _: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
+                let array = downcast::<PrimitiveArray<arrow_array::types::$arrow>>(array)?;
+                column.extend(array.values().iter().map(|&$n| $from));
+                Ok(())
+            }
+        }
+        impl Value for Option<$value> {
+            const NULLABLE: bool = true;
+            fn data_type() -> DataType {
+                DataType::$data_type
+            }
+            fn absent() -> Self {
+                None
+            }
+            fn encode(column: Vec<Self>, _: &mut Dictionary, _: &Interner) -> ArrayRef {
+                Arc::new(PrimitiveArray::<arrow_array::types::$arrow>::from_iter(
+                    column.into_iter().map(|value| value.map(|$v| $into)),
+                ))
+            }
+            fn decode(array: &dyn Array, _: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
+                let array = downcast::<PrimitiveArray<arrow_array::types::$arrow>>(array)?;
+                column.extend(array.iter().map(|value| value.map(|$n| $from)));
+                Ok(())
+            }
+        }
+    )*};
+}
+
+primitive_values! {
+    u8, UInt8Type, u8, UInt8, |v| v, |n| n;
+    u16, UInt16Type, u16, UInt16, |v| v, |n| n;
+    u32, UInt32Type, u32, UInt32, |v| v, |n| n;
+    u64, UInt64Type, u64, UInt64, |v| v, |n| n;
+    i32, Int32Type, i32, Int32, |v| v, |n| n;
+    i64, Int64Type, i64, Int64, |v| v, |n| n;
+    f64, Float64Type, f64, Float64, |v| v, |n| n;
+    TimeNs, Int64Type, i64, Int64, |v| v.0, |n| TimeNs(n);
+    DurationNs, Int64Type, i64, Int64, |v| v.0, |n| DurationNs(n);
+}
+
+fn downcast<T: 'static>(array: &dyn Array) -> Result<&T, WrongType> {
+    array
+        .as_any()
+        .downcast_ref()
+        .ok_or_else(|| WrongType(array.data_type().to_string()))
+}
+
+fn name_type() -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+}
+
+fn encode_names(keys: Int32Array, dictionary: &mut Dictionary) -> ArrayRef {
+    Arc::new(DictionaryArray::<Int32Type>::new(keys, dictionary.values()))
+}
+
+/// For each row the number of its name, `None` for null.
+fn decode_names(array: &dyn Array, names: &mut Interner) -> Result<Vec<Option<NameId>>, WrongType> {
+    let array = downcast::<DictionaryArray<Int32Type>>(array)?;
+    let values = downcast::<StringArray>(array.values().as_ref())?;
+    // Only the strings that this batch uses are interned, each once.
+    let mut known: Vec<Option<NameId>> = vec![None; values.len()];
+    let mut rows = Vec::with_capacity(array.len());
+    for key in array.keys() {
+        rows.push(key.and_then(|key| {
+            let place = usize::try_from(key).ok()?;
+            let slot = known.get_mut(place)?;
+            Some(*slot.get_or_insert_with(|| names.intern(values.value(place))))
+        }));
+    }
+    Ok(rows)
+}
+
+impl Value for NameId {
+    const NULLABLE: bool = false;
+    fn data_type() -> DataType {
+        name_type()
+    }
+    fn absent() -> Self {
+        Self::default()
+    }
+    fn encode(column: Vec<Self>, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef {
+        let keys: Vec<i32> = column.into_iter().map(|id| dictionary.place(id, names)).collect();
+        encode_names(Int32Array::new(ScalarBuffer::from(keys), None), dictionary)
+    }
+    fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
+        column.extend(
+            decode_names(array, names)?
+                .into_iter()
+                .map(Option::unwrap_or_default),
+        );
+        Ok(())
+    }
+}
+
+impl Value for Option<NameId> {
+    const NULLABLE: bool = true;
+    fn data_type() -> DataType {
+        name_type()
+    }
+    fn absent() -> Self {
+        None
+    }
+    fn encode(column: Vec<Self>, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef {
+        let keys = column
+            .into_iter()
+            .map(|id| id.map(|id| dictionary.place(id, names)));
+        encode_names(keys.collect(), dictionary)
+    }
+    fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
+        column.extend(decode_names(array, names)?);
+        Ok(())
+    }
+}

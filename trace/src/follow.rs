@@ -1,0 +1,141 @@
+//! Following a recording that still grows.
+//!
+//! [`Progress`] counts rows without decoding them and is cheap enough for a progress line; [`Follower`] hands over
+//! the rows themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::names::Interner;
+use crate::recording::process_folders;
+use crate::stream::{RowCounter, StreamEnd, StreamFile};
+use crate::tables::{TABLE_NAMES, Tables};
+
+/// The rows that one process's tables gained since the last look.
+pub struct Growth {
+    /// The process's folder name.
+    pub folder: String,
+    /// The new rows.
+    pub tables: Tables,
+    /// Tables that can't be followed further, with what is wrong.
+    pub damaged: Vec<String>,
+}
+
+/// Reads what a growing recording gains.
+pub struct Follower {
+    path: PathBuf,
+    tables: BTreeSet<&'static str>,
+    files: BTreeMap<(String, &'static str), StreamFile>,
+    /// The strings of all rows handed over so far.
+    pub names: Interner,
+}
+
+impl Follower {
+    /// A follower of the given tables (all of [`TABLE_NAMES`], say) of the recording in folder `path`.
+    #[must_use]
+    pub fn new(path: &Path, tables: &[&str]) -> Self {
+        let tables = TABLE_NAMES
+            .iter()
+            .copied()
+            .filter(|name| tables.contains(name))
+            .collect();
+        Self {
+            path: path.to_owned(),
+            tables,
+            files: BTreeMap::new(),
+            names: Interner::default(),
+        }
+    }
+
+    /// What was appended since the last call, by process. Processes that gained nothing are left out.
+    ///
+    /// # Errors
+    /// When the folder or one of its files can't be read.
+    pub fn read(&mut self) -> io::Result<Vec<Growth>> {
+        let mut grown = Vec::new();
+        for folder in process_folders(&self.path)? {
+            let name = folder
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let mut growth = Growth {
+                folder: name.clone(),
+                tables: Tables::default(),
+                damaged: Vec::new(),
+            };
+            let mut any = false;
+            for &table in &self.tables {
+                let path = folder.join(format!("{table}.arrows"));
+                if !path.exists() {
+                    continue;
+                }
+                let file = self
+                    .files
+                    .entry((name.clone(), table))
+                    .or_insert_with(|| StreamFile::new(&path));
+                for batch in file.read()? {
+                    any = true;
+                    if let Some(Err(wrong)) = growth.tables.append_batch(table, &batch, &mut self.names) {
+                        growth.damaged.push(format!("{table}: {wrong}"));
+                    }
+                }
+                if let StreamEnd::Damaged(wrong) = file.end() {
+                    growth.damaged.push(format!("{table}: {wrong}"));
+                }
+            }
+            if any || !growth.damaged.is_empty() {
+                grown.push(growth);
+            }
+        }
+        Ok(grown)
+    }
+}
+
+/// How far a growing recording is, for a progress line.
+pub struct Progress {
+    path: PathBuf,
+    counters: BTreeMap<PathBuf, RowCounter>,
+}
+
+/// Sums over a recording's processes at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Processes that the collector was injected into.
+    pub processes: usize,
+    /// Rows of events in all tables; the tables about the recording itself (clocks, losses) are left out.
+    pub events: u64,
+}
+
+impl Progress {
+    /// Progress of the recording in folder `path`.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            counters: BTreeMap::new(),
+        }
+    }
+
+    /// Counts what was written until now.
+    ///
+    /// # Errors
+    /// When the folder or one of its files can't be read.
+    pub fn read(&mut self) -> io::Result<Counts> {
+        let mut counts = Counts::default();
+        for folder in process_folders(&self.path)? {
+            counts.processes += 1;
+            for table in TABLE_NAMES
+                .iter()
+                .filter(|name| !matches!(**name, "clocks" | "losses"))
+            {
+                let path = folder.join(format!("{table}.arrows"));
+                if path.exists() {
+                    counts.events += self.counters.entry(path.clone()).or_default().read(&path)?;
+                }
+            }
+        }
+        Ok(counts)
+    }
+}

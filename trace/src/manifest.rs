@@ -1,0 +1,180 @@
+//! The two JSON files of a recording: `manifest.json`, one a recording, and `process.json`, one a process.
+//!
+//! Both are replaced whole (written aside, then renamed), so a reader never sees half of one. Unknown members of
+//! newer minor versions are ignored; a newer major version is refused.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The `format` member of every manifest.
+pub const FORMAT: &str = "gputrace.recording";
+/// The version that this crate writes.
+pub const VERSION: Version = Version { major: 1, minor: 0 };
+/// The manifest's file name.
+pub const MANIFEST_FILE: &str = "manifest.json";
+/// The process header's file name.
+pub const PROCESS_FILE: &str = "process.json";
+
+/// A format version: readers of the same major version read it, ignoring what they don't know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Changes when old readers would read wrongly.
+    pub major: u32,
+    /// Changes when something is added.
+    pub minor: u32,
+}
+
+/// Something lost: never zero, never silent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossEntry {
+    /// What was lost, in a few words.
+    pub what: String,
+    /// How many; `None` where that can't be known.
+    pub count: Option<u64>,
+    /// Which numbers it touches.
+    pub affects: String,
+}
+
+/// `manifest.json`: what is true of the whole recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the format.
+    pub version: Version,
+    /// Version of gputrace that wrote it.
+    pub gputrace: String,
+    /// "recording" while it grows, "complete" after, "rebuilt" when the file was missing.
+    pub state: String,
+    /// "cuda", "sim" or "imported".
+    pub device: String,
+    /// The command that was recorded.
+    pub command: Vec<String>,
+    /// Host name.
+    pub host: String,
+    /// Start, nanoseconds since the epoch.
+    pub started_ns: i64,
+    /// End; `None` while it grows or when the recorder was killed.
+    pub ended_ns: Option<i64>,
+    /// The command's exit status as a shell gives it.
+    pub exit_status: Option<i32>,
+    /// NCCL_*, CUDA_* and SIMGPU_* variables of the command.
+    pub environment: BTreeMap<String, String>,
+    /// Rows of each process's tables at the end, by process folder and table.
+    pub rows: BTreeMap<String, BTreeMap<String, u64>>,
+    /// What the recorder knows to be lost.
+    pub losses: Vec<LossEntry>,
+    /// What could not be recorded and why, and other things worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// One GPU that a process could see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    /// Index within the process.
+    pub index: u32,
+    /// The name; a stand-in's begins with "Simulated".
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub compute_capability: Option<(u32, u32)>,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Streaming multiprocessors.
+    pub multiprocessors: Option<u32>,
+    /// Memory bandwidth in bytes a second.
+    pub memory_bandwidth_bytes_per_s: Option<u64>,
+    /// UUID as 32 hexadecimal digits.
+    pub uuid: Option<String>,
+}
+
+/// `process.json`: what is true of one process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessHeader {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the format.
+    pub version: Version,
+    /// Host name.
+    pub host: String,
+    /// Process id.
+    pub pid: u32,
+    /// Parent's process id.
+    pub parent_pid: u32,
+    /// The command line.
+    pub command: Vec<String>,
+    /// When the collector was injected, nanoseconds since the epoch.
+    pub started_ns: i64,
+    /// When the collector closed its files; `None` for a process that was killed or still runs.
+    pub ended_ns: Option<i64>,
+    /// Global rank.
+    pub rank: Option<u32>,
+    /// Ranks in all.
+    pub world_size: Option<u32>,
+    /// Rank within the host.
+    pub local_rank: Option<u32>,
+    /// Where the rank comes from: "RANK", "OMPI_COMM_WORLD_RANK", ...
+    pub rank_source: Option<String>,
+    /// CUPTI's version number.
+    pub cupti_version: Option<u32>,
+    /// CUDA driver's version number.
+    pub driver_version: Option<u32>,
+    /// NCCL profiler plugin version in use: 4 to 7.
+    pub nccl_profiler_version: Option<u32>,
+    /// GPUs.
+    pub devices: Vec<Device>,
+    /// NCCL_*, CUDA_* and SIMGPU_* variables.
+    pub environment: BTreeMap<String, String>,
+    /// Rows written when the process ended, by table.
+    pub rows: BTreeMap<String, u64>,
+    /// What could not be recorded and why.
+    pub notes: Vec<String>,
+}
+
+impl Manifest {
+    /// An empty manifest of this version.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            ..Self::default()
+        }
+    }
+}
+
+impl ProcessHeader {
+    /// An empty header of this version.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            ..Self::default()
+        }
+    }
+}
+
+/// Writes `value` as JSON to `path`, aside first and then renamed over it.
+///
+/// # Errors
+/// When the disk refuses; the old file is then as it was, and nothing is left aside.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let aside = path.with_extension("json.part");
+    let written = (|| {
+        let mut text = serde_json::to_vec_pretty(value)?;
+        text.push(b'\n');
+        std::fs::File::create(&aside)?.write_all(&text)?;
+        std::fs::rename(&aside, path)
+    })();
+    if written.is_err() {
+        // The write's own error is the one to tell; the part file may not even exist.
+        drop(std::fs::remove_file(&aside));
+    }
+    written
+}

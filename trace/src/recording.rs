@@ -1,0 +1,409 @@
+//! Opening a recording: whatever of it is left is read, and what is missing is said.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+pub use crate::manifest::LossEntry as Loss;
+use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, VERSION, Version};
+use crate::names::Interner;
+use crate::stream::{StreamEnd, StreamFile};
+use crate::tables::{TABLE_NAMES, Tables};
+
+/// Why a path can't be opened as a recording. One line: the file, what is wrong, what to do.
+#[derive(Debug)]
+pub struct OpenError(String);
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// One process of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Process {
+    /// The name of its folder.
+    pub folder: String,
+    /// Its header; defaults where `process.json` could not be read.
+    pub header: ProcessHeader,
+    /// Its events. Names are numbers in [`Recording::names`].
+    pub tables: Tables,
+}
+
+/// A whole recording in memory, from our own folder or made by an importer.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// Where it was read from.
+    pub path: PathBuf,
+    /// The manifest, rebuilt where it was missing.
+    pub manifest: Manifest,
+    /// Processes, by rank and then by folder.
+    pub processes: Vec<Process>,
+    /// The strings of all tables.
+    pub names: Interner,
+    /// Everything that was lost, while recording and on reading.
+    pub losses: Vec<Loss>,
+    /// What was ignored, rebuilt or not recorded, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// A JSON file of the recording: what it says, or why it says nothing.
+enum Json<T> {
+    Read(T),
+    Missing,
+    Damaged(String),
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Json<T>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(match serde_json::from_slice(&bytes) {
+            Ok(value) => Json::Read(value),
+            Err(error) => Json::Damaged(error.to_string()),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Json::Missing),
+        Err(error) => Err(error),
+    }
+}
+
+fn check_version(path: &Path, version: Version) -> Result<(), OpenError> {
+    if version.major > VERSION.major {
+        return Err(OpenError(format!(
+            "{}: recording format {}.{} is newer than this gputrace reads ({}.x): update gputrace",
+            path.display(),
+            version.major,
+            version.minor,
+            VERSION.major
+        )));
+    }
+    Ok(())
+}
+
+/// The folders of a recording's processes, sorted by name: those with a header or a table in them.
+pub(crate) fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let folder = entry?.path();
+        let is_process = folder.is_dir()
+            && (folder.join(PROCESS_FILE).exists()
+                || fs::read_dir(&folder)?.filter_map(Result::ok).any(|file| {
+                    file.path()
+                        .extension()
+                        .is_some_and(|extension| extension == "arrows")
+                }));
+        if is_process {
+            folders.push(folder);
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+impl Recording {
+    /// Opens the recording in folder `path`.
+    ///
+    /// Whole batches are read from every file, however it ends; what a killed process, a cut or a damaged file cost
+    /// stands in [`Recording::losses`].
+    ///
+    /// # Errors
+    /// When `path` is no recording, is of a newer major version, or can't be read.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let cannot_read =
+            |what: &Path, error: io::Error| OpenError(format!("{}: cannot be read: {error}", what.display()));
+        if !path.exists() {
+            return Err(OpenError(format!("{}: no such file or folder", path.display())));
+        }
+        if !path.is_dir() {
+            return Err(OpenError(format!(
+                "{}: not a gputrace recording: a recording is a folder with a {MANIFEST_FILE} in it",
+                path.display()
+            )));
+        }
+        let manifest_path = path.join(MANIFEST_FILE);
+        let manifest =
+            read_json::<Manifest>(&manifest_path).map_err(|error| cannot_read(&manifest_path, error))?;
+        let folders = process_folders(path).map_err(|error| cannot_read(path, error))?;
+        let mut recording = Self {
+            path: path.to_owned(),
+            ..Self::default()
+        };
+        match manifest {
+            Json::Read(manifest) if manifest.format == FORMAT => {
+                check_version(&manifest_path, manifest.version)?;
+                recording.losses.clone_from(&manifest.losses);
+                recording.notes.clone_from(&manifest.notes);
+                recording.manifest = manifest;
+            }
+            found => {
+                if folders.is_empty() {
+                    return Err(OpenError(format!(
+                        "{}: not a gputrace recording: it has neither a {MANIFEST_FILE} nor a process folder; \
+                         `gputrace record -- COMMAND` makes one",
+                        path.display()
+                    )));
+                }
+                let why = match found {
+                    Json::Missing => "is missing (the recorder was killed)".to_owned(),
+                    Json::Read(manifest) => format!("is of another format ({:?})", manifest.format),
+                    Json::Damaged(error) => format!("is damaged ({error})"),
+                };
+                recording
+                    .notes
+                    .push(format!("{MANIFEST_FILE} {why}; rebuilt from the process folders"));
+                recording.losses.push(Loss {
+                    what: format!("{MANIFEST_FILE} {}", why.split(" (").next().unwrap_or_default()),
+                    count: Some(1),
+                    affects: "command, exit status and the recorder's own notes".to_owned(),
+                });
+                recording.manifest = Manifest {
+                    state: "rebuilt".to_owned(),
+                    ..Manifest::new()
+                };
+            }
+        }
+        for folder in folders {
+            recording.read_process(&folder)?;
+        }
+        recording.processes.sort_by(|a, b| {
+            (a.header.rank.unwrap_or(u32::MAX), &a.folder)
+                .cmp(&(b.header.rank.unwrap_or(u32::MAX), &b.folder))
+        });
+        if recording.manifest.state == "rebuilt" {
+            recording.rebuild_manifest();
+        }
+        Ok(recording)
+    }
+
+    /// Whether the GPUs were simulated.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.manifest.device == "sim"
+            || self
+                .processes
+                .iter()
+                .flat_map(|process| &process.header.devices)
+                .any(is_simulated)
+    }
+
+    fn lose(&mut self, what: String, count: Option<u64>, affects: &str) {
+        self.losses.push(Loss {
+            what,
+            count,
+            affects: affects.to_owned(),
+        });
+    }
+
+    fn read_process(&mut self, folder: &Path) -> Result<(), OpenError> {
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let header_path = folder.join(PROCESS_FILE);
+        let header = read_json::<ProcessHeader>(&header_path)
+            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", header_path.display())))?;
+        let header = match header {
+            Json::Read(header) => {
+                check_version(&header_path, header.version)?;
+                header
+            }
+            Json::Missing | Json::Damaged(_) => {
+                let state = if matches!(header, Json::Missing) {
+                    "missing"
+                } else {
+                    "damaged"
+                };
+                self.lose(
+                    format!("{name}/{PROCESS_FILE} is {state}"),
+                    Some(1),
+                    "rank, host and devices of that process",
+                );
+                ProcessHeader::new()
+            }
+        };
+        for note in &header.notes {
+            self.notes.push(format!("{name}: {note}"));
+        }
+        let mut process = Process {
+            folder: name.clone(),
+            header,
+            tables: Tables::default(),
+        };
+        let mut files: Vec<PathBuf> = fs::read_dir(folder)
+            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", folder.display())))?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|file| file.extension().is_some_and(|extension| extension == "arrows"))
+            .collect();
+        files.sort();
+        let mut unclosed = Vec::new();
+        for file in files {
+            let table = file
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if !TABLE_NAMES.contains(&table.as_str()) {
+                self.notes.push(format!(
+                    "{name}: table {table} is of a newer version and was ignored"
+                ));
+                continue;
+            }
+            let end = self.read_table(&mut process.tables, &name, &table, &file)?;
+            let cut = matches!(end, StreamEnd::Cut(_));
+            match end {
+                StreamEnd::Closed => {}
+                StreamEnd::Open => unclosed.push(table.clone()),
+                StreamEnd::Cut(bytes) => {
+                    self.lose(
+                        format!("{name}: {table} ends in {bytes} bytes of a batch that is not whole"),
+                        Some(1),
+                        &table,
+                    );
+                }
+                StreamEnd::Damaged(wrong) => {
+                    self.lose(
+                        format!("{name}: {table} is damaged ({wrong}); what follows was not read"),
+                        None,
+                        &table,
+                    );
+                }
+            }
+            self.compare_rows(&process, &table, cut);
+        }
+        // A table that the process says it wrote and whose file is gone.
+        for (table, rows) in &process.header.rows {
+            if *rows > 0
+                && TABLE_NAMES.contains(&table.as_str())
+                && !folder.join(format!("{table}.arrows")).exists()
+            {
+                self.losses.push(Loss {
+                    what: format!("{name}: {table} is missing"),
+                    count: Some(*rows),
+                    affects: table.clone(),
+                });
+            }
+        }
+        if process.header.ended_ns.is_none() && self.manifest.state != "recording" {
+            self.lose(
+                format!("{name}: the process ended without closing its files"),
+                None,
+                "everything in its last moments (up to a second)",
+            );
+        } else if !unclosed.is_empty() && self.manifest.state != "recording" {
+            self.lose(
+                format!("{name}: {} without an end mark", unclosed.join(", ")),
+                None,
+                &unclosed.join(", "),
+            );
+        }
+        self.collect_losses(&process);
+        self.processes.push(process);
+        Ok(())
+    }
+
+    fn read_table(
+        &mut self,
+        tables: &mut Tables,
+        process: &str,
+        table: &str,
+        file: &Path,
+    ) -> Result<StreamEnd, OpenError> {
+        let mut stream = StreamFile::new(file);
+        let batches = stream
+            .read()
+            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", file.display())))?;
+        let mut noted = false;
+        for batch in &batches {
+            match tables.append_batch(table, batch, &mut self.names) {
+                Some(Ok(unknown)) if !unknown.is_empty() && !noted => {
+                    noted = true;
+                    self.notes.push(format!(
+                        "{process}: columns of a newer version ignored in {table}: {}",
+                        unknown.join(", ")
+                    ));
+                }
+                Some(Err(wrong)) => return Ok(StreamEnd::Damaged(wrong)),
+                Some(Ok(_)) | None => {}
+            }
+        }
+        Ok(stream.end().clone())
+    }
+
+    /// "n of m": what the process wrote by its own count against what is there.
+    fn compare_rows(&mut self, process: &Process, table: &str, cut: bool) {
+        let Some(&written) = process.header.rows.get(table) else {
+            return;
+        };
+        let read = process
+            .tables
+            .row_counts()
+            .iter()
+            .find(|(name, _)| *name == table)
+            .map_or(0, |(_, rows)| *rows as u64);
+        if read < written {
+            let why = if cut {
+                "the file is cut"
+            } else {
+                "the file is not whole"
+            };
+            self.lose(
+                format!(
+                    "{}: {read} of {written} rows of {table} could be read ({why})",
+                    process.folder
+                ),
+                Some(written - read),
+                table,
+            );
+        }
+    }
+
+    /// The process's own loss rows, summed by what and affects.
+    fn collect_losses(&mut self, process: &Process) {
+        let rows = &process.tables.losses;
+        let mut sums = std::collections::BTreeMap::new();
+        for index in 0..rows.count.len() {
+            *sums
+                .entry((rows.what[index], rows.affects[index]))
+                .or_insert(0u64) += rows.count[index];
+        }
+        for ((what, affects), count) in sums {
+            let loss = Loss {
+                what: format!("{}: {}", process.folder, self.names.get(what)),
+                count: Some(count),
+                affects: self.names.get(affects).to_owned(),
+            };
+            self.losses.push(loss);
+        }
+    }
+
+    fn rebuild_manifest(&mut self) {
+        let headers = || self.processes.iter().map(|process| &process.header);
+        let simulated = headers().flat_map(|header| &header.devices).any(is_simulated);
+        let started_ns = headers()
+            .map(|header| header.started_ns)
+            .filter(|&start| start > 0)
+            .min()
+            .unwrap_or(0);
+        let host = headers()
+            .map(|header| header.host.clone())
+            .find(|host| !host.is_empty())
+            .unwrap_or_default();
+        let command = headers()
+            .map(|header| header.command.clone())
+            .find(|command| !command.is_empty());
+        let manifest = &mut self.manifest;
+        manifest.device = if simulated { "sim" } else { "cuda" }.to_owned();
+        manifest.started_ns = started_ns;
+        manifest.host = host;
+        manifest.command = command.unwrap_or_default();
+    }
+}
+
+fn is_simulated(device: &crate::manifest::Device) -> bool {
+    device.name.starts_with("Simulated")
+}

@@ -1,0 +1,178 @@
+//! Reading one table's file, whole or while it grows.
+//!
+//! Arrow's stream decoder is only given whole messages: the framing is read here first, so that a file cut at any
+//! byte gives every batch before the cut, and a file that grows can be read again from where it ended.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+
+/// What stands before each message's metadata since Arrow 0.15.
+const CONTINUATION: [u8; 4] = [0xff; 4];
+
+/// How a table's file ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// With Arrow's end mark: the process closed it.
+    Closed,
+    /// On a message's boundary, without the end mark: the process was killed, or still writes.
+    Open,
+    /// Within a message: so many bytes are there of one that is not whole.
+    Cut(u64),
+    /// With something that is no Arrow message; the text says what is wrong.
+    Damaged(String),
+}
+
+/// Reads a table's file from front to back, and again as it grows.
+pub struct StreamFile {
+    path: PathBuf,
+    decoder: StreamDecoder,
+    /// Up to here whole messages were decoded.
+    offset: u64,
+    end: StreamEnd,
+}
+
+/// A message's size from its framing: `None` when the bytes are too few to tell.
+enum Frame {
+    Message { bytes: usize, rows: u64 },
+    End,
+}
+
+fn frame(bytes: &[u8]) -> Result<Option<Frame>, String> {
+    let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
+        return Ok(None);
+    };
+    if head[..4] != CONTINUATION {
+        return Err("no message mark where one must be".to_owned());
+    }
+    let metadata_bytes = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    if metadata_bytes == 0 {
+        return Ok(Some(Frame::End));
+    }
+    if metadata_bytes > 1 << 28 {
+        return Err(format!("a message header of {metadata_bytes} bytes"));
+    }
+    let Some(metadata) = rest.get(..metadata_bytes) else {
+        return Ok(None);
+    };
+    let message = arrow_ipc::root_as_message(metadata).map_err(|error| format!("message header: {error}"))?;
+    let Ok(body_bytes) = usize::try_from(message.bodyLength()) else {
+        return Err("a message of negative length".to_owned());
+    };
+    let rows = message.header_as_record_batch().map_or(0, |batch| batch.length());
+    let bytes = 8usize.saturating_add(metadata_bytes).saturating_add(body_bytes);
+    Ok(Some(Frame::Message {
+        bytes,
+        rows: u64::try_from(rows).unwrap_or(0),
+    }))
+}
+
+impl StreamFile {
+    /// A reader at the front of the file.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            decoder: StreamDecoder::new(),
+            offset: 0,
+            end: StreamEnd::Open,
+        }
+    }
+
+    /// How the file ended at the last read.
+    #[must_use]
+    pub fn end(&self) -> &StreamEnd {
+        &self.end
+    }
+
+    /// The batches that were appended since the last read.
+    ///
+    /// # Errors
+    /// When the file can't be read. A damaged file is no error: see [`Self::end`].
+    pub fn read(&mut self) -> io::Result<Vec<RecordBatch>> {
+        if matches!(self.end, StreamEnd::Closed | StreamEnd::Damaged(_)) {
+            return Ok(Vec::new());
+        }
+        let bytes = read_from(&self.path, self.offset)?;
+        let buffer = Buffer::from_vec(bytes);
+        let mut batches = Vec::new();
+        let mut at = 0;
+        loop {
+            let rest = &buffer[at..];
+            match frame(rest) {
+                Ok(Some(Frame::End)) => self.end = StreamEnd::Closed,
+                Ok(Some(Frame::Message { bytes, .. })) if bytes <= rest.len() => {
+                    let mut message = buffer.slice_with_length(at, bytes);
+                    match self.decode(&mut message) {
+                        Ok(batch) => batches.extend(batch),
+                        Err(wrong) => {
+                            self.end = StreamEnd::Damaged(wrong);
+                            break;
+                        }
+                    }
+                    at += bytes;
+                    self.offset += bytes as u64;
+                    continue;
+                }
+                Ok(_) if rest.is_empty() => self.end = StreamEnd::Open,
+                Ok(_) => self.end = StreamEnd::Cut(rest.len() as u64),
+                Err(wrong) => self.end = StreamEnd::Damaged(wrong),
+            }
+            break;
+        }
+        Ok(batches)
+    }
+
+    /// Decodes one whole message: a batch, or `None` for a schema or a dictionary.
+    fn decode(&mut self, message: &mut Buffer) -> Result<Option<RecordBatch>, String> {
+        let mut batch = None;
+        while !message.is_empty() {
+            match self.decoder.decode(message) {
+                Ok(Some(decoded)) => batch = Some(decoded),
+                Ok(None) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(batch)
+    }
+}
+
+/// Counts the rows of a growing file from the messages' headers alone, decoding nothing.
+#[derive(Clone, Debug, Default)]
+pub struct RowCounter {
+    offset: u64,
+    /// Rows of the whole batches seen so far.
+    pub rows: u64,
+}
+
+impl RowCounter {
+    /// Reads on from where the last call ended.
+    ///
+    /// # Errors
+    /// When the file can't be read.
+    pub fn read(&mut self, path: &Path) -> io::Result<u64> {
+        let bytes = read_from(path, self.offset)?;
+        let mut at = 0;
+        while let Ok(Some(Frame::Message { bytes: length, rows })) = frame(&bytes[at..]) {
+            if at + length > bytes.len() {
+                break;
+            }
+            at += length;
+            self.rows += rows;
+        }
+        self.offset += at as u64;
+        Ok(self.rows)
+    }
+}
+
+fn read_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

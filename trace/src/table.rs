@@ -1,0 +1,175 @@
+//! What every table of a recording can do, and the macro that makes one from its list of columns.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::column::Dictionary;
+use crate::names::Interner;
+
+/// The dictionaries of one file, one a column.
+pub type Dictionaries = Vec<Dictionary>;
+
+/// Columns of equal length, one vector each: a table in memory, for writing as for analysis.
+pub trait Table: Default {
+    /// The table's name; its file is `NAME.arrows` in the process's folder.
+    const NAME: &'static str;
+    /// One row.
+    type Row;
+
+    /// The columns' names and Arrow types.
+    fn schema() -> SchemaRef;
+    /// How many rows.
+    fn len(&self) -> usize;
+    /// Whether there is no row.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Appends a row.
+    fn push(&mut self, row: Self::Row);
+    /// A copy of row `index`.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn row(&self, index: usize) -> Self::Row;
+    /// Takes all rows out as an Arrow batch, leaving the table empty with the same capacity.
+    ///
+    /// # Errors
+    /// When Arrow refuses the batch (columns of unequal length).
+    fn take_batch(
+        &mut self,
+        dictionaries: &mut Dictionaries,
+        names: &Interner,
+    ) -> Result<RecordBatch, arrow_schema::ArrowError>;
+    /// Appends the rows of a batch. Columns are found by name: an absent one gets its absent value, an unknown
+    /// one is left alone and named in the result.
+    ///
+    /// # Errors
+    /// When a column has another type than ours; the text names column and type. Nothing is appended then.
+    fn append_batch(&mut self, batch: &RecordBatch, names: &mut Interner) -> Result<Vec<String>, String>;
+}
+
+/// Makes the row struct, the columns struct and the [`Table`] of each table listed, and [`crate::tables::Tables`].
+macro_rules! tables {
+    ($(
+        $(#[$doc:meta])*
+        $field:ident: $Row:ident / $Columns:ident {
+            $( $(#[$column_doc:meta])* $column:ident: $type:ty, )*
+        }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, Default, PartialEq)]
+            pub struct $Row {
+                $( $(#[$column_doc])* pub $column: $type, )*
+            }
+
+            #[doc = concat!("The columns of many [`", stringify!($Row), "`] rows.")]
+            #[derive(Clone, Debug, Default, PartialEq)]
+            pub struct $Columns {
+                $( $(#[$column_doc])* pub $column: Vec<$type>, )*
+            }
+
+            impl Table for $Columns {
+                const NAME: &'static str = stringify!($field);
+                type Row = $Row;
+
+                fn schema() -> SchemaRef {
+                    static SCHEMA: OnceLock<SchemaRef> = OnceLock::new();
+                    SCHEMA.get_or_init(|| Arc::new(Schema::new(vec![
+                        $( Field::new(stringify!($column), <$type as Value>::data_type(), <$type as Value>::NULLABLE), )*
+                    ]))).clone()
+                }
+
+                fn len(&self) -> usize {
+                    [$( self.$column.len(), )*][0]
+                }
+
+                fn push(&mut self, row: $Row) {
+                    $( self.$column.push(row.$column); )*
+                }
+
+                fn row(&self, index: usize) -> $Row {
+                    $Row { $( $column: self.$column[index].clone(), )* }
+                }
+
+                fn take_batch(
+                    &mut self,
+                    dictionaries: &mut Dictionaries,
+                    names: &Interner,
+                ) -> Result<RecordBatch, ArrowError> {
+                    dictionaries.resize_with(Self::schema().fields().len(), Default::default);
+                    let mut dictionary = dictionaries.iter_mut();
+                    let mut arrays = Vec::new();
+                    $( if let Some(dictionary) = dictionary.next() {
+                        let capacity = self.$column.capacity();
+                        let column = std::mem::replace(&mut self.$column, Vec::with_capacity(capacity));
+                        arrays.push(<$type as Value>::encode(column, dictionary, names));
+                    } )*
+                    RecordBatch::try_new(Self::schema(), arrays)
+                }
+
+                fn append_batch(&mut self, batch: &RecordBatch, names: &mut Interner) -> Result<Vec<String>, String> {
+                    let mut fresh = Self::default();
+                    $( match batch.column_by_name(stringify!($column)) {
+                        Some(array) => <$type as Value>::decode(array.as_ref(), names, &mut fresh.$column)
+                            .map_err(|found| format!("column {} has type {}", stringify!($column), found.0))?,
+                        None => fresh.$column.resize(batch.num_rows(), <$type as Value>::absent()),
+                    } )*
+                    $( self.$column.append(&mut fresh.$column); )*
+                    const KNOWN: &[&str] = &[$( stringify!($column), )*];
+                    Ok(batch.schema_ref().fields().iter().map(|field| field.name().clone())
+                        .filter(|name| !KNOWN.contains(&name.as_str())).collect())
+                }
+            }
+        )*
+
+        /// All tables of one process.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Tables {
+            $( $(#[$doc])* pub $field: $Columns, )*
+        }
+
+        /// The names of all tables, in the order of [`Tables`].
+        pub const TABLE_NAMES: &[&str] = &[$( stringify!($field), )*];
+
+        impl Tables {
+            /// The number of rows of each table, by name, in the order of [`TABLE_NAMES`].
+            #[must_use]
+            pub fn row_counts(&self) -> Vec<(&'static str, usize)> {
+                vec![$( (stringify!($field), self.$field.len()), )*]
+            }
+
+            /// Appends a batch to the table called `table`: see [`Table::append_batch`]. `None` when no table has that name.
+            pub fn append_batch(
+                &mut self,
+                table: &str,
+                batch: &RecordBatch,
+                names: &mut Interner,
+            ) -> Option<Result<Vec<String>, String>> {
+                match table {
+                    $( stringify!($field) => Some(self.$field.append_batch(batch, names)), )*
+                    _ => None,
+                }
+            }
+        }
+
+        /// The writers of all tables of one process: one [`TableWriter`] each.
+        pub struct TableWriters {
+            $( $(#[$doc])* pub $field: TableWriter<$Columns>, )*
+        }
+
+        impl TableWriters {
+            /// Writers into `folder`; a file appears with its table's first batch.
+            #[must_use]
+            pub fn new(folder: &Path) -> Self {
+                Self { $( $field: TableWriter::new(folder), )* }
+            }
+
+            /// Calls `visit` with every table's writer.
+            pub fn each(&mut self, visit: &mut dyn FnMut(&mut dyn AnyTableWriter)) {
+                $( visit(&mut self.$field); )*
+            }
+        }
+    };
+}
+pub(crate) use tables;

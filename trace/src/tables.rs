@@ -1,0 +1,345 @@
+//! The event model: every table of a recording with its columns.
+//!
+//! Kinds, flags and codes are kept as the integers that arrived: a value that this version does not know is data.
+//! `process` is nowhere a column: each process has its own folder.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+
+use crate::column::Value;
+use crate::names::{Interner, NameId};
+use crate::table::{Dictionaries, Table, tables};
+use crate::time::{DurationNs, TimeNs};
+use crate::writer::{AnyTableWriter, TableWriter};
+
+tables! {
+    /// Kernels that ran on a device (`CUpti_ActivityKernel9` and later).
+    kernels: Kernel / Kernels {
+        /// Start on the device, as CUPTI converted it to the host's clock.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// The mangled name.
+        name: NameId,
+        /// Device index within the process.
+        device: u32,
+        /// CUPTI's context id.
+        context: u32,
+        /// CUPTI's stream id.
+        stream: u32,
+        /// Joins the kernel to the call that launched it.
+        correlation: u32,
+        /// Blocks in x.
+        grid_x: i32,
+        /// Blocks in y.
+        grid_y: i32,
+        /// Blocks in z.
+        grid_z: i32,
+        /// Threads a block in x.
+        block_x: i32,
+        /// Threads a block in y.
+        block_y: i32,
+        /// Threads a block in z.
+        block_z: i32,
+        /// Registers a thread.
+        registers: u16,
+        /// Static shared memory a block.
+        static_shared_bytes: i32,
+        /// Dynamic shared memory a block.
+        dynamic_shared_bytes: i32,
+        /// The CUDA graph that launched the kernel.
+        graph: Option<u32>,
+        /// The node of that graph.
+        graph_node: Option<u64>,
+    }
+
+    /// Memory copies (`CUpti_ActivityMemcpy5` and later, and peer copies).
+    copies: Copy / Copies {
+        /// Start on the device.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// Device that the record belongs to.
+        device: u32,
+        /// CUPTI's context id.
+        context: u32,
+        /// CUPTI's stream id.
+        stream: u32,
+        /// Joins the copy to its call.
+        correlation: u32,
+        /// `CUpti_ActivityMemcpyKind`: 1 HtoD, 2 DtoH, 8 DtoD, 9 HtoH, 10 PtoP.
+        copy_kind: u8,
+        /// `CUpti_ActivityMemoryKind` of the source: 1 pageable, 2 pinned, 3 device.
+        source_kind: u8,
+        /// `CUpti_ActivityMemoryKind` of the destination.
+        destination_kind: u8,
+        /// `CUpti_ActivityFlag`: bit 0 set for an asynchronous copy.
+        flags: u8,
+        /// Bytes copied.
+        bytes: u64,
+        /// Source device of a peer copy.
+        source_device: Option<u32>,
+        /// Destination device of a peer copy.
+        destination_device: Option<u32>,
+        /// The CUDA graph that launched the copy.
+        graph: Option<u32>,
+        /// The node of that graph.
+        graph_node: Option<u64>,
+    }
+
+    /// Memory sets (`CUpti_ActivityMemset4` and later).
+    memsets: Memset / Memsets {
+        /// Start on the device.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// Device index.
+        device: u32,
+        /// CUPTI's context id.
+        context: u32,
+        /// CUPTI's stream id.
+        stream: u32,
+        /// Joins the memset to its call.
+        correlation: u32,
+        /// Bytes set.
+        bytes: u64,
+        /// The value written.
+        value: u32,
+        /// `CUpti_ActivityMemoryKind`.
+        memory_kind: u16,
+        /// `CUpti_ActivityFlag`.
+        flags: u16,
+        /// The CUDA graph that launched the memset.
+        graph: Option<u32>,
+        /// The node of that graph.
+        graph_node: Option<u64>,
+    }
+
+    /// Collective and point-to-point operations as NCCL enqueued them (profiler plugin, `Coll` and `P2p` events).
+    ///
+    /// Times are host times of the enqueueing; when it ran on the device is its kernel's to say, found through `plan`.
+    collectives: Collective / Collectives {
+        /// When NCCL enqueued the operation.
+        start_ns: TimeNs,
+        /// How long enqueueing took.
+        duration_ns: DurationNs,
+        /// NCCL's communicator hash: equal on all ranks of the communicator.
+        communicator: u64,
+        /// This process's rank in the communicator.
+        rank: u32,
+        /// The operation's number among those of its kind (`function`) on this communicator; null where NCCL gives none (P2p).
+        sequence: Option<u64>,
+        /// "AllReduce", "Send", ...
+        function: NameId,
+        /// "ncclFloat32", ...
+        datatype: NameId,
+        /// Elements, as NCCL counts them for this function.
+        count: u64,
+        /// Bytes of `count` elements.
+        bytes: u64,
+        /// Root rank of a rooted operation.
+        root: Option<i32>,
+        /// Peer rank of Send and Recv.
+        peer: Option<i32>,
+        /// "RING", "TREE", "NVLS", ...
+        algorithm: Option<NameId>,
+        /// "LL", "LL128", "SIMPLE".
+        protocol: Option<NameId>,
+        /// Channels used.
+        channels: u8,
+        /// Warps a channel.
+        warps: u8,
+        /// Number of the kernel launch that carries the operation: the `id` in [`ExternalCorrelation`] with the
+        /// launch's `correlation`. Operations of one group share a kernel and so a plan. Null where no launch was seen.
+        plan: Option<u64>,
+        /// Host thread.
+        thread: u32,
+        /// Whether the call was captured into a CUDA graph instead of launched.
+        graph_captured: u8,
+    }
+
+    /// Communicators that NCCL set up in this process.
+    communicators: Communicator / Communicators {
+        /// When.
+        created_ns: TimeNs,
+        /// NCCL's communicator hash.
+        communicator: u64,
+        /// Its name, where the program gave one.
+        name: Option<NameId>,
+        /// This process's rank in it.
+        rank: u32,
+        /// Ranks in it.
+        ranks: u32,
+        /// Nodes that they are on.
+        nodes: u32,
+    }
+
+    /// Calls of the CUDA driver and runtime API (`CUpti_ActivityAPI`).
+    api_calls: ApiCall / ApiCalls {
+        /// Start on the host.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// "cuLaunchKernel", ... or "driver:NNN", "runtime:NNN" where CUPTI gave no name.
+        name: NameId,
+        /// `CUpti_ActivityKind`: 4 driver, 5 runtime.
+        kind: u8,
+        /// CUPTI's callback id.
+        callback: u32,
+        /// Host thread (`gettid`).
+        thread: u32,
+        /// Joins the call to the operation it launched.
+        correlation: u32,
+        /// What the call returned: 0 is success.
+        result: u32,
+    }
+
+    /// The host waiting for a device, or a stream for an event (`CUpti_ActivitySynchronization`).
+    synchronizations: Synchronization / Synchronizations {
+        /// Start on the host.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// `CUpti_ActivitySynchronizationType`: 1 event synchronize, 2 stream wait event, 3 stream, 4 context.
+        kind: u32,
+        /// CUPTI's context id.
+        context: Option<u32>,
+        /// CUPTI's stream id.
+        stream: Option<u32>,
+        /// CUPTI's event id.
+        event: Option<u32>,
+        /// Joins it to its call.
+        correlation: u32,
+    }
+
+    /// CUPTI's own work (`CUpti_ActivityOverhead`).
+    overheads: Overhead / Overheads {
+        /// Start.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// `CUpti_ActivityOverheadKind`.
+        kind: u32,
+        /// `CUpti_ActivityObjectKind` of what it happened to.
+        object_kind: u32,
+        /// Thread, where the object is a thread.
+        thread: Option<u32>,
+    }
+
+    /// NVTX ranges and marks.
+    markers: Marker / Markers {
+        /// Start.
+        start_ns: TimeNs,
+        /// End minus start; null for a mark.
+        duration_ns: Option<DurationNs>,
+        /// The message.
+        name: NameId,
+        /// The domain; the empty string is NVTX's default domain.
+        domain: NameId,
+        /// Host thread that began it.
+        thread: u32,
+        /// 0 push/pop range, 1 start/end range, 2 mark.
+        kind: u8,
+        /// Enclosing push/pop ranges of the same thread and domain.
+        depth: u16,
+        /// The category.
+        category: Option<u32>,
+        /// The colour, ARGB.
+        color: Option<u32>,
+        /// A numeric payload.
+        payload: Option<f64>,
+    }
+
+    /// Allocations and frees of device memory.
+    memory: MemoryEvent / MemoryEvents {
+        /// When.
+        time_ns: TimeNs,
+        /// `CUpti_ActivityMemoryOperationType`: 1 allocation, 2 release.
+        operation: u8,
+        /// `CUpti_ActivityMemoryKind`.
+        memory_kind: u32,
+        /// The address.
+        address: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Device index.
+        device: u32,
+        /// CUPTI's context id.
+        context: u32,
+        /// Stream of an asynchronous allocation.
+        stream: Option<u32>,
+        /// Joins it to its call.
+        correlation: u32,
+    }
+
+    /// Samples of a quantity over time.
+    counters: Counter / Counters {
+        /// When.
+        time_ns: TimeNs,
+        /// What, with its unit: "power_watts".
+        name: NameId,
+        /// Device index; null for the host.
+        device: Option<u32>,
+        /// The value.
+        value: f64,
+    }
+
+    /// Joins ids of ours to CUPTI's correlation ids (`CUpti_ActivityExternalCorrelation`).
+    external_correlations: ExternalCorrelation / ExternalCorrelations {
+        /// The launch.
+        correlation: u32,
+        /// `CUpti_ExternalCorrelationKind`: which stack of ids.
+        kind: u32,
+        /// The id pushed around the launch.
+        id: u64,
+    }
+
+    /// CUDA contexts.
+    contexts: Context / Contexts {
+        /// CUPTI's context id.
+        context: u32,
+        /// Device index.
+        device: u32,
+        /// CUPTI's id of the context's null stream.
+        null_stream: u32,
+    }
+
+    /// CUDA streams.
+    streams: Stream / Streams {
+        /// CUPTI's context id.
+        context: u32,
+        /// CUPTI's stream id.
+        stream: u32,
+        /// `CUpti_ActivityStreamFlag`: 1 default, 2 non-blocking, 3 null stream.
+        flag: u32,
+        /// Priority: lower is more urgent.
+        priority: i32,
+    }
+
+    /// Readings of all clocks at one moment, about one a second.
+    clocks: Clock / Clocks {
+        /// `CLOCK_REALTIME`.
+        realtime_ns: TimeNs,
+        /// `CLOCK_MONOTONIC`.
+        monotonic_ns: i64,
+        /// `CLOCK_BOOTTIME`.
+        boottime_ns: i64,
+        /// Time stamp counter of the processor.
+        tsc: Option<u64>,
+    }
+
+    /// What was lost, as it was lost: the sums over rows are the totals.
+    losses: LossRow / LossRows {
+        /// When it was counted.
+        time_ns: TimeNs,
+        /// What was lost: "CUPTI records", "ranges", ...
+        what: NameId,
+        /// How many.
+        count: u64,
+        /// Which numbers it touches.
+        affects: NameId,
+    }
+}

@@ -1,0 +1,256 @@
+//! Writing a process's tables: batches of Arrow IPC, appended whole or not at all.
+//!
+//! A batch that the disk refuses is kept and tried again, since the batches after it build on its dictionary; rows
+//! that come meanwhile wait up to a bound and are then counted as lost. A reader sees whole batches and a cut tail.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{DictionaryHandling, IpcWriteOptions, StreamEncoder};
+use arrow_schema::ArrowError;
+
+use crate::names::Interner;
+use crate::table::{Dictionaries, Table};
+use crate::tables::TableWriters;
+
+/// Rows that make a batch full: it is written without waiting for the second to end.
+pub const BATCH_ROWS: usize = 16 * 1024;
+/// Rows that wait at most while the disk refuses a batch; those after them are lost and counted.
+pub const WAITING_ROWS: usize = 4 * BATCH_ROWS;
+/// zstd's level: the cheapest, since the bytes are written inside the training process.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Writes one table's file.
+pub struct TableWriter<T: Table> {
+    path: PathBuf,
+    rows: T,
+    dictionaries: Dictionaries,
+    encoder: Option<StreamEncoder>,
+    file: Option<File>,
+    /// Encoded bytes that are not on the disk yet.
+    waiting: Vec<u8>,
+    rows_encoded: u64,
+    lost_rows: u64,
+}
+
+impl<T: Table> TableWriter<T> {
+    /// A writer of `folder/NAME.arrows`; the file appears with the first batch.
+    #[must_use]
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            path: folder.join(format!("{}.arrows", T::NAME)),
+            rows: T::default(),
+            dictionaries: Vec::new(),
+            encoder: None,
+            file: None,
+            waiting: Vec::new(),
+            rows_encoded: 0,
+            lost_rows: 0,
+        }
+    }
+
+    /// Appends a row, in memory. A row that finds no room (the disk refuses, see the module's text) is lost and counted.
+    #[inline]
+    pub fn push(&mut self, row: T::Row) {
+        if self.rows.len() >= WAITING_ROWS {
+            self.lost_rows += 1;
+        } else {
+            self.rows.push(row);
+        }
+    }
+
+    fn encode(&mut self, names: &Interner) -> Result<(), ArrowError> {
+        let rows = self.rows.len() as u64;
+        let batch = self.rows.take_batch(&mut self.dictionaries, names)?;
+        if self.encoder.is_none() {
+            let options = IpcWriteOptions::default()
+                .try_with_compression(Some(CompressionType::ZSTD))?
+                .try_with_compression_level(Some(ZSTD_LEVEL))?
+                .with_dictionary_handling(DictionaryHandling::Delta);
+            self.encoder = Some(StreamEncoder::try_new_with_options(&T::schema(), options)?);
+        }
+        if let Some(encoder) = &mut self.encoder {
+            for buffer in encoder.encode(&batch)? {
+                self.waiting.extend_from_slice(&buffer);
+            }
+        }
+        self.rows_encoded += rows;
+        Ok(())
+    }
+
+    fn write_waiting(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(
+                OpenOptions::new()
+                    .create_new(true)
+                    .append(true)
+                    .open(&self.path)?,
+            ),
+        };
+        while !self.waiting.is_empty() {
+            match file.write(&self.waiting) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => drop(self.waiting.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A table's writer, whichever the table.
+pub trait AnyTableWriter {
+    /// The table's name.
+    fn name(&self) -> &'static str;
+    /// Rows pushed and not yet encoded.
+    fn pending(&self) -> usize;
+    /// Rows encoded so far: all that were pushed but for the pending and the lost.
+    fn rows_encoded(&self) -> u64;
+    /// Rows lost since the last call, which sets the count back to 0.
+    fn take_lost_rows(&mut self) -> u64;
+    /// Writes all pending rows as one batch.
+    ///
+    /// # Errors
+    /// When the disk refuses; the batch is kept for the next call.
+    fn flush(&mut self, names: &Interner) -> io::Result<()>;
+    /// Flushes, then writes Arrow's end-of-stream mark. Only for the end of the process.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    fn close(&mut self, names: &Interner) -> io::Result<()>;
+}
+
+impl<T: Table> AnyTableWriter for TableWriter<T> {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn pending(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn rows_encoded(&self) -> u64 {
+        self.rows_encoded
+    }
+
+    fn take_lost_rows(&mut self) -> u64 {
+        std::mem::take(&mut self.lost_rows)
+    }
+
+    fn flush(&mut self, names: &Interner) -> io::Result<()> {
+        // What the disk refused comes first; until it is written nothing more is encoded, so memory stays bounded.
+        self.write_waiting()?;
+        if !self.rows.is_empty() {
+            self.encode(names).map_err(io::Error::other)?;
+        }
+        self.write_waiting()
+    }
+
+    fn close(&mut self, names: &Interner) -> io::Result<()> {
+        self.flush(names)?;
+        if let Some(encoder) = self.encoder.take() {
+            for buffer in encoder.finish().map_err(io::Error::other)? {
+                self.waiting.extend_from_slice(&buffer);
+            }
+        }
+        self.write_waiting()
+    }
+}
+
+/// Writes all tables of one process.
+pub struct ProcessWriter {
+    /// The strings of all tables.
+    pub names: Interner,
+    /// The tables.
+    pub tables: TableWriters,
+    folder: PathBuf,
+}
+
+impl ProcessWriter {
+    /// Makes the process's folder and a writer into it.
+    ///
+    /// # Errors
+    /// When the folder can't be made or exists already.
+    pub fn create(folder: &Path) -> io::Result<Self> {
+        std::fs::create_dir(folder)?;
+        Ok(Self {
+            names: Interner::default(),
+            tables: TableWriters::new(folder),
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// The process's folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes every table that holds at least `rows` rows (0: all that hold any).
+    ///
+    /// # Errors
+    /// The first refusal of the disk; the other tables are tried all the same.
+    pub fn flush(&mut self, rows: usize) -> io::Result<()> {
+        let names = &self.names;
+        let mut result = Ok(());
+        self.tables.each(&mut |table| {
+            if table.pending() >= rows {
+                keep_first(&mut result, table.flush(names));
+            }
+        });
+        result
+    }
+
+    /// Writes all there is and the end marks. Rows pushed later would be lost: the writer is consumed.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn close(mut self) -> io::Result<Vec<(&'static str, u64)>> {
+        let names = &self.names;
+        let mut result = Ok(());
+        let mut rows = Vec::new();
+        self.tables.each(&mut |table| {
+            keep_first(&mut result, table.close(names));
+            if table.rows_encoded() > 0 {
+                rows.push((table.name(), table.rows_encoded()));
+            }
+        });
+        result.map(|()| rows)
+    }
+
+    /// Rows encoded so far, by table; tables without rows are left out.
+    pub fn rows_encoded(&mut self) -> Vec<(&'static str, u64)> {
+        let mut rows = Vec::new();
+        self.tables.each(&mut |table| {
+            if table.rows_encoded() > 0 {
+                rows.push((table.name(), table.rows_encoded()));
+            }
+        });
+        rows
+    }
+
+    /// Rows lost since the last call because the disk refused, by table.
+    pub fn take_lost_rows(&mut self) -> Vec<(&'static str, u64)> {
+        let mut lost = Vec::new();
+        self.tables.each(&mut |table| {
+            let count = table.take_lost_rows();
+            if count > 0 {
+                lost.push((table.name(), count));
+            }
+        });
+        lost
+    }
+}
+
+fn keep_first(result: &mut io::Result<()>, next: io::Result<()>) {
+    if result.is_ok() {
+        *result = next;
+    }
+}
