@@ -1,1 +1,6 @@
-//! Other people's trace formats, in and out
+//! Other people's trace formats, in and out.
+//!
+//! An exporter takes a [`gputrace_trace::Recording`] and a writer; it knows nothing of analysis, and it says how many
+//! events it was given and how many it wrote.
+
+pub mod chrome;

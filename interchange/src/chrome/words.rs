@@ -1,0 +1,132 @@
+//! Kineto's words for CUPTI's numbers and NCCL's names.
+
+/// `Memcpy HtoD (Pinned -> Device)`.
+pub fn copy_name(kind: u8, source: u8, destination: u8) -> String {
+    let direction = match kind {
+        1 => "HtoD",
+        2 => "DtoH",
+        3 => "HtoA",
+        4 => "AtoH",
+        5 => "AtoA",
+        6 => "AtoD",
+        7 => "DtoA",
+        8 => "DtoD",
+        9 => "HtoH",
+        10 => "PtoP",
+        _ => "Unknown",
+    };
+    format!(
+        "Memcpy {direction} ({} -> {})",
+        memory_kind(source.into()),
+        memory_kind(destination.into())
+    )
+}
+
+/// `CUpti_ActivityMemoryKind`.
+pub fn memory_kind(kind: u32) -> &'static str {
+    match kind {
+        1 => "Pageable",
+        2 => "Pinned",
+        3 => "Device",
+        4 => "Array",
+        5 => "Managed",
+        6 => "Device Static",
+        7 => "Managed Static",
+        _ => "Unknown",
+    }
+}
+
+/// `CUpti_ActivitySynchronizationType`.
+pub fn synchronization_name(kind: u32) -> &'static str {
+    match kind {
+        1 => "Event Sync",
+        2 => "Stream Wait Event",
+        3 => "Stream Sync",
+        4 => "Context Sync",
+        _ => "Unknown Sync",
+    }
+}
+
+/// `CUpti_ActivityOverheadKind`.
+pub fn overhead_name(kind: u32) -> &'static str {
+    match kind {
+        1 => "Driver Compiler",
+        0x1_0000 => "Buffer Flush",
+        0x2_0000 => "Instrumentation",
+        0x3_0000 => "Resource",
+        0x4_0000 => "Runtime Triggered Module Loading",
+        0x5_0000 => "Lazy Function Loading",
+        0x6_0000 => "Command Buffer Full",
+        0x7_0000 => "Activity Buffer Request",
+        0x8_0000 => "UVM Activity Init",
+        _ => "Unknown Overhead",
+    }
+}
+
+/// A call's name without the version of its entry point: `cuMemcpyHtoDAsync_v2` is `cuMemcpyHtoDAsync`.
+pub fn call_name(name: &str) -> &str {
+    match name.rsplit_once("_v") {
+        Some((stem, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => stem,
+        _ => name,
+    }
+}
+
+/// A kernel's name as its author wrote it.
+pub fn kernel_name(mangled: &str) -> String {
+    if !mangled.starts_with("_Z") {
+        return mangled.to_owned();
+    }
+    cpp_demangle::Symbol::new(mangled)
+        .ok()
+        .and_then(|symbol| symbol.demangle().ok())
+        .unwrap_or_else(|| mangled.to_owned())
+}
+
+/// `AllReduce` as PyTorch writes it: `all_reduce`.
+pub fn collective_name(function: &str) -> String {
+    let mut name = String::new();
+    for c in function.chars() {
+        if c.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
+/// `ncclFloat32` as PyTorch writes it: `Float`.
+pub fn datatype_name(datatype: &str) -> &str {
+    match datatype {
+        "ncclInt8" | "ncclChar" => "Char",
+        "ncclUint8" => "Byte",
+        "ncclInt32" | "ncclInt" => "Int",
+        "ncclInt64" => "Long",
+        "ncclFloat16" | "ncclHalf" => "Half",
+        "ncclFloat32" | "ncclFloat" => "Float",
+        "ncclFloat64" | "ncclDouble" => "Double",
+        "ncclBfloat16" => "BFloat16",
+        "ncclFloat8e4m3" => "Float8_e4m3fn",
+        "ncclFloat8e5m2" => "Float8_e5m2",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_kineto() {
+        assert_eq!(copy_name(1, 2, 3), "Memcpy HtoD (Pinned -> Device)");
+        assert_eq!(call_name("cuMemcpyHtoDAsync_v2"), "cuMemcpyHtoDAsync");
+        assert_eq!(call_name("cudaLaunchKernel_v7000"), "cudaLaunchKernel");
+        assert_eq!(call_name("my_view"), "my_view");
+        assert_eq!(collective_name("ReduceScatter"), "reduce_scatter");
+        assert_eq!(
+            kernel_name("_Z33ncclDevKernel_AllReduce_Sum_f32_XY24ncclDevKernelArgsStorageILm4096EE"),
+            "_Z33ncclDevKernel_AllReduce_Sum_f32_XY24ncclDevKernelArgsStorageILm4096EE"
+        );
+        assert_eq!(kernel_name("_Z3addPfi"), "add(float*, int)");
+        assert_eq!(kernel_name("sgemm"), "sgemm");
+    }
+}
