@@ -71,6 +71,45 @@ fn frame(bytes: &[u8]) -> Result<Option<Frame>, String> {
     }))
 }
 
+/// A compressed buffer that says it unpacks to more than this is damaged: a batch has some thousand rows.
+const BUFFER_BYTES: i64 = 1 << 31;
+
+/// Checks what Arrow takes on trust: where a whole message's buffers lie in it, and how much memory they ask for.
+fn check_buffers(message: &[u8]) -> Result<(), String> {
+    let metadata_bytes = match message.first_chunk::<8>() {
+        Some(head) => u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize,
+        None => return Ok(()),
+    };
+    let (Some(metadata), Some(body)) = (
+        message.get(8..8 + metadata_bytes),
+        message.get(8 + metadata_bytes..),
+    ) else {
+        return Ok(());
+    };
+    let header = arrow_ipc::root_as_message(metadata).map_err(|error| format!("message header: {error}"))?;
+    let batch = header
+        .header_as_record_batch()
+        .or_else(|| header.header_as_dictionary_batch()?.data());
+    let Some((batch, buffers)) = batch.and_then(|batch| Some((batch, batch.buffers()?))) else {
+        return Ok(());
+    };
+    for buffer in buffers {
+        let bytes = usize::try_from(buffer.offset())
+            .ok()
+            .zip(usize::try_from(buffer.length()).ok())
+            .and_then(|(offset, length)| body.get(offset..offset.checked_add(length)?))
+            .ok_or("a buffer that lies outside its message")?;
+        // Before the packed bytes stands the unpacked length, or -1 where they are not packed after all.
+        if let (Some(_), Some(length)) = (batch.compression(), bytes.first_chunk::<8>()) {
+            let length = i64::from_le_bytes(*length);
+            if !(-1..=BUFFER_BYTES).contains(&length) {
+                return Err(format!("a buffer of {length} bytes"));
+            }
+        }
+    }
+    Ok(())
+}
+
 impl StreamFile {
     /// A reader at the front of the file.
     #[must_use]
@@ -129,15 +168,20 @@ impl StreamFile {
 
     /// Decodes one whole message: a batch, or `None` for a schema or a dictionary.
     fn decode(&mut self, message: &mut Buffer) -> Result<Option<RecordBatch>, String> {
-        let mut batch = None;
-        while !message.is_empty() {
-            match self.decoder.decode(message) {
-                Ok(Some(decoded)) => batch = Some(decoded),
-                Ok(None) => {}
-                Err(error) => return Err(error.to_string()),
+        check_buffers(message)?;
+        let decoder = &mut self.decoder;
+        // Arrow panics on some damage to schemas and lengths. A decoder that did is never used again: the caller
+        // stops at the first error.
+        let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut batch = None;
+            while !message.is_empty() {
+                if let Some(decoded) = decoder.decode(message).map_err(|error| error.to_string())? {
+                    batch = Some(decoded);
+                }
             }
-        }
-        Ok(batch)
+            Ok(batch)
+        }));
+        decoded.unwrap_or_else(|_| Err("a message that Arrow cannot decode".to_owned()))
     }
 }
 

@@ -1,0 +1,122 @@
+//! The tables in front of a reader that is not ours: pyarrow.
+//!
+//! Skipped, loudly, where pip can't fetch it; never under CI=true.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use gputrace_trace::Table;
+use gputrace_trace::tables::Kernels;
+use gputrace_trace::writer::ProcessWriter;
+use support::{Random, random_rows, table_file};
+
+/// Python of a virtual environment with pyarrow, kept under the target folder. `None` where it can't be made.
+fn python_with_pyarrow() -> Option<PathBuf> {
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyarrow");
+    let python = environment.join("bin/python");
+    let has_pyarrow = || {
+        let found = Command::new(&python).args(["-c", "import pyarrow"]).output();
+        found.is_ok_and(|output| output.status.success())
+    };
+    if !has_pyarrow() {
+        let made = Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&environment)
+            .output();
+        if !made.is_ok_and(|output| output.status.success()) {
+            return None;
+        }
+        let mut install = Command::new(&python);
+        install.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "pyarrow",
+        ]);
+        drop(install.output());
+    }
+    has_pyarrow().then_some(python)
+}
+
+#[test]
+fn pyarrow_reads_a_table_with_growing_dictionaries() {
+    let Some(python) = python_with_pyarrow() else {
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "pyarrow could not be installed, and under CI it must be"
+        );
+        eprintln!("SKIPPED: pyarrow could not be installed; no foreign Arrow reader was tried");
+        return;
+    };
+    let root = tempfile::tempdir().unwrap();
+    let mut writer = ProcessWriter::create(&root.path().join("rank0")).unwrap();
+    let mut random = Random(5);
+    let mut expected = Vec::new();
+    for batch in 0..4u64 {
+        // No name with a line's or a column's end in it, so that rows stay lines.
+        for _ in 0..50 {
+            let kernels: Kernels = random_rows(1, 1, &mut random, &mut writer.names);
+            let mut kernel = kernels.row(0);
+            let name = format!("名前 kernel<{}>", random.below(3 + 10 * batch));
+            kernel.name = writer.names.intern(&name);
+            let optional = |value: Option<u64>| value.map_or("null".to_owned(), |value| value.to_string());
+            expected.push(
+                [
+                    kernel.start_ns.0.to_string(),
+                    kernel.duration_ns.0.to_string(),
+                    name,
+                    kernel.device.to_string(),
+                    kernel.context.to_string(),
+                    kernel.stream.to_string(),
+                    kernel.correlation.to_string(),
+                    kernel.grid_x.to_string(),
+                    kernel.grid_y.to_string(),
+                    kernel.grid_z.to_string(),
+                    kernel.block_x.to_string(),
+                    kernel.block_y.to_string(),
+                    kernel.block_z.to_string(),
+                    kernel.registers.to_string(),
+                    kernel.static_shared_bytes.to_string(),
+                    kernel.dynamic_shared_bytes.to_string(),
+                    optional(kernel.graph.map(u64::from)),
+                    optional(kernel.graph_node),
+                ]
+                .join("\t"),
+            );
+            writer.tables.kernels.push(kernel);
+        }
+        writer.flush(0).unwrap();
+    }
+    let file = table_file(root.path(), "rank0", "kernels");
+    // Open (the process still writes or was killed), then closed.
+    for closed in [false, true] {
+        if closed {
+            std::mem::replace(
+                &mut writer,
+                ProcessWriter::create(&root.path().join("another")).unwrap(),
+            )
+            .close()
+            .unwrap();
+        }
+        let output = Command::new(&python)
+            .arg(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/consumers/read_kernels.py"
+            ))
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = String::from_utf8(output.stdout).unwrap();
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows, expected, "closed: {closed}");
+    }
+}
