@@ -1,0 +1,76 @@
+//! The modelled devices: what they are, their memory, their streams and how time passes on them.
+
+pub(crate) mod memory;
+pub(crate) mod model;
+mod stream;
+
+use std::ffi::CStr;
+
+pub(crate) use stream::{Event, EventRecord, Stream, all_streams, forget_stream, register_stream};
+
+use crate::config::config;
+
+/// The name of every device; "Simulated" first, so that nobody takes its figures for a real GPU's.
+pub(crate) fn name() -> String {
+    format!("Simulated H200 (1/{} speed)", config().scale)
+}
+
+/// Memory of a device in bytes (an H200's 141 GB).
+pub(crate) const MEMORY_BYTES: u64 = 141_000_000_000;
+/// Streaming multiprocessors.
+pub(crate) const MULTIPROCESSORS: u32 = 132;
+/// Compute capability.
+pub(crate) const COMPUTE_CAPABILITY: (i32, i32) = (9, 0);
+
+/// A device's UUID: "simgpu" and its index.
+pub(crate) fn uuid(device: u32) -> [u8; 16] {
+    let mut uuid = *b"simgpu\0\0\0\0\0\0\0\0\0\0";
+    uuid[12..].copy_from_slice(&device.to_be_bytes());
+    uuid
+}
+
+/// What an operation is, as CUPTI describes it.
+#[derive(Clone)]
+pub(crate) enum OpKind {
+    Kernel {
+        name: &'static CStr,
+        grid: [u32; 3],
+        block: [u32; 3],
+        registers: u16,
+        dynamic_shared_bytes: u32,
+    },
+    Copy {
+        /// CUpti_ActivityMemcpyKind: 1 HtoD, 2 DtoH, 8 DtoD, 9 HtoH, 10 PtoP.
+        copy_kind: u8,
+        /// CUpti_ActivityMemoryKind: 1 pageable, 2 pinned, 3 device.
+        source_kind: u8,
+        destination_kind: u8,
+        asynchronous: bool,
+        bytes: u64,
+        /// Source and destination device of a peer copy.
+        peers: Option<(u32, u32)>,
+    },
+    Memset {
+        bytes: u64,
+        value: u32,
+        asynchronous: bool,
+    },
+}
+
+/// An operation that has run, with true times.
+pub(crate) struct CompletedOp {
+    pub(crate) device: u32,
+    pub(crate) context: u32,
+    pub(crate) stream: u32,
+    pub(crate) correlation: u32,
+    pub(crate) start_ns: i64,
+    pub(crate) end_ns: i64,
+    pub(crate) kind: OpKind,
+}
+
+/// An operation to run: its arithmetic gets the start on the device and gives the modelled end.
+pub(crate) struct Submission {
+    pub(crate) correlation: u32,
+    pub(crate) kind: OpKind,
+    pub(crate) work: Box<dyn FnOnce(i64) -> i64 + Send>,
+}

@@ -1,0 +1,247 @@
+//! Streams and events, with CUDA's ordering rules, each stream on a thread of its own.
+//!
+//! A stream's worker computes operations ahead of the modelled time by a little, so that short operations don't each
+//! cost a sleep; whoever waits for an operation waits until its modelled end. All waiting blocks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{CompletedOp, Submission, model};
+use crate::clock::{now_ns, sleep_until};
+use crate::{cupti, truth};
+
+/// How far ahead of the modelled time a worker computes.
+const AHEAD_NS: i64 = 400_000;
+/// How late the arithmetic may be without the operation being stretched to its real end.
+const TOLERANCE_NS: i64 = 1_000_000;
+
+/// One recording of an event: done at a moment of device time, once all work before it is.
+#[derive(Default)]
+pub(crate) struct EventRecord {
+    done_ns: Mutex<Option<i64>>,
+    changed: Condvar,
+}
+
+impl EventRecord {
+    fn set(&self, moment_ns: i64) {
+        *lock(&self.done_ns) = Some(moment_ns);
+        self.changed.notify_all();
+    }
+
+    /// Blocks until the record is reached in the worker's order, and gives its device time (which may be just ahead).
+    fn reached(&self) -> i64 {
+        let mut done = lock(&self.done_ns);
+        loop {
+            if let Some(moment) = *done {
+                return moment;
+            }
+            done = self.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Blocks until the device's time has passed the record.
+    pub(crate) fn wait(&self) -> i64 {
+        let moment = self.reached();
+        sleep_until(moment);
+        moment
+    }
+
+    /// Whether the device's time has passed the record.
+    pub(crate) fn is_done(&self) -> bool {
+        lock(&self.done_ns).is_some_and(|moment| moment <= now_ns())
+    }
+
+    /// The device's time of the record, if it has passed.
+    pub(crate) fn moment_ns(&self) -> Option<i64> {
+        (*lock(&self.done_ns)).filter(|moment| *moment <= now_ns())
+    }
+}
+
+/// A CUDA event: its newest recording, if any.
+#[derive(Default)]
+pub(crate) struct Event {
+    /// CUPTI's id of the event.
+    pub(crate) id: u32,
+    /// The newest recording. Waiting for the event means waiting for this one, whatever is recorded later.
+    pub(crate) record: Mutex<Option<Arc<EventRecord>>>,
+}
+
+impl Event {
+    /// The newest recording.
+    pub(crate) fn current(&self) -> Option<Arc<EventRecord>> {
+        lock(&self.record).clone()
+    }
+}
+
+enum Item {
+    Operation(Submission, i64),
+    Record(Arc<EventRecord>, i64),
+    Wait(Arc<EventRecord>),
+    HostFunction(Box<dyn FnOnce() + Send>),
+    End,
+}
+
+/// A CUDA stream.
+pub(crate) struct Stream {
+    /// CUPTI's stream id.
+    pub(crate) id: u32,
+    /// CUPTI's context id.
+    pub(crate) context: u32,
+    /// The device.
+    pub(crate) device: u32,
+    /// Whether it serialises with the default stream.
+    pub(crate) blocking: bool,
+    /// Priority, lower is more urgent.
+    pub(crate) priority: i32,
+    queue: Mutex<VecDeque<Item>>,
+    arrived: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stream {
+    /// A stream with its worker running.
+    pub(crate) fn start(id: u32, context: u32, device: u32, blocking: bool, priority: i32) -> Arc<Self> {
+        let stream = Arc::new(Self {
+            id,
+            context,
+            device,
+            blocking,
+            priority,
+            queue: Mutex::new(VecDeque::new()),
+            arrived: Condvar::new(),
+        });
+        let worker = Arc::clone(&stream);
+        let spawned = std::thread::Builder::new().name(format!("simgpu-s{id}")).spawn(move || worker.work());
+        if let Err(error) = spawned {
+            eprintln!("simgpu: no thread for stream {id}: {error}");
+        }
+        stream
+    }
+
+    fn push(&self, item: Item) {
+        lock(&self.queue).push_back(item);
+        self.arrived.notify_one();
+    }
+
+    /// Puts an operation at the stream's end.
+    pub(crate) fn submit(&self, submission: Submission) {
+        self.push(Item::Operation(submission, now_ns()));
+    }
+
+    /// Records at the stream's end: done once all work before it is.
+    pub(crate) fn record(&self) -> Arc<EventRecord> {
+        let record = Arc::new(EventRecord::default());
+        self.push(Item::Record(Arc::clone(&record), now_ns()));
+        record
+    }
+
+    /// Work submitted from now on waits for the record.
+    pub(crate) fn wait_for(&self, record: Arc<EventRecord>) {
+        self.push(Item::Wait(record));
+    }
+
+    /// Calls a host function in the stream's order.
+    pub(crate) fn call(&self, function: Box<dyn FnOnce() + Send>) {
+        self.push(Item::HostFunction(function));
+    }
+
+    /// Blocks until all work submitted so far is done.
+    pub(crate) fn synchronize(&self) {
+        self.record().wait();
+    }
+
+    /// Whether all work submitted so far is done.
+    pub(crate) fn is_idle(&self) -> bool {
+        // A record behind everything else is reached at once when the queue is empty.
+        let record = self.record();
+        if lock(&self.queue).len() > 1 {
+            return false;
+        }
+        std::thread::yield_now();
+        record.is_done()
+    }
+
+    /// Ends the worker after the work submitted so far.
+    pub(crate) fn end(&self) {
+        self.push(Item::End);
+    }
+
+    fn work(&self) {
+        // The device's time on this stream: the modelled end of the last operation, or what was waited for.
+        let mut clock_ns = 0;
+        loop {
+            let item = {
+                let mut queue = lock(&self.queue);
+                loop {
+                    match queue.pop_front() {
+                        Some(item) => break item,
+                        None => queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                    }
+                }
+            };
+            match item {
+                Item::Operation(submission, submitted_ns) => {
+                    let start_ns = clock_ns.max(submitted_ns + model::LAUNCH_LATENCY_NS);
+                    clock_ns = self.run(submission, start_ns);
+                    if clock_ns > now_ns() + AHEAD_NS {
+                        sleep_until(clock_ns - AHEAD_NS / 2);
+                    }
+                }
+                Item::Record(record, recorded_ns) => {
+                    clock_ns = clock_ns.max(recorded_ns);
+                    record.set(clock_ns);
+                }
+                Item::Wait(record) => clock_ns = clock_ns.max(record.reached()),
+                Item::HostFunction(function) => {
+                    sleep_until(clock_ns);
+                    function();
+                    clock_ns = clock_ns.max(now_ns());
+                }
+                Item::End => return,
+            }
+        }
+    }
+
+    fn run(&self, submission: Submission, start_ns: i64) -> i64 {
+        let Submission { correlation, kind, work } = submission;
+        let mut end_ns = work(start_ns).max(start_ns + 1);
+        let now = now_ns();
+        if now > end_ns + TOLERANCE_NS {
+            end_ns = now;
+            truth::count_stretched();
+        }
+        let op = CompletedOp {
+            device: self.device,
+            context: self.context,
+            stream: self.id,
+            correlation,
+            start_ns,
+            end_ns,
+            kind,
+        };
+        truth::record(&op);
+        cupti::operation_done(&op);
+        end_ns
+    }
+}
+
+/// All streams by handle.
+static STREAMS: Mutex<BTreeMap<u64, Arc<Stream>>> = Mutex::new(BTreeMap::new());
+
+/// Makes a stream known under its handle.
+pub(crate) fn register_stream(handle: u64, stream: Arc<Stream>) {
+    lock(&STREAMS).insert(handle, stream);
+}
+
+/// Takes a stream out of the books.
+pub(crate) fn forget_stream(handle: u64) -> Option<Arc<Stream>> {
+    lock(&STREAMS).remove(&handle)
+}
+
+/// All streams with their handles.
+pub(crate) fn all_streams() -> Vec<(u64, Arc<Stream>)> {
+    lock(&STREAMS).iter().map(|(handle, stream)| (*handle, Arc::clone(stream))).collect()
+}

@@ -1,0 +1,263 @@
+//! Memory: allocation, copies, memsets.
+//!
+//! Copies from pageable memory take their source before they return; those into pageable memory return when they are
+//! done, as the driver's do.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::context::{Context, current_context};
+use super::entry::{Call, driver_functions, put};
+use super::error;
+use super::stream::{order_with_default, stream_from_handle};
+use crate::device::memory::{self, Place};
+use crate::device::model::{self, Path};
+use crate::device::{OpKind, Stream, Submission};
+
+/// An address that may cross threads: the C interface makes its validity the caller's promise.
+#[derive(Clone, Copy)]
+struct Address(u64);
+
+fn memory_kind(address: u64) -> u8 {
+    match memory::place_of(address) {
+        None => 1,
+        Some(Place::Pinned) => 2,
+        Some(Place::Device(_)) => 3,
+    }
+}
+
+struct CopyRequest {
+    destination: u64,
+    source: u64,
+    bytes: usize,
+    stream: u64,
+    asynchronous: bool,
+}
+
+fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
+    let &CopyRequest { destination, source, bytes, stream, asynchronous } = request;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if destination == 0 || source == 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let stream = stream_from_handle(stream)?;
+    order_with_default(&stream)?;
+    let (source_kind, destination_kind) = (memory_kind(source), memory_kind(destination));
+    for (address, kind) in [(source, source_kind), (destination, destination_kind)] {
+        if kind == 3 {
+            memory::device_range(address, bytes).map_err(|_| error::INVALID_VALUE)?;
+        }
+    }
+    let devices = match (memory::place_of(source), memory::place_of(destination)) {
+        (Some(Place::Device(from)), Some(Place::Device(to))) if from != to => Some((from, to)),
+        _ => None,
+    };
+    let host_kind = source_kind.min(destination_kind);
+    let (copy_kind, path) = match (source_kind == 3, destination_kind == 3) {
+        (true, true) => match devices {
+            Some((from, to)) => (10, Path::Peer(from, to)),
+            None => (8, Path::Device),
+        },
+        (false, true) => (1, if host_kind == 2 { Path::HostPinned } else { Path::HostPageable }),
+        (true, false) => (2, if host_kind == 2 { Path::HostPinned } else { Path::HostPageable }),
+        (false, false) => (9, Path::HostPinned),
+    };
+    // The program may change pageable memory as soon as the call returns: staged now.
+    let staged = (source_kind == 1).then(|| {
+        let mut staged = vec![0u8; bytes];
+        // SAFETY: the caller promises `bytes` readable bytes at `source`; the vector has room for them.
+        unsafe { std::ptr::copy_nonoverlapping(source as *const u8, staged.as_mut_ptr(), bytes) };
+        staged
+    });
+    let (from, to) = (Address(source), Address(destination));
+    let kind = OpKind::Copy {
+        copy_kind,
+        source_kind,
+        destination_kind,
+        asynchronous,
+        bytes: bytes as u64,
+        peers: devices,
+    };
+    let work = Box::new(move |start_ns: i64| {
+        let (from, to) = (from, to);
+        let source = staged.as_ref().map_or(from.0 as *const u8, Vec::as_ptr);
+        // SAFETY: device ranges were checked above and CUDA forbids freeing them before the copy is done; host ranges
+        // are the caller's promise. Overlap is allowed for device to device, hence `copy`.
+        unsafe { std::ptr::copy(source, to.0 as *mut u8, bytes) };
+        start_ns + model::copy_ns(path, bytes as u64)
+    });
+    stream.submit(Submission { correlation: call.correlation, kind, work });
+    if !asynchronous || destination_kind == 1 {
+        stream.synchronize();
+    }
+    Ok(())
+}
+
+fn set<const N: usize>(call: &Call, destination: u64, pattern: [u8; N], count: usize, stream: u64, asynchronous: bool) -> Result<(), u32> {
+    if count == 0 {
+        return Ok(());
+    }
+    let bytes = count * N;
+    let stream = stream_from_handle(stream)?;
+    order_with_default(&stream)?;
+    memory::device_range(destination, bytes).map_err(|_| error::INVALID_VALUE)?;
+    let mut value = [0u8; 4];
+    value[..N].copy_from_slice(&pattern);
+    let kind = OpKind::Memset { bytes: bytes as u64, value: u32::from_le_bytes(value), asynchronous };
+    let work = Box::new(move |start_ns: i64| {
+        // SAFETY: the range was checked above; CUDA forbids freeing it before the memset is done.
+        let memory = unsafe { std::slice::from_raw_parts_mut(destination as *mut u8, bytes) };
+        for chunk in memory.chunks_exact_mut(N) {
+            chunk.copy_from_slice(&pattern);
+        }
+        start_ns + model::memset_ns(bytes as u64)
+    });
+    stream.submit(Submission { correlation: call.correlation, kind, work });
+    if !asynchronous {
+        stream.synchronize();
+    }
+    Ok(())
+}
+
+fn allocate_on(context: Context, place: *mut u64, bytes: usize) -> Result<(), u32> {
+    let address = memory::allocate(bytes, Place::Device(context.device))?;
+    put(place, address)
+}
+
+/// Frees once the stream's work so far is done.
+fn free_after(stream: &Stream, address: u64) -> Result<(), u32> {
+    match memory::place_of(address) {
+        Some(Place::Device(_)) => {
+            // An address that is no allocation's start can only be found out at the stream's turn; CUDA
+            // reports such an error late as well.
+            stream.call(Box::new(move || {
+                let _ = memory::free(address);
+            }));
+            Ok(())
+        }
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+driver_functions! {
+    /// cuMemAlloc_v2.
+    fn cuMemAlloc_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2(address: *mut u64, bytes: usize) |_| {
+        allocate_on(current_context()?, address, bytes)
+    }
+
+    /// cuMemAllocAsync: usable at once; the pool is the whole device.
+    fn cuMemAllocAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) |_| {
+        stream_from_handle(stream)?;
+        allocate_on(current_context()?, address, bytes)
+    }
+
+    /// cuMemFree_v2: waits for the device first, as the driver does.
+    fn cuMemFree_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2(address: u64) |_| {
+        if address == 0 {
+            return Ok(());
+        }
+        let context = current_context()?;
+        for (_, stream) in crate::device::all_streams() {
+            if stream.context == context.id {
+                stream.synchronize();
+            }
+        }
+        memory::free(address)
+    }
+
+    /// cuMemFreeAsync.
+    fn cuMemFreeAsync = CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync(address: u64, stream: u64) |_| {
+        if address == 0 {
+            return Ok(());
+        }
+        free_after(&*stream_from_handle(stream)?, address)
+    }
+
+    /// cuMemHostAlloc.
+    fn cuMemHostAlloc = CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) |_| {
+        current_context()?;
+        put(address, memory::allocate(bytes, Place::Pinned)? as *mut c_void)
+    }
+
+    /// cuMemAllocHost_v2.
+    fn cuMemAllocHost_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2(address: *mut *mut c_void, bytes: usize) |_| {
+        current_context()?;
+        put(address, memory::allocate(bytes, Place::Pinned)? as *mut c_void)
+    }
+
+    /// cuMemFreeHost.
+    fn cuMemFreeHost = CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost(address: *mut c_void) |_| {
+        match memory::place_of(address as u64) {
+            Some(Place::Pinned) => memory::free(address as u64),
+            _ => Err(error::INVALID_VALUE),
+        }
+    }
+
+    /// cuMemGetInfo_v2.
+    fn cuMemGetInfo_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |_| {
+        let (free_bytes, total_bytes) = memory::info(current_context()?.device);
+        put(free, free_bytes as usize)?;
+        put(total, total_bytes as usize)
+    }
+
+    /// cuDeviceGetDefaultMemPool: one pool a device, which has no handle of its own to configure.
+    fn cuDeviceGetDefaultMemPool = CUPTI_DRIVER_TRACE_CBID_cuDeviceGetDefaultMemPool(pool: *mut u64, device: c_int) |_| {
+        put(pool, 0x1000 + u64::from(device.cast_unsigned()))
+    }
+
+    /// cuMemPoolSetAttribute: the pool keeps nothing, so there is nothing to set.
+    fn cuMemPoolSetAttribute = CUPTI_DRIVER_TRACE_CBID_cuMemPoolSetAttribute(_pool: u64, _attribute: c_uint, _value: *const c_void) |_| {
+        Ok(())
+    }
+
+    /// cuMemcpyHtoD_v2.
+    fn cuMemcpyHtoD_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoD_v2(destination: u64, source: *const c_void, bytes: usize) |call| {
+        copy(call, &CopyRequest { destination, source: source as u64, bytes, stream: 0, asynchronous: false })
+    }
+
+    /// cuMemcpyHtoDAsync_v2.
+    fn cuMemcpyHtoDAsync_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2(destination: u64, source: *const c_void, bytes: usize, stream: u64) |call| {
+        copy(call, &CopyRequest { destination, source: source as u64, bytes, stream, asynchronous: true })
+    }
+
+    /// cuMemcpyDtoH_v2.
+    fn cuMemcpyDtoH_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2(destination: *mut c_void, source: u64, bytes: usize) |call| {
+        copy(call, &CopyRequest { destination: destination as u64, source, bytes, stream: 0, asynchronous: false })
+    }
+
+    /// cuMemcpyDtoHAsync_v2.
+    fn cuMemcpyDtoHAsync_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2(destination: *mut c_void, source: u64, bytes: usize, stream: u64) |call| {
+        copy(call, &CopyRequest { destination: destination as u64, source, bytes, stream, asynchronous: true })
+    }
+
+    /// cuMemcpyDtoD_v2.
+    fn cuMemcpyDtoD_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoD_v2(destination: u64, source: u64, bytes: usize) |call| {
+        copy(call, &CopyRequest { destination, source, bytes, stream: 0, asynchronous: false })
+    }
+
+    /// cuMemcpyDtoDAsync_v2.
+    fn cuMemcpyDtoDAsync_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2(destination: u64, source: u64, bytes: usize, stream: u64) |call| {
+        copy(call, &CopyRequest { destination, source, bytes, stream, asynchronous: true })
+    }
+
+    /// cuMemcpyPeerAsync: addresses say where they are, so the contexts are not needed.
+    fn cuMemcpyPeerAsync = CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync(destination: u64, _to: u64, source: u64, _from: u64, bytes: usize, stream: u64) |call| {
+        copy(call, &CopyRequest { destination, source, bytes, stream, asynchronous: true })
+    }
+
+    /// cuMemsetD8_v2.
+    fn cuMemsetD8_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemsetD8_v2(destination: u64, value: u8, count: usize) |call| {
+        set(call, destination, [value], count, 0, false)
+    }
+
+    /// cuMemsetD8Async.
+    fn cuMemsetD8Async = CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async(destination: u64, value: u8, count: usize, stream: u64) |call| {
+        set(call, destination, [value], count, stream, true)
+    }
+
+    /// cuMemsetD32Async.
+    fn cuMemsetD32Async = CUPTI_DRIVER_TRACE_CBID_cuMemsetD32Async(destination: u64, value: c_uint, count: usize, stream: u64) |call| {
+        set(call, destination, value.to_le_bytes(), count, stream, true)
+    }
+}

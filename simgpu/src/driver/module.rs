@@ -1,0 +1,153 @@
+//! Modules from PTX: each `.entry` must name a kernel that this library can compute (see `kernels`).
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::context::current_context;
+use super::entry::{driver_functions, put};
+use super::{error, next_handle};
+use crate::kernels::{self, CpuKernel};
+
+/// A kernel that can be launched.
+pub(super) struct Function {
+    /// Its name, alive for ever: CUPTI hands the pointer out.
+    pub(super) name: &'static CStr,
+    /// Sizes of its parameters in bytes, from the PTX.
+    pub(super) parameter_bytes: Vec<usize>,
+    pub(super) kernel: &'static CpuKernel,
+}
+
+struct Entry {
+    name: String,
+    parameter_bytes: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Books {
+    modules: BTreeMap<u64, Vec<Entry>>,
+    functions: BTreeMap<u64, Arc<Function>>,
+}
+
+static BOOKS: Mutex<Books> = Mutex::new(Books { modules: BTreeMap::new(), functions: BTreeMap::new() });
+
+fn books() -> std::sync::MutexGuard<'static, Books> {
+    BOOKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The function of a handle.
+pub(super) fn function(handle: u64) -> Result<Arc<Function>, u32> {
+    books().functions.get(&handle).cloned().ok_or(error::INVALID_HANDLE)
+}
+
+/// The entries of a PTX text with their parameters' sizes.
+fn parse_ptx(text: &str) -> Option<Vec<Entry>> {
+    if !text.contains(".version") || !text.contains(".target") {
+        return None;
+    }
+    let mut entries = Vec::new();
+    for part in text.split(".entry").skip(1) {
+        let (name, rest) = part.split_once('(')?;
+        let (parameters, _) = rest.split_once(')')?;
+        let parameter_bytes = parameters.split(',').filter_map(parameter_bytes).collect();
+        entries.push(Entry { name: name.trim().to_owned(), parameter_bytes });
+    }
+    Some(entries)
+}
+
+/// The size of `.param .align 8 .b8 name[24]`, `.param .u64 name`, ...
+fn parameter_bytes(parameter: &str) -> Option<usize> {
+    let kind = parameter.split_whitespace().find(|word| {
+        word.strip_prefix(['.'])
+            .is_some_and(|word| word.starts_with(['u', 's', 'f', 'b']) && word[1..].parse::<usize>().is_ok())
+    })?;
+    let bits: usize = kind[2..].parse().ok()?;
+    let count = match parameter.split_once('[') {
+        Some((_, rest)) => rest.split_once(']')?.0.trim().parse().ok()?,
+        None => 1,
+    };
+    Some(bits / 8 * count)
+}
+
+fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
+    current_context()?;
+    if image.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    // SAFETY: PTX images are zero-terminated text; the caller says that this is one. (A cubin has zero bytes early
+    // and fails the parse.)
+    let text = unsafe { CStr::from_ptr(image.cast()) };
+    let entries = text.to_str().ok().and_then(parse_ptx).ok_or(error::INVALID_IMAGE)?;
+    let handle = next_handle();
+    books().modules.insert(handle, entries);
+    put(place, handle)
+}
+
+driver_functions! {
+    /// cuModuleLoadData, for PTX.
+    fn cuModuleLoadData = CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData(module: *mut u64, image: *const c_void) |_| {
+        load(module, image)
+    }
+
+    /// cuModuleLoadDataEx, for PTX; options are for the compiler, of which there is none.
+    fn cuModuleLoadDataEx = CUPTI_DRIVER_TRACE_CBID_cuModuleLoadDataEx(module: *mut u64, image: *const c_void, _count: c_uint, _options: *mut c_uint, _values: *mut *mut c_void) |_| {
+        load(module, image)
+    }
+
+    /// cuModuleUnload.
+    fn cuModuleUnload = CUPTI_DRIVER_TRACE_CBID_cuModuleUnload(module: u64) |_| {
+        books().modules.remove(&module).map(|_| ()).ok_or(error::INVALID_HANDLE)
+    }
+
+    /// cuModuleGetFunction.
+    fn cuModuleGetFunction = CUPTI_DRIVER_TRACE_CBID_cuModuleGetFunction(place: *mut u64, module: u64, name: *const c_char) |_| {
+        if name.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        // SAFETY: the C interface has the caller pass a zero-terminated name.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let mut books = books();
+        let entries = books.modules.get(&module).ok_or(error::INVALID_HANDLE)?;
+        let entry = entries.iter().find(|entry| entry.name == name).ok_or(error::NOT_FOUND)?;
+        let Some(kernel) = kernels::find(&name) else {
+            eprintln!("simgpu: kernel {name}: the simulated GPU has no CPU function of that name");
+            return Err(error::NOT_FOUND);
+        };
+        let parameter_bytes = entry.parameter_bytes.clone();
+        let name: &'static CStr = Box::leak(CString::new(name.as_ref()).map_err(|_| error::INVALID_VALUE)?.into_boxed_c_str());
+        let handle = next_handle();
+        books.functions.insert(handle, Arc::new(Function { name, parameter_bytes, kernel }));
+        put(place, handle)
+    }
+
+    /// cuFuncGetAttribute: what a small kernel would have.
+    fn cuFuncGetAttribute = CUPTI_DRIVER_TRACE_CBID_cuFuncGetAttribute(value: *mut c_int, attribute: c_int, handle: u64) |_| {
+        function(handle)?;
+        put(value, match attribute {
+            0 => 1024,
+            4 => c_int::from(kernels::REGISTERS),
+            _ => 0,
+        })
+    }
+
+    /// cuFuncSetAttribute.
+    fn cuFuncSetAttribute = CUPTI_DRIVER_TRACE_CBID_cuFuncSetAttribute(handle: u64, _attribute: c_int, _value: c_int) |_| {
+        function(handle).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_and_parameters_are_found() {
+        let ptx = ".version 8.1\n.target sm_80\n.visible .entry add(\n .param .u64 add_param_0,\n .param .f32 add_param_1,\n\
+                   .param .align 8 .b8 add_param_2[24]\n)\n{ ret; }\n.visible .entry none()\n{ ret; }";
+        let entries = parse_ptx(ptx).expect("PTX");
+        assert_eq!(entries.len(), 2);
+        assert_eq!((entries[0].name.as_str(), &entries[0].parameter_bytes[..]), ("add", &[8, 4, 24][..]));
+        assert!(entries[1].parameter_bytes.is_empty());
+        assert!(parse_ptx("hello").is_none());
+    }
+}

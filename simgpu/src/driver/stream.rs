@@ -1,0 +1,198 @@
+//! Streams and events.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::context::current_context;
+use super::entry::{driver_functions, put};
+use super::{error, next_handle};
+use crate::clock::now_ns;
+use crate::cupti;
+use crate::device::{Event, Stream, all_streams, forget_stream, register_stream};
+
+/// CU_STREAM_NON_BLOCKING.
+const NON_BLOCKING: c_uint = 1;
+/// CU_STREAM_LEGACY and CU_STREAM_PER_THREAD: handles with a meaning of their own.
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+
+static EVENTS: Mutex<BTreeMap<u64, Arc<Event>>> = Mutex::new(BTreeMap::new());
+
+fn event(handle: u64) -> Result<Arc<Event>, u32> {
+    EVENTS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned().ok_or(error::INVALID_HANDLE)
+}
+
+/// The stream of a handle; the null handle is the current context's default stream.
+pub(crate) fn stream_from_handle(handle: u64) -> Result<Arc<Stream>, u32> {
+    let handle = match handle {
+        // Per-thread default streams are taken for the default stream: they only serialise more.
+        0 | LEGACY | PER_THREAD => current_context()?.default_stream,
+        handle => handle,
+    };
+    all_streams().into_iter().find(|(known, _)| *known == handle).map(|(_, stream)| stream).ok_or(error::INVALID_HANDLE)
+}
+
+/// CUDA's rule for the legacy default stream: work on it waits for all blocking streams, and theirs for it.
+pub(crate) fn order_with_default(stream: &Stream) -> Result<(), u32> {
+    if !stream.blocking {
+        return Ok(());
+    }
+    let default = current_context()?.default_stream;
+    for (handle, other) in all_streams() {
+        let one_is_default = handle == default || stream_from_handle(0)?.id == stream.id;
+        if other.blocking && other.context == stream.context && other.id != stream.id && one_is_default {
+            stream.wait_for(other.record());
+        }
+    }
+    Ok(())
+}
+
+fn create(place: *mut u64, flags: c_uint, priority: c_int) -> Result<(), u32> {
+    let context = current_context()?;
+    let id = cupti::next_stream_id();
+    let blocking = flags & NON_BLOCKING == 0;
+    let handle = next_handle();
+    put(place, handle)?;
+    register_stream(handle, Stream::start(id, context.id, context.device, blocking, priority));
+    cupti::stream_created(context.id, id, priority, if blocking { 1 } else { 2 });
+    Ok(())
+}
+
+driver_functions! {
+    /// cuStreamCreate.
+    fn cuStreamCreate = CUPTI_DRIVER_TRACE_CBID_cuStreamCreate(stream: *mut u64, flags: c_uint) |_| {
+        create(stream, flags, 0)
+    }
+
+    /// cuStreamCreateWithPriority.
+    fn cuStreamCreateWithPriority = CUPTI_DRIVER_TRACE_CBID_cuStreamCreateWithPriority(stream: *mut u64, flags: c_uint, priority: c_int) |_| {
+        create(stream, flags, priority)
+    }
+
+    /// cuStreamGetPriority.
+    fn cuStreamGetPriority = CUPTI_DRIVER_TRACE_CBID_cuStreamGetPriority(stream: u64, priority: *mut c_int) |_| {
+        put(priority, stream_from_handle(stream)?.priority)
+    }
+
+    /// cuCtxGetStreamPriorityRange.
+    fn cuCtxGetStreamPriorityRange = CUPTI_DRIVER_TRACE_CBID_cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) |_| {
+        put(least, 0)?;
+        put(greatest, -5)
+    }
+
+    /// cuStreamDestroy_v2: returns at once; the stream's work goes on to its end.
+    fn cuStreamDestroy_v2 = CUPTI_DRIVER_TRACE_CBID_cuStreamDestroy_v2(stream: u64) |_| {
+        forget_stream(stream).ok_or(error::INVALID_HANDLE)?.end();
+        Ok(())
+    }
+
+    /// cuStreamSynchronize.
+    fn cuStreamSynchronize = CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize(stream: u64) |call| {
+        let stream = stream_from_handle(stream)?;
+        order_with_default(&stream)?;
+        let start_ns = now_ns();
+        stream.synchronize();
+        cupti::synchronized(3, stream.context, stream.id, u32::MAX, call.correlation, start_ns);
+        Ok(())
+    }
+
+    /// cuStreamQuery.
+    fn cuStreamQuery = CUPTI_DRIVER_TRACE_CBID_cuStreamQuery(stream: u64) |_| {
+        if stream_from_handle(stream)?.is_idle() { Ok(()) } else { Err(error::NOT_READY) }
+    }
+
+    /// cuStreamWaitEvent: waits for the recording that is the newest now, not for later ones.
+    fn cuStreamWaitEvent = CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent(stream: u64, waited: u64, _flags: c_uint) |call| {
+        let stream = stream_from_handle(stream)?;
+        let waited = event(waited)?;
+        let start_ns = now_ns();
+        if let Some(record) = waited.current() {
+            stream.wait_for(record);
+        }
+        cupti::synchronized(2, stream.context, stream.id, waited.id, call.correlation, start_ns);
+        Ok(())
+    }
+
+    /// cuLaunchHostFunc.
+    fn cuLaunchHostFunc = CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc(stream: u64, function: Option<extern "C" fn(*mut c_void)>, data: *mut c_void) |_| {
+        let function = function.ok_or(error::INVALID_VALUE)?;
+        let data = data as usize;
+        stream_from_handle(stream)?.call(Box::new(move || function(data as *mut c_void)));
+        Ok(())
+    }
+
+    /// cuStreamIsCapturing: never, graphs are not simulated.
+    fn cuStreamIsCapturing = CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing(stream: u64, status: *mut c_uint) |_| {
+        stream_from_handle(stream)?;
+        put(status, 0)
+    }
+
+    /// cuStreamBeginCapture_v2: graphs are not simulated.
+    fn cuStreamBeginCapture_v2 = CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2(_stream: u64, _mode: c_uint) |_| {
+        Err(error::NOT_SUPPORTED)
+    }
+
+    /// cuEventCreate.
+    fn cuEventCreate = CUPTI_DRIVER_TRACE_CBID_cuEventCreate(place: *mut u64, _flags: c_uint) |_| {
+        current_context()?;
+        let handle = next_handle();
+        put(place, handle)?;
+        let event = Event { id: cupti::next_event_id(), ..Event::default() };
+        EVENTS.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(event));
+        Ok(())
+    }
+
+    /// cuEventDestroy_v2.
+    fn cuEventDestroy_v2 = CUPTI_DRIVER_TRACE_CBID_cuEventDestroy_v2(handle: u64) |_| {
+        let removed = EVENTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        removed.map(|_| ()).ok_or(error::INVALID_HANDLE)
+    }
+
+    /// cuEventRecord.
+    fn cuEventRecord = CUPTI_DRIVER_TRACE_CBID_cuEventRecord(handle: u64, stream: u64) |_| {
+        let event = event(handle)?;
+        let stream = stream_from_handle(stream)?;
+        order_with_default(&stream)?;
+        *event.record.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.record());
+        Ok(())
+    }
+
+    /// cuEventSynchronize.
+    fn cuEventSynchronize = CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize(handle: u64) |call| {
+        let event = event(handle)?;
+        let start_ns = now_ns();
+        if let Some(record) = event.current() {
+            record.wait();
+        }
+        let context = current_context().map_or(u32::MAX, |context| context.id);
+        cupti::synchronized(1, context, u32::MAX, event.id, call.correlation, start_ns);
+        Ok(())
+    }
+
+    /// cuEventQuery.
+    fn cuEventQuery = CUPTI_DRIVER_TRACE_CBID_cuEventQuery(handle: u64) |_| {
+        match event(handle)?.current() {
+            Some(record) if !record.is_done() => Err(error::NOT_READY),
+            _ => Ok(()),
+        }
+    }
+
+    /// cuEventElapsedTime_v2.
+    fn cuEventElapsedTime_v2 = CUPTI_DRIVER_TRACE_CBID_cuEventElapsedTime_v2(milliseconds: *mut f32, start: u64, end: u64) |_| {
+        elapsed(milliseconds, start, end)
+    }
+
+    /// cuEventElapsedTime.
+    fn cuEventElapsedTime = CUPTI_DRIVER_TRACE_CBID_cuEventElapsedTime(milliseconds: *mut f32, start: u64, end: u64) |_| {
+        elapsed(milliseconds, start, end)
+    }
+}
+
+fn elapsed(milliseconds: *mut f32, start: u64, end: u64) -> Result<(), u32> {
+    let moment = |handle| {
+        let record = event(handle)?.current().ok_or(error::INVALID_HANDLE)?;
+        record.moment_ns().ok_or(error::NOT_READY)
+    };
+    put(milliseconds, (moment(end)? - moment(start)?) as f32 / 1e6)
+}

@@ -1,0 +1,97 @@
+//! The truth log: every operation with the times that it really had on the modelled device.
+//!
+//! `SIMGPU_TRUTH/rank{r}.jsonl`, one line an operation, written by a thread of its own at most 50 ms later; and at the
+//! end `rank{r}.summary.json` with how many operations were stretched because the CPU could not keep up.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::clock::delivered_ns;
+use crate::config::config;
+use crate::device::{CompletedOp, OpKind};
+
+static OPERATIONS: AtomicU64 = AtomicU64::new(0);
+static STRETCHED: AtomicU64 = AtomicU64::new(0);
+
+struct Log {
+    file: File,
+    text: Vec<u8>,
+}
+
+fn log() -> Option<MutexGuard<'static, Log>> {
+    static LOG: OnceLock<Option<Mutex<Log>>> = OnceLock::new();
+    let log = LOG.get_or_init(|| {
+        let path = config().truth.as_ref()?.join(format!("rank{}.jsonl", config().rank));
+        match OpenOptions::new().create(true).append(true).open(&path) {
+            Ok(file) => {
+                std::thread::Builder::new()
+                    .name("simgpu-truth".to_owned())
+                    .spawn(|| {
+                        loop {
+                            std::thread::sleep(Duration::from_millis(50));
+                            flush();
+                        }
+                    })
+                    .ok()?;
+                Some(Mutex::new(Log { file, text: Vec::new() }))
+            }
+            Err(error) => {
+                eprintln!("simgpu: SIMGPU_TRUTH: {}: {error}", path.display());
+                None
+            }
+        }
+    });
+    log.as_ref().map(|log| log.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Counts an operation that the CPU could not compute in its modelled time.
+pub(crate) fn count_stretched() {
+    STRETCHED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Notes a finished operation.
+pub(crate) fn record(op: &CompletedOp) {
+    OPERATIONS.fetch_add(1, Ordering::Relaxed);
+    let Some(mut log) = log() else { return };
+    let (kind, name) = match &op.kind {
+        OpKind::Kernel { name, .. } => ("kernel", name.to_string_lossy().into_owned()),
+        OpKind::Copy { copy_kind, .. } => ("memcpy", format!("copy kind {copy_kind}")),
+        OpKind::Memset { .. } => ("memset", "memset".to_owned()),
+    };
+    let mut line = serde_json::json!({
+        "kind": kind, "name": name, "device": op.device, "stream": op.stream, "correlation": op.correlation,
+        "start_ns": op.start_ns, "end_ns": op.end_ns,
+    });
+    if config().skew.is_some() {
+        line["delivered_start_ns"] = delivered_ns(op.start_ns).into();
+        line["delivered_end_ns"] = delivered_ns(op.end_ns).into();
+    }
+    log.text.extend_from_slice(line.to_string().as_bytes());
+    log.text.push(b'\n');
+}
+
+/// Writes what was noted until now.
+pub(crate) fn flush() {
+    let Some(mut log) = log() else { return };
+    let text = std::mem::take(&mut log.text);
+    if let Err(error) = log.file.write_all(&text) {
+        eprintln!("simgpu: SIMGPU_TRUTH: {error}");
+    }
+}
+
+/// At the end of the process: the last lines and the summary.
+pub(crate) fn close() {
+    flush();
+    if let Some(folder) = &config().truth {
+        let summary = serde_json::json!({
+            "operations": OPERATIONS.load(Ordering::Relaxed), "stretched": STRETCHED.load(Ordering::Relaxed),
+        });
+        let path = folder.join(format!("rank{}.summary.json", config().rank));
+        if let Err(error) = std::fs::write(&path, format!("{summary}\n")) {
+            eprintln!("simgpu: SIMGPU_TRUTH: {}: {error}", path.display());
+        }
+    }
+}
