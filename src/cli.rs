@@ -1,0 +1,190 @@
+//! The command line: what can be typed, with its help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Why a multi-GPU training job is slow: record it, analyse it, hand it on.
+#[derive(Parser, Debug)]
+#[command(name = "gputrace", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gputrace record -- workload ddp                 a bundled run, simulated where there is no GPU
+  gputrace record -o run1 -- torchrun --nproc-per-node 8 train.py
+  gputrace analyze run1                           the tables again
+  gputrace analyze run1 --json | jq '.ranks[].overlap_ratio'
+  gputrace export run1 --format chrome -o run1.json.gz
+  gputrace doctor                                 what this machine has and lacks";
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a command and record what its GPUs do
+    #[command(after_help = "\
+Examples:
+  gputrace record -- workload ddp --ranks 4
+  gputrace record --sim SCALE=500 --sim SEED=7 -- workload ddp
+  gputrace record -o run1 -- torchrun --nproc-per-node 8 train.py
+  gputrace record -- mpirun -n 8 ./train
+
+The exit status is the command's own: 128 + signal when a signal ended it, 127 when it was not found.")]
+    Record(RecordArgs),
+    /// Run a bundled training program without recording it
+    #[command(disable_help_flag = true)]
+    Workload(WorkloadArgs),
+    /// Show what a recording says: overlap, idle time, kernels, collectives
+    #[command(after_help = "\
+Examples:
+  gputrace analyze run1
+  gputrace analyze run1 --steps 5..20 --sort mean --top 30
+  gputrace analyze run1 --json > run1.analysis.json")]
+    Analyze(AnalyzeArgs),
+    /// Write a recording in another tool's format
+    #[command(after_help = "\
+Examples:
+  gputrace export run1 --format chrome -o run1.json      for Perfetto and chrome://tracing
+  gputrace export run1 --format chrome -o run1.json.gz   the same, compressed")]
+    Export(ExportArgs),
+    /// Say what this machine has, and what to do about what it lacks
+    Doctor(DoctorArgs),
+}
+
+/// Which GPUs to use.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The real GPU where there is one; else, for bundled workloads only, the simulated one
+    Auto,
+    /// The real GPU
+    Cuda,
+    /// The simulated GPU
+    Sim,
+}
+
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// The folder to write, which must not exist yet [default: gputrace-NAME-DATE here]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Which GPU the command gets
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHICH")]
+    pub device: DeviceChoice,
+    /// A setting of the simulated GPU, as SIMGPU_KEY in the command's environment; repeatable
+    #[arg(long = "sim", value_name = "KEY=VALUE", value_parser = parse_setting)]
+    pub simulation: Vec<(String, String)>,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The command, after `--`; `workload NAME` is a bundled one
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct WorkloadArgs {
+    /// The workload's name and options, or --list, or --help
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
+    pub arguments: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct AnalyzeArgs {
+    /// Recordings
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Print one JSON object (schema gputrace.analysis/1) instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Only these steps: A..B, both counted
+    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
+    pub steps: Option<(u64, u64)>,
+    /// Order of the kernels
+    #[arg(long, value_enum, default_value = "total", value_name = "BY")]
+    pub sort: SortChoice,
+    /// How many kernels to show [default: 10 in tables, all in JSON]
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+}
+
+/// What kernels are ordered by, greatest first.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortChoice {
+    Total,
+    Count,
+    Mean,
+    Max,
+}
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The recording
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// The format
+    #[arg(long, value_enum)]
+    pub format: ExportFormat,
+    /// The file to write; an existing one is replaced when the export succeeds
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// Chrome's trace event JSON as PyTorch's profiler writes it; gzip where OUT ends in .gz
+    Chrome,
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
+            Ok((key.to_ascii_uppercase(), value.to_owned()))
+        }
+        _ => Err("expected KEY=VALUE, for example SCALE=500".to_owned()),
+    }
+}
+
+fn parse_steps(text: &str) -> Result<(u64, u64), String> {
+    let wrong = || "expected A..B, for example 5..20".to_owned();
+    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
+    let (first, last) = (first.trim().parse().ok(), last.trim().parse().ok());
+    match (first, last) {
+        (Some(first), Some(last)) if first <= last => Ok((first, last)),
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn steps_are_two_numbers_in_order() {
+        assert_eq!(parse_steps("3..9"), Ok((3, 9)));
+        assert!(parse_steps("9..3").is_err());
+        assert!(parse_steps("3").is_err());
+    }
+
+    #[test]
+    fn settings_are_keys_and_values() {
+        assert_eq!(parse_setting("scale=500"), Ok(("SCALE".to_owned(), "500".to_owned())));
+        assert_eq!(parse_setting("SLOW=rank:1=2"), Ok(("SLOW".to_owned(), "rank:1=2".to_owned())));
+        assert!(parse_setting("=5").is_err());
+        assert!(parse_setting("A B=5").is_err());
+    }
+}

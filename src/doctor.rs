@@ -1,0 +1,191 @@
+//! `gputrace doctor`: what this machine has, and what to do about what it lacks.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::PathBuf;
+
+use nvml_wrapper::Nvml;
+use serde_json::{Value, json};
+
+use crate::cli::DoctorArgs;
+use crate::failure::Failure;
+use crate::{libraries, text};
+
+/// One line of the report.
+struct Finding {
+    what: &'static str,
+    /// Whether it is there; `None` for what is good to know only.
+    present: Option<bool>,
+    found: String,
+    /// What to do about it, where something can be done.
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn present(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, present: Some(true), found: found.into(), advice: None }
+    }
+
+    fn absent(what: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { what, present: Some(false), found: found.into(), advice: Some(advice.into()) }
+    }
+}
+
+/// Prints the report. Always 0: a machine without a GPU is no error.
+pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
+    let (gpus, gpu_finding) = gpus();
+    let mut findings = vec![gpu_finding];
+    findings.push(versioned(
+        "CUPTI",
+        &["libcupti.so.13", "libcupti.so.12", "libcupti.so"],
+        "cuptiGetVersion",
+        "install the CUDA toolkit's CUPTI or `pip install nvidia-cuda-cupti`, and put its folder into LD_LIBRARY_PATH; \
+         a program that brings its own (PyTorch does) needs nothing",
+    ));
+    findings.push(versioned(
+        "NCCL",
+        &["libnccl.so.2", "libnccl.so"],
+        "ncclGetVersion",
+        "needed for the bundled multi-GPU workloads: `pip install nvidia-nccl-cu13`, and put its folder into \
+         LD_LIBRARY_PATH; PyTorch brings its own",
+    ));
+    findings.push(match load(&["libcublas.so.13", "libcublas.so.12", "libcublas.so"]) {
+        Some((name, _)) => Finding::present("cuBLAS", name),
+        None => Finding::absent(
+            "cuBLAS",
+            "not found",
+            "needed for the bundled workloads on a real GPU: install the CUDA toolkit or `pip install nvidia-cublas`",
+        ),
+    });
+    findings.push(own_library("collector", libraries::COLLECTOR));
+    findings.push(own_library("simulated GPU", libraries::SIMGPU));
+    findings.extend(other_tools());
+    if args.json {
+        let findings: Vec<Value> = findings
+            .iter()
+            .map(|finding| {
+                json!({"what": finding.what, "present": finding.present, "found": finding.found, "advice": finding.advice})
+            })
+            .collect();
+        anstream::println!("{:#}", json!({"schema": "gputrace.doctor/1", "gpus": gpus, "findings": findings}));
+        return Ok(0);
+    }
+    for gpu in &gpus {
+        let memory = gpu["memory_bytes"].as_u64().map_or_else(String::new, |bytes| format!(", {} GiB", bytes >> 30));
+        anstream::println!("GPU {}: {}{memory}", gpu["index"], gpu["name"].as_str().unwrap_or("unnamed"));
+    }
+    for finding in &findings {
+        let mark = match finding.present {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "note",
+        };
+        anstream::println!("{mark:>4}  {:<14} {}", finding.what, finding.found);
+        if let Some(advice) = &finding.advice {
+            let width = terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0));
+            for line in text::wrap(advice, width.saturating_sub(21).max(30)) {
+                anstream::println!("{:21}{line}", "");
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn gpus() -> (Vec<Value>, Finding) {
+    const WITHOUT: &str = "bundled workloads run on simulated GPUs: `gputrace record -- workload ddp`; \
+                           for real ones install NVIDIA's driver, or give the container its GPUs (--gpus all)";
+    let nvml = match Nvml::init() {
+        Ok(nvml) => nvml,
+        Err(error) => return (Vec::new(), Finding::absent("driver", format!("NVML: {error}"), WITHOUT)),
+    };
+    let count = nvml.device_count().unwrap_or(0);
+    let gpus: Vec<Value> = (0..count)
+        .filter_map(|index| {
+            let device = nvml.device_by_index(index).ok()?;
+            let capability = device.cuda_compute_capability().ok();
+            Some(json!({
+                "index": index,
+                "name": device.name().ok(),
+                "uuid": device.uuid().ok(),
+                "memory_bytes": device.memory_info().ok().map(|memory| memory.total),
+                "compute_capability": capability.map(|capability| format!("{}.{}", capability.major, capability.minor)),
+                "simulated": device.name().is_ok_and(|name| name.starts_with("Simulated")),
+            }))
+        })
+        .collect();
+    let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown version".to_owned());
+    let finding = if gpus.is_empty() {
+        Finding::absent("driver", format!("{driver}, but no GPU"), WITHOUT)
+    } else {
+        Finding::present("driver", format!("{driver}, {} GPUs", gpus.len()))
+    };
+    (gpus, finding)
+}
+
+/// Opens the first of these libraries that the loader finds.
+fn load(names: &[&'static str]) -> Option<(&'static str, *mut c_void)> {
+    names.iter().find_map(|name| {
+        let c_name = CString::new(*name).ok()?;
+        // SAFETY: loading runs the library's initialisers; these are NVIDIA's own libraries, which are loaded so by
+        // every CUDA program. The handle is never closed.
+        let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        (!handle.is_null()).then_some((*name, handle))
+    })
+}
+
+/// A library with a function that tells its version (`int f(int *version)`, as cuptiGetVersion and ncclGetVersion are).
+fn versioned(what: &'static str, names: &[&'static str], function: &str, advice: &str) -> Finding {
+    let Some((name, handle)) = load(names) else { return Finding::absent(what, "not found", advice) };
+    let version = CString::new(function).ok().and_then(|function| {
+        // SAFETY: `handle` came from dlopen and is open.
+        let symbol = unsafe { libc::dlsym(handle, function.as_ptr()) };
+        if symbol.is_null() {
+            return None;
+        }
+        // SAFETY: both functions have this C signature in every version of their headers.
+        let get: unsafe extern "C" fn(*mut c_int) -> c_int = unsafe { std::mem::transmute(symbol) };
+        let mut version = 0;
+        // SAFETY: `version` is a valid place for the result.
+        (unsafe { get(&raw mut version) } == 0).then_some(version)
+    });
+    let folder = loaded_from(handle).map_or_else(String::new, |path| format!(" ({})", path.display()));
+    match version {
+        Some(version) => Finding::present(what, format!("{name}, version {version}{folder}")),
+        None => Finding::absent(what, format!("{name}{folder} does not tell its version"), advice),
+    }
+}
+
+/// The file that a handle was loaded from.
+fn loaded_from(handle: *mut c_void) -> Option<PathBuf> {
+    let mut path = [0 as c_char; libc::PATH_MAX as usize];
+    // SAFETY: RTLD_DI_ORIGIN (6) writes a path of at most PATH_MAX characters into the buffer (dlinfo(3)).
+    let failed = unsafe { libc::dlinfo(handle, libc::RTLD_DI_ORIGIN, path.as_mut_ptr().cast()) } != 0;
+    if failed {
+        return None;
+    }
+    // SAFETY: dlinfo ended the path with a zero byte.
+    let path = unsafe { CStr::from_ptr(path.as_ptr()) };
+    Some(PathBuf::from(path.to_string_lossy().into_owned()))
+}
+
+fn own_library(what: &'static str, name: &str) -> Finding {
+    match libraries::find(name) {
+        Ok(path) => Finding::present(what, path.display().to_string()),
+        Err(error) => Finding::absent(what, "not found", error.to_string()),
+    }
+}
+
+/// Settings of other tools that would keep the collector out.
+fn other_tools() -> Vec<Finding> {
+    ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NCCL_PROFILER_PLUGIN"]
+        .into_iter()
+        .filter_map(|variable| {
+            let value = std::env::var(variable).ok()?;
+            Some(Finding {
+                what: "other tool",
+                present: None,
+                found: format!("{variable}={value}"),
+                advice: Some("another tool uses this; `gputrace record` replaces it for the command it runs".to_owned()),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,33 @@
+//! Errors as the user sees them: one line, and an exit status.
+
+use std::fmt;
+
+/// Wrong use, unreadable input or a missing piece: one line that names the file, what is wrong and what to do.
+#[derive(Debug)]
+pub struct Failure {
+    line: String,
+    status: i32,
+}
+
+impl Failure {
+    /// A failure with status 2.
+    pub fn new(line: impl Into<String>) -> Self {
+        Self { line: line.into(), status: 2 }
+    }
+
+    /// The same with another exit status.
+    pub fn with_status(self, status: i32) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The exit status.
+    pub fn status(&self) -> i32 {
+        self.status
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.line)
+    }
+}

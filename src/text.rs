@@ -1,0 +1,87 @@
+//! Numbers as people read them.
+
+/// A count with separators: 1234567 is "1,234,567".
+pub fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A length of time in the unit that gives three or four digits: "1.234 ms".
+pub fn duration(ns: i64) -> String {
+    let magnitude = ns.unsigned_abs();
+    let value = ns as f64;
+    match magnitude {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.2} µs", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
+        _ => format!("{:.3} s", value / 1e9),
+    }
+}
+
+/// A ratio as a percentage, a dash where it is not known.
+pub fn percent(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))
+}
+
+/// Text cut to `width` characters, with an ellipsis where something was cut.
+pub fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+/// Text broken into lines of at most `width` characters, at spaces; a longer word stands alone.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_get_separators() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn lengths_of_time_choose_their_unit() {
+        assert_eq!(duration(999), "999 ns");
+        assert_eq!(duration(1_500), "1.50 µs");
+        assert_eq!(duration(-2_500_000), "-2.50 ms");
+        assert_eq!(duration(3_000_000_000), "3.000 s");
+    }
+
+    #[test]
+    fn lines_break_at_spaces() {
+        assert_eq!(wrap("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap("incomprehensible", 8), ["incomprehensible"]);
+    }
+
+    #[test]
+    fn long_names_are_cut_at_characters() {
+        assert_eq!(shorten("abcdef", 4), "abc…");
+        assert_eq!(shorten("äöü", 3), "äöü");
+    }
+}

@@ -1,0 +1,124 @@
+//! Running the program as a user does, and reading what the stand-in says is true.
+
+#![allow(dead_code)] // Each test file uses a part of this.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The program under test, without the variables that would change what it does.
+pub fn gputrace() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
+    for (key, _) in std::env::vars_os() {
+        let name = key.to_string_lossy();
+        let ours = ["SIMGPU_", "GPUTRACE_", "NCCL_", "CUDA_", "NVTX_"].iter().any(|prefix| name.starts_with(prefix));
+        if ours || matches!(name.as_ref(), "RANK" | "WORLD_SIZE" | "LOCAL_RANK") {
+            command.env_remove(key);
+        }
+    }
+    command
+}
+
+/// Runs to the end and gives the output; panics with all of it when the status is not `status`.
+#[track_caller]
+pub fn expect_status(command: &mut Command, status: i32) -> Output {
+    let output = command.output().expect("the program starts");
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{command:?}\nstdout:\n{}\nstderr:\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The single line that the program wrote to stderr; panics when there are more or none.
+#[track_caller]
+pub fn one_line(output: &Output) -> String {
+    let text = stderr(output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 1, "expected one line, got:\n{text}");
+    lines[0].to_owned()
+}
+
+/// Records a bundled workload on the stand-in into `folder`, with the truth log in `truth`.
+pub fn record_workload<I, S>(folder: &Path, truth: &Path, settings: &[(&str, &str)], workload: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    std::fs::create_dir_all(truth).expect("a folder for the truth log");
+    let mut command = gputrace();
+    command.args(["record", "--device", "sim", "-o"]).arg(folder);
+    command.arg("--sim").arg(format!("TRUTH={}", truth.display()));
+    for (key, value) in settings {
+        command.arg("--sim").arg(format!("{key}={value}"));
+    }
+    command.args(["--", "workload"]).args(workload);
+    command
+}
+
+/// One operation of the truth log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrueOperation {
+    pub kind: String,
+    pub name: String,
+    pub device: u64,
+    pub stream: u64,
+    pub start_ns: i64,
+    pub end_ns: i64,
+    pub delivered_start_ns: i64,
+    pub delivered_end_ns: i64,
+}
+
+/// The truth log of one rank, by correlation id. Panics on an operation that stands there twice.
+pub fn truth_of_rank(folder: &Path, rank: u32) -> BTreeMap<u64, TrueOperation> {
+    let path = folder.join(format!("rank{rank}.jsonl"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut operations = BTreeMap::new();
+    // A rank that was killed may leave half a line at the end.
+    for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let number = |key: &str| value[key].as_i64();
+        let (start_ns, end_ns) = (number("start_ns").expect("start_ns"), number("end_ns").expect("end_ns"));
+        let operation = TrueOperation {
+            kind: value["kind"].as_str().expect("kind").to_owned(),
+            name: value["name"].as_str().unwrap_or_default().to_owned(),
+            device: value["device"].as_u64().expect("device"),
+            stream: value["stream"].as_u64().expect("stream"),
+            start_ns,
+            end_ns,
+            delivered_start_ns: number("delivered_start_ns").unwrap_or(start_ns),
+            delivered_end_ns: number("delivered_end_ns").unwrap_or(end_ns),
+        };
+        let correlation = value["correlation"].as_u64().expect("correlation");
+        assert_eq!(operations.insert(correlation, operation), None, "correlation {correlation} twice in the truth log");
+    }
+    operations
+}
+
+/// `gputrace analyze FOLDER --json`, parsed.
+#[track_caller]
+pub fn analysis(folder: &Path) -> Value {
+    let output = expect_status(gputrace().arg("analyze").arg(folder).arg("--json"), 0);
+    serde_json::from_slice(&output.stdout).expect("analyze --json writes JSON")
+}
+
+/// A path inside a fresh temporary folder that lives as long as the first value.
+pub fn fresh_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join(name);
+    (folder, path)
+}
