@@ -9,6 +9,8 @@ mod event;
 mod frame;
 mod lanes;
 mod process;
+mod process_events;
+mod process_names;
 mod words;
 
 use std::fs::File;
@@ -53,7 +55,14 @@ pub fn export_chrome(recording: &Recording, out: &mut dyn Write) -> io::Result<E
     let mut summary = ExportSummary::default();
     let mut identifiers = process::Identifiers::default();
     for (index, process) in recording.processes.iter().enumerate() {
-        process::write(recording, index, process, &mut identifiers, &mut writer, &mut summary)?;
+        process::write(
+            recording,
+            index,
+            process,
+            &mut identifiers,
+            &mut writer,
+            &mut summary,
+        )?;
     }
     // Nothing but closing brackets after the events: one consumer cuts the file at its last bracket.
     out.write_all(b"\n]}\n")?;
@@ -80,7 +89,10 @@ pub fn export_chrome_file(recording: &Recording, path: &Path) -> io::Result<Expo
 /// A hidden name beside `path`, which no other process uses.
 fn aside(path: &Path) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path names no file",
+        ));
     };
     let mut hidden = std::ffi::OsString::from(".");
     hidden.push(name);

@@ -110,9 +110,7 @@ impl<'a> EventWriter<'a> {
         let Place { pid, tid } = place;
         push(
             &mut self.line,
-            format_args!(
-                "{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{pid},\"tid\":{tid}"
-            ),
+            format_args!("{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{pid},\"tid\":{tid}"),
         );
         self.time("ts", start_ns);
         self.line.extend_from_slice(b",\"dur\":");

@@ -52,14 +52,20 @@ mod tests {
 
     #[test]
     fn touching_slices_share_a_lane_and_overlapping_ones_do_not() {
-        assert_eq!(lanes(false, &[(0, 10), (10, 20), (19, 30), (20, 25)]), [0, 0, 1, 0]);
+        assert_eq!(
+            lanes(false, &[(0, 10), (10, 20), (19, 30), (20, 25)]),
+            [0, 0, 1, 0]
+        );
         // Inside another: on a stream that is an overlap like any other.
         assert_eq!(lanes(false, &[(0, 10), (2, 3), (4, 5), (4, 12)]), [0, 1, 1, 2]);
     }
 
     #[test]
     fn host_slices_nest() {
-        assert_eq!(lanes(true, &[(0, 10), (2, 6), (2, 3), (6, 10), (7, 11)]), [0, 0, 0, 0, 1]);
+        assert_eq!(
+            lanes(true, &[(0, 10), (2, 6), (2, 3), (6, 10), (7, 11)]),
+            [0, 0, 0, 0, 1]
+        );
         // Of equal length: one inside the other. Of no length: inside what is open.
         assert_eq!(lanes(true, &[(0, 10), (0, 10), (5, 5), (10, 10)]), [0, 0, 0, 0]);
     }

@@ -123,8 +123,8 @@ mod tests {
         assert_eq!(call_name("my_view"), "my_view");
         assert_eq!(collective_name("ReduceScatter"), "reduce_scatter");
         assert_eq!(
-            kernel_name("_Z33ncclDevKernel_AllReduce_Sum_f32_XY24ncclDevKernelArgsStorageILm4096EE"),
-            "_Z33ncclDevKernel_AllReduce_Sum_f32_XY24ncclDevKernelArgsStorageILm4096EE"
+            kernel_name("_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE"),
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
         );
         assert_eq!(kernel_name("_Z3addPfi"), "add(float*, int)");
         assert_eq!(kernel_name("sgemm"), "sgemm");

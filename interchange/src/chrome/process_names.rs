@@ -1,0 +1,89 @@
+//! The names and the order of a process's rows.
+
+use std::io;
+
+use super::ExportSummary;
+use super::event::{EventWriter, Place, json_string};
+use super::process::Exporter;
+
+impl Exporter<'_> {
+    /// The names and the order of processes and rows.
+    pub(super) fn write_names(
+        &mut self,
+        writer: &mut EventWriter<'_>,
+        summary: &mut ExportSummary,
+    ) -> io::Result<()> {
+        let header = &self.process.header;
+        let simulated = if self.recording.is_simulated() {
+            " (simulated)"
+        } else {
+            ""
+        };
+        let who = match header.rank {
+            Some(rank) => format!("rank {rank}"),
+            None => self.process.folder.clone(),
+        };
+        let program = header
+            .command
+            .first()
+            .and_then(|program| program.rsplit('/').next())
+            .unwrap_or("process");
+        let on_host = if header.host.is_empty() {
+            String::new()
+        } else {
+            format!(" on {}", header.host)
+        };
+        // Hosts and GPUs alternate: rank 0, its GPUs, rank 1, ...
+        let sort = self.number * 1000;
+        let mut processes = vec![(
+            self.host_pid,
+            sort,
+            format!("{who}: {program} (process {}{on_host}){simulated}", header.pid),
+            "CPU".to_owned(),
+        )];
+        for (&device, &pid) in &self.gpu_pids {
+            let name = header
+                .devices
+                .iter()
+                .find(|known| known.index == device)
+                .map_or_else(String::new, |known| format!(" {}", known.name));
+            let place = sort + 1 + u64::from(device);
+            let title = format!("{who}: GPU {device}{name}{simulated}");
+            processes.push((pid, place, title, format!("GPU {device}")));
+        }
+        if let Some(pid) = self.overhead_pid {
+            let title = format!("{who}: CUPTI overhead{simulated}");
+            processes.push((pid, 0x1000_0000 + self.number, title, "overhead".to_owned()));
+        }
+        processes.sort();
+        for (pid, sort, name, label) in processes {
+            let place = Place { pid, tid: 0 };
+            writer.metadata("process_name", place, &json_string(&name))?;
+            writer.metadata("process_labels", place, &json_string(&label))?;
+            writer.metadata("process_sort_index", place, &sort.to_string())?;
+        }
+        let mut lanes: Vec<_> = self
+            .rows
+            .iter()
+            .flat_map(|row| {
+                row.tids
+                    .iter()
+                    .enumerate()
+                    .map(move |(lane, &tid)| (row.pid, row.sort, lane, tid, &row.name))
+            })
+            .collect();
+        lanes.sort();
+        for (sort, (pid, _, lane, tid, name)) in lanes.into_iter().enumerate() {
+            let place = Place { pid, tid };
+            let name = if lane == 0 {
+                name.clone()
+            } else {
+                summary.lanes_added += 1;
+                format!("{name} (lane {})", lane + 1)
+            };
+            writer.metadata("thread_name", place, &json_string(&name))?;
+            writer.metadata("thread_sort_index", place, &sort.to_string())?;
+        }
+        Ok(())
+    }
+}
