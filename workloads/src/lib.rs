@@ -1,1 +1,122 @@
-//! Training programs on CUDA and NCCL, one for each way to use several GPUs
+//! Training programs on CUDA and NCCL, one for each way to use several GPUs.
+//!
+//! Ordinary programs: they open NVIDIA's libraries at run time, train a network on data that can be learnt, and mark
+//! their steps and phases with NVTX ranges.
+
+mod buckets;
+mod comm;
+mod data;
+mod error;
+mod gpu;
+mod launch;
+mod loader;
+mod mlp;
+mod nvtx;
+mod options;
+mod store;
+mod train;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser};
+
+pub use error::Error;
+pub use launch::Launch;
+
+use options::{Cli, Which};
+
+/// A workload's name and what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Workload {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+}
+
+/// All workloads.
+#[must_use]
+pub fn list() -> &'static [Workload] {
+    &[
+        Workload { name: "single", summary: "a multilayer perceptron on one GPU" },
+        Workload { name: "ddp", summary: "data parallel: gradient all-reduce in buckets, behind the backward pass" },
+    ]
+}
+
+/// The workload whose name is nearest to what was typed, if any is near.
+#[must_use]
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let nearest = list().iter().map(|workload| (edit_distance(name, workload.name), workload.name)).min()?;
+    (nearest.0 <= 2 && nearest.0 < name.chars().count()).then_some(nearest.1)
+}
+
+/// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let substituted = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = substituted.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// Runs what `arguments` (a workload's name and options) say and gives the exit status.
+///
+/// In a process that is a rank already (RANK and WORLD_SIZE are set, or Open MPI's or Slurm's variables) that rank is
+/// run; else as many ranks as asked for are started as processes of their own, by `launch`.
+///
+/// # Errors
+/// When the workload can't run: no GPU, no NCCL, options that don't fit together. Wrong options print clap's own
+/// message and give status 2.
+pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
+    let words = std::iter::once(OsString::from("gputrace workload")).chain(arguments.iter().cloned());
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(message) => {
+            message.print()?;
+            return Ok(message.exit_code());
+        }
+    };
+    let Some(rank) = launch::Rank::from_environment(&|name| std::env::var(name).ok()) else {
+        let ranks = match &cli.workload {
+            Which::Single(_) => 1,
+            Which::Ddp(options) => options.ranks,
+        };
+        return launch::start_ranks(launch, arguments, ranks);
+    };
+    let outcome = match &cli.workload {
+        Which::Single(_) if rank.ranks != 1 => Err(Error::new("single runs on one rank")),
+        Which::Single(options) => train::single(options, &rank),
+        Which::Ddp(options) => train::ddp(options, &rank),
+    };
+    // Which rank it was matters: every rank writes to the same terminal.
+    outcome.map(|()| 0).map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
+}
+
+/// The help of all workloads, as clap has it.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_suggested_and_far_ones_not() {
+        assert_eq!(nearest("dpd"), Some("ddp"));
+        assert_eq!(nearest("sngle"), Some("single"));
+        assert_eq!(nearest("pipeline"), None);
+        assert_eq!(nearest("x"), None);
+    }
+}
