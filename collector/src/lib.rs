@@ -1,1 +1,32 @@
-//! The recorder injected into the training process: CUPTI, NCCL profiler plugin, NVTX
+//! The recorder that is injected into the training process.
+//!
+//! One shared library answers to the CUDA driver (`InitializeInjection`), to NVTX (`InitializeInjectionNvtx2`) and to
+//! NCCL (`ncclProfiler_v5` to `_v7`). It lives in somebody else's process: callbacks only hand things over, one thread
+//! decodes and writes, and whatever is missing is noted in the recording instead of shown to the program.
+//!
+//! Variables: `GPUTRACE_DIR` is the recording's folder (without it nothing happens at all), `GPUTRACE_CUPTI` the
+//! libcupti to use, `GPUTRACE_MAX_BUFFER_BYTES` the memory for CUPTI's buffers, `GPUTRACE_DUMP` a folder for the raw
+//! buffers, `GPUTRACE_VERBOSE=1` says on stderr what the recording's notes say.
+
+mod buffers;
+mod cupti;
+pub mod decode;
+mod exit;
+mod header;
+mod host_events;
+mod nccl;
+mod nvtx;
+mod rank;
+pub mod records;
+mod session;
+mod sink;
+
+use std::ffi::c_int;
+
+/// Called by the CUDA driver inside the process's first `cuInit`, when CUDA_INJECTION64_PATH names this library.
+#[unsafe(no_mangle)]
+pub extern "C" fn InitializeInjection() -> c_int {
+    // A panic must not reach the driver; without a session the program simply runs unrecorded.
+    drop(std::panic::catch_unwind(session::begin));
+    1
+}

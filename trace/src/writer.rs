@@ -208,11 +208,12 @@ impl ProcessWriter {
         result
     }
 
-    /// Writes all there is and the end marks. Rows pushed later would be lost: the writer is consumed.
+    /// Writes all there is and the end marks, for the end of the process: rows pushed later would begin a second
+    /// stream that no reader expects.
     ///
     /// # Errors
     /// As [`Self::flush`].
-    pub fn close(mut self) -> io::Result<Vec<(&'static str, u64)>> {
+    pub fn close(&mut self) -> io::Result<Vec<(&'static str, u64)>> {
         let names = &self.names;
         let mut result = Ok(());
         let mut rows = Vec::new();

@@ -224,20 +224,21 @@ pub(super) fn overhead(thread: u32, start_ns: i64, end_ns: i64) -> Record {
 /// `CUpti_ActivityDevice6`.
 pub(super) fn device(index: u32, name: &'static CStr) -> Record {
     let mut record = Record::new(kind::DEVICE);
-    record.u64(8, (model::MEMORY_BANDWIDTH / config().scale) as u64);
+    // In kB/s.
+    record.u64(8, (model::MEMORY_BANDWIDTH / config().scale / 1e3) as u64);
     record.u64(16, MEMORY_BYTES);
     record.u32(28, 50 << 20);
     record.u32(32, 32);
     record.u32(36, 1_980_000);
     record.u32(40, 2);
     record.u32(44, MULTIPROCESSORS);
-    record.u32(80, 1024);
-    record.u32(108, device::COMPUTE_CAPABILITY.0.cast_unsigned());
-    record.u32(112, device::COMPUTE_CAPABILITY.1.cast_unsigned());
-    record.u32(116, index);
-    record.put(124, device::uuid(index));
-    record.u64(144, name.as_ptr() as u64);
-    record.put(152, [1]);
+    record.u32(76, 1024);
+    record.u32(104, device::COMPUTE_CAPABILITY.0.cast_unsigned());
+    record.u32(108, device::COMPUTE_CAPABILITY.1.cast_unsigned());
+    record.u32(112, index);
+    record.put(120, device::uuid(index));
+    record.u64(136, name.as_ptr() as u64);
+    record.put(144, [1]);
     record
 }
 

@@ -1,0 +1,261 @@
+//! The running libcupti: found, asked for its functions one by one, and switched on.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::PathBuf;
+
+use crate::buffers;
+use crate::decode::RecordSizes;
+use crate::records::RECORDED_KINDS;
+
+/// CUptiResult values that mean something here.
+const SUCCESS: u32 = 0;
+const MULTIPLE_SUBSCRIBERS: u32 = 39;
+/// CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER.
+const ATTRIBUTE_ZEROED: u32 = 5;
+/// CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM.
+const THREAD_ID_SYSTEM: u32 = 1;
+/// From this version (CUDA 12.9) CUPTI survives a refused buffer.
+const MAY_REFUSE_SINCE: u32 = 27;
+
+/// CUPTI's functions, as far as the library has them. Results are CUptiResult as integers.
+#[derive(Clone, Copy, Default)]
+struct Functions {
+    get_version: Option<unsafe extern "C" fn(*mut u32) -> u32>,
+    subscribe: Option<unsafe extern "C" fn(*mut usize, unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void), *mut c_void) -> u32>,
+    register: Option<
+        unsafe extern "C" fn(
+            unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize),
+            unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize),
+        ) -> u32,
+    >,
+    enable: Option<unsafe extern "C" fn(u32) -> u32>,
+    flush_all: Option<unsafe extern "C" fn(u32) -> u32>,
+    next_record: Option<unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32>,
+    dropped: Option<unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32>,
+    set_attribute: Option<unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> u32>,
+    set_thread_id_type: Option<unsafe extern "C" fn(u32) -> u32>,
+    callback_name: Option<unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32>,
+    result_string: Option<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>,
+    push_id: Option<unsafe extern "C" fn(u32, u64) -> u32>,
+    pop_id: Option<unsafe extern "C" fn(u32, *mut u64) -> u32>,
+}
+
+/// A libcupti that was found.
+#[derive(Clone, Copy)]
+pub(crate) struct Cupti {
+    functions: Functions,
+    /// cuptiGetVersion's number.
+    pub(crate) version: u32,
+}
+
+/// The names of CUPTI's library, newest first.
+const SONAMES: [&CStr; 3] = [c"libcupti.so.13", c"libcupti.so.12", c"libcupti.so"];
+
+fn open(name: &CStr, flags: i32) -> Option<*mut c_void> {
+    // SAFETY: loads NVIDIA's CUPTI, which is made to be loaded so; the handle is never closed.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL | flags) };
+    (!handle.is_null()).then_some(handle)
+}
+
+/// The library: one that is loaded already (a second would be a second CUPTI that collides with it), then the one
+/// that GPUTRACE_CUPTI names, then those beside the program's own CUDA packages, then the loader's.
+fn find() -> Option<*mut c_void> {
+    let loaded = SONAMES.into_iter().find_map(|name| open(name, libc::RTLD_NOLOAD));
+    loaded
+        .or_else(|| open(&CString::new(std::env::var_os("GPUTRACE_CUPTI")?.into_encoded_bytes()).ok()?, 0))
+        .or_else(|| {
+            package_libraries().into_iter().find_map(|path| open(&CString::new(path.into_os_string().into_encoded_bytes()).ok()?, 0))
+        })
+        .or_else(|| SONAMES.into_iter().find_map(|name| open(name, 0)))
+}
+
+/// libcupti in the Python packages that this process has libraries of loaded.
+fn package_libraries() -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut found: Vec<PathBuf> = Vec::new();
+    let packages = maps.lines().filter_map(|line| {
+        let path = &line[line.find('/')?..];
+        Some(PathBuf::from(&path[..path.find("/site-packages/")? + "/site-packages".len()]))
+    });
+    for folder in packages {
+        for place in ["nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12"] {
+            let path = folder.join(place);
+            if !found.contains(&path) && path.exists() {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The subscriber's callback: subscribing is only to be alone, nothing is called back.
+unsafe extern "C" fn ignore(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
+
+impl Cupti {
+    /// Finds CUPTI and switches its recording on. What could not be switched on is noted.
+    ///
+    /// # Errors
+    /// Why nothing of the GPU can be recorded, as a sentence.
+    pub(crate) fn start(notes: &mut Vec<String>) -> Result<Self, String> {
+        let handle = find().ok_or(
+            "CUPTI was not found, so no GPU activity is recorded: put libcupti's folder into LD_LIBRARY_PATH or name the library in GPUTRACE_CUPTI",
+        )?;
+        let functions = Functions::load(handle);
+        let mut cupti = Self { functions, version: 0 };
+        if let Some(get_version) = functions.get_version {
+            // SAFETY: the place is valid for the result.
+            unsafe { get_version(&raw mut cupti.version) };
+        }
+        let (Some(register), Some(enable), Some(subscribe)) = (functions.register, functions.enable, functions.subscribe)
+        else {
+            return Err(format!("CUPTI {} is too old, so no GPU activity is recorded: 12.0 or later is needed", cupti.version));
+        };
+        let mut subscriber = 0;
+        // SAFETY: the place is valid, and the callback lives as long as this library.
+        match unsafe { subscribe(&raw mut subscriber, ignore, std::ptr::null_mut()) } {
+            SUCCESS => {}
+            MULTIPLE_SUBSCRIBERS => {
+                return Err("another tool (Nsight, a debugger, another profiler) holds CUPTI in this process, so no GPU activity is recorded: run without it".to_owned());
+            }
+            result => {
+                return Err(format!("CUPTI refused to start ({}), so no GPU activity is recorded", cupti.describe(result)));
+            }
+        }
+        buffers::configure(max_buffer_bytes(), cupti.version >= MAY_REFUSE_SINCE);
+        if let Some(set_attribute) = functions.set_attribute {
+            let (mut size, mut zeroed) = (1usize, 1u8);
+            // SAFETY: an attribute of one byte. A CUPTI that does not know it zeroes buffers itself, which costs time only.
+            unsafe { set_attribute(ATTRIBUTE_ZEROED, &raw mut size, (&raw mut zeroed).cast()) };
+        }
+        if let Some(set_thread_id_type) = functions.set_thread_id_type {
+            // SAFETY: a plain value. On failure threads go by their pthread id, which is still one number a thread.
+            unsafe { set_thread_id_type(THREAD_ID_SYSTEM) };
+        }
+        // SAFETY: both functions live as long as this library and keep CUPTI's contract (see `buffers`).
+        let result = unsafe { register(buffers::requested, buffers::completed) };
+        if result != SUCCESS {
+            return Err(format!("CUPTI refused our buffers ({}), so no GPU activity is recorded", cupti.describe(result)));
+        }
+        for (kind, what) in RECORDED_KINDS {
+            // SAFETY: a plain value; an unknown kind is an error code.
+            let result = unsafe { enable(kind) };
+            if result != SUCCESS {
+                notes.push(format!("{what} are not recorded: CUPTI {}: {}", cupti.version, cupti.describe(result)));
+            }
+        }
+        Ok(cupti)
+    }
+
+    fn describe(&self, result: u32) -> String {
+        let mut text = std::ptr::null();
+        if let Some(result_string) = self.functions.result_string {
+            // SAFETY: the place is valid for the result.
+            unsafe { result_string(result, &raw mut text) };
+        }
+        if text.is_null() {
+            return format!("error {result}");
+        }
+        // SAFETY: CUPTI gives static text.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+
+    /// Asks the library how long its records are: on a buffer that names the kind at every eighth byte, the step from
+    /// the first record to the second is the size.
+    pub(crate) fn record_sizes(&self) -> RecordSizes {
+        const PROBE_BYTES: usize = 4096;
+        RecordSizes::ask(|kind| {
+            let next_record = self.functions.next_record?;
+            let mut probe = vec![u64::from(kind); PROBE_BYTES / 8];
+            let base = probe.as_mut_ptr().cast::<u8>();
+            let mut record = std::ptr::null_mut();
+            // SAFETY: the buffer is as long as it is said to be; CUPTI only reads kinds in it.
+            let stepped = unsafe {
+                next_record(base, PROBE_BYTES, &raw mut record) == SUCCESS
+                    && next_record(base, PROBE_BYTES, &raw mut record) == SUCCESS
+            };
+            stepped.then(|| (record as usize).wrapping_sub(base as usize)).filter(|size| (8..PROBE_BYTES).contains(size))
+        })
+    }
+
+    /// Asks for the buffers whose records are complete; `forced`: for all there is. Only ever called by one thread at a time.
+    pub(crate) fn flush(&self, forced: bool) {
+        if let Some(flush_all) = self.functions.flush_all {
+            // SAFETY: called on a thread of our own, holding no lock, as CUPTI wants it.
+            unsafe { flush_all(u32::from(forced)) };
+        }
+    }
+
+    /// Records that CUPTI had no room for since the last call.
+    pub(crate) fn dropped(&self) -> u64 {
+        let mut count = 0usize;
+        if let Some(dropped) = self.functions.dropped {
+            // SAFETY: the place is valid; null and 0 mean all contexts and streams.
+            unsafe { dropped(std::ptr::null_mut(), 0, &raw mut count) };
+        }
+        count as u64
+    }
+
+    /// The name of a call: kind 4 (driver) or 5 (runtime), and its callback id.
+    pub(crate) fn callback_name(&self, kind: u32, callback: u32) -> Option<String> {
+        // CUPTI_CB_DOMAIN_DRIVER_API and _RUNTIME_API.
+        let domain = if kind == crate::records::kind::DRIVER { 1 } else { 2 };
+        let mut name = std::ptr::null();
+        // SAFETY: the place is valid for the result.
+        let result = unsafe { (self.functions.callback_name?)(domain, callback, &raw mut name) };
+        if result != SUCCESS || name.is_null() {
+            return None;
+        }
+        // SAFETY: CUPTI gives static text.
+        Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    }
+
+    /// From here on this thread's launches carry the id.
+    pub(crate) fn push_id(&self, kind: u32, id: u64) {
+        if let Some(push_id) = self.functions.push_id {
+            // SAFETY: plain values.
+            unsafe { push_id(kind, id) };
+        }
+    }
+
+    /// Ends the innermost id of this thread.
+    pub(crate) fn pop_id(&self, kind: u32) {
+        if let Some(pop_id) = self.functions.pop_id {
+            let mut last = 0;
+            // SAFETY: the place is valid for the result.
+            unsafe { pop_id(kind, &raw mut last) };
+        }
+    }
+}
+
+fn max_buffer_bytes() -> usize {
+    std::env::var("GPUTRACE_MAX_BUFFER_BYTES").ok().and_then(|bytes| bytes.parse().ok()).unwrap_or(buffers::DEFAULT_MAX_BYTES)
+}
+
+impl Functions {
+    fn load(handle: *mut c_void) -> Self {
+        let symbol = |name: &CStr| {
+            // SAFETY: `handle` is open.
+            let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
+            (!symbol.is_null()).then_some(symbol)
+        };
+        // SAFETY: the signatures are those of cupti_activity.h, cupti_callbacks.h and cupti_result.h (12.0 to 13.5),
+        // with enums as the 32-bit integers that they are.
+        unsafe {
+            Self {
+                get_version: symbol(c"cuptiGetVersion").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                subscribe: symbol(c"cuptiSubscribe").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                register: symbol(c"cuptiActivityRegisterCallbacks").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                enable: symbol(c"cuptiActivityEnable").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                flush_all: symbol(c"cuptiActivityFlushAll").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                next_record: symbol(c"cuptiActivityGetNextRecord").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                dropped: symbol(c"cuptiActivityGetNumDroppedRecords").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                set_attribute: symbol(c"cuptiActivitySetAttribute").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                set_thread_id_type: symbol(c"cuptiSetThreadIdType").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                callback_name: symbol(c"cuptiGetCallbackName").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                result_string: symbol(c"cuptiGetResultString").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                push_id: symbol(c"cuptiActivityPushExternalCorrelationId").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                pop_id: symbol(c"cuptiActivityPopExternalCorrelationId").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+            }
+        }
+    }
+}

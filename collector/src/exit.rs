@@ -1,0 +1,23 @@
+//! The end of the process: the writer is asked to finish, and waited for, but not for ever.
+
+use std::time::Duration;
+
+use crate::{session, sink};
+
+/// How long the end of the program may be held up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+extern "C" fn at_exit() {
+    // A panic must not reach libc. In a forked child there is nothing to finish.
+    drop(std::panic::catch_unwind(|| {
+        if !session::is_dead() {
+            sink::finish(PATIENCE);
+        }
+    }));
+}
+
+/// Has the recording closed when the process ends by `exit` or by returning from `main`.
+pub(crate) fn register() {
+    // SAFETY: the function lives as long as this library, which CUPTI and the driver keep loaded.
+    unsafe { libc::atexit(at_exit) };
+}
