@@ -53,12 +53,16 @@ pub struct Decoder {
     /// Kernel names by their address; the text is compared each time, since an address can come to name another
     /// kernel after its module is unloaded.
     kernel_names: HashMap<u64, NameId>,
-    last_kernel: (u64, NameId),
+    /// The addresses seen last, by some of their bits: a training step's kernels take turns, and hashing each costs.
+    recent_names: Box<[(u64, NameId); RECENT]>,
     /// By kind and callback id; `None` for calls that are left out.
     call_names: HashMap<(u32, u32), Option<NameId>>,
     /// Devices seen, for the header.
     pub devices: Vec<Device>,
 }
+
+/// Addresses of kernel names that are found without hashing.
+const RECENT: usize = 256;
 
 /// Calls that only ask or switch, many times a launch: left out of the recording by design.
 const QUERIES: &[&str] = &[
@@ -117,7 +121,7 @@ impl Decoder {
             sizes,
             callback_name,
             kernel_names: HashMap::new(),
-            last_kernel: (0, NameId::default()),
+            recent_names: Box::new([(0, NameId::default()); RECENT]),
             call_names: HashMap::new(),
             devices: Vec::new(),
         }
@@ -316,8 +320,11 @@ impl Decoder {
         // SAFETY: not null, and text by the caller's promise.
         let text = unsafe { CStr::from_ptr(address as *const c_char) };
         let same = |id: NameId, writer: &ProcessWriter| writer.names.get(id).as_bytes() == text.to_bytes();
-        if self.last_kernel.0 == address && same(self.last_kernel.1, writer) {
-            return self.last_kernel.1;
+        // A multiplicative hash: names often lie at equal distances.
+        let slot = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT.trailing_zeros())) as usize;
+        let recent = self.recent_names[slot];
+        if recent.0 == address && same(recent.1, writer) {
+            return recent.1;
         }
         let id = match self.kernel_names.get(&address) {
             Some(&id) if same(id, writer) => id,
@@ -327,7 +334,7 @@ impl Decoder {
                 id
             }
         };
-        self.last_kernel = (address, id);
+        self.recent_names[slot] = (address, id);
         id
     }
 
