@@ -147,7 +147,12 @@ pub struct DoctorArgs {
 
 fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
+        Some((key, value))
+            if !key.is_empty()
+                && key
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') =>
+        {
             Ok((key.to_ascii_uppercase(), value.to_owned()))
         }
         _ => Err("expected KEY=VALUE, for example SCALE=500".to_owned()),
@@ -182,8 +187,14 @@ mod tests {
 
     #[test]
     fn settings_are_keys_and_values() {
-        assert_eq!(parse_setting("scale=500"), Ok(("SCALE".to_owned(), "500".to_owned())));
-        assert_eq!(parse_setting("SLOW=rank:1=2"), Ok(("SLOW".to_owned(), "rank:1=2".to_owned())));
+        assert_eq!(
+            parse_setting("scale=500"),
+            Ok(("SCALE".to_owned(), "500".to_owned()))
+        );
+        assert_eq!(
+            parse_setting("SLOW=rank:1=2"),
+            Ok(("SLOW".to_owned(), "rank:1=2".to_owned()))
+        );
         assert!(parse_setting("=5").is_err());
         assert!(parse_setting("A B=5").is_err());
     }

@@ -33,7 +33,10 @@ impl Device {
     pub fn environment(self) -> Result<Vec<(OsString, OsString)>, Failure> {
         let mut variables = vec![(DEVICE_VARIABLE.into(), self.name().into())];
         if self == Self::Sim {
-            variables.push(("LD_LIBRARY_PATH".into(), libraries::library_path_with(&libraries::stand_in_folder()?)));
+            variables.push((
+                "LD_LIBRARY_PATH".into(),
+                libraries::library_path_with(&libraries::stand_in_folder()?),
+            ));
         }
         Ok(variables)
     }
@@ -51,10 +54,12 @@ pub fn choose(choice: DeviceChoice, bundled: bool) -> Result<Device, Failure> {
         DeviceChoice::Sim => Ok(Device::Sim),
         DeviceChoice::Cuda => match count_gpus() {
             Ok(count) if count > 0 => Ok(Device::Cuda),
-            Ok(_) => Err(Failure::new("--device cuda: the driver knows no GPU here; `gputrace doctor` says more")),
-            Err(error) => {
-                Err(Failure::new(format!("--device cuda: no GPU can be used here ({error}); `gputrace doctor` says more")))
-            }
+            Ok(_) => Err(Failure::new(
+                "--device cuda: the driver knows no GPU here; `gputrace doctor` says more",
+            )),
+            Err(error) => Err(Failure::new(format!(
+                "--device cuda: no GPU can be used here ({error}); `gputrace doctor` says more"
+            ))),
         },
         DeviceChoice::Auto if bundled && !count_gpus().is_ok_and(|count| count > 0) => Ok(Device::Sim),
         DeviceChoice::Auto => Ok(Device::Cuda),

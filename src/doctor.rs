@@ -22,11 +22,21 @@ struct Finding {
 
 impl Finding {
     fn present(what: &'static str, found: impl Into<String>) -> Self {
-        Self { what, present: Some(true), found: found.into(), advice: None }
+        Self {
+            what,
+            present: Some(true),
+            found: found.into(),
+            advice: None,
+        }
     }
 
     fn absent(what: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { what, present: Some(false), found: found.into(), advice: Some(advice.into()) }
+        Self {
+            what,
+            present: Some(false),
+            found: found.into(),
+            advice: Some(advice.into()),
+        }
     }
 }
 
@@ -66,12 +76,21 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
                 json!({"what": finding.what, "present": finding.present, "found": finding.found, "advice": finding.advice})
             })
             .collect();
-        anstream::println!("{:#}", json!({"schema": "gputrace.doctor/1", "gpus": gpus, "findings": findings}));
+        anstream::println!(
+            "{:#}",
+            json!({"schema": "gputrace.doctor/1", "gpus": gpus, "findings": findings})
+        );
         return Ok(0);
     }
     for gpu in &gpus {
-        let memory = gpu["memory_bytes"].as_u64().map_or_else(String::new, |bytes| format!(", {} GiB", bytes >> 30));
-        anstream::println!("GPU {}: {}{memory}", gpu["index"], gpu["name"].as_str().unwrap_or("unnamed"));
+        let memory = gpu["memory_bytes"]
+            .as_u64()
+            .map_or_else(String::new, |bytes| format!(", {} GiB", bytes >> 30));
+        anstream::println!(
+            "GPU {}: {}{memory}",
+            gpu["index"],
+            gpu["name"].as_str().unwrap_or("unnamed")
+        );
     }
     for finding in &findings {
         let mark = match finding.present {
@@ -95,7 +114,12 @@ fn gpus() -> (Vec<Value>, Finding) {
                            for real ones install NVIDIA's driver, or give the container its GPUs (--gpus all)";
     let nvml = match Nvml::init() {
         Ok(nvml) => nvml,
-        Err(error) => return (Vec::new(), Finding::absent("driver", format!("NVML: {error}"), WITHOUT)),
+        Err(error) => {
+            return (
+                Vec::new(),
+                Finding::absent("driver", format!("NVML: {error}"), WITHOUT),
+            );
+        }
     };
     let count = nvml.device_count().unwrap_or(0);
     let gpus: Vec<Value> = (0..count)
@@ -112,7 +136,9 @@ fn gpus() -> (Vec<Value>, Finding) {
             }))
         })
         .collect();
-    let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown version".to_owned());
+    let driver = nvml
+        .sys_driver_version()
+        .unwrap_or_else(|_| "unknown version".to_owned());
     let finding = if gpus.is_empty() {
         Finding::absent("driver", format!("{driver}, but no GPU"), WITHOUT)
     } else {
@@ -134,7 +160,9 @@ fn load(names: &[&'static str]) -> Option<(&'static str, *mut c_void)> {
 
 /// A library with a function that tells its version (`int f(int *version)`, as cuptiGetVersion and ncclGetVersion are).
 fn versioned(what: &'static str, names: &[&'static str], function: &str, advice: &str) -> Finding {
-    let Some((name, handle)) = load(names) else { return Finding::absent(what, "not found", advice) };
+    let Some((name, handle)) = load(names) else {
+        return Finding::absent(what, "not found", advice);
+    };
     let version = CString::new(function).ok().and_then(|function| {
         // SAFETY: `handle` came from dlopen and is open.
         let symbol = unsafe { libc::dlsym(handle, function.as_ptr()) };
@@ -176,16 +204,22 @@ fn own_library(what: &'static str, name: &str) -> Finding {
 
 /// Settings of other tools that would keep the collector out.
 fn other_tools() -> Vec<Finding> {
-    ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NCCL_PROFILER_PLUGIN"]
-        .into_iter()
-        .filter_map(|variable| {
-            let value = std::env::var(variable).ok()?;
-            Some(Finding {
-                what: "other tool",
-                present: None,
-                found: format!("{variable}={value}"),
-                advice: Some("another tool uses this; `gputrace record` replaces it for the command it runs".to_owned()),
-            })
+    [
+        "CUDA_INJECTION64_PATH",
+        "NVTX_INJECTION64_PATH",
+        "NCCL_PROFILER_PLUGIN",
+    ]
+    .into_iter()
+    .filter_map(|variable| {
+        let value = std::env::var(variable).ok()?;
+        Some(Finding {
+            what: "other tool",
+            present: None,
+            found: format!("{variable}={value}"),
+            advice: Some(
+                "another tool uses this; `gputrace record` replaces it for the command it runs".to_owned(),
+            ),
         })
-        .collect()
+    })
+    .collect()
 }

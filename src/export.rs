@@ -21,7 +21,11 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
         args.output.display(),
         text::thousands(summary.events_out),
         text::thousands(summary.events_in),
-        if recording.is_simulated() { " (simulated GPUs)" } else { "" }
+        if recording.is_simulated() {
+            " (simulated GPUs)"
+        } else {
+            ""
+        }
     );
     for loss in &recording.losses {
         anstream::eprintln!("lost while recording: {}", crate::report::loss_line(loss));

@@ -12,7 +12,10 @@ pub struct Failure {
 impl Failure {
     /// A failure with status 2.
     pub fn new(line: impl Into<String>) -> Self {
-        Self { line: line.into(), status: 2 }
+        Self {
+            line: line.into(),
+            status: 2,
+        }
     }
 
     /// The same with another exit status.

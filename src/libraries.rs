@@ -34,12 +34,19 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
         return if path.exists() {
             Ok(path)
         } else {
-            Err(Failure::new(format!("{}: not there: GPUTRACE_LIB_DIR must name the folder that holds {name}", path.display())))
+            Err(Failure::new(format!(
+                "{}: not there: GPUTRACE_LIB_DIR must name the folder that holds {name}",
+                path.display()
+            )))
         };
     }
     let executable = std::env::current_exe()
         .and_then(|path| path.canonicalize())
-        .map_err(|error| Failure::new(format!("cannot tell where gputrace itself is: {error}; set GPUTRACE_LIB_DIR")))?;
+        .map_err(|error| {
+            Failure::new(format!(
+                "cannot tell where gputrace itself is: {error}; set GPUTRACE_LIB_DIR"
+            ))
+        })?;
     let folder = executable.parent().unwrap_or(Path::new("/"));
     let modified = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let built = [folder.join(name), folder.join("deps").join(name)];
@@ -65,12 +72,17 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
 pub fn stand_in_folder() -> Result<PathBuf, Failure> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
-    let library = find(SIMGPU)?.canonicalize().map_err(|error| Failure::new(format!("{SIMGPU}: {error}")))?;
+    let library = find(SIMGPU)?
+        .canonicalize()
+        .map_err(|error| Failure::new(format!("{SIMGPU}: {error}")))?;
     // SAFETY: getuid has no preconditions and cannot fail.
     let user = unsafe { libc::getuid() };
     let base = std::env::temp_dir().join(format!("gputrace-{user}"));
     let failed = |path: &Path, error: std::io::Error| {
-        Failure::new(format!("{}: cannot set up the simulated GPU there: {error}; set TMPDIR to a folder of yours", path.display()))
+        Failure::new(format!(
+            "{}: cannot set up the simulated GPU there: {error}; set TMPDIR to a folder of yours",
+            path.display()
+        ))
     };
     match std::fs::DirBuilder::new().mode(0o700).create(&base) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(&base, error)),
@@ -79,9 +91,15 @@ pub fn stand_in_folder() -> Result<PathBuf, Failure> {
     // The folder's content is loaded into programs, so nobody else may have made it.
     let metadata = base.symlink_metadata().map_err(|error| failed(&base, error))?;
     if metadata.uid() != user || !metadata.is_dir() || metadata.mode() & 0o022 != 0 {
-        return Err(Failure::new(format!("{}: belongs to somebody else or is open to others: remove it, or set TMPDIR", base.display())));
+        return Err(Failure::new(format!(
+            "{}: belongs to somebody else or is open to others: remove it, or set TMPDIR",
+            base.display()
+        )));
     }
-    let folder = base.join(format!("simgpu-{:016x}", fnv1a(library.as_os_str().as_encoded_bytes())));
+    let folder = base.join(format!(
+        "simgpu-{:016x}",
+        fnv1a(library.as_os_str().as_encoded_bytes())
+    ));
     std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
     for name in STAND_IN_NAMES {
         let link = folder.join(name);
@@ -99,7 +117,9 @@ pub fn stand_in_folder() -> Result<PathBuf, Failure> {
 
 /// FNV-1a, 64 bits: names a folder after a path.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// LD_LIBRARY_PATH with `folder` first.

@@ -8,20 +8,38 @@ use crate::failure::Failure;
 
 /// Refuses the name of a workload that does not exist, before anything is set up for it.
 pub fn check_name(arguments: &[OsString]) -> Result<(), Failure> {
-    let known = || workloads::list().iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
+    let known = || {
+        workloads::list()
+            .iter()
+            .map(|workload| workload.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let Some(name) = arguments.first().map(|name| name.to_string_lossy()) else {
-        return Err(Failure::new(format!("workload: which one? There are: {}", known())));
+        return Err(Failure::new(format!(
+            "workload: which one? There are: {}",
+            known()
+        )));
     };
     if name.starts_with('-') || workloads::list().iter().any(|workload| workload.name == name) {
         return Ok(());
     }
-    let nearest = workloads::nearest(&name).map(|nearest| format!(" Did you mean {nearest}?")).unwrap_or_default();
-    Err(Failure::new(format!("workload {name}: there is none of that name.{nearest} There are: {}", known())))
+    let nearest = workloads::nearest(&name)
+        .map(|nearest| format!(" Did you mean {nearest}?"))
+        .unwrap_or_default();
+    Err(Failure::new(format!(
+        "workload {name}: there is none of that name.{nearest} There are: {}",
+        known()
+    )))
 }
 
 /// Runs the workload (or lists them) and gives its exit status.
 pub fn run(args: &WorkloadArgs) -> Result<i32, Failure> {
-    if args.arguments.first().is_some_and(|argument| argument == "--list") {
+    if args
+        .arguments
+        .first()
+        .is_some_and(|argument| argument == "--list")
+    {
         for workload in workloads::list() {
             anstream::println!("{:<12} {}", workload.name, workload.summary);
         }
@@ -40,6 +58,9 @@ pub fn run(args: &WorkloadArgs) -> Result<i32, Failure> {
     };
     let executable = std::env::current_exe()
         .map_err(|error| Failure::new(format!("cannot tell where gputrace itself is: {error}")))?;
-    let launch = workloads::Launch { program: vec![executable.into(), "workload".into()], env: environment };
+    let launch = workloads::Launch {
+        program: vec![executable.into(), "workload".into()],
+        env: environment,
+    };
     workloads::run(&args.arguments, &launch).map_err(|error| Failure::new(error.to_string()))
 }

@@ -16,7 +16,11 @@ fn record(folder: &Path, command: &[&str]) -> std::process::Command {
 fn a_command_that_does_not_exist_is_127_and_leaves_nothing() {
     let (_keep, folder) = fresh_folder("recording");
     let output = expect_status(record(&folder, &["no-such-command-anywhere"]).arg("x"), 127);
-    assert!(stderr(&output).contains("no-such-command-anywhere: command not found"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("no-such-command-anywhere: command not found"),
+        "{}",
+        stderr(&output)
+    );
     assert!(!folder.exists());
 }
 
@@ -50,7 +54,11 @@ fn a_command_that_never_touches_cuda_is_said_and_analyses_as_2() {
     let line = one_line(&output);
     assert!(line.contains("CUDA") && line.contains("recording"), "{line}");
     let output = expect_status(
-        gputrace().arg("export").arg(&folder).args(["--format", "chrome", "-o"]).arg(folder.with_file_name("x.json")),
+        gputrace()
+            .arg("export")
+            .arg(&folder)
+            .args(["--format", "chrome", "-o"])
+            .arg(folder.with_file_name("x.json")),
         2,
     );
     assert!(one_line(&output).contains("CUDA"));
@@ -64,7 +72,11 @@ fn an_output_folder_that_exists_is_refused_untouched() {
     std::fs::write(folder.join("precious"), "data").expect("a file");
     let ran = keep.path().join("ran");
     let output = expect_status(&mut record(&folder, &["touch", &ran.display().to_string()]), 2);
-    assert!(one_line(&output).contains("exists already"), "{}", stderr(&output));
+    assert!(
+        one_line(&output).contains("exists already"),
+        "{}",
+        stderr(&output)
+    );
     assert!(!ran.exists(), "the command was not run");
     assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 1);
 }
@@ -80,7 +92,11 @@ fn an_output_folder_without_a_parent_is_refused() {
 fn an_output_folder_that_cannot_be_written_is_refused() {
     // /proc takes no folders, whoever asks.
     let output = expect_status(&mut record(Path::new("/proc/gputrace-recording"), &["true"]), 2);
-    assert!(one_line(&output).contains("/proc/gputrace-recording"), "{}", stderr(&output));
+    assert!(
+        one_line(&output).contains("/proc/gputrace-recording"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -88,7 +104,10 @@ fn an_unknown_workload_names_the_known_and_the_nearest() {
     let (_keep, folder) = fresh_folder("recording");
     let output = expect_status(&mut record(&folder, &["workload", "dpd"]), 2);
     let line = one_line(&output);
-    assert!(line.contains("Did you mean ddp?") && line.contains("single"), "{line}");
+    assert!(
+        line.contains("Did you mean ddp?") && line.contains("single"),
+        "{line}"
+    );
     assert!(!folder.exists());
     let output = expect_status(gputrace().args(["workload", "sngle"]), 2);
     assert!(one_line(&output).contains("Did you mean single?"));
@@ -98,7 +117,11 @@ fn an_unknown_workload_names_the_known_and_the_nearest() {
 fn a_wrong_option_of_a_workload_fails_without_a_recording_of_nothing() {
     let (_keep, folder) = fresh_folder("recording");
     let output = expect_status(&mut record(&folder, &["workload", "ddp", "--no-such-option"]), 2);
-    assert!(stderr(&output).contains("--no-such-option"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("--no-such-option"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -124,8 +147,11 @@ fn a_recording_cut_before_its_first_event_analyses_with_losses() {
     let (_keep, folder) = fresh_folder("recording");
     let process = folder.join("host-1-1");
     std::fs::create_dir_all(&process).expect("a process folder");
-    std::fs::write(process.join("process.json"), r#"{"format":"gputrace.recording","version":{"major":1,"minor":0},"pid":1}"#)
-        .expect("a header");
+    std::fs::write(
+        process.join("process.json"),
+        r#"{"format":"gputrace.recording","version":{"major":1,"minor":0},"pid":1}"#,
+    )
+    .expect("a header");
     let analysis = analysis(&folder);
     assert_eq!(analysis["ranks"].as_array().map(Vec::len), Some(0));
     assert!(!analysis["losses"].as_array().expect("losses").is_empty());
@@ -135,24 +161,46 @@ fn a_recording_cut_before_its_first_event_analyses_with_losses() {
 fn a_recording_of_a_newer_major_version_is_refused() {
     let (_keep, folder) = fresh_folder("recording");
     std::fs::create_dir(&folder).expect("a folder");
-    std::fs::write(folder.join("manifest.json"), r#"{"format":"gputrace.recording","version":{"major":2,"minor":0}}"#)
-        .expect("a manifest");
+    std::fs::write(
+        folder.join("manifest.json"),
+        r#"{"format":"gputrace.recording","version":{"major":2,"minor":0}}"#,
+    )
+    .expect("a manifest");
     let output = expect_status(gputrace().arg("analyze").arg(&folder), 2);
     let line = one_line(&output);
-    assert!(line.contains("newer") && line.contains("update gputrace"), "{line}");
+    assert!(
+        line.contains("newer") && line.contains("update gputrace"),
+        "{line}"
+    );
 }
 
 #[test]
 fn an_export_that_cannot_be_written_leaves_nothing() {
     let (_keep, folder) = fresh_folder("recording");
     expect_status(
-        gputrace().args(["record", "--quiet", "--device", "sim", "-o"]).arg(&folder).args(["--", "workload", "single", "--steps", "2"]),
+        gputrace()
+            .args(["record", "--quiet", "--device", "sim", "-o"])
+            .arg(&folder)
+            .args(["--", "workload", "single", "--steps", "2"]),
         0,
     );
     let target = folder.with_file_name("no-folder").join("trace.json");
-    let output = expect_status(gputrace().arg("export").arg(&folder).args(["--format", "chrome", "-o"]).arg(&target), 2);
+    let output = expect_status(
+        gputrace()
+            .arg("export")
+            .arg(&folder)
+            .args(["--format", "chrome", "-o"])
+            .arg(&target),
+        2,
+    );
     assert!(one_line(&output).contains("trace.json"));
-    assert_eq!(std::fs::read_dir(folder.parent().expect("a parent")).expect("readable").count(), 1, "only the recording");
+    assert_eq!(
+        std::fs::read_dir(folder.parent().expect("a parent"))
+            .expect("readable")
+            .count(),
+        1,
+        "only the recording"
+    );
 }
 
 /// Runs `body` with a tmpfs of `kib` KiB; skips, loudly, where it can't be mounted.
@@ -169,7 +217,12 @@ fn with_small_disk(kib: u32, body: impl FnOnce(&Path)) {
     struct Unmount<'a>(&'a Path);
     impl Drop for Unmount<'_> {
         fn drop(&mut self) {
-            drop(std::process::Command::new("umount").arg("-l").arg(self.0).status());
+            drop(
+                std::process::Command::new("umount")
+                    .arg("-l")
+                    .arg(self.0)
+                    .status(),
+            );
         }
     }
     let _unmount = Unmount(folder.path());
@@ -186,8 +239,16 @@ fn a_disk_that_fills_up_costs_events_and_not_the_run() {
             .args(["--", "workload", "ddp", "--steps", "400", "--preset", "listing"])
             .output()
             .expect("the program starts");
-        assert_eq!(output.status.code(), Some(0), "the command's own status\n{}", stderr(&output));
-        assert!(stdout(&output).contains("loss") || stderr(&output).contains("loss"), "the run itself went on");
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "the command's own status\n{}",
+            stderr(&output)
+        );
+        assert!(
+            stdout(&output).contains("loss") || stderr(&output).contains("loss"),
+            "the run itself went on"
+        );
         // What was written opens, and what is missing is said.
         let analysis = analysis(&folder);
         assert!(!analysis["losses"].as_array().expect("losses").is_empty());
@@ -199,7 +260,9 @@ fn a_disk_that_is_full_from_the_start_is_refused() {
     with_small_disk(16, |disk| {
         // Takes all there is: the write ends with the disk full, which is what is wanted.
         drop(std::fs::write(disk.join("filler"), vec![0u8; 64 << 10]));
-        let output = record(&disk.join("recording"), &["true"]).output().expect("the program starts");
+        let output = record(&disk.join("recording"), &["true"])
+            .output()
+            .expect("the program starts");
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(!disk.join("recording").exists());
     });

@@ -33,10 +33,16 @@ fn kill(pid: u32) {
 
 /// The pid of a rank from its process folder's header, when it is there.
 fn pid_of_rank(folder: &Path, rank: u64) -> Option<u32> {
-    std::fs::read_dir(folder).ok()?.filter_map(Result::ok).find_map(|entry| {
-        let header: serde_json::Value = serde_json::from_slice(&std::fs::read(entry.path().join("process.json")).ok()?).ok()?;
-        (header["rank"].as_u64() == Some(rank)).then(|| header["pid"].as_u64()?.try_into().ok()).flatten()
-    })
+    std::fs::read_dir(folder)
+        .ok()?
+        .filter_map(Result::ok)
+        .find_map(|entry| {
+            let header: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(entry.path().join("process.json")).ok()?).ok()?;
+            (header["rank"].as_u64() == Some(rank))
+                .then(|| header["pid"].as_u64()?.try_into().ok())
+                .flatten()
+        })
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -46,9 +52,13 @@ fn is_alive(pid: u32) -> bool {
 
 #[track_caller]
 fn assert_opens_with_what_was_flushed(folder: &Path, truth: &Path, killed_at: Duration) {
-    let recording = Recording::open(folder).unwrap_or_else(|error| panic!("killed after {killed_at:?}: {error}"));
+    let recording =
+        Recording::open(folder).unwrap_or_else(|error| panic!("killed after {killed_at:?}: {error}"));
     let analysis = analysis(folder);
-    assert!(!recording.losses.is_empty(), "killed after {killed_at:?}: a killed process is a loss");
+    assert!(
+        !recording.losses.is_empty(),
+        "killed after {killed_at:?}: a killed process is a loss"
+    );
     assert_eq!(analysis["losses"].as_array().map(Vec::is_empty), Some(false));
     for process in &recording.processes {
         let Some(rank) = process.header.rank else { continue };
@@ -59,12 +69,20 @@ fn assert_opens_with_what_was_flushed(folder: &Path, truth: &Path, killed_at: Du
         }
         // What is there is true, and complete up to a second and a half before the end (one flush each second).
         let truth = truth_of_rank(truth, rank);
-        let recorded: std::collections::BTreeSet<u64> = kernels.correlation.iter().map(|&id| u64::from(id)).collect();
+        let recorded: std::collections::BTreeSet<u64> =
+            kernels.correlation.iter().map(|&id| u64::from(id)).collect();
         assert_eq!(recorded.len(), kernels.correlation.len(), "none twice");
-        let last = truth.values().map(|operation| operation.end_ns).max().unwrap_or(0);
+        let last = truth
+            .values()
+            .map(|operation| operation.end_ns)
+            .max()
+            .unwrap_or(0);
         for (correlation, operation) in &truth {
             if operation.kind == "kernel" && operation.end_ns < last - 1_500_000_000 {
-                assert!(recorded.contains(correlation), "kernel {correlation} was long over and is not there");
+                assert!(
+                    recorded.contains(correlation),
+                    "kernel {correlation} was long over and is not there"
+                );
             }
         }
     }
@@ -99,7 +117,10 @@ fn ranks_and_recorders_killed_at_thirty_moments() {
         let started = Instant::now();
         recorder.wait().expect("the recorder ends");
         while pids.iter().any(|&pid| is_alive(pid)) {
-            assert!(started.elapsed() < Duration::from_secs(30), "round {round}: bundled ranks end with their recorder");
+            assert!(
+                started.elapsed() < Duration::from_secs(30),
+                "round {round}: bundled ranks end with their recorder"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_opens_with_what_was_flushed(&folder, &truth, delay);

@@ -10,27 +10,63 @@ use common::{TrueOperation, analysis, expect_status, fresh_folder, record_worklo
 use gputrace_trace::{Process, Recording};
 
 /// The operations of a recorded process by correlation id, in the truth log's terms.
-fn recorded_operations(recording: &Recording, process: &Process) -> BTreeMap<u64, (String, u64, u64, i64, i64, String)> {
+fn recorded_operations(
+    recording: &Recording,
+    process: &Process,
+) -> BTreeMap<u64, (String, u64, u64, i64, i64, String)> {
     let mut operations = BTreeMap::new();
     let mut add = |correlation: u32, operation| {
-        assert!(operations.insert(u64::from(correlation), operation).is_none(), "correlation {correlation} recorded twice");
+        assert!(
+            operations.insert(u64::from(correlation), operation).is_none(),
+            "correlation {correlation} recorded twice"
+        );
     };
     let tables = &process.tables;
     for index in 0..tables.kernels.start_ns.len() {
         let k = &tables.kernels;
         let (start, length) = (k.start_ns[index].0, k.duration_ns[index].0);
         let name = recording.names.get(k.name[index]).to_owned();
-        add(k.correlation[index], ("kernel".to_owned(), k.device[index].into(), k.stream[index].into(), start, start + length, name));
+        add(
+            k.correlation[index],
+            (
+                "kernel".to_owned(),
+                k.device[index].into(),
+                k.stream[index].into(),
+                start,
+                start + length,
+                name,
+            ),
+        );
     }
     for index in 0..tables.copies.start_ns.len() {
         let c = &tables.copies;
         let (start, length) = (c.start_ns[index].0, c.duration_ns[index].0);
-        add(c.correlation[index], ("memcpy".to_owned(), c.device[index].into(), c.stream[index].into(), start, start + length, String::new()));
+        add(
+            c.correlation[index],
+            (
+                "memcpy".to_owned(),
+                c.device[index].into(),
+                c.stream[index].into(),
+                start,
+                start + length,
+                String::new(),
+            ),
+        );
     }
     for index in 0..tables.memsets.start_ns.len() {
         let m = &tables.memsets;
         let (start, length) = (m.start_ns[index].0, m.duration_ns[index].0);
-        add(m.correlation[index], ("memset".to_owned(), m.device[index].into(), m.stream[index].into(), start, start + length, String::new()));
+        add(
+            m.correlation[index],
+            (
+                "memset".to_owned(),
+                m.device[index].into(),
+                m.stream[index].into(),
+                start,
+                start + length,
+                String::new(),
+            ),
+        );
     }
     operations
 }
@@ -38,20 +74,53 @@ fn recorded_operations(recording: &Recording, process: &Process) -> BTreeMap<u64
 #[track_caller]
 fn assert_recorded_as_delivered(folder: &Path, truth_folder: &Path, ranks: u32) {
     let recording = Recording::open(folder).expect("the recording opens");
-    assert!(recording.losses.is_empty(), "nothing was lost: {:?}", recording.losses);
+    assert!(
+        recording.losses.is_empty(),
+        "nothing was lost: {:?}",
+        recording.losses
+    );
     assert!(recording.is_simulated(), "a simulated recording says so");
     assert_eq!(recording.processes.len(), ranks as usize);
     for rank in 0..ranks {
-        let process =
-            recording.processes.iter().find(|process| process.header.rank == Some(rank)).expect("a process of that rank");
+        let process = recording
+            .processes
+            .iter()
+            .find(|process| process.header.rank == Some(rank))
+            .expect("a process of that rank");
         let truth = truth_of_rank(truth_folder, rank);
-        assert!(truth.len() > 50, "rank {rank}: only {} operations in the truth log", truth.len());
+        assert!(
+            truth.len() > 50,
+            "rank {rank}: only {} operations in the truth log",
+            truth.len()
+        );
         let recorded = recorded_operations(&recording, process);
-        assert_eq!(recorded.len(), truth.len(), "rank {rank}: operations recorded against operations that happened");
-        for (correlation, TrueOperation { kind, name, device, stream, delivered_start_ns, delivered_end_ns, .. }) in truth {
-            let found = recorded.get(&correlation).unwrap_or_else(|| panic!("rank {rank}: {kind} {correlation} is missing"));
+        assert_eq!(
+            recorded.len(),
+            truth.len(),
+            "rank {rank}: operations recorded against operations that happened"
+        );
+        for (
+            correlation,
+            TrueOperation {
+                kind,
+                name,
+                device,
+                stream,
+                delivered_start_ns,
+                delivered_end_ns,
+                ..
+            },
+        ) in truth
+        {
+            let found = recorded
+                .get(&correlation)
+                .unwrap_or_else(|| panic!("rank {rank}: {kind} {correlation} is missing"));
             let name = if kind == "kernel" { name } else { String::new() };
-            assert_eq!(*found, (kind, device, stream, delivered_start_ns, delivered_end_ns, name), "correlation {correlation}");
+            assert_eq!(
+                *found,
+                (kind, device, stream, delivered_start_ns, delivered_end_ns, name),
+                "correlation {correlation}"
+            );
         }
     }
 }
@@ -61,7 +130,11 @@ fn independent_measures(truth: &Path) -> Option<serde_json::Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/independent_measures.py");
     match Command::new("python3").arg(script).arg(truth).output() {
         Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             Some(serde_json::from_slice(&output.stdout).expect("the script writes JSON"))
         }
         Err(error) if std::env::var_os("CI").is_some() => panic!("python3 is needed: {error}"),
@@ -74,7 +147,9 @@ fn independent_measures(truth: &Path) -> Option<serde_json::Value> {
 
 #[track_caller]
 fn assert_measures_equal_the_scripts(folder: &Path, truth: &Path) {
-    let Some(expected) = independent_measures(truth) else { return };
+    let Some(expected) = independent_measures(truth) else {
+        return;
+    };
     let analysis = analysis(folder);
     let ranks = analysis["ranks"].as_array().expect("ranks");
     let expected = expected.as_array().expect("one entry a rank and device");
@@ -87,7 +162,10 @@ fn assert_measures_equal_the_scripts(folder: &Path, truth: &Path) {
         for (key, value) in expected.as_object().expect("an object") {
             if key == "overlap_ratio" {
                 let (found, value) = (found[key].as_f64(), value.as_f64());
-                assert!(found.zip(value).is_none_or(|(a, b)| (a - b).abs() < 1e-12), "{key}: {found:?} against {value:?}");
+                assert!(
+                    found.zip(value).is_none_or(|(a, b)| (a - b).abs() < 1e-12),
+                    "{key}: {found:?} against {value:?}"
+                );
                 assert_eq!(found.is_some(), value.is_some());
             } else {
                 assert_eq!(&found[key], value, "rank {}: {key}", expected["rank"]);
@@ -112,7 +190,10 @@ fn twenty_runs_are_recorded_as_they_were() {
         let (_keep, folder) = fresh_folder("recording");
         let truth = folder.with_file_name("truth");
         let seed = run.to_string();
-        expect_status(&mut record_workload(&folder, &truth, &[("SEED", &seed), ("CUPTI", layout)], workload), 0);
+        expect_status(
+            &mut record_workload(&folder, &truth, &[("SEED", &seed), ("CUPTI", layout)], workload),
+            0,
+        );
         let ranks = if workload[0] == "single" {
             1
         } else if workload.contains(&"4") && workload.contains(&"--ranks") {
@@ -131,16 +212,26 @@ fn a_skewed_clock_is_recorded_as_delivered() {
     let (_keep, folder) = fresh_folder("recording");
     let truth = folder.with_file_name("truth");
     // 40 microseconds off and drifting by 20 microseconds a second.
-    expect_status(&mut record_workload(&folder, &truth, &[("SKEW", "40000,20")], ["ddp", "--steps", "6"]), 0);
+    expect_status(
+        &mut record_workload(&folder, &truth, &[("SKEW", "40000,20")], ["ddp", "--steps", "6"]),
+        0,
+    );
     assert_recorded_as_delivered(&folder, &truth, 2);
     // Within the bound: offset plus drift over the run.
     for rank in 0..2 {
         let truth = truth_of_rank(&truth, rank);
-        let first = truth.values().map(|operation| operation.start_ns).min().expect("operations");
+        let first = truth
+            .values()
+            .map(|operation| operation.start_ns)
+            .min()
+            .expect("operations");
         for operation in truth.values() {
             let error = operation.delivered_start_ns - operation.start_ns;
             let bound = 40_000 + (operation.start_ns - first) / 50_000 + 1_000_000;
-            assert!(error != 0 && error.abs() <= bound, "{error} ns against {bound} ns");
+            assert!(
+                error != 0 && error.abs() <= bound,
+                "{error} ns against {bound} ns"
+            );
         }
     }
 }

@@ -37,17 +37,33 @@ fn buffer(names: &[CString], seed: u64) -> Vec<u8> {
     for (index, record) in bytes.chunks_exact_mut(RECORD_BYTES).enumerate() {
         let which = index % names.len();
         let length = 3_000 + which as u64 * 4_000 + random(1_500);
-        let mut put = |offset: usize, value: &[u8]| record[offset..offset + value.len()].copy_from_slice(value);
+        let mut put =
+            |offset: usize, value: &[u8]| record[offset..offset + value.len()].copy_from_slice(value);
         put(0, &kind::CONCURRENT_KERNEL.to_le_bytes());
-        put(std::mem::offset_of!(Kernel, registers), &(32u16 + which as u16).to_le_bytes());
+        put(
+            std::mem::offset_of!(Kernel, registers),
+            &(32u16 + which as u16).to_le_bytes(),
+        );
         put(std::mem::offset_of!(Kernel, start), &at.to_le_bytes());
         put(std::mem::offset_of!(Kernel, end), &(at + length).to_le_bytes());
         put(std::mem::offset_of!(Kernel, context), &1u32.to_le_bytes());
-        put(std::mem::offset_of!(Kernel, stream), &(7 + (which as u32) % 2).to_le_bytes());
-        put(std::mem::offset_of!(Kernel, grid), &(64 * (1 + which as i32)).to_le_bytes());
+        put(
+            std::mem::offset_of!(Kernel, stream),
+            &(7 + (which as u32) % 2).to_le_bytes(),
+        );
+        put(
+            std::mem::offset_of!(Kernel, grid),
+            &(64 * (1 + which as i32)).to_le_bytes(),
+        );
         put(std::mem::offset_of!(Kernel, block), &256i32.to_le_bytes());
-        put(std::mem::offset_of!(Kernel, correlation), &(seed as u32 * 200_000 + index as u32 * 7).to_le_bytes());
-        put(std::mem::offset_of!(Kernel, name), &(names[which].as_ptr() as u64).to_le_bytes());
+        put(
+            std::mem::offset_of!(Kernel, correlation),
+            &(seed as u32 * 200_000 + index as u32 * 7).to_le_bytes(),
+        );
+        put(
+            std::mem::offset_of!(Kernel, name),
+            &(names[which].as_ptr() as u64).to_le_bytes(),
+        );
         at += length + 800 + random(2_500);
     }
     bytes
@@ -86,12 +102,19 @@ fn instructions(buffers: usize) -> Option<u64> {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let names: Vec<CString> = (0..24)
-        .map(|index| CString::new(format!("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor{index}EEEvi")))
+        .map(|index| {
+            CString::new(format!(
+                "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor{index}EEEvi"
+            ))
+        })
         .collect::<Result<_, _>>()
         .expect("names without zeros");
     // Buffers are made up front: under callgrind the difference of two runs still holds their making, which is
     // measured apart below.
-    let count = arguments.iter().position(|argument| argument == "--buffers").map(|place| arguments[place + 1].parse());
+    let count = arguments
+        .iter()
+        .position(|argument| argument == "--buffers")
+        .map(|place| arguments[place + 1].parse());
     if let Some(Ok(count)) = count {
         let buffers: Vec<Vec<u8>> = (0..3).map(|seed| buffer(&names, seed + 1)).collect();
         decode_and_write(&buffers[..count]);
@@ -111,7 +134,10 @@ fn main() {
         .min()
         .unwrap_or(0) as f64
         / kernels;
-    println!("decode and write: {best:.0} ns a kernel, {:.1} times copying its record", best / copied.max(0.1));
+    println!(
+        "decode and write: {best:.0} ns a kernel, {:.1} times copying its record",
+        best / copied.max(0.1)
+    );
     if arguments.iter().any(|argument| argument == "--instructions") {
         match (instructions(1), instructions(3)) {
             (Some(one), Some(three)) => {

@@ -35,7 +35,11 @@ struct Pool {
     full: Vec<Full>,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), over_cap: Vec::new(), full: Vec::new() });
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    free: Vec::new(),
+    over_cap: Vec::new(),
+    full: Vec::new(),
+});
 static WAKE: Condvar = Condvar::new();
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 static CAP: AtomicUsize = AtomicUsize::new(DEFAULT_MAX_BYTES / BUFFER_BYTES);
@@ -66,7 +70,11 @@ fn allocate() -> usize {
             0,
         )
     };
-    if address == libc::MAP_FAILED { 0 } else { address as usize }
+    if address == libc::MAP_FAILED {
+        0
+    } else {
+        address as usize
+    }
 }
 
 /// CUPTI wants a buffer (`CUpti_BuffersCallbackRequestFunc`).
@@ -96,7 +104,13 @@ pub(crate) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize
 }
 
 /// CUPTI gives a buffer back (`CUpti_BuffersCallbackCompleteFunc`).
-pub(crate) unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize, valid_bytes: usize) {
+pub(crate) unsafe extern "C" fn completed(
+    _: *mut c_void,
+    _: u32,
+    buffer: *mut u8,
+    _: usize,
+    valid_bytes: usize,
+) {
     if buffer.is_null() || crate::session::is_dead() {
         return;
     }
@@ -106,7 +120,11 @@ pub(crate) unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u
     if let Some(place) = place {
         pool.over_cap.swap_remove(place);
     }
-    pool.full.push(Full { address, valid_bytes, over_cap: place.is_some() });
+    pool.full.push(Full {
+        address,
+        valid_bytes,
+        over_cap: place.is_some(),
+    });
     drop(pool);
     WAKE.notify_one();
 }
@@ -115,7 +133,10 @@ pub(crate) unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u
 pub(crate) fn take_full(patience: Duration) -> Vec<Full> {
     let mut pool = pool();
     if pool.full.is_empty() && !patience.is_zero() {
-        pool = WAKE.wait_timeout(pool, patience).unwrap_or_else(PoisonError::into_inner).0;
+        pool = WAKE
+            .wait_timeout(pool, patience)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
     }
     std::mem::take(&mut pool.full)
 }

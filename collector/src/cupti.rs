@@ -21,7 +21,13 @@ const MAY_REFUSE_SINCE: u32 = 27;
 #[derive(Clone, Copy, Default)]
 struct Functions {
     get_version: Option<unsafe extern "C" fn(*mut u32) -> u32>,
-    subscribe: Option<unsafe extern "C" fn(*mut usize, unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void), *mut c_void) -> u32>,
+    subscribe: Option<
+        unsafe extern "C" fn(
+            *mut usize,
+            unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void),
+            *mut c_void,
+        ) -> u32,
+    >,
     register: Option<
         unsafe extern "C" fn(
             unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize),
@@ -62,9 +68,16 @@ fn open(name: &CStr, flags: i32) -> Option<*mut c_void> {
 fn find() -> Option<*mut c_void> {
     let loaded = SONAMES.into_iter().find_map(|name| open(name, libc::RTLD_NOLOAD));
     loaded
-        .or_else(|| open(&CString::new(std::env::var_os("GPUTRACE_CUPTI")?.into_encoded_bytes()).ok()?, 0))
         .or_else(|| {
-            package_libraries().into_iter().find_map(|path| open(&CString::new(path.into_os_string().into_encoded_bytes()).ok()?, 0))
+            open(
+                &CString::new(std::env::var_os("GPUTRACE_CUPTI")?.into_encoded_bytes()).ok()?,
+                0,
+            )
+        })
+        .or_else(|| {
+            package_libraries()
+                .into_iter()
+                .find_map(|path| open(&CString::new(path.into_os_string().into_encoded_bytes()).ok()?, 0))
         })
         .or_else(|| SONAMES.into_iter().find_map(|name| open(name, 0)))
 }
@@ -75,10 +88,15 @@ fn package_libraries() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let packages = maps.lines().filter_map(|line| {
         let path = &line[line.find('/')?..];
-        Some(PathBuf::from(&path[..path.find("/site-packages/")? + "/site-packages".len()]))
+        Some(PathBuf::from(
+            &path[..path.find("/site-packages/")? + "/site-packages".len()],
+        ))
     });
     for folder in packages {
-        for place in ["nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12"] {
+        for place in [
+            "nvidia/cu13/lib/libcupti.so.13",
+            "nvidia/cuda_cupti/lib/libcupti.so.12",
+        ] {
             let path = folder.join(place);
             if !found.contains(&path) && path.exists() {
                 found.push(path);
@@ -101,14 +119,21 @@ impl Cupti {
             "CUPTI was not found, so no GPU activity is recorded: put libcupti's folder into LD_LIBRARY_PATH or name the library in GPUTRACE_CUPTI",
         )?;
         let functions = Functions::load(handle);
-        let mut cupti = Self { functions, version: 0 };
+        let mut cupti = Self {
+            functions,
+            version: 0,
+        };
         if let Some(get_version) = functions.get_version {
             // SAFETY: the place is valid for the result.
             unsafe { get_version(&raw mut cupti.version) };
         }
-        let (Some(register), Some(enable), Some(subscribe)) = (functions.register, functions.enable, functions.subscribe)
+        let (Some(register), Some(enable), Some(subscribe)) =
+            (functions.register, functions.enable, functions.subscribe)
         else {
-            return Err(format!("CUPTI {} is too old, so no GPU activity is recorded: 12.0 or later is needed", cupti.version));
+            return Err(format!(
+                "CUPTI {} is too old, so no GPU activity is recorded: 12.0 or later is needed",
+                cupti.version
+            ));
         };
         let mut subscriber = 0;
         // SAFETY: the place is valid, and the callback lives as long as this library.
@@ -118,7 +143,10 @@ impl Cupti {
                 return Err("another tool (Nsight, a debugger, another profiler) holds CUPTI in this process, so no GPU activity is recorded: run without it".to_owned());
             }
             result => {
-                return Err(format!("CUPTI refused to start ({}), so no GPU activity is recorded", cupti.describe(result)));
+                return Err(format!(
+                    "CUPTI refused to start ({}), so no GPU activity is recorded",
+                    cupti.describe(result)
+                ));
             }
         }
         buffers::configure(max_buffer_bytes(), cupti.version >= MAY_REFUSE_SINCE);
@@ -134,13 +162,20 @@ impl Cupti {
         // SAFETY: both functions live as long as this library and keep CUPTI's contract (see `buffers`).
         let result = unsafe { register(buffers::requested, buffers::completed) };
         if result != SUCCESS {
-            return Err(format!("CUPTI refused our buffers ({}), so no GPU activity is recorded", cupti.describe(result)));
+            return Err(format!(
+                "CUPTI refused our buffers ({}), so no GPU activity is recorded",
+                cupti.describe(result)
+            ));
         }
         for (kind, what) in RECORDED_KINDS {
             // SAFETY: a plain value; an unknown kind is an error code.
             let result = unsafe { enable(kind) };
             if result != SUCCESS {
-                notes.push(format!("{what} are not recorded: CUPTI {}: {}", cupti.version, cupti.describe(result)));
+                notes.push(format!(
+                    "{what} are not recorded: CUPTI {}: {}",
+                    cupti.version,
+                    cupti.describe(result)
+                ));
             }
         }
         Ok(cupti)
@@ -173,7 +208,9 @@ impl Cupti {
                 next_record(base, PROBE_BYTES, &raw mut record) == SUCCESS
                     && next_record(base, PROBE_BYTES, &raw mut record) == SUCCESS
             };
-            stepped.then(|| (record as usize).wrapping_sub(base as usize)).filter(|size| (8..PROBE_BYTES).contains(size))
+            stepped
+                .then(|| (record as usize).wrapping_sub(base as usize))
+                .filter(|size| (8..PROBE_BYTES).contains(size))
         })
     }
 
@@ -198,7 +235,11 @@ impl Cupti {
     /// The name of a call: kind 4 (driver) or 5 (runtime), and its callback id.
     pub(crate) fn callback_name(&self, kind: u32, callback: u32) -> Option<String> {
         // CUPTI_CB_DOMAIN_DRIVER_API and _RUNTIME_API.
-        let domain = if kind == crate::records::kind::DRIVER { 1 } else { 2 };
+        let domain = if kind == crate::records::kind::DRIVER {
+            1
+        } else {
+            2
+        };
         let mut name = std::ptr::null();
         // SAFETY: the place is valid for the result.
         let result = unsafe { (self.functions.callback_name?)(domain, callback, &raw mut name) };
@@ -228,7 +269,10 @@ impl Cupti {
 }
 
 fn max_buffer_bytes() -> usize {
-    std::env::var("GPUTRACE_MAX_BUFFER_BYTES").ok().and_then(|bytes| bytes.parse().ok()).unwrap_or(buffers::DEFAULT_MAX_BYTES)
+    std::env::var("GPUTRACE_MAX_BUFFER_BYTES")
+        .ok()
+        .and_then(|bytes| bytes.parse().ok())
+        .unwrap_or(buffers::DEFAULT_MAX_BYTES)
 }
 
 impl Functions {
@@ -244,17 +288,26 @@ impl Functions {
             Self {
                 get_version: symbol(c"cuptiGetVersion").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 subscribe: symbol(c"cuptiSubscribe").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                register: symbol(c"cuptiActivityRegisterCallbacks").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                register: symbol(c"cuptiActivityRegisterCallbacks")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 enable: symbol(c"cuptiActivityEnable").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 flush_all: symbol(c"cuptiActivityFlushAll").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                next_record: symbol(c"cuptiActivityGetNextRecord").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                dropped: symbol(c"cuptiActivityGetNumDroppedRecords").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                set_attribute: symbol(c"cuptiActivitySetAttribute").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                set_thread_id_type: symbol(c"cuptiSetThreadIdType").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                callback_name: symbol(c"cuptiGetCallbackName").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                result_string: symbol(c"cuptiGetResultString").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                push_id: symbol(c"cuptiActivityPushExternalCorrelationId").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                pop_id: symbol(c"cuptiActivityPopExternalCorrelationId").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                next_record: symbol(c"cuptiActivityGetNextRecord")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                dropped: symbol(c"cuptiActivityGetNumDroppedRecords")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                set_attribute: symbol(c"cuptiActivitySetAttribute")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                set_thread_id_type: symbol(c"cuptiSetThreadIdType")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                callback_name: symbol(c"cuptiGetCallbackName")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                result_string: symbol(c"cuptiGetResultString")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                push_id: symbol(c"cuptiActivityPushExternalCorrelationId")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                pop_id: symbol(c"cuptiActivityPopExternalCorrelationId")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
             }
         }
     }

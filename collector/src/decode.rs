@@ -22,7 +22,9 @@ impl RecordSizes {
 
     /// Asks `size_of` for each kind; 0 where it does not know.
     pub fn ask(size_of: impl Fn(u32) -> Option<usize>) -> Self {
-        Self { sizes: (0..Self::KINDS).map(|kind| size_of(kind).unwrap_or(0)).collect() }
+        Self {
+            sizes: (0..Self::KINDS).map(|kind| size_of(kind).unwrap_or(0)).collect(),
+        }
     }
 
     fn get(&self, kind: u32) -> Option<usize> {
@@ -151,7 +153,13 @@ impl Decoder {
 
     /// # Safety
     /// As [`Self::decode`].
-    unsafe fn row(&mut self, record_kind: u32, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+    unsafe fn row(
+        &mut self,
+        record_kind: u32,
+        bytes: &[u8],
+        writer: &mut ProcessWriter,
+        decoded: &mut Decoded,
+    ) {
         match record_kind {
             kind::CONCURRENT_KERNEL | kind::KERNEL => {
                 // SAFETY: the caller's promise is handed on.
@@ -249,11 +257,14 @@ impl Decoder {
             }
             kind::EXTERNAL_CORRELATION => {
                 let record: records::ExternalCorrelation = read(bytes);
-                writer.tables.external_correlations.push(tables::ExternalCorrelation {
-                    correlation: record.correlation,
-                    kind: record.external_kind,
-                    id: record.id,
-                });
+                writer
+                    .tables
+                    .external_correlations
+                    .push(tables::ExternalCorrelation {
+                        correlation: record.correlation,
+                        kind: record.external_kind,
+                        id: record.id,
+                    });
             }
             kind::CONTEXT => {
                 let record: records::Context = read(bytes);
@@ -340,17 +351,24 @@ impl Decoder {
 
     fn api_call(&mut self, record: &records::ApiCall, writer: &mut ProcessWriter) {
         let callback_name = &self.callback_name;
-        let name = *self.call_names.entry((record.kind, record.callback)).or_insert_with(|| {
-            let name = callback_name(record.kind, record.callback);
-            if name.as_deref().is_some_and(is_query) {
-                return None;
-            }
-            let unnamed = || {
-                let api = if record.kind == kind::DRIVER { "driver" } else { "runtime" };
-                format!("{api}:{}", record.callback)
-            };
-            Some(writer.names.intern(&name.unwrap_or_else(unnamed)))
-        });
+        let name = *self
+            .call_names
+            .entry((record.kind, record.callback))
+            .or_insert_with(|| {
+                let name = callback_name(record.kind, record.callback);
+                if name.as_deref().is_some_and(is_query) {
+                    return None;
+                }
+                let unnamed = || {
+                    let api = if record.kind == kind::DRIVER {
+                        "driver"
+                    } else {
+                        "runtime"
+                    };
+                    format!("{api}:{}", record.callback)
+                };
+                Some(writer.names.intern(&name.unwrap_or_else(unnamed)))
+            });
         let Some(name) = name else { return };
         let (start_ns, duration_ns) = times(record.start, record.end);
         writer.tables.api_calls.push(tables::ApiCall {
@@ -375,7 +393,9 @@ impl Decoder {
             String::new()
         } else {
             // SAFETY: not null, and text by the caller's promise.
-            unsafe { CStr::from_ptr(record.name as *const c_char) }.to_string_lossy().into_owned()
+            unsafe { CStr::from_ptr(record.name as *const c_char) }
+                .to_string_lossy()
+                .into_owned()
         };
         self.devices.push(Device {
             index: record.id,

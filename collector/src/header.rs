@@ -14,13 +14,24 @@ pub(crate) fn new(started: TimeNs) -> ProcessHeader {
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let command = command.split(|&byte| byte == 0).filter(|word| !word.is_empty());
     let environment = std::env::vars_os()
-        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
-        .filter(|(name, _)| ["NCCL_", "CUDA_", "SIMGPU_"].iter().any(|prefix| name.starts_with(prefix)));
+        .map(|(name, value)| {
+            (
+                name.to_string_lossy().into_owned(),
+                value.to_string_lossy().into_owned(),
+            )
+        })
+        .filter(|(name, _)| {
+            ["NCCL_", "CUDA_", "SIMGPU_"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+        });
     ProcessHeader {
         host: gethostname::gethostname().to_string_lossy().into_owned(),
         pid: std::process::id(),
         parent_pid: std::os::unix::process::parent_id(),
-        command: command.map(|word| String::from_utf8_lossy(word).into_owned()).collect(),
+        command: command
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect(),
         started_ns: started.0,
         rank: rank.rank,
         world_size: rank.world_size,
@@ -33,7 +44,17 @@ pub(crate) fn new(started: TimeNs) -> ProcessHeader {
 
 /// The name of the process's folder.
 pub(crate) fn folder_name(header: &ProcessHeader) -> String {
-    let host: String = header.host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    let host: String = header
+        .host
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     format!("{host}-{}-{}", header.pid, header.started_ns)
 }
 

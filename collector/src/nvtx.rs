@@ -76,13 +76,19 @@ thread_local! {
 
 fn books() -> MutexGuard<'static, Option<Books>> {
     let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
-    books.get_or_insert_with(|| Books { domains: vec![String::new()], started: HashMap::new() });
+    books.get_or_insert_with(|| Books {
+        domains: vec![String::new()],
+        started: HashMap::new(),
+    });
     books
 }
 
 /// The name of a domain's number; number 0 is the default domain, whose name is empty.
 pub(crate) fn domain_name(domain: u32) -> String {
-    books().as_ref().and_then(|books| books.domains.get(domain as usize).cloned()).unwrap_or_default()
+    books()
+        .as_ref()
+        .and_then(|books| books.domains.get(domain as usize).cloned())
+        .unwrap_or_default()
 }
 
 /// How many ranges are begun and not ended.
@@ -117,12 +123,15 @@ fn wide_text(mut text: *const u32) -> String {
 
 fn attributes_text(attributes: *const Attributes) -> Text {
     // SAFETY: null, or the program's attributes by NVTX's contract.
-    let Some(attributes) = (unsafe { attributes.as_ref() }) else { return Text::default() };
+    let Some(attributes) = (unsafe { attributes.as_ref() }) else {
+        return Text::default();
+    };
     let name = match attributes.message_type {
         1 => c_text(attributes.message.cast()),
         2 => wide_text(attributes.message.cast()),
         // SAFETY: a handle that we gave out in `register_string`; those are never freed.
-        3 => unsafe { attributes.message.cast::<Registered>().as_ref() }.map_or_else(String::new, |text| text.0.clone()),
+        3 => unsafe { attributes.message.cast::<Registered>().as_ref() }
+            .map_or_else(String::new, |text| text.0.clone()),
         _ => String::new(),
     };
     let bytes = attributes.payload;
@@ -150,7 +159,10 @@ fn domain_number(handle: *const c_void) -> u32 {
 }
 
 fn plain(name: String) -> Text {
-    Text { name, ..Text::default() }
+    Text {
+        name,
+        ..Text::default()
+    }
 }
 
 /// Runs a callback's body; a panic stays here, and a forked child does nothing.
@@ -169,7 +181,11 @@ fn push(domain: u32, text: Text) -> c_int {
         }
         OPEN_PUSHES.fetch_add(1, Ordering::Relaxed);
         let depth = stack.iter().filter(|open| open.domain == domain).count();
-        stack.push(Open { start: now(), domain, text });
+        stack.push(Open {
+            start: now(),
+            domain,
+            text,
+        });
         c_int::try_from(depth).unwrap_or(NOT_TRACKED)
     });
     depth.unwrap_or(NOT_TRACKED)
@@ -184,9 +200,16 @@ fn pop(domain: u32) -> c_int {
         let depth = stack.iter().filter(|other| other.domain == domain).count();
         Some((open, depth))
     });
-    let Ok(Some((open, depth))) = popped else { return NOT_TRACKED };
+    let Ok(Some((open, depth))) = popped else {
+        return NOT_TRACKED;
+    };
     OPEN_PUSHES.fetch_sub(1, Ordering::Relaxed);
-    emit(open, Some(end), PUSH_POP, u16::try_from(depth).unwrap_or(u16::MAX));
+    emit(
+        open,
+        Some(end),
+        PUSH_POP,
+        u16::try_from(depth).unwrap_or(u16::MAX),
+    );
     c_int::try_from(depth).unwrap_or(NOT_TRACKED)
 }
 
@@ -206,7 +229,16 @@ fn emit(open: Open, end: Option<TimeNs>, kind: u8, depth: u16) {
 }
 
 fn mark(domain: u32, text: Text) {
-    emit(Open { start: now(), domain, text }, None, MARK, 0);
+    emit(
+        Open {
+            start: now(),
+            domain,
+            text,
+        },
+        None,
+        MARK,
+        0,
+    );
 }
 
 fn start(domain: u32, text: Text) -> u64 {
@@ -214,7 +246,14 @@ fn start(domain: u32, text: Text) -> u64 {
     if let Some(books) = books().as_mut()
         && books.started.len() < MOST_OPEN
     {
-        books.started.insert(id, Open { start: now(), domain, text });
+        books.started.insert(
+            id,
+            Open {
+                start: now(),
+                domain,
+                text,
+            },
+        );
     }
     id
 }
@@ -229,11 +268,17 @@ fn end(id: u64) {
 
 fn create_domain(name: String) -> *const c_void {
     let mut books = books();
-    let Some(books) = books.as_mut() else { return std::ptr::null() };
-    let number = books.domains.iter().position(|known| *known == name && !name.is_empty()).unwrap_or_else(|| {
-        books.domains.push(name);
-        books.domains.len() - 1
-    });
+    let Some(books) = books.as_mut() else {
+        return std::ptr::null();
+    };
+    let number = books
+        .domains
+        .iter()
+        .position(|known| *known == name && !name.is_empty())
+        .unwrap_or_else(|| {
+            books.domains.push(name);
+            books.domains.len() - 1
+        });
     (number + 1) as *const c_void
 }
 
@@ -246,8 +291,8 @@ mod callbacks {
     //! One function a slot, with NVTX's signatures.
 
     use super::{
-        Attributes, attributes_text, c_char, c_int, c_text, c_void, create_domain, domain_number, end, guarded, mark, plain,
-        pop, push, register_string, start, wide_text,
+        Attributes, attributes_text, c_char, c_int, c_text, c_void, create_domain, domain_number, end,
+        guarded, mark, plain, pop, push, register_string, start, wide_text,
     };
 
     pub(super) extern "C" fn mark_ex(attributes: *const Attributes) {
@@ -365,10 +410,18 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     if std::env::var_os("GPUTRACE_DIR").is_none() {
         return 0;
     }
-    let Some(get_export_table) = get_export_table else { return 0 };
+    let Some(get_export_table) = get_export_table else {
+        return 0;
+    };
     // SAFETY: NVTX's function, and a table that it defines.
-    let table = unsafe { get_export_table(EXPORT_CALLBACKS).cast::<CallbackTable>().as_ref() };
-    let Some(get_module_functions) = table.and_then(|table| table.get_module_functions) else { return 0 };
+    let table = unsafe {
+        get_export_table(EXPORT_CALLBACKS)
+            .cast::<CallbackTable>()
+            .as_ref()
+    };
+    let Some(get_module_functions) = table.and_then(|table| table.get_module_functions) else {
+        return 0;
+    };
     let fill = |module: u32, functions: &[(usize, *const c_void)]| {
         let (mut slots, mut count) = (std::ptr::null(), 0);
         // SAFETY: valid places for both results.

@@ -12,7 +12,11 @@ pub(crate) struct RankInfo {
 /// Rank, world size and local rank variables: torchrun, Open MPI, MPICH and Intel MPI, Slurm.
 const LAUNCHERS: [[&str; 3]; 4] = [
     ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
-    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
+    [
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    ],
     ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
     ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
 ];
@@ -40,13 +44,26 @@ mod tests {
     use super::*;
 
     fn of(pairs: &'static [(&'static str, &'static str)]) -> RankInfo {
-        RankInfo::from_environment(&|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        RankInfo::from_environment(&|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
     fn torchrun_comes_before_slurm() {
-        let info = of(&[("SLURM_PROCID", "9"), ("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")]);
-        assert_eq!((info.rank, info.world_size, info.local_rank, info.source), (Some(3), Some(8), Some(1), Some("RANK")));
+        let info = of(&[
+            ("SLURM_PROCID", "9"),
+            ("RANK", "3"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_RANK", "1"),
+        ]);
+        assert_eq!(
+            (info.rank, info.world_size, info.local_rank, info.source),
+            (Some(3), Some(8), Some(1), Some("RANK"))
+        );
     }
 
     #[test]

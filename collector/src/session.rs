@@ -58,7 +58,9 @@ fn point_others_here() {
 
 /// Begins the recording, once a process. Without GPUTRACE_DIR nothing happens.
 pub(crate) fn begin() {
-    let Some(recording) = std::env::var_os("GPUTRACE_DIR").map(PathBuf::from) else { return };
+    let Some(recording) = std::env::var_os("GPUTRACE_DIR").map(PathBuf::from) else {
+        return;
+    };
     // The first caller begins; PROCESS stays set, so that a second injection finds it.
     if PROCESS.swap(std::process::id(), Ordering::SeqCst) != 0 {
         return;
@@ -69,7 +71,10 @@ pub(crate) fn begin() {
     let writer = match ProcessWriter::create(&folder) {
         Ok(writer) => writer,
         Err(error) => {
-            complain(&format!("{}: {error}: this process is not recorded", folder.display()));
+            complain(&format!(
+                "{}: {error}: this process is not recorded",
+                folder.display()
+            ));
             return;
         }
     };

@@ -60,8 +60,14 @@ pub(crate) struct Sink {
 
 impl Sink {
     /// Starts the thread.
-    pub(crate) fn start(writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) -> io::Result<()> {
-        let sizes = cupti.as_ref().map_or_else(RecordSizes::default, Cupti::record_sizes);
+    pub(crate) fn start(
+        writer: ProcessWriter,
+        header: ProcessHeader,
+        cupti: Option<Cupti>,
+    ) -> io::Result<()> {
+        let sizes = cupti
+            .as_ref()
+            .map_or_else(RecordSizes::default, Cupti::record_sizes);
         let names = move |kind, callback| cupti.as_ref()?.callback_name(kind, callback);
         let mut sink = Self {
             writer,
@@ -75,7 +81,9 @@ impl Sink {
         };
         let body = move || {
             // A panic of ours must cost the recording only: the program's exit would wait for the mark below.
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sink.run())));
+            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                sink.run()
+            })));
             *FINISHED.lock().unwrap_or_else(PoisonError::into_inner) = true;
             FINISHED_CHANGED.notify_all();
         };
@@ -87,7 +95,9 @@ impl Sink {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         }
-        let spawned = std::thread::Builder::new().name("gputrace".to_owned()).spawn(body);
+        let spawned = std::thread::Builder::new()
+            .name("gputrace".to_owned())
+            .spawn(body);
         // SAFETY: `before` was filled in above.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
         spawned.map(|_| ())
@@ -99,7 +109,11 @@ impl Sink {
         self.writer.tables.clocks.push(clock_snapshot());
         while !STOP.load(Ordering::Acquire) {
             self.take(TICK);
-            let period = if self.written.is_some() { FLUSH } else { FIRST_FLUSH };
+            let period = if self.written.is_some() {
+                FLUSH
+            } else {
+                FIRST_FLUSH
+            };
             if flushed.elapsed() >= period {
                 flushed = Instant::now();
                 if let Some(cupti) = &self.cupti {
@@ -120,12 +134,20 @@ impl Sink {
     fn take(&mut self, patience: Duration) {
         for full in buffers::take_full(patience) {
             if full.over_cap {
-                self.lose("CUPTI buffers beyond the memory limit", 1, "all GPU activity in them");
+                self.lose(
+                    "CUPTI buffers beyond the memory limit",
+                    1,
+                    "all GPU activity in them",
+                );
             } else {
                 self.dump(full.bytes());
                 // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
                 let decoded = unsafe { self.decoder.decode(full.bytes(), &mut self.writer) };
-                self.lose("kernels without time stamps", decoded.without_times, "busy, compute and communication time");
+                self.lose(
+                    "kernels without time stamps",
+                    decoded.without_times,
+                    "busy, compute and communication time",
+                );
                 let unread = "bytes of CUPTI records of unknown length";
                 self.lose(unread, decoded.unread_bytes, "everything");
                 self.rows_written(BATCH_ROWS);
@@ -145,7 +167,11 @@ impl Sink {
 
     fn take_host_events(&mut self) {
         let (events, lost) = host_events::take();
-        self.lose("NVTX ranges and NCCL operations", lost, "steps, ranges and collectives");
+        self.lose(
+            "NVTX ranges and NCCL operations",
+            lost,
+            "steps, ranges and collectives",
+        );
         for event in events {
             match event {
                 HostEvent::Range(range) => self.range(range),
@@ -154,7 +180,10 @@ impl Sink {
                     header::learn_rank(&mut self.header, communicator.rank, communicator.ranks);
                     self.header.nccl_profiler_version = Some(communicator.profiler_version);
                     self.header_changed = true;
-                    let name = communicator.name.as_deref().map(|name| self.writer.names.intern(name));
+                    let name = communicator
+                        .name
+                        .as_deref()
+                        .map(|name| self.writer.names.intern(name));
                     self.writer.tables.communicators.push(tables::Communicator {
                         created_ns: communicator.created,
                         communicator: communicator.communicator,
@@ -170,7 +199,10 @@ impl Sink {
 
     fn range(&mut self, range: host_events::Range) {
         let names = &mut self.writer.names;
-        let (name, domain) = (names.intern(&range.name), names.intern(&nvtx::domain_name(range.domain)));
+        let (name, domain) = (
+            names.intern(&range.name),
+            names.intern(&nvtx::domain_name(range.domain)),
+        );
         self.writer.tables.markers.push(tables::Marker {
             start_ns: range.start,
             duration_ns: range.end.map(|end| end - range.start),
@@ -213,14 +245,21 @@ impl Sink {
     fn lose(&mut self, what: &str, count: u64, affects: &str) {
         if count > 0 {
             let names = &mut self.writer.names;
-            let row = tables::LossRow { time_ns: now(), what: names.intern(what), count, affects: names.intern(affects) };
+            let row = tables::LossRow {
+                time_ns: now(),
+                what: names.intern(what),
+                count,
+                affects: names.intern(affects),
+            };
             self.writer.tables.losses.push(row);
         }
     }
 
     /// Writes what is due.
     fn write(&mut self) {
-        let due = self.written.map_or_else(|| self.has_events(), |written| written.elapsed() >= WRITE);
+        let due = self
+            .written
+            .map_or_else(|| self.has_events(), |written| written.elapsed() >= WRITE);
         if due {
             self.rows_written(0);
             self.written = Some(Instant::now());
@@ -238,7 +277,8 @@ impl Sink {
     fn has_events(&mut self) -> bool {
         let mut any = false;
         self.writer.tables.each(&mut |table| {
-            any |= table.pending() > 0 && !matches!(table.name(), "clocks" | "contexts" | "streams" | "losses");
+            any |=
+                table.pending() > 0 && !matches!(table.name(), "clocks" | "contexts" | "streams" | "losses");
         });
         any
     }
@@ -248,7 +288,11 @@ impl Sink {
         let written = self.writer.flush(at_least.max(1));
         self.complain_of_disk(written);
         for (table, count) in self.writer.take_lost_rows() {
-            self.lose(&format!("rows of {table} that the disk had no room for"), count, table);
+            self.lose(
+                &format!("rows of {table} that the disk had no room for"),
+                count,
+                table,
+            );
         }
     }
 
@@ -257,7 +301,9 @@ impl Sink {
             && !self.disk_complained
         {
             self.disk_complained = true;
-            self.header.notes.push(format!("the recording could not always be written: {error}"));
+            self.header
+                .notes
+                .push(format!("the recording could not always be written: {error}"));
             crate::session::complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }
@@ -285,10 +331,16 @@ impl Sink {
         self.writer.tables.clocks.push(clock_snapshot());
         match self.writer.close() {
             Ok(rows) => {
-                self.header.rows = rows.into_iter().map(|(table, rows)| (table.to_owned(), rows)).collect();
+                self.header.rows = rows
+                    .into_iter()
+                    .map(|(table, rows)| (table.to_owned(), rows))
+                    .collect();
                 header::close(&mut self.header);
             }
-            Err(error) => self.header.notes.push(format!("the recording could not be closed: {error}")),
+            Err(error) => self
+                .header
+                .notes
+                .push(format!("the recording could not be closed: {error}")),
         }
         if let Err(error) = header::write(self.writer.folder(), &self.header) {
             crate::session::complain(&format!("{}: {error}", self.writer.folder().display()));

@@ -4,7 +4,10 @@ use crate::config::config;
 
 /// `CLOCK_REALTIME` in nanoseconds.
 pub(crate) fn now_ns() -> i64 {
-    let mut spec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut spec = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `spec` is a valid place for the result; CLOCK_REALTIME always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut spec) };
     spec.tv_sec * 1_000_000_000 + spec.tv_nsec

@@ -107,7 +107,10 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         Some(())
     });
     set("SIMGPU_SCALE", "a number from 1 on", &mut |value| {
-        config.scale = value.parse().ok().filter(|scale: &f64| scale.is_finite() && *scale >= 1.0)?;
+        config.scale = value
+            .parse()
+            .ok()
+            .filter(|scale: &f64| scale.is_finite() && *scale >= 1.0)?;
         Some(())
     });
     set("SIMGPU_SEED", "a whole number", &mut |value| {
@@ -124,29 +127,43 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         };
         Some(())
     });
-    set("SIMGPU_SLOW", "rank:N=FACTOR or link:A-B=FACTOR, comma-separated", &mut |value| {
-        for part in value.split(',') {
-            let (what, factor) = part.split_once('=')?;
-            let factor: f64 = factor.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor >= 1.0)?;
-            if let Some(slow_rank) = what.strip_prefix("rank:") {
-                if slow_rank.parse::<u32>().ok()? == rank {
-                    config.slowdown = factor;
+    set(
+        "SIMGPU_SLOW",
+        "rank:N=FACTOR or link:A-B=FACTOR, comma-separated",
+        &mut |value| {
+            for part in value.split(',') {
+                let (what, factor) = part.split_once('=')?;
+                let factor: f64 = factor
+                    .parse()
+                    .ok()
+                    .filter(|factor: &f64| factor.is_finite() && *factor >= 1.0)?;
+                if let Some(slow_rank) = what.strip_prefix("rank:") {
+                    if slow_rank.parse::<u32>().ok()? == rank {
+                        config.slowdown = factor;
+                    }
+                } else {
+                    let (a, b) = what.strip_prefix("link:")?.split_once('-')?;
+                    config.slow_links.push((a.parse().ok()?, b.parse().ok()?, factor));
                 }
-            } else {
-                let (a, b) = what.strip_prefix("link:")?.split_once('-')?;
-                config.slow_links.push((a.parse().ok()?, b.parse().ok()?, factor));
             }
-        }
-        Some(())
-    });
+            Some(())
+        },
+    );
     set("SIMGPU_SKEW", "OFFSET_NS or OFFSET_NS,DRIFT_PPM", &mut |value| {
         let (offset, drift) = value.split_once(',').unwrap_or((value, "0"));
-        config.skew = Some(Skew { offset_ns: offset.trim().parse().ok()?, drift_ppm: drift.trim().parse().ok()? });
+        config.skew = Some(Skew {
+            offset_ns: offset.trim().parse().ok()?,
+            drift_ppm: drift.trim().parse().ok()?,
+        });
         Some(())
     });
     set("SIMGPU_FAULTS", &FAULTS.join(", "), &mut |value| {
         config.faults = value.split(',').map(|fault| fault.trim().to_owned()).collect();
-        config.faults.iter().all(|fault| FAULTS.contains(&fault.as_str())).then_some(())
+        config
+            .faults
+            .iter()
+            .all(|fault| FAULTS.contains(&fault.as_str()))
+            .then_some(())
     });
     config.wrong = wrong;
     config
@@ -157,7 +174,12 @@ mod tests {
     use super::*;
 
     fn with(pairs: &'static [(&'static str, &'static str)]) -> Config {
-        read(&move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        read(&move |name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
@@ -171,7 +193,10 @@ mod tests {
         assert!(config.wrong.is_none());
         assert_eq!((config.rank, config.slowdown, config.cupti), (3, 2.5, 1208));
         assert_eq!(config.slow_links, [(0, 1, 4.0)]);
-        assert_eq!(config.skew.map(|skew| (skew.offset_ns, skew.drift_ppm)), Some((-500, 20)));
+        assert_eq!(
+            config.skew.map(|skew| (skew.offset_ns, skew.drift_ppm)),
+            Some((-500, 20))
+        );
     }
 
     #[test]

@@ -109,16 +109,38 @@ pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
 }
 
 /// A column-major operand of `rows` x `columns` after the operation (0 none, 1 transposed).
-fn operand(address: u64, rows: usize, columns: usize, leading: usize, operation: c_uint) -> Result<Matrix, c_int> {
-    let (stored_rows, stored_columns) = if operation == 0 { (rows, columns) } else { (columns, rows) };
+fn operand(
+    address: u64,
+    rows: usize,
+    columns: usize,
+    leading: usize,
+    operation: c_uint,
+) -> Result<Matrix, c_int> {
+    let (stored_rows, stored_columns) = if operation == 0 {
+        (rows, columns)
+    } else {
+        (columns, rows)
+    };
     if leading < stored_rows.max(1) || operation > 1 {
         return Err(INVALID_VALUE);
     }
-    let count = if stored_columns == 0 { 0 } else { leading * (stored_columns - 1) + stored_rows };
+    let count = if stored_columns == 0 {
+        0
+    } else {
+        leading * (stored_columns - 1) + stored_rows
+    };
     let values = Floats::new(address, count).map_err(|_| EXECUTION_FAILED)?;
     let leading = leading.cast_signed();
-    let (row_stride, column_stride) = if operation == 0 { (1, leading) } else { (leading, 1) };
-    Ok(Matrix { values, row_stride, column_stride })
+    let (row_stride, column_stride) = if operation == 0 {
+        (1, leading)
+    } else {
+        (leading, 1)
+    };
+    Ok(Matrix {
+        values,
+        row_stride,
+        column_stride,
+    })
 }
 
 /// cublasSgemm_v2.
@@ -160,22 +182,34 @@ pub extern "C" fn cublasSgemm_v2(
             (_, 0) => c"simulated_sgemm_128x128_tn",
             _ => c"simulated_sgemm_128x128_tt",
         };
-        let code = entry::enter(Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel as u32, c"cuLaunchKernel", |call| {
-            let stream = stream_from_handle(stream)?;
-            let kind = OpKind::Kernel {
-                name,
-                grid: [m.div_ceil(128) as u32, n.div_ceil(128) as u32, 1],
-                block: [256, 1, 1],
-                registers: 122,
-                dynamic_shared_bytes: 32 << 10,
-            };
-            let work = Box::new(move |start_ns: i64| {
-                gemm([m, n, k], alpha, left, right, beta, result);
-                start_ns + model::gemm_ns(m, n, k)
-            });
-            stream.submit(Submission { correlation: call.correlation, kind, work });
+        let code = entry::enter(
+            Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel as u32,
+            c"cuLaunchKernel",
+            |call| {
+                let stream = stream_from_handle(stream)?;
+                let kind = OpKind::Kernel {
+                    name,
+                    grid: [m.div_ceil(128) as u32, n.div_ceil(128) as u32, 1],
+                    block: [256, 1, 1],
+                    registers: 122,
+                    dynamic_shared_bytes: 32 << 10,
+                };
+                let work = Box::new(move |start_ns: i64| {
+                    gemm([m, n, k], alpha, left, right, beta, result);
+                    start_ns + model::gemm_ns(m, n, k)
+                });
+                stream.submit(Submission {
+                    correlation: call.correlation,
+                    kind,
+                    work,
+                });
+                Ok(())
+            },
+        );
+        if code == error::SUCCESS {
             Ok(())
-        });
-        if code == error::SUCCESS { Ok(()) } else { Err(EXECUTION_FAILED) }
+        } else {
+            Err(EXECUTION_FAILED)
+        }
     })
 }

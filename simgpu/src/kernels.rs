@@ -24,7 +24,10 @@ impl Arguments {
     }
 
     fn number<const N: usize>(&self, index: usize) -> Result<[u8; N], u32> {
-        self.bytes.get(index).and_then(|bytes| bytes.as_slice().try_into().ok()).ok_or(error::INVALID_VALUE)
+        self.bytes
+            .get(index)
+            .and_then(|bytes| bytes.as_slice().try_into().ok())
+            .ok_or(error::INVALID_VALUE)
     }
 
     fn float(&self, index: usize) -> Result<f32, u32> {
@@ -51,7 +54,10 @@ impl Floats {
     /// Checks that the array lies in device memory.
     pub(crate) fn new(address: u64, count: usize) -> Result<Self, u32> {
         device_range(address, count * 4)?;
-        Ok(Self { address: address as usize, count })
+        Ok(Self {
+            address: address as usize,
+            count,
+        })
     }
 
     fn get(self) -> &'static [f32] {
@@ -83,15 +89,42 @@ pub(crate) fn find(name: &str) -> Option<&'static CpuKernel> {
 }
 
 const KERNELS: &[CpuKernel] = &[
-    CpuKernel { name: "add_bias", prepare: |arguments| add_bias(arguments, false) },
-    CpuKernel { name: "add_bias_relu", prepare: |arguments| add_bias(arguments, true) },
-    CpuKernel { name: "relu_backward", prepare: relu_backward },
-    CpuKernel { name: "mse_loss", prepare: mse_loss },
-    CpuKernel { name: "bias_gradient", prepare: bias_gradient },
-    CpuKernel { name: "sgd_step", prepare: sgd_step },
-    CpuKernel { name: "scale", prepare: scale },
-    CpuKernel { name: "axpy", prepare: axpy },
-    CpuKernel { name: "copy_f32", prepare: copy },
+    CpuKernel {
+        name: "add_bias",
+        prepare: |arguments| add_bias(arguments, false),
+    },
+    CpuKernel {
+        name: "add_bias_relu",
+        prepare: |arguments| add_bias(arguments, true),
+    },
+    CpuKernel {
+        name: "relu_backward",
+        prepare: relu_backward,
+    },
+    CpuKernel {
+        name: "mse_loss",
+        prepare: mse_loss,
+    },
+    CpuKernel {
+        name: "bias_gradient",
+        prepare: bias_gradient,
+    },
+    CpuKernel {
+        name: "sgd_step",
+        prepare: sgd_step,
+    },
+    CpuKernel {
+        name: "scale",
+        prepare: scale,
+    },
+    CpuKernel {
+        name: "axpy",
+        prepare: axpy,
+    },
+    CpuKernel {
+        name: "copy_f32",
+        prepare: copy,
+    },
 ];
 
 /// Time of a kernel that reads and writes so many arrays of `count` f32.
@@ -103,7 +136,10 @@ fn elementwise_ns(count: usize, arrays: f64, flops_each: f64) -> i64 {
 /// `add_bias(float* y, const float* bias, int rows, int cols)`, with ReLU or without.
 fn add_bias(arguments: &Arguments, relu: bool) -> Result<Prepared, u32> {
     let (rows, columns) = (arguments.count(2)?, arguments.count(3)?);
-    let (y, bias) = (arguments.floats(0, rows * columns)?, arguments.floats(1, columns)?);
+    let (y, bias) = (
+        arguments.floats(0, rows * columns)?,
+        arguments.floats(1, columns)?,
+    );
     Ok(Box::new(move || {
         for row in y.get_mut().chunks_exact_mut(columns.max(1)) {
             for (y, bias) in row.iter_mut().zip(bias.get()) {
@@ -138,7 +174,12 @@ fn mse_loss(arguments: &Arguments) -> Result<Prepared, u32> {
     let (prediction, target) = (arguments.floats(2, count)?, arguments.floats(3, count)?);
     Ok(Box::new(move || {
         let mut sum = 0.0f64;
-        for ((gradient, prediction), target) in gradient.get_mut().iter_mut().zip(prediction.get()).zip(target.get()) {
+        for ((gradient, prediction), target) in gradient
+            .get_mut()
+            .iter_mut()
+            .zip(prediction.get())
+            .zip(target.get())
+        {
             let difference = prediction - target;
             sum += f64::from(difference) * f64::from(difference);
             *gradient = 2.0 * difference * scale;
@@ -151,7 +192,10 @@ fn mse_loss(arguments: &Arguments) -> Result<Prepared, u32> {
 /// `bias_gradient(float* db, const float* dy, int rows, int cols)`.
 fn bias_gradient(arguments: &Arguments) -> Result<Prepared, u32> {
     let (rows, columns) = (arguments.count(2)?, arguments.count(3)?);
-    let (db, dy) = (arguments.floats(0, columns)?, arguments.floats(1, rows * columns)?);
+    let (db, dy) = (
+        arguments.floats(0, columns)?,
+        arguments.floats(1, rows * columns)?,
+    );
     Ok(Box::new(move || {
         db.get_mut().fill(0.0);
         for row in dy.get().chunks_exact(columns.max(1)) {

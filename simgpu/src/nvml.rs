@@ -91,7 +91,11 @@ pub extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> c_uint {
 /// nvmlDeviceGetHandleByIndex_v2.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, handle: *mut usize) -> c_uint {
-    if index < config().devices { put(handle, index as usize + 1) } else { INVALID_ARGUMENT }
+    if index < config().devices {
+        put(handle, index as usize + 1)
+    } else {
+        INVALID_ARGUMENT
+    }
 }
 
 /// nvmlDeviceGetName.
@@ -106,16 +110,31 @@ pub extern "C" fn nvmlDeviceGetName(handle: usize, text: *mut c_char, capacity: 
 /// nvmlDeviceGetUUID.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetUUID(handle: usize, text: *mut c_char, capacity: c_uint) -> c_uint {
-    let Some(device) = device_of(handle) else { return INVALID_ARGUMENT };
-    let digits: String = device::uuid(device).iter().map(|byte| format!("{byte:02x}")).collect();
-    let uuid =
-        format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]);
+    let Some(device) = device_of(handle) else {
+        return INVALID_ARGUMENT;
+    };
+    let digits: String = device::uuid(device)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let uuid = format!(
+        "GPU-{}-{}-{}-{}-{}",
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..]
+    );
     put_text(text, capacity, &uuid)
 }
 
 /// nvmlDeviceGetCudaComputeCapability.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetCudaComputeCapability(handle: usize, major: *mut c_int, minor: *mut c_int) -> c_uint {
+pub extern "C" fn nvmlDeviceGetCudaComputeCapability(
+    handle: usize,
+    major: *mut c_int,
+    minor: *mut c_int,
+) -> c_uint {
     if device_of(handle).is_none() {
         return INVALID_ARGUMENT;
     }
@@ -133,7 +152,16 @@ pub struct Memory {
 /// nvmlDeviceGetMemoryInfo: of this process alone, since each process simulates devices of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetMemoryInfo(handle: usize, memory: *mut Memory) -> c_uint {
-    let Some(device) = device_of(handle) else { return INVALID_ARGUMENT };
+    let Some(device) = device_of(handle) else {
+        return INVALID_ARGUMENT;
+    };
     let (free, total) = device::memory::info(device);
-    put(memory, Memory { total: MEMORY_BYTES, free, used: total - free })
+    put(
+        memory,
+        Memory {
+            total: MEMORY_BYTES,
+            free,
+            used: total - free,
+        },
+    )
 }

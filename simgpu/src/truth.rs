@@ -24,7 +24,10 @@ struct Log {
 fn log() -> Option<MutexGuard<'static, Log>> {
     static LOG: OnceLock<Option<Mutex<Log>>> = OnceLock::new();
     let log = LOG.get_or_init(|| {
-        let path = config().truth.as_ref()?.join(format!("rank{}.jsonl", config().rank));
+        let path = config()
+            .truth
+            .as_ref()?
+            .join(format!("rank{}.jsonl", config().rank));
         match OpenOptions::new().create(true).append(true).open(&path) {
             Ok(file) => {
                 std::thread::Builder::new()
@@ -36,7 +39,10 @@ fn log() -> Option<MutexGuard<'static, Log>> {
                         }
                     })
                     .ok()?;
-                Some(Mutex::new(Log { file, text: Vec::new() }))
+                Some(Mutex::new(Log {
+                    file,
+                    text: Vec::new(),
+                }))
             }
             Err(error) => {
                 eprintln!("simgpu: SIMGPU_TRUTH: {}: {error}", path.display());
@@ -44,7 +50,8 @@ fn log() -> Option<MutexGuard<'static, Log>> {
             }
         }
     });
-    log.as_ref().map(|log| log.lock().unwrap_or_else(PoisonError::into_inner))
+    log.as_ref()
+        .map(|log| log.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Counts an operation that the CPU could not compute in its modelled time.

@@ -53,5 +53,7 @@ pub fn pass_signals(child: &Child) {
 
 /// The exit status as a shell gives it: 128 + signal when a signal ended the command.
 pub fn shell_status(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

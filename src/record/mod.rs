@@ -36,7 +36,11 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     }
     command.envs(device.environment()?);
 
-    let name = if bundled { args.command.get(1) } else { args.command.first() };
+    let name = if bundled {
+        args.command.get(1)
+    } else {
+        args.command.first()
+    };
     let name = output::name_of(name.map_or(OsStr::new("run"), OsString::as_os_str));
     let folder = output::create(args.output.as_deref(), &name)?;
     inject(&mut command, &collector, &folder);
@@ -44,7 +48,10 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     let mut manifest = manifest(args, &command, device);
     if let Err(error) = write_json(&folder.join(MANIFEST_FILE), &manifest) {
         remove(&folder);
-        return Err(Failure::new(format!("{}: cannot be written: {error}: nothing was run", folder.display())));
+        return Err(Failure::new(format!(
+            "{}: cannot be written: {error}: nothing was run",
+            folder.display()
+        )));
     }
     if !args.quiet {
         anstream::eprintln!("{}", announcement(device, args, bundled));
@@ -76,7 +83,10 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     }
     manifest.exit_status = Some(status);
     if status != 0 {
-        anstream::eprintln!("gputrace: {} ended with status {status}", args.command[0].to_string_lossy());
+        anstream::eprintln!(
+            "gputrace: {} ended with status {status}",
+            args.command[0].to_string_lossy()
+        );
     }
     // From here on nothing changes the command's status: a failed recording is said, on stderr.
     close(&folder, manifest);
@@ -90,7 +100,10 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
 
 /// The command to start: our own executable for a bundled workload.
 fn command_line(args: &RecordArgs, bundled: bool) -> Result<Command, Failure> {
-    let (program, arguments) = args.command.split_first().ok_or_else(|| Failure::new("no command to record"))?;
+    let (program, arguments) = args
+        .command
+        .split_first()
+        .ok_or_else(|| Failure::new("no command to record"))?;
     if !bundled {
         let mut command = Command::new(program);
         command.args(arguments);
@@ -114,15 +127,32 @@ fn inject(command: &mut Command, collector: &Path, folder: &Path) {
 
 fn manifest(args: &RecordArgs, command: &Command, device: Device) -> Manifest {
     let mut environment: BTreeMap<String, String> = std::env::vars_os()
-        .chain(command.get_envs().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))))
-        .map(|(key, value)| (key.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .chain(
+            command
+                .get_envs()
+                .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))),
+        )
+        .map(|(key, value)| {
+            (
+                key.to_string_lossy().into_owned(),
+                value.to_string_lossy().into_owned(),
+            )
+        })
         .collect();
-    environment.retain(|key, _| ["NCCL_", "CUDA_", "SIMGPU_"].iter().any(|prefix| key.starts_with(prefix)));
+    environment.retain(|key, _| {
+        ["NCCL_", "CUDA_", "SIMGPU_"]
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+    });
     Manifest {
         gputrace: env!("CARGO_PKG_VERSION").to_owned(),
         state: "recording".to_owned(),
         device: device.name().to_owned(),
-        command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command: args
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
         host: gethostname::gethostname().to_string_lossy().into_owned(),
         started_ns: now().0,
         environment,
@@ -143,14 +173,18 @@ fn announcement(device: Device, args: &RecordArgs, bundled: bool) -> String {
 fn not_started(program: &OsStr, error: &io::Error) -> Failure {
     let program = program.to_string_lossy();
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::new(format!("{program}: command not found: check its spelling and PATH; nothing was recorded"))
-                .with_status(127)
-        }
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(format!("{program}: cannot be run: {error}: is it executable? nothing was recorded")).with_status(126)
-        }
-        _ => Failure::new(format!("{program}: cannot be started: {error}; nothing was recorded")).with_status(126),
+        io::ErrorKind::NotFound => Failure::new(format!(
+            "{program}: command not found: check its spelling and PATH; nothing was recorded"
+        ))
+        .with_status(127),
+        io::ErrorKind::PermissionDenied => Failure::new(format!(
+            "{program}: cannot be run: {error}: is it executable? nothing was recorded"
+        ))
+        .with_status(126),
+        _ => Failure::new(format!(
+            "{program}: cannot be started: {error}; nothing was recorded"
+        ))
+        .with_status(126),
     }
 }
 
@@ -161,12 +195,20 @@ fn close(folder: &Path, mut manifest: Manifest) {
     match Recording::open(folder) {
         Ok(recording) => {
             for process in &recording.processes {
-                let rows = process.tables.row_counts().into_iter().filter(|(_, rows)| *rows > 0);
-                let rows = rows.map(|(table, rows)| (table.to_owned(), rows as u64)).collect();
+                let rows = process
+                    .tables
+                    .row_counts()
+                    .into_iter()
+                    .filter(|(_, rows)| *rows > 0);
+                let rows = rows
+                    .map(|(table, rows)| (table.to_owned(), rows as u64))
+                    .collect();
                 manifest.rows.insert(process.folder.clone(), rows);
             }
             if recording.processes.is_empty() {
-                manifest.notes.push("no process of the command used CUDA".to_owned());
+                manifest
+                    .notes
+                    .push("no process of the command used CUDA".to_owned());
             }
         }
         Err(error) => anstream::eprintln!("gputrace: {error}"),
@@ -196,6 +238,8 @@ fn show(folder: &Path) -> Result<(), Failure> {
     let here = here.display();
     anstream::println!("\nRecording: {here}");
     anstream::println!("Next:      gputrace analyze {here} --json");
-    anstream::println!("           gputrace export {here} --format chrome -o trace.json.gz   (open at ui.perfetto.dev)");
+    anstream::println!(
+        "           gputrace export {here} --format chrome -o trace.json.gz   (open at ui.perfetto.dev)"
+    );
     Ok(())
 }

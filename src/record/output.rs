@@ -14,7 +14,9 @@ pub fn create(wanted: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
         }
         None => make_dated(name)?,
     };
-    folder.canonicalize().map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
+    folder
+        .canonicalize()
+        .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
 }
 
 fn make(folder: &Path) -> Result<(), Failure> {
@@ -48,7 +50,16 @@ fn make_dated(name: &str) -> Result<PathBuf, Failure> {
 
 /// The NAME in gputrace-NAME-DATE: the workload's, or the program's (of `torchrun train.py`, torchrun).
 pub fn name_of(program: &OsStr) -> String {
-    let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
-    let clean = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    let name = Path::new(program)
+        .file_name()
+        .unwrap_or(program)
+        .to_string_lossy();
+    let clean = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+            c
+        } else {
+            '_'
+        }
+    };
     name.chars().map(clean).collect()
 }

@@ -14,7 +14,9 @@ pub fn gputrace() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
-        let ours = ["SIMGPU_", "GPUTRACE_", "NCCL_", "CUDA_", "NVTX_"].iter().any(|prefix| name.starts_with(prefix));
+        let ours = ["SIMGPU_", "GPUTRACE_", "NCCL_", "CUDA_", "NVTX_"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
         if ours || matches!(name.as_ref(), "RANK" | "WORLD_SIZE" | "LOCAL_RANK") {
             command.env_remove(key);
         }
@@ -92,7 +94,10 @@ pub fn truth_of_rank(folder: &Path, rank: u32) -> BTreeMap<u64, TrueOperation> {
     for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
         let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let number = |key: &str| value[key].as_i64();
-        let (start_ns, end_ns) = (number("start_ns").expect("start_ns"), number("end_ns").expect("end_ns"));
+        let (start_ns, end_ns) = (
+            number("start_ns").expect("start_ns"),
+            number("end_ns").expect("end_ns"),
+        );
         let operation = TrueOperation {
             kind: value["kind"].as_str().expect("kind").to_owned(),
             name: value["name"].as_str().unwrap_or_default().to_owned(),
@@ -104,7 +109,11 @@ pub fn truth_of_rank(folder: &Path, rank: u32) -> BTreeMap<u64, TrueOperation> {
             delivered_end_ns: number("delivered_end_ns").unwrap_or(end_ns),
         };
         let correlation = value["correlation"].as_u64().expect("correlation");
-        assert_eq!(operations.insert(correlation, operation), None, "correlation {correlation} twice in the truth log");
+        assert_eq!(
+            operations.insert(correlation, operation),
+            None,
+            "correlation {correlation} twice in the truth log"
+        );
     }
     operations
 }

@@ -19,7 +19,10 @@ pub(crate) fn make_buckets(layers: &[Range<usize>], bucket_bytes: usize) -> Vec<
     let mut end = layers.last().map_or(0, |layer| layer.end);
     for (index, layer) in layers.iter().enumerate().rev() {
         if (end - layer.start) * size_of::<f32>() >= bucket_bytes || index == 0 {
-            buckets.push(Bucket { elements: layer.start..end, complete_after_layer: index });
+            buckets.push(Bucket {
+                elements: layer.start..end,
+                complete_after_layer: index,
+            });
             end = layer.start;
         }
     }
@@ -34,7 +37,10 @@ mod tests {
     fn buckets_are_filled_from_the_last_layer() {
         let layers = [0..100, 100..150, 150..160, 160..260];
         let buckets = make_buckets(&layers, 400);
-        let parts: Vec<_> = buckets.iter().map(|bucket| (bucket.elements.clone(), bucket.complete_after_layer)).collect();
+        let parts: Vec<_> = buckets
+            .iter()
+            .map(|bucket| (bucket.elements.clone(), bucket.complete_after_layer))
+            .collect();
         assert_eq!(parts, [(160..260, 3), (0..160, 0)]);
     }
 
@@ -42,7 +48,10 @@ mod tests {
     fn every_element_is_in_one_bucket() {
         let layers = [0..7, 7..20, 20..21, 21..90];
         for bytes in [1, 40, 200, 1000] {
-            let mut covered: Vec<usize> = make_buckets(&layers, bytes).into_iter().flat_map(|bucket| bucket.elements).collect();
+            let mut covered: Vec<usize> = make_buckets(&layers, bytes)
+                .into_iter()
+                .flat_map(|bucket| bucket.elements)
+                .collect();
             covered.sort_unstable();
             assert_eq!(covered, (0..90).collect::<Vec<_>>());
         }

@@ -22,14 +22,32 @@ struct Library {
     destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
     async_error: unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
-    all_reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> c_int,
-    broadcast: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> c_int,
+    all_reduce: unsafe extern "C" fn(
+        *const c_void,
+        *mut c_void,
+        usize,
+        c_int,
+        c_int,
+        *mut c_void,
+        *mut c_void,
+    ) -> c_int,
+    broadcast: unsafe extern "C" fn(
+        *const c_void,
+        *mut c_void,
+        usize,
+        c_int,
+        c_int,
+        *mut c_void,
+        *mut c_void,
+    ) -> c_int,
 }
 
 fn library() -> Result<&'static Library, Error> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     LIBRARY.get_or_init(open).as_ref().ok_or_else(|| {
-        Error::new("NCCL was not found: no libnccl.so.2; install NCCL, or put its folder into LD_LIBRARY_PATH")
+        Error::new(
+            "NCCL was not found: no libnccl.so.2; install NCCL, or put its folder into LD_LIBRARY_PATH",
+        )
     })
 }
 
@@ -72,7 +90,9 @@ pub(crate) fn unique_id() -> Result<UniqueId, Error> {
     let library = library()?;
     let mut id = UniqueId([0; 128]);
     // SAFETY: `id` is a valid place for the result.
-    check(library, "unique id", unsafe { (library.get_unique_id)(&raw mut id) })?;
+    check(library, "unique id", unsafe {
+        (library.get_unique_id)(&raw mut id)
+    })?;
     Ok(id)
 }
 
@@ -88,24 +108,37 @@ impl Communicator {
         let library = library()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a valid place; the id came from rank 0.
-        let code = unsafe { (library.init_rank)(&raw mut handle, ranks.cast_signed(), id, rank.cast_signed()) };
+        let code =
+            unsafe { (library.init_rank)(&raw mut handle, ranks.cast_signed(), id, rank.cast_signed()) };
         check(library, "init", code)?;
         Ok(Self { library, handle })
     }
 
     /// Averages `count` f32 at a device address over all ranks, in place, on a stream.
-    pub(crate) fn all_reduce_average(&self, address: u64, count: usize, stream: *mut c_void) -> Result<(), Error> {
+    pub(crate) fn all_reduce_average(
+        &self,
+        address: u64,
+        count: usize,
+        stream: *mut c_void,
+    ) -> Result<(), Error> {
         let buffer = address as *mut c_void;
         // SAFETY: the address holds `count` f32 of device memory that outlives the stream's work.
-        let code = unsafe { (self.library.all_reduce)(buffer, buffer, count, FLOAT32, AVG, self.handle, stream) };
+        let code =
+            unsafe { (self.library.all_reduce)(buffer, buffer, count, FLOAT32, AVG, self.handle, stream) };
         check(self.library, "all-reduce", code)
     }
 
     /// Sends `count` f32 at rank 0's device address to all ranks, in place, on a stream.
-    pub(crate) fn broadcast_from_first(&self, address: u64, count: usize, stream: *mut c_void) -> Result<(), Error> {
+    pub(crate) fn broadcast_from_first(
+        &self,
+        address: u64,
+        count: usize,
+        stream: *mut c_void,
+    ) -> Result<(), Error> {
         let buffer = address as *mut c_void;
         // SAFETY: as in `all_reduce_average`.
-        let code = unsafe { (self.library.broadcast)(buffer, buffer, count, FLOAT32, 0, self.handle, stream) };
+        let code =
+            unsafe { (self.library.broadcast)(buffer, buffer, count, FLOAT32, 0, self.handle, stream) };
         check(self.library, "broadcast", code)
     }
 
@@ -113,7 +146,9 @@ impl Communicator {
     pub(crate) fn check_health(&self) -> Result<(), Error> {
         let mut error = 0;
         // SAFETY: `error` is a valid place for the result.
-        check(self.library, "health", unsafe { (self.library.async_error)(self.handle, &raw mut error) })?;
+        check(self.library, "health", unsafe {
+            (self.library.async_error)(self.handle, &raw mut error)
+        })?;
         check(self.library, "collective", error)
     }
 }
@@ -127,7 +162,9 @@ impl Drop for Communicator {
 
 /// Whether a library of this name can be loaded.
 pub(crate) fn can_load(name: &str) -> bool {
-    let Ok(name) = CString::new(name) else { return false };
+    let Ok(name) = CString::new(name) else {
+        return false;
+    };
     // SAFETY: loads one of NVIDIA's libraries, as every CUDA program does.
     !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
 }

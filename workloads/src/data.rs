@@ -40,21 +40,34 @@ impl DataSet {
     pub(crate) fn new(samples: usize, features: usize, targets: usize, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let x: Vec<f32> = (0..samples * features).map(|_| random.symmetric(1.0)).collect();
-        let mixture: Vec<[(usize, f32); 3]> =
-            (0..targets).map(|_| std::array::from_fn(|_| (random.below(features), random.symmetric(1.0)))).collect();
+        let mixture: Vec<[(usize, f32); 3]> = (0..targets)
+            .map(|_| std::array::from_fn(|_| (random.below(features), random.symmetric(1.0))))
+            .collect();
         let mut y = Vec::with_capacity(samples * targets);
         for sample in x.chunks_exact(features) {
-            y.extend(mixture.iter().map(|parts| parts.iter().map(|(feature, weight)| sample[*feature] * weight).sum::<f32>()));
+            y.extend(mixture.iter().map(|parts| {
+                parts
+                    .iter()
+                    .map(|(feature, weight)| sample[*feature] * weight)
+                    .sum::<f32>()
+            }));
         }
-        Self { features, targets, x, y }
+        Self {
+            features,
+            targets,
+            x,
+            y,
+        }
     }
 
     /// Copies the samples of `indices` one after the other.
     pub(crate) fn gather(&self, indices: &[usize], x: &mut [f32], y: &mut [f32]) {
         for (row, &index) in indices.iter().enumerate() {
             let (features, targets) = (self.features, self.targets);
-            x[row * features..(row + 1) * features].copy_from_slice(&self.x[index * features..(index + 1) * features]);
-            y[row * targets..(row + 1) * targets].copy_from_slice(&self.y[index * targets..(index + 1) * targets]);
+            x[row * features..(row + 1) * features]
+                .copy_from_slice(&self.x[index * features..(index + 1) * features]);
+            y[row * targets..(row + 1) * targets]
+                .copy_from_slice(&self.y[index * targets..(index + 1) * targets]);
         }
     }
 }
@@ -70,8 +83,12 @@ pub(crate) struct Sampler {
 impl Sampler {
     /// A sampler of `samples` samples in global batches.
     pub(crate) fn new(samples: usize, global_batch: usize, seed: u64) -> Self {
-        let mut sampler =
-            Self { order: (0..samples).collect(), random: Random::new(seed ^ 0x5a5a), position: 0, global_batch };
+        let mut sampler = Self {
+            order: (0..samples).collect(),
+            random: Random::new(seed ^ 0x5a5a),
+            position: 0,
+            global_batch,
+        };
         sampler.shuffle();
         sampler
     }
@@ -102,7 +119,11 @@ mod tests {
 
     #[test]
     fn ranks_share_what_one_rank_takes() {
-        let (mut one, mut first, mut second) = (Sampler::new(64, 16, 3), Sampler::new(64, 16, 3), Sampler::new(64, 16, 3));
+        let (mut one, mut first, mut second) = (
+            Sampler::new(64, 16, 3),
+            Sampler::new(64, 16, 3),
+            Sampler::new(64, 16, 3),
+        );
         for _ in 0..10 {
             let whole = one.next(0, 1).to_vec();
             assert_eq!(whole, [first.next(0, 2), second.next(1, 2)].concat());

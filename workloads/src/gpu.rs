@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use cudarc::cublas::{result as cublas, sys as cublas_sys};
 use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PushKernelArg,
+};
 use cudarc::nvrtc::Ptx;
 
 use crate::comm;
@@ -44,7 +46,9 @@ impl Gpu {
     /// Opens device `local_rank`, modulo how many there are.
     pub(crate) fn open(local_rank: u32) -> Result<Self, Error> {
         if !comm::can_load("libcuda.so.1") && !comm::can_load("libcuda.so") {
-            return Err(Error::new("no GPU can be used here: libcuda.so.1 (NVIDIA's driver) was not found"));
+            return Err(Error::new(
+                "no GPU can be used here: libcuda.so.1 (NVIDIA's driver) was not found",
+            ));
         }
         let count = CudaContext::device_count().or_else(|_| {
             cudarc::driver::result::init()?;
@@ -71,7 +75,13 @@ impl Gpu {
         // SAFETY: the handle was just made, and the stream lives as long as this struct.
         unsafe { cublas::set_stream(cublas, compute.cu_stream().cast())? };
         let name = context.name()?;
-        Ok(Self { context, compute, kernels, name, cublas })
+        Ok(Self {
+            context,
+            compute,
+            kernels,
+            name,
+            cublas,
+        })
     }
 
     /// Zeroed device memory for so many f32.
@@ -81,13 +91,26 @@ impl Gpu {
 
     /// An event that other streams and the host can wait for.
     pub(crate) fn event(&self) -> Result<CudaEvent, Error> {
-        Ok(self.context.new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING))?)
+        Ok(self
+            .context
+            .new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING))?)
     }
 
     /// `c = a * b` (column-major, m x k times k x n), or `c += a * b`.
-    pub(crate) fn gemm(&self, [m, n, k]: [usize; 3], a: &Operand, b: &Operand, c: u64, leading_c: usize) -> Result<(), Error> {
+    pub(crate) fn gemm(
+        &self,
+        [m, n, k]: [usize; 3],
+        a: &Operand,
+        b: &Operand,
+        c: u64,
+        leading_c: usize,
+    ) -> Result<(), Error> {
         let operation = |operand: &Operand| {
-            if operand.transposed { cublas_sys::cublasOperation_t::CUBLAS_OP_T } else { cublas_sys::cublasOperation_t::CUBLAS_OP_N }
+            if operand.transposed {
+                cublas_sys::cublasOperation_t::CUBLAS_OP_T
+            } else {
+                cublas_sys::cublasOperation_t::CUBLAS_OP_N
+            }
         };
         let (one, zero) = (1.0f32, 0.0f32);
         // SAFETY: the addresses are of device memory with room for the matrices; scalars are on the host.
@@ -113,11 +136,26 @@ impl Gpu {
     }
 
     /// `y += bias`, then ReLU where asked.
-    pub(crate) fn add_bias(&self, y: u64, bias: u64, rows: usize, columns: usize, relu: bool) -> Result<(), Error> {
-        let kernel = if relu { &self.kernels.add_bias_relu } else { &self.kernels.add_bias };
+    pub(crate) fn add_bias(
+        &self,
+        y: u64,
+        bias: u64,
+        rows: usize,
+        columns: usize,
+        relu: bool,
+    ) -> Result<(), Error> {
+        let kernel = if relu {
+            &self.kernels.add_bias_relu
+        } else {
+            &self.kernels.add_bias
+        };
         let (rows_argument, columns_argument) = (rows as i32, columns as i32);
         let mut launch = self.compute.launch_builder(kernel);
-        launch.arg(&y).arg(&bias).arg(&rows_argument).arg(&columns_argument);
+        launch
+            .arg(&y)
+            .arg(&bias)
+            .arg(&rows_argument)
+            .arg(&columns_argument);
         // SAFETY: arguments and their order are the kernel's, and the arrays hold rows x columns and columns f32.
         unsafe { launch.launch(config(rows * columns))? };
         Ok(())
@@ -134,30 +172,63 @@ impl Gpu {
     }
 
     /// Adds the scaled squared error to `*loss` and writes its gradient.
-    pub(crate) fn mse_loss(&self, loss: u64, gradient: u64, prediction: u64, target: u64, count: usize) -> Result<(), Error> {
+    pub(crate) fn mse_loss(
+        &self,
+        loss: u64,
+        gradient: u64,
+        prediction: u64,
+        target: u64,
+        count: usize,
+    ) -> Result<(), Error> {
         let (count_argument, factor) = (count as i32, 1.0 / count as f32);
         let mut launch = self.compute.launch_builder(&self.kernels.mse_loss);
-        launch.arg(&loss).arg(&gradient).arg(&prediction).arg(&target).arg(&count_argument).arg(&factor);
+        launch
+            .arg(&loss)
+            .arg(&gradient)
+            .arg(&prediction)
+            .arg(&target)
+            .arg(&count_argument)
+            .arg(&factor);
         // SAFETY: arguments as the kernel declares them; the arrays hold `count` f32 and `loss` one.
         unsafe { launch.launch(config(count))? };
         Ok(())
     }
 
     /// The bias's gradient: column sums.
-    pub(crate) fn bias_gradient(&self, result: u64, gradient: u64, rows: usize, columns: usize) -> Result<(), Error> {
+    pub(crate) fn bias_gradient(
+        &self,
+        result: u64,
+        gradient: u64,
+        rows: usize,
+        columns: usize,
+    ) -> Result<(), Error> {
         let (rows_argument, columns_argument) = (rows as i32, columns as i32);
         let mut launch = self.compute.launch_builder(&self.kernels.bias_gradient);
-        launch.arg(&result).arg(&gradient).arg(&rows_argument).arg(&columns_argument);
+        launch
+            .arg(&result)
+            .arg(&gradient)
+            .arg(&rows_argument)
+            .arg(&columns_argument);
         // SAFETY: arguments as the kernel declares them; the arrays hold columns and rows x columns f32.
         unsafe { launch.launch(config(columns))? };
         Ok(())
     }
 
     /// `parameters -= rate * gradients`.
-    pub(crate) fn sgd_step(&self, parameters: u64, gradients: u64, rate: f32, count: usize) -> Result<(), Error> {
+    pub(crate) fn sgd_step(
+        &self,
+        parameters: u64,
+        gradients: u64,
+        rate: f32,
+        count: usize,
+    ) -> Result<(), Error> {
         let count_argument = count as i32;
         let mut launch = self.compute.launch_builder(&self.kernels.sgd_step);
-        launch.arg(&parameters).arg(&gradients).arg(&rate).arg(&count_argument);
+        launch
+            .arg(&parameters)
+            .arg(&gradients)
+            .arg(&rate)
+            .arg(&count_argument);
         // SAFETY: arguments as the kernel declares them; both arrays hold `count` f32.
         unsafe { launch.launch(config(count))? };
         Ok(())
@@ -173,7 +244,11 @@ impl Drop for Gpu {
 
 fn config(count: usize) -> LaunchConfig {
     let blocks = count.div_ceil(256).clamp(1, 1024) as u32;
-    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 }
+    LaunchConfig {
+        grid_dim: (blocks, 1, 1),
+        block_dim: (256, 1, 1),
+        shared_mem_bytes: 0,
+    }
 }
 
 /// The device address of an array.

@@ -37,30 +37,49 @@ impl Rank {
         let number = |names: [&str; 3]| names.iter().find_map(|name| variable(name)?.parse::<u32>().ok());
         let rank = number(["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"])?;
         let ranks = number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"])?;
-        let local_rank = number(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"]).unwrap_or(rank);
+        let local_rank =
+            number(["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"]).unwrap_or(rank);
         let host = variable("MASTER_ADDR").unwrap_or_else(|| "127.0.0.1".to_owned());
         // MASTER_PORT itself is taken by torchrun.
         let port = variable(STORE_PORT)
             .and_then(|port| port.parse().ok())
             .or_else(|| variable("MASTER_PORT")?.parse::<u16>().ok()?.checked_add(1))
             .unwrap_or(29_501);
-        Some(Self { rank, ranks, local_rank, host, port })
+        Some(Self {
+            rank,
+            ranks,
+            local_rank,
+            host,
+            port,
+        })
     }
 }
 
 /// Starts `ranks` processes and waits for all. The first that fails ends the others; its status is the result.
 pub(crate) fn start_ranks(launch: &Launch, arguments: &[OsString], ranks: u32) -> Result<i32, Error> {
-    let (program, first_arguments) =
-        launch.program.split_first().ok_or_else(|| Error::new("no program to start the ranks with"))?;
+    let (program, first_arguments) = launch
+        .program
+        .split_first()
+        .ok_or_else(|| Error::new("no program to start the ranks with"))?;
     let port = free_port()?;
     let mut running: Vec<(u32, Child)> = Vec::new();
     for rank in 0..ranks {
         let mut command = Command::new(program);
-        command.args(first_arguments).args(arguments).envs(launch.env.iter().cloned());
-        for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", ranks), ("LOCAL_WORLD_SIZE", ranks)] {
+        command
+            .args(first_arguments)
+            .args(arguments)
+            .envs(launch.env.iter().cloned());
+        for (name, value) in [
+            ("RANK", rank),
+            ("LOCAL_RANK", rank),
+            ("WORLD_SIZE", ranks),
+            ("LOCAL_WORLD_SIZE", ranks),
+        ] {
             command.env(name, value.to_string());
         }
-        command.env("MASTER_ADDR", "127.0.0.1").env(STORE_PORT, port.to_string());
+        command
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env(STORE_PORT, port.to_string());
         die_with_parent(&mut command);
         match command.spawn() {
             Ok(child) => running.push((rank, child)),
@@ -127,7 +146,9 @@ fn end(running: &mut [(u32, Child)]) {
 }
 
 fn shell_status(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -135,14 +156,27 @@ mod tests {
     use super::*;
 
     fn rank_of(pairs: &'static [(&'static str, &'static str)]) -> Option<Rank> {
-        Rank::from_environment(&|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        Rank::from_environment(&|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
     fn torchrun_says_who_we_are() {
-        let rank = rank_of(&[("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1"), ("MASTER_PORT", "29500")]);
+        let rank = rank_of(&[
+            ("RANK", "3"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_RANK", "1"),
+            ("MASTER_PORT", "29500"),
+        ]);
         let rank = rank.expect("a rank");
-        assert_eq!((rank.rank, rank.ranks, rank.local_rank, rank.port), (3, 8, 1, 29_501));
+        assert_eq!(
+            (rank.rank, rank.ranks, rank.local_rank, rank.port),
+            (3, 8, 1, 29_501)
+        );
     }
 
     #[test]
@@ -153,7 +187,10 @@ mod tests {
     #[test]
     fn a_rank_that_fails_ends_the_others() {
         let script = "if [ $RANK = 1 ]; then exit 5; else sleep 60; fi";
-        let launch = Launch { program: ["sh", "-c", script].map(OsString::from).to_vec(), env: Vec::new() };
+        let launch = Launch {
+            program: ["sh", "-c", script].map(OsString::from).to_vec(),
+            env: Vec::new(),
+        };
         let started = std::time::Instant::now();
         assert_eq!(start_ranks(&launch, &[], 3).ok(), Some(5));
         assert!(started.elapsed() < Duration::from_secs(30));

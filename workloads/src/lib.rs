@@ -38,15 +38,24 @@ pub struct Workload {
 #[must_use]
 pub fn list() -> &'static [Workload] {
     &[
-        Workload { name: "single", summary: "a multilayer perceptron on one GPU" },
-        Workload { name: "ddp", summary: "data parallel: gradient all-reduce in buckets, behind the backward pass" },
+        Workload {
+            name: "single",
+            summary: "a multilayer perceptron on one GPU",
+        },
+        Workload {
+            name: "ddp",
+            summary: "data parallel: gradient all-reduce in buckets, behind the backward pass",
+        },
     ]
 }
 
 /// The workload whose name is nearest to what was typed, if any is near.
 #[must_use]
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let nearest = list().iter().map(|workload| (edit_distance(name, workload.name), workload.name)).min()?;
+    let nearest = list()
+        .iter()
+        .map(|workload| (edit_distance(name, workload.name), workload.name))
+        .min()?;
     (nearest.0 <= 2 && nearest.0 < name.chars().count()).then_some(nearest.1)
 }
 
@@ -99,7 +108,9 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         Which::Ddp(options) => train::ddp(options, &rank),
     };
     // Which rank it was matters: every rank writes to the same terminal.
-    outcome.map(|()| 0).map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
+    outcome
+        .map(|()| 0)
+        .map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
 }
 
 /// The help of all workloads, as clap has it.

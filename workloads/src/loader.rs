@@ -28,7 +28,10 @@ impl Pinned {
     fn new(count: usize) -> Result<Self, Error> {
         // SAFETY: the context is current on this thread; the memory is written before it is read.
         let values = unsafe { result::malloc_host(count * size_of::<f32>(), 0)? };
-        Ok(Self { values: values.cast(), count })
+        Ok(Self {
+            values: values.cast(),
+            count,
+        })
     }
 
     fn as_mut_slice(&mut self) -> &mut [f32] {
@@ -99,19 +102,31 @@ impl Loader {
         }
         let context = gpu.context.clone();
         let stream = context.new_stream()?;
-        let thread = std::thread::Builder::new().name("loader".to_owned()).spawn(move || {
-            let outcome = context.bind_to_thread().map_err(Error::from).and_then(|()| load(share, &stream, &slots_to_fill, &filled));
-            if let Err(error) = outcome {
-                // The training loop may be gone already; then nobody asks.
-                drop(filled.send(Err(error)));
-            }
-        })?;
-        Ok(Self { ready, free: Some(free), thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("loader".to_owned())
+            .spawn(move || {
+                let outcome = context
+                    .bind_to_thread()
+                    .map_err(Error::from)
+                    .and_then(|()| load(share, &stream, &slots_to_fill, &filled));
+                if let Err(error) = outcome {
+                    // The training loop may be gone already; then nobody asks.
+                    drop(filled.send(Err(error)));
+                }
+            })?;
+        Ok(Self {
+            ready,
+            free: Some(free),
+            thread: Some(thread),
+        })
     }
 
     /// The next batch; `stream` will wait for its copy.
     pub(crate) fn next(&self, stream: &CudaStream) -> Result<Slot, Error> {
-        let slot = self.ready.recv().map_err(|_| Error::new("the data loader ended"))??;
+        let slot = self
+            .ready
+            .recv()
+            .map_err(|_| Error::new("the data loader ended"))??;
         stream.wait(&slot.copied)?;
         Ok(slot)
     }
@@ -145,7 +160,10 @@ fn load(
     filled: &SyncSender<Result<Slot, Error>>,
 ) -> Result<(), Error> {
     let (features, targets) = (share.data.features, share.data.targets);
-    let mut staging = (Pinned::new(share.batch * features)?, Pinned::new(share.batch * targets)?);
+    let mut staging = (
+        Pinned::new(share.batch * features)?,
+        Pinned::new(share.batch * targets)?,
+    );
     let raw: CUstream = stream.cu_stream();
     while let Ok(slot) = slots.recv() {
         let _range = nvtx::Range::new("load batch");

@@ -48,7 +48,11 @@ impl Mlp {
         let mut layers = Vec::new();
         let mut start = 0;
         for pair in sizes.windows(2) {
-            let layer = Layer { inputs: pair[0], outputs: pair[1], start };
+            let layer = Layer {
+                inputs: pair[0],
+                outputs: pair[1],
+                start,
+            };
             start = layer.elements().end;
             layers.push(layer);
         }
@@ -58,7 +62,12 @@ impl Mlp {
             let limit = 1.0 / (layer.inputs as f32).sqrt();
             values.extend(layer.elements().map(|_| random.symmetric(limit)));
         }
-        let outputs = || layers.iter().map(|layer| gpu.zeros(batch * layer.outputs)).collect::<Result<Vec<_>, _>>();
+        let outputs = || {
+            layers
+                .iter()
+                .map(|layer| gpu.zeros(batch * layer.outputs))
+                .collect::<Result<Vec<_>, _>>()
+        };
         Ok(Self {
             parameters: gpu.compute.clone_htod(&values)?,
             gradients: gpu.zeros(start)?,
@@ -82,11 +91,31 @@ impl Mlp {
         for (index, layer) in self.layers.iter().enumerate() {
             let output = address(&self.activations[index]);
             // Row-major y = x * w is, column-major, y' = w' * x'.
-            let weights = Operand { address: element(parameters, layer.start), leading: layer.outputs, transposed: false };
-            let values = Operand { address: input, leading: layer.inputs, transposed: false };
-            gpu.gemm([layer.outputs, self.batch, layer.inputs], &weights, &values, output, layer.outputs)?;
+            let weights = Operand {
+                address: element(parameters, layer.start),
+                leading: layer.outputs,
+                transposed: false,
+            };
+            let values = Operand {
+                address: input,
+                leading: layer.inputs,
+                transposed: false,
+            };
+            gpu.gemm(
+                [layer.outputs, self.batch, layer.inputs],
+                &weights,
+                &values,
+                output,
+                layer.outputs,
+            )?;
             let relu = index + 1 < self.layers.len();
-            gpu.add_bias(output, element(parameters, layer.bias()), self.batch, layer.outputs, relu)?;
+            gpu.add_bias(
+                output,
+                element(parameters, layer.bias()),
+                self.batch,
+                layer.outputs,
+                relu,
+            )?;
             input = output;
         }
         Ok(())
@@ -97,7 +126,13 @@ impl Mlp {
         gpu.compute.memset_zeros(&mut self.loss)?;
         let last = self.layers.len() - 1;
         let count = self.batch * self.layers[last].outputs;
-        gpu.mse_loss(address(&self.loss), address(&self.deltas[last]), address(&self.activations[last]), y, count)
+        gpu.mse_loss(
+            address(&self.loss),
+            address(&self.deltas[last]),
+            address(&self.activations[last]),
+            y,
+            count,
+        )
     }
 
     /// The gradients of layer `index`, and the loss's gradient by its input. Layers are done from the last to the first.
@@ -105,16 +140,44 @@ impl Mlp {
         let layer = &self.layers[index];
         let (gradients, parameters) = (address(&self.gradients), address(&self.parameters));
         let delta = address(&self.deltas[index]);
-        let input = if index == 0 { x } else { address(&self.activations[index - 1]) };
-        let deltas = |transposed| Operand { address: delta, leading: layer.outputs, transposed };
-        let values = Operand { address: input, leading: layer.inputs, transposed: true };
+        let input = if index == 0 {
+            x
+        } else {
+            address(&self.activations[index - 1])
+        };
+        let deltas = |transposed| Operand {
+            address: delta,
+            leading: layer.outputs,
+            transposed,
+        };
+        let values = Operand {
+            address: input,
+            leading: layer.inputs,
+            transposed: true,
+        };
         let weights_gradient = element(gradients, layer.start);
-        gpu.gemm([layer.outputs, layer.inputs, self.batch], &deltas(false), &values, weights_gradient, layer.outputs)?;
+        gpu.gemm(
+            [layer.outputs, layer.inputs, self.batch],
+            &deltas(false),
+            &values,
+            weights_gradient,
+            layer.outputs,
+        )?;
         gpu.bias_gradient(element(gradients, layer.bias()), delta, self.batch, layer.outputs)?;
         if index > 0 {
-            let weights = Operand { address: element(parameters, layer.start), leading: layer.outputs, transposed: true };
+            let weights = Operand {
+                address: element(parameters, layer.start),
+                leading: layer.outputs,
+                transposed: true,
+            };
             let before = address(&self.deltas[index - 1]);
-            gpu.gemm([layer.inputs, self.batch, layer.outputs], &weights, &deltas(false), before, layer.inputs)?;
+            gpu.gemm(
+                [layer.inputs, self.batch, layer.outputs],
+                &weights,
+                &deltas(false),
+                before,
+                layer.inputs,
+            )?;
             gpu.relu_backward(before, input, self.batch * layer.inputs)?;
         }
         Ok(())
@@ -122,7 +185,12 @@ impl Mlp {
 
     /// One step of SGD.
     pub(crate) fn update(&self, gpu: &Gpu, rate: f32) -> Result<(), Error> {
-        gpu.sgd_step(address(&self.parameters), address(&self.gradients), rate, self.parameter_count())
+        gpu.sgd_step(
+            address(&self.parameters),
+            address(&self.gradients),
+            rate,
+            self.parameter_count(),
+        )
     }
 
     /// The last loss; waits for it.

@@ -52,7 +52,11 @@ static TABLE: FunctionTable = {
     FunctionTable(table)
 };
 
-extern "C" fn get_module_functions(module: u32, table: *mut *const *const AtomicPtr<c_void>, size: *mut u32) -> c_int {
+extern "C" fn get_module_functions(
+    module: u32,
+    table: *mut *const *const AtomicPtr<c_void>,
+    size: *mut u32,
+) -> c_int {
     if module != MODULE_CORE || table.is_null() {
         return 0;
     }
@@ -68,8 +72,16 @@ extern "C" fn get_module_functions(module: u32, table: *mut *const *const Atomic
 
 extern "C" fn set_tool_version(_version: u32) {}
 
-static CALLBACKS: CallbackTable = CallbackTable { size: size_of::<CallbackTable>(), get_module_functions };
-static VERSION: VersionTable = VersionTable { size: size_of::<VersionTable>(), version: 3, reserved: 0, set_tool_version };
+static CALLBACKS: CallbackTable = CallbackTable {
+    size: size_of::<CallbackTable>(),
+    get_module_functions,
+};
+static VERSION: VersionTable = VersionTable {
+    size: size_of::<VersionTable>(),
+    version: 3,
+    reserved: 0,
+    set_tool_version,
+};
 
 extern "C" fn export_table(id: u32) -> *const c_void {
     match id {
@@ -83,8 +95,12 @@ extern "C" fn export_table(id: u32) -> *const c_void {
 fn attach() {
     static ATTACHED: OnceLock<()> = OnceLock::new();
     ATTACHED.get_or_init(|| {
-        let Some(path) = std::env::var_os("NVTX_INJECTION64_PATH") else { return };
-        let Ok(path) = CString::new(path.into_encoded_bytes()) else { return };
+        let Some(path) = std::env::var_os("NVTX_INJECTION64_PATH") else {
+            return;
+        };
+        let Ok(path) = CString::new(path.into_encoded_bytes()) else {
+            return;
+        };
         // SAFETY: the user names the tool to be loaded; that is the variable's purpose.
         let tool = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
         if tool.is_null() {
@@ -118,7 +134,8 @@ impl Range {
             && let Ok(name) = CString::new(name)
         {
             // SAFETY: the tool filled the slot with an `int (*)(const char*)`, as NVTX defines it.
-            let push = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char) -> c_int>(push) };
+            let push =
+                unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char) -> c_int>(push) };
             push(name.as_ptr());
         }
         Self

@@ -6,7 +6,11 @@ use crate::error::Error;
 
 /// Training programs on CUDA and NCCL.
 #[derive(Parser, Debug, Clone)]
-#[command(name = "gputrace workload", disable_help_subcommand = true, max_term_width = 100)]
+#[command(
+    name = "gputrace workload",
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) workload: Which,
@@ -18,7 +22,9 @@ pub(crate) enum Which {
     #[command(after_help = "Example:\n  gputrace workload single --preset listing --print-losses")]
     Single(TrainOptions),
     /// Data parallel: each rank a share of the batch, gradients all-reduced in buckets behind the backward pass
-    #[command(after_help = "Examples:\n  gputrace workload ddp --ranks 4 --bucket-mb 1\n  gputrace workload ddp --no-overlap")]
+    #[command(
+        after_help = "Examples:\n  gputrace workload ddp --ranks 4 --bucket-mb 1\n  gputrace workload ddp --no-overlap"
+    )]
     Ddp(DdpOptions),
 }
 
@@ -105,10 +111,16 @@ impl TrainOptions {
             return Err(Error::new("--sizes: at least two numbers, all above 0"));
         }
         if sizes.batch == 0 || !sizes.batch.is_multiple_of(ranks as usize) {
-            return Err(Error::new(format!("--batch {}: must divide evenly over {ranks} ranks", sizes.batch)));
+            return Err(Error::new(format!(
+                "--batch {}: must divide evenly over {ranks} ranks",
+                sizes.batch
+            )));
         }
         if sizes.samples < sizes.batch {
-            return Err(Error::new(format!("--samples {}: fewer than a batch of {}", sizes.samples, sizes.batch)));
+            return Err(Error::new(format!(
+                "--samples {}: fewer than a batch of {}",
+                sizes.samples, sizes.batch
+            )));
         }
         Ok(sizes)
     }
@@ -125,16 +137,24 @@ mod tests {
 
     #[test]
     fn a_preset_gives_way_to_what_is_typed() {
-        let cli = Cli::try_parse_from(["workload", "single", "--preset", "listing", "--batch", "64"]).expect("parses");
-        let Which::Single(options) = cli.workload else { panic!("single") };
+        let cli = Cli::try_parse_from(["workload", "single", "--preset", "listing", "--batch", "64"])
+            .expect("parses");
+        let Which::Single(options) = cli.workload else {
+            panic!("single")
+        };
         let sizes = options.sizes("any", 1).expect("sizes");
-        assert_eq!((sizes.layers.as_slice(), sizes.batch, sizes.samples), (&[6, 4, 2][..], 64, 1024));
+        assert_eq!(
+            (sizes.layers.as_slice(), sizes.batch, sizes.samples),
+            (&[6, 4, 2][..], 64, 1024)
+        );
     }
 
     #[test]
     fn a_batch_must_divide() {
         let cli = Cli::try_parse_from(["workload", "ddp", "--batch", "10"]).expect("parses");
-        let Which::Ddp(options) = cli.workload else { panic!("ddp") };
+        let Which::Ddp(options) = cli.workload else {
+            panic!("ddp")
+        };
         assert!(options.train.sizes("any", 3).is_err());
     }
 }

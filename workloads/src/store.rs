@@ -42,7 +42,9 @@ pub(crate) fn share_id(
                 return Ok(id);
             }
             Err(error) if started.elapsed() > PATIENCE => {
-                return Err(Error::new(format!("rank {rank} cannot reach rank 0 on {host}:{port}: {error}")));
+                return Err(Error::new(format!(
+                    "rank {rank} cannot reach rank 0 on {host}:{port}: {error}"
+                )));
             }
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -35,12 +35,20 @@ impl Reducer {
         let layers: Vec<_> = mlp.layers.iter().map(crate::mlp::Layer::elements).collect();
         let buckets = make_buckets(&layers, (options.bucket_mb * 1e6) as usize);
         let stream = gpu.context.new_stream()?;
-        let reducer =
-            Self { communicator, stream, buckets, overlap: !options.no_overlap, ready: gpu.event()?, reduced: gpu.event()? };
+        let reducer = Self {
+            communicator,
+            stream,
+            buckets,
+            overlap: !options.no_overlap,
+            ready: gpu.event()?,
+            reduced: gpu.event()?,
+        };
         let _range = Range::new("broadcast parameters");
         reducer.after(&gpu.compute)?;
         let stream = raw(&reducer.stream);
-        reducer.communicator.broadcast_from_first(address(&mlp.parameters), mlp.parameter_count(), stream)?;
+        reducer
+            .communicator
+            .broadcast_from_first(address(&mlp.parameters), mlp.parameter_count(), stream)?;
         reducer.finish(&gpu.compute)?;
         Ok(reducer)
     }
@@ -60,12 +68,17 @@ impl Reducer {
     fn reduce(&self, gpu: &Gpu, mlp: &Mlp, bucket: &Bucket) -> Result<(), Error> {
         self.after(&gpu.compute)?;
         let gradients = element(address(&mlp.gradients), bucket.elements.start);
-        self.communicator.all_reduce_average(gradients, bucket.elements.len(), raw(&self.stream))
+        self.communicator
+            .all_reduce_average(gradients, bucket.elements.len(), raw(&self.stream))
     }
 
     /// Called when a layer's gradients are on their way: reduces the bucket that they complete.
     fn layer_done(&self, gpu: &Gpu, mlp: &Mlp, layer: usize) -> Result<(), Error> {
-        match self.buckets.iter().find(|bucket| bucket.complete_after_layer == layer) {
+        match self
+            .buckets
+            .iter()
+            .find(|bucket| bucket.complete_after_layer == layer)
+        {
             Some(bucket) if self.overlap => self.reduce(gpu, mlp, bucket),
             _ => Ok(()),
         }
@@ -84,7 +97,8 @@ impl Reducer {
     /// The loss over all ranks, in place.
     fn reduce_loss(&self, gpu: &Gpu, mlp: &Mlp) -> Result<(), Error> {
         self.after(&gpu.compute)?;
-        self.communicator.all_reduce_average(address(&mlp.loss), 1, raw(&self.stream))?;
+        self.communicator
+            .all_reduce_average(address(&mlp.loss), 1, raw(&self.stream))?;
         self.finish(&gpu.compute)
     }
 }
@@ -105,8 +119,15 @@ fn train(options: &TrainOptions, rank: &Rank, ddp: Option<&DdpOptions>) -> Resul
     let batch = sizes.batch / rank.ranks as usize;
     let (features, targets) = (sizes.layers[0], sizes.layers[sizes.layers.len() - 1]);
     // Every rank draws parameters of its own, as a program without care for seeds would; rank 0's are broadcast.
-    let mut mlp = Mlp::new(&gpu, &sizes.layers, batch, options.seed.wrapping_add(u64::from(rank.rank) << 32))?;
-    let reducer = ddp.map(|options| Reducer::new(&gpu, &mlp, rank, options)).transpose()?;
+    let mut mlp = Mlp::new(
+        &gpu,
+        &sizes.layers,
+        batch,
+        options.seed.wrapping_add(u64::from(rank.rank) << 32),
+    )?;
+    let reducer = ddp
+        .map(|options| Reducer::new(&gpu, &mlp, rank, options))
+        .transpose()?;
     let share = Share {
         data: DataSet::new(sizes.samples, features, targets, options.seed),
         sampler: Sampler::new(sizes.samples, sizes.batch, options.seed),
@@ -116,7 +137,10 @@ fn train(options: &TrainOptions, rank: &Rank, ddp: Option<&DdpOptions>) -> Resul
     };
     let loader = Loader::start(&gpu, share)?;
     if rank.rank == 0 {
-        println!("{}, {} ranks, layers {:?}, batch {}", gpu.name, rank.ranks, sizes.layers, sizes.batch);
+        println!(
+            "{}, {} ranks, layers {:?}, batch {}",
+            gpu.name, rank.ranks, sizes.layers, sizes.batch
+        );
     }
     gpu.compute.synchronize()?;
     let started = Instant::now();
@@ -168,7 +192,10 @@ fn train(options: &TrainOptions, rank: &Rank, ddp: Option<&DdpOptions>) -> Resul
     }
     if rank.rank == 0 && sizes.steps > 0 {
         let per_step = started.elapsed().as_secs_f64() * 1e3 / sizes.steps as f64;
-        println!("loss {:.6} -> {:.6} in {} steps, {per_step:.2} ms a step", losses.0, losses.1, sizes.steps);
+        println!(
+            "loss {:.6} -> {:.6} in {} steps, {per_step:.2} ms a step",
+            losses.0, losses.1, sizes.steps
+        );
     }
     Ok(())
 }

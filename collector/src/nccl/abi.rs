@@ -59,8 +59,16 @@ pub(super) type Logger = Option<unsafe extern "C" fn()>;
 #[repr(C)]
 pub struct Plugin {
     pub(super) name: *const c_char,
-    pub(super) init:
-        unsafe extern "C" fn(*mut *mut c_void, u64, *mut c_int, *const c_char, c_int, c_int, c_int, Logger) -> c_int,
+    pub(super) init: unsafe extern "C" fn(
+        *mut *mut c_void,
+        u64,
+        *mut c_int,
+        *const c_char,
+        c_int,
+        c_int,
+        c_int,
+        Logger,
+    ) -> c_int,
     pub(super) start: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut Descriptor) -> c_int,
     pub(super) stop: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub(super) state: unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int,
@@ -72,7 +80,17 @@ unsafe impl Sync for Plugin {}
 
 const _: () = {
     use std::mem::offset_of;
-    assert!(size_of::<Descriptor>() == 112 && offset_of!(Descriptor, details) == 24 && size_of::<Plugin>() == 48);
-    assert!(offset_of!(Coll, datatype) == 48 && offset_of!(Coll, channels) == 56 && offset_of!(Coll, algorithm) == 64);
-    assert!(offset_of!(Coll, parent_group) == 80 && offset_of!(P2p, peer) == 32 && offset_of!(P2p, parent_group) == 40);
+    assert!(
+        size_of::<Descriptor>() == 112 && offset_of!(Descriptor, details) == 24 && size_of::<Plugin>() == 48
+    );
+    assert!(
+        offset_of!(Coll, datatype) == 48
+            && offset_of!(Coll, channels) == 56
+            && offset_of!(Coll, algorithm) == 64
+    );
+    assert!(
+        offset_of!(Coll, parent_group) == 80
+            && offset_of!(P2p, peer) == 32
+            && offset_of!(P2p, parent_group) == 40
+    );
 };

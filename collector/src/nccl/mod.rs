@@ -65,12 +65,23 @@ fn guarded(body: impl FnOnce()) -> c_int {
     SUCCESS
 }
 
-fn begin(context: *mut *mut c_void, id: u64, mask: *mut c_int, name: *const c_char, counts: [c_int; 3], version: u32) -> c_int {
+fn begin(
+    context: *mut *mut c_void,
+    id: u64,
+    mask: *mut c_int,
+    name: *const c_char,
+    counts: [c_int; 3],
+    version: u32,
+) -> c_int {
     guarded(|| {
         let [nodes, ranks, rank] = counts.map(c_int::cast_unsigned);
         // SAFETY: NCCL passes valid places; the mask's stays valid, but is set just this once.
         unsafe {
-            *context = std::ptr::from_mut(Box::leak(Box::new(Context { communicator: id, rank }))).cast();
+            *context = std::ptr::from_mut(Box::leak(Box::new(Context {
+                communicator: id,
+                rank,
+            })))
+            .cast();
             *mask = (COLL | P2P | KERNEL_LAUNCH) as c_int;
         }
         let name = text(name);
@@ -111,7 +122,11 @@ fn is_rooted(function: &str) -> bool {
     matches!(function, "Broadcast" | "Reduce" | "Gather" | "Scatter")
 }
 
-unsafe extern "C" fn start(context: *mut c_void, handle: *mut *mut c_void, descriptor: *mut Descriptor) -> c_int {
+unsafe extern "C" fn start(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descriptor: *mut Descriptor,
+) -> c_int {
     guarded(|| {
         // SAFETY: NCCL passes a valid place for the handle, the context that `begin` made, and a descriptor.
         let (context, descriptor) = unsafe {
@@ -218,14 +233,35 @@ const NAME: *const c_char = c"gputrace".as_ptr();
 /// Version 5: NCCL 2.28.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)] // NCCL's name.
-pub static ncclProfiler_v5: Plugin = Plugin { name: NAME, init: init_5, start, stop, state, finalize };
+pub static ncclProfiler_v5: Plugin = Plugin {
+    name: NAME,
+    init: init_5,
+    start,
+    stop,
+    state,
+    finalize,
+};
 
 /// Version 6: NCCL 2.29 and 2.30.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ncclProfiler_v6: Plugin = Plugin { name: NAME, init: init_6, start, stop, state, finalize };
+pub static ncclProfiler_v6: Plugin = Plugin {
+    name: NAME,
+    init: init_6,
+    start,
+    stop,
+    state,
+    finalize,
+};
 
 /// Version 7: from NCCL 2.31.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ncclProfiler_v7: Plugin = Plugin { name: NAME, init: init_7, start, stop, state, finalize };
+pub static ncclProfiler_v7: Plugin = Plugin {
+    name: NAME,
+    init: init_7,
+    start,
+    stop,
+    state,
+    finalize,
+};

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use super::{
-    CALLBACK_NAMES, CompleteFunction, DROPPED, ENABLED, EXTERNAL, KNOWN, RequestFunction, SUBSCRIBED, device_slot, emit,
-    flush, lock, records, register,
+    CALLBACK_NAMES, CompleteFunction, DROPPED, ENABLED, EXTERNAL, KNOWN, RequestFunction, SUBSCRIBED,
+    device_slot, emit, flush, lock, records, register,
 };
 use crate::clock::now_ns;
 use crate::config::config;
@@ -28,7 +28,9 @@ fn refuses() -> bool {
 }
 
 fn guarded(body: impl FnOnce() -> Result<(), u32>) -> u32 {
-    match catch_unwind(AssertUnwindSafe(|| if refuses() { Err(NOT_INITIALIZED) } else { body() })) {
+    match catch_unwind(AssertUnwindSafe(|| {
+        if refuses() { Err(NOT_INITIALIZED) } else { body() }
+    })) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(code)) => code,
         Err(_) => UNKNOWN,
@@ -47,7 +49,11 @@ pub extern "C" fn cuptiGetVersion(version: *mut u32) -> u32 {
 
 /// cuptiSubscribe: one subscriber a process. Callbacks are not simulated; the subscription keeps others out.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiSubscribe(subscriber: *mut usize, _callback: *const c_void, _data: *mut c_void) -> u32 {
+pub extern "C" fn cuptiSubscribe(
+    subscriber: *mut usize,
+    _callback: *const c_void,
+    _data: *mut c_void,
+) -> u32 {
     guarded(|| {
         if config().has_fault("subscriber-taken") || SUBSCRIBED.swap(true, Ordering::Relaxed) {
             return Err(MULTIPLE_SUBSCRIBERS);
@@ -59,12 +65,21 @@ pub extern "C" fn cuptiSubscribe(subscriber: *mut usize, _callback: *const c_voi
 /// cuptiUnsubscribe.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiUnsubscribe(_subscriber: usize) -> u32 {
-    guarded(|| if SUBSCRIBED.swap(false, Ordering::Relaxed) { Ok(()) } else { Err(INVALID_PARAMETER) })
+    guarded(|| {
+        if SUBSCRIBED.swap(false, Ordering::Relaxed) {
+            Ok(())
+        } else {
+            Err(INVALID_PARAMETER)
+        }
+    })
 }
 
 /// cuptiActivityRegisterCallbacks.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityRegisterCallbacks(request: Option<RequestFunction>, complete: Option<CompleteFunction>) -> u32 {
+pub extern "C" fn cuptiActivityRegisterCallbacks(
+    request: Option<RequestFunction>,
+    complete: Option<CompleteFunction>,
+) -> u32 {
     guarded(|| {
         let (request, complete) = request.zip(complete).ok_or(INVALID_PARAMETER)?;
         register(request, complete);
@@ -112,7 +127,11 @@ pub extern "C" fn cuptiActivityFlushPeriod(_milliseconds: u32) -> u32 {
 
 /// cuptiActivityGetNextRecord: walks a buffer by the emulated version's record sizes.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityGetNextRecord(buffer: *mut u8, valid_bytes: usize, record: *mut *mut u8) -> u32 {
+pub extern "C" fn cuptiActivityGetNextRecord(
+    buffer: *mut u8,
+    valid_bytes: usize,
+    record: *mut *mut u8,
+) -> u32 {
     guarded(|| {
         if buffer.is_null() || record.is_null() {
             return Err(INVALID_PARAMETER);
@@ -141,14 +160,24 @@ pub extern "C" fn cuptiActivityGetNextRecord(buffer: *mut u8, valid_bytes: usize
 
 /// cuptiActivityGetNumDroppedRecords: since the last call.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityGetNumDroppedRecords(_context: *mut c_void, _stream: u32, dropped: *mut usize) -> u32 {
+pub extern "C" fn cuptiActivityGetNumDroppedRecords(
+    _context: *mut c_void,
+    _stream: u32,
+    dropped: *mut usize,
+) -> u32 {
     guarded(|| put(dropped, DROPPED.swap(0, Ordering::Relaxed) as usize))
 }
 
 /// cuptiActivitySetAttribute: sizes of device buffers and the like, of which there are none here.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivitySetAttribute(_attribute: u32, size: *mut usize, value: *mut c_void) -> u32 {
-    guarded(|| if size.is_null() || value.is_null() { Err(INVALID_PARAMETER) } else { Ok(()) })
+    guarded(|| {
+        if size.is_null() || value.is_null() {
+            Err(INVALID_PARAMETER)
+        } else {
+            Ok(())
+        }
+    })
 }
 
 /// cuptiActivityGetAttribute.
@@ -204,7 +233,10 @@ pub extern "C" fn cuptiGetCallbackName(domain: u32, callback: u32, name: *mut *c
         if domain != 1 {
             return Err(INVALID_PARAMETER);
         }
-        let known = lock(&CALLBACK_NAMES).get(&callback).copied().ok_or(INVALID_PARAMETER)?;
+        let known = lock(&CALLBACK_NAMES)
+            .get(&callback)
+            .copied()
+            .ok_or(INVALID_PARAMETER)?;
         put(name, known.as_ptr())
     })
 }
@@ -216,7 +248,10 @@ pub extern "C" fn cuptiActivityGetStructSize(activity: u32, _version: u32, size:
         if config().cupti < 1302 {
             return Err(NOT_SUPPORTED);
         }
-        put(size, records::size_of(activity, config().cupti).ok_or(INVALID_KIND)?)
+        put(
+            size,
+            records::size_of(activity, config().cupti).ok_or(INVALID_KIND)?,
+        )
     })
 }
 

@@ -72,7 +72,11 @@ fn is_enabled(record_kind: u32) -> bool {
     let bits = ENABLED.load(Ordering::Relaxed);
     // KERNEL and CONCURRENT_KERNEL differ in how kernels are traced, not in the record.
     let kernel = |kind| matches!(kind, kind::KERNEL | kind::CONCURRENT_KERNEL);
-    let wanted = if kernel(record_kind) { 1 << kind::KERNEL | 1 << kind::CONCURRENT_KERNEL } else { 1 << record_kind };
+    let wanted = if kernel(record_kind) {
+        1 << kind::KERNEL | 1 << kind::CONCURRENT_KERNEL
+    } else {
+        1 << record_kind
+    };
     bits & wanted != 0 && PROCESS.load(Ordering::Relaxed) == std::process::id()
 }
 
@@ -92,7 +96,9 @@ fn thread_slot() -> Slot {
         lock(&SLOTS).push(Arc::clone(&slot));
         slot
     };
-    THREAD_SLOT.try_with(|slot| Arc::clone(slot.borrow_mut().get_or_insert_with(fresh))).unwrap_or_else(|_| device_slot())
+    THREAD_SLOT
+        .try_with(|slot| Arc::clone(slot.borrow_mut().get_or_insert_with(fresh)))
+        .unwrap_or_else(|_| device_slot())
 }
 
 fn device_slot() -> Slot {
@@ -115,17 +121,29 @@ fn register(request: RequestFunction, complete: CompleteFunction) {
                     Delivery::Buffer(buffer) => {
                         // SAFETY: the client gave this buffer and this function for this purpose.
                         unsafe {
-                            complete(std::ptr::null_mut(), 0, buffer.address as *mut u8, buffer.capacity, buffer.used);
+                            complete(
+                                std::ptr::null_mut(),
+                                0,
+                                buffer.address as *mut u8,
+                                buffer.capacity,
+                                buffer.used,
+                            );
                         }
                     }
                     Delivery::Fence(reached) => drop(reached.send(())),
                 }
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("simgpu-cupti".to_owned()).spawn(deliver) {
+        if let Err(error) = std::thread::Builder::new()
+            .name("simgpu-cupti".to_owned())
+            .spawn(deliver)
+        {
             eprintln!("simgpu: no thread for CUPTI: {error}");
         }
-        Client { request, full: Mutex::new(full) }
+        Client {
+            request,
+            full: Mutex::new(full),
+        }
     });
 }
 
@@ -139,7 +157,11 @@ fn request_buffer(client: &Client) -> Option<Buffer> {
     }
     // SAFETY: the client gave `capacity` writable bytes. CUPTI zeroes buffers before it writes.
     unsafe { address.write_bytes(0, capacity) };
-    Some(Buffer { address: address as usize, capacity, used: 0 })
+    Some(Buffer {
+        address: address as usize,
+        capacity,
+        used: 0,
+    })
 }
 
 fn emit(slot: &Slot, record: &Record) {
@@ -151,7 +173,9 @@ fn emit(slot: &Slot, record: &Record) {
         return;
     }
     let mut slot = lock(slot);
-    if slot.as_ref().is_some_and(|buffer| buffer.used + bytes.len() > buffer.capacity)
+    if slot
+        .as_ref()
+        .is_some_and(|buffer| buffer.used + bytes.len() > buffer.capacity)
         && let Some(buffer) = slot.take()
     {
         // The worker lives as long as the process; if it could not start, the records are lost.
@@ -188,7 +212,10 @@ fn flush(fence: bool) {
         }
     }
     if any && !fence && is_enabled(kind::OVERHEAD) {
-        emit(&thread_slot(), &records::overhead(thread_id(), start_ns, now_ns()));
+        emit(
+            &thread_slot(),
+            &records::overhead(thread_id(), start_ns, now_ns()),
+        );
     }
     if fence {
         let (reached, wait) = channel();
@@ -216,10 +243,17 @@ pub(crate) fn enter_driver(callback: u32, name: &'static CStr) -> ApiCall {
         // The innermost id of each kind; the records precede the call's own.
         let ids = EXTERNAL.with_borrow(|stack| stack.iter().copied().collect::<BTreeMap<u32, u64>>());
         for (external_kind, id) in ids {
-            emit(&thread_slot(), &records::external_correlation(external_kind, id, correlation));
+            emit(
+                &thread_slot(),
+                &records::external_correlation(external_kind, id, correlation),
+            );
         }
     }
-    ApiCall { callback, correlation, start_ns: now_ns() }
+    ApiCall {
+        callback,
+        correlation,
+        start_ns: now_ns(),
+    }
 }
 
 impl ApiCall {
@@ -254,10 +288,20 @@ pub(crate) fn operation_done(op: &CompletedOp) {
 }
 
 /// The host waited, or made a stream wait (`CUpti_ActivitySynchronizationType`), from `start_ns` until now.
-pub(crate) fn synchronized(wait: u32, context: u32, stream: u32, event: u32, correlation: u32, start_ns: i64) {
+pub(crate) fn synchronized(
+    wait: u32,
+    context: u32,
+    stream: u32,
+    event: u32,
+    correlation: u32,
+    start_ns: i64,
+) {
     if is_enabled(kind::SYNCHRONIZATION) {
         let ids = [correlation, context, stream, event];
-        emit(&thread_slot(), &records::synchronization(wait, ids, start_ns, now_ns()));
+        emit(
+            &thread_slot(),
+            &records::synchronization(wait, ids, start_ns, now_ns()),
+        );
     }
 }
 

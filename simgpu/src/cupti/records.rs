@@ -68,8 +68,10 @@ pub(super) struct Record {
 
 impl Record {
     fn new(record_kind: u32) -> Self {
-        let mut record =
-            Self { bytes: [0; 248], length: size_of(record_kind, config().cupti).unwrap_or(0) };
+        let mut record = Self {
+            bytes: [0; 248],
+            length: size_of(record_kind, config().cupti).unwrap_or(0),
+        };
         record.put(0, record_kind.to_le_bytes());
         record
     }
@@ -108,7 +110,13 @@ impl Record {
 pub(super) fn operation(op: &CompletedOp) -> Record {
     let (start_ns, end_ns) = (delivered_ns(op.start_ns), delivered_ns(op.end_ns));
     match &op.kind {
-        OpKind::Kernel { name, grid, block, registers, dynamic_shared_bytes } => {
+        OpKind::Kernel {
+            name,
+            grid,
+            block,
+            registers,
+            dynamic_shared_bytes,
+        } => {
             let mut record = Record::new(kind::CONCURRENT_KERNEL);
             record.put(6, registers.to_le_bytes());
             record.times(16, start_ns, end_ns);
@@ -125,10 +133,29 @@ pub(super) fn operation(op: &CompletedOp) -> Record {
             record.u64(104, name.as_ptr() as u64);
             record
         }
-        OpKind::Copy { copy_kind, source_kind, destination_kind, asynchronous, bytes, peers } => {
+        OpKind::Copy {
+            copy_kind,
+            source_kind,
+            destination_kind,
+            asynchronous,
+            bytes,
+            peers,
+        } => {
             let peer = *peers;
-            let mut record = Record::new(if peer.is_some() { kind::MEMCPY2 } else { kind::MEMCPY });
-            record.put(4, [*copy_kind, *source_kind, *destination_kind, u8::from(*asynchronous)]);
+            let mut record = Record::new(if peer.is_some() {
+                kind::MEMCPY2
+            } else {
+                kind::MEMCPY
+            });
+            record.put(
+                4,
+                [
+                    *copy_kind,
+                    *source_kind,
+                    *destination_kind,
+                    u8::from(*asynchronous),
+                ],
+            );
             record.u64(8, *bytes);
             record.times(16, start_ns, end_ns);
             record.u32(32, op.device);
@@ -146,7 +173,11 @@ pub(super) fn operation(op: &CompletedOp) -> Record {
             }
             record
         }
-        OpKind::Memset { bytes, value, asynchronous } => {
+        OpKind::Memset {
+            bytes,
+            value,
+            asynchronous,
+        } => {
             let mut record = Record::new(kind::MEMSET);
             record.u32(4, *value);
             record.u64(8, *bytes);

@@ -24,7 +24,10 @@ struct Books {
     used_bytes: BTreeMap<u32, u64>,
 }
 
-static BOOKS: Mutex<Books> = Mutex::new(Books { allocations: BTreeMap::new(), used_bytes: BTreeMap::new() });
+static BOOKS: Mutex<Books> = Mutex::new(Books {
+    allocations: BTreeMap::new(),
+    used_bytes: BTreeMap::new(),
+});
 
 fn books() -> MutexGuard<'static, Books> {
     BOOKS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -32,7 +35,11 @@ fn books() -> MutexGuard<'static, Books> {
 
 /// The device's memory that programs can have: all of it, or little with the fault `oom`.
 fn limit_bytes() -> u64 {
-    if config().has_fault("oom") { 1 << 20 } else { MEMORY_BYTES }
+    if config().has_fault("oom") {
+        1 << 20
+    } else {
+        MEMORY_BYTES
+    }
 }
 
 /// Allocates; pages are only taken from the machine when they are touched.
@@ -91,9 +98,14 @@ pub(crate) fn place_of(address: u64) -> Option<Place> {
 /// Checks that a range lies within one device allocation and gives its address in this process.
 pub(crate) fn device_range(address: u64, bytes: usize) -> Result<*mut u8, u32> {
     let books = books();
-    let found = books.allocations.range(..=address).next_back().filter(|(base, allocation)| {
-        matches!(allocation.place, Place::Device(_)) && address + bytes as u64 <= *base + allocation.bytes as u64
-    });
+    let found = books
+        .allocations
+        .range(..=address)
+        .next_back()
+        .filter(|(base, allocation)| {
+            matches!(allocation.place, Place::Device(_))
+                && address + bytes as u64 <= *base + allocation.bytes as u64
+        });
     found.map(|_| address as *mut u8).ok_or(error::ILLEGAL_ADDRESS)
 }
 

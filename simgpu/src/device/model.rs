@@ -34,7 +34,10 @@ pub(crate) enum Path {
 fn jitter() -> f64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut bits = config().seed.wrapping_add(count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut bits = config()
+        .seed
+        .wrapping_add(count)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     1.0 + 0.03 * ((bits >> 40) as f64 / (1u64 << 24) as f64)
 }
@@ -57,7 +60,11 @@ pub(crate) fn gemm_ns(m: usize, n: usize, k: usize) -> i64 {
     let tiles = (m.div_ceil(128) * n.div_ceil(128)) as f64;
     let filled = (tiles / f64::from(super::MULTIPROCESSORS)).min(1.0);
     let (m, n, k) = (m as f64, n as f64, k as f64);
-    kernel_ns(2.0 * m * n * k, 4.0 * (m * k + k * n + 2.0 * m * n), 0.25 + 0.5 * filled)
+    kernel_ns(
+        2.0 * m * n * k,
+        4.0 * (m * k + k * n + 2.0 * m * n),
+        0.25 + 0.5 * filled,
+    )
 }
 
 /// Bandwidth of a path in bytes/s of the modelled machine.
@@ -76,7 +83,11 @@ pub(crate) fn bandwidth(path: Path) -> f64 {
                 Topology::TwoNodes => NETWORK_BANDWIDTH,
             };
             let slow = |&&(x, y, _): &&(u32, u32, f64)| (x, y) == (a, b) || (y, x) == (a, b);
-            link / config().slow_links.iter().find(slow).map_or(1.0, |(_, _, factor)| *factor)
+            link / config()
+                .slow_links
+                .iter()
+                .find(slow)
+                .map_or(1.0, |(_, _, factor)| *factor)
         }
     };
     full / config().scale

@@ -114,7 +114,9 @@ impl Stream {
             arrived: Condvar::new(),
         });
         let worker = Arc::clone(&stream);
-        let spawned = std::thread::Builder::new().name(format!("simgpu-s{id}")).spawn(move || worker.work());
+        let spawned = std::thread::Builder::new()
+            .name(format!("simgpu-s{id}"))
+            .spawn(move || worker.work());
         if let Err(error) = spawned {
             eprintln!("simgpu: no thread for stream {id}: {error}");
         }
@@ -206,7 +208,11 @@ impl Stream {
     }
 
     fn run(&self, submission: Submission, start_ns: i64) -> i64 {
-        let Submission { correlation, kind, work } = submission;
+        let Submission {
+            correlation,
+            kind,
+            work,
+        } = submission;
         let mut end_ns = work(start_ns).max(start_ns + 1);
         let now = now_ns();
         if now > end_ns + TOLERANCE_NS {
@@ -243,5 +249,8 @@ pub(crate) fn forget_stream(handle: u64) -> Option<Arc<Stream>> {
 
 /// All streams with their handles.
 pub(crate) fn all_streams() -> Vec<(u64, Arc<Stream>)> {
-    lock(&STREAMS).iter().map(|(handle, stream)| (*handle, Arc::clone(stream))).collect()
+    lock(&STREAMS)
+        .iter()
+        .map(|(handle, stream)| (*handle, Arc::clone(stream)))
+        .collect()
 }

@@ -27,7 +27,10 @@ struct Books {
     primary: BTreeMap<u32, (Context, u32)>,
 }
 
-static BOOKS: Mutex<Books> = Mutex::new(Books { initialised: false, primary: BTreeMap::new() });
+static BOOKS: Mutex<Books> = Mutex::new(Books {
+    initialised: false,
+    primary: BTreeMap::new(),
+});
 
 thread_local! {
     static CURRENT: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
@@ -41,7 +44,10 @@ fn check_device(device: c_int) -> Result<u32, u32> {
     if !books().initialised {
         return Err(error::NOT_INITIALIZED);
     }
-    u32::try_from(device).ok().filter(|device| *device < config().devices).ok_or(error::INVALID_DEVICE)
+    u32::try_from(device)
+        .ok()
+        .filter(|device| *device < config().devices)
+        .ok_or(error::INVALID_DEVICE)
 }
 
 /// The context that is current on this thread.
@@ -51,7 +57,12 @@ pub(crate) fn current_context() -> Result<Context, u32> {
     if !books.initialised {
         return Err(error::NOT_INITIALIZED);
     }
-    books.primary.values().map(|(context, _)| *context).find(|context| context.handle == handle).ok_or(error::INVALID_CONTEXT)
+    books
+        .primary
+        .values()
+        .map(|(context, _)| *context)
+        .find(|context| context.handle == handle)
+        .ok_or(error::INVALID_CONTEXT)
 }
 
 /// The device's primary context, made at its first use.
@@ -61,11 +72,19 @@ fn retain_primary(device: u32) -> Context {
         *uses += 1;
         return *context;
     }
-    let context = Context { handle: next_handle(), id: device + 1, device, default_stream: next_handle() };
+    let context = Context {
+        handle: next_handle(),
+        id: device + 1,
+        device,
+        default_stream: next_handle(),
+    };
     books.primary.insert(device, (context, 1));
     drop(books);
     let stream = cupti::next_stream_id();
-    register_stream(context.default_stream, Stream::start(stream, context.id, device, true, 0));
+    register_stream(
+        context.default_stream,
+        Stream::start(stream, context.id, device, true, 0),
+    );
     cupti::context_created(context.id, device, stream);
     cupti::stream_created(context.id, stream, 0, 3);
     context
@@ -73,8 +92,12 @@ fn retain_primary(device: u32) -> Context {
 
 /// Loads the tool that CUDA_INJECTION64_PATH names and calls its `InitializeInjection`, as the driver does in cuInit.
 fn inject() {
-    let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|path| !path.is_empty()) else { return };
-    let Ok(path) = CString::new(path.into_encoded_bytes()) else { return };
+    let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|path| !path.is_empty()) else {
+        return;
+    };
+    let Ok(path) = CString::new(path.into_encoded_bytes()) else {
+        return;
+    };
     // SAFETY: the user names the library to be loaded into this process; that is the variable's whole purpose.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
@@ -86,7 +109,8 @@ fn inject() {
         return;
     }
     // SAFETY: the CUDA driver calls this function as `int InitializeInjection(void)`.
-    let initialise: extern "C" fn() -> c_int = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol) };
+    let initialise: extern "C" fn() -> c_int =
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol) };
     initialise();
 }
 

@@ -15,7 +15,9 @@ pub(crate) struct Call {
 /// Runs an entry point's body between CUPTI's enter and exit.
 pub(crate) fn enter(callback: u32, name: &'static CStr, body: impl FnOnce(&Call) -> Result<(), u32>) -> u32 {
     let api = cupti::enter_driver(callback, name);
-    let call = Call { correlation: api.correlation() };
+    let call = Call {
+        correlation: api.correlation(),
+    };
     let result = match catch_unwind(AssertUnwindSafe(|| body(&call))) {
         Ok(Ok(())) => error::SUCCESS,
         Ok(Err(code)) => code,

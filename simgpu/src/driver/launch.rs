@@ -49,7 +49,11 @@ fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut
         dynamic_shared_bytes: config.shared_bytes,
     };
     let work = Box::new(move |start_ns: i64| start_ns + prepared());
-    stream.submit(Submission { correlation: call.correlation, kind, work });
+    stream.submit(Submission {
+        correlation: call.correlation,
+        kind,
+        work,
+    });
     Ok(())
 }
 

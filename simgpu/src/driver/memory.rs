@@ -34,7 +34,13 @@ struct CopyRequest {
 }
 
 fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
-    let &CopyRequest { destination, source, bytes, stream, asynchronous } = request;
+    let &CopyRequest {
+        destination,
+        source,
+        bytes,
+        stream,
+        asynchronous,
+    } = request;
     if bytes == 0 {
         return Ok(());
     }
@@ -59,8 +65,22 @@ fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
             Some((from, to)) => (10, Path::Peer(from, to)),
             None => (8, Path::Device),
         },
-        (false, true) => (1, if host_kind == 2 { Path::HostPinned } else { Path::HostPageable }),
-        (true, false) => (2, if host_kind == 2 { Path::HostPinned } else { Path::HostPageable }),
+        (false, true) => (
+            1,
+            if host_kind == 2 {
+                Path::HostPinned
+            } else {
+                Path::HostPageable
+            },
+        ),
+        (true, false) => (
+            2,
+            if host_kind == 2 {
+                Path::HostPinned
+            } else {
+                Path::HostPageable
+            },
+        ),
         (false, false) => (9, Path::HostPinned),
     };
     // The program may change pageable memory as soon as the call returns: staged now.
@@ -87,14 +107,25 @@ fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
         unsafe { std::ptr::copy(source, to.0 as *mut u8, bytes) };
         start_ns + model::copy_ns(path, bytes as u64)
     });
-    stream.submit(Submission { correlation: call.correlation, kind, work });
+    stream.submit(Submission {
+        correlation: call.correlation,
+        kind,
+        work,
+    });
     if !asynchronous || destination_kind == 1 {
         stream.synchronize();
     }
     Ok(())
 }
 
-fn set<const N: usize>(call: &Call, destination: u64, pattern: [u8; N], count: usize, stream: u64, asynchronous: bool) -> Result<(), u32> {
+fn set<const N: usize>(
+    call: &Call,
+    destination: u64,
+    pattern: [u8; N],
+    count: usize,
+    stream: u64,
+    asynchronous: bool,
+) -> Result<(), u32> {
     if count == 0 {
         return Ok(());
     }
@@ -104,7 +135,11 @@ fn set<const N: usize>(call: &Call, destination: u64, pattern: [u8; N], count: u
     memory::device_range(destination, bytes).map_err(|_| error::INVALID_VALUE)?;
     let mut value = [0u8; 4];
     value[..N].copy_from_slice(&pattern);
-    let kind = OpKind::Memset { bytes: bytes as u64, value: u32::from_le_bytes(value), asynchronous };
+    let kind = OpKind::Memset {
+        bytes: bytes as u64,
+        value: u32::from_le_bytes(value),
+        asynchronous,
+    };
     let work = Box::new(move |start_ns: i64| {
         // SAFETY: the range was checked above; CUDA forbids freeing it before the memset is done.
         let memory = unsafe { std::slice::from_raw_parts_mut(destination as *mut u8, bytes) };
@@ -113,7 +148,11 @@ fn set<const N: usize>(call: &Call, destination: u64, pattern: [u8; N], count: u
         }
         start_ns + model::memset_ns(bytes as u64)
     });
-    stream.submit(Submission { correlation: call.correlation, kind, work });
+    stream.submit(Submission {
+        correlation: call.correlation,
+        kind,
+        work,
+    });
     if !asynchronous {
         stream.synchronize();
     }

@@ -29,7 +29,10 @@ struct Books {
     functions: BTreeMap<u64, Arc<Function>>,
 }
 
-static BOOKS: Mutex<Books> = Mutex::new(Books { modules: BTreeMap::new(), functions: BTreeMap::new() });
+static BOOKS: Mutex<Books> = Mutex::new(Books {
+    modules: BTreeMap::new(),
+    functions: BTreeMap::new(),
+});
 
 fn books() -> std::sync::MutexGuard<'static, Books> {
     BOOKS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,7 +40,11 @@ fn books() -> std::sync::MutexGuard<'static, Books> {
 
 /// The function of a handle.
 pub(super) fn function(handle: u64) -> Result<Arc<Function>, u32> {
-    books().functions.get(&handle).cloned().ok_or(error::INVALID_HANDLE)
+    books()
+        .functions
+        .get(&handle)
+        .cloned()
+        .ok_or(error::INVALID_HANDLE)
 }
 
 /// The entries of a PTX text with their parameters' sizes.
@@ -50,7 +57,10 @@ fn parse_ptx(text: &str) -> Option<Vec<Entry>> {
         let (name, rest) = part.split_once('(')?;
         let (parameters, _) = rest.split_once(')')?;
         let parameter_bytes = parameters.split(',').filter_map(parameter_bytes).collect();
-        entries.push(Entry { name: name.trim().to_owned(), parameter_bytes });
+        entries.push(Entry {
+            name: name.trim().to_owned(),
+            parameter_bytes,
+        });
     }
     Some(entries)
 }
@@ -77,7 +87,11 @@ fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
     // SAFETY: PTX images are zero-terminated text; the caller says that this is one. (A cubin has zero bytes early
     // and fails the parse.)
     let text = unsafe { CStr::from_ptr(image.cast()) };
-    let entries = text.to_str().ok().and_then(parse_ptx).ok_or(error::INVALID_IMAGE)?;
+    let entries = text
+        .to_str()
+        .ok()
+        .and_then(parse_ptx)
+        .ok_or(error::INVALID_IMAGE)?;
     let handle = next_handle();
     books().modules.insert(handle, entries);
     put(place, handle)
@@ -146,7 +160,10 @@ mod tests {
                    .param .align 8 .b8 add_param_2[24]\n)\n{ ret; }\n.visible .entry none()\n{ ret; }";
         let entries = parse_ptx(ptx).expect("PTX");
         assert_eq!(entries.len(), 2);
-        assert_eq!((entries[0].name.as_str(), &entries[0].parameter_bytes[..]), ("add", &[8, 4, 24][..]));
+        assert_eq!(
+            (entries[0].name.as_str(), &entries[0].parameter_bytes[..]),
+            ("add", &[8, 4, 24][..])
+        );
         assert!(entries[1].parameter_bytes.is_empty());
         assert!(parse_ptx("hello").is_none());
     }

@@ -22,7 +22,10 @@ fn error_texts(code: u32) -> Option<(&'static CStr, &'static CStr)> {
         error::INVALID_HANDLE => (c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
         error::NOT_FOUND => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
         error::NOT_READY => (c"CUDA_ERROR_NOT_READY", c"device not ready"),
-        error::ILLEGAL_ADDRESS => (c"CUDA_ERROR_ILLEGAL_ADDRESS", c"an illegal memory access was encountered"),
+        error::ILLEGAL_ADDRESS => (
+            c"CUDA_ERROR_ILLEGAL_ADDRESS",
+            c"an illegal memory access was encountered",
+        ),
         error::NOT_SUPPORTED => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
         error::UNKNOWN => (c"CUDA_ERROR_UNKNOWN", c"unknown error"),
         _ => return None,
@@ -30,41 +33,47 @@ fn error_texts(code: u32) -> Option<(&'static CStr, &'static CStr)> {
 }
 
 fn known_device(ordinal: c_int) -> Result<u32, u32> {
-    u32::try_from(ordinal).ok().filter(|device| *device < config().devices).ok_or(error::INVALID_DEVICE)
+    u32::try_from(ordinal)
+        .ok()
+        .filter(|device| *device < config().devices)
+        .ok_or(error::INVALID_DEVICE)
 }
 
 /// A device attribute by its number in CUdevice_attribute (cuda.h); those not listed are 0.
 fn attribute(number: c_int, device: u32) -> c_int {
     match number {
-        1 | 2 | 3 => 1024,                     // threads a block, block x and y
-        4 => 64,                               // block z
-        5 => i32::MAX,                         // grid x
-        6 | 7 => 65_535,                       // grid y and z
-        8 => 48 << 10,                         // shared memory a block
-        9 => 64 << 10,                         // constant memory
-        10 => 32,                              // warp size
-        12 | 82 => 65_536,                     // registers a block and a multiprocessor
-        13 => 1_980_000,                       // clock in kHz
-        15 | 41 | 83 => 1,                     // overlap, unified addressing, managed memory
-        40 => 2,                               // copy engines
-        16 => MULTIPROCESSORS.cast_signed(),   // multiprocessors
-        19 | 31 | 78 | 79 | 81 => 1,           // mapped host memory, concurrent kernels, priorities, caches
-        33 => 0x10 + device.cast_signed(),     // PCI bus
-        36 => 3_201_000,                       // memory clock in kHz
-        37 => 6_144,                           // memory bus width in bits
-        38 => 50 << 20,                        // L2 cache
-        39 => 2_048,                           // threads a multiprocessor
+        1 | 2 | 3 => 1024,                   // threads a block, block x and y
+        4 => 64,                             // block z
+        5 => i32::MAX,                       // grid x
+        6 | 7 => 65_535,                     // grid y and z
+        8 => 48 << 10,                       // shared memory a block
+        9 => 64 << 10,                       // constant memory
+        10 => 32,                            // warp size
+        12 | 82 => 65_536,                   // registers a block and a multiprocessor
+        13 => 1_980_000,                     // clock in kHz
+        15 | 41 | 83 => 1,                   // overlap, unified addressing, managed memory
+        40 => 2,                             // copy engines
+        16 => MULTIPROCESSORS.cast_signed(), // multiprocessors
+        19 | 31 | 78 | 79 | 81 => 1,         // mapped host memory, concurrent kernels, priorities, caches
+        33 => 0x10 + device.cast_signed(),   // PCI bus
+        36 => 3_201_000,                     // memory clock in kHz
+        37 => 6_144,                         // memory bus width in bits
+        38 => 50 << 20,                      // L2 cache
+        39 => 2_048,                         // threads a multiprocessor
         75 => COMPUTE_CAPABILITY.0,
         76 => COMPUTE_CAPABILITY.1,
-        97 => 227 << 10,                       // opt-in shared memory a block
-        106 => 32,                             // blocks a multiprocessor
-        115 => 1,                              // memory pools
+        97 => 227 << 10, // opt-in shared memory a block
+        106 => 32,       // blocks a multiprocessor
+        115 => 1,        // memory pools
         _ => 0,
     }
 }
 
 fn put_text(place: *mut c_char, capacity: c_int, text: &str) -> Result<(), u32> {
-    let capacity = usize::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(error::INVALID_VALUE)?;
+    let capacity = usize::try_from(capacity)
+        .ok()
+        .filter(|capacity| *capacity > 0)
+        .ok_or(error::INVALID_VALUE)?;
     if place.is_null() {
         return Err(error::INVALID_VALUE);
     }

@@ -20,7 +20,12 @@ const PER_THREAD: u64 = 2;
 static EVENTS: Mutex<BTreeMap<u64, Arc<Event>>> = Mutex::new(BTreeMap::new());
 
 fn event(handle: u64) -> Result<Arc<Event>, u32> {
-    EVENTS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned().ok_or(error::INVALID_HANDLE)
+    EVENTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&handle)
+        .cloned()
+        .ok_or(error::INVALID_HANDLE)
 }
 
 /// The stream of a handle; the null handle is the current context's default stream.
@@ -30,7 +35,11 @@ pub(crate) fn stream_from_handle(handle: u64) -> Result<Arc<Stream>, u32> {
         0 | LEGACY | PER_THREAD => current_context()?.default_stream,
         handle => handle,
     };
-    all_streams().into_iter().find(|(known, _)| *known == handle).map(|(_, stream)| stream).ok_or(error::INVALID_HANDLE)
+    all_streams()
+        .into_iter()
+        .find(|(known, _)| *known == handle)
+        .map(|(_, stream)| stream)
+        .ok_or(error::INVALID_HANDLE)
 }
 
 /// CUDA's rule for the legacy default stream: work on it waits for all blocking streams, and theirs for it.
@@ -54,7 +63,10 @@ fn create(place: *mut u64, flags: c_uint, priority: c_int) -> Result<(), u32> {
     let blocking = flags & NON_BLOCKING == 0;
     let handle = next_handle();
     put(place, handle)?;
-    register_stream(handle, Stream::start(id, context.id, context.device, blocking, priority));
+    register_stream(
+        handle,
+        Stream::start(id, context.id, context.device, blocking, priority),
+    );
     cupti::stream_created(context.id, id, priority, if blocking { 1 } else { 2 });
     Ok(())
 }

@@ -84,14 +84,25 @@ pub extern "C" fn ncclCommInitRankConfig(
         .map(|config| config.communicator_name)
         .filter(|name| !name.is_null());
     // SAFETY: a zero-terminated name by NCCL's contract.
-    init(communicator, ranks, &id, rank, name.map(|name| unsafe { CStr::from_ptr(name) }))
+    init(
+        communicator,
+        ranks,
+        &id,
+        rank,
+        name.map(|name| unsafe { CStr::from_ptr(name) }),
+    )
 }
 
 fn init(communicator: *mut u64, ranks: c_int, id: &UniqueId, rank: c_int, name: Option<&CStr>) -> c_int {
     guarded(|| {
         let number = |value: c_int| u32::try_from(value).map_err(|_| result::INVALID_ARGUMENT);
-        let device = current_context().map_err(|_| result::UNHANDLED_CUDA_ERROR)?.device;
-        put(communicator, group::create(&id.bytes, number(rank)?, number(ranks)?, device, name)?)
+        let device = current_context()
+            .map_err(|_| result::UNHANDLED_CUDA_ERROR)?
+            .device;
+        put(
+            communicator,
+            group::create(&id.bytes, number(rank)?, number(ranks)?, device, name)?,
+        )
     })
 }
 
@@ -116,7 +127,12 @@ pub extern "C" fn ncclCommAbort(communicator: u64) -> c_int {
 /// ncclCommGetAsyncError.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommGetAsyncError(communicator: u64, error: *mut c_int) -> c_int {
-    guarded(|| put(error, group::communicator(communicator)?.error.load(Ordering::Relaxed)))
+    guarded(|| {
+        put(
+            error,
+            group::communicator(communicator)?.error.load(Ordering::Relaxed),
+        )
+    })
 }
 
 /// ncclCommCount.
@@ -214,7 +230,19 @@ pub extern "C" fn ncclAllReduce(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    enqueue(Function::AllReduce, &Arguments { send, receive, count, datatype, reduction, root: 0 }, communicator, stream)
+    enqueue(
+        Function::AllReduce,
+        &Arguments {
+            send,
+            receive,
+            count,
+            datatype,
+            reduction,
+            root: 0,
+        },
+        communicator,
+        stream,
+    )
 }
 
 /// ncclReduceScatter.
@@ -228,7 +256,14 @@ pub extern "C" fn ncclReduceScatter(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    let arguments = Arguments { send, receive, count, datatype, reduction, root: 0 };
+    let arguments = Arguments {
+        send,
+        receive,
+        count,
+        datatype,
+        reduction,
+        root: 0,
+    };
     enqueue(Function::ReduceScatter, &arguments, communicator, stream)
 }
 
@@ -244,7 +279,19 @@ pub extern "C" fn ncclReduce(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    enqueue(Function::Reduce, &Arguments { send, receive, count, datatype, reduction, root }, communicator, stream)
+    enqueue(
+        Function::Reduce,
+        &Arguments {
+            send,
+            receive,
+            count,
+            datatype,
+            reduction,
+            root,
+        },
+        communicator,
+        stream,
+    )
 }
 
 /// ncclBroadcast.
@@ -258,7 +305,19 @@ pub extern "C" fn ncclBroadcast(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    enqueue(Function::Broadcast, &Arguments { send, receive, count, datatype, reduction: 0, root }, communicator, stream)
+    enqueue(
+        Function::Broadcast,
+        &Arguments {
+            send,
+            receive,
+            count,
+            datatype,
+            reduction: 0,
+            root,
+        },
+        communicator,
+        stream,
+    )
 }
 
 /// ncclBcast: in place.
@@ -284,5 +343,17 @@ pub extern "C" fn ncclAllGather(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    enqueue(Function::AllGather, &Arguments { send, receive, count, datatype, reduction: 0, root: 0 }, communicator, stream)
+    enqueue(
+        Function::AllGather,
+        &Arguments {
+            send,
+            receive,
+            count,
+            datatype,
+            reduction: 0,
+            root: 0,
+        },
+        communicator,
+        stream,
+    )
 }

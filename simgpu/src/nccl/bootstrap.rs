@@ -25,7 +25,10 @@ impl Meeting {
             return None;
         }
         let key = u64::from_le_bytes(id[8..16].try_into().ok()?);
-        Some(Self { key, port: u16::from_le_bytes([id[16], id[17]]) })
+        Some(Self {
+            key,
+            port: u16::from_le_bytes([id[16], id[17]]),
+        })
     }
 
     /// Opens a meeting in this process and gives its unique id.
@@ -33,12 +36,16 @@ impl Meeting {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut key = u64::from(std::process::id()) << 32 ^ crate::clock::now_ns().cast_unsigned();
-        key = key.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        key = key
+            .wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut id = [0u8; 128];
         id[..8].copy_from_slice(&MAGIC);
         id[8..16].copy_from_slice(&key.to_le_bytes());
         id[16..18].copy_from_slice(&listener.local_addr()?.port().to_le_bytes());
-        std::thread::Builder::new().name("simgpu-bootstrap".to_owned()).spawn(move || introduce(&listener, key))?;
+        std::thread::Builder::new()
+            .name("simgpu-bootstrap".to_owned())
+            .spawn(move || introduce(&listener, key))?;
         Ok(id)
     }
 }
@@ -48,7 +55,9 @@ fn introduce(listener: &TcpListener, key: u64) {
     let mut guests: Vec<(u32, u16, TcpStream)> = Vec::new();
     let mut ranks = u32::MAX;
     while (guests.len() as u64) < u64::from(ranks) {
-        let Ok((mut guest, _)) = listener.accept() else { return };
+        let Ok((mut guest, _)) = listener.accept() else {
+            return;
+        };
         let mut hello = [0u8; 18];
         // Somebody else's connection, or a rank that died at once: not a guest.
         if guest.read_exact(&mut hello).is_err() || hello[..8] != key.to_le_bytes() {
@@ -59,7 +68,10 @@ fn introduce(listener: &TcpListener, key: u64) {
         guests.push((number(8), u16::from_le_bytes([hello[16], hello[17]]), guest));
     }
     guests.sort_by_key(|(rank, ..)| *rank);
-    let ports: Vec<u8> = guests.iter().flat_map(|(_, port, _)| port.to_le_bytes()).collect();
+    let ports: Vec<u8> = guests
+        .iter()
+        .flat_map(|(_, port, _)| port.to_le_bytes())
+        .collect();
     for (.., guest) in &mut guests {
         // A rank that is gone by now shows up as a broken connection to its peers.
         drop(guest.write_all(&ports));

@@ -116,7 +116,11 @@ impl Mesh {
     /// Tells all ranks when this one arrived and what for; gives the last arrival and the greatest slowdown.
     fn meet(&self, operation: &Operation, start_ns: i64) -> io::Result<(i64, f64)> {
         let mut hello = Vec::with_capacity(48);
-        hello.extend_from_slice(&[operation.function as u8, operation.datatype as u8, operation.reduction as u8]);
+        hello.extend_from_slice(&[
+            operation.function as u8,
+            operation.datatype as u8,
+            operation.reduction as u8,
+        ]);
         hello.extend_from_slice(&operation.root.to_le_bytes());
         hello.extend_from_slice(&(operation.count as u64).to_le_bytes());
         hello.extend_from_slice(&operation.sequence.to_le_bytes());
@@ -132,7 +136,9 @@ impl Mesh {
                 continue;
             }
             if theirs[..what] != hello[..what] {
-                return Err(broken("ranks called different collectives, or the same with different arguments"));
+                return Err(broken(
+                    "ranks called different collectives, or the same with different arguments",
+                ));
             }
             let word = |at: usize| theirs[at..at + 8].try_into().unwrap_or([0; 8]);
             last_ns = last_ns.max(i64::from_le_bytes(word(what)));
@@ -151,7 +157,12 @@ impl Mesh {
             Function::Broadcast => self.broadcast(operation)?,
             Function::Reduce => self.reduce(operation)?,
         }
-        let choice = model::choose(operation.function, operation.model_bytes(self.ranks), self.ranks, self.link_factor);
+        let choice = model::choose(
+            operation.function,
+            operation.model_bytes(self.ranks),
+            self.ranks,
+            self.link_factor,
+        );
         Ok(last_ns + (choice.transfer_ns as f64 * slowdown).round() as i64)
     }
 
@@ -173,7 +184,10 @@ impl Mesh {
         let mine = self.share(operation, self.rank as usize);
         let mut reduced = vec![0u8; mine.len()];
         {
-            let out: Vec<&[u8]> = self.everyone().map(|peer| &send[self.share(operation, peer)]).collect();
+            let out: Vec<&[u8]> = self
+                .everyone()
+                .map(|peer| &send[self.share(operation, peer)])
+                .collect();
             let mut into: Vec<Vec<u8>> = self.everyone().map(|_| vec![0; mine.len()]).collect();
             self.exchange(&out, &mut into)?;
             into[self.rank as usize].copy_from_slice(&send[mine.clone()]);
@@ -181,7 +195,10 @@ impl Mesh {
             reduce::reduce_into(&mut reduced, &parts, operation.datatype, operation.reduction);
         }
         let out: Vec<&[u8]> = self.everyone().map(|_| reduced.as_slice()).collect();
-        let mut into: Vec<Vec<u8>> = self.everyone().map(|peer| vec![0; self.share(operation, peer).len()]).collect();
+        let mut into: Vec<Vec<u8>> = self
+            .everyone()
+            .map(|peer| vec![0; self.share(operation, peer).len()])
+            .collect();
         self.exchange(&out, &mut into)?;
         into[self.rank as usize].copy_from_slice(&reduced);
         for (peer, part) in into.iter().enumerate() {
@@ -192,7 +209,10 @@ impl Mesh {
 
     fn all_gather(&self, operation: &Operation) -> io::Result<()> {
         let bytes = operation.count * operation.element_bytes;
-        let (send, receive) = (memory(operation.send, bytes), memory(operation.receive, bytes * self.ranks as usize));
+        let (send, receive) = (
+            memory(operation.send, bytes),
+            memory(operation.receive, bytes * self.ranks as usize),
+        );
         // In place the send buffer is a part of the receive buffer: copied out first.
         let own = send.to_vec();
         let out: Vec<&[u8]> = self.everyone().map(|_| own.as_slice()).collect();
@@ -214,7 +234,12 @@ impl Mesh {
         self.exchange(&out, &mut into)?;
         into[self.rank as usize].copy_from_slice(part(self.rank as usize));
         let parts: Vec<&[u8]> = into.iter().map(Vec::as_slice).collect();
-        reduce::reduce_into(memory(operation.receive, bytes), &parts, operation.datatype, operation.reduction);
+        reduce::reduce_into(
+            memory(operation.receive, bytes),
+            &parts,
+            operation.datatype,
+            operation.reduction,
+        );
         Ok(())
     }
 
@@ -222,10 +247,22 @@ impl Mesh {
         let bytes = operation.count * operation.element_bytes;
         let root = operation.root as usize;
         let is_root = operation.root == self.rank;
-        let data = if is_root { memory(operation.send, bytes).to_vec() } else { Vec::new() };
+        let data = if is_root {
+            memory(operation.send, bytes).to_vec()
+        } else {
+            Vec::new()
+        };
         let out: Vec<&[u8]> = self.everyone().map(|_| data.as_slice()).collect();
-        let mut into: Vec<Vec<u8>> =
-            self.everyone().map(|peer| if peer == root && !is_root { vec![0; bytes] } else { Vec::new() }).collect();
+        let mut into: Vec<Vec<u8>> = self
+            .everyone()
+            .map(|peer| {
+                if peer == root && !is_root {
+                    vec![0; bytes]
+                } else {
+                    Vec::new()
+                }
+            })
+            .collect();
         self.exchange(&out, &mut into)?;
         memory(operation.receive, bytes).copy_from_slice(if is_root { &data } else { &into[root] });
         Ok(())
@@ -236,13 +273,24 @@ impl Mesh {
         let root = operation.root as usize;
         let is_root = operation.root == self.rank;
         let data = memory(operation.send, bytes).to_vec();
-        let out: Vec<&[u8]> = self.everyone().map(|peer| if peer == root { data.as_slice() } else { &[] }).collect();
-        let mut into: Vec<Vec<u8>> = self.everyone().map(|_| vec![0; if is_root { bytes } else { 0 }]).collect();
+        let out: Vec<&[u8]> = self
+            .everyone()
+            .map(|peer| if peer == root { data.as_slice() } else { &[] })
+            .collect();
+        let mut into: Vec<Vec<u8>> = self
+            .everyone()
+            .map(|_| vec![0; if is_root { bytes } else { 0 }])
+            .collect();
         self.exchange(&out, &mut into)?;
         if is_root {
             into[root].copy_from_slice(&data);
             let parts: Vec<&[u8]> = into.iter().map(Vec::as_slice).collect();
-            reduce::reduce_into(memory(operation.receive, bytes), &parts, operation.datatype, operation.reduction);
+            reduce::reduce_into(
+                memory(operation.receive, bytes),
+                &parts,
+                operation.datatype,
+                operation.reduction,
+            );
         }
         Ok(())
     }

@@ -62,12 +62,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The communicator of a handle.
 pub(super) fn communicator(handle: u64) -> Result<Arc<Communicator>, i32> {
-    lock(&COMMUNICATORS).get(&handle).cloned().ok_or(result::INVALID_ARGUMENT)
+    lock(&COMMUNICATORS)
+        .get(&handle)
+        .cloned()
+        .ok_or(result::INVALID_ARGUMENT)
 }
 
 /// Forgets a communicator. `abort`: breaks its connections, so that nobody waits for it.
 pub(super) fn remove(handle: u64, abort: bool) -> Result<(), i32> {
-    let communicator = lock(&COMMUNICATORS).remove(&handle).ok_or(result::INVALID_ARGUMENT)?;
+    let communicator = lock(&COMMUNICATORS)
+        .remove(&handle)
+        .ok_or(result::INVALID_ARGUMENT)?;
     if abort {
         communicator.mesh.shut_down();
     } else if let Some(last) = lock(&communicator.last).take() {
@@ -77,7 +82,13 @@ pub(super) fn remove(handle: u64, abort: bool) -> Result<(), i32> {
 }
 
 /// Joins the meeting of a unique id as `rank` of `ranks`, and waits for all of them.
-pub(super) fn create(id: &[u8; 128], rank: u32, ranks: u32, device: u32, name: Option<&CStr>) -> Result<u64, i32> {
+pub(super) fn create(
+    id: &[u8; 128],
+    rank: u32,
+    ranks: u32,
+    device: u32,
+    name: Option<&CStr>,
+) -> Result<u64, i32> {
     if ranks == 0 || rank >= ranks {
         return Err(result::INVALID_ARGUMENT);
     }
@@ -92,13 +103,27 @@ pub(super) fn create(id: &[u8; 128], rank: u32, ranks: u32, device: u32, name: O
     };
     // The devices of the ranks are taken to be the ranks' numbers, as on one node with one rank a GPU.
     let slow = |&&(a, b, _): &&(u32, u32, f64)| a < ranks && b < ranks;
-    let link_factor = config().slow_links.iter().filter(slow).map(|(.., factor)| *factor).fold(1.0, f64::max);
-    let profiler = if ranks > 1 { Profiler::new(meeting.key, name, ranks, rank) } else { None };
+    let link_factor = config()
+        .slow_links
+        .iter()
+        .filter(slow)
+        .map(|(.., factor)| *factor)
+        .fold(1.0, f64::max);
+    let profiler = if ranks > 1 {
+        Profiler::new(meeting.key, name, ranks, rank)
+    } else {
+        None
+    };
     let communicator = Communicator {
         rank,
         ranks,
         device,
-        mesh: Arc::new(Mesh { rank, ranks, peers, link_factor }),
+        mesh: Arc::new(Mesh {
+            rank,
+            ranks,
+            peers,
+            link_factor,
+        }),
         profiler,
         error: Arc::new(AtomicI32::new(result::SUCCESS)),
         last: Mutex::new(None),
@@ -121,7 +146,11 @@ pub(super) fn end() -> Result<(), i32> {
             return Err(result::INVALID_USAGE);
         }
         group.depth -= 1;
-        Ok(if group.depth == 0 { Some(std::mem::take(group)) } else { None })
+        Ok(if group.depth == 0 {
+            Some(std::mem::take(group))
+        } else {
+            None
+        })
     })?;
     finished.map_or(Ok(()), launch_group)
 }
@@ -136,7 +165,12 @@ pub(super) fn enqueue(handle: u64, operation: Operation, stream: u64) -> Result<
     queued.and(ended)
 }
 
-fn queue(communicator: Arc<Communicator>, mut operation: Operation, stream: u64, explicit: i32) -> Result<(), i32> {
+fn queue(
+    communicator: Arc<Communicator>,
+    mut operation: Operation,
+    stream: u64,
+    explicit: i32,
+) -> Result<(), i32> {
     if operation.count == 0 {
         return Ok(());
     }
@@ -169,7 +203,12 @@ fn queue(communicator: Arc<Communicator>, mut operation: Operation, stream: u64,
             };
             coll_api = profiler.coll_api(group_api, &user_info(&operation, stream));
         }
-        group.calls.push(Call { communicator, operation, stream, coll_api });
+        group.calls.push(Call {
+            communicator,
+            operation,
+            stream,
+            coll_api,
+        });
     });
     Ok(())
 }
@@ -191,9 +230,11 @@ fn user_info(operation: &Operation, stream: u64) -> CollectiveInfo {
 fn task_info(operation: &Operation, stream: u64) -> CollectiveInfo {
     let info = user_info(operation, stream);
     match operation.function {
-        Function::AllGather | Function::Broadcast => {
-            CollectiveInfo { count: operation.count * operation.element_bytes, datatype: c"ncclInt8", ..info }
-        }
+        Function::AllGather | Function::Broadcast => CollectiveInfo {
+            count: operation.count * operation.element_bytes,
+            datatype: c"ncclInt8",
+            ..info
+        },
         _ => info,
     }
 }
@@ -208,14 +249,21 @@ fn launch_group(group: Group) -> Result<(), i32> {
     // One plan a communicator, in the order of their first calls.
     let mut plans: Vec<(Arc<Communicator>, Vec<Call>)> = Vec::new();
     for call in group.calls {
-        match plans.iter_mut().find(|(communicator, _)| Arc::ptr_eq(communicator, &call.communicator)) {
+        match plans
+            .iter_mut()
+            .find(|(communicator, _)| Arc::ptr_eq(communicator, &call.communicator))
+        {
             Some((_, calls)) => calls.push(call),
             None => plans.push((Arc::clone(&call.communicator), vec![call])),
         }
     }
     let mut launched = Ok(());
     for (communicator, calls) in plans {
-        let one = if communicator.ranks == 1 { copy_for_one_rank(&calls) } else { launch_plan(&communicator, &calls, group_api) };
+        let one = if communicator.ranks == 1 {
+            copy_for_one_rank(&calls)
+        } else {
+            launch_plan(&communicator, &calls, group_api)
+        };
         launched = launched.and(one);
     }
     if let Some((communicator, event)) = group.event
@@ -231,7 +279,10 @@ fn copy_for_one_rank(calls: &[Call]) -> Result<(), i32> {
     unsafe extern "C" {
         fn cuMemcpyDtoDAsync_v2(destination: u64, source: u64, bytes: usize, stream: u64) -> u32;
     }
-    for Call { operation, stream, .. } in calls {
+    for Call {
+        operation, stream, ..
+    } in calls
+    {
         if operation.send != operation.receive {
             let bytes = operation.count * operation.element_bytes;
             // SAFETY: our own function; it checks its arguments itself.
@@ -249,7 +300,11 @@ fn kernel_name(operation: &Operation, choice: &Choice) -> &'static CStr {
     let function = operation.function.name().to_string_lossy();
     let datatype = reduce::datatype(operation.datatype).map_or("", |(.., name)| name);
     // The name only tells ring from tree; the protocol in it is always LL (NCCL before 2.31).
-    let shape = if choice.algorithm == c"TREE" { "TREE_LL" } else { "RING_LL" };
+    let shape = if choice.algorithm == c"TREE" {
+        "TREE_LL"
+    } else {
+        "RING_LL"
+    };
     let name = match operation.function {
         Function::AllReduce | Function::ReduceScatter | Function::Reduce => {
             let reduction = reduce::operation_name(operation.reduction).unwrap_or("Sum");
@@ -258,7 +313,9 @@ fn kernel_name(operation: &Operation, choice: &Choice) -> &'static CStr {
         _ => format!("ncclDevKernel_{function}_{shape}"),
     };
     let mut names = lock(&NAMES);
-    names.entry(name.clone()).or_insert_with(|| Box::leak(CString::new(name).unwrap_or_default().into_boxed_c_str()))
+    names
+        .entry(name.clone())
+        .or_insert_with(|| Box::leak(CString::new(name).unwrap_or_default().into_boxed_c_str()))
 }
 
 fn launch_plan(communicator: &Arc<Communicator>, calls: &[Call], group_api: Event) -> Result<(), i32> {
@@ -285,35 +342,63 @@ fn launch_plan(communicator: &Arc<Communicator>, calls: &[Call], group_api: Even
         .iter()
         .map(|operation| {
             let bytes = operation.model_bytes(communicator.ranks);
-            model::choose(operation.function, bytes, communicator.ranks, communicator.mesh.link_factor)
+            model::choose(
+                operation.function,
+                bytes,
+                communicator.ranks,
+                communicator.mesh.link_factor,
+            )
         })
         .collect();
-    let launch_event = communicator.profiler.as_ref().map(|profiler| profiler.kernel_launch(group_api, handle));
-    let code = entry::enter(Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx as u32, c"cuLaunchKernelEx", |call| {
-        let kind = OpKind::Kernel {
-            name: kernel_name(&operations[0], &choices[0]),
-            grid: [choices.iter().map(|choice| u32::from(choice.channels)).max().unwrap_or(1), 1, 1],
-            block: [choices.iter().map(|choice| choice.threads).max().unwrap_or(32), 1, 1],
-            registers: 96,
-            dynamic_shared_bytes: 0,
-        };
-        let (mesh, error) = (Arc::clone(&communicator.mesh), Arc::clone(&communicator.error));
-        let work = Box::new(move |start_ns: i64| {
-            let mut at_ns = start_ns;
-            for operation in &operations {
-                if error.load(Ordering::Relaxed) != result::SUCCESS {
-                    break;
+    let launch_event = communicator
+        .profiler
+        .as_ref()
+        .map(|profiler| profiler.kernel_launch(group_api, handle));
+    let code = entry::enter(
+        Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx as u32,
+        c"cuLaunchKernelEx",
+        |call| {
+            let kind = OpKind::Kernel {
+                name: kernel_name(&operations[0], &choices[0]),
+                grid: [
+                    choices
+                        .iter()
+                        .map(|choice| u32::from(choice.channels))
+                        .max()
+                        .unwrap_or(1),
+                    1,
+                    1,
+                ],
+                block: [
+                    choices.iter().map(|choice| choice.threads).max().unwrap_or(32),
+                    1,
+                    1,
+                ],
+                registers: 96,
+                dynamic_shared_bytes: 0,
+            };
+            let (mesh, error) = (Arc::clone(&communicator.mesh), Arc::clone(&communicator.error));
+            let work = Box::new(move |start_ns: i64| {
+                let mut at_ns = start_ns;
+                for operation in &operations {
+                    if error.load(Ordering::Relaxed) != result::SUCCESS {
+                        break;
+                    }
+                    match mesh.run(operation, at_ns) {
+                        Ok(end_ns) => at_ns = end_ns,
+                        Err(problem) => fail(&mesh, &error, &problem),
+                    }
                 }
-                match mesh.run(operation, at_ns) {
-                    Ok(end_ns) => at_ns = end_ns,
-                    Err(problem) => fail(&mesh, &error, &problem),
-                }
-            }
-            at_ns
-        });
-        stream.submit(Submission { correlation: call.correlation, kind, work });
-        Ok(())
-    });
+                at_ns
+            });
+            stream.submit(Submission {
+                correlation: call.correlation,
+                kind,
+                work,
+            });
+            Ok(())
+        },
+    );
     let done = stream.record();
     for other in &others {
         other.wait_for(Arc::clone(&done));
@@ -328,12 +413,20 @@ fn launch_plan(communicator: &Arc<Communicator>, calls: &[Call], group_api: Even
         }
         profiler.stop(plan);
     }
-    if code == 0 { Ok(()) } else { Err(result::UNHANDLED_CUDA_ERROR) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(result::UNHANDLED_CUDA_ERROR)
+    }
 }
 
 /// Notes what went wrong and lets the peers know.
 fn fail(mesh: &Mesh, error: &AtomicI32, problem: &io::Error) {
-    let code = if problem.kind() == io::ErrorKind::InvalidData { result::INVALID_USAGE } else { result::REMOTE_ERROR };
+    let code = if problem.kind() == io::ErrorKind::InvalidData {
+        result::INVALID_USAGE
+    } else {
+        result::REMOTE_ERROR
+    };
     if error.swap(code, Ordering::Relaxed) == result::SUCCESS {
         eprintln!("simgpu: NCCL rank {}: {problem}", mesh.rank);
     }

@@ -41,8 +41,11 @@ pub(super) struct Choice {
 }
 
 /// Protocol name, base latency, latency a step over NVLink, bus bandwidth, threads (ring; tuning.cc's tables).
-const PROTOCOLS: [(&CStr, f64, f64, f64, u32); 3] =
-    [(c"LL", 6.6, 0.6, 141.0, 512), (c"LL128", 14.0, 1.9, 331.0, 640), (c"SIMPLE", 8.4, 3.4, 360.0, 544)];
+const PROTOCOLS: [(&CStr, f64, f64, f64, u32); 3] = [
+    (c"LL", 6.6, 0.6, 141.0, 512),
+    (c"LL128", 14.0, 1.9, 331.0, 640),
+    (c"SIMPLE", 8.4, 3.4, 360.0, 544),
+];
 /// NVLS's all-reduce: latency, and algorithm bandwidth by ranks.
 const NVLS_LATENCY: f64 = 25.0;
 const NVLS_BANDWIDTH: [(u32, f64); 2] = [(4, 160.0), (8, 272.0)];
@@ -59,7 +62,8 @@ pub(super) fn choose(function: Function, bytes: u64, ranks: u32, link_factor: f6
         Function::Broadcast | Function::Reduce => 1,
     });
     let slow = config().scale * link_factor;
-    let time_ns = |latency_us: f64, bandwidth: f64| (latency_us * 1e3 + bytes as f64 * slow / bandwidth).round() as i64;
+    let time_ns =
+        |latency_us: f64, bandwidth: f64| (latency_us * 1e3 + bytes as f64 * slow / bandwidth).round() as i64;
     let over_ranks = match function {
         Function::Broadcast | Function::Reduce => 1.0,
         _ => f64::from(ranks) / steps,
@@ -89,12 +93,20 @@ pub(super) fn choose(function: Function, bytes: u64, ranks: u32, link_factor: f6
         });
     }
     let first = choices[0];
-    choices.into_iter().fold(first, |best, choice| if choice.transfer_ns < best.transfer_ns { choice } else { best })
+    choices.into_iter().fold(first, |best, choice| {
+        if choice.transfer_ns < best.transfer_ns {
+            choice
+        } else {
+            best
+        }
+    })
 }
 
 /// As many channels as get 64 bytes a thread each, between one and the graph's number.
 fn channels(bytes: u64, threads: u32) -> u8 {
-    let wanted = bytes.div_ceil(u64::from(threads) * 64).clamp(1, u64::from(MOST_CHANNELS));
+    let wanted = bytes
+        .div_ceil(u64::from(threads) * 64)
+        .clamp(1, u64::from(MOST_CHANNELS));
     u8::try_from(wanted).unwrap_or(MOST_CHANNELS)
 }
 
@@ -105,7 +117,8 @@ mod tests {
     #[test]
     fn latencies_and_bandwidths_are_those_of_nccl() {
         // From NCCL's tables for 8 GPUs: all-reduce ring LL 15.0 us, all-gather ring LL 10.8 us, both at small sizes.
-        let microseconds = |function, bytes, ranks| choose(function, bytes, ranks, 1.0).transfer_ns as f64 / 1e3;
+        let microseconds =
+            |function, bytes, ranks| choose(function, bytes, ranks, 1.0).transfer_ns as f64 / 1e3;
         assert!((microseconds(Function::AllReduce, 0, 8) - 15.0).abs() < 0.01);
         assert!((microseconds(Function::AllGather, 0, 8) - 10.8).abs() < 0.01);
         assert!((microseconds(Function::AllReduce, 0, 2) - 7.8).abs() < 0.01);

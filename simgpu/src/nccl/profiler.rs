@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 use super::model::Choice;
 use super::profiler_abi::{
-    COLL, COLL_API, Coll, CollApi, Descriptor, Details, GROUP, GROUP_API, GROUP_END_API_START, GROUP_START_API_STOP,
-    GroupApi, KERNEL_LAUNCH, KernelLaunch, P2P, P2P_API, Plugin,
+    COLL, COLL_API, Coll, CollApi, Descriptor, Details, GROUP, GROUP_API, GROUP_END_API_START,
+    GROUP_START_API_STOP, GroupApi, KERNEL_LAUNCH, KernelLaunch, P2P, P2P_API, Plugin,
 };
 
 fn plugin() -> Option<&'static Plugin> {
@@ -31,19 +31,30 @@ fn load() -> Option<&'static Plugin> {
         Some("none") => return None,
         Some(name) => open(name).or_else(|| {
             let plain = !name.contains('/') && !(name.starts_with("lib") && name.ends_with(".so"));
-            if plain { open(&format!("libnccl-profiler-{name}.so")) } else { None }
+            if plain {
+                open(&format!("libnccl-profiler-{name}.so"))
+            } else {
+                None
+            }
         })?,
         None => open("libnccl-profiler.so")?,
     };
-    let newest = std::env::var("SIMGPU_NCCL_PROFILER").ok().and_then(|version| version.parse().ok()).unwrap_or(7);
-    [(7, c"ncclProfiler_v7"), (6, c"ncclProfiler_v6"), (5, c"ncclProfiler_v5")]
-        .into_iter()
-        .filter(|(version, _)| *version <= newest)
-        .find_map(|(_, symbol)| {
-            // SAFETY: `library` is open; NCCL's contract is that a symbol of this name is the plugin's table of
-            // that version, which lives as long as the library (never closed here).
-            unsafe { libc::dlsym(library, symbol.as_ptr()).cast::<Plugin>().as_ref() }
-        })
+    let newest = std::env::var("SIMGPU_NCCL_PROFILER")
+        .ok()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(7);
+    [
+        (7, c"ncclProfiler_v7"),
+        (6, c"ncclProfiler_v6"),
+        (5, c"ncclProfiler_v5"),
+    ]
+    .into_iter()
+    .filter(|(version, _)| *version <= newest)
+    .find_map(|(_, symbol)| {
+        // SAFETY: `library` is open; NCCL's contract is that a symbol of this name is the plugin's table of
+        // that version, which lives as long as the library (never closed here).
+        unsafe { libc::dlsym(library, symbol.as_ptr()).cast::<Plugin>().as_ref() }
+    })
 }
 
 /// The plugin's state for one communicator.
@@ -90,9 +101,23 @@ impl Profiler {
         let name = name.map_or(null(), CStr::as_ptr);
         // SAFETY: the plugin's init by its contract; all places are valid, and the mask's stays so.
         let failed = unsafe {
-            (plugin.init)(&raw mut context, communicator, &raw mut *mask, name, 1, ranks.cast_signed(), rank, None)
+            (plugin.init)(
+                &raw mut context,
+                communicator,
+                &raw mut *mask,
+                name,
+                1,
+                ranks.cast_signed(),
+                rank,
+                None,
+            )
         } != 0;
-        (!failed && !context.is_null()).then_some(Self { plugin, context, mask, rank })
+        (!failed && !context.is_null()).then_some(Self {
+            plugin,
+            context,
+            mask,
+            rank,
+        })
     }
 
     fn wants(&self, kinds: u64) -> bool {
@@ -105,7 +130,12 @@ impl Profiler {
         if !self.wants(wanted_by) {
             return Event::NONE;
         }
-        let mut descriptor = Descriptor { kind, parent: parent.0, rank: self.rank, details };
+        let mut descriptor = Descriptor {
+            kind,
+            parent: parent.0,
+            rank: self.rank,
+            details,
+        };
         let mut handle = null_mut();
         // SAFETY: the plugin's contract; the descriptor is as long as its version's or longer.
         unsafe { (self.plugin.start)(self.context, &raw mut handle, &raw mut descriptor) };
@@ -130,7 +160,12 @@ impl Profiler {
     /// The outermost group begins (depth 1: a call outside any group).
     pub(super) fn group_api(&self, depth: c_int) -> Event {
         let any = GROUP_API | COLL_API | P2P_API | GROUP | COLL | P2P | KERNEL_LAUNCH;
-        let details = Details { group_api: GroupApi { graph_captured: false, group_depth: depth } };
+        let details = Details {
+            group_api: GroupApi {
+                graph_captured: false,
+                group_depth: depth,
+            },
+        };
         let event = self.start(any, GROUP_API, Event::NONE, details);
         self.state(event, GROUP_START_API_STOP);
         event
@@ -159,7 +194,11 @@ impl Profiler {
 
     /// The kernel's launch begins.
     pub(super) fn kernel_launch(&self, group_api: Event, stream: u64) -> Event {
-        let details = Details { kernel_launch: KernelLaunch { stream: stream as *mut c_void } };
+        let details = Details {
+            kernel_launch: KernelLaunch {
+                stream: stream as *mut c_void,
+            },
+        };
         self.start(KERNEL_LAUNCH, KERNEL_LAUNCH, group_api, details)
     }
 

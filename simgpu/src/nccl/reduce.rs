@@ -21,7 +21,9 @@ pub(super) fn datatype(number: i32) -> Option<(usize, &'static std::ffi::CStr, &
 
 /// The name of a reduction (ncclRedOp_t) in kernels.
 pub(super) fn operation_name(operation: i32) -> Option<&'static str> {
-    ["Sum", "Prod", "MinMax", "MinMax", "Avg"].get(usize::try_from(operation).ok()?).copied()
+    ["Sum", "Prod", "MinMax", "MinMax", "Avg"]
+        .get(usize::try_from(operation).ok()?)
+        .copied()
 }
 
 /// A number that can be reduced, computed in a wider one.
@@ -81,7 +83,11 @@ fn reduce<T: Number>(result: &mut [u8], parts: &[&[u8]], operation: i32) {
         let mut values = parts.iter().map(at);
         let Some(first) = values.next() else { return };
         let sum = values.fold(first, |sum, value| sum.combine(value, operation));
-        let sum = if operation == 4 { sum.divide(parts.len() as u32) } else { sum };
+        let sum = if operation == 4 {
+            sum.divide(parts.len() as u32)
+        } else {
+            sum
+        };
         sum.write(place);
     }
 }
@@ -108,8 +114,10 @@ mod tests {
 
     #[test]
     fn reductions_are_the_ranks_values_combined() {
-        let parts: Vec<Vec<u8>> =
-            [[1.0f32, 5.0], [2.0, -3.0], [4.0, 1.0]].iter().map(|part| part.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+        let parts: Vec<Vec<u8>> = [[1.0f32, 5.0], [2.0, -3.0], [4.0, 1.0]]
+            .iter()
+            .map(|part| part.iter().flat_map(|v| v.to_le_bytes()).collect())
+            .collect();
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         let run = |operation| {
             let mut result = [0u8; 8];

@@ -1,0 +1,101 @@
+//! The measures of one device over a window: span, busy, idle, unions by kind, hidden and exposed communication.
+
+use serde::Serialize;
+
+use crate::intervals::IntervalSet;
+use crate::operations::{Kind, Operation};
+
+/// Durations of one device over a window, in nanoseconds. All but the ratios are lengths of unions, never sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Measures {
+    /// First operation's start to last operation's end.
+    pub span_ns: i64,
+    /// Time with at least one operation.
+    pub busy_ns: i64,
+    /// Span minus busy.
+    pub idle_ns: i64,
+    /// Idle over span; null without a span.
+    pub idle_ratio: Option<f64>,
+    /// Time with a compute kernel.
+    pub compute_ns: i64,
+    /// Time with a communication kernel.
+    pub communication_ns: i64,
+    /// Time with a copy.
+    pub copy_ns: i64,
+    /// Time with a memset.
+    pub memset_ns: i64,
+    /// Communication during which compute runs too.
+    pub communication_hidden_ns: i64,
+    /// The rest of communication.
+    pub communication_exposed_ns: i64,
+    /// Hidden over communication; null without communication.
+    pub overlap_ratio: Option<f64>,
+}
+
+/// `part` over `whole`; `None` when there is no whole.
+pub(crate) fn ratio(part: i64, whole: i64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// The time in which operations of a kind run.
+pub(crate) fn union_of_kind(operations: &[Operation], kind: Kind) -> IntervalSet {
+    let of_kind = operations.iter().filter(|operation| operation.kind == kind);
+    IntervalSet::union_of(of_kind.map(|operation| (operation.start, operation.end)))
+}
+
+/// The time in which any operation runs.
+pub(crate) fn busy(operations: &[Operation]) -> IntervalSet {
+    IntervalSet::union_of(
+        operations
+            .iter()
+            .map(|operation| (operation.start, operation.end)),
+    )
+}
+
+/// First start and last end.
+pub(crate) fn window(operations: &[Operation]) -> Option<(i64, i64)> {
+    let start = operations.iter().map(|operation| operation.start).min()?;
+    let end = operations.iter().map(|operation| operation.end).max()?;
+    Some((start, end))
+}
+
+/// The parts of operations inside `[start, end)`. One without length stays if it lies inside.
+pub(crate) fn clip(operations: &[Operation], start: i64, end: i64) -> Vec<Operation> {
+    let inside = |operation: &&Operation| {
+        operation.start < end
+            && (operation.end > start || operation.start == operation.end && operation.start >= start)
+    };
+    let cut = |operation: &Operation| Operation {
+        start: operation.start.max(start),
+        end: operation.end.min(end),
+        ..*operation
+    };
+    operations.iter().filter(inside).map(cut).collect()
+}
+
+impl Measures {
+    /// The measures of some operations of one device.
+    pub(crate) fn of(operations: &[Operation]) -> Self {
+        let Some((start, end)) = window(operations) else {
+            return Self::default();
+        };
+        let compute = union_of_kind(operations, Kind::Compute);
+        let communication = union_of_kind(operations, Kind::Communication);
+        let hidden_ns = communication.intersection(&compute).length_ns();
+        let (span_ns, busy_ns) = (end - start, busy(operations).length_ns());
+        let communication_ns = communication.length_ns();
+        Self {
+            span_ns,
+            busy_ns,
+            idle_ns: span_ns - busy_ns,
+            idle_ratio: ratio(span_ns - busy_ns, span_ns),
+            compute_ns: compute.length_ns(),
+            communication_ns,
+            copy_ns: union_of_kind(operations, Kind::Copy).length_ns(),
+            memset_ns: union_of_kind(operations, Kind::Memset).length_ns(),
+            communication_hidden_ns: hidden_ns,
+            communication_exposed_ns: communication_ns - hidden_ns,
+            overlap_ratio: ratio(hidden_ns, communication_ns),
+        }
+    }
+}
