@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use gputrace_trace::Recording;
 use serde::Serialize;
 
-use crate::operations::{Operation, ProcessOperations};
+use crate::operations::{Kind, Operation, ProcessOperations};
 
 /// One collective over the ranks that took part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,8 +18,9 @@ pub struct Collective {
     pub sequence: Option<u64>,
     /// The ranks (in the job) that were recorded.
     pub ranks: Vec<u32>,
-    /// Bytes as nccl-tests counts them: count x size, and ranks times that for AllGather and ReduceScatter.
-    pub bytes: u64,
+    /// Bytes as nccl-tests counts them: count x size, and ranks times that for AllGather and ReduceScatter; null where
+    /// elements were counted and their size is not known.
+    pub bytes: Option<u64>,
     /// NCCL's name of the data type.
     pub dtype: String,
     /// Bytes over the transfer's time, GB/s; null where the time is not known.
@@ -32,7 +33,7 @@ pub struct Collective {
     pub transfer_ns: BTreeMap<String, i64>,
     /// Last arrival minus first; null with a rank alone or on several hosts.
     pub skew_ns: Option<i64>,
-    /// The rank that arrived last.
+    /// The rank that arrived last; null where all arrived at the same time or that is not known.
     pub last_rank: Option<u32>,
     /// "communicator and sequence", or "order" where NCCL gives no sequence.
     pub matched_by: String,
@@ -46,7 +47,7 @@ pub struct Collective {
 struct Part {
     rank: u32,
     ranks_in_communicator: u32,
-    bytes: u64,
+    bytes: Option<u64>,
     dtype: String,
     kernel: Option<(i64, i64)>,
     shared: usize,
@@ -95,6 +96,7 @@ pub(crate) fn collectives(recording: &Recording, operations: &[ProcessOperations
             .devices
             .values()
             .flatten()
+            .filter(|operation| operation.kind == Kind::Communication)
             .map(|operation| (operation.correlation, operation))
             .collect();
         let mut order: HashMap<(u64, String), u64> = HashMap::new();
@@ -120,7 +122,7 @@ pub(crate) fn collectives(recording: &Recording, operations: &[ProcessOperations
                         .rank
                         .unwrap_or(u32::try_from(index).unwrap_or(u32::MAX)),
                     ranks_in_communicator: sizes.get(&communicator).copied().unwrap_or(0),
-                    bytes: rows.bytes[row],
+                    bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0 || rows.count[row] == 0),
                     dtype: recording.names.get(rows.datatype[row]).to_owned(),
                     kernel,
                     shared: rows.plan[row]
@@ -182,9 +184,13 @@ fn matched(
             transfer_ns.insert(rank.to_string(), (end - last_start).max(0));
         }
     }
-    let per_rank = parts.iter().map(|part| part.bytes).max().unwrap_or(0);
+    let skew_ns = last
+        .zip(first_start)
+        .filter(|_| whole && ranks > 1)
+        .map(|((_, last_start, _), first)| last_start - first);
+    let per_rank = parts.iter().filter_map(|part| part.bytes).max();
     let bytes = if counts_all_ranks(&name) {
-        per_rank * u64::from(ranks)
+        per_rank.map(|bytes| bytes.saturating_mul(u64::from(ranks)))
     } else {
         per_rank
     };
@@ -195,7 +201,7 @@ fn matched(
         .max()
         .filter(|&time| time > 0 && shared_kernel == 1);
     // Bytes a nanosecond are GB/s.
-    let algbw = slowest.map(|time| bytes as f64 / time as f64);
+    let algbw = slowest.zip(bytes).map(|(time, bytes)| bytes as f64 / time as f64);
     Collective {
         communicator: format!("{communicator:#018x}"),
         sequence: numbered.then_some(number),
@@ -211,11 +217,10 @@ fn matched(
         busbw: algbw.map(|algbw| algbw * bus_factor(&name, f64::from(ranks))),
         wait_ns,
         transfer_ns,
-        skew_ns: last
-            .zip(first_start)
-            .filter(|_| whole && ranks > 1)
-            .map(|((_, last_start, _), first)| last_start - first),
-        last_rank: last.filter(|_| whole && ranks > 1).map(|(rank, ..)| rank),
+        skew_ns,
+        last_rank: last
+            .filter(|_| skew_ns.is_some_and(|skew| skew > 0))
+            .map(|(rank, ..)| rank),
         matched_by: if numbered {
             "communicator and sequence"
         } else {

@@ -7,10 +7,14 @@ use serde::Serialize;
 use crate::RankAnalysis;
 use crate::collectives::Collective;
 
-/// Exposed communication and late hosts are worth a sentence from this share of the span on.
+/// Exposed communication is worth a sentence from this share of the span on.
 const WORTH_A_SENTENCE: f64 = 0.05;
+/// Idle time for which the host is late is worth a sentence from this share of the span on.
+const HOST_WORTH_A_SENTENCE: f64 = 0.2;
 /// A rank that is last in more than this share of the collectives is a straggler.
 const OFTEN_LAST: f64 = 0.6;
+/// Waiting for a straggler is worth a sentence from this share of the span on.
+const LEAST_COST: f64 = 0.01;
 /// From so many matched collectives on that share means something.
 const ENOUGH_COLLECTIVES: usize = 5;
 
@@ -63,7 +67,7 @@ pub(crate) fn findings(ranks: &[RankAnalysis], collectives: &[Collective]) -> Ve
     if let Some(rank) = ranks
         .iter()
         .max_by_key(|rank| late(rank))
-        .filter(|rank| share(late(rank), rank) > WORTH_A_SENTENCE)
+        .filter(|rank| share(late(rank), rank) > HOST_WORTH_A_SENTENCE)
     {
         findings.push(Finding {
             text: "The GPU waits for the host to launch work: look for synchronisation, data loading or many small kernels".to_owned(),
@@ -76,15 +80,16 @@ pub(crate) fn findings(ranks: &[RankAnalysis], collectives: &[Collective]) -> Ve
             saves_ns: late(rank),
         });
     }
-    findings.extend(straggler(collectives));
+    let span_ns = ranks.iter().map(|rank| rank.measures.span_ns).max().unwrap_or(0);
+    findings.extend(straggler(collectives, span_ns));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.saves_ns));
     findings
 }
 
-fn straggler(collectives: &[Collective]) -> Option<Finding> {
+fn straggler(collectives: &[Collective], span_ns: i64) -> Option<Finding> {
     let matched: Vec<&Collective> = collectives
         .iter()
-        .filter(|collective| !collective.warm_up && collective.last_rank.is_some())
+        .filter(|collective| !collective.warm_up && collective.skew_ns.is_some())
         .collect();
     let mut last: BTreeMap<u32, (usize, i64)> = BTreeMap::new();
     for collective in &matched {
@@ -99,7 +104,7 @@ fn straggler(collectives: &[Collective]) -> Option<Finding> {
         .max_by_key(|(_, (count, cost))| (*count, *cost))?;
     if matched.len() < ENOUGH_COLLECTIVES
         || (count as f64) <= OFTEN_LAST * matched.len() as f64
-        || cost_ns <= 0
+        || (cost_ns as f64) < LEAST_COST * span_ns as f64
     {
         return None;
     }

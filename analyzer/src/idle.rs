@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use crate::measures::{busy, ratio, window};
-use crate::operations::{Call, Operation};
+use crate::operations::{Call, Operation, ProcessOperations};
 
 /// A gap that was launched in time and is shorter than this is HTA's kernel wait (its `consecutive_kernel_delay` of 30,
 /// documented as nanoseconds and used as microseconds).
 const CONSECUTIVE_KERNEL_DELAY_NS: i64 = 30_000;
+
+/// What of a gap lies after the launch call is not told apart from launching up to this length.
+const LONG_LAUNCH_NS: i64 = 20_000;
 
 /// One stream's operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,25 +90,42 @@ pub(crate) fn streams(operations: &[Operation], calls: &HashMap<u32, Call>) -> V
 
 /// The device's idle time by cause; the parts sum to it.
 ///
-/// Each gap is split at the call that launched the operation which ends it: before the call began the host was late;
-/// while it ran, it was launching; after it, the operation was submitted and waited (for its stream, an event, a copy
-/// engine). Without a record of the call the cause is unknown.
-pub(crate) fn causes(operations: &[Operation], calls: &HashMap<u32, Call>) -> BTreeMap<String, i64> {
+/// Each gap is split at the start of the call that launched the operation which ends it: before it the host was late,
+/// after it the launch took its time. What lies after the call's end is waiting for an event when it is long and the
+/// stream was told to wait for one since the operation before. Without a record of the call the cause is unknown.
+pub(crate) fn causes(operations: &[Operation], process: &ProcessOperations) -> BTreeMap<String, i64> {
     let mut causes: BTreeMap<String, i64> = BTreeMap::new();
     let mut add = |cause: &str, length: i64| {
         if length > 0 {
             *causes.entry(cause.to_owned()).or_default() += length;
         }
     };
-    for (from, to, operation) in gaps(operations) {
-        match calls.get(&operation.correlation) {
-            None => add("unknown", to - from),
-            Some(call) => {
-                let (begun, ended) = (call.start.clamp(from, to), call.end.clamp(from, to));
-                add("host_late", begun - from);
-                add("launching", ended - begun);
-                add("submitted_waiting", to - ended);
+    let mut reached: Option<i64> = None;
+    // When the latest operation of each stream was launched: an event wait before that held that one up.
+    let mut launched: HashMap<(u32, u32), i64> = HashMap::new();
+    for operation in operations {
+        let stream = (operation.context, operation.stream);
+        let call = process.calls.get(&operation.correlation);
+        if let Some(from) = reached.filter(|reached| operation.start > *reached) {
+            let to = operation.start;
+            match call {
+                None => add("unknown", to - from),
+                Some(call) => {
+                    let (begun, ended) = (call.start.clamp(from, to), call.end.clamp(from, to));
+                    add("host_late", begun - from);
+                    let since = launched.get(&stream).copied().unwrap_or(i64::MIN);
+                    if to - ended > LONG_LAUNCH_NS && process.waited_for_event(operation, since, call.start) {
+                        add("launch_latency", ended - begun);
+                        add("event_wait", to - ended);
+                    } else {
+                        add("launch_latency", to - begun);
+                    }
+                }
             }
+        }
+        reached = Some(reached.map_or(operation.end, |reached| reached.max(operation.end)));
+        if let Some(call) = call {
+            launched.insert(stream, call.start);
         }
     }
     causes

@@ -123,9 +123,13 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         .iter()
         .map(|process| steps::windows(process, &recording.names))
         .collect();
+    let mut without_steps = 0;
     if let Some((first, last)) = options.steps {
         for (operations, windows) in processes.iter_mut().zip(&mut windows) {
             windows.retain(|window| (first..=last).contains(&window.number));
+            if windows.is_empty() && !operations.devices.is_empty() {
+                without_steps += 1;
+            }
             let start = windows.iter().map(|window| window.start).min().unwrap_or(0);
             let end = windows.iter().map(|window| window.end).max().unwrap_or(0);
             for operations in operations.devices.values_mut() {
@@ -159,7 +163,7 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
                 idle_before_ns: start - run_start,
                 idle_after_ns: run_end - end,
                 measures: Measures::of(operations_of_device),
-                idle_causes: idle::causes(operations_of_device, &operations.calls),
+                idle_causes: idle::causes(operations_of_device, operations),
                 streams: idle::streams(operations_of_device, &operations.calls),
                 kernels: kernels::by_name(operations_of_device, &recording.names, options),
                 steps: steps::steps(windows, operations_of_device),
@@ -188,6 +192,12 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         "wait, transfer and skew of those collectives",
     );
     let mut notes = recording.notes.clone();
+    if without_steps > 0 {
+        notes.push(format!(
+            "{without_steps} of {} processes have none of the chosen steps and are left out of the ranks",
+            processes.len()
+        ));
+    }
     let by_name = processes
         .iter()
         .flat_map(|process| process.devices.values().flatten());

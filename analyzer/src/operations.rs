@@ -71,6 +71,7 @@ impl Name {
 pub(crate) struct Operation {
     pub(crate) start: i64,
     pub(crate) end: i64,
+    pub(crate) context: u32,
     pub(crate) stream: u32,
     pub(crate) correlation: u32,
     pub(crate) kind: Kind,
@@ -91,11 +92,16 @@ pub(crate) struct ProcessOperations {
     pub(crate) devices: BTreeMap<u32, Vec<Operation>>,
     /// By correlation id: the outermost call (a runtime call around its driver calls).
     pub(crate) calls: HashMap<u32, Call>,
+    /// When streams (context, where the record names it, and stream) were told to wait for an event, sorted.
+    pub(crate) stream_waits: HashMap<(Option<u32>, u32), Vec<i64>>,
     /// Plans to the correlation ids of their kernels' launches.
     pub(crate) plans: HashMap<u64, u32>,
     /// Operations left out because their end lies before their start.
     pub(crate) backwards: u64,
 }
+
+/// `CUpti_ActivitySynchronizationType`: a stream waits for an event.
+const STREAM_WAIT_EVENT: u32 = 2;
 
 /// Whether a kernel's name is one that NCCL gives: `ncclKernel_`, `ncclDevKernel_`, `ncclSymkDevKernel_`, ...
 fn is_nccl_name(name: &str) -> bool {
@@ -113,7 +119,7 @@ impl ProcessOperations {
             .id
             .iter()
             .zip(&external.correlation)
-            .filter(|(id, _)| wanted.contains(id))
+            .filter(|(id, correlation)| **correlation != 0 && wanted.contains(id))
             .map(|(id, correlation)| (*id, *correlation))
             .collect();
         let of_nccl: HashSet<u32> = plans.values().copied().collect();
@@ -121,6 +127,7 @@ impl ProcessOperations {
         let mut all = Self {
             devices: BTreeMap::new(),
             calls: HashMap::new(),
+            stream_waits: HashMap::new(),
             plans,
             backwards: 0,
         };
@@ -141,6 +148,7 @@ impl ProcessOperations {
                 Operation {
                     start,
                     end: start.saturating_add(kernels.duration_ns[index].0),
+                    context: kernels.context[index],
                     stream: kernels.stream[index],
                     correlation,
                     kind,
@@ -157,6 +165,7 @@ impl ProcessOperations {
                 Operation {
                     start,
                     end: start.saturating_add(copies.duration_ns[index].0),
+                    context: copies.context[index],
                     stream: copies.stream[index],
                     correlation: copies.correlation[index],
                     kind: Kind::Copy,
@@ -173,6 +182,7 @@ impl ProcessOperations {
                 Operation {
                     start,
                     end: start.saturating_add(memsets.duration_ns[index].0),
+                    context: memsets.context[index],
                     stream: memsets.stream[index],
                     correlation: memsets.correlation[index],
                     kind: Kind::Memset,
@@ -186,6 +196,10 @@ impl ProcessOperations {
         }
         let calls = &tables.api_calls;
         for index in 0..calls.start_ns.len() {
+            // CUPTI counts from 1: 0 joins nothing.
+            if calls.correlation[index] == 0 {
+                continue;
+            }
             let start = calls.start_ns[index].0;
             let call = Call {
                 start,
@@ -196,7 +210,33 @@ impl ProcessOperations {
                 *known = call;
             }
         }
+        let synchronizations = &tables.synchronizations;
+        for index in 0..synchronizations.start_ns.len() {
+            if let (STREAM_WAIT_EVENT, Some(stream)) =
+                (synchronizations.kind[index], synchronizations.stream[index])
+            {
+                all.stream_waits
+                    .entry((synchronizations.context[index], stream))
+                    .or_default()
+                    .push(synchronizations.start_ns[index].0);
+            }
+        }
+        for waits in all.stream_waits.values_mut() {
+            waits.sort_unstable();
+        }
         all
+    }
+
+    /// Whether the operation's stream was told to wait for an event in `from..=to`.
+    pub(crate) fn waited_for_event(&self, operation: &Operation, from: i64, to: i64) -> bool {
+        [Some(operation.context), None].into_iter().any(|context| {
+            self.stream_waits
+                .get(&(context, operation.stream))
+                .is_some_and(|waits| {
+                    let after = waits.partition_point(|wait| *wait <= to);
+                    after > 0 && waits[after - 1] >= from
+                })
+        })
     }
 
     fn add(&mut self, device: u32, operation: Operation) {

@@ -1,5 +1,7 @@
 //! Training steps, from the program's own ranges.
 
+use std::collections::HashMap;
+
 use gputrace_trace::{Interner, Process};
 use serde::Serialize;
 
@@ -26,6 +28,7 @@ pub struct StepAnalysis {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
     pub(crate) number: u64,
+    thread: u32,
     name: String,
     pub(crate) start: i64,
     pub(crate) end: i64,
@@ -52,30 +55,47 @@ pub(crate) fn windows(process: &Process, names: &Interner) -> Vec<Window> {
             let end = start.saturating_add(markers.duration_ns[index]?.0);
             Some(Window {
                 number: step_number(name)?,
+                thread: markers.thread[index],
                 name: name.to_owned(),
                 start,
-                end,
+                end: end.max(start),
             })
         })
         .collect();
     windows.sort_by_key(|window| (window.start, window.end));
     // The device works on a step after the host has left its range, so a step lasts until the next begins.
-    for index in 1..windows.len() {
-        windows[index - 1].end = windows[index].start;
+    let mut next_on_thread: HashMap<u32, i64> = HashMap::new();
+    for window in windows.iter_mut().rev() {
+        if let Some(next) = next_on_thread.insert(window.thread, window.start) {
+            window.end = next;
+        }
     }
     windows
 }
 
 /// The measures of each step on one device.
 pub(crate) fn steps(windows: &[Window], operations: &[Operation]) -> Vec<StepAnalysis> {
+    // Up to each operation, the latest end: with it the operations of a window are found without passing over all.
+    let latest_ends: Vec<i64> = operations
+        .iter()
+        .scan(i64::MIN, |latest, operation| {
+            *latest = operation.end.max(*latest);
+            Some(*latest)
+        })
+        .collect();
     windows
         .iter()
-        .map(|window| StepAnalysis {
-            name: window.name.clone(),
-            start_ns: window.start,
-            end_ns: window.end,
-            detected: false,
-            measures: Measures::of(&clip(operations, window.start, window.end)),
+        .map(|window| {
+            let first = latest_ends.partition_point(|end| *end < window.start);
+            let after = operations.partition_point(|operation| operation.start < window.end);
+            let near = &operations[first.min(after)..after];
+            StepAnalysis {
+                name: window.name.clone(),
+                start_ns: window.start,
+                end_ns: window.end,
+                detected: false,
+                measures: Measures::of(&clip(near, window.start, window.end)),
+            }
         })
         .collect()
 }

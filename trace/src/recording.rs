@@ -137,6 +137,13 @@ impl Recording {
                 check_version(&manifest_path, manifest.version)?;
                 recording.losses.clone_from(&manifest.losses);
                 recording.notes.clone_from(&manifest.notes);
+                if manifest.state == "recording" {
+                    recording.lose(
+                        format!("{MANIFEST_FILE} is not closed: the recorder still runs, or was killed"),
+                        Some(1),
+                        "exit status, and whatever is still to come",
+                    );
+                }
                 recording.manifest = manifest;
             }
             found => {
@@ -288,13 +295,13 @@ impl Recording {
                 });
             }
         }
-        if process.header.ended_ns.is_none() && self.manifest.state != "recording" {
+        if process.header.ended_ns.is_none() {
             self.lose(
                 format!("{name}: the process ended without closing its files"),
                 None,
                 "everything in its last moments (up to a second)",
             );
-        } else if !unclosed.is_empty() && self.manifest.state != "recording" {
+        } else if !unclosed.is_empty() {
             self.lose(
                 format!("{name}: {} without an end mark", unclosed.join(", ")),
                 None,

@@ -144,9 +144,9 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // Without slots to fill the thread ends.
+        // Without slots to fill the thread ends, once its copies are done; only then may their memory be freed.
+        // It never waits to hand a slot over: there is room for all of them.
         self.free = None;
-        while self.ready.try_recv().is_ok() {}
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }

@@ -96,7 +96,7 @@ impl TrainOptions {
         let (layers, batch, samples, rate) = if self.preset == Some(Preset::Listing) {
             (vec![6, 4, 2], 32, 1024, 0.01)
         } else if device_name.starts_with("Simulated") {
-            (vec![512, 1024, 512], 64, 1024, 4.0)
+            (vec![512, 1024, 512], 256, 4096, 4.0)
         } else {
             (vec![4096, 16384, 4096], 4096, 16384, 4.0)
         };
