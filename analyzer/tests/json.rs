@@ -1,0 +1,182 @@
+//! The members of the JSON object, which other programs read by name.
+
+use std::collections::BTreeSet;
+
+use gputrace_analyzer::{Options, analyze, step_number, used_cuda};
+use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::tables::{Collective, Kernel, Marker};
+use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs};
+use serde_json::Value;
+
+const MEASURES: &[&str] = &[
+    "span_ns",
+    "busy_ns",
+    "idle_ns",
+    "idle_ratio",
+    "compute_ns",
+    "communication_ns",
+    "copy_ns",
+    "memset_ns",
+    "communication_hidden_ns",
+    "communication_exposed_ns",
+    "overlap_ratio",
+];
+
+fn check(value: &Value, expected: &[&[&str]]) {
+    let found: BTreeSet<&str> = value
+        .as_object()
+        .expect("an object")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let expected: BTreeSet<&str> = expected.iter().copied().flatten().copied().collect();
+    assert_eq!(found, expected);
+}
+
+/// One rank of unknown number whose communication is exposed, with a step and a collective of a single rank.
+fn recording() -> Recording {
+    let mut recording = Recording::default();
+    recording.manifest.device = "imported".to_owned();
+    let mut names = |text: &str| recording.names.intern(text);
+    let (kernel, step, function) = (
+        names("ncclDevKernel_AllReduce"),
+        names("step 1"),
+        names("AllReduce"),
+    );
+    let mut process = Process {
+        header: ProcessHeader::new(),
+        ..Process::default()
+    };
+    process.tables.kernels.push(Kernel {
+        start_ns: TimeNs(10),
+        duration_ns: DurationNs(20),
+        name: kernel,
+        ..Kernel::default()
+    });
+    process.tables.markers.push(Marker {
+        start_ns: TimeNs(0),
+        duration_ns: Some(DurationNs(100)),
+        name: step,
+        ..Marker::default()
+    });
+    process.tables.collectives.push(Collective {
+        start_ns: TimeNs(5),
+        function,
+        count: 3,
+        ..Collective::default()
+    });
+    recording.processes.push(process);
+    recording
+}
+
+#[test]
+fn every_member_has_the_name_that_is_promised() {
+    let recording = recording();
+    assert!(used_cuda(&recording));
+    let json = serde_json::to_value(analyze(&recording, &Options::default())).expect("JSON");
+    check(
+        &json,
+        &[&[
+            "schema",
+            "source",
+            "device",
+            "ranks",
+            "collectives",
+            "findings",
+            "losses",
+            "notes",
+        ]],
+    );
+    assert_eq!(json["schema"], "gputrace.analysis/1");
+    assert_eq!(json["device"], "imported");
+    let rank = &json["ranks"][0];
+    let of_rank = [
+        "rank",
+        "device_index",
+        "device_name",
+        "host",
+        "idle_before_ns",
+        "idle_after_ns",
+        "idle_causes",
+        "streams",
+        "kernels",
+        "steps",
+    ];
+    check(rank, &[&of_rank, MEASURES]);
+    assert!(rank["rank"].is_null() && rank["device_name"].is_null());
+    let of_stream = [
+        "stream",
+        "ops",
+        "span_ns",
+        "busy_ns",
+        "idle_ns",
+        "idle_ratio",
+        "idle_host_wait_ns",
+        "idle_kernel_wait_ns",
+        "idle_other_ns",
+    ];
+    check(&rank["streams"][0], &[&of_stream]);
+    let of_kernel = [
+        "name",
+        "kind",
+        "kind_from",
+        "count",
+        "total_ns",
+        "mean_ns",
+        "min_ns",
+        "max_ns",
+        "p50_ns",
+        "p99_ns",
+    ];
+    check(&rank["kernels"][0], &[&of_kernel]);
+    check(
+        &rank["steps"][0],
+        &[&["name", "start_ns", "end_ns", "detected"], MEASURES],
+    );
+    let of_collective = [
+        "name",
+        "communicator",
+        "sequence",
+        "ranks",
+        "bytes",
+        "dtype",
+        "algbw",
+        "busbw",
+        "wait_ns",
+        "transfer_ns",
+        "skew_ns",
+        "last_rank",
+        "matched_by",
+        "warm_up",
+        "shared_kernel",
+    ];
+    let collective = &json["collectives"][0];
+    check(collective, &[&of_collective]);
+    assert!(
+        collective["bytes"].is_null(),
+        "three elements of a size that is not known"
+    );
+    check(&json["findings"][0], &[&["text", "evidence", "saves_ns"]]);
+    check(&json["losses"][0], &[&["what", "count", "affects"]]);
+}
+
+#[test]
+fn an_empty_recording_never_used_cuda() {
+    let recording = Recording::default();
+    assert!(!used_cuda(&recording));
+    let analysis = analyze(&recording, &Options::default());
+    assert!(analysis.ranks.is_empty() && analysis.losses.is_empty());
+}
+
+#[test]
+fn step_numbers_are_read_from_names() {
+    for (name, number) in [
+        ("step 12", 12),
+        ("Step 12", 12),
+        ("ProfilerStep#12", 12),
+        ("iteration 3", 3),
+    ] {
+        assert_eq!(step_number(name), Some(number), "{name}");
+    }
+    assert_eq!(step_number("step 99999999999999999999999"), None);
+}
