@@ -23,7 +23,7 @@ fn table(headings: &[&str], rows: Vec<Vec<String>>) -> Table {
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(headings.iter().map(|heading| Cell::new(heading)));
+    table.set_header(headings.iter().map(Cell::new));
     for row in rows {
         table.add_row(row);
     }

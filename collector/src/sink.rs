@@ -82,7 +82,7 @@ impl Sink {
         let body = move || {
             // A panic of ours must cost the recording only: the program's exit would wait for the mark below.
             drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                sink.run()
+                sink.run();
             })));
             *FINISHED.lock().unwrap_or_else(PoisonError::into_inner) = true;
             FINISHED_CHANGED.notify_all();
@@ -174,7 +174,7 @@ impl Sink {
         );
         for event in events {
             match event {
-                HostEvent::Range(range) => self.range(range),
+                HostEvent::Range(range) => self.range(&range),
                 HostEvent::Operation(operation) => self.operation(&operation),
                 HostEvent::Communicator(communicator) => {
                     header::learn_rank(&mut self.header, communicator.rank, communicator.ranks);
@@ -197,7 +197,7 @@ impl Sink {
         }
     }
 
-    fn range(&mut self, range: host_events::Range) {
+    fn range(&mut self, range: &host_events::Range) {
         let names = &mut self.writer.names;
         let (name, domain) = (
             names.intern(&range.name),

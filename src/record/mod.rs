@@ -90,10 +90,10 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     }
     // From here on nothing changes the command's status: a failed recording is said, on stderr.
     close(&folder, manifest);
-    if !args.quiet {
-        if let Err(failure) = show(&folder) {
-            anstream::eprintln!("gputrace: {failure}");
-        }
+    if !args.quiet
+        && let Err(failure) = show(&folder)
+    {
+        anstream::eprintln!("gputrace: {failure}");
     }
     Ok(status)
 }

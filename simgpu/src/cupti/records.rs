@@ -42,10 +42,9 @@ pub(super) fn size_of(record_kind: u32, cupti: u32) -> Option<usize> {
         kind::DRIVER | kind::RUNTIME => 40,
         kind::DEVICE => by_version([176, 184, 184, 192]),
         kind::CONTEXT => by_version([16, 32, 32, 40]),
-        kind::OVERHEAD => by_version([40, 56, 56, 56]),
         kind::MEMCPY2 => 96,
         kind::STREAM | kind::EXTERNAL_CORRELATION => 24,
-        kind::SYNCHRONIZATION => by_version([40, 56, 56, 56]),
+        kind::OVERHEAD | kind::SYNCHRONIZATION => by_version([40, 56, 56, 56]),
         _ => return None,
     })
 }

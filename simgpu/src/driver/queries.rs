@@ -40,9 +40,10 @@ fn known_device(ordinal: c_int) -> Result<u32, u32> {
 }
 
 /// A device attribute by its number in CUdevice_attribute (cuda.h); those not listed are 0.
+#[allow(clippy::match_same_arms)] // One line an attribute, whatever its value.
 fn attribute(number: c_int, device: u32) -> c_int {
     match number {
-        1 | 2 | 3 => 1024,                   // threads a block, block x and y
+        1..=3 => 1024,                       // threads a block, block x and y
         4 => 64,                             // block z
         5 => i32::MAX,                       // grid x
         6 | 7 => 65_535,                     // grid y and z

@@ -30,11 +30,11 @@ fn load() -> Option<&'static Plugin> {
     let library = match name.as_deref() {
         Some("none") => return None,
         Some(name) => open(name).or_else(|| {
-            let plain = !name.contains('/') && !(name.starts_with("lib") && name.ends_with(".so"));
-            if plain {
-                open(&format!("libnccl-profiler-{name}.so"))
-            } else {
+            let is_file = name.contains('/') || name.starts_with("lib") && name.ends_with(".so");
+            if is_file {
                 None
+            } else {
+                open(&format!("libnccl-profiler-{name}.so"))
             }
         })?,
         None => open("libnccl-profiler.so")?,
