@@ -33,8 +33,17 @@ fn table(headings: &[&str], rows: Vec<Vec<String>>) -> Table {
     table
 }
 
-/// Prints a table whole where it fits, and else in parts of as many columns as do, the first column in each.
-fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>]) {
+/// What becomes of columns that the terminal has no room for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Overflow {
+    /// A second table with the first column again.
+    Continue,
+    /// Left out: the JSON has them.
+    Drop,
+}
+
+/// Prints a table whole where it fits, and else as many columns as do.
+fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflow: Overflow) {
     let width = terminal_width();
     let widths: Vec<usize> = (0..headings.len())
         .map(|column| {
@@ -62,6 +71,9 @@ fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>]) {
             anstream::println!("\n{title}");
         }
         anstream::println!("{}", table(&part_headings, part_rows).trim_fmt());
+        if overflow == Overflow::Drop {
+            return;
+        }
         first = last;
     }
 }
@@ -104,7 +116,7 @@ fn print_ranks(analysis: &Analysis) {
             ]
         })
         .collect();
-    print_table("Ranks", &headings, &rows);
+    print_table("Ranks", &headings, &rows, Overflow::Continue);
 }
 
 fn print_streams(analysis: &Analysis) {
@@ -126,6 +138,7 @@ fn print_streams(analysis: &Analysis) {
         "Streams",
         &["rank", "stream", "operations", "busy", "idle ratio"],
         &rows,
+        Overflow::Continue,
     );
 }
 
@@ -156,6 +169,7 @@ fn print_kernels(analysis: &Analysis) {
         "Kernels (total is a sum over streams, not time passed)",
         &headings,
         &rows,
+        Overflow::Drop,
     );
 }
 

@@ -52,11 +52,13 @@ pub type CallbackName = Box<dyn Fn(u32, u32) -> Option<String> + Send>;
 pub struct Decoder {
     sizes: RecordSizes,
     callback_name: CallbackName,
-    /// Kernel names by their address; the text is compared each time, since an address can come to name another
+    /// Kernel names by their address; the text is compared once a buffer, since an address can come to name another
     /// kernel after its module is unloaded.
     kernel_names: HashMap<u64, NameId>,
     /// The addresses seen last, by some of their bits: a training step's kernels take turns, and hashing each costs.
-    recent_names: Box<[(u64, NameId); RECENT]>,
+    recent_names: Box<[RecentName; RECENT]>,
+    /// Counts buffers: within one, an address is read at one moment and so names one kernel.
+    buffers: u64,
     /// By kind and callback id; `None` for calls that are left out.
     call_names: HashMap<(u32, u32), Option<NameId>>,
     /// Devices seen, for the header.
@@ -65,6 +67,14 @@ pub struct Decoder {
 
 /// Addresses of kernel names that are found without hashing.
 const RECENT: usize = 256;
+
+/// A kernel name's address, and the buffer in which its text was last compared.
+#[derive(Clone, Copy, Default)]
+struct RecentName {
+    address: u64,
+    name: NameId,
+    buffer: u64,
+}
 
 /// Calls that only ask or switch, many times a launch: left out of the recording by design.
 const QUERIES: &[&str] = &[
@@ -123,7 +133,8 @@ impl Decoder {
             sizes,
             callback_name,
             kernel_names: HashMap::new(),
-            recent_names: Box::new([(0, NameId::default()); RECENT]),
+            recent_names: Box::new([RecentName::default(); RECENT]),
+            buffers: 0,
             call_names: HashMap::new(),
             devices: Vec::new(),
         }
@@ -136,6 +147,7 @@ impl Decoder {
     /// in a buffer that CUPTI just delivered to this process do.
     pub unsafe fn decode(&mut self, buffer: &[u8], writer: &mut ProcessWriter) -> Decoded {
         let mut decoded = Decoded::default();
+        self.buffers += 1;
         let mut rest = buffer;
         while let Some((head, _)) = rest.split_first_chunk::<4>() {
             let record_kind = u32::from_le_bytes(*head);
@@ -328,25 +340,28 @@ impl Decoder {
         if address == 0 {
             return NameId::default();
         }
-        // SAFETY: not null, and text by the caller's promise.
-        let text = unsafe { CStr::from_ptr(address as *const c_char) };
-        let same = |id: NameId, writer: &ProcessWriter| writer.names.get(id).as_bytes() == text.to_bytes();
         // A multiplicative hash: names often lie at equal distances.
         let slot = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT.trailing_zeros())) as usize;
         let recent = self.recent_names[slot];
-        if recent.0 == address && same(recent.1, writer) {
-            return recent.1;
+        if recent.address == address && recent.buffer == self.buffers {
+            return recent.name;
         }
-        let id = match self.kernel_names.get(&address) {
-            Some(&id) if same(id, writer) => id,
+        // SAFETY: not null, and text by the caller's promise.
+        let text = unsafe { CStr::from_ptr(address as *const c_char) };
+        let name = match self.kernel_names.get(&address) {
+            Some(&known) if writer.names.get(known).as_bytes() == text.to_bytes() => known,
             _ => {
-                let id = writer.names.intern(&text.to_string_lossy());
-                self.kernel_names.insert(address, id);
-                id
+                let name = writer.names.intern(&text.to_string_lossy());
+                self.kernel_names.insert(address, name);
+                name
             }
         };
-        self.recent_names[slot] = (address, id);
-        id
+        self.recent_names[slot] = RecentName {
+            address,
+            name,
+            buffer: self.buffers,
+        };
+        name
     }
 
     fn api_call(&mut self, record: &records::ApiCall, writer: &mut ProcessWriter) {

@@ -277,9 +277,14 @@ records! { Kernel Memcpy PeerCopy Memset ApiCall Synchronization Overhead Extern
 
 /// Reads a record from its bytes; members that the bytes do not reach are 0.
 #[must_use]
+#[inline]
 pub fn read<R: Record>(bytes: &[u8]) -> R {
+    if bytes.len() >= size_of::<R>() {
+        // SAFETY: enough bytes, read without alignment; any bytes are a value of R (see `Record`).
+        return unsafe { bytes.as_ptr().cast::<R>().read_unaligned() };
+    }
     let mut record = std::mem::MaybeUninit::<R>::zeroed();
-    let length = bytes.len().min(size_of::<R>());
+    let length = bytes.len();
     // SAFETY: copies within both the bytes and the record; zeros and any bytes are a value of R (see `Record`).
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), record.as_mut_ptr().cast::<u8>(), length);

@@ -23,7 +23,15 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
+    #[inline]
     fn place(&mut self, id: NameId, names: &Interner) -> i32 {
+        match self.places.get(id.0 as usize) {
+            Some(&place) if place >= 0 => place,
+            _ => self.new_place(id, names),
+        }
+    }
+
+    fn new_place(&mut self, id: NameId, names: &Interner) -> i32 {
         let index = id.0 as usize;
         if index >= self.places.len() {
             self.places.resize(names.len().max(index + 1), -1);
@@ -94,6 +102,10 @@ macro_rules! primitive_values {
                 None
             }
             fn encode(column: Vec<Self>, _: &mut Dictionary, _: &Interner) -> ArrayRef {
+                // Most nullable columns are null throughout (no graph, no peer): that is cheap to see.
+                if column.iter().all(Option::is_none) {
+                    return Arc::new(PrimitiveArray::<arrow_array::types::$arrow>::new_null(column.len()));
+                }
                 Arc::new(PrimitiveArray::<arrow_array::types::$arrow>::from_iter(
                     column.into_iter().map(|value| value.map(|$v| $into)),
                 ))

@@ -84,6 +84,7 @@ macro_rules! tables {
                     [$( self.$column.len(), )*][0]
                 }
 
+                #[inline]
                 fn push(&mut self, row: $Row) {
                     $( self.$column.push(row.$column); )*
                 }
