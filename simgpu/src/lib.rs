@@ -4,7 +4,8 @@
 //! on the CPU and collectives move bytes between processes. Time on the device is modelled (`device::model`); host
 //! time is real. It knows nothing of the programs that use it: they are ordinary CUDA programs and CUPTI clients.
 //!
-//! Controls, by environment: see `config`.
+//! Programs find it by links of the names that they load: `libcuda.so.1`, `libcublas.so.12`, `libcupti.so.13`,
+//! `libnccl.so.2`, `libnvidia-ml.so.1`, ... to one file, which so is loaded once. Controls, by environment: see `config`.
 
 mod clock;
 mod config;
@@ -16,19 +17,3 @@ mod kernels;
 mod nccl;
 mod nvml;
 mod truth;
-
-/// The file names under which programs open what this library stands in for.
-pub const LIBRARY_NAMES: &[&str] = &[
-    "libcuda.so",
-    "libcuda.so.1",
-    "libcublas.so",
-    "libcublas.so.12",
-    "libcublas.so.13",
-    "libcupti.so",
-    "libcupti.so.12",
-    "libcupti.so.13",
-    "libnccl.so",
-    "libnccl.so.2",
-    "libnvidia-ml.so",
-    "libnvidia-ml.so.1",
-];
