@@ -37,7 +37,7 @@ impl RecordSizes {
 pub struct Decoded {
     /// Records read.
     pub records: u64,
-    /// Kernels whose start and end are both 0: CUPTI's device buffers had run out.
+    /// Operations whose start and end are both 0: CUPTI's device buffers had run out. They are no rows.
     pub without_times: u64,
     /// Records of kinds that were not asked for, passed over by their size.
     pub unknown: u64,
@@ -180,6 +180,10 @@ impl Decoder {
             kind::DRIVER | kind::RUNTIME => self.api_call(&read(bytes), writer),
             kind::MEMCPY => {
                 let record: records::Memcpy = read(bytes);
+                if record.start == 0 && record.end == 0 {
+                    decoded.without_times += 1;
+                    return;
+                }
                 let (start_ns, duration_ns) = times(record.start, record.end);
                 let (graph, graph_node) = graph(record.graph, record.graph_node);
                 writer.tables.copies.push(tables::Copy {
@@ -202,6 +206,10 @@ impl Decoder {
             }
             kind::MEMCPY2 => {
                 let record: records::PeerCopy = read(bytes);
+                if record.start == 0 && record.end == 0 {
+                    decoded.without_times += 1;
+                    return;
+                }
                 let (start_ns, duration_ns) = times(record.start, record.end);
                 let (graph, graph_node) = graph(record.graph, record.graph_node);
                 writer.tables.copies.push(tables::Copy {
@@ -224,6 +232,10 @@ impl Decoder {
             }
             kind::MEMSET => {
                 let record: records::Memset = read(bytes);
+                if record.start == 0 && record.end == 0 {
+                    decoded.without_times += 1;
+                    return;
+                }
                 let (start_ns, duration_ns) = times(record.start, record.end);
                 let (graph, graph_node) = graph(record.graph, record.graph_node);
                 writer.tables.memsets.push(tables::Memset {

@@ -144,9 +144,9 @@ impl Sink {
                 // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
                 let decoded = unsafe { self.decoder.decode(full.bytes(), &mut self.writer) };
                 self.lose(
-                    "kernels without time stamps",
+                    "operations without time stamps",
                     decoded.without_times,
-                    "busy, compute and communication time",
+                    "every time of the device",
                 );
                 let unread = "bytes of CUPTI records of unknown length";
                 self.lose(unread, decoded.unread_bytes, "everything");
