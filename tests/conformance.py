@@ -10,6 +10,7 @@ here (pip, gcc, the wheels), said on stderr.
 """
 
 import ctypes
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -59,25 +60,24 @@ def skip(why):
 
 
 def wheel(requirement):
-    """The unpacked wheel, fetched at its first use."""
+    """The unpacked wheel, fetched at its first use. Tests run side by side: one fetches, the others wait."""
     name, version = requirement.split("==")
     folder = CACHE / f"{name}-{version}"
-    if folder.exists():
-        return folder
     CACHE.mkdir(parents=True, exist_ok=True)
-    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "-d", str(CACHE)]
-    done = subprocess.run([*fetch, requirement], capture_output=True, text=True)
-    if done.returncode:
-        skip(f"pip cannot fetch {requirement}: {done.stderr.strip().splitlines()[-1:]}")
-    path = next(CACHE.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
-    part = folder.with_suffix(f".part{os.getpid()}")
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(part)
-    path.unlink()
-    try:
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder
+        fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "-d", str(CACHE)]
+        done = subprocess.run([*fetch, requirement], capture_output=True, text=True)
+        if done.returncode:
+            skip(f"pip cannot fetch {requirement}: {done.stderr.strip().splitlines()[-1:]}")
+        path = next(CACHE.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
+        part = folder.with_suffix(".part")
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(part)
         part.rename(folder)
-    except OSError:
-        pass  # Another test run was faster.
+        path.unlink()
     return folder
 
 

@@ -408,8 +408,13 @@ fn launch_plan(communicator: &Arc<Communicator>, calls: &[Call], group_api: Even
     if let Some(profiler) = &communicator.profiler {
         profiler.stop(launch_event.unwrap_or(Event::NONE));
         let plan = profiler.group(group_api);
-        for (call, choice) in calls.iter().zip(&choices) {
-            profiler.coll(call.coll_api, plan, &task_info(&call.operation, handle), choice);
+        // All of the plan's collectives begin before the first ends; "ends" means enqueued.
+        let begin = |(call, choice): (&Call, &Choice)| {
+            profiler.coll(call.coll_api, plan, &task_info(&call.operation, handle), choice)
+        };
+        let begun: Vec<Event> = calls.iter().zip(&choices).map(begin).collect();
+        for event in begun {
+            profiler.stop(event);
         }
         profiler.stop(plan);
     }

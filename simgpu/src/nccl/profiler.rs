@@ -207,8 +207,14 @@ impl Profiler {
         self.start(GROUP | COLL | P2P, GROUP, group_api, Details { bytes: [0; 14] })
     }
 
-    /// One collective of the plan: enqueued, so it begins and ends at once. Count and type as NCCL's task has them.
-    pub(super) fn coll(&self, coll_api: Event, group: Event, info: &CollectiveInfo, choice: &Choice) {
+    /// One collective of the plan begins. Count and type as NCCL's task has them.
+    pub(super) fn coll(
+        &self,
+        coll_api: Event,
+        group: Event,
+        info: &CollectiveInfo,
+        choice: &Choice,
+    ) -> Event {
         let coll = Coll {
             sequence: info.sequence,
             function: info.function.as_ptr(),
@@ -226,8 +232,7 @@ impl Profiler {
             is_symmetric: false,
             user_tag: 0,
         };
-        let event = self.start(COLL, COLL, coll_api, Details { coll });
-        self.stop(event);
+        self.start(COLL, COLL, coll_api, Details { coll })
     }
 }
 
