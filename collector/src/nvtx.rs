@@ -447,3 +447,129 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     fill(MODULE_CORE2, &core2_functions());
     c_int::from(core)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicPtr;
+
+    use super::*;
+
+    /// NVTX's side: function pointers by slot, and the tables that hand out their addresses.
+    static CORE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
+    static CORE2: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
+
+    unsafe extern "C" fn module_functions(
+        module: u32,
+        table: *mut *const *mut *const c_void,
+        count: *mut u32,
+    ) -> c_int {
+        let functions = match module {
+            MODULE_CORE => &CORE,
+            MODULE_CORE2 => &CORE2,
+            _ => return 0,
+        };
+        let addresses: Vec<*mut *const c_void> = functions
+            .iter()
+            .map(|function| function.as_ptr().cast())
+            .collect();
+        // SAFETY: the tool passes places for both results; the addresses live for ever, as the functions do.
+        unsafe {
+            *table = Box::leak(addresses.into_boxed_slice()).as_ptr();
+            *count = 16;
+        }
+        1
+    }
+
+    unsafe extern "C" fn export_table(id: u32) -> *const c_void {
+        static TABLE: CallbackTable = CallbackTable {
+            size: size_of::<CallbackTable>(),
+            get_module_functions: Some(module_functions),
+        };
+        if id == EXPORT_CALLBACKS {
+            (&raw const TABLE).cast()
+        } else {
+            std::ptr::null()
+        }
+    }
+
+    fn slot<F: Copy>(functions: &[AtomicPtr<c_void>; 16], index: usize) -> F {
+        let function = functions[index].load(Ordering::Relaxed);
+        assert!(!function.is_null(), "slot {index} is filled");
+        // SAFETY: F is the signature that NVTX gives the slot, a function pointer.
+        unsafe { std::mem::transmute_copy(&function) }
+    }
+
+    #[test]
+    fn ranges_marks_and_domains_arrive_as_nvtx_defines_them() {
+        // SAFETY: no other thread of this test program reads the environment.
+        unsafe { std::env::set_var("GPUTRACE_DIR", "/nowhere") };
+        // SAFETY: the function above is NVTX's side of the contract.
+        assert_eq!(unsafe { InitializeInjectionNvtx2(Some(export_table)) }, 1);
+        let push: extern "C" fn(*const c_char) -> c_int = slot(&CORE, 9);
+        let pop: extern "C" fn() -> c_int = slot(&CORE, 11);
+        let range_start: extern "C" fn(*const c_char) -> u64 = slot(&CORE, 5);
+        let range_end: extern "C" fn(u64) = slot(&CORE, 7);
+        let domain_create: extern "C" fn(*const c_char) -> *const c_void = slot(&CORE2, 12);
+        let register: extern "C" fn(*const c_void, *const c_char) -> *const c_void = slot(&CORE2, 10);
+        let domain_mark: extern "C" fn(*const c_void, *const Attributes) = slot(&CORE2, 1);
+
+        assert_eq!((push(c"outer".as_ptr()), push(c"inner".as_ptr())), (0, 1));
+        assert_eq!((pop(), pop()), (1, 0));
+        assert_eq!(pop(), NOT_TRACKED, "nothing is pushed any more");
+        let id = range_start(c"across threads".as_ptr());
+        let domain = domain_create(c"data".as_ptr());
+        let attributes = Attributes {
+            version: 3,
+            size: 48,
+            category: 7,
+            color_type: 1,
+            color: 0xff00_ff00,
+            payload_type: 5,
+            reserved: 0,
+            payload: [0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0],
+            message_type: 3,
+            message: register(domain, c"registered".as_ptr()),
+        };
+        domain_mark(domain, &raw const attributes);
+        std::thread::spawn(move || range_end(id)).join().expect("ends");
+
+        let (events, lost) = host_events::take();
+        assert_eq!(lost, 0);
+        let ranges: Vec<&Range> = events
+            .iter()
+            .filter_map(|event| {
+                if let HostEvent::Range(range) = event {
+                    Some(range)
+                } else {
+                    None
+                }
+            })
+            .collect();
+        let found: Vec<(&str, u8, u16)> = ranges
+            .iter()
+            .map(|range| (range.name.as_str(), range.kind, range.depth))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("inner", PUSH_POP, 1),
+                ("outer", PUSH_POP, 0),
+                ("registered", MARK, 0),
+                ("across threads", START_END, 0)
+            ]
+        );
+        let mark = ranges[2];
+        assert_eq!(
+            (mark.end, mark.category, mark.color, mark.payload),
+            (None, Some(7), Some(0xff00_ff00), Some(-2.0))
+        );
+        assert_eq!(
+            (domain_name(mark.domain), domain_name(ranges[0].domain)),
+            ("data".to_owned(), String::new())
+        );
+        assert!(
+            ranges[1].start <= ranges[0].start && ranges[0].end <= ranges[1].end,
+            "one encloses the other"
+        );
+    }
+}
