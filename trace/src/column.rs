@@ -60,10 +60,14 @@ pub struct WrongType(pub String);
 pub trait Value: Sized + Clone {
     /// Whether the column may hold nulls.
     const NULLABLE: bool;
+    /// Whether the values are names.
+    const NAMED: bool = false;
     /// The Arrow type of the column.
     fn data_type() -> DataType;
     /// What a row holds where the file has no such column (a file of an older version).
     fn absent() -> Self;
+    /// Gives a name its number in another interner: `numbers` by old number. Other values stay.
+    fn renumber(&mut self, _numbers: &[NameId]) {}
     /// The column as an Arrow array.
     fn encode(column: Vec<Self>, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef;
     /// Appends an Arrow array to the column.
@@ -165,6 +169,11 @@ fn decode_names(array: &dyn Array, names: &mut Interner) -> Result<Vec<Option<Na
 
 impl Value for NameId {
     const NULLABLE: bool = false;
+    const NAMED: bool = true;
+    #[inline]
+    fn renumber(&mut self, numbers: &[NameId]) {
+        *self = numbers.get(self.0 as usize).copied().unwrap_or_default();
+    }
     fn data_type() -> DataType {
         name_type()
     }
@@ -187,6 +196,12 @@ impl Value for NameId {
 
 impl Value for Option<NameId> {
     const NULLABLE: bool = true;
+    const NAMED: bool = true;
+    fn renumber(&mut self, numbers: &[NameId]) {
+        if let Some(name) = self {
+            name.renumber(numbers);
+        }
+    }
     fn data_type() -> DataType {
         name_type()
     }

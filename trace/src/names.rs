@@ -50,6 +50,11 @@ impl Interner {
         self.numbers.get(text).copied()
     }
 
+    /// Takes in another interner's strings: their numbers here, by their numbers there.
+    pub fn absorb(&mut self, other: &Self) -> Vec<NameId> {
+        other.strings.iter().map(|text| self.intern(text)).collect()
+    }
+
     /// How many strings, the empty one included.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -176,14 +176,31 @@ impl Recording {
         for folder in folders {
             recording.read_process(&folder)?;
         }
-        recording.processes.sort_by(|a, b| {
-            (a.header.rank.unwrap_or(u32::MAX), &a.folder)
-                .cmp(&(b.header.rank.unwrap_or(u32::MAX), &b.folder))
-        });
+        recording.sort_processes();
         if recording.manifest.state == "rebuilt" {
             recording.rebuild_manifest();
         }
         Ok(recording)
+    }
+
+    /// Takes in the processes of another recording of the same run, and whatever it says.
+    pub fn absorb(&mut self, other: Self) {
+        let numbers = self.names.absorb(&other.names);
+        for mut process in other.processes {
+            process.tables.renumber(&numbers);
+            self.processes.push(process);
+        }
+        self.sort_processes();
+        self.losses.extend(other.losses);
+        self.notes.extend(other.notes);
+    }
+
+    /// Puts the processes in their order: by rank, and then by folder.
+    pub fn sort_processes(&mut self) {
+        self.processes.sort_by(|a, b| {
+            (a.header.rank.unwrap_or(u32::MAX), &a.folder)
+                .cmp(&(b.header.rank.unwrap_or(u32::MAX), &b.folder))
+        });
     }
 
     /// Whether the GPUs were simulated.

@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::column::Dictionary;
-use crate::names::Interner;
+use crate::names::{Interner, NameId};
 
 /// The dictionaries of one file, one a column.
 pub type Dictionaries = Vec<Dictionary>;
@@ -46,6 +46,10 @@ pub trait Table: Default {
     /// # Errors
     /// When a column has another type than ours; the text names column and type. Nothing is appended then.
     fn append_batch(&mut self, batch: &RecordBatch, names: &mut Interner) -> Result<Vec<String>, String>;
+    /// Gives all names their numbers in another interner: `numbers` by old number.
+    fn renumber(&mut self, numbers: &[NameId]);
+    /// Gives back memory that no row uses.
+    fn shrink(&mut self);
 }
 
 /// Makes the row struct, the columns struct and the [`Table`] of each table listed, and [`crate::tables::Tables`].
@@ -121,6 +125,18 @@ macro_rules! tables {
                     Ok(batch.schema_ref().fields().iter().map(|field| field.name().clone())
                         .filter(|name| !KNOWN.contains(&name.as_str())).collect())
                 }
+
+                fn renumber(&mut self, numbers: &[NameId]) {
+                    $( if <$type as Value>::NAMED {
+                        for value in &mut self.$column {
+                            value.renumber(numbers);
+                        }
+                    } )*
+                }
+
+                fn shrink(&mut self) {
+                    $( self.$column.shrink_to_fit(); )*
+                }
             }
         )*
 
@@ -151,6 +167,16 @@ macro_rules! tables {
                     $( stringify!($field) => Some(self.$field.append_batch(batch, names)), )*
                     _ => None,
                 }
+            }
+
+            /// Gives all names their numbers in another interner: `numbers` by old number.
+            pub fn renumber(&mut self, numbers: &[NameId]) {
+                $( self.$field.renumber(numbers); )*
+            }
+
+            /// Gives back memory that no row uses.
+            pub fn shrink(&mut self) {
+                $( self.$field.shrink(); )*
             }
         }
 

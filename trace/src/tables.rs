@@ -253,6 +253,18 @@ tables! {
         payload: Option<f64>,
     }
 
+    /// What a framework did on the host: operators as PyTorch's profiler names them ("aten::mm").
+    operators: Operator / Operators {
+        /// Start on the host.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// The operator's name.
+        name: NameId,
+        /// Host thread.
+        thread: u32,
+    }
+
     /// Allocations and frees of device memory.
     memory: MemoryEvent / MemoryEvents {
         /// When.
