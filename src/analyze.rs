@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gputrace_analyzer::{Options, Sort};
+use gputrace_interchange::import::Progress;
 use gputrace_trace::Recording;
 
 use crate::cli::{AnalyzeArgs, SortChoice};
@@ -30,14 +31,13 @@ pub fn never_used_cuda(path: &Path) -> Failure {
 }
 
 fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {
-    let [path] = paths else {
-        return Err(Failure::new("analyze takes one recording at a time"));
-    };
-    let recording = Recording::open(path).map_err(|error| Failure::new(error.to_string()))?;
+    let progress = Progress::default();
+    let recording = gputrace_interchange::import::open(paths, &progress)
+        .map_err(|error| Failure::new(error.to_string()))?;
     if gputrace_analyzer::used_cuda(&recording) {
         Ok(recording)
     } else {
-        Err(never_used_cuda(path))
+        Err(never_used_cuda(&recording.path))
     }
 }
 

@@ -238,6 +238,7 @@ impl Sink {
             plan: operation.plan,
             thread: operation.thread,
             graph_captured: u8::from(operation.graph_captured),
+            kernel: None,
         };
         self.writer.tables.collectives.push(row);
     }

@@ -4,3 +4,5 @@
 //! events it was given and how many it wrote.
 
 pub mod chrome;
+pub mod import;
+pub mod kineto;

@@ -5,6 +5,7 @@ use arrow_schema::SchemaRef;
 
 use crate::column::Dictionary;
 use crate::names::{Interner, NameId};
+use crate::time::DurationNs;
 
 /// The dictionaries of one file, one a column.
 pub type Dictionaries = Vec<Dictionary>;
@@ -48,6 +49,8 @@ pub trait Table: Default {
     fn append_batch(&mut self, batch: &RecordBatch, names: &mut Interner) -> Result<Vec<String>, String>;
     /// Gives all names their numbers in another interner: `numbers` by old number.
     fn renumber(&mut self, numbers: &[NameId]);
+    /// Moves all points in time by `by`.
+    fn shift(&mut self, by: DurationNs);
     /// Gives back memory that no row uses.
     fn shrink(&mut self);
 }
@@ -134,6 +137,14 @@ macro_rules! tables {
                     } )*
                 }
 
+                fn shift(&mut self, by: DurationNs) {
+                    $( if let Some(times) = (&mut self.$column as &mut dyn Any).downcast_mut::<Vec<TimeNs>>() {
+                        for time in times {
+                            *time = *time + by;
+                        }
+                    } )*
+                }
+
                 fn shrink(&mut self) {
                     $( self.$column.shrink_to_fit(); )*
                 }
@@ -172,6 +183,11 @@ macro_rules! tables {
             /// Gives all names their numbers in another interner: `numbers` by old number.
             pub fn renumber(&mut self, numbers: &[NameId]) {
                 $( self.$field.renumber(numbers); )*
+            }
+
+            /// Moves all points in time by `by`.
+            pub fn shift(&mut self, by: DurationNs) {
+                $( self.$field.shift(by); )*
             }
 
             /// Gives back memory that no row uses.

@@ -3,6 +3,7 @@
 //! Kinds, flags and codes are kept as the integers that arrived: a value that this version does not know is data.
 //! `process` is nowhere a column: each process has its own folder.
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -159,6 +160,9 @@ tables! {
         thread: u32,
         /// Whether the call was captured into a CUDA graph instead of launched.
         graph_captured: u8,
+        /// The row of its kernel in this process's kernels, where the source ties the two together; times are then
+        /// the kernel's.
+        kernel: Option<u64>,
     }
 
     /// Communicators that NCCL set up in this process.

@@ -1,0 +1,510 @@
+//! Events to rows.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gputrace_trace::tables::{
+    ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Synchronization, Tables,
+};
+use gputrace_trace::{DurationNs, Table, TimeNs};
+use rustc_hash::FxHashMap;
+
+use super::args::{Args, counter_values};
+use super::collective::Communicators;
+use super::copy_names::{copy_kind, memory_kind};
+use super::event::Event;
+use super::number::{NoNumber, integer, microseconds_to_ns};
+use super::scan::RawText;
+use super::text::Names;
+
+/// What was read of a file, and what was wrong in it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    /// Elements of `traceEvents`.
+    pub(crate) events: u64,
+    /// Kernels, copies and memsets.
+    pub(crate) device_operations: u64,
+    /// Times beyond 73 years.
+    pub(crate) out_of_range: u64,
+    /// Complete events without a usable time or duration.
+    pub(crate) no_time: u64,
+    /// Events that end before they begin.
+    pub(crate) backwards: u64,
+    /// Complete events without a name.
+    pub(crate) no_name: u64,
+    /// Members that stand twice in an event.
+    pub(crate) duplicates: u64,
+    /// Elements that are no objects.
+    pub(crate) not_events: u64,
+    /// Elements that are no JSON.
+    pub(crate) damaged: u64,
+    /// Elements of more than the limit.
+    pub(crate) too_long: u64,
+    /// Device operations whose correlation id is none that a call could have.
+    pub(crate) odd_correlations: u64,
+    /// Events that nothing here reads, by phase and category.
+    pub(crate) unused: BTreeMap<(u8, String), u64>,
+}
+
+/// Numbers for identifiers that are no 32-bit numbers themselves (pthread handles, "Spans").
+#[derive(Default)]
+struct Ids {
+    known: HashMap<Vec<u8>, u32>,
+}
+
+impl Ids {
+    #[inline]
+    fn number(&mut self, text: &[u8]) -> u32 {
+        match integer(text)
+            .map(i64::unsigned_abs)
+            .and_then(|value| u32::try_from(value).ok())
+        {
+            Some(number) => number,
+            None => self.given(text),
+        }
+    }
+
+    fn of_value(&mut self, value: i64) -> u32 {
+        u32::try_from(value).unwrap_or_else(|_| self.given(value.to_string().as_bytes()))
+    }
+
+    #[cold]
+    fn given(&mut self, text: &[u8]) -> u32 {
+        let next = u32::MAX - u32::try_from(self.known.len()).unwrap_or(0) - 1;
+        *self.known.entry(text.to_vec()).or_insert(next)
+    }
+}
+
+/// The tables of one file while they grow.
+#[derive(Default)]
+pub(crate) struct Converter {
+    pub(crate) tables: Tables,
+    pub(crate) names: Names,
+    pub(crate) counts: Counts,
+    pub(crate) communicators: Communicators,
+    /// Events by host process: the one with most is the file's.
+    pub(crate) host_pids: FxHashMap<u32, u64>,
+    threads: Ids,
+    streams: Ids,
+}
+
+/// A time span of an event.
+#[derive(Clone, Copy)]
+struct Span {
+    start_ns: TimeNs,
+    duration_ns: DurationNs,
+}
+
+/// What a category's events are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Category {
+    Operator,
+    Runtime,
+    Driver,
+    Kernel,
+    Memcpy,
+    Memset,
+    Range,
+    Synchronization,
+    Overhead,
+    Unused,
+}
+
+/// Kineto's categories (include/ActivityType.h, 2026-08) and those that PyTorch wrote before 2022.
+fn category(text: &[u8]) -> Category {
+    match text {
+        b"cpu_op" | b"operator" | b"Operator" => Category::Operator,
+        b"cuda_runtime" | b"runtime" | b"Runtime" => Category::Runtime,
+        b"cuda_driver" => Category::Driver,
+        b"kernel" | b"Kernel" | b"mtia_ccp_events" => Category::Kernel,
+        b"gpu_memcpy" | b"memcpy" | b"Memcpy" => Category::Memcpy,
+        b"gpu_memset" | b"memset" | b"Memset" => Category::Memset,
+        b"user_annotation" => Category::Range,
+        b"cuda_sync" | b"xpu_sync" => Category::Synchronization,
+        b"overhead" => Category::Overhead,
+        _ if text.ends_with(b"_runtime") => Category::Runtime,
+        _ if text.ends_with(b"_driver") => Category::Driver,
+        _ => Category::Unused,
+    }
+}
+
+/// `CUpti_ActivityOverheadKind` (cupti_activity.h, 13.0) of Kineto's names; 0 is unknown.
+fn overhead_kind(name: &[u8]) -> u32 {
+    match name {
+        b"Driver Compiler" => 1,
+        b"Buffer Flush" => 1 << 16,
+        b"Instrumentation" => 2 << 16,
+        b"Resource" => 3 << 16,
+        b"Runtime Triggered Module Loading" => 4 << 16,
+        b"Lazy Function Loading" => 5 << 16,
+        b"Command Buffer Full" => 6 << 16,
+        b"Activity Buffer Request" => 7 << 16,
+        _ => 0,
+    }
+}
+
+/// `CUpti_ActivitySynchronizationType` of Kineto's names.
+fn synchronization_kind(name: &[u8]) -> u32 {
+    match name {
+        b"Event Sync" => 1,
+        b"Stream Wait Event" => 2,
+        b"Stream Sync" => 3,
+        b"Context Sync" => 4,
+        _ => 0,
+    }
+}
+
+fn small(value: Option<i64>) -> Option<u32> {
+    value.and_then(|value| u32::try_from(value).ok())
+}
+
+fn size(value: Option<i64>) -> u64 {
+    value.and_then(|value| u64::try_from(value).ok()).unwrap_or(0)
+}
+
+impl Converter {
+    /// Takes one event in.
+    #[inline]
+    pub(crate) fn event(&mut self, event: &Event<'_>) {
+        self.counts.events += 1;
+        self.counts.duplicates += u64::from(event.duplicates);
+        match event.phase {
+            b'X' => self.complete(event),
+            b'i' | b'I' => self.instant(event),
+            b'C' => self.counter(event),
+            // Names of processes and threads, and arrows.
+            b'M' | b's' | b't' | b'f' => {}
+            _ => self.unused(event),
+        }
+    }
+
+    #[cold]
+    fn unused(&mut self, event: &Event<'_>) {
+        let category: String = String::from_utf8_lossy(event.category).chars().take(64).collect();
+        // A file that makes a category of each event must not make them ours.
+        if self.counts.unused.len() < 100 || self.counts.unused.contains_key(&(event.phase, category.clone()))
+        {
+            *self.counts.unused.entry((event.phase, category)).or_default() += 1;
+        } else {
+            *self
+                .counts
+                .unused
+                .entry((event.phase, "others".to_owned()))
+                .or_default() += 1;
+        }
+    }
+
+    /// The span of a complete event; what has none is counted.
+    #[inline]
+    fn span(&mut self, event: &Event<'_>) -> Option<Span> {
+        let times = (
+            microseconds_to_ns(event.ts.unwrap_or_default()),
+            microseconds_to_ns(event.dur.unwrap_or_default()),
+        );
+        match times {
+            (Ok(_), Ok(duration)) if duration < 0 => {
+                self.counts.backwards += 1;
+                None
+            }
+            (Ok(start), Ok(duration)) => Some(Span {
+                start_ns: TimeNs(start),
+                duration_ns: DurationNs(duration),
+            }),
+            (Err(NoNumber::OutOfRange), _) | (_, Err(NoNumber::OutOfRange)) => {
+                self.counts.out_of_range += 1;
+                None
+            }
+            _ => {
+                self.counts.no_time += 1;
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, event: &Event<'_>) {
+        let category = category(event.category);
+        if category == Category::Unused {
+            self.unused(event);
+            return;
+        }
+        let Some(name) = event.name else {
+            self.counts.no_name += 1;
+            return;
+        };
+        let Some(span) = self.span(event) else {
+            return;
+        };
+        match category {
+            Category::Operator => {
+                let thread = self.host_thread(event);
+                self.tables.operators.push(Operator {
+                    start_ns: span.start_ns,
+                    duration_ns: span.duration_ns,
+                    name: self.names.intern(name),
+                    thread,
+                });
+            }
+            Category::Range => {
+                let thread = self.host_thread(event);
+                let name = self.names.intern(name);
+                self.tables.markers.push(Marker {
+                    start_ns: span.start_ns,
+                    duration_ns: Some(span.duration_ns),
+                    name,
+                    thread,
+                    ..Marker::default()
+                });
+            }
+            Category::Runtime => self.call(event, name, span, 5),
+            Category::Driver => self.call(event, name, span, 4),
+            Category::Kernel => self.kernel(event, name, span),
+            Category::Memcpy => self.copy(event, name, span),
+            Category::Memset => self.memset(event, name, span),
+            Category::Synchronization => self.synchronization(event, name, span),
+            Category::Overhead => self.tables.overheads.push(Overhead {
+                start_ns: span.start_ns,
+                duration_ns: span.duration_ns,
+                kind: overhead_kind(name.bytes),
+                ..Overhead::default()
+            }),
+            Category::Unused => {}
+        }
+    }
+
+    #[inline]
+    fn host_thread(&mut self, event: &Event<'_>) -> u32 {
+        if let Some(pid) = small(integer(event.pid)) {
+            *self.host_pids.entry(pid).or_default() += 1;
+        }
+        self.threads.number(event.tid)
+    }
+
+    fn args<'a>(&mut self, event: &Event<'a>) -> Args<'a> {
+        let args = Args::read(event.args);
+        self.counts.duplicates += u64::from(args.duplicates);
+        args
+    }
+
+    /// CUPTI counts correlation ids from 1; 0 joins nothing.
+    fn correlation(&mut self, args: &Args<'_>) -> u32 {
+        match args.correlation {
+            None => 0,
+            Some(value) => u32::try_from(value).unwrap_or_else(|_| {
+                self.counts.odd_correlations += u64::from(value > 0);
+                0
+            }),
+        }
+    }
+
+    fn call(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span, kind: u8) {
+        let args = self.args(event);
+        let thread = self.host_thread(event);
+        let correlation = self.correlation(&args);
+        let name = self.names.intern(name);
+        self.tables.api_calls.push(ApiCall {
+            start_ns: span.start_ns,
+            duration_ns: span.duration_ns,
+            name,
+            kind,
+            callback: small(args.callback).unwrap_or(0),
+            thread,
+            correlation,
+            result: 0,
+        });
+    }
+
+    /// Device and stream: the arguments say it, else the lane that the event stands in.
+    fn place(&mut self, event: &Event<'_>, args: &Args<'_>) -> (u32, u32) {
+        let device = small(args.device)
+            .or_else(|| small(integer(event.pid)))
+            .unwrap_or(0);
+        let stream = match args.stream {
+            Some(stream) if stream >= 0 => self.streams.of_value(stream),
+            _ => self.streams.number(event.tid),
+        };
+        (device, stream)
+    }
+
+    fn kernel(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {
+        let args = self.args(event);
+        let (device, stream) = self.place(event, &args);
+        let correlation = self.correlation(&args);
+        self.counts.device_operations += 1;
+        let row = self.tables.kernels.len() as u64;
+        let name = self.names.intern(name);
+        self.tables.kernels.push(Kernel {
+            start_ns: span.start_ns,
+            duration_ns: span.duration_ns,
+            name,
+            device,
+            context: small(args.context).unwrap_or(0),
+            stream,
+            correlation,
+            grid_x: args.grid[0],
+            grid_y: args.grid[1],
+            grid_z: args.grid[2],
+            block_x: args.block[0],
+            block_y: args.block[1],
+            block_z: args.block[2],
+            registers: small(args.registers)
+                .and_then(|value| u16::try_from(value).ok())
+                .unwrap_or(0),
+            static_shared_bytes: small(args.shared_bytes)
+                .and_then(|value| i32::try_from(value).ok())
+                .unwrap_or(0),
+            dynamic_shared_bytes: 0,
+            graph: small(args.graph).filter(|&graph| graph != 0),
+            graph_node: args
+                .graph_node
+                .and_then(|node| u64::try_from(node).ok())
+                .filter(|&node| node != 0),
+        });
+        if args.collective.is_some() {
+            let times = (span.start_ns, span.duration_ns);
+            let collective = self.communicators.collective(&args, row, times, &mut self.names);
+            self.tables.collectives.push(collective);
+        }
+    }
+
+    fn copy(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {
+        let args = self.args(event);
+        let (device, stream) = self.place(event, &args);
+        let correlation = self.correlation(&args);
+        self.counts.device_operations += 1;
+        let (source_kind, destination_kind) = memory_kind(name.bytes);
+        let copy_kind = copy_kind(name.bytes);
+        let peer = |device: Option<i64>| small(device).filter(|_| copy_kind == 10);
+        self.tables.copies.push(Copy {
+            start_ns: span.start_ns,
+            duration_ns: span.duration_ns,
+            device,
+            context: small(args.context).unwrap_or(0),
+            stream,
+            correlation,
+            copy_kind,
+            source_kind,
+            destination_kind,
+            flags: 0,
+            bytes: size(args.bytes),
+            source_device: peer(args.from_device),
+            destination_device: peer(args.to_device),
+            graph: small(args.graph).filter(|&graph| graph != 0),
+            graph_node: None,
+        });
+    }
+
+    fn memset(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {
+        let args = self.args(event);
+        let (device, stream) = self.place(event, &args);
+        let correlation = self.correlation(&args);
+        self.counts.device_operations += 1;
+        self.tables.memsets.push(Memset {
+            start_ns: span.start_ns,
+            duration_ns: span.duration_ns,
+            device,
+            context: small(args.context).unwrap_or(0),
+            stream,
+            correlation,
+            bytes: size(args.bytes),
+            memory_kind: u16::from(memory_kind(name.bytes).0),
+            graph: small(args.graph).filter(|&graph| graph != 0),
+            ..Memset::default()
+        });
+    }
+
+    fn synchronization(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {
+        let args = self.args(event);
+        let correlation = self.correlation(&args);
+        let stream = args.stream.filter(|stream| *stream >= 0);
+        let stream = stream.map(|stream| self.streams.of_value(stream));
+        self.tables.synchronizations.push(Synchronization {
+            start_ns: span.start_ns,
+            duration_ns: span.duration_ns,
+            kind: synchronization_kind(name.bytes),
+            context: small(args.context),
+            stream,
+            event: small(args.event),
+            correlation,
+        });
+    }
+
+    /// The time of an event without a duration.
+    fn moment(&mut self, event: &Event<'_>) -> Option<TimeNs> {
+        match microseconds_to_ns(event.ts.unwrap_or_default()) {
+            Ok(time) => Some(TimeNs(time)),
+            Err(NoNumber::OutOfRange) => {
+                self.counts.out_of_range += 1;
+                None
+            }
+            Err(NoNumber::NotANumber) => {
+                self.counts.no_time += 1;
+                None
+            }
+        }
+    }
+
+    /// PyTorch's allocator says what it does in instant events called "[memory]".
+    fn instant(&mut self, event: &Event<'_>) {
+        /// c10::DeviceType: the host.
+        const HOST: i64 = 0;
+        if event.name.is_none_or(|name| name.bytes != b"[memory]") {
+            self.unused(event);
+            return;
+        }
+        let args = self.args(event);
+        if args.device_type == Some(HOST) {
+            return;
+        }
+        let Some(time_ns) = self.moment(event) else {
+            return;
+        };
+        let bytes = args.bytes.unwrap_or(0);
+        let device = small(args.device_id).unwrap_or(0);
+        self.tables.memory.push(MemoryEvent {
+            time_ns,
+            operation: if bytes < 0 { 2 } else { 1 },
+            memory_kind: 3,
+            address: args.address.unwrap_or(0),
+            bytes: bytes.unsigned_abs(),
+            device,
+            ..MemoryEvent::default()
+        });
+        for (name, total) in [
+            (b"memory_allocated_bytes".as_slice(), args.total_allocated),
+            (b"memory_reserved_bytes".as_slice(), args.total_reserved),
+        ] {
+            if let Some(total) = total {
+                let name = self.names.intern(RawText {
+                    bytes: name,
+                    escaped: false,
+                });
+                self.tables.counters.push(Counter {
+                    time_ns,
+                    name,
+                    device: Some(device),
+                    value: total as f64,
+                });
+            }
+        }
+    }
+
+    fn counter(&mut self, event: &Event<'_>) {
+        let (Some(name), Some(object)) = (event.name, event.args) else {
+            self.unused(event);
+            return;
+        };
+        let Some(time_ns) = self.moment(event) else {
+            return;
+        };
+        for (key, value) in counter_values(object) {
+            let text = format!("{} {}", self.names.text(name), self.names.text(key));
+            let name = self.names.interner.intern(text.trim());
+            self.tables.counters.push(Counter {
+                time_ns,
+                name,
+                device: None,
+                value,
+            });
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Decimal text to integers, exactly: microseconds with a fraction become nanoseconds without passing through a float.
+
+/// A number that is not there or can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoNumber {
+    /// Not a number at all: `NaN`, `null`, a word.
+    NotANumber,
+    /// Beyond what nanoseconds in 62 bits can say.
+    OutOfRange,
+}
+
+/// Times beyond this (73 years around zero, and twice the age of the epoch) are damage, and sums of them would overflow.
+const LARGEST_NS: i64 = 1 << 61;
+
+/// Microseconds as text to nanoseconds. A fourth and later decimal place is rounded to the nearest nanosecond.
+///
+/// # Errors
+/// When the text is no number, or more than [`LARGEST_NS`] from zero.
+#[inline]
+pub(crate) fn microseconds_to_ns(text: &[u8]) -> Result<i64, NoNumber> {
+    let (negative, digits) = match text.first() {
+        Some(b'-') => (true, &text[1..]),
+        _ => (false, text),
+    };
+    let mut whole: i64 = 0;
+    let mut at = 0;
+    while let Some(digit) = digits
+        .get(at)
+        .map(|byte| byte.wrapping_sub(b'0'))
+        .filter(|digit| *digit < 10)
+    {
+        // 2^61 ns are 16 digits of microseconds: eighteen can't overflow, and more are out of range.
+        if at >= 18 && whole > LARGEST_NS / 1000 {
+            return Err(NoNumber::OutOfRange);
+        }
+        whole = whole * 10 + i64::from(digit);
+        at += 1;
+        if at > 30 {
+            return slow(text);
+        }
+    }
+    if at == 0 {
+        return Err(NoNumber::NotANumber);
+    }
+    let mut fraction: i64 = 0;
+    if digits.get(at) == Some(&b'.') {
+        at += 1;
+        let mut place = 0;
+        while let Some(digit) = digits
+            .get(at)
+            .map(|byte| byte.wrapping_sub(b'0'))
+            .filter(|digit| *digit < 10)
+        {
+            match place {
+                0..3 => fraction = fraction * 10 + i64::from(digit),
+                3 => fraction += i64::from(digit >= 5),
+                _ => {}
+            }
+            place += 1;
+            at += 1;
+        }
+        for _ in place..3 {
+            fraction *= 10;
+        }
+    }
+    if at != digits.len() {
+        return slow(text);
+    }
+    if whole > LARGEST_NS / 1000 {
+        return Err(NoNumber::OutOfRange);
+    }
+    let ns = whole * 1000 + fraction;
+    Ok(if negative { -ns } else { ns })
+}
+
+/// Numbers with an exponent, by way of a float: no trace writer that has nanoseconds to lose writes them.
+#[cold]
+fn slow(text: &[u8]) -> Result<i64, NoNumber> {
+    let value: f64 = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.bytes().any(|byte| byte.is_ascii_digit()))
+        .and_then(|text| text.parse().ok())
+        .ok_or(NoNumber::NotANumber)?;
+    let ns = (value * 1000.0).round();
+    if ns.abs() < LARGEST_NS as f64 {
+        Ok(ns as i64)
+    } else {
+        Err(NoNumber::OutOfRange)
+    }
+}
+
+/// An integer; a fraction of zeros is allowed ("7.0"), any other is cut off.
+#[inline]
+pub(crate) fn integer(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text.first() {
+        Some(b'-') => (true, &text[1..]),
+        _ => (false, text),
+    };
+    let mut value: i64 = 0;
+    for (index, &byte) in digits.iter().enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 {
+            value = value.checked_mul(10)?.checked_add(i64::from(digit))?;
+        } else if index > 0 && byte == b'.' {
+            break;
+        } else {
+            return float(text).map(|value| value as i64);
+        }
+    }
+    (!digits.is_empty()).then_some(if negative { -value } else { value })
+}
+
+/// A number with a fraction; `None` for what is none, `NaN` and infinities among it.
+pub(crate) fn float(text: &[u8]) -> Option<f64> {
+    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    value.is_finite().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn no_nanosecond_is_lost() {
+        assert_eq!(
+            microseconds_to_ns(b"4458676522690.655"),
+            Ok(4_458_676_522_690_655)
+        );
+        assert_eq!(
+            microseconds_to_ns(b"1694128201427784"),
+            Ok(1_694_128_201_427_784_000)
+        );
+        assert_eq!(
+            microseconds_to_ns(b"1790000000000000.123"),
+            Ok(1_790_000_000_000_000_123)
+        );
+        assert_eq!(microseconds_to_ns(b"0.1"), Ok(100));
+        assert_eq!(microseconds_to_ns(b"-2.5"), Ok(-2_500));
+        assert_eq!(microseconds_to_ns(b"1.0005"), Ok(1_001));
+        assert_eq!(microseconds_to_ns(b"1.9996"), Ok(2_000));
+        assert_eq!(microseconds_to_ns(b"1.5e3"), Ok(1_500_000));
+        assert_eq!(microseconds_to_ns(b"3."), Ok(3_000));
+    }
+
+    #[test]
+    fn what_is_no_time_says_so() {
+        for text in ["NaN", "null", "", "-", "Infinity", "nan", "abc", "."] {
+            assert_eq!(
+                microseconds_to_ns(text.as_bytes()),
+                Err(NoNumber::NotANumber),
+                "{text}"
+            );
+        }
+        for text in [
+            "9223372036854775808",
+            "1e30",
+            "123456789012345678901234567890123456",
+            "-9223372036854775808",
+        ] {
+            assert_eq!(
+                microseconds_to_ns(text.as_bytes()),
+                Err(NoNumber::OutOfRange),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn integers_are_read_as_they_are_meant() {
+        assert_eq!(integer(b"42"), Some(42));
+        assert_eq!(integer(b"-1"), Some(-1));
+        assert_eq!(integer(b"7.0"), Some(7));
+        assert_eq!(integer(b"1e3"), Some(1000));
+        assert_eq!(integer(b"NaN"), None);
+        assert_eq!(integer(b""), None);
+        assert_eq!(integer(b"99999999999999999999"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_nanosecond_comes_back(ns in -LARGEST_NS + 1000..LARGEST_NS - 1000) {
+            let sign = if ns < 0 { "-" } else { "" };
+            let text = format!("{sign}{}.{:03}", ns.unsigned_abs() / 1000, ns.unsigned_abs() % 1000);
+            prop_assert_eq!(microseconds_to_ns(text.as_bytes()), Ok(ns));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), digits in "[-0-9.eE]{0,40}") {
+            let _ = (microseconds_to_ns(&bytes), integer(&bytes), float(&bytes));
+            let _ = (microseconds_to_ns(digits.as_bytes()), integer(digits.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! One file from its first byte to its last: the frame, the events, and how it ended.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+use super::blocks::Blocks;
+use super::convert::Converter;
+use super::event::Event;
+use super::frame::Frame;
+use super::scan::{Cursor, Raw, Skipper, Stop};
+
+/// An element or a member of more bytes than this is stepped over: a kernel's name has some thousand at most.
+const ELEMENT_BYTES: usize = 16 << 20;
+/// After so many elements in a row that are no JSON the rest is taken for damaged too.
+const DAMAGED_IN_A_ROW: u32 = 1000;
+
+/// Why nothing of a file is of use.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// It can't be read.
+    Io(io::Error),
+    /// It is something else; the text says what is wrong and what to do.
+    NotATrace(String),
+}
+
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// How reading a file ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With its last bracket.
+    Whole,
+    /// Before it; why, and the place in the unpacked file.
+    Cut(String, u64),
+    /// At something that can't stand there; the place in the unpacked file.
+    Damaged(u64),
+}
+
+/// A file, read.
+pub(crate) struct ReadFile {
+    pub(crate) converter: Converter,
+    pub(crate) frame: Frame,
+    pub(crate) ending: Ending,
+}
+
+/// Whether a list of elements or members goes on.
+enum Step {
+    More,
+    Done,
+}
+
+struct Reader<'p> {
+    blocks: Blocks<'p>,
+    converter: Converter,
+    frame: Frame,
+    damaged_in_a_row: u32,
+}
+
+/// Why reading ended before the file's last bracket.
+enum Early {
+    Io(io::Error),
+    End,
+    Bad(u64),
+}
+
+impl From<io::Error> for Early {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Reads a file of trace events: the outermost value is an object with `traceEvents`, or the array itself.
+pub(crate) fn read(path: &Path, done_bytes: &AtomicU64) -> Result<ReadFile, Unreadable> {
+    let mut reader = Reader {
+        blocks: Blocks::open(path, done_bytes)?,
+        converter: Converter::default(),
+        frame: Frame::default(),
+        damaged_in_a_row: 0,
+    };
+    let first = reader.first_token()?;
+    let result = match first {
+        b'[' => {
+            reader.frame.has_events = true;
+            reader.blocks.consume(1);
+            reader.each(Reader::element)
+        }
+        _ => {
+            reader.blocks.consume(1);
+            reader.object()
+        }
+    };
+    let offset = reader.blocks.offset();
+    let cut = |blocks: &Blocks<'_>| {
+        let why = match &blocks.damage {
+            Some(damage) => format!("its packed bytes end early ({damage})"),
+            None => "it ends in the middle".to_owned(),
+        };
+        Ending::Cut(why, offset)
+    };
+    let ending = match result {
+        // Chrome's own writers may leave the last bracket of an array out.
+        Err(Early::End) if first == b'[' && reader.blocks.damage.is_none() && reader.only_blanks_left() => {
+            Ending::Whole
+        }
+        Err(Early::End) => cut(&reader.blocks),
+        Err(Early::Io(error)) => return Err(error.into()),
+        Err(Early::Bad(at)) => Ending::Damaged(at),
+        Ok(()) => {
+            // A checksum that does not fit shows behind the last bracket.
+            while reader.blocks.grow()? {
+                let rest = reader.blocks.data().len();
+                reader.blocks.consume(rest);
+            }
+            if reader.blocks.damage.is_some() {
+                cut(&reader.blocks)
+            } else {
+                Ending::Whole
+            }
+        }
+    };
+    if !reader.frame.has_events {
+        return Err(Unreadable::NotATrace(match ending {
+            Ending::Whole => "has no \"traceEvents\": not a Chrome or Kineto trace".to_owned(),
+            Ending::Cut(why, at) => format!("has no \"traceEvents\" before byte {at}, where {why}"),
+            Ending::Damaged(at) => format!("is not JSON from byte {at} on"),
+        }));
+    }
+    Ok(ReadFile {
+        converter: reader.converter,
+        frame: reader.frame,
+        ending,
+    })
+}
+
+impl Reader<'_> {
+    /// The bracket that the file begins with.
+    fn first_token(&mut self) -> Result<u8, Unreadable> {
+        loop {
+            let data = self.blocks.data();
+            let blank = data
+                .iter()
+                .take_while(|byte| byte.is_ascii_whitespace() || [0xef, 0xbb, 0xbf].contains(*byte))
+                .count();
+            match data.get(blank).copied() {
+                Some(first @ (b'{' | b'[')) => {
+                    self.blocks.consume(blank);
+                    return Ok(first);
+                }
+                Some(_) => {
+                    let head: String = String::from_utf8_lossy(&data[blank..data.len().min(blank + 24)])
+                        .chars()
+                        .filter(|letter| !letter.is_control())
+                        .collect();
+                    return Err(Unreadable::NotATrace(format!(
+                        "is not JSON (it begins with {head:?}): was it downloaded or copied whole?"
+                    )));
+                }
+                None => {
+                    self.blocks.consume(blank);
+                    if !self.blocks.grow()? {
+                        let why = match &self.blocks.damage {
+                            Some(damage) => format!("can't be unpacked: {damage}"),
+                            None => "is empty".to_owned(),
+                        };
+                        return Err(Unreadable::NotATrace(why));
+                    }
+                }
+            }
+        }
+    }
+
+    fn only_blanks_left(&self) -> bool {
+        let blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
+        self.blocks.data().iter().all(blank)
+    }
+
+    /// Takes elements from the blocks until the list ends.
+    ///
+    /// `one` takes a separator or one element at the cursor. When the bytes end inside an element, more are read and the
+    /// element is tried again from its start.
+    fn each(
+        &mut self,
+        one: fn(&mut Cursor<'_>, &mut Converter, &mut Frame, &mut u32) -> Result<Step, Stop>,
+    ) -> Result<(), Early> {
+        loop {
+            let mut cursor = Cursor::new(self.blocks.data());
+            let mut whole = 0;
+            let stop = loop {
+                match one(
+                    &mut cursor,
+                    &mut self.converter,
+                    &mut self.frame,
+                    &mut self.damaged_in_a_row,
+                ) {
+                    Ok(Step::More) => whole = cursor.at(),
+                    Ok(Step::Done) => {
+                        whole = cursor.at();
+                        break None;
+                    }
+                    Err(stop) => break Some(stop),
+                }
+            };
+            let offset = self.blocks.offset();
+            self.blocks.consume(whole);
+            match stop {
+                None => return Ok(()),
+                Some(Stop::Bad(at)) => return Err(Early::Bad(offset + at as u64)),
+                Some(Stop::End) if self.blocks.data().len() > ELEMENT_BYTES => self.skip_element()?,
+                Some(Stop::End) => {
+                    if !self.blocks.grow()? {
+                        return Err(Early::End);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Steps over the element that the blocks begin with, however long.
+    fn skip_element(&mut self) -> Result<(), Early> {
+        self.converter.counts.too_long += 1;
+        let mut skipper = Skipper::default();
+        loop {
+            let data = self.blocks.data();
+            if let Some(length) = skipper.feed(data) {
+                self.blocks.consume(length);
+                return Ok(());
+            }
+            let length = data.len();
+            self.blocks.consume(length);
+            if !self.blocks.grow()? {
+                return Err(Early::End);
+            }
+        }
+    }
+
+    /// An element of `traceEvents`, a comma between two, or the end.
+    #[inline]
+    fn element(
+        cursor: &mut Cursor<'_>,
+        converter: &mut Converter,
+        _: &mut Frame,
+        damaged_in_a_row: &mut u32,
+    ) -> Result<Step, Stop> {
+        match cursor.token()? {
+            b'{' => {
+                let start = cursor.clone();
+                match Event::read(cursor) {
+                    Ok(event) => {
+                        *damaged_in_a_row = 0;
+                        converter.event(&event);
+                    }
+                    Err(Stop::End) => return Err(Stop::End),
+                    Err(bad) => {
+                        // One event that a writer spoilt is no reason to lose all others, if its brackets are whole.
+                        *cursor = start;
+                        cursor.skip_nested()?;
+                        converter.counts.damaged += 1;
+                        *damaged_in_a_row += 1;
+                        if *damaged_in_a_row > DAMAGED_IN_A_ROW {
+                            return Err(bad);
+                        }
+                    }
+                }
+                Ok(Step::More)
+            }
+            b',' => {
+                cursor.advance();
+                Ok(Step::More)
+            }
+            b']' => {
+                cursor.advance();
+                Ok(Step::Done)
+            }
+            _ => {
+                cursor.value()?;
+                converter.counts.not_events += 1;
+                Ok(Step::More)
+            }
+        }
+    }
+
+    /// The members of the outermost object.
+    fn object(&mut self) -> Result<(), Early> {
+        loop {
+            // A member at a time: the one with the events is walked through, not cut out.
+            self.each(Self::key)?;
+            let mut cursor = Cursor::new(self.blocks.data());
+            match cursor.token() {
+                Ok(b'}') => {
+                    self.blocks.consume(cursor.at() + 1);
+                    return Ok(());
+                }
+                Ok(b'[') => {
+                    self.blocks.consume(cursor.at() + 1);
+                    self.frame.has_events = true;
+                    self.each(Self::element)?;
+                }
+                _ => return Err(Early::Bad(self.blocks.offset())),
+            }
+        }
+    }
+
+    /// A member of the outermost object, up to the array of events or the end.
+    fn key(
+        cursor: &mut Cursor<'_>,
+        converter: &mut Converter,
+        frame: &mut Frame,
+        _: &mut u32,
+    ) -> Result<Step, Stop> {
+        match cursor.token()? {
+            b',' => {
+                cursor.advance();
+                Ok(Step::More)
+            }
+            b'}' => Ok(Step::Done),
+            _ => {
+                let key = cursor.text()?;
+                cursor.expect(b':')?;
+                if key.bytes == b"traceEvents" && cursor.token()? == b'[' {
+                    return Ok(Step::Done);
+                }
+                let value: Raw<'_> = cursor.value()?;
+                converter.counts.duplicates += u64::from(frame.has_events && key.bytes == b"traceEvents");
+                frame.member(key.bytes, value);
+                Ok(Step::More)
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Strings of a trace file: escapes undone, what is no UTF-8 replaced and counted, each name kept once.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use gputrace_trace::{Interner, NameId};
+use rustc_hash::FxBuildHasher;
+
+use super::scan::RawText;
+
+/// Names longer than this are cut: the longest of C++'s have some thousand characters.
+const LONGEST_NAME: usize = 64 * 1024;
+
+/// What was not as it should be in strings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TextTrouble {
+    /// Strings with bytes that are no UTF-8.
+    pub(crate) not_utf8: u64,
+    /// Strings with half of a surrogate pair, or an escape that JSON does not know.
+    pub(crate) bad_escapes: u64,
+    /// Strings that were cut.
+    pub(crate) too_long: u64,
+}
+
+fn hex4(digits: Option<&[u8]>) -> Option<u32> {
+    let digits = std::str::from_utf8(digits?).ok()?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+/// Undoes the escapes of `bytes`; whether all of them were good ones.
+fn unescape(bytes: &[u8]) -> (Vec<u8>, bool) {
+    let mut text = Vec::with_capacity(bytes.len());
+    let mut good = true;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        if byte != b'\\' {
+            text.push(byte);
+            continue;
+        }
+        let escape = bytes.get(at).copied().unwrap_or(b'\\');
+        at += 1;
+        match escape {
+            b'n' => text.push(b'\n'),
+            b't' => text.push(b'\t'),
+            b'r' => text.push(b'\r'),
+            b'b' => text.push(8),
+            b'f' => text.push(12),
+            b'"' | b'\\' | b'/' => text.push(escape),
+            b'u' => {
+                let mut code = hex4(bytes.get(at..at + 4));
+                at += 4;
+                if let Some(high @ 0xd800..0xdc00) = code {
+                    let low = bytes
+                        .get(at..at + 2)
+                        .filter(|escape| *escape == b"\\u")
+                        .and_then(|_| hex4(bytes.get(at + 2..at + 6)))
+                        .filter(|low| (0xdc00..0xe000).contains(low));
+                    code = low.map(|low| 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+                    if low.is_some() {
+                        at += 6;
+                    }
+                }
+                let letter = code.and_then(char::from_u32).unwrap_or_else(|| {
+                    good = false;
+                    char::REPLACEMENT_CHARACTER
+                });
+                text.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            other => {
+                good = false;
+                text.push(other);
+            }
+        }
+    }
+    (text, good)
+}
+
+/// The string as it was meant.
+pub(crate) fn decode<'a>(raw: RawText<'a>, trouble: &mut TextTrouble) -> Cow<'a, str> {
+    let mut bytes = raw.bytes;
+    if bytes.len() > LONGEST_NAME {
+        trouble.too_long += 1;
+        bytes = &bytes[..LONGEST_NAME];
+        // Half a character at the cut is not the file's fault.
+        while bytes.last().is_some_and(|byte| byte & 0xc0 == 0x80) {
+            bytes = &bytes[..bytes.len() - 1];
+        }
+        if bytes.last().is_some_and(|byte| *byte >= 0xc0) {
+            bytes = &bytes[..bytes.len() - 1];
+        }
+    }
+    if !raw.escaped {
+        let text = String::from_utf8_lossy(bytes);
+        trouble.not_utf8 += u64::from(matches!(text, Cow::Owned(_)));
+        return text;
+    }
+    let (text, good) = unescape(bytes);
+    trouble.bad_escapes += u64::from(!good);
+    Cow::Owned(String::from_utf8(text).unwrap_or_else(|error| {
+        trouble.not_utf8 += 1;
+        String::from_utf8_lossy(error.as_bytes()).into_owned()
+    }))
+}
+
+/// The names of one file, found by their bytes in it: escapes are undone once a name, not once an event.
+#[derive(Default)]
+pub(crate) struct Names {
+    known: HashMap<Box<[u8]>, NameId, FxBuildHasher>,
+    pub(crate) interner: Interner,
+    pub(crate) trouble: TextTrouble,
+}
+
+impl Names {
+    #[inline]
+    pub(crate) fn intern(&mut self, raw: RawText<'_>) -> NameId {
+        match self.known.get(raw.bytes) {
+            Some(&name) => name,
+            None => self.new_name(raw),
+        }
+    }
+
+    fn new_name(&mut self, raw: RawText<'_>) -> NameId {
+        let text = decode(raw, &mut self.trouble);
+        let name = self.interner.intern(&text);
+        if raw.bytes.len() <= LONGEST_NAME {
+            self.known.insert(raw.bytes.into(), name);
+        }
+        name
+    }
+
+    pub(crate) fn text(&mut self, raw: RawText<'_>) -> String {
+        decode(raw, &mut self.trouble).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decoded(bytes: &[u8]) -> (String, TextTrouble) {
+        let mut trouble = TextTrouble::default();
+        let raw = RawText {
+            bytes,
+            escaped: bytes.contains(&b'\\'),
+        };
+        let text = decode(raw, &mut trouble).into_owned();
+        (text, trouble)
+    }
+
+    #[test]
+    fn escapes_are_undone() {
+        assert_eq!(decoded(br#"a\n\t\"\\\/b"#).0, "a\n\t\"\\/b");
+        assert_eq!(decoded(br"caf\u00e9 \ud83d\ude00").0, "café 😀");
+    }
+
+    #[test]
+    fn halves_of_pairs_and_bytes_that_are_no_text_are_counted() {
+        let (text, trouble) = decoded(br"x\ud83d y");
+        assert_eq!((text.as_str(), trouble.bad_escapes), ("x\u{fffd} y", 1));
+        let (text, trouble) = decoded(br"x\ude00");
+        assert_eq!((text.as_str(), trouble.bad_escapes), ("x\u{fffd}", 1));
+        let (text, trouble) = decoded(br"\ud83d\u0041");
+        assert_eq!((text.as_str(), trouble.bad_escapes), ("\u{fffd}A", 1));
+        let (text, trouble) = decoded(b"a\xff");
+        assert_eq!((text.as_str(), trouble.not_utf8), ("a\u{fffd}", 1));
+        let (_, trouble) = decoded(b"\\n\xff");
+        assert_eq!(trouble.not_utf8, 1);
+    }
+
+    #[test]
+    fn a_name_without_end_is_cut_between_characters() {
+        let (text, trouble) = decoded("é".repeat(LONGEST_NAME).as_bytes());
+        assert_eq!((trouble.too_long, trouble.not_utf8), (1, 0));
+        assert!(text.len() <= LONGEST_NAME && text.chars().all(|letter| letter == 'é'));
+    }
+
+    proptest! {
+        #[test]
+        fn what_serde_writes_is_read_back(text in any::<String>()) {
+            let json = serde_json::to_string(&text).unwrap();
+            let (read, trouble) = decoded(&json.as_bytes()[1..json.len() - 1]);
+            prop_assert_eq!(read, text);
+            prop_assert_eq!(trouble.bad_escapes + trouble.not_utf8, 0);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(
+            prop_oneof![prop::sample::select(b"\\ud83ex0\"".to_vec()), any::<u8>()], 0..40)) {
+            let _ = decoded(&bytes);
+        }
+    }
+}
