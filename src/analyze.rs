@@ -63,6 +63,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         steps: args.steps,
         sort,
         top: args.top,
+        short_names: false,
     };
     if args.json {
         let recording = open(&args.paths)?;

@@ -158,10 +158,10 @@ fn print_kernels(analysis: &Analysis) {
                 kernel.kind.clone(),
                 thousands(kernel.count as u64),
                 duration(kernel.total_ns),
-                duration(kernel.mean_ns),
-                duration(kernel.p50_ns),
-                duration(kernel.p99_ns),
-                duration(kernel.max_ns),
+                duration(kernel.durations.mean_ns),
+                duration(kernel.durations.p50_ns),
+                duration(kernel.durations.p99_ns),
+                duration(kernel.durations.max_ns),
             ]);
         }
     }

@@ -1,22 +1,27 @@
 //! What stands out, as sentences with their evidence.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
-use crate::RankAnalysis;
+use crate::arrivals::ArrivalAnalysis;
 use crate::collectives::Collective;
+use crate::{KernelAnalysis, RankAnalysis};
 
 /// Exposed communication is worth a sentence from this share of the span on.
 const WORTH_A_SENTENCE: f64 = 0.05;
 /// Idle time for which the host is late is worth a sentence from this share of the span on.
 const HOST_WORTH_A_SENTENCE: f64 = 0.2;
+/// Another cause of idle time is worth one from this share of the span on.
+const CAUSE_WORTH_A_SENTENCE: f64 = 0.1;
 /// A rank that is last in more than this share of the collectives is a straggler.
 const OFTEN_LAST: f64 = 0.6;
-/// Waiting for a straggler is worth a sentence from this share of the span on.
+/// Waiting for a straggler, slow copies and uneven steps are worth a sentence from this share of the span on.
 const LEAST_COST: f64 = 0.01;
 /// From so many matched collectives on that share means something.
 const ENOUGH_COLLECTIVES: usize = 5;
+/// Copies that reach less than this share of the link's nominal bandwidth are slow.
+const SLOW_COPY: f64 = 0.4;
+/// A rank computes more than the others from this share over their mean on.
+const UNEVEN_COMPUTE: f64 = 0.1;
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,8 +30,12 @@ pub struct Finding {
     pub text: String,
     /// The figures behind it.
     pub evidence: String,
+    /// The rank that it is worst on; null where it is of all.
+    pub rank: Option<u32>,
     /// Time over the whole run that it could save at most, on the rank that it is worst on.
     pub saves_ns: i64,
+    /// The same for a step; null without steps.
+    pub saves_per_step_ns: Option<i64>,
 }
 
 fn label(rank: &RankAnalysis) -> String {
@@ -40,83 +49,336 @@ fn milliseconds(ns: i64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
+fn share(part: i64, rank: &RankAnalysis) -> f64 {
+    part as f64 / rank.measures.span_ns.max(1) as f64
+}
+
+fn percent_of_span(part: i64, rank: &RankAnalysis) -> String {
+    format!("{:.1} % of its span", share(part, rank) * 100.0)
+}
+
+/// A finding about one rank; what it saves a step follows from the rank's steps.
+fn of_rank(rank: &RankAnalysis, saves_ns: i64, text: String, evidence: String) -> Finding {
+    let steps = i64::try_from(rank.steps.len()).unwrap_or(i64::MAX);
+    Finding {
+        text,
+        evidence,
+        rank: rank.rank,
+        saves_ns,
+        saves_per_step_ns: (steps > 0).then(|| saves_ns / steps.max(1)),
+    }
+}
+
+/// The rank on which some time is greatest.
+fn worst(ranks: &[RankAnalysis], time: impl Fn(&RankAnalysis) -> i64) -> Option<(&RankAnalysis, i64)> {
+    ranks
+        .iter()
+        .map(|rank| (rank, time(rank)))
+        .max_by_key(|(rank, time)| (*time, std::cmp::Reverse(rank.rank)))
+}
+
 /// All findings, by what they could save.
-pub(crate) fn findings(ranks: &[RankAnalysis], collectives: &[Collective]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let share = |part: i64, rank: &RankAnalysis| part as f64 / rank.measures.span_ns.max(1) as f64;
-    let exposed = ranks
-        .iter()
-        .max_by_key(|rank| rank.measures.communication_exposed_ns);
-    if let Some(rank) =
-        exposed.filter(|rank| share(rank.measures.communication_exposed_ns, rank) > WORTH_A_SENTENCE)
-    {
-        let exposed_ns = rank.measures.communication_exposed_ns;
-        findings.push(Finding {
-            text: "Communication is not hidden behind compute: try smaller or earlier buckets, a larger batch, or less data on the wire".to_owned(),
-            evidence: format!(
-                "{}: {} of {} communication ran without compute, {:.1} % of its span",
+pub(crate) fn findings(
+    ranks: &[RankAnalysis],
+    collectives: &[Collective],
+    arrivals: &[ArrivalAnalysis],
+) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = [
+        exposed(ranks),
+        host_late(ranks),
+        slow_copies(ranks),
+        pageable_copies(ranks),
+        uneven_compute(ranks),
+        uneven_steps(ranks),
+        short_kernels(ranks),
+        straggler(ranks, collectives, arrivals),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    for (cause, text) in [
+        (
+            "event_wait",
+            "Streams wait for events of other streams while the GPU has nothing to run: look at what those events wait for",
+        ),
+        (
+            "peer_wait",
+            "The host waits for other ranks (Gloo, MPI or a barrier) while the GPU has nothing to run",
+        ),
+        (
+            "queue_full",
+            "Launches wait for room in a stream's queue: give work for other streams or devices earlier, or from another thread",
+        ),
+        (
+            "nothing_submitted",
+            "No thread submits anything for long stretches: the program waits for something outside it, or does work that is not recorded",
+        ),
+    ] {
+        let time = |rank: &RankAnalysis| rank.idle_causes.get(cause).copied().unwrap_or(0);
+        if let Some((rank, time)) =
+            worst(ranks, time).filter(|(rank, time)| share(*time, rank) > CAUSE_WORTH_A_SENTENCE)
+        {
+            let evidence = format!(
+                "{}: idle for {} by {cause}, {}",
                 label(rank),
-                milliseconds(exposed_ns),
-                milliseconds(rank.measures.communication_ns),
-                share(exposed_ns, rank) * 100.0
-            ),
-            saves_ns: exposed_ns,
-        });
+                milliseconds(time),
+                percent_of_span(time, rank)
+            );
+            findings.push(of_rank(rank, time, text.to_owned(), evidence));
+        }
     }
-    let late = |rank: &RankAnalysis| rank.idle_causes.get("host_late").copied().unwrap_or(0);
-    if let Some(rank) = ranks
-        .iter()
-        .max_by_key(|rank| late(rank))
-        .filter(|rank| share(late(rank), rank) > HOST_WORTH_A_SENTENCE)
-    {
-        findings.push(Finding {
-            text: "The GPU waits for the host to launch work: look for synchronisation, data loading or many small kernels".to_owned(),
-            evidence: format!(
-                "{}: idle for {} before the next launch was called, {:.1} % of its span",
-                label(rank),
-                milliseconds(late(rank)),
-                share(late(rank), rank) * 100.0
-            ),
-            saves_ns: late(rank),
-        });
-    }
-    let span_ns = ranks.iter().map(|rank| rank.measures.span_ns).max().unwrap_or(0);
-    findings.extend(straggler(collectives, span_ns));
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.saves_ns));
+    findings.sort_by(|a, b| b.saves_ns.cmp(&a.saves_ns).then_with(|| a.text.cmp(&b.text)));
     findings
 }
 
-fn straggler(collectives: &[Collective], span_ns: i64) -> Option<Finding> {
-    let matched: Vec<&Collective> = collectives
+fn exposed(ranks: &[RankAnalysis]) -> Option<Finding> {
+    let (rank, exposed_ns) = worst(ranks, |rank| rank.measures.communication_exposed_ns)?;
+    if share(exposed_ns, rank) <= WORTH_A_SENTENCE {
+        return None;
+    }
+    let most = rank.communication.first().map_or_else(String::new, |most| {
+        format!("; most of it {} ({})", most.name, milliseconds(most.exposed_ns))
+    });
+    Some(of_rank(
+        rank,
+        exposed_ns,
+        "Communication is not hidden behind compute: try smaller or earlier buckets, a larger batch, or less data on the wire"
+            .to_owned(),
+        format!(
+            "{}: {} of {} communication ran without compute, {}{most}",
+            label(rank),
+            milliseconds(exposed_ns),
+            milliseconds(rank.measures.communication_ns),
+            percent_of_span(exposed_ns, rank)
+        ),
+    ))
+}
+
+fn host_late(ranks: &[RankAnalysis]) -> Option<Finding> {
+    let (rank, late_ns) = worst(ranks, |rank| {
+        rank.idle_causes.get("host_late").copied().unwrap_or(0)
+    })?;
+    if share(late_ns, rank) <= HOST_WORTH_A_SENTENCE {
+        return None;
+    }
+    let mut by: Vec<(&String, i64)> = rank
+        .host_late_by
+        .iter()
+        .map(|(what, time)| (what, *time))
+        .collect();
+    by.sort_by_key(|(what, time)| (std::cmp::Reverse(*time), *what));
+    let by: Vec<String> = by
+        .iter()
+        .take(3)
+        .map(|(what, time)| format!("{} in {what}", milliseconds(*time)))
+        .collect();
+    Some(of_rank(
+        rank,
+        late_ns,
+        "The GPU waits for the host to launch work: look for synchronisation, data loading or many small kernels".to_owned(),
+        format!(
+            "{}: idle for {} before the next launch was called, {}: {}",
+            label(rank),
+            milliseconds(late_ns),
+            percent_of_span(late_ns, rank),
+            by.join(", ")
+        ),
+    ))
+}
+
+fn slow_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
+    let slow = ranks
+        .iter()
+        .flat_map(|rank| rank.copies.iter().map(move |copy| (rank, copy)));
+    let (rank, copy, saves_ns) = slow
+        .filter_map(|(rank, copy)| Some((rank, copy, copy.bandwidth? / copy.nominal_bandwidth?)))
+        .filter(|(rank, copy, reached)| *reached < SLOW_COPY && share(copy.time_ns, rank) >= LEAST_COST)
+        .map(|(rank, copy, reached)| (rank, copy, ((1.0 - reached) * copy.time_ns as f64) as i64))
+        .max_by_key(|(_, _, saves)| *saves)?;
+    Some(of_rank(
+        rank,
+        saves_ns,
+        "Copies are far from what their link carries: copy larger blocks at a time, from pinned memory"
+            .to_owned(),
+        format!(
+            "{}: {} copies {} of {} bytes in all took {} at {:.2} GB/s, where {} carries {:.1} GB/s",
+            label(rank),
+            copy.count,
+            copy.direction,
+            copy.bytes,
+            milliseconds(copy.time_ns),
+            copy.bandwidth.unwrap_or(0.0),
+            copy.link.as_deref().unwrap_or_default(),
+            copy.nominal_bandwidth.unwrap_or(0.0)
+        ),
+    ))
+}
+
+fn pageable_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
+    let pageable = |kernel: &&KernelAnalysis| kernel.kind == "copy" && kernel.name.contains("Pageable");
+    let time = |rank: &RankAnalysis| {
+        rank.kernels
+            .iter()
+            .filter(pageable)
+            .map(|kernel| kernel.total_ns)
+            .sum::<i64>()
+    };
+    let (rank, time_ns) = worst(ranks, time)?;
+    if share(time_ns, rank) < LEAST_COST {
+        return None;
+    }
+    let count: usize = rank
+        .kernels
+        .iter()
+        .filter(pageable)
+        .map(|kernel| kernel.count)
+        .sum();
+    Some(of_rank(
+        rank,
+        time_ns,
+        "Copies go through pageable memory, which holds the host up: pin it (pin_memory=True and non_blocking=True in PyTorch)"
+            .to_owned(),
+        format!("{}: {count} such copies took {} in all", label(rank), milliseconds(time_ns)),
+    ))
+}
+
+fn uneven_compute(ranks: &[RankAnalysis]) -> Option<Finding> {
+    if ranks.len() < 2 {
+        return None;
+    }
+    let (rank, most_ns) = worst(ranks, |rank| rank.measures.compute_ns)?;
+    let others: i64 = ranks.iter().map(|rank| rank.measures.compute_ns).sum::<i64>() - most_ns;
+    let mean_ns = others / i64::try_from(ranks.len() - 1).unwrap_or(1);
+    let more_ns = most_ns - mean_ns;
+    if (more_ns as f64) < UNEVEN_COMPUTE * mean_ns as f64 || share(more_ns, rank) < LEAST_COST {
+        return None;
+    }
+    Some(of_rank(
+        rank,
+        more_ns,
+        format!(
+            "{} computes longer than the others: balance its share of the work, or look at its clocks",
+            label(rank)
+        ),
+        format!(
+            "{} of compute, where the others have {} in the mean",
+            milliseconds(most_ns),
+            milliseconds(mean_ns)
+        ),
+    ))
+}
+
+fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
+    let cost = |rank: &RankAnalysis| {
+        let median = rank
+            .step_summary
+            .as_ref()
+            .map_or(0, |summary| summary.durations.p50_ns);
+        rank.steps
+            .iter()
+            .filter(|step| step.outlier)
+            .map(|step| (step.duration_ns - median).max(0))
+            .sum::<i64>()
+    };
+    let (rank, cost_ns) = worst(ranks, cost)?;
+    let summary = rank.step_summary.as_ref()?;
+    if share(cost_ns, rank) < LEAST_COST {
+        return None;
+    }
+    let names: Vec<&str> = summary.outliers.iter().take(5).map(String::as_str).collect();
+    Some(of_rank(
+        rank,
+        cost_ns,
+        "Some steps take much longer than the others: look at what only they do".to_owned(),
+        format!(
+            "{}: {} of {} steps, among them {}; the median is {}",
+            label(rank),
+            summary.outliers.len(),
+            summary.count,
+            names.join(", "),
+            milliseconds(summary.durations.p50_ns)
+        ),
+    ))
+}
+
+fn short_kernels(ranks: &[RankAnalysis]) -> Option<Finding> {
+    /// A kernel of this mean length takes no longer than its launch.
+    const SHORT_NS: i64 = 5_000;
+    let counts = |rank: &RankAnalysis| {
+        let compute = rank.kernels.iter().filter(|kernel| kernel.kind == "compute");
+        compute.fold((0usize, 0usize), |(short, all), kernel| {
+            let is_short = kernel.durations.mean_ns < SHORT_NS;
+            (
+                short + if is_short { kernel.count } else { 0 },
+                all + kernel.count,
+            )
+        })
+    };
+    let late = |rank: &RankAnalysis| {
+        let causes = ["host_late", "launch_latency"];
+        causes
+            .iter()
+            .filter_map(|cause| rank.idle_causes.get(*cause))
+            .sum::<i64>()
+    };
+    let (rank, late_ns) = worst(ranks, late)?;
+    let (short, all) = counts(rank);
+    if short * 2 < all || all < 100 || share(late_ns, rank) <= HOST_WORTH_A_SENTENCE {
+        return None;
+    }
+    Some(of_rank(
+        rank,
+        late_ns,
+        "Most kernels are shorter than a launch takes: fuse them (torch.compile) or launch them as a CUDA graph".to_owned(),
+        format!(
+            "{}: {short} of {all} compute kernels are of names with a mean below {} us, and the GPU was idle for {} around launches",
+            label(rank),
+            SHORT_NS / 1000,
+            milliseconds(late_ns)
+        ),
+    ))
+}
+
+fn straggler(
+    ranks: &[RankAnalysis],
+    collectives: &[Collective],
+    arrivals: &[ArrivalAnalysis],
+) -> Option<Finding> {
+    let span_ns = ranks.iter().map(|rank| rank.measures.span_ns).max().unwrap_or(0);
+    let last = arrivals.iter().max_by_key(|arrival| {
+        (
+            arrival.last_count,
+            arrival.skew_ns,
+            std::cmp::Reverse(arrival.rank),
+        )
+    })?;
+    let matched = collectives
         .iter()
         .filter(|collective| !collective.warm_up && collective.skew_ns.is_some())
-        .collect();
-    let mut last: BTreeMap<u32, (usize, i64)> = BTreeMap::new();
-    for collective in &matched {
-        if let Some(rank) = collective.last_rank {
-            let entry = last.entry(rank).or_default();
-            entry.0 += 1;
-            entry.1 += collective.skew_ns.unwrap_or(0);
-        }
-    }
-    let (rank, (count, cost_ns)) = last
-        .into_iter()
-        .max_by_key(|(_, (count, cost))| (*count, *cost))?;
-    if matched.len() < ENOUGH_COLLECTIVES
-        || (count as f64) <= OFTEN_LAST * matched.len() as f64
-        || (cost_ns as f64) < LEAST_COST * span_ns as f64
+        .count();
+    if matched < ENOUGH_COLLECTIVES
+        || (last.last_count as f64) <= OFTEN_LAST * matched as f64
+        || (last.skew_ns as f64) < LEAST_COST * span_ns as f64
     {
         return None;
     }
+    let steps = ranks.iter().map(|rank| rank.steps.len()).max().unwrap_or(0);
     Some(Finding {
         text: format!(
-            "Rank {rank} keeps the others waiting: compare its kernels, clocks and data loading with theirs"
+            "Rank {} keeps the others waiting: compare its kernels, clocks and data loading with theirs",
+            last.rank
         ),
         evidence: format!(
-            "it arrived last at {count} of {} collectives; the first rank waited {} for it in all",
-            matched.len(),
-            milliseconds(cost_ns)
+            "it arrived last at {} of {matched} collectives; the first rank waited {} for it in all, and {} of that for it alone",
+            last.last_count,
+            milliseconds(last.skew_ns),
+            milliseconds(last.cost_ns)
         ),
-        saves_ns: cost_ns,
+        rank: Some(last.rank),
+        saves_ns: last.skew_ns,
+        saves_per_step_ns: i64::try_from(steps)
+            .ok()
+            .filter(|steps| *steps > 0)
+            .map(|steps| last.skew_ns / steps),
     })
 }

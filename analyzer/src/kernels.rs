@@ -1,11 +1,15 @@
-//! Operations by name: how many, how long.
+//! Operations by name and by kind: how many, how long.
 
 use std::collections::BTreeMap;
 
 use gputrace_trace::Interner;
 use serde::Serialize;
 
-use crate::operations::{Kind, KindFrom, Name, Operation};
+use crate::kernel_names::short_name;
+use crate::kinds::{Kind, KindFrom, reason};
+use crate::measures::union_of_kind;
+use crate::operations::{Name, Operation};
+use crate::statistics::{Distribution, sum};
 use crate::{Options, Sort};
 
 /// All operations of one name on one device. Times are sums and statistics over operations, not time passed.
@@ -15,28 +19,32 @@ pub struct KernelAnalysis {
     pub name: String,
     /// "compute", "communication", "copy" or "memset".
     pub kind: String,
-    /// How the kind is known: "record", "nccl plugin" or "name".
+    /// How the kind is known: "record", "nccl plugin", "trace metadata" or "name".
     pub kind_from: String,
+    /// The same in words.
+    pub kind_reason: String,
     /// How many.
     pub count: usize,
     /// Sum of their durations.
     pub total_ns: i64,
-    /// Mean duration, rounded down.
-    pub mean_ns: i64,
-    /// Shortest.
-    pub min_ns: i64,
-    /// Longest.
-    pub max_ns: i64,
-    /// Median (nearest rank).
-    pub p50_ns: i64,
-    /// 99th percentile (nearest rank).
-    pub p99_ns: i64,
+    /// Total over the total of all operations of the device.
+    pub share: f64,
+    /// Mean, extremes and percentiles.
+    #[serde(flatten)]
+    pub durations: Distribution,
 }
 
-/// The smallest of sorted values that at least `percent` of them do not exceed.
-fn nearest_rank(sorted: &[i64], percent: usize) -> i64 {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied().unwrap_or(0)
+/// All operations of one kind on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KindAnalysis {
+    /// "compute", "communication", "copy" or "memset".
+    pub kind: String,
+    /// How many.
+    pub count: usize,
+    /// Sum of their durations.
+    pub total_ns: i64,
+    /// Time passed with at least one of them.
+    pub time_ns: i64,
 }
 
 /// The operations by name, in the order that is asked for.
@@ -48,22 +56,41 @@ pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Opti
             .or_default();
         group.push(operation.end - operation.start);
     }
-    let mut kernels: Vec<KernelAnalysis> = groups
+    // By text: two names may be the same in short.
+    let mut by_text: BTreeMap<(String, Kind, KindFrom), (String, Vec<i64>)> = BTreeMap::new();
+    for ((name, kind, kind_from), durations) in groups {
+        let text = name.text(names);
+        let text = if options.short_names {
+            short_name(&text)
+        } else {
+            text
+        };
+        let reason = || reason(name, kind, kind_from, names);
+        let group = by_text
+            .entry((text, kind, kind_from))
+            .or_insert_with(|| (reason(), Vec::new()));
+        group.1.extend(durations);
+    }
+    let all: i64 = by_text
+        .values()
+        .fold(0, |all, (_, durations)| all.saturating_add(sum(durations)));
+    let mut kernels: Vec<KernelAnalysis> = by_text
         .into_iter()
-        .map(|((name, kind, kind_from), mut durations)| {
-            durations.sort_unstable();
-            let total_ns: i64 = durations.iter().sum();
+        .map(|((name, kind, kind_from), (kind_reason, mut durations))| {
+            let total_ns = sum(&durations);
             KernelAnalysis {
-                name: name.text(names),
+                name,
                 kind: kind.name().to_owned(),
                 kind_from: kind_from.name().to_owned(),
+                kind_reason,
                 count: durations.len(),
                 total_ns,
-                mean_ns: total_ns / i64::try_from(durations.len()).unwrap_or(i64::MAX),
-                min_ns: durations.first().copied().unwrap_or(0),
-                max_ns: durations.last().copied().unwrap_or(0),
-                p50_ns: nearest_rank(&durations, 50),
-                p99_ns: nearest_rank(&durations, 99),
+                share: if all > 0 {
+                    total_ns as f64 / all as f64
+                } else {
+                    0.0
+                },
+                durations: Distribution::of(&mut durations),
             }
         })
         .collect();
@@ -71,8 +98,8 @@ pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Opti
         let key = |kernel: &KernelAnalysis| match options.sort {
             Sort::Total => kernel.total_ns,
             Sort::Count => i64::try_from(kernel.count).unwrap_or(i64::MAX),
-            Sort::Mean => kernel.mean_ns,
-            Sort::Max => kernel.max_ns,
+            Sort::Mean => kernel.durations.mean_ns,
+            Sort::Max => kernel.durations.max_ns,
         };
         key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
     });
@@ -80,20 +107,22 @@ pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Opti
     kernels
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_nearest_ranks() {
-        let values: Vec<i64> = (1..=10).collect();
-        assert_eq!(
-            (
-                nearest_rank(&values, 50),
-                nearest_rank(&values, 99),
-                nearest_rank(&[7], 50)
-            ),
-            (5, 10, 7)
-        );
-    }
+/// The operations by kind; kinds that do not occur are left out.
+pub(crate) fn by_kind(operations: &[Operation]) -> Vec<KindAnalysis> {
+    Kind::ALL
+        .into_iter()
+        .filter_map(|kind| {
+            let durations: Vec<i64> = operations
+                .iter()
+                .filter(|operation| operation.kind == kind)
+                .map(|operation| operation.end - operation.start)
+                .collect();
+            (!durations.is_empty()).then(|| KindAnalysis {
+                kind: kind.name().to_owned(),
+                count: durations.len(),
+                total_ns: sum(&durations),
+                time_ns: union_of_kind(operations, kind).length_ns(),
+            })
+        })
+        .collect()
 }

@@ -4,29 +4,59 @@
 //! `docs/measures.md`. Intervals are half-open, in nanoseconds as `i64`, and never rounded; unions are called time, sums
 //! over operations never.
 
+mod arrivals;
+mod calls;
+mod clocks;
+mod collective_parts;
 mod collectives;
+mod communication;
+mod compare;
+mod copies;
 mod findings;
+mod host_activity;
 mod idle;
+mod idle_causes;
 pub mod intervals;
+mod kernel_names;
 mod kernels;
+mod kinds;
+mod launches;
+mod links;
 mod measures;
+mod memory;
 mod operations;
+mod parallel;
+mod queues;
+mod statistics;
+mod step_detection;
 mod steps;
 
 use std::collections::BTreeMap;
 
-use gputrace_trace::{Loss, Recording};
+use gputrace_trace::{Loss, Process, Recording};
 use serde::Serialize;
 
+pub use arrivals::{ArrivalAnalysis, CollectiveSize};
 pub use collectives::Collective;
+pub use communication::CommunicationAnalysis;
+pub use compare::{Change, ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};
+pub use copies::CopyAnalysis;
 pub use findings::Finding;
 pub use idle::StreamAnalysis;
-pub use kernels::KernelAnalysis;
+pub use idle_causes::Gap;
+pub use kernels::{KernelAnalysis, KindAnalysis};
+pub use launches::LaunchAnalysis;
 pub use measures::Measures;
-pub use steps::{StepAnalysis, step_number};
+pub use memory::MemoryAnalysis;
+pub use queues::QueueAnalysis;
+pub use statistics::Distribution;
+pub use steps::{StepAnalysis, StepSummary, step_number};
 
+use collective_parts::Part;
+use kinds::KindFrom;
 use measures::{clip, window};
-use operations::{KindFrom, ProcessOperations};
+use operations::ProcessOperations;
+use queues::Queues;
 
 /// What kernels are ordered by, greatest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +81,8 @@ pub struct Options {
     pub sort: Sort,
     /// How many kernels to keep for each device; all when `None`.
     pub top: Option<usize>,
+    /// Kernels by their demangled short names.
+    pub short_names: bool,
 }
 
 /// One rank's device.
@@ -64,21 +96,39 @@ pub struct RankAnalysis {
     pub device_name: Option<String>,
     /// Host of the process.
     pub host: String,
-    /// From the run's first operation (on any device) to this device's.
-    pub idle_before_ns: i64,
-    /// From this device's last operation to the run's.
-    pub idle_after_ns: i64,
+    /// From the run's first operation (on any device) to this device's; null where the ranks' times do not overlap.
+    pub idle_before_ns: Option<i64>,
+    /// From this device's last operation to the run's; null where the ranks' times do not overlap.
+    pub idle_after_ns: Option<i64>,
     /// The measures over the whole span.
     #[serde(flatten)]
     pub measures: Measures,
     /// Idle time by cause; the parts sum to `idle_ns`.
     pub idle_causes: BTreeMap<String, i64>,
+    /// The cause `host_late` by what the launching thread was doing; the parts sum to it.
+    pub host_late_by: BTreeMap<String, i64>,
+    /// The longest gaps, longest first.
+    pub longest_gaps: Vec<Gap>,
     /// By stream.
     pub streams: Vec<StreamAnalysis>,
+    /// By kind.
+    pub kinds: Vec<KindAnalysis>,
     /// By name.
     pub kernels: Vec<KernelAnalysis>,
+    /// By communicator and collective.
+    pub communication: Vec<CommunicationAnalysis>,
+    /// By direction and pair of places.
+    pub copies: Vec<CopyAnalysis>,
+    /// By launching call.
+    pub launches: Vec<LaunchAnalysis>,
+    /// How full the streams' queues were.
+    pub queues: Vec<QueueAnalysis>,
+    /// Device memory; null where it is not recorded.
+    pub memory: Option<MemoryAnalysis>,
     /// By training step.
     pub steps: Vec<StepAnalysis>,
+    /// The steps summed up; null without steps.
+    pub step_summary: Option<StepSummary>,
 }
 
 /// Everything that is known of a recording.
@@ -94,6 +144,15 @@ pub struct Analysis {
     pub ranks: Vec<RankAnalysis>,
     /// Matched over ranks, by start.
     pub collectives: Vec<Collective>,
+    /// How fast collectives of each kind and size went, where the source says their bytes.
+    pub collective_sizes: Vec<CollectiveSize>,
+    /// How each rank came to its collectives.
+    pub arrivals: Vec<ArrivalAnalysis>,
+    /// What is assumed of the ranks' clocks wherever ranks are compared.
+    pub clock: String,
+    /// Median difference between the first and the last rank's end of collectives that no rank can leave early: about as
+    /// much can clocks differ. Null without such collectives.
+    pub clock_end_spread_ns: Option<i64>,
     /// By what they could save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
@@ -111,65 +170,64 @@ pub fn used_cuda(recording: &Recording) -> bool {
 /// Analyses a recording.
 #[must_use]
 pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
-    let mut processes: Vec<ProcessOperations> = recording
-        .processes
-        .iter()
-        .map(|process| ProcessOperations::new(process, &recording.names))
-        .collect();
+    let names = &recording.names;
+    let processes = &recording.processes;
+    let mut operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
+        ProcessOperations::new(&processes[index], names)
+    });
+    let clocks = clocks::clocks(recording, &operations);
+    let parts: Vec<(Vec<Part>, u64)> = parallel::map(processes.len(), |index| {
+        let rank = processes[index].header.rank;
+        let rank = rank.unwrap_or(u32::try_from(index).unwrap_or(u32::MAX));
+        collective_parts::parts(&processes[index], rank, &operations[index], names)
+    });
+    let without_kernel: u64 = parts.iter().map(|(_, count)| count).sum();
+    let parts: Vec<Vec<Part>> = parts.into_iter().map(|(parts, _)| parts).collect();
     // Collectives are matched whole, before anything is cut to steps.
-    let (collectives, without_kernel) = collectives::collectives(recording, &processes);
-    let mut windows: Vec<Vec<steps::Window>> = recording
-        .processes
-        .iter()
-        .map(|process| steps::windows(process, &recording.names))
-        .collect();
+    let matched = collectives::collectives(&parts, clocks.comparable);
+    let mut windows: Vec<BTreeMap<u32, Vec<steps::Window>>> = parallel::map(processes.len(), |index| {
+        step_windows(&processes[index], &operations[index], recording)
+    });
     let mut without_steps = 0;
     if let Some((first, last)) = options.steps {
-        for (operations, windows) in processes.iter_mut().zip(&mut windows) {
-            windows.retain(|window| (first..=last).contains(&window.number));
-            if windows.is_empty() && !operations.devices.is_empty() {
-                without_steps += 1;
-            }
-            let start = windows.iter().map(|window| window.start).min().unwrap_or(0);
-            let end = windows.iter().map(|window| window.end).max().unwrap_or(0);
-            for operations in operations.devices.values_mut() {
+        for (operations, windows) in operations.iter_mut().zip(&mut windows) {
+            let mut any = operations.devices.is_empty();
+            for (device, operations) in &mut operations.devices {
+                let windows = windows.entry(*device).or_default();
+                windows.retain(|window| (first..=last).contains(&window.number));
+                any |= !windows.is_empty();
+                let start = windows.iter().map(|window| window.start).min().unwrap_or(0);
+                let end = windows.iter().map(|window| window.end).max().unwrap_or(0);
                 *operations = clip(operations, start, end);
             }
+            without_steps += usize::from(!any);
         }
     }
-    let whole: Vec<(i64, i64)> = processes
+    let whole: Vec<(i64, i64)> = operations
         .iter()
         .flat_map(|process| process.devices.values())
         .filter_map(|operations| window(operations))
         .collect();
-    let run_start = whole.iter().map(|(start, _)| *start).min().unwrap_or(0);
-    let run_end = whole.iter().map(|(_, end)| *end).max().unwrap_or(0);
-    let mut ranks = Vec::new();
-    for ((process, operations), windows) in recording.processes.iter().zip(&processes).zip(&windows) {
-        for (&device_index, operations_of_device) in &operations.devices {
-            let Some((start, end)) = window(operations_of_device) else {
-                continue;
-            };
-            let device = process
-                .header
-                .devices
-                .iter()
-                .find(|device| device.index == device_index);
-            ranks.push(RankAnalysis {
-                rank: process.header.rank,
-                device_index,
-                device_name: device.map(|device| device.name.clone()),
-                host: process.header.host.clone(),
-                idle_before_ns: start - run_start,
-                idle_after_ns: run_end - end,
-                measures: Measures::of(operations_of_device),
-                idle_causes: idle::causes(operations_of_device, operations),
-                streams: idle::streams(operations_of_device, &operations.calls),
-                kernels: kernels::by_name(operations_of_device, &recording.names, options),
-                steps: steps::steps(windows, operations_of_device),
-            });
-        }
-    }
+    let run = Run {
+        start: whole.iter().map(|(start, _)| *start).min().unwrap_or(0),
+        end: whole.iter().map(|(_, end)| *end).max().unwrap_or(0),
+        comparable: clocks.disjoint.is_none(),
+    };
+    let ranks: Vec<RankAnalysis> = parallel::map(processes.len(), |index| {
+        analyze_process(
+            &processes[index],
+            &operations[index],
+            &parts[index],
+            &windows[index],
+            &run,
+            recording,
+            options,
+        )
+    })
+    .into_iter()
+    .flatten()
+    .collect();
+    let arrivals = arrivals::arrivals(&matched.collectives);
     let mut losses = recording.losses.clone();
     let mut lose = |what: &str, count: u64, affects: &str| {
         if count > 0 {
@@ -180,10 +238,9 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             });
         }
     };
-    let backwards = processes.iter().map(|process| process.backwards).sum();
     lose(
         "operations that end before they start, left out",
-        backwards,
+        operations.iter().map(|process| process.backwards).sum(),
         "every duration",
     );
     lose(
@@ -191,6 +248,28 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         without_kernel,
         "wait, transfer and skew of those collectives",
     );
+    lose(
+        "operations whose launch call is not recorded",
+        operations.iter().map(|process| process.without_call).sum(),
+        "idle causes (unknown), host wait and launch statistics",
+    );
+    lose(
+        "collectives of a kind of which the ranks have different numbers, so that order can't match them",
+        matched.uneven,
+        "wait, transfer and skew of those collectives",
+    );
+    lose(
+        "matched collectives whose kernels do not run at one time on all ranks: their clocks differ, or the match is wrong",
+        matched.apart,
+        "wait, transfer and skew of those collectives, which are left out",
+    );
+    if let Some(disjoint) = &clocks.disjoint {
+        lose(
+            disjoint,
+            1,
+            "idle before and after, and whatever compares ranks: left out",
+        );
+    }
     let mut notes = recording.notes.clone();
     if without_steps > 0 {
         notes.push(format!(
@@ -198,16 +277,21 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             processes.len()
         ));
     }
-    let by_name = processes
+    let mut by_name = operations
         .iter()
         .flat_map(|process| process.devices.values().flatten());
-    if by_name
-        .into_iter()
-        .any(|operation| operation.kind_from == KindFrom::Name)
+    if by_name.any(|operation| operation.kind_from == KindFrom::Name) {
+        notes.push(
+            "some communication kernels were told by their names alone: --explain lists them with the rule"
+                .to_owned(),
+        );
+    }
+    if ranks
+        .iter()
+        .any(|rank| rank.step_summary.as_ref().is_some_and(|summary| summary.detected))
     {
         notes.push(
-            "some communication kernels were told by their names (nccl...Kernel...), not by NCCL itself"
-                .to_owned(),
+            "no range names the steps: they are guessed from the pattern that operations repeat".to_owned(),
         );
     }
     Analysis {
@@ -218,10 +302,105 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         } else {
             recording.manifest.device.clone()
         },
-        findings: findings::findings(&ranks, &collectives),
+        findings: findings::findings(&ranks, &matched.collectives, &arrivals),
         ranks,
-        collectives,
+        collective_sizes: arrivals::sizes(&matched.collectives),
+        collectives: matched.collectives,
+        arrivals,
+        clock: clocks.assumption,
+        clock_end_spread_ns: matched.end_spread_ns,
         losses,
         notes,
     }
+}
+
+/// The time of the whole run.
+struct Run {
+    start: i64,
+    end: i64,
+    /// Whether the ranks' times have anything in common.
+    comparable: bool,
+}
+
+/// The steps of each device of a process: named by ranges, or else guessed.
+fn step_windows(
+    process: &Process,
+    operations: &ProcessOperations,
+    recording: &Recording,
+) -> BTreeMap<u32, Vec<steps::Window>> {
+    let named = steps::windows(process, &recording.names);
+    operations
+        .devices
+        .iter()
+        .map(|(&device, operations)| {
+            let windows = if named.is_empty() {
+                step_detection::detect(operations)
+            } else {
+                named.clone()
+            };
+            (device, windows)
+        })
+        .collect()
+}
+
+fn analyze_process(
+    process: &Process,
+    all: &ProcessOperations,
+    parts: &[Part],
+    windows: &BTreeMap<u32, Vec<steps::Window>>,
+    run: &Run,
+    recording: &Recording,
+    options: &Options,
+) -> Vec<RankAnalysis> {
+    let (names, tables) = (&recording.names, &process.tables);
+    let queues: BTreeMap<u32, Queues> = all
+        .devices
+        .iter()
+        .map(|(&device, operations)| (device, Queues::new(operations, &all.calls, &tables.api_calls)))
+        .collect();
+    let mut ranks = Vec::new();
+    for (&device_index, operations) in &all.devices {
+        let Some((start, end)) = window(operations) else {
+            continue;
+        };
+        let device = process
+            .header
+            .devices
+            .iter()
+            .find(|device| device.index == device_index);
+        let device_name = device
+            .map(|device| device.name.clone())
+            .filter(|name| !name.is_empty());
+        let no_windows = Vec::new();
+        let windows = windows.get(&device_index).unwrap_or(&no_windows);
+        let mut steps = steps::steps(windows, operations);
+        let step_summary = steps::summary(&mut steps);
+        let idle = idle_causes::causes(operations, all, process, &queues, names);
+        ranks.push(RankAnalysis {
+            rank: process.header.rank,
+            device_index,
+            host: process.header.host.clone(),
+            idle_before_ns: run.comparable.then_some(start - run.start),
+            idle_after_ns: run.comparable.then_some(run.end - end),
+            measures: Measures::of(operations),
+            idle_causes: idle.causes,
+            host_late_by: idle.host_late_by,
+            longest_gaps: idle.longest,
+            streams: idle::streams(operations, &all.calls, &tables.api_calls),
+            kinds: kernels::by_kind(operations),
+            kernels: kernels::by_name(operations, names, options),
+            communication: communication::communication(parts, device_index, operations, (start, end)),
+            copies: copies::copies(operations, &tables.copies, device_index, device_name.as_deref()),
+            launches: launches::launches(operations, all, process, names),
+            queues: queues
+                .get(&device_index)
+                .map(Queues::analyses)
+                .unwrap_or_default(),
+            memory: memory::memory(&tables.memory, &tables.counters, device_index, names),
+            steps,
+            step_summary,
+            device_name,
+        });
+    }
+    ranks
 }

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::intervals::IntervalSet;
-use crate::operations::{Kind, Operation};
+use crate::kinds::Kind;
+use crate::operations::Operation;
 
 /// Durations of one device over a window, in nanoseconds. All but the ratios are lengths of unions, never sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

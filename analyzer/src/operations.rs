@@ -4,64 +4,77 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_trace::{Interner, NameId, Process};
 
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
-    Compute,
-    Communication,
-    Copy,
-    Memset,
-}
+use crate::calls::Calls;
+use crate::kernel_names;
+use crate::kinds::{Kind, KindFrom};
 
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Compute => "compute",
-            Self::Communication => "communication",
-            Self::Copy => "copy",
-            Self::Memset => "memset",
-        }
-    }
-}
-
-/// How the kind is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum KindFrom {
-    Record,
-    NcclPlugin,
-    Name,
-}
-
-impl KindFrom {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Record => "record",
-            Self::NcclPlugin => "nccl plugin",
-            Self::Name => "name",
-        }
-    }
-}
-
-/// An operation's name: a kernel's, or the kind of a copy.
+/// An operation's name: a kernel's, or what is copied or set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Name {
     Kernel(NameId),
-    Copy(u8),
-    Memset,
+    /// Direction and kinds of memory, as CUPTI numbers them.
+    Copy {
+        direction: u8,
+        source: u8,
+        destination: u8,
+    },
+    Memset {
+        memory: u8,
+    },
+}
+
+/// `CUpti_ActivityMemcpyKind` in the words of PyTorch's profiler.
+pub(crate) fn direction_name(direction: u8) -> &'static str {
+    match direction {
+        1 => "HtoD",
+        2 => "DtoH",
+        3 => "HtoA",
+        4 => "AtoH",
+        5 => "AtoA",
+        6 => "AtoD",
+        7 => "DtoA",
+        8 => "DtoD",
+        9 => "HtoH",
+        10 => "PtoP",
+        _ => "Unknown",
+    }
+}
+
+/// `CUpti_ActivityMemoryKind` in the same words.
+fn memory_name(memory: u8) -> &'static str {
+    match memory {
+        1 => "Pageable",
+        2 => "Pinned",
+        3 => "Device",
+        4 => "Array",
+        5 => "Managed",
+        6 => "Device Static",
+        7 => "Managed Static",
+        _ => "Unknown",
+    }
 }
 
 impl Name {
     pub(crate) fn text(self, names: &Interner) -> String {
         match self {
             Self::Kernel(name) => names.get(name).to_owned(),
-            // CUpti_ActivityMemcpyKind.
-            Self::Copy(1) => "Memcpy HtoD".to_owned(),
-            Self::Copy(2) => "Memcpy DtoH".to_owned(),
-            Self::Copy(8) => "Memcpy DtoD".to_owned(),
-            Self::Copy(9) => "Memcpy HtoH".to_owned(),
-            Self::Copy(10) => "Memcpy PtoP".to_owned(),
-            Self::Copy(other) => format!("Memcpy kind {other}"),
-            Self::Memset => "Memset".to_owned(),
+            Self::Copy {
+                direction,
+                source: 0,
+                destination: 0,
+            } => format!("Memcpy {}", direction_name(direction)),
+            Self::Copy {
+                direction,
+                source,
+                destination,
+            } => format!(
+                "Memcpy {} ({} -> {})",
+                direction_name(direction),
+                memory_name(source),
+                memory_name(destination)
+            ),
+            Self::Memset { memory: 0 } => "Memset".to_owned(),
+            Self::Memset { memory } => format!("Memset ({})", memory_name(memory)),
         }
     }
 }
@@ -74,40 +87,33 @@ pub(crate) struct Operation {
     pub(crate) context: u32,
     pub(crate) stream: u32,
     pub(crate) correlation: u32,
+    /// Row in its table: kernels, copies or memsets.
+    pub(crate) row: u32,
+    pub(crate) name: Name,
     pub(crate) kind: Kind,
     pub(crate) kind_from: KindFrom,
-    pub(crate) name: Name,
-}
-
-/// The call that launched an operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) start: i64,
-    pub(crate) end: i64,
 }
 
 /// What of a process the measures need.
 pub(crate) struct ProcessOperations {
     /// By device, sorted by start.
     pub(crate) devices: BTreeMap<u32, Vec<Operation>>,
-    /// By correlation id: the outermost call (a runtime call around its driver calls).
-    pub(crate) calls: HashMap<u32, Call>,
+    /// The calls that launched them.
+    pub(crate) calls: Calls,
     /// When streams (context, where the record names it, and stream) were told to wait for an event, sorted.
     pub(crate) stream_waits: HashMap<(Option<u32>, u32), Vec<i64>>,
-    /// Plans to the correlation ids of their kernels' launches.
+    /// When each thread told any stream to wait for an event, sorted: only where no record says which stream.
+    pub(crate) thread_waits: HashMap<u32, Vec<i64>>,
+    /// Plans of collectives to the correlation ids of their kernels' launches.
     pub(crate) plans: HashMap<u64, u32>,
     /// Operations left out because their end lies before their start.
     pub(crate) backwards: u64,
+    /// Operations with a correlation id whose call is not recorded.
+    pub(crate) without_call: u64,
 }
 
 /// `CUpti_ActivitySynchronizationType`: a stream waits for an event.
 const STREAM_WAIT_EVENT: u32 = 2;
-
-/// Whether a kernel's name is one that NCCL gives: `ncclKernel_`, `ncclDevKernel_`, `ncclSymkDevKernel_`, ...
-fn is_nccl_name(name: &str) -> bool {
-    name.strip_prefix("nccl")
-        .is_some_and(|rest| rest.contains("Kernel"))
-}
 
 impl ProcessOperations {
     pub(crate) fn new(process: &Process, names: &Interner) -> Self {
@@ -122,43 +128,18 @@ impl ProcessOperations {
             .filter(|(id, correlation)| **correlation != 0 && wanted.contains(id))
             .map(|(id, correlation)| (*id, *correlation))
             .collect();
-        let of_nccl: HashSet<u32> = plans.values().copied().collect();
-        let mut nccl_names: HashMap<NameId, bool> = HashMap::new();
         let mut all = Self {
             devices: BTreeMap::new(),
-            calls: HashMap::new(),
+            calls: Calls::new(&tables.api_calls),
             stream_waits: HashMap::new(),
+            thread_waits: HashMap::new(),
             plans,
             backwards: 0,
+            without_call: 0,
         };
-        let kernels = &tables.kernels;
-        for index in 0..kernels.start_ns.len() {
-            let (name, correlation) = (kernels.name[index], kernels.correlation[index]);
-            let named = *nccl_names
-                .entry(name)
-                .or_insert_with(|| is_nccl_name(names.get(name)));
-            let (kind, kind_from) = match (of_nccl.contains(&correlation), named) {
-                (true, _) => (Kind::Communication, KindFrom::NcclPlugin),
-                (false, true) => (Kind::Communication, KindFrom::Name),
-                (false, false) => (Kind::Compute, KindFrom::Record),
-            };
-            let start = kernels.start_ns[index].0;
-            all.add(
-                kernels.device[index],
-                Operation {
-                    start,
-                    end: start.saturating_add(kernels.duration_ns[index].0),
-                    context: kernels.context[index],
-                    stream: kernels.stream[index],
-                    correlation,
-                    kind,
-                    kind_from,
-                    name: Name::Kernel(name),
-                },
-            );
-        }
-        let copies = &tables.copies;
-        for index in 0..copies.start_ns.len() {
+        all.add_kernels(process, names);
+        let (copies, memsets) = (&tables.copies, &tables.memsets);
+        for (index, row) in (0..copies.start_ns.len()).zip(0u32..) {
             let start = copies.start_ns[index].0;
             all.add(
                 copies.device[index],
@@ -168,14 +149,18 @@ impl ProcessOperations {
                     context: copies.context[index],
                     stream: copies.stream[index],
                     correlation: copies.correlation[index],
+                    row,
                     kind: Kind::Copy,
                     kind_from: KindFrom::Record,
-                    name: Name::Copy(copies.copy_kind[index]),
+                    name: Name::Copy {
+                        direction: copies.copy_kind[index],
+                        source: copies.source_kind[index],
+                        destination: copies.destination_kind[index],
+                    },
                 },
             );
         }
-        let memsets = &tables.memsets;
-        for index in 0..memsets.start_ns.len() {
+        for (index, row) in (0..memsets.start_ns.len()).zip(0u32..) {
             let start = memsets.start_ns[index].0;
             all.add(
                 memsets.device[index],
@@ -185,58 +170,133 @@ impl ProcessOperations {
                     context: memsets.context[index],
                     stream: memsets.stream[index],
                     correlation: memsets.correlation[index],
+                    row,
                     kind: Kind::Memset,
                     kind_from: KindFrom::Record,
-                    name: Name::Memset,
+                    name: Name::Memset {
+                        memory: u8::try_from(memsets.memory_kind[index]).unwrap_or(0),
+                    },
                 },
             );
         }
         for operations in all.devices.values_mut() {
-            operations.sort_by_key(|operation| (operation.start, operation.end, operation.correlation));
+            operations.sort_by_key(|operation| {
+                (
+                    operation.start,
+                    operation.end,
+                    operation.stream,
+                    operation.correlation,
+                )
+            });
+            operations.shrink_to_fit();
         }
-        let calls = &tables.api_calls;
-        for index in 0..calls.start_ns.len() {
-            // CUPTI counts from 1: 0 joins nothing.
-            if calls.correlation[index] == 0 {
-                continue;
-            }
-            let start = calls.start_ns[index].0;
-            let call = Call {
-                start,
-                end: start.saturating_add(calls.duration_ns[index].0),
+        all.find_stream_waits(process, names);
+        all.without_call = all
+            .devices
+            .values()
+            .flatten()
+            .filter(|operation| all.calls.get(operation.correlation, &tables.api_calls).is_none())
+            .count() as u64;
+        all
+    }
+
+    fn add_kernels(&mut self, process: &Process, names: &Interner) {
+        let kernels = &process.tables.kernels;
+        let of_nccl: HashSet<u32> = self.plans.values().copied().collect();
+        let described: HashSet<u64> = process
+            .tables
+            .collectives
+            .kernel
+            .iter()
+            .flatten()
+            .copied()
+            .collect();
+        let mut by_name: HashMap<NameId, bool> = HashMap::new();
+        for (index, row) in (0..kernels.start_ns.len()).zip(0u32..) {
+            let (name, correlation) = (kernels.name[index], kernels.correlation[index]);
+            let mut named = || {
+                *by_name
+                    .entry(name)
+                    .or_insert_with(|| kernel_names::communication(names.get(name)).is_some())
             };
-            let known = all.calls.entry(calls.correlation[index]).or_insert(call);
-            if call.start < known.start {
-                *known = call;
-            }
+            let (kind, kind_from) = if described.contains(&u64::from(row)) {
+                (Kind::Communication, KindFrom::Metadata)
+            } else if of_nccl.contains(&correlation) {
+                (Kind::Communication, KindFrom::NcclPlugin)
+            } else if named() {
+                (Kind::Communication, KindFrom::Name)
+            } else {
+                (Kind::Compute, KindFrom::Record)
+            };
+            let start = kernels.start_ns[index].0;
+            self.add(
+                kernels.device[index],
+                Operation {
+                    start,
+                    end: start.saturating_add(kernels.duration_ns[index].0),
+                    context: kernels.context[index],
+                    stream: kernels.stream[index],
+                    correlation,
+                    row,
+                    kind,
+                    kind_from,
+                    name: Name::Kernel(name),
+                },
+            );
         }
-        let synchronizations = &tables.synchronizations;
+    }
+
+    fn find_stream_waits(&mut self, process: &Process, names: &Interner) {
+        let synchronizations = &process.tables.synchronizations;
         for index in 0..synchronizations.start_ns.len() {
             if let (STREAM_WAIT_EVENT, Some(stream)) =
                 (synchronizations.kind[index], synchronizations.stream[index])
             {
-                all.stream_waits
+                self.stream_waits
                     .entry((synchronizations.context[index], stream))
                     .or_default()
                     .push(synchronizations.start_ns[index].0);
             }
         }
-        for waits in all.stream_waits.values_mut() {
+        if self.stream_waits.is_empty() {
+            let calls = &process.tables.api_calls;
+            let mut is_wait: HashMap<NameId, bool> = HashMap::new();
+            for (index, name) in calls.name.iter().enumerate() {
+                let wait = is_wait
+                    .entry(*name)
+                    .or_insert_with(|| names.get(*name).contains("StreamWaitEvent"));
+                if *wait {
+                    self.thread_waits
+                        .entry(calls.thread[index])
+                        .or_default()
+                        .push(calls.start_ns[index].0);
+                }
+            }
+        }
+        let lists = self
+            .stream_waits
+            .values_mut()
+            .chain(self.thread_waits.values_mut());
+        for waits in lists {
             waits.sort_unstable();
         }
-        all
     }
 
-    /// Whether the operation's stream was told to wait for an event in `from..=to`.
-    pub(crate) fn waited_for_event(&self, operation: &Operation, from: i64, to: i64) -> bool {
-        [Some(operation.context), None].into_iter().any(|context| {
+    /// Whether the operation's stream was told to wait for an event in `from..=to`; where no record says which stream
+    /// waits, whether the launching thread told any.
+    pub(crate) fn waited_for_event(&self, operation: &Operation, thread: u32, from: i64, to: i64) -> bool {
+        let among = |waits: &Vec<i64>| {
+            let after = waits.partition_point(|wait| *wait <= to);
+            after > 0 && waits[after - 1] >= from
+        };
+        let on_stream = |context| {
             self.stream_waits
                 .get(&(context, operation.stream))
-                .is_some_and(|waits| {
-                    let after = waits.partition_point(|wait| *wait <= to);
-                    after > 0 && waits[after - 1] >= from
-                })
-        })
+                .is_some_and(among)
+        };
+        on_stream(Some(operation.context))
+            || on_stream(None)
+            || self.thread_waits.get(&thread).is_some_and(among)
     }
 
     fn add(&mut self, device: u32, operation: Operation) {
@@ -245,22 +305,5 @@ impl ProcessOperations {
         } else {
             self.devices.entry(device).or_default().push(operation);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_generations_of_nccl_names_are_known() {
-        for name in [
-            "ncclKernel_AllReduce_RING_LL_Sum_float",
-            "ncclDevKernel_SendRecv",
-            "ncclSymkDevKernel_AllGather",
-        ] {
-            assert!(is_nccl_name(name));
-        }
-        assert!(!is_nccl_name("my_ncclDevKernel_user") && !is_nccl_name("ncclExample"));
     }
 }

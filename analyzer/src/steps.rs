@@ -1,4 +1,4 @@
-//! Training steps, from the program's own ranges.
+//! Training steps, from the program's own ranges, or from the pattern that its operations repeat.
 
 use std::collections::HashMap;
 
@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::measures::{Measures, clip};
 use crate::operations::Operation;
+use crate::statistics::{Distribution, nearest_rank};
 
 /// One step on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,19 +20,41 @@ pub struct StepAnalysis {
     pub end_ns: i64,
     /// Whether the step was guessed from a pattern; never, where ranges name it.
     pub detected: bool,
+    /// End minus start.
+    pub duration_ns: i64,
+    /// Whether it took much longer or shorter than the others: see [`StepSummary`].
+    pub outlier: bool,
     /// The device's measures within the step.
     #[serde(flatten)]
     pub measures: Measures,
+}
+
+/// All steps of one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepSummary {
+    /// How many.
+    pub count: usize,
+    /// Whether they were guessed from a pattern.
+    pub detected: bool,
+    /// Their durations.
+    #[serde(flatten)]
+    pub durations: Distribution,
+    /// Standard deviation of their durations (of a sample: over count - 1); 0 of one step.
+    pub standard_deviation_ns: f64,
+    /// Steps whose duration is further from the median than three times 1.4826 times the median of such distances (what three
+    /// standard deviations are where most steps are alike), and than 5 % of the median.
+    pub outliers: Vec<String>,
 }
 
 /// A step's window on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
     pub(crate) number: u64,
-    thread: u32,
-    name: String,
+    pub(crate) thread: u32,
+    pub(crate) name: String,
     pub(crate) start: i64,
     pub(crate) end: i64,
+    pub(crate) detected: bool,
 }
 
 /// The number in a step's name: "step 12", "ProfilerStep#12", "iteration 3". `None` for other names.
@@ -59,6 +82,7 @@ pub(crate) fn windows(process: &Process, names: &Interner) -> Vec<Window> {
                 name: name.to_owned(),
                 start,
                 end: end.max(start),
+                detected: false,
             })
         })
         .collect();
@@ -93,11 +117,53 @@ pub(crate) fn steps(windows: &[Window], operations: &[Operation]) -> Vec<StepAna
                 name: window.name.clone(),
                 start_ns: window.start,
                 end_ns: window.end,
-                detected: false,
+                detected: window.detected,
+                duration_ns: window.end - window.start,
+                outlier: false,
                 measures: Measures::of(&clip(near, window.start, window.end)),
             }
         })
         .collect()
+}
+
+/// Marks the outliers among the steps, and sums them up; `None` without steps.
+pub(crate) fn summary(steps: &mut [StepAnalysis]) -> Option<StepSummary> {
+    if steps.is_empty() {
+        return None;
+    }
+    let mut durations: Vec<i64> = steps.iter().map(|step| step.duration_ns).collect();
+    let distribution = Distribution::of(&mut durations);
+    let median = distribution.p50_ns;
+    let mut distances: Vec<i64> = durations
+        .iter()
+        .map(|duration| (duration - median).abs())
+        .collect();
+    distances.sort_unstable();
+    let typical = nearest_rank(&distances, 50) as f64 * 1.4826;
+    for step in &mut *steps {
+        let distance = (step.duration_ns - median).abs() as f64;
+        step.outlier = distance > 3.0 * typical && distance > 0.05 * median as f64;
+    }
+    let mean = durations.iter().map(|duration| *duration as f64).sum::<f64>() / durations.len() as f64;
+    let squares: f64 = durations
+        .iter()
+        .map(|duration| (*duration as f64 - mean).powi(2))
+        .sum();
+    Some(StepSummary {
+        count: steps.len(),
+        detected: steps.iter().any(|step| step.detected),
+        durations: distribution,
+        standard_deviation_ns: if steps.len() > 1 {
+            (squares / (steps.len() - 1) as f64).sqrt()
+        } else {
+            0.0
+        },
+        outliers: steps
+            .iter()
+            .filter(|step| step.outlier)
+            .map(|step| step.name.clone())
+            .collect(),
+    })
 }
 
 #[cfg(test)]
@@ -112,5 +178,31 @@ mod tests {
         assert_eq!(step_number("step"), None);
         assert_eq!(step_number("forward 3"), None);
         assert_eq!(step_number("optimizer.step 3"), None);
+    }
+
+    #[test]
+    fn a_step_apart_from_the_others_is_an_outlier() {
+        let step = |index: i64, duration_ns: i64| StepAnalysis {
+            name: format!("step {index}"),
+            start_ns: index * 1000,
+            end_ns: index * 1000 + duration_ns,
+            detected: false,
+            duration_ns,
+            outlier: false,
+            measures: Measures::default(),
+        };
+        let mut steps: Vec<StepAnalysis> = [100, 102, 98, 101, 99, 250]
+            .into_iter()
+            .enumerate()
+            .map(|(index, length)| step(index as i64, length))
+            .collect();
+        let summary = summary(&mut steps).unwrap();
+        assert_eq!(summary.outliers, ["step 5"]);
+        assert_eq!(
+            (summary.count, summary.durations.mean_ns, summary.durations.p50_ns),
+            (6, 125, 100)
+        );
+        // Sample standard deviation of 100, 102, 98, 101, 99, 250: mean 125, squares 18760 over 5.
+        assert!((summary.standard_deviation_ns - (18_760.0_f64 / 5.0).sqrt()).abs() < 1e-9);
     }
 }

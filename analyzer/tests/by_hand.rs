@@ -286,7 +286,7 @@ fn idle_before_and_after_count_against_the_whole_run() {
         .iter()
         .map(|rank| (rank.idle_before_ns, rank.idle_after_ns))
         .collect();
-    assert_eq!(edges, [(0, 300), (50, 0)]);
+    assert_eq!(edges, [(Some(0), Some(300)), (Some(50), Some(0))]);
 }
 
 #[test]
@@ -339,13 +339,13 @@ fn kernels_are_counted_and_ordered() {
         (
             short.count,
             short.total_ns,
-            short.mean_ns,
-            short.min_ns,
-            short.max_ns
+            short.durations.mean_ns,
+            short.durations.min_ns,
+            short.durations.max_ns
         ),
         (2, 40, 20, 10, 30)
     );
-    assert_eq!((short.p50_ns, short.p99_ns), (10, 30));
+    assert_eq!((short.durations.p50_ns, short.durations.p99_ns), (10, 30));
     let by_count = analyze(&build.recording, &options(Sort::Count, Some(1)));
     assert_eq!(by_count.ranks[0].kernels.len(), 1);
     assert_eq!(by_count.ranks[0].kernels[0].name, "short");
@@ -470,7 +470,10 @@ fn an_operation_without_length_counts_and_adds_no_time() {
         (20, 15, 5, 10)
     );
     let k = rank.kernels.iter().find(|kernel| kernel.name == "k");
-    assert_eq!(k.map(|k| (k.count, k.total_ns, k.min_ns)), Some((2, 10, 0)));
+    assert_eq!(
+        k.map(|k| (k.count, k.total_ns, k.durations.min_ns)),
+        Some((2, 10, 0))
+    );
     assert!(
         rank.kernels
             .iter()

@@ -82,6 +82,10 @@ fn every_member_has_the_name_that_is_promised() {
             "device",
             "ranks",
             "collectives",
+            "collective_sizes",
+            "arrivals",
+            "clock",
+            "clock_end_spread_ns",
             "findings",
             "losses",
             "notes",
@@ -98,9 +102,18 @@ fn every_member_has_the_name_that_is_promised() {
         "idle_before_ns",
         "idle_after_ns",
         "idle_causes",
+        "host_late_by",
+        "longest_gaps",
         "streams",
+        "kinds",
         "kernels",
+        "communication",
+        "copies",
+        "launches",
+        "queues",
+        "memory",
         "steps",
+        "step_summary",
     ];
     check(rank, &[&of_rank, MEASURES]);
     assert!(rank["rank"].is_null() && rank["device_name"].is_null());
@@ -120,8 +133,10 @@ fn every_member_has_the_name_that_is_promised() {
         "name",
         "kind",
         "kind_from",
+        "kind_reason",
         "count",
         "total_ns",
+        "share",
         "mean_ns",
         "min_ns",
         "max_ns",
@@ -131,13 +146,20 @@ fn every_member_has_the_name_that_is_promised() {
     check(&rank["kernels"][0], &[&of_kernel]);
     check(
         &rank["steps"][0],
-        &[&["name", "start_ns", "end_ns", "detected"], MEASURES],
+        &[
+            &["name", "start_ns", "end_ns", "detected", "duration_ns", "outlier"],
+            MEASURES,
+        ],
     );
     let of_collective = [
         "name",
         "communicator",
+        "communicator_name",
+        "communicator_ranks",
         "sequence",
         "ranks",
+        "start_ns",
+        "longest_kernel_ns",
         "bytes",
         "dtype",
         "algbw",
@@ -146,6 +168,7 @@ fn every_member_has_the_name_that_is_promised() {
         "transfer_ns",
         "skew_ns",
         "last_rank",
+        "last_rank_cost_ns",
         "matched_by",
         "warm_up",
         "shared_kernel",
@@ -156,7 +179,10 @@ fn every_member_has_the_name_that_is_promised() {
         collective["bytes"].is_null(),
         "three elements of a size that is not known"
     );
-    check(&json["findings"][0], &[&["text", "evidence", "saves_ns"]]);
+    check(
+        &json["findings"][0],
+        &[&["text", "evidence", "rank", "saves_ns", "saves_per_step_ns"]],
+    );
     check(&json["losses"][0], &[&["what", "count", "affects"]]);
 }
 

@@ -4,6 +4,7 @@
 //! Arrow IPC stream a table. [`writer::ProcessWriter`] writes, [`recording::Recording`] reads, [`follow::Follower`]
 //! reads what still grows. This crate knows no CUDA and no web.
 
+pub mod collective_names;
 pub mod column;
 pub mod follow;
 pub mod manifest;

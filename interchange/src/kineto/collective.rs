@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault};
 
+use gputrace_trace::collective_names::function_name;
 use gputrace_trace::tables::{Collective, Communicator};
 use gputrace_trace::{DurationNs, NameId, TimeNs};
 use rustc_hash::FxHasher;
@@ -23,34 +24,6 @@ struct Group {
     name: Option<NameId>,
     size: u32,
     ranks: Vec<u32>,
-}
-
-/// NCCL's name of a collective that PyTorch or NCCL itself calls so; the text as it is for others.
-pub(crate) fn function_name(text: &str) -> &str {
-    /// Longer words first: "reduce_scatter" holds "reduce", "allgather" holds "gather".
-    const WORDS: &[(&str, &str)] = &[
-        ("reducescatter", "ReduceScatter"),
-        ("allreduce", "AllReduce"),
-        ("allgather", "AllGather"),
-        ("alltoall", "AlltoAll"),
-        ("sendrecv", "SendRecv"),
-        ("broadcast", "Broadcast"),
-        ("barrier", "Barrier"),
-        ("gather", "Gather"),
-        ("scatter", "Scatter"),
-        ("reduce", "Reduce"),
-        ("send", "Send"),
-        ("recv", "Recv"),
-    ];
-    let plain: String = text
-        .chars()
-        .filter(|letter| *letter != '_')
-        .map(|letter| letter.to_ascii_lowercase())
-        .collect();
-    WORDS
-        .iter()
-        .find(|(word, _)| plain.contains(word))
-        .map_or(text, |(_, name)| name)
 }
 
 /// Bytes of an element of PyTorch's scalar types.
@@ -88,7 +61,7 @@ impl Communicators {
     ) -> Collective {
         let mut text = |raw: Option<_>| raw.map(|raw| names.text(raw)).unwrap_or_default();
         let function = text(args.collective);
-        let function = function_name(&function);
+        let function = function_name(&function).unwrap_or(&function);
         let dtype = text(args.dtype);
         let group = text(args.group_name);
         let description = text(args.group_description);
@@ -172,25 +145,6 @@ impl Communicators {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn collectives_get_their_nccl_names() {
-        for (text, name) in [
-            ("allreduce", "AllReduce"),
-            ("_allgather_base", "AllGather"),
-            ("all_gather_into_tensor_coalesced", "AllGather"),
-            ("_reduce_scatter_base", "ReduceScatter"),
-            ("reduce_scatter_tensor_coalesced", "ReduceScatter"),
-            ("all_to_allv", "AlltoAll"),
-            ("broadcast", "Broadcast"),
-            ("send", "Send"),
-            ("recv", "Recv"),
-            ("barrier", "Barrier"),
-            ("wait", "wait"),
-        ] {
-            assert_eq!(function_name(text), name);
-        }
-    }
 
     #[test]
     fn elements_have_sizes_and_groups_have_ranks() {

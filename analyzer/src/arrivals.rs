@@ -1,0 +1,146 @@
+//! What the matched collectives say together: which rank comes last, and how fast each size goes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::collectives::Collective;
+use crate::statistics::{Distribution, sum};
+
+/// How one rank came to its collectives (warm-ups left out).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ArrivalAnalysis {
+    /// The rank.
+    pub rank: u32,
+    /// Collectives whose arrivals could be compared.
+    pub collectives: usize,
+    /// Those in which it came last.
+    pub last_count: usize,
+    /// Over those: its arrival minus that of the last but one, which is what it alone cost.
+    pub cost_ns: i64,
+    /// Over all: how long it waited for the last to arrive.
+    pub wait_ns: i64,
+    /// Over those in which it came last: how long the first rank waited for it.
+    pub skew_ns: i64,
+}
+
+/// The collectives of one kind on so many ranks, in one range of sizes (warm-ups and shared kernels left out).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CollectiveSize {
+    /// "AllReduce", ...
+    pub name: String,
+    /// Ranks in the communicator.
+    pub ranks: u32,
+    /// The range: at least so many bytes, a power of two.
+    pub bytes_from: u64,
+    /// And fewer than so many.
+    pub bytes_below: u64,
+    /// How many.
+    pub count: usize,
+    /// Those whose transfer is known apart from the waiting.
+    pub timed: usize,
+    /// Bytes of those over the time of their transfers, GB/s; null without any.
+    pub algbw: Option<f64>,
+    /// The same times nccl-tests' factor.
+    pub busbw: Option<f64>,
+    /// Greatest busbw of one.
+    pub best_busbw: Option<f64>,
+    /// The longest kernel of each, with the waiting.
+    pub kernel: Distribution,
+    /// Bytes of all over the time of those kernels, GB/s: as low as the waiting makes it. Null without kernels.
+    pub algbw_with_waiting: Option<f64>,
+}
+
+/// By rank; empty where no arrivals could be compared.
+pub(crate) fn arrivals(collectives: &[Collective]) -> Vec<ArrivalAnalysis> {
+    let mut ranks: BTreeMap<u32, ArrivalAnalysis> = BTreeMap::new();
+    for collective in collectives.iter().filter(|collective| !collective.warm_up) {
+        let Some(skew) = collective.skew_ns else {
+            continue;
+        };
+        for &rank in &collective.ranks {
+            let entry = ranks.entry(rank).or_insert_with(|| ArrivalAnalysis {
+                rank,
+                ..ArrivalAnalysis::default()
+            });
+            entry.collectives += 1;
+            let wait = collective.wait_ns.get(&rank.to_string()).copied().unwrap_or(0);
+            entry.wait_ns = entry.wait_ns.saturating_add(wait);
+            if collective.last_rank == Some(rank) {
+                entry.last_count += 1;
+                entry.cost_ns = entry
+                    .cost_ns
+                    .saturating_add(collective.last_rank_cost_ns.unwrap_or(0));
+                entry.skew_ns = entry.skew_ns.saturating_add(skew);
+            }
+        }
+    }
+    ranks.into_values().collect()
+}
+
+/// Sums over the collectives of one size.
+#[derive(Default)]
+struct Size {
+    count: usize,
+    timed: usize,
+    timed_bytes: f64,
+    timed_ns: f64,
+    factor: f64,
+    best_busbw: f64,
+    kernels: Vec<i64>,
+    kernel_bytes: f64,
+}
+
+/// By name, ranks and size.
+pub(crate) fn sizes(collectives: &[Collective]) -> Vec<CollectiveSize> {
+    let mut groups: BTreeMap<(&str, u32, u64), Size> = BTreeMap::new();
+    for collective in collectives {
+        let Some(bytes) = collective.bytes.filter(|bytes| *bytes > 0) else {
+            continue;
+        };
+        if collective.warm_up || collective.shared_kernel > 1 {
+            continue;
+        }
+        let size = groups
+            .entry((
+                &collective.name,
+                collective.communicator_ranks,
+                bytes.ilog2().into(),
+            ))
+            .or_default();
+        size.count += 1;
+        if let Some(kernel) = collective.longest_kernel_ns {
+            size.kernels.push(kernel);
+            size.kernel_bytes += bytes as f64;
+        }
+        if let (Some(algbw), Some(busbw)) = (collective.algbw, collective.busbw) {
+            size.timed += 1;
+            size.timed_bytes += bytes as f64;
+            size.timed_ns += bytes as f64 / algbw;
+            size.factor = busbw / algbw;
+            size.best_busbw = size.best_busbw.max(busbw);
+        }
+    }
+    groups
+        .into_iter()
+        .map(|((name, ranks, power), mut size)| {
+            let algbw = (size.timed > 0).then(|| size.timed_bytes / size.timed_ns);
+            let kernel_ns = sum(&size.kernels);
+            CollectiveSize {
+                name: name.to_owned(),
+                ranks,
+                bytes_from: 1 << power,
+                bytes_below: 1u64
+                    .checked_shl(u32::try_from(power + 1).unwrap_or(64))
+                    .unwrap_or(u64::MAX),
+                count: size.count,
+                timed: size.timed,
+                algbw,
+                busbw: algbw.map(|algbw| algbw * size.factor),
+                best_busbw: algbw.map(|_| size.best_busbw),
+                kernel: Distribution::of(&mut size.kernels),
+                algbw_with_waiting: (kernel_ns > 0).then(|| size.kernel_bytes / kernel_ns as f64),
+            }
+        })
+        .collect()
+}

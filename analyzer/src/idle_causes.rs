@@ -1,0 +1,261 @@
+//! Why a device was idle: every gap explained completely, its parts summing to it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gputrace_trace::{Interner, Process};
+use serde::Serialize;
+
+use crate::host_activity::{Activity, activities, silent};
+use crate::idle::gaps;
+use crate::operations::{Operation, ProcessOperations};
+use crate::queues::{FULL_QUEUE, Queues};
+
+/// What of a gap lies after the launch call is not told apart from launching up to this length.
+const LONG_LAUNCH_NS: i64 = 20_000;
+/// A launch call of at least this length may have waited for room in its stream's queue.
+const LONG_CALL_NS: i64 = 20_000;
+/// A stretch in which no thread does anything that is recorded is nothing submitted from this length on; shorter ones
+/// are the host's own code between two calls.
+const LONG_SILENCE_NS: i64 = 1_000_000;
+/// How many of the longest gaps are kept.
+const LONGEST_GAPS: usize = 20;
+
+/// One gap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// End of the operation before it.
+    pub start_ns: i64,
+    /// Start of the operation that ends it.
+    pub end_ns: i64,
+    /// The cause of its longest part.
+    pub cause: String,
+    /// The operation that ends it.
+    pub next_operation: String,
+}
+
+/// A device's idle time, explained.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct IdleCauses {
+    /// By cause; the parts sum to the idle time.
+    pub(crate) causes: BTreeMap<String, i64>,
+    /// `host_late` by what the launching thread was doing; the parts sum to it.
+    pub(crate) host_late_by: BTreeMap<String, i64>,
+    /// The longest gaps, longest first.
+    pub(crate) longest: Vec<Gap>,
+}
+
+/// A gap's parts by cause.
+#[derive(Clone, Debug, Default)]
+struct Parts(BTreeMap<&'static str, i64>);
+
+impl Parts {
+    fn add(&mut self, cause: &'static str, length: i64) {
+        if length > 0 {
+            *self.0.entry(cause).or_default() += length;
+        }
+    }
+
+    fn greatest(&self) -> &'static str {
+        self.0
+            .iter()
+            .max_by_key(|(cause, length)| (**length, std::cmp::Reverse(**cause)))
+            .map_or("unknown", |(cause, _)| cause)
+    }
+}
+
+/// Explains the gaps of a device's (sorted) operations.
+///
+/// Each gap is split at the start of the call that launched the operation which ends it. After it the launch took its time;
+/// what lies after the call's end is waiting for an event when it is long and the stream was told to wait for one since the
+/// operation before. Before it, what the launching thread did tells: it waited for other ranks, it waited for room in a
+/// stream's queue, it was late with something else (by what), or no thread did anything at all.
+pub(crate) fn causes(
+    operations: &[Operation],
+    all: &ProcessOperations,
+    process: &Process,
+    queues: &BTreeMap<u32, Queues>,
+    names: &Interner,
+) -> IdleCauses {
+    let calls = &process.tables.api_calls;
+    let mut parts: Vec<Parts> = Vec::new();
+    let mut found: Vec<(i64, i64, &Operation)> = Vec::new();
+    // By launching thread: the stretches before the calls, and the gaps they are of.
+    let mut before: BTreeMap<u32, Vec<(i64, i64, usize)>> = BTreeMap::new();
+    // When the latest operation of each stream was launched: an event wait before that held that one up.
+    let mut launched: HashMap<(u32, u32), i64> = HashMap::new();
+    let mut seen = 0;
+    for (from, to, operation) in gaps(operations) {
+        // Operations up to this one, to know what its stream was given before.
+        while let Some(earlier) = operations
+            .get(seen)
+            .filter(|earlier| !std::ptr::eq(*earlier, operation))
+        {
+            note_launch(&mut launched, earlier, all, process);
+            seen += 1;
+        }
+        let mut gap = Parts::default();
+        match all.calls.get(operation.correlation, calls) {
+            None => gap.add("unknown", to - from),
+            Some(call) => {
+                let (begun, ended) = (call.start.clamp(from, to), call.end.clamp(from, to));
+                if begun > from {
+                    before
+                        .entry(call.thread)
+                        .or_default()
+                        .push((from, begun, parts.len()));
+                }
+                let stream = (operation.context, operation.stream);
+                let since = launched.get(&stream).copied().unwrap_or(i64::MIN);
+                if to - ended > LONG_LAUNCH_NS
+                    && all.waited_for_event(operation, call.thread, since, call.start)
+                {
+                    gap.add("launch_latency", ended - begun);
+                    gap.add("event_wait", to - ended);
+                } else {
+                    gap.add("launch_latency", to - begun);
+                }
+            }
+        }
+        parts.push(gap);
+        found.push((from, to, operation));
+    }
+    let mut host_late_by: BTreeMap<String, i64> = BTreeMap::new();
+    let streams = streams_by_launch(all, process, queues);
+    for (thread, stretches) in before {
+        let plain: Vec<(i64, i64)> = stretches.iter().map(|(from, to, _)| (*from, *to)).collect();
+        let mut by_activity: BTreeMap<Activity, i64> = BTreeMap::new();
+        let mut nothing: Vec<(i64, i64, usize)> = Vec::new();
+        activities(process, names, thread, &plain, |stretch, activity, from, to| {
+            let gap = stretches[stretch].2;
+            match activity {
+                Activity::WaitingForPeers(_) => parts[gap].add("peer_wait", to - from),
+                Activity::Call(_, row) if waits_for_room(row, process, &streams, queues) => {
+                    parts[gap].add("queue_full", to - from);
+                }
+                Activity::Nothing if to - from >= LONG_SILENCE_NS => nothing.push((from, to, gap)),
+                // Calls are told apart by name here.
+                Activity::Call(name, _) => {
+                    parts[gap].add("host_late", to - from);
+                    *by_activity.entry(Activity::Call(name, 0)).or_default() += to - from;
+                }
+                other => {
+                    parts[gap].add("host_late", to - from);
+                    *by_activity.entry(other).or_default() += to - from;
+                }
+            }
+        });
+        let plain: Vec<(i64, i64)> = nothing.iter().map(|(from, to, _)| (*from, *to)).collect();
+        let silence = if plain.is_empty() {
+            Vec::new()
+        } else {
+            silent(process, &plain)
+        };
+        for (from, to, gap) in nothing {
+            let first = silence.partition_point(|(_, end)| *end <= from);
+            let submitted_nothing: i64 = silence[first..]
+                .iter()
+                .take_while(|(start, _)| *start < to)
+                .map(|(start, end)| end.min(&to) - start.max(&from))
+                .filter(|length| *length >= LONG_SILENCE_NS)
+                .sum();
+            parts[gap].add("nothing_submitted", submitted_nothing);
+            let late = to - from - submitted_nothing;
+            parts[gap].add("host_late", late);
+            if late > 0 {
+                *by_activity.entry(Activity::Nothing).or_default() += late;
+            }
+        }
+        for (activity, length) in by_activity {
+            *host_late_by.entry(activity.text(names)).or_default() += length;
+        }
+    }
+    let mut causes: BTreeMap<String, i64> = BTreeMap::new();
+    for gap in &parts {
+        for (cause, length) in &gap.0 {
+            *causes.entry((*cause).to_owned()).or_default() += length;
+        }
+    }
+    IdleCauses {
+        causes,
+        host_late_by,
+        longest: longest(&found, &parts, names),
+    }
+}
+
+fn note_launch(
+    launched: &mut HashMap<(u32, u32), i64>,
+    operation: &Operation,
+    all: &ProcessOperations,
+    process: &Process,
+) {
+    if let Some(call) = all.calls.get(operation.correlation, &process.tables.api_calls) {
+        launched.insert((operation.context, operation.stream), call.start);
+    }
+}
+
+/// The (device, stream) that each long call launched on, by its correlation id; empty where no queue was ever full.
+fn streams_by_launch(
+    all: &ProcessOperations,
+    process: &Process,
+    queues: &BTreeMap<u32, Queues>,
+) -> HashMap<u32, (u32, u32)> {
+    let calls = &process.tables.api_calls;
+    let mut streams = HashMap::new();
+    if queues.values().any(Queues::was_full) {
+        for (&device, operations) in &all.devices {
+            for operation in operations {
+                if let Some(call) = all.calls.get(operation.correlation, calls)
+                    && call.end - call.start >= LONG_CALL_NS
+                {
+                    streams.insert(operation.correlation, (device, operation.stream));
+                }
+            }
+        }
+    }
+    streams
+}
+
+/// Whether a call launched on a stream whose queue was full.
+fn waits_for_room(
+    row: u32,
+    process: &Process,
+    streams: &HashMap<u32, (u32, u32)>,
+    queues: &BTreeMap<u32, Queues>,
+) -> bool {
+    let calls = &process.tables.api_calls;
+    let row = row as usize;
+    streams
+        .get(&calls.correlation[row])
+        .is_some_and(|(device, stream)| {
+            let queue = queues.get(device);
+            // The call itself is one of those that wait.
+            queue.is_some_and(|queue| queue.depth_at(*stream, calls.start_ns[row].0) >= FULL_QUEUE)
+        })
+}
+
+fn longest(found: &[(i64, i64, &Operation)], parts: &[Parts], names: &Interner) -> Vec<Gap> {
+    let mut order: Vec<usize> = (0..found.len()).collect();
+    let key = |index: &usize| {
+        (
+            std::cmp::Reverse(found[*index].1 - found[*index].0),
+            found[*index].0,
+        )
+    };
+    if order.len() > LONGEST_GAPS {
+        order.select_nth_unstable_by_key(LONGEST_GAPS, key);
+        order.truncate(LONGEST_GAPS);
+    }
+    order.sort_by_key(key);
+    order
+        .into_iter()
+        .map(|index| {
+            let (start_ns, end_ns, operation) = found[index];
+            Gap {
+                start_ns,
+                end_ns,
+                cause: parts[index].greatest().to_owned(),
+                next_operation: operation.name.text(names),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,448 @@
+//! What a kernel's name tells: whether the kernel moves data between GPUs, and what to call it in a table.
+//!
+//! Both questions are asked of the kernel's own path, `deep_ep::intranode::dispatch` in
+//! `void deep_ep::intranode::dispatch<8>(int4*, float*)`. Return type, template arguments and parameters name
+//! other things: a kernel that takes an `ncclComm*` is not one of NCCL's.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A kernel, or a group of them, that moves data between GPUs or has them wait for each other.
+struct Rule {
+    /// Whose kernel it is, and the pattern that tells.
+    description: &'static str,
+    /// The last name of the path, `*` standing for any characters and `|` between alternatives. A namespace
+    /// before it has to be somewhere among the kernel's namespaces.
+    pattern: &'static str,
+    /// A kernel's name that this rule is the first to match.
+    #[cfg(test)]
+    example: &'static str,
+}
+
+macro_rules! rules {
+    ($($family:literal, $pattern:literal, $example:literal;)*) => {
+        &[$(Rule {
+            description: concat!($family, " (", $pattern, ")"),
+            pattern: $pattern,
+            #[cfg(test)]
+            example: $example,
+        }),*]
+    };
+}
+
+/// In order: where two patterns match one name, the narrower one comes first.
+const RULES: &[Rule] = rules! {
+    "NCCL device kernel", "ncclDevKernel_*", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)";
+    "NCCL symmetric kernel", "ncclSymkDevKernel_*|ncclSymDevKernel_*", "ncclSymkDevKernel_AllGather_LL";
+    "NCCL kernel", "ncclKernel_*", "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)";
+    "NCCL kernel, 2.7 and before", "ncclAllReduce*Kernel_*|ncclAllGather*Kernel_*|ncclReduce*Kernel_*",
+        "ncclAllReduceRingLLKernel_sum_f32(ncclColl)";
+    "NCCL kernel, 2.7 and before", "ncclBroadcast*Kernel_*|ncclSendRecv*Kernel_*",
+        "ncclBroadcastRingLLKernel_copy_i8(ncclColl)";
+    "NCCL reduction of a single rank", "oneRankReduce",
+        "void (anonymous namespace)::oneRankReduce<FuncPreMulSum<float> >(void*, void*)";
+    "RCCL kernel", "rccl*", "void rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)";
+    "RCCL kernel, tracing", "ncclDevKernelDebug_*", "ncclDevKernelDebug_Generic_1";
+    "MSCCL kernel", "mscclKernel_*", "mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*)";
+    "MSCCL++ kernel", "mscclpp::*", "void mscclpp::collective::allreduceAllPairs<0, __half>(__half*)";
+    "PyTorch over NVSHMEM", "c10d::nvshmem_extension::*", "c10d::nvshmem_extension::allToAllV(void*)";
+    "NVSHMEM kernel", "nvshmem*", "nvshmemi_proxy_rma_entrypoint_blocking";
+    "NVSHMEM on a stream", "barrier_on_stream_kernel*|sync_on_stream_kernel*|sync_all_on_stream_kernel*",
+        "void barrier_on_stream_kernel_threadgroup<(threadgroup_t)1>(int, int)";
+    "NVSHMEM on a stream", "alltoall_on_stream_kernel|broadcast_on_stream_kernel|fcollect_on_stream_kernel",
+        "void alltoall_on_stream_kernel<int>(int, int*, int const*, unsigned long)";
+    "NVSHMEM on a stream", "rdxn_on_stream_kernel|reducescatter_on_stream_kernel",
+        "void rdxn_on_stream_kernel<int, (rdxn_ops)4>(int, int*, int const*, unsigned long)";
+    // Not every kernel of DeepEP: get_dispatch_layout and the copy out of the buffer stay on their GPU.
+    "DeepEP within a node", "deep_ep::intranode::dispatch*|combine*|notify_*|cached_notify_*|barrier",
+        "void deep_ep::intranode::notify_dispatch<8>(int const*, int*, int const*, int*)";
+    "DeepEP between nodes", "deep_ep::internode::dispatch*|combine*|notify_*|cached_notify*",
+        "void deep_ep::internode::combine<8, 4, __nv_bfloat16>(int4*, float*)";
+    "DeepEP, low latency", "deep_ep::internode_ll::dispatch*|combine*|clean_low_latency_buffer",
+        "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*, float*, int*, long*)";
+    "DeepEP, version 2",
+        "deep_ep::elastic::dispatch_impl|hybrid_dispatch_impl|combine_impl|hybrid_combine_impl",
+        "void deep_ep::elastic::hybrid_combine_impl<true, 24>(__nv_bfloat16*, float*)";
+    "PyTorch symmetric memory", "c10d::symmetric_memory::barrier_kernel|put_signal_kernel|wait_signal_kernel",
+        "c10d::symmetric_memory::barrier_kernel(unsigned int**, int, int, int, unsigned long)";
+    "PyTorch symmetric memory", "one_shot_all_reduce_kernel*|two_shot_all_reduce_kernel*",
+        "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 2>(long)";
+    "PyTorch symmetric memory", "multimem_all_reduce_kernel|multimem_all_gather_kernel|multimem_one_shot_*",
+        "void (anonymous namespace)::multimem_all_gather_kernel<16>(char*, char*, unsigned long)";
+    "PyTorch within a node", "c10d::intra_node_comm::*AllReduceKernel",
+        "void c10d::intra_node_comm::oneShotAllReduceKernel<8u, true>(c10::BFloat16*, unsigned long)";
+    "FBGEMM custom all-reduce", "fbgemm_gpu::one_shot_all_reduce|two_shot_all_reduce|reduce_scatter",
+        "void fbgemm_gpu::one_shot_all_reduce<8, false>(int, int, int)";
+    "AITER all-reduce",
+        "aiter::cross_device_reduce_*|allreduce_fusion_kernel_*|reduce_scatter_cross_device_store",
+        "void aiter::cross_device_reduce_2stage<std::bfloat16_t, 8, false>(aiter::RankData*)";
+    "vLLM custom all-reduce", "cross_device_reduce_1stage|cross_device_reduce_2stage",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)";
+    "QuickReduce", "allreduce_prototype_*",
+        "void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<CodecQ4<__half, 8> > >(int)";
+    "SGLang all-reduce",
+        "all_reduce_one_shot_kernel|all_reduce_one_shot_push_kernel|all_reduce_two_shot_kernel",
+        "void (anonymous namespace)::all_reduce_one_shot_push_kernel<__half, 4u, true>(AllReducePushData)";
+    "FlashInfer all-reduce", "flashinfer::*allreduce_fusion_kernel_*|*_all_reduce_norm_kernel",
+        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_twoshot_sync<1, __half, 4>(int)";
+    "FlashInfer all-reduce", "oneshotAllreduceFusionKernel|twoshotAllreduceKernel",
+        "void flashinfer::trtllm_mnnvl_allreduce::twoshotAllreduceKernel<(unsigned char)4, __half>(int)";
+    "TensorRT-LLM all-reduce", "oneShotAllReduceKernel|twoShotAllReduceKernel|*allreduce_fusion_kernel_*",
+        "void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<1, __half>(int)";
+    "TensorRT-LLM all-reduce", "*one_shot_all_reduce_norm_kernel",
+        "void tensorrt_llm::kernels::lamport_style_one_shot_all_reduce_norm_kernel<__half, 8>(int)";
+    "TensorRT-LLM all-to-all", "moeA2ADispatchKernel|moeA2ACombineKernel",
+        "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<BlockPolicy, 8>(int const*)";
+    "Transformer Engine userbuffers", "userbuffers_fp16_sum_inplace_gpu_*|kuserbuffers_pu*",
+        "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int)";
+    "oneCCL kernel", "oneccl_*", "oneccl_allreduce_pcie";
+};
+
+/// The rule by which a kernel with this name, mangled or not, moves data between GPUs.
+pub(crate) fn communication(name: &str) -> Option<&'static str> {
+    let name = demangled(name);
+    let path = path(&name);
+    let (last, outer) = path.split_last()?;
+    let outer = outer
+        .iter()
+        .fold("::".to_owned(), |path, outer| path + outer.name + "::");
+    let matches = |rule: &&Rule| {
+        let (namespaces, names) = rule.pattern.rsplit_once("::").unwrap_or(("", rule.pattern));
+        (namespaces.is_empty() || outer.contains(&format!("::{namespaces}::")))
+            && names.split('|').any(|glob| is_like(last.name, glob))
+    };
+    RULES.iter().find(matches).map(|rule| rule.description)
+}
+
+/// Whether `text` is `glob`, a `*` of which stands for any characters.
+fn is_like(text: &str, glob: &str) -> bool {
+    let Some((start, rest)) = glob.split_once('*') else {
+        return text == glob;
+    };
+    let Some(mut text) = text.strip_prefix(start) else {
+        return false;
+    };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*') {
+        let Some(at) = text.find(part) else { return false };
+        text = &text[at + part.len()..];
+    }
+    text.ends_with(end)
+}
+
+/// A kernel's name in a table: the last one of its path, as Nsight has it. CUTLASS calls every kernel alike,
+/// so one of its kernels goes by its template argument; a lambda or an operator by what it belongs to, too.
+/// A name that is not C++ stays as it is.
+pub(crate) fn short_name(name: &str) -> String {
+    let text = demangled(name);
+    let is_plain = !text.contains(['(', '<']) && !text.contains("::");
+    let short = if is_plain || starts_with_any(&text, &["Memcpy ", "Memset ", "["]) {
+        text.into_owned()
+    } else {
+        let path = path(&text);
+        let from = path.iter().rposition(Segment::is_telling).unwrap_or(0);
+        let names: Vec<&str> = path[from..].iter().map(|segment| segment.name).collect();
+        // "operator ()" is how the tools of CUDA spell it.
+        let joined = || names.join("::").replace("operator (", "operator(");
+        cutlass_kernel(&path).map_or_else(joined, str::to_owned)
+    };
+    match short.trim() {
+        "" => name.trim().to_owned(),
+        _ => short,
+    }
+}
+
+/// What tells a kernel of CUTLASS from its others: the type that its one kernel function is a template of.
+fn cutlass_kernel<'a>(kernel: &[Segment<'a>]) -> Option<&'a str> {
+    let (last, outer) = kernel.split_last()?;
+    if !matches!(last.name, "Kernel" | "Kernel2" | "device_kernel") {
+        return None;
+    }
+    let mut argument = path(first_argument(last.arguments)).pop()?;
+    // `enable_sm90_or_later<Kernel>` and its like: the kernel, for one architecture.
+    while argument.name.starts_with("enable_")
+        && let Some(inner) = path(first_argument(argument.arguments)).pop()
+    {
+        argument = inner;
+    }
+    let is_cutlass = |segment: &Segment<'_>| segment.name.starts_with("cutlass");
+    let of_cutlass = outer.iter().any(is_cutlass) || is_cutlass(&argument);
+    (of_cutlass && argument.name.starts_with(is_of_word)).then_some(argument.name)
+}
+
+/// The first of `<int, float>`.
+fn first_argument(arguments: &str) -> &str {
+    let inner = arguments.strip_prefix('<').unwrap_or("");
+    let mut end = 0;
+    while let Some(at) = inner[end..].find(['<', '(', '{', '[', ',', '>']) {
+        end += at;
+        if inner[end..].starts_with([',', '>']) {
+            return &inner[..end];
+        }
+        end += group_len(&inner[end..]);
+    }
+    inner
+}
+
+/// The longest demangled name that is worth waiting for: back references let a short one stand for gigabytes.
+const LONGEST: usize = 1 << 16;
+
+/// A name as its author wrote it, without the `.kd` that ROCm puts after it.
+fn demangled(name: &str) -> Cow<'_, str> {
+    struct Bounded(String);
+    impl fmt::Write for Bounded {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.push_str(text);
+            (self.0.len() <= LONGEST).then_some(()).ok_or(fmt::Error)
+        }
+    }
+    let name = name.split(" [clone ").next().unwrap_or(name).trim();
+    let name = name.strip_suffix(".kd").unwrap_or(name);
+    if !name.starts_with("_Z") || name.len() > LONGEST {
+        return Cow::Borrowed(name);
+    }
+    let mut text = Bounded(String::new());
+    let options = cpp_demangle::DemangleOptions::new();
+    match cpp_demangle::Symbol::new(name).map(|symbol| symbol.structured_demangle(&mut text, &options)) {
+        Ok(Ok(())) => Cow::Owned(text.0),
+        _ => Cow::Borrowed(name),
+    }
+}
+
+/// A part of a path: `dispatch<8>` has the name `dispatch` and the arguments `<8>`.
+struct Segment<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+impl Segment<'_> {
+    /// Whether the name says anything by itself, as that of a lambda or of an operator does not.
+    fn is_telling(&self) -> bool {
+        !self.name.starts_with(['{', '[', '\'', '<']) && !is_operator(self.name)
+    }
+}
+
+/// The path of the function that a demangled name is of, anonymous namespaces left out.
+fn path(text: &str) -> Vec<Segment<'_>> {
+    let mut path = Vec::new();
+    let mut rest = text;
+    loop {
+        let (name, after) = rest.split_at(identifier_len(rest));
+        let after = &after[leading_group(after, "[abi:")..];
+        let after = &after[usize::from(is_operator(name) && after.starts_with(" <"))..];
+        let (arguments, after) = after.split_at(leading_group(after, "<"));
+        if !name.is_empty() && !starts_with_any(name, &["(anonymous ", "<unnamed", "{anonymous"]) {
+            path.push(Segment { name, arguments });
+        }
+        let after = &after[if name == "decltype" {
+            leading_group(after, "(")
+        } else {
+            0
+        }..];
+        // Some tools put a space before the parameters; a pointer to a function has one as well.
+        let spaced = after.strip_prefix(' ').unwrap_or(after);
+        let is_spaced = spaced.starts_with('(') && !starts_with_any(spaced, &["(anonymous ", "(*"]);
+        if is_spaced {
+            let next = &spaced[group_len(spaced)..];
+            // What comes next is local to this function.
+            match next.strip_prefix(" const").unwrap_or(next).strip_prefix("::") {
+                Some(inner) => rest = inner,
+                None => return path,
+            }
+        } else if let Some(inner) = after.strip_prefix("::") {
+            rest = inner;
+        } else {
+            // What came before the space was a return type.
+            match after.split_once(' ').map(|(_, next)| next.trim_start()) {
+                Some(next) if !next.is_empty() => rest = next,
+                _ => return path,
+            }
+            path.clear();
+        }
+    }
+}
+
+/// The length of the identifier that `text` begins with, which may be `operator()` or `{lambda(int)#1}`.
+fn identifier_len(text: &str) -> usize {
+    if starts_with_any(text, &["(anonymous ", "<unnamed", "<lambda", "{", "["]) {
+        return group_len(text);
+    }
+    if is_operator(text) {
+        let after = &text["operator".len()..];
+        let len = match symbol_len(after) {
+            // A conversion, `operator bool`.
+            0 => after.find('(').unwrap_or(after.len()),
+            len => len,
+        };
+        return "operator".len() + len;
+    }
+    let ends = |(at, c): &(usize, char)| "<>(){}[] ,*&".contains(*c) || text[*at..].starts_with("::");
+    text.char_indices().find(ends).map_or(text.len(), |(at, _)| at)
+}
+
+fn is_operator(text: &str) -> bool {
+    text.starts_with("operator") && !text["operator".len()..].starts_with(is_of_word)
+}
+
+fn starts_with_any(text: &str, starts: &[&str]) -> bool {
+    starts.iter().any(|start| text.starts_with(start))
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The length of what names an operator, `()` or `<<`: none for ` bool`.
+fn symbol_len(after: &str) -> usize {
+    if starts_with_any(after, &["()", " ()", "[]", " []"]) {
+        return after.find([')', ']']).map_or(0, |end| end + 1);
+    }
+    let run = after.len() - after.trim_start_matches(|c| "<>=!+-*/%^&|~,".contains(c)).len();
+    // A `<` after another symbol begins template arguments: `operator==<int>`.
+    let arguments = |at: &usize| after[*at..].starts_with('<') && !after[..*at].ends_with('<');
+    (1..run).find(arguments).unwrap_or(run)
+}
+
+/// The length of the group in brackets that `text` begins with, where it begins with `start`.
+fn leading_group(text: &str, start: &str) -> usize {
+    if text.starts_with(start) {
+        group_len(text)
+    } else {
+        0
+    }
+}
+
+/// The length of the group in brackets that `text` begins with: all of it where the brackets do not close.
+fn group_len(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut open = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[..at].ends_with(b"::operator") && text.is_char_boundary(at) {
+            at += symbol_len(&text[at..]);
+        }
+        let Some(byte) = bytes.get(at) else { break };
+        if b"<([{".contains(byte) {
+            open.push(*byte);
+        }
+        let opening = match byte {
+            b'>' if open.last() == Some(&b'<') && !bytes[..at].ends_with(b"-") => Some(b'<'),
+            b')' => Some(b'('),
+            b']' => Some(b'['),
+            b'}' => Some(b'{'),
+            _ => None,
+        };
+        at += 1;
+        // A `<` that is still open inside of parentheses was a comparison.
+        if let Some(depth) = open.iter().rposition(|bracket| Some(*bracket) == opening) {
+            open.truncate(depth);
+            if open.is_empty() {
+                return at;
+            }
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Whose communication it is or `-`, the short name, and the name.
+    const NAMES: &str = r"
+NCCL device kernel | ncclDevKernel_AllReduce_Sum_f32_RING_LL | _Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE
+NCCL device kernel | ncclDevKernel_Generic_1 | ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>) [clone .kd]
+NCCL device kernel | ncclDevKernel_Generic | ncclDevKernel_Generic.kd
+NCCL symmetric kernel | ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_bf16 | ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(ncclSymDevArgs)
+NCCL kernel, 2.7 and before | ncclSendRecvKernel_copy_i8 | ncclSendRecvKernel_copy_i8
+NCCL reduction of a single rank | oneRankReduce | _ZN50_GLOBAL__N__7a2ac2c3_9_onerank_cu_ba1f6d8a_129837613oneRankReduceI13FuncPreMulSumIfEEEvPvS3_mmb
+NVSHMEM on a stream | barrier_on_stream_kernel_threadgroup | _Z36barrier_on_stream_kernel_threadgroupIL13threadgroup_t1EEvii
+DeepEP within a node | cached_notify_combine | void deep_ep::intranode::cached_notify_combine<(int)8>(void **, int *, int, int, int, int **, int)
+DeepEP, low latency | dispatch_opt1_hidden6144 | void deep_ep::internode_ll::dispatch_opt1_hidden6144<1, false>(void*, void*)
+DeepEP, low latency | dispatch | void deep_ep::internode_ll::dispatch<(bool)1, (bool)1, (int)6144>(void *, void *, int *, long *, int *, int...
+- | get_dispatch_layout | void deep_ep::layout::get_dispatch_layout<256, 4, 8>(long const*, int*, int*, int*, bool*, int, int, int, int)
+- | get_dispatch_layout | void deep_ep::internode::get_dispatch_layout<256, 32, 8>(long const*, int*)
+- | dispatch_copy_epilogue_impl | void deep_ep::elastic::dispatch_copy_epilogue_impl<true, 24>(void*, void*)
+vLLM custom all-reduce | cross_device_reduce_2stage | void vllm::cross_device_reduce_2stage<__hip_bfloat16, 8>(vllm::RankData*, vllm::RankSignals)
+AITER all-reduce | reduce_scatter_cross_device_store | void aiter::reduce_scatter_cross_device_store<bf16, 4>(aiter::RankData*)
+- | local_device_load_rmsnorm | void aiter::local_device_load_rmsnorm<bf16, 512, 2>(aiter::RankSignals)
+FlashInfer all-reduce | allreduce_fusion_kernel_twoshot_sync | void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_twoshot_sync<(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8, false>(flashinfer::trtllm_allreduce_fusion::AllReduceFusionParams<__nv_bfloat16>)
+Transformer Engine userbuffers | kuserbuffers_pushsend | kuserbuffers_pushsend(int*, int*, int4*, int4*, int)
+- | my_ncclDevKernel_user | my_ncclDevKernel_user(float*)
+- | ncclExample | ncclExample(ncclComm*)
+- | copy_kernel | void my::copy_kernel<ncclDevKernel_AllReduce, mscclpp::all_gather>(ncclComm*, nvshmem_team_t)
+- | barrier_kernel | void my::barrier_kernel<int>(c10d::symmetric_memory::barrier_kernel*)
+- | batch_norm_collect_statistics_channels_last_kernel | void at::native::batch_norm_collect_statistics_channels_last_kernel<at::native::Var, float, float, 4>(float const*, SyncBatchNorm)
+- | hipMemcpyPeer_kernel | hipMemcpyPeer_kernel
+- | triton_poi_fused_add_all_reduce_4 | triton_poi_fused_add_all_reduce_4
+- | triton_poi_fused_add_0 | triton_poi_fused_add_0
+- | vectorized_elementwise_kernel | _ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_
+- | elementwise_kernel | void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(float)#1}>(at::TensorIteratorBase&)::{lambda(int)#1}>(int, at::native::{lambda(int)#1})
+- | CatArrayBatchedCopy | void at::native::<unnamed>::CatArrayBatchedCopy<at::native::<unnamed>::OpaqueType<(unsigned int)4>, unsigned int, (int)2>(T1 *, T2)
+- | softmax_warp_forward | void (anonymous namespace)::softmax_warp_forward<float, (8 > 3), ((1) >> (2))>(float*, int)
+- | reduce_kernel | std::enable_if<(4 < 8), void>::type at::native::reduce_kernel<512>(at::native::ReduceOp<float, &x::operator<, (a->b)>)
+- | launch::{lambda(int)#1}::operator() | void launch<float>(int)::{lambda(int)#1}::operator()(int) const
+- | add::operator() | at::native::add::operator ()(int) const
+- | V::operator< | bool V::operator< <int>(V const&)
+- | operator_kernel | void operator_kernel<int>(int)
+- | cutlass_80_tensorop_s16816gemm_bf16_128x64_64x3_tn_align8 | void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_128x64_64x3_tn_align8>(cutlass_80_tensorop_s16816gemm_bf16_128x64_64x3_tn_align8::Params)
+- | cutlass_tensorop_f16_s16816fprop | void cutlass__5x_cudnn::Kernel<cutlass_tensorop_f16_s16816fprop>(cutlass_tensorop_f16_s16816fprop::Params)
+- | FlashAttnFwdSm90 | void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::Mainloop<2, cute::tuple<cute::C<128> > > > > >(flash::Params)
+- | GemmUniversal | void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int>, void>>>(T1::Params)
+- | Kernel | void my::Kernel<float>(float*)
+- | nvjet_tst_64x8_64x16_2x4_h_bz_TNT | nvjet_tst_64x8_64x16_2x4_h_bz_TNT
+- | Cijk_Alik_Bljk_BBS_BH_MT128x128x32_SE | Cijk_Alik_Bljk_BBS_BH_MT128x128x32_SE.kd
+- | Memcpy HtoD (Pinned -> Device) | Memcpy HtoD (Pinned -> Device)
+- | Memset (Device) | Memset (Device)
+- | [CUDA memcpy Peer-to-Peer] | [CUDA memcpy Peer-to-Peer]
+- | _ZNnot mangled | _ZNnot mangled
+- | void (*f(int))(int) | void (*f(int))(int)
+- | >>>((( | >>>(((
+";
+
+    #[test]
+    fn names_of_many_libraries() {
+        for line in NAMES.lines().filter(|line| !line.is_empty()) {
+            let (family, rest) = line.split_once(" | ").unwrap();
+            let (short, name) = rest.split_once(" | ").unwrap();
+            assert_eq!(short_name(name), short, "{name}");
+            let found = communication(name).map_or("-", |rule| rule.split(" (").next().unwrap());
+            assert_eq!(found, family, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_rule_is_the_first_to_match_its_example() {
+        for rule in RULES {
+            assert_eq!(communication(rule.example), Some(rule.description));
+        }
+        let explained = communication("ncclDevKernel_SendRecv");
+        assert_eq!(explained, Some("NCCL device kernel (ncclDevKernel_*)"));
+    }
+
+    #[test]
+    fn a_name_that_stands_for_gigabytes_stays_as_it_is() {
+        // Each parameter is a pair of the one before it.
+        let pairs: String = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+            .chars()
+            .map(|i| format!("S_IS{i}_S{i}_E"))
+            .collect();
+        let name = format!("_Z1fSt4pairIiiE{pairs}");
+        assert_eq!(short_name(&name), name);
+        assert_eq!(short_name("_Z1fSt4pairIiiES_IS0_S0_E"), "f");
+    }
+
+    fn some_name() -> impl Strategy<Value = String> {
+        let pieces = r"(_Z|N|1f|E|I|S_|void |operator|foo|é|::|<|>|\(|\)|\{|\}|\[|\]| |,|->|\*|enable_|cutlass::Kernel<|\.kd){0,24}";
+        prop_oneof![any::<String>(), pieces]
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_is_too_odd(name in some_name()) {
+            communication(&name);
+            prop_assert_eq!(short_name(&name).trim().is_empty(), name.trim().is_empty());
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What an operation does, and how that is known.
+
+use gputrace_trace::Interner;
+
+use crate::kernel_names;
+use crate::operations::Name;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Compute,
+    Communication,
+    Copy,
+    Memset,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Compute, Self::Communication, Self::Copy, Self::Memset];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Communication => "communication",
+            Self::Copy => "copy",
+            Self::Memset => "memset",
+        }
+    }
+}
+
+/// How the kind is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum KindFrom {
+    /// By the type of its record or the category of its event.
+    Record,
+    /// NCCL's profiler plugin said that NCCL launched it.
+    NcclPlugin,
+    /// The trace describes a collective on it.
+    Metadata,
+    /// By its name alone.
+    Name,
+}
+
+impl KindFrom {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Record => "record",
+            Self::NcclPlugin => "nccl plugin",
+            Self::Metadata => "trace metadata",
+            Self::Name => "name",
+        }
+    }
+}
+
+/// Why an operation has its kind, in words.
+pub(crate) fn reason(name: Name, kind: Kind, from: KindFrom, names: &Interner) -> String {
+    match (kind, from) {
+        (Kind::Copy, _) => "the record of a copy".to_owned(),
+        (Kind::Memset, _) => "the record of a memset".to_owned(),
+        (_, KindFrom::NcclPlugin) => "NCCL's profiler plugin says that NCCL launched it".to_owned(),
+        (_, KindFrom::Metadata) => "the trace describes a collective on it".to_owned(),
+        (_, KindFrom::Name) => {
+            let rule = match name {
+                Name::Kernel(name) => kernel_names::communication(names.get(name)),
+                _ => None,
+            };
+            format!("by its name: {}", rule.unwrap_or("no rule"))
+        }
+        (_, KindFrom::Record) => "a kernel; nothing says that it communicates".to_owned(),
+    }
+}

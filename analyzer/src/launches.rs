@@ -1,0 +1,87 @@
+//! The calls that launch work: how long they take, and how long the device takes to begin.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use gputrace_trace::{Interner, NameId, Process};
+use serde::Serialize;
+
+use crate::operations::{Operation, ProcessOperations};
+use crate::statistics::{Distribution, sum};
+
+/// The launches of one device by one call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LaunchAnalysis {
+    /// The call: "cudaLaunchKernel", "cudaGraphLaunch", "hipMemcpyAsync", ...
+    pub call: String,
+    /// Calls.
+    pub calls: usize,
+    /// Operations that they launched: a graph launch has many.
+    pub operations: usize,
+    /// Sum of the calls' times on the host.
+    pub call_total_ns: i64,
+    /// The calls' times.
+    pub call_time: Distribution,
+    /// Operations whose stream was empty when they were launched.
+    pub unqueued: usize,
+    /// From the call's start to the operation's start, of operations that nothing on their stream held up: launch latency.
+    pub latency: Distribution,
+    /// From the call's end to the operation's start or 0, of all operations: with the waiting behind earlier ones.
+    pub delay: Distribution,
+}
+
+/// Calls by name while they are gathered.
+#[derive(Default)]
+struct Group {
+    seen: HashSet<u32>,
+    calls: Vec<i64>,
+    latencies: Vec<i64>,
+    delays: Vec<i64>,
+}
+
+/// The launches of a device's (sorted) operations, the call with most time first.
+pub(crate) fn launches(
+    operations: &[Operation],
+    all: &ProcessOperations,
+    process: &Process,
+    names: &Interner,
+) -> Vec<LaunchAnalysis> {
+    let calls = &process.tables.api_calls;
+    let mut groups: BTreeMap<NameId, Group> = BTreeMap::new();
+    // By stream: the latest end so far.
+    let mut reached: HashMap<(u32, u32), i64> = HashMap::new();
+    for operation in operations {
+        let stream = (operation.context, operation.stream);
+        let before = reached.get(&stream).copied().unwrap_or(i64::MIN);
+        reached.insert(stream, before.max(operation.end));
+        let Some(call) = all.calls.get(operation.correlation, calls) else {
+            continue;
+        };
+        let group = groups.entry(calls.name[call.row as usize]).or_default();
+        if group.seen.insert(call.row) {
+            group.calls.push(call.end - call.start);
+        }
+        group.delays.push((operation.start - call.end).max(0));
+        if before <= call.start {
+            group.latencies.push((operation.start - call.start).max(0));
+        }
+    }
+    let mut launches: Vec<LaunchAnalysis> = groups
+        .into_iter()
+        .map(|(name, mut group)| LaunchAnalysis {
+            call: names.get(name).to_owned(),
+            calls: group.calls.len(),
+            operations: group.delays.len(),
+            call_total_ns: sum(&group.calls),
+            call_time: Distribution::of(&mut group.calls),
+            unqueued: group.latencies.len(),
+            latency: Distribution::of(&mut group.latencies),
+            delay: Distribution::of(&mut group.delays),
+        })
+        .collect();
+    launches.sort_by(|a, b| {
+        b.call_total_ns
+            .cmp(&a.call_total_ns)
+            .then_with(|| a.call.cmp(&b.call))
+    });
+    launches
+}

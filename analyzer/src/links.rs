@@ -1,0 +1,170 @@
+//! What the links of known GPUs can carry, by data sheet: what achieved bandwidths stand beside.
+
+/// The links of one product.
+struct Product {
+    /// What its name contains.
+    name: &'static str,
+    /// To the host, GB/s in one direction.
+    host: (f64, &'static str),
+    /// To other GPUs of the node, GB/s in one direction.
+    peer: Option<(f64, &'static str)>,
+    /// Its own memory, GB/s, reads and writes together.
+    memory: f64,
+}
+
+const PCIE_3: (f64, &str) = (15.75, "PCIe 3.0 x16");
+const PCIE_4: (f64, &str) = (31.5, "PCIe 4.0 x16");
+const PCIE_5: (f64, &str) = (63.0, "PCIe 5.0 x16");
+const PCIE_6: (f64, &str) = (121.0, "PCIe 6.0 x16");
+
+/// Vendors' data sheets (NVIDIA: V100, A100, H100, H200, B200, A40, L40S; AMD: MI210 to MI325X), read 2026. More special
+/// names come first. Links of AMD are one of the seven (or three) to each peer.
+const PRODUCTS: &[Product] = &[
+    Product {
+        name: "B200",
+        host: PCIE_6,
+        peer: Some((900.0, "NVLink 5")),
+        memory: 8000.0,
+    },
+    Product {
+        name: "B300",
+        host: PCIE_6,
+        peer: Some((900.0, "NVLink 5")),
+        memory: 8000.0,
+    },
+    Product {
+        name: "H200",
+        host: PCIE_5,
+        peer: Some((450.0, "NVLink 4")),
+        memory: 4800.0,
+    },
+    Product {
+        name: "H100 PCIe",
+        host: PCIE_5,
+        peer: None,
+        memory: 2000.0,
+    },
+    Product {
+        name: "H100",
+        host: PCIE_5,
+        peer: Some((450.0, "NVLink 4")),
+        memory: 3350.0,
+    },
+    Product {
+        name: "H800",
+        host: PCIE_5,
+        peer: Some((200.0, "NVLink 4")),
+        memory: 3350.0,
+    },
+    Product {
+        name: "A100-PCIE",
+        host: PCIE_4,
+        peer: None,
+        memory: 1555.0,
+    },
+    Product {
+        name: "A100 80GB PCIe",
+        host: PCIE_4,
+        peer: None,
+        memory: 1935.0,
+    },
+    Product {
+        name: "A100-SXM4-80GB",
+        host: PCIE_4,
+        peer: Some((300.0, "NVLink 3")),
+        memory: 2039.0,
+    },
+    Product {
+        name: "A100",
+        host: PCIE_4,
+        peer: Some((300.0, "NVLink 3")),
+        memory: 1555.0,
+    },
+    Product {
+        name: "V100-SXM",
+        host: PCIE_3,
+        peer: Some((150.0, "NVLink 2")),
+        memory: 900.0,
+    },
+    Product {
+        name: "V100",
+        host: PCIE_3,
+        peer: None,
+        memory: 900.0,
+    },
+    Product {
+        name: "L40S",
+        host: PCIE_4,
+        peer: None,
+        memory: 864.0,
+    },
+    Product {
+        name: "A40",
+        host: PCIE_4,
+        peer: None,
+        memory: 696.0,
+    },
+    Product {
+        name: "MI325X",
+        host: PCIE_5,
+        peer: Some((64.0, "Infinity Fabric")),
+        memory: 6000.0,
+    },
+    Product {
+        name: "MI300X",
+        host: PCIE_5,
+        peer: Some((64.0, "Infinity Fabric")),
+        memory: 5300.0,
+    },
+    Product {
+        name: "MI250",
+        host: PCIE_4,
+        peer: Some((50.0, "Infinity Fabric")),
+        memory: 1638.0,
+    },
+];
+
+/// A link and what it can carry in one direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Nominal {
+    /// GB/s.
+    pub(crate) gb_per_s: f64,
+    pub(crate) link: &'static str,
+}
+
+/// What a copy in this direction (`CUpti_ActivityMemcpyKind`) goes through, on a GPU of this name.
+pub(crate) fn nominal(device_name: &str, direction: u8, between_devices: bool) -> Option<Nominal> {
+    // A modelled GPU's links are the model's own.
+    if device_name.starts_with("Simulated") {
+        return None;
+    }
+    let product = PRODUCTS
+        .iter()
+        .find(|product| device_name.contains(product.name))?;
+    let (gb_per_s, link) = match direction {
+        1 | 2 => product.host,
+        10 => product.peer.unwrap_or(product.host),
+        8 if between_devices => product.peer.unwrap_or(product.host),
+        // Each byte is read and written.
+        8 => (product.memory / 2.0, "device memory"),
+        _ => return None,
+    };
+    Some(Nominal { gb_per_s, link })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_told_by_name() {
+        let link =
+            |name, direction| nominal(name, direction, false).map(|nominal| (nominal.gb_per_s, nominal.link));
+        assert_eq!(link("Tesla V100-SXM2-32GB", 1), Some((15.75, "PCIe 3.0 x16")));
+        assert_eq!(link("NVIDIA A100-SXM4-80GB", 8), Some((1019.5, "device memory")));
+        assert_eq!(link("NVIDIA H200", 10), Some((450.0, "NVLink 4")));
+        assert_eq!(link("NVIDIA GeForce GTX 1080", 1), None);
+        assert_eq!(link("Simulated H200", 1), None);
+        assert_eq!(link("NVIDIA H200", 9), None);
+    }
+}

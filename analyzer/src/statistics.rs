@@ -1,0 +1,78 @@
+//! Statistics of durations: exact, by sorting.
+
+use serde::Serialize;
+
+/// The smallest of sorted values that at least `percent` of them do not exceed (nearest rank); 0 of none.
+pub(crate) fn nearest_rank(sorted: &[i64], percent: usize) -> i64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(0)
+}
+
+/// The sum; the greatest number there is where it does not fit.
+pub(crate) fn sum(values: &[i64]) -> i64 {
+    values.iter().fold(0i64, |sum, value| sum.saturating_add(*value))
+}
+
+/// What is said of many durations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Distribution {
+    /// Mean, rounded down.
+    pub mean_ns: i64,
+    /// Shortest.
+    pub min_ns: i64,
+    /// Longest.
+    pub max_ns: i64,
+    /// Median (nearest rank).
+    pub p50_ns: i64,
+    /// 99th percentile (nearest rank).
+    pub p99_ns: i64,
+}
+
+impl Distribution {
+    /// Of durations in any order, which are sorted.
+    pub(crate) fn of(durations: &mut [i64]) -> Self {
+        durations.sort_unstable();
+        let count = i64::try_from(durations.len()).unwrap_or(i64::MAX).max(1);
+        Self {
+            mean_ns: sum(durations).div_euclid(count),
+            min_ns: durations.first().copied().unwrap_or(0),
+            max_ns: durations.last().copied().unwrap_or(0),
+            p50_ns: nearest_rank(durations, 50),
+            p99_ns: nearest_rank(durations, 99),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let values: Vec<i64> = (1..=10).collect();
+        assert_eq!(
+            (
+                nearest_rank(&values, 50),
+                nearest_rank(&values, 99),
+                nearest_rank(&[7], 50),
+                nearest_rank(&[], 50)
+            ),
+            (5, 10, 7, 0)
+        );
+    }
+
+    #[test]
+    fn a_distribution_is_of_all_values() {
+        let distribution = Distribution::of(&mut [30, 10, 21]);
+        assert_eq!(
+            distribution,
+            Distribution {
+                mean_ns: 20,
+                min_ns: 10,
+                max_ns: 30,
+                p50_ns: 21,
+                p99_ns: 30
+            }
+        );
+    }
+}
