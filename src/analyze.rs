@@ -1,52 +1,78 @@
-//! `gputrace analyze`: the tables, or one JSON object.
+//! `gputrace analyze`: the tables, one JSON object, or files of tables.
 
 use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::{Options, Sort};
-use gputrace_interchange::import::Progress;
+use gputrace_analyzer::{Analysis, Options, Sort, tables};
+use gputrace_interchange::tables::{write_csv, write_parquet};
 use gputrace_trace::Recording;
 
 use crate::cli::{AnalyzeArgs, SortChoice};
 use crate::failure::Failure;
-use crate::report;
+use crate::opening;
+use crate::report::{self, View};
 
 /// Kernels in the table, unless --top says otherwise.
 const DEFAULT_TOP: usize = 10;
 
-/// What `record` shows when it is done.
-pub fn default_options() -> Options {
-    Options {
-        top: Some(DEFAULT_TOP),
-        ..Options::default()
-    }
-}
-
 /// A recording in which no process ever used CUDA has nothing to show.
-pub fn never_used_cuda(path: &Path) -> Failure {
+pub fn never_used_cuda(recording: &Recording) -> Failure {
+    let why = if recording.manifest.device == "imported" {
+        "no GPU operation and no GPU call in it, so there is nothing to show: was it profiled with GPU activities \
+         (ProfilerActivity.CUDA, nsys --trace=cuda)?"
+    } else {
+        "no process of this recording used CUDA, so there is nothing to show: was it the right command? \
+         `gputrace doctor` says whether this machine has a GPU"
+    };
+    // What was cut off may have held it.
+    let lost = recording.losses.first().map(|loss| format!(" ({})", loss.what));
     Failure::new(format!(
-        "{}: no process of this recording used CUDA, so there is nothing to show: was it the right command? \
-         `gputrace doctor` says whether this machine has a GPU",
-        path.display()
+        "{}: {why}{}",
+        recording.path.display(),
+        lost.unwrap_or_default()
     ))
 }
 
 fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {
-    let progress = Progress::default();
-    let recording = gputrace_interchange::import::open(paths, &progress)
-        .map_err(|error| Failure::new(error.to_string()))?;
+    let recording = opening::open(paths)?;
     if gputrace_analyzer::used_cuda(&recording) {
         Ok(recording)
     } else {
-        Err(never_used_cuda(&recording.path))
+        Err(never_used_cuda(&recording))
     }
 }
 
-/// Prints the tables.
-pub fn print_tables(paths: &[PathBuf], options: &Options) -> Result<(), Failure> {
-    let recording = open(paths)?;
-    report::print(
-        &gputrace_analyzer::analyze(&recording, options),
-        recording.is_simulated(),
+/// Prints the tables of a recording that was just made.
+pub fn print_tables(folder: &Path) -> Result<(), Failure> {
+    let recording = open(&[folder.to_owned()])?;
+    let analysis = gputrace_analyzer::analyze(&recording, &Options::default());
+    let view = View {
+        simulated: recording.is_simulated(),
+        explain: false,
+        top: DEFAULT_TOP,
+        sort: Sort::default(),
+    };
+    report::print(&analysis, view);
+    Ok(())
+}
+
+/// Writes every table of the analysis into `folder`.
+fn write_tables(analysis: &Analysis, folder: &Path) -> Result<(), Failure> {
+    let refused = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::new(format!("{}: cannot be written: {error}", path.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
+    let tables = tables::tables(analysis).map_err(|error| refused(folder, &error))?;
+    let count = tables.len();
+    for table in tables {
+        let batch = tables::to_batch(&table.frame).map_err(|error| refused(folder, &error))?;
+        let path = |ending: &str| folder.join(format!("{}.{ending}", table.name));
+        let (parquet, csv) = (path("parquet"), path("csv"));
+        write_parquet(&parquet, &batch).map_err(|error| refused(&parquet, &error))?;
+        write_csv(&csv, &batch).map_err(|error| refused(&csv, &error))?;
+    }
+    anstream::eprintln!(
+        "{}: {count} tables written, each as .parquet and .csv",
+        folder.display()
     );
     Ok(())
 }
@@ -59,21 +85,30 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         SortChoice::Mean => Sort::Mean,
         SortChoice::Max => Sort::Max,
     };
-    let mut options = Options {
+    let recording = open(&args.paths)?;
+    let options = Options {
         steps: args.steps,
         sort,
-        top: args.top,
-        short_names: false,
+        // Tables sum kernels over ranks before the first of them are shown.
+        top: args.top.filter(|_| args.json),
+        short_names: args.short_names,
     };
+    let analysis = gputrace_analyzer::analyze(&recording, &options);
+    if let Some(folder) = &args.tables {
+        write_tables(&analysis, folder)?;
+    }
     if args.json {
-        let recording = open(&args.paths)?;
-        let analysis = gputrace_analyzer::analyze(&recording, &options);
         let text = serde_json::to_string_pretty(&analysis)
             .map_err(|error| Failure::new(format!("{}: {error}", recording.path.display())))?;
         anstream::println!("{text}");
     } else {
-        options.top = options.top.or(Some(DEFAULT_TOP));
-        print_tables(&args.paths, &options)?;
+        let view = View {
+            simulated: recording.is_simulated(),
+            explain: args.explain,
+            top: args.top.unwrap_or(DEFAULT_TOP),
+            sort,
+        };
+        report::print(&analysis, view);
     }
     Ok(0)
 }

@@ -19,6 +19,8 @@ Examples:
   gputrace record -o run1 -- torchrun --nproc-per-node 8 train.py
   gputrace analyze run1                           the tables again
   gputrace analyze run1 --json | jq '.ranks[].overlap_ratio'
+  gputrace analyze traces/                        a folder of PyTorch traces, one a rank
+  gputrace analyze report.sqlite                  an Nsight Systems export
   gputrace export run1 --format chrome -o run1.json.gz
   gputrace doctor                                 what this machine has and lacks";
 
@@ -37,10 +39,15 @@ The exit status is the command's own: 128 + signal when a signal ended it, 127 w
     /// Run a bundled training program without recording it
     #[command(disable_help_flag = true)]
     Workload(WorkloadArgs),
-    /// Show what a recording says: overlap, idle time, kernels, collectives
+    /// Show what a recording or a trace says: overlap, idle time, kernels, collectives
     #[command(after_help = "\
 Examples:
   gputrace analyze run1
+  gputrace analyze traces/                       PyTorch traces, one file a rank (.json, .gz, .zst)
+  gputrace analyze rank0.json.gz rank1.json.gz   the same, named one by one
+  gputrace analyze report.sqlite                 nsys export --type sqlite report.nsys-rep
+  gputrace analyze run1 --short-names --explain  why each kernel counts as what it does
+  gputrace analyze run1 --tables out/            every table as Parquet and CSV
   gputrace analyze run1 --steps 5..20 --sort mean --top 30
   gputrace analyze run1 --json > run1.analysis.json")]
     Analyze(AnalyzeArgs),
@@ -93,7 +100,7 @@ pub struct WorkloadArgs {
 
 #[derive(Args, Debug)]
 pub struct AnalyzeArgs {
-    /// Recordings
+    /// Recordings, Kineto or Chrome JSON files, Nsight Systems SQLite exports, or folders of them: one run together
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Print one JSON object (schema gputrace.analysis/1) instead of tables
@@ -108,6 +115,15 @@ pub struct AnalyzeArgs {
     /// How many kernels to show [default: 10 in tables, all in JSON]
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
+    /// Kernels by their short names: no parameters, no template arguments; equal ones together
+    #[arg(long)]
+    pub short_names: bool,
+    /// Say of each name why it counts as compute, communication, copy or memset
+    #[arg(long)]
+    pub explain: bool,
+    /// Write every table as DIR/NAME.parquet and DIR/NAME.csv too
+    #[arg(long, value_name = "DIR")]
+    pub tables: Option<PathBuf>,
 }
 
 /// What kernels are ordered by, greatest first.

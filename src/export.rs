@@ -1,16 +1,14 @@
 //! `gputrace export`: a recording in another tool's format.
 
-use gputrace_trace::Recording;
-
 use crate::cli::{ExportArgs, ExportFormat};
 use crate::failure::Failure;
-use crate::text;
+use crate::{opening, text};
 
 /// Exports, and says how much.
 pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
-    let recording = Recording::open(&args.path).map_err(|error| Failure::new(error.to_string()))?;
+    let recording = opening::open(std::slice::from_ref(&args.path))?;
     if !gputrace_analyzer::used_cuda(&recording) {
-        return Err(crate::analyze::never_used_cuda(&args.path));
+        return Err(crate::analyze::never_used_cuda(&recording));
     }
     let summary = match args.format {
         ExportFormat::Chrome => gputrace_interchange::chrome::export_chrome_file(&recording, &args.output),

@@ -7,6 +7,7 @@ mod doctor;
 mod export;
 mod failure;
 mod libraries;
+mod opening;
 mod record;
 mod report;
 mod text;

@@ -25,6 +25,31 @@ pub fn duration(ns: i64) -> String {
     }
 }
 
+/// Bytes in the unit that gives up to four digits: "1.5 MiB".
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = count as f64;
+    let mut unit = "B";
+    for larger in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    let text = if value >= 100.0 || value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    };
+    format!("{text} {unit}")
+}
+
+/// A bandwidth in GB/s (10^9).
+pub fn gigabytes_per_second(value: f64) -> String {
+    format!("{value:.2} GB/s")
+}
+
 /// A ratio as a percentage, a dash where it is not known.
 pub fn percent(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))
@@ -71,6 +96,15 @@ mod tests {
         assert_eq!(duration(1_500), "1.50 µs");
         assert_eq!(duration(-2_500_000), "-2.50 ms");
         assert_eq!(duration(3_000_000_000), "3.000 s");
+    }
+
+    #[test]
+    fn bytes_choose_their_unit() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(64 << 20), "64 MiB");
+        assert_eq!(bytes(150 * (1 << 20) + 1), "150 MiB");
     }
 
     #[test]

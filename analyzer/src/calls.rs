@@ -12,12 +12,29 @@ pub(crate) struct Call {
     pub(crate) row: u32,
 }
 
+impl Call {
+    /// The call of a row.
+    #[inline]
+    pub(crate) fn of(row: u32, calls: &ApiCalls) -> Self {
+        let index = row as usize;
+        let start = calls.start_ns[index].0;
+        Self {
+            start,
+            end: start.saturating_add(calls.duration_ns[index].0),
+            thread: calls.thread[index],
+            row,
+        }
+    }
+}
+
 /// The calls of a process by correlation id. Of several with one id it is the outermost: a runtime call encloses the driver
 /// calls that it makes.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Sorted by id; one entry each.
+    /// Ids and rows, sorted by id; one entry each.
     by_correlation: Vec<(u32, u32)>,
+    /// Where the last one was found: operations run nearly in the order in which they were launched.
+    last: usize,
 }
 
 impl Calls {
@@ -28,34 +45,40 @@ impl Calls {
             .filter(|(_, correlation)| **correlation != 0)
             .map(|(row, correlation)| (*correlation, row))
             .collect();
+        // Calls come nearly in the order of their ids, and the stable sort likes runs.
         let start = |row: u32| calls.start_ns[row as usize];
-        let order = |a: &(u32, u32), b: &(u32, u32)| {
+        by_correlation.sort_by(|a, b| {
             a.0.cmp(&b.0)
                 .then_with(|| (start(a.1), a.1).cmp(&(start(b.1), b.1)))
-        };
-        // Calls come nearly in the order of their ids: one pass tells, and the stable sort likes runs.
-        by_correlation.sort_by(order);
+        });
         by_correlation.dedup_by_key(|(correlation, _)| *correlation);
-        by_correlation.shrink_to_fit();
-        Self { by_correlation }
+        Self {
+            by_correlation,
+            last: 0,
+        }
     }
 
-    /// The call that launched the operations of this id.
-    pub(crate) fn get(&self, correlation: u32, calls: &ApiCalls) -> Option<Call> {
+    /// The row of the call that launched the operations of this id.
+    #[inline]
+    pub(crate) fn row(&mut self, correlation: u32) -> Option<u32> {
         if correlation == 0 {
             return None;
         }
-        let found = self
+        let near = self
             .by_correlation
-            .binary_search_by_key(&correlation, |(id, _)| *id)
-            .ok()?;
-        let row = self.by_correlation[found].1;
-        let start = calls.start_ns[row as usize].0;
-        Some(Call {
-            start,
-            end: start.saturating_add(calls.duration_ns[row as usize].0),
-            thread: calls.thread[row as usize],
-            row,
-        })
+            .get(self.last..self.by_correlation.len().min(self.last + 8));
+        let found = near
+            .unwrap_or_default()
+            .iter()
+            .position(|(id, _)| *id == correlation);
+        let found = match found {
+            Some(steps) => self.last + steps,
+            None => self
+                .by_correlation
+                .binary_search_by_key(&correlation, |(id, _)| *id)
+                .ok()?,
+        };
+        self.last = found;
+        Some(self.by_correlation[found].1)
     }
 }

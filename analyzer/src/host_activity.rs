@@ -66,12 +66,12 @@ fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// Which table an interval is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which table an interval is from. Of two that begin and end together, the later one here is the inner one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
-    Call,
     Range,
     Operator,
+    Call,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,13 +84,32 @@ struct Interval {
     meaning: Meaning,
 }
 
-/// The stretch that an interval overlaps first, by number; stretches are sorted and disjoint.
-fn first_overlap(stretches: &[(i64, i64)], start: i64, end: i64) -> Option<usize> {
-    let first = stretches.partition_point(|(_, stretch_end)| *stretch_end <= start);
-    stretches
-        .get(first)
-        .filter(|(stretch_start, _)| *stretch_start < end)
-        .map(|_| first)
+/// Sorted, disjoint stretches of time, and where the last look at them was: intervals come nearly in order.
+struct Stretches<'a> {
+    all: &'a [(i64, i64)],
+    near: usize,
+}
+
+impl Stretches<'_> {
+    /// Whether an interval overlaps any of them.
+    #[inline]
+    fn overlap(&mut self, start: i64, end: i64) -> bool {
+        // The first that ends after the interval's start.
+        let is_first = |place: usize| {
+            (place == 0 || self.all[place - 1].1 <= start)
+                && self.all.get(place).is_none_or(|stretch| stretch.1 > start)
+        };
+        if !is_first(self.near) {
+            self.near = if self.near < self.all.len() && is_first(self.near + 1) {
+                self.near + 1
+            } else {
+                self.all.partition_point(|(_, stretch_end)| *stretch_end <= start)
+            };
+        }
+        self.all
+            .get(self.near)
+            .is_some_and(|(stretch_start, _)| *stretch_start < end)
+    }
 }
 
 /// Calls `visit` with every recorded interval of the process that overlaps one of the stretches.
@@ -100,13 +119,17 @@ fn each_interval(
     thread: Option<u32>,
     mut visit: impl FnMut(Source, u32, NameId, i64, i64),
 ) {
+    let mut stretches = Stretches {
+        all: stretches,
+        near: 0,
+    };
     let tables = &process.tables;
     let wanted = |on: u32| thread.is_none_or(|thread| thread == on);
     let calls = &tables.api_calls;
     for (index, row) in (0..calls.start_ns.len()).zip(0u32..) {
         let start = calls.start_ns[index].0;
         let end = start.saturating_add(calls.duration_ns[index].0);
-        if wanted(calls.thread[index]) && first_overlap(stretches, start, end).is_some() {
+        if wanted(calls.thread[index]) && stretches.overlap(start, end) {
             visit(Source::Call, row, calls.name[index], start, end);
         }
     }
@@ -114,7 +137,7 @@ fn each_interval(
     for (index, row) in (0..operators.start_ns.len()).zip(0u32..) {
         let start = operators.start_ns[index].0;
         let end = start.saturating_add(operators.duration_ns[index].0);
-        if wanted(operators.thread[index]) && first_overlap(stretches, start, end).is_some() {
+        if wanted(operators.thread[index]) && stretches.overlap(start, end) {
             visit(Source::Operator, row, operators.name[index], start, end);
         }
     }
@@ -125,7 +148,7 @@ fn each_interval(
         };
         let start = markers.start_ns[index].0;
         let end = start.saturating_add(duration.0);
-        if wanted(markers.thread[index]) && first_overlap(stretches, start, end).is_some() {
+        if wanted(markers.thread[index]) && stretches.overlap(start, end) {
             visit(Source::Range, row, markers.name[index], start, end);
         }
     }
@@ -158,8 +181,13 @@ pub(crate) fn activities(
             });
         },
     );
-    // An outer interval comes before those that it encloses.
-    intervals.sort_by_key(|interval| (interval.start, std::cmp::Reverse(interval.end), interval.name));
+    // An outer interval comes before those that it encloses. Of equal ones the order must not be that of the file.
+    intervals.sort_by(|a, b| {
+        let key = |interval: &Interval| (interval.start, std::cmp::Reverse(interval.end), interval.source);
+        key(a)
+            .cmp(&key(b))
+            .then_with(|| names.get(a.name).cmp(names.get(b.name)))
+    });
     let mut open: Vec<Interval> = Vec::new();
     let mut reached = i64::MIN;
     let mut next_stretch = 0;

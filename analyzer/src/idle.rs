@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::tables::ApiCalls;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::calls::Calls;
 use crate::measures::{busy, ratio, window};
 use crate::operations::Operation;
 
@@ -49,11 +49,12 @@ pub(crate) fn gaps(operations: &[Operation]) -> impl Iterator<Item = (i64, i64, 
 }
 
 /// The streams of a device's (sorted) operations.
-pub(crate) fn streams(operations: &[Operation], calls: &Calls, table: &ApiCalls) -> Vec<StreamAnalysis> {
-    let mut by_stream: BTreeMap<u32, Vec<Operation>> = BTreeMap::new();
+pub(crate) fn streams(operations: &[Operation], table: &ApiCalls) -> Vec<StreamAnalysis> {
+    let mut by_stream: FxHashMap<u32, Vec<Operation>> = FxHashMap::default();
     for operation in operations {
         by_stream.entry(operation.stream).or_default().push(*operation);
     }
+    let by_stream: BTreeMap<u32, Vec<Operation>> = by_stream.into_iter().collect();
     by_stream
         .into_iter()
         .map(|(stream, operations)| {
@@ -61,9 +62,7 @@ pub(crate) fn streams(operations: &[Operation], calls: &Calls, table: &ApiCalls)
             let (span_ns, busy_ns) = (end - start, busy(&operations).length_ns());
             let [mut host, mut kernel, mut other] = [0; 3];
             for (from, to, operation) in gaps(&operations) {
-                let launched_late = calls
-                    .get(operation.correlation, table)
-                    .is_some_and(|call| call.start > from);
+                let launched_late = operation.call(table).is_some_and(|call| call.start > from);
                 if launched_late {
                     host += to - from;
                 } else if to - from < CONSECUTIVE_KERNEL_DELAY_NS {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use gputrace_trace::{Interner, Process};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::host_activity::{Activity, activities, silent};
@@ -44,22 +45,48 @@ pub(crate) struct IdleCauses {
     pub(crate) longest: Vec<Gap>,
 }
 
+/// The causes, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    HostLate,
+    LaunchLatency,
+    EventWait,
+    PeerWait,
+    QueueFull,
+    NothingSubmitted,
+    Unknown,
+}
+
+impl Cause {
+    const NAMES: [&str; 7] = [
+        "host_late",
+        "launch_latency",
+        "event_wait",
+        "peer_wait",
+        "queue_full",
+        "nothing_submitted",
+        "unknown",
+    ];
+}
+
 /// A gap's parts by cause.
-#[derive(Clone, Debug, Default)]
-struct Parts(BTreeMap<&'static str, i64>);
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts([i64; Cause::NAMES.len()]);
 
 impl Parts {
-    fn add(&mut self, cause: &'static str, length: i64) {
-        if length > 0 {
-            *self.0.entry(cause).or_default() += length;
-        }
+    fn add(&mut self, cause: Cause, length: i64) {
+        self.0[cause as usize] += length;
     }
 
+    /// The cause of the longest part; of equal ones the first.
     fn greatest(&self) -> &'static str {
-        self.0
-            .iter()
-            .max_by_key(|(cause, length)| (**length, std::cmp::Reverse(**cause)))
-            .map_or("unknown", |(cause, _)| cause)
+        let mut greatest = 0;
+        for (index, length) in self.0.iter().enumerate() {
+            if *length > self.0[greatest] {
+                greatest = index;
+            }
+        }
+        Cause::NAMES[greatest]
     }
 }
 
@@ -82,7 +109,7 @@ pub(crate) fn causes(
     // By launching thread: the stretches before the calls, and the gaps they are of.
     let mut before: BTreeMap<u32, Vec<(i64, i64, usize)>> = BTreeMap::new();
     // When the latest operation of each stream was launched: an event wait before that held that one up.
-    let mut launched: HashMap<(u32, u32), i64> = HashMap::new();
+    let mut launched: FxHashMap<(u32, u32), i64> = FxHashMap::default();
     let mut seen = 0;
     for (from, to, operation) in gaps(operations) {
         // Operations up to this one, to know what its stream was given before.
@@ -90,12 +117,12 @@ pub(crate) fn causes(
             .get(seen)
             .filter(|earlier| !std::ptr::eq(*earlier, operation))
         {
-            note_launch(&mut launched, earlier, all, process);
+            note_launch(&mut launched, earlier, process);
             seen += 1;
         }
         let mut gap = Parts::default();
-        match all.calls.get(operation.correlation, calls) {
-            None => gap.add("unknown", to - from),
+        match operation.call(calls) {
+            None => gap.add(Cause::Unknown, to - from),
             Some(call) => {
                 let (begun, ended) = (call.start.clamp(from, to), call.end.clamp(from, to));
                 if begun > from {
@@ -109,10 +136,10 @@ pub(crate) fn causes(
                 if to - ended > LONG_LAUNCH_NS
                     && all.waited_for_event(operation, call.thread, since, call.start)
                 {
-                    gap.add("launch_latency", ended - begun);
-                    gap.add("event_wait", to - ended);
+                    gap.add(Cause::LaunchLatency, ended - begun);
+                    gap.add(Cause::EventWait, to - ended);
                 } else {
-                    gap.add("launch_latency", to - begun);
+                    gap.add(Cause::LaunchLatency, to - begun);
                 }
             }
         }
@@ -128,18 +155,18 @@ pub(crate) fn causes(
         activities(process, names, thread, &plain, |stretch, activity, from, to| {
             let gap = stretches[stretch].2;
             match activity {
-                Activity::WaitingForPeers(_) => parts[gap].add("peer_wait", to - from),
+                Activity::WaitingForPeers(_) => parts[gap].add(Cause::PeerWait, to - from),
                 Activity::Call(_, row) if waits_for_room(row, process, &streams, queues) => {
-                    parts[gap].add("queue_full", to - from);
+                    parts[gap].add(Cause::QueueFull, to - from);
                 }
                 Activity::Nothing if to - from >= LONG_SILENCE_NS => nothing.push((from, to, gap)),
                 // Calls are told apart by name here.
                 Activity::Call(name, _) => {
-                    parts[gap].add("host_late", to - from);
+                    parts[gap].add(Cause::HostLate, to - from);
                     *by_activity.entry(Activity::Call(name, 0)).or_default() += to - from;
                 }
                 other => {
-                    parts[gap].add("host_late", to - from);
+                    parts[gap].add(Cause::HostLate, to - from);
                     *by_activity.entry(other).or_default() += to - from;
                 }
             }
@@ -158,9 +185,9 @@ pub(crate) fn causes(
                 .map(|(start, end)| end.min(&to) - start.max(&from))
                 .filter(|length| *length >= LONG_SILENCE_NS)
                 .sum();
-            parts[gap].add("nothing_submitted", submitted_nothing);
+            parts[gap].add(Cause::NothingSubmitted, submitted_nothing);
             let late = to - from - submitted_nothing;
-            parts[gap].add("host_late", late);
+            parts[gap].add(Cause::HostLate, late);
             if late > 0 {
                 *by_activity.entry(Activity::Nothing).or_default() += late;
             }
@@ -169,26 +196,27 @@ pub(crate) fn causes(
             *host_late_by.entry(activity.text(names)).or_default() += length;
         }
     }
-    let mut causes: BTreeMap<String, i64> = BTreeMap::new();
+    let mut sums = Parts::default();
     for gap in &parts {
-        for (cause, length) in &gap.0 {
-            *causes.entry((*cause).to_owned()).or_default() += length;
+        for (sum, length) in sums.0.iter_mut().zip(gap.0) {
+            *sum += length;
         }
     }
+    // A cause that no gap has is absent.
+    let causes = Cause::NAMES
+        .iter()
+        .zip(sums.0)
+        .filter(|(_, length)| *length > 0)
+        .map(|(name, length)| ((*name).to_owned(), length));
     IdleCauses {
-        causes,
+        causes: causes.collect(),
         host_late_by,
         longest: longest(&found, &parts, names),
     }
 }
 
-fn note_launch(
-    launched: &mut HashMap<(u32, u32), i64>,
-    operation: &Operation,
-    all: &ProcessOperations,
-    process: &Process,
-) {
-    if let Some(call) = all.calls.get(operation.correlation, &process.tables.api_calls) {
+fn note_launch(launched: &mut FxHashMap<(u32, u32), i64>, operation: &Operation, process: &Process) {
+    if let Some(call) = operation.call(&process.tables.api_calls) {
         launched.insert((operation.context, operation.stream), call.start);
     }
 }
@@ -204,7 +232,7 @@ fn streams_by_launch(
     if queues.values().any(Queues::was_full) {
         for (&device, operations) in &all.devices {
             for operation in operations {
-                if let Some(call) = all.calls.get(operation.correlation, calls)
+                if let Some(call) = operation.call(calls)
                     && call.end - call.start >= LONG_CALL_NS
                 {
                     streams.insert(operation.correlation, (device, operation.stream));

@@ -19,17 +19,22 @@ impl IntervalSet {
     /// The union of any intervals, in any order. Intervals that touch are joined; empty ones add nothing.
     #[must_use]
     pub fn union_of(intervals: impl IntoIterator<Item = (i64, i64)>) -> Self {
-        let mut sorted: Vec<Interval> = intervals
-            .into_iter()
-            .filter(|(start, end)| end > start)
-            .map(|(start, end)| Interval { start, end })
-            .collect();
-        sorted.sort_unstable_by_key(|interval| interval.start);
+        let mut sorted: Vec<(i64, i64)> = intervals.into_iter().collect();
+        sorted.sort_unstable_by_key(|(start, _)| *start);
+        Self::union_of_sorted(sorted)
+    }
+
+    /// The union of intervals that come sorted by start: the same as [`Self::union_of`] without sorting.
+    #[must_use]
+    pub fn union_of_sorted(intervals: impl IntoIterator<Item = (i64, i64)>) -> Self {
         let mut joined: Vec<Interval> = Vec::new();
-        for interval in sorted {
+        for (start, end) in intervals {
+            if end <= start {
+                continue;
+            }
             match joined.last_mut() {
-                Some(last) if interval.start <= last.end => last.end = last.end.max(interval.end),
-                _ => joined.push(interval),
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ => joined.push(Interval { start, end }),
             }
         }
         Self { intervals: joined }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::Interner;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::kernel_names::short_name;
@@ -49,7 +50,7 @@ pub struct KindAnalysis {
 
 /// The operations by name, in the order that is asked for.
 pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Options) -> Vec<KernelAnalysis> {
-    let mut groups: BTreeMap<(Name, Kind, KindFrom), Vec<i64>> = BTreeMap::new();
+    let mut groups: FxHashMap<(Name, Kind, KindFrom), Vec<i64>> = FxHashMap::default();
     for operation in operations {
         let group = groups
             .entry((operation.name, operation.kind, operation.kind_from))

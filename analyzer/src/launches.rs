@@ -1,11 +1,10 @@
 //! The calls that launch work: how long they take, and how long the device takes to begin.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
 use gputrace_trace::{Interner, NameId, Process};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::operations::{Operation, ProcessOperations};
+use crate::operations::Operation;
 use crate::statistics::{Distribution, sum};
 
 /// The launches of one device by one call.
@@ -32,32 +31,28 @@ pub struct LaunchAnalysis {
 /// Calls by name while they are gathered.
 #[derive(Default)]
 struct Group {
-    seen: HashSet<u32>,
     calls: Vec<i64>,
     latencies: Vec<i64>,
     delays: Vec<i64>,
 }
 
 /// The launches of a device's (sorted) operations, the call with most time first.
-pub(crate) fn launches(
-    operations: &[Operation],
-    all: &ProcessOperations,
-    process: &Process,
-    names: &Interner,
-) -> Vec<LaunchAnalysis> {
+pub(crate) fn launches(operations: &[Operation], process: &Process, names: &Interner) -> Vec<LaunchAnalysis> {
     let calls = &process.tables.api_calls;
-    let mut groups: BTreeMap<NameId, Group> = BTreeMap::new();
+    let mut groups: FxHashMap<NameId, Group> = FxHashMap::default();
+    // A graph's launch has many operations, and is one call.
+    let mut seen = vec![false; calls.start_ns.len()];
     // By stream: the latest end so far.
-    let mut reached: HashMap<(u32, u32), i64> = HashMap::new();
+    let mut reached: FxHashMap<(u32, u32), i64> = FxHashMap::default();
     for operation in operations {
         let stream = (operation.context, operation.stream);
         let before = reached.get(&stream).copied().unwrap_or(i64::MIN);
         reached.insert(stream, before.max(operation.end));
-        let Some(call) = all.calls.get(operation.correlation, calls) else {
+        let Some(call) = operation.call(calls) else {
             continue;
         };
         let group = groups.entry(calls.name[call.row as usize]).or_default();
-        if group.seen.insert(call.row) {
+        if !std::mem::replace(&mut seen[call.row as usize], true) {
             group.calls.push(call.end - call.start);
         }
         group.delays.push((operation.start - call.end).max(0));

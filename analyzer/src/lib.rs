@@ -30,6 +30,7 @@ mod queues;
 mod statistics;
 mod step_detection;
 mod steps;
+pub mod tables;
 
 use std::collections::BTreeMap;
 
@@ -161,10 +162,18 @@ pub struct Analysis {
     pub notes: Vec<String>,
 }
 
-/// Whether any process of the recording used CUDA.
+/// Whether any process of the recording used CUDA. Processes of our own recordings are there because they did; an imported
+/// one shows it by an operation or a call.
 #[must_use]
 pub fn used_cuda(recording: &Recording) -> bool {
-    !recording.processes.is_empty()
+    recording.processes.iter().any(|process| {
+        let tables = &process.tables;
+        recording.manifest.device != "imported"
+            || !tables.kernels.start_ns.is_empty()
+            || !tables.copies.start_ns.is_empty()
+            || !tables.memsets.start_ns.is_empty()
+            || !tables.api_calls.start_ns.is_empty()
+    })
 }
 
 /// Analyses a recording.
@@ -356,7 +365,7 @@ fn analyze_process(
     let queues: BTreeMap<u32, Queues> = all
         .devices
         .iter()
-        .map(|(&device, operations)| (device, Queues::new(operations, &all.calls, &tables.api_calls)))
+        .map(|(&device, operations)| (device, Queues::new(operations, &tables.api_calls)))
         .collect();
     let mut ranks = Vec::new();
     for (&device_index, operations) in &all.devices {
@@ -386,12 +395,12 @@ fn analyze_process(
             idle_causes: idle.causes,
             host_late_by: idle.host_late_by,
             longest_gaps: idle.longest,
-            streams: idle::streams(operations, &all.calls, &tables.api_calls),
+            streams: idle::streams(operations, &tables.api_calls),
             kinds: kernels::by_kind(operations),
             kernels: kernels::by_name(operations, names, options),
             communication: communication::communication(parts, device_index, operations, (start, end)),
             copies: copies::copies(operations, &tables.copies, device_index, device_name.as_deref()),
-            launches: launches::launches(operations, all, process, names),
+            launches: launches::launches(operations, process, names),
             queues: queues
                 .get(&device_index)
                 .map(Queues::analyses)

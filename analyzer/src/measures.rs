@@ -38,15 +38,15 @@ pub(crate) fn ratio(part: i64, whole: i64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// The time in which operations of a kind run.
+/// The time in which operations (sorted by start) of a kind run.
 pub(crate) fn union_of_kind(operations: &[Operation], kind: Kind) -> IntervalSet {
     let of_kind = operations.iter().filter(|operation| operation.kind == kind);
-    IntervalSet::union_of(of_kind.map(|operation| (operation.start, operation.end)))
+    IntervalSet::union_of_sorted(of_kind.map(|operation| (operation.start, operation.end)))
 }
 
-/// The time in which any operation runs.
+/// The time in which any operation (sorted by start) runs.
 pub(crate) fn busy(operations: &[Operation]) -> IntervalSet {
-    IntervalSet::union_of(
+    IntervalSet::union_of_sorted(
         operations
             .iter()
             .map(|operation| (operation.start, operation.end)),

@@ -1,10 +1,12 @@
 //! The operations of one device, each with its kind, its launch and its name.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
+use gputrace_trace::tables::ApiCalls;
 use gputrace_trace::{Interner, NameId, Process};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::calls::Calls;
+use crate::calls::{Call, Calls};
 use crate::kernel_names;
 use crate::kinds::{Kind, KindFrom};
 
@@ -89,23 +91,69 @@ pub(crate) struct Operation {
     pub(crate) correlation: u32,
     /// Row in its table: kernels, copies or memsets.
     pub(crate) row: u32,
+    /// The call that launched it, as a row of the table of calls; [`NO_CALL`] where that is not recorded.
+    pub(crate) call: u32,
     pub(crate) name: Name,
     pub(crate) kind: Kind,
     pub(crate) kind_from: KindFrom,
+}
+
+/// No row: the call is not recorded.
+pub(crate) const NO_CALL: u32 = u32::MAX;
+
+impl Operation {
+    /// The call that launched it.
+    #[inline]
+    pub(crate) fn call(&self, calls: &ApiCalls) -> Option<Call> {
+        (self.call != NO_CALL).then(|| Call::of(self.call, calls))
+    }
+}
+
+/// What operations are sorted by: not their order in the file.
+fn order(operation: &Operation) -> (i64, i64, u32, u32) {
+    (
+        operation.start,
+        operation.end,
+        operation.stream,
+        operation.correlation,
+    )
+}
+
+/// Sorts operations that come nearly sorted, as devices deliver them: each table is in the order of ends, about.
+fn sort(operations: &mut Vec<Operation>) {
+    /// One that must move further than this shows that they are not nearly sorted after all.
+    const FAR: usize = 64;
+    let mut at = 1;
+    while at < operations.len() {
+        if operations[at].start < operations[at - 1].start
+            || order(&operations[at]) < order(&operations[at - 1])
+        {
+            let key = order(&operations[at]);
+            let near = at.saturating_sub(FAR);
+            let place = near + operations[near..at].partition_point(|earlier| order(earlier) <= key);
+            if place == near && near > 0 {
+                break;
+            }
+            operations[place..=at].rotate_right(1);
+        }
+        at += 1;
+    }
+    if at < operations.len() {
+        // What is sorted already is one run for a stable sort, and copies and memsets after the kernels are others.
+        operations.sort_by(|a, b| a.start.cmp(&b.start).then_with(|| order(a).cmp(&order(b))));
+    }
 }
 
 /// What of a process the measures need.
 pub(crate) struct ProcessOperations {
     /// By device, sorted by start.
     pub(crate) devices: BTreeMap<u32, Vec<Operation>>,
-    /// The calls that launched them.
-    pub(crate) calls: Calls,
     /// When streams (context, where the record names it, and stream) were told to wait for an event, sorted.
-    pub(crate) stream_waits: HashMap<(Option<u32>, u32), Vec<i64>>,
+    pub(crate) stream_waits: FxHashMap<(Option<u32>, u32), Vec<i64>>,
     /// When each thread told any stream to wait for an event, sorted: only where no record says which stream.
-    pub(crate) thread_waits: HashMap<u32, Vec<i64>>,
+    pub(crate) thread_waits: FxHashMap<u32, Vec<i64>>,
     /// Plans of collectives to the correlation ids of their kernels' launches.
-    pub(crate) plans: HashMap<u64, u32>,
+    pub(crate) plans: FxHashMap<u64, u32>,
     /// Operations left out because their end lies before their start.
     pub(crate) backwards: u64,
     /// Operations with a correlation id whose call is not recorded.
@@ -119,9 +167,9 @@ impl ProcessOperations {
     pub(crate) fn new(process: &Process, names: &Interner) -> Self {
         let tables = &process.tables;
         // Only launches that a collective names: other tools push ids of their own.
-        let wanted: HashSet<u64> = tables.collectives.plan.iter().flatten().copied().collect();
+        let wanted: FxHashSet<u64> = tables.collectives.plan.iter().flatten().copied().collect();
         let external = &tables.external_correlations;
-        let plans: HashMap<u64, u32> = external
+        let plans: FxHashMap<u64, u32> = external
             .id
             .iter()
             .zip(&external.correlation)
@@ -130,9 +178,8 @@ impl ProcessOperations {
             .collect();
         let mut all = Self {
             devices: BTreeMap::new(),
-            calls: Calls::new(&tables.api_calls),
-            stream_waits: HashMap::new(),
-            thread_waits: HashMap::new(),
+            stream_waits: FxHashMap::default(),
+            thread_waits: FxHashMap::default(),
             plans,
             backwards: 0,
             without_call: 0,
@@ -150,6 +197,7 @@ impl ProcessOperations {
                     stream: copies.stream[index],
                     correlation: copies.correlation[index],
                     row,
+                    call: NO_CALL,
                     kind: Kind::Copy,
                     kind_from: KindFrom::Record,
                     name: Name::Copy {
@@ -171,6 +219,7 @@ impl ProcessOperations {
                     stream: memsets.stream[index],
                     correlation: memsets.correlation[index],
                     row,
+                    call: NO_CALL,
                     kind: Kind::Memset,
                     kind_from: KindFrom::Record,
                     name: Name::Memset {
@@ -180,30 +229,27 @@ impl ProcessOperations {
             );
         }
         for operations in all.devices.values_mut() {
-            operations.sort_by_key(|operation| {
-                (
-                    operation.start,
-                    operation.end,
-                    operation.stream,
-                    operation.correlation,
-                )
-            });
+            sort(operations);
             operations.shrink_to_fit();
         }
         all.find_stream_waits(process, names);
-        all.without_call = all
-            .devices
-            .values()
-            .flatten()
-            .filter(|operation| all.calls.get(operation.correlation, &tables.api_calls).is_none())
-            .count() as u64;
+        all.find_calls(&tables.api_calls);
         all
+    }
+
+    /// Finds the call of each operation, once for all.
+    fn find_calls(&mut self, table: &ApiCalls) {
+        let mut calls = Calls::new(table);
+        for operation in self.devices.values_mut().flatten() {
+            operation.call = calls.row(operation.correlation).unwrap_or(NO_CALL);
+            self.without_call += u64::from(operation.call == NO_CALL);
+        }
     }
 
     fn add_kernels(&mut self, process: &Process, names: &Interner) {
         let kernels = &process.tables.kernels;
-        let of_nccl: HashSet<u32> = self.plans.values().copied().collect();
-        let described: HashSet<u64> = process
+        let of_nccl: FxHashSet<u32> = self.plans.values().copied().collect();
+        let described: FxHashSet<u64> = process
             .tables
             .collectives
             .kernel
@@ -211,7 +257,7 @@ impl ProcessOperations {
             .flatten()
             .copied()
             .collect();
-        let mut by_name: HashMap<NameId, bool> = HashMap::new();
+        let mut by_name: FxHashMap<NameId, bool> = FxHashMap::default();
         for (index, row) in (0..kernels.start_ns.len()).zip(0u32..) {
             let (name, correlation) = (kernels.name[index], kernels.correlation[index]);
             let mut named = || {
@@ -238,6 +284,7 @@ impl ProcessOperations {
                     stream: kernels.stream[index],
                     correlation,
                     row,
+                    call: NO_CALL,
                     kind,
                     kind_from,
                     name: Name::Kernel(name),
@@ -260,7 +307,7 @@ impl ProcessOperations {
         }
         if self.stream_waits.is_empty() {
             let calls = &process.tables.api_calls;
-            let mut is_wait: HashMap<NameId, bool> = HashMap::new();
+            let mut is_wait: FxHashMap<NameId, bool> = FxHashMap::default();
             for (index, name) in calls.name.iter().enumerate() {
                 let wait = is_wait
                     .entry(*name)
@@ -304,6 +351,43 @@ impl ProcessOperations {
             self.backwards += 1;
         } else {
             self.devices.entry(device).or_default().push(operation);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn nearly_sorted_or_not_operations_get_sorted(starts in proptest::collection::vec((0i64..1000, 0i64..20), 0..400), nearly: bool) {
+            let mut operations: Vec<Operation> = starts
+                .iter()
+                .zip(0u32..)
+                .map(|((start, length), row)| Operation {
+                    start: *start,
+                    end: start + length,
+                    context: 1,
+                    stream: row % 3,
+                    correlation: row + 1,
+                    row,
+                    call: NO_CALL,
+                    name: Name::Memset { memory: 0 },
+                    kind: Kind::Memset,
+                    kind_from: KindFrom::Record,
+                })
+                .collect();
+            if nearly {
+                operations.sort_by_key(|operation| operation.end);
+            }
+            let mut expected = operations.clone();
+            expected.sort_by_key(order);
+            sort(&mut operations);
+            let rows = |operations: &[Operation]| -> Vec<u32> { operations.iter().map(|operation| operation.row).collect() };
+            prop_assert_eq!(rows(&operations), rows(&expected));
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::tables::ApiCalls;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::calls::Calls;
 use crate::operations::Operation;
 
 /// A stream's queue holds about so many launches before the next launch call blocks (seen, not documented by CUDA).
@@ -43,10 +43,10 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// From a device's operations; those whose call is not recorded are not seen.
-    pub(crate) fn new(operations: &[Operation], calls: &Calls, table: &ApiCalls) -> Self {
-        let mut by_stream: BTreeMap<u32, Queue> = BTreeMap::new();
+    pub(crate) fn new(operations: &[Operation], table: &ApiCalls) -> Self {
+        let mut by_stream: FxHashMap<u32, Queue> = FxHashMap::default();
         for operation in operations {
-            if let Some(call) = calls.get(operation.correlation, table) {
+            if let Some(call) = operation.call(table) {
                 let queue = by_stream.entry(operation.stream).or_default();
                 // A clock that is off must not make an operation leave before it came.
                 queue.launched.push(call.start.min(operation.start));
@@ -57,7 +57,9 @@ impl Queues {
             queue.launched.sort_unstable();
             queue.begun.sort_unstable();
         }
-        Self { by_stream }
+        Self {
+            by_stream: by_stream.into_iter().collect(),
+        }
     }
 
     /// Whether any queue may have been full at any time.

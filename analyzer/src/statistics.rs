@@ -29,18 +29,26 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of durations in any order, which are sorted.
+    /// Of durations in any order, which are reordered.
     pub(crate) fn of(durations: &mut [i64]) -> Self {
-        durations.sort_unstable();
         let count = i64::try_from(durations.len()).unwrap_or(i64::MAX).max(1);
         Self {
             mean_ns: sum(durations).div_euclid(count),
-            min_ns: durations.first().copied().unwrap_or(0),
-            max_ns: durations.last().copied().unwrap_or(0),
-            p50_ns: nearest_rank(durations, 50),
-            p99_ns: nearest_rank(durations, 99),
+            min_ns: durations.iter().copied().min().unwrap_or(0),
+            max_ns: durations.iter().copied().max().unwrap_or(0),
+            p50_ns: select_rank(durations, 50),
+            p99_ns: select_rank(durations, 99),
         }
     }
+}
+
+/// [`nearest_rank`] of values in any order, which are reordered.
+fn select_rank(values: &mut [i64], percent: usize) -> i64 {
+    let rank = (values.len() * percent).div_ceil(100).max(1);
+    if rank > values.len() {
+        return 0;
+    }
+    *values.select_nth_unstable(rank - 1).1
 }
 
 #[cfg(test)]
@@ -59,6 +67,16 @@ mod tests {
             ),
             (5, 10, 7, 0)
         );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn selecting_is_sorting_and_looking(values in proptest::collection::vec(-50i64..50, 1..80), percent in 1usize..100) {
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let mut values = values;
+            proptest::prop_assert_eq!(select_rank(&mut values, percent), nearest_rank(&sorted, percent));
+        }
     }
 
     #[test]

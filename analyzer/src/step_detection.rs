@@ -113,6 +113,7 @@ mod tests {
                     stream: 7,
                     correlation: 0,
                     row: 0,
+                    call: crate::operations::NO_CALL,
                     name: Name::Kernel(NameId(name)),
                     kind: Kind::Compute,
                     kind_from: KindFrom::Record,

@@ -8,16 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use gputrace_trace::Recording;
 
-use crate::kineto;
-mod nsight {
-    use super::*;
-    pub fn is_sqlite(b: &[u8]) -> bool {
-        b.starts_with(b"SQLite format 3\0")
-    }
-    pub fn import(p: &Path, _: &dyn Fn(u64)) -> Result<Recording, ImportError> {
-        Err(ImportError::new(p, "x"))
-    }
-}
+use crate::{kineto, nsight};
 
 /// Why a path can't be opened. One line: the file, what is wrong, what to do.
 #[derive(Debug)]

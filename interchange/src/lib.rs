@@ -6,3 +6,5 @@
 pub mod chrome;
 pub mod import;
 pub mod kineto;
+pub mod nsight;
+pub mod tables;

@@ -230,7 +230,7 @@ fn remove(folder: &Path) {
 
 /// Prints the tables, where the recording is, and what to do next.
 fn show(folder: &Path) -> Result<(), Failure> {
-    analyze::print_tables(&[folder.to_owned()], &analyze::default_options())?;
+    analyze::print_tables(folder)?;
     let here: PathBuf = std::env::current_dir()
         .ok()
         .and_then(|current| folder.strip_prefix(current).ok().map(Path::to_owned))

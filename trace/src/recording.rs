@@ -1,9 +1,12 @@
 //! Opening a recording: whatever of it is left is read, and what is missing is said.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 
@@ -104,6 +107,34 @@ pub(crate) fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+/// Reads each process's folder into a recording of its own, on all cores.
+fn read_processes(folders: &[PathBuf]) -> Vec<Result<Recording, OpenError>> {
+    let workers = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(folders.len());
+    let next = AtomicUsize::new(0);
+    let parts: Mutex<BTreeMap<usize, Result<Recording, OpenError>>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((index, folder)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    folders.get(index).map(|folder| (index, folder))
+                } {
+                    let mut part = Recording::default();
+                    let read = part.read_process(folder).map(|()| part);
+                    parts
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(index, read);
+                }
+            });
+        }
+    });
+    let parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    parts.into_values().collect()
+}
+
 impl Recording {
     /// Opens the recording in folder `path`.
     ///
@@ -173,8 +204,8 @@ impl Recording {
                 };
             }
         }
-        for folder in folders {
-            recording.read_process(&folder)?;
+        for part in read_processes(&folders) {
+            recording.absorb(part?);
         }
         recording.sort_processes();
         if recording.manifest.state == "rebuilt" {
@@ -389,7 +420,7 @@ impl Recording {
     /// The process's own loss rows, summed by what and affects.
     fn collect_losses(&mut self, process: &Process) {
         let rows = &process.tables.losses;
-        let mut sums = std::collections::BTreeMap::new();
+        let mut sums = BTreeMap::new();
         for index in 0..rows.count.len() {
             *sums
                 .entry((rows.what[index], rows.affects[index]))

@@ -117,13 +117,19 @@ macro_rules! tables {
                 }
 
                 fn append_batch(&mut self, batch: &RecordBatch, names: &mut Interner) -> Result<Vec<String>, String> {
-                    let mut fresh = Self::default();
-                    $( match batch.column_by_name(stringify!($column)) {
-                        Some(array) => <$type as Value>::decode(array.as_ref(), names, &mut fresh.$column)
-                            .map_err(|found| format!("column {} has type {}", stringify!($column), found.0))?,
-                        None => fresh.$column.resize(batch.num_rows(), <$type as Value>::absent()),
-                    } )*
-                    $( self.$column.append(&mut fresh.$column); )*
+                    let rows = self.len();
+                    let decoded: Result<(), String> = (|| {
+                        $( match batch.column_by_name(stringify!($column)) {
+                            Some(array) => <$type as Value>::decode(array.as_ref(), names, &mut self.$column)
+                                .map_err(|found| format!("column {} has type {}", stringify!($column), found.0))?,
+                            None => self.$column.resize(rows + batch.num_rows(), <$type as Value>::absent()),
+                        } )*
+                        Ok(())
+                    })();
+                    if decoded.is_err() {
+                        $( self.$column.truncate(rows); )*
+                    }
+                    decoded?;
                     const KNOWN: &[&str] = &[$( stringify!($column), )*];
                     Ok(batch.schema_ref().fields().iter().map(|field| field.name().clone())
                         .filter(|name| !KNOWN.contains(&name.as_str())).collect())

@@ -152,6 +152,11 @@ impl Reader<'_> {
                     return Ok(first);
                 }
                 Some(_) => {
+                    // More of it, to show how it begins.
+                    if data.len() < 64 && self.blocks.grow()? {
+                        continue;
+                    }
+                    let data = self.blocks.data();
                     let head: String = String::from_utf8_lossy(&data[blank..data.len().min(blank + 24)])
                         .chars()
                         .filter(|letter| !letter.is_control())

@@ -1,0 +1,336 @@
+//! The SQLite file: opened for reading alone, its tables and columns, and the cells of a row.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
+
+use super::troubles::Wrong;
+
+/// Texts longer than this are cut: the longest names of C++ have some thousand characters.
+const LONGEST_TEXT: usize = 64 * 1024;
+
+/// Why a file can't be opened.
+pub(super) enum Open {
+    Unreadable(String),
+    NotSqlite,
+    Damaged(String),
+}
+
+/// An open database and what is in it.
+pub(super) struct Database {
+    pub(super) connection: Connection,
+    /// Columns by table, in the file's own spelling.
+    tables: BTreeMap<String, BTreeSet<String>>,
+    /// Tables whose columns could not be read.
+    pub(super) unreadable: Vec<String>,
+    /// The file is damaged, and was read in spite of that.
+    pub(super) damaged: Option<String>,
+    /// What lies beside the file and would have to be applied to it: the export was cut short.
+    pub(super) unfinished: Option<String>,
+}
+
+/// What one line of an error, a loss or a note can hold of SQLite's own words.
+pub(super) fn words_of(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqliteFailure(code, text) => text.clone().unwrap_or_else(|| code.to_string()),
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A file's `file:` URI. `immutable` keeps SQLite from locking, from journals and from any file beside this one.
+fn uri(path: &Path) -> String {
+    use std::fmt::Write;
+    use std::os::unix::ffi::OsStrExt;
+    let mut uri = String::from("file:");
+    // A relative path is taken as it is; "//host" would be read as a host's name.
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.starts_with(b"//") {
+        uri.push_str("//");
+    }
+    for &byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
+                uri.push(char::from(byte));
+            }
+            // Writing to a string never fails.
+            other => drop(write!(uri, "%{other:02X}")),
+        }
+    }
+    uri.push_str("?mode=ro&immutable=1");
+    uri
+}
+
+/// The name of a table or column between quotes.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+impl Database {
+    pub(super) fn open(path: &Path) -> Result<Self, Open> {
+        let unreadable = |error: std::io::Error| Open::Unreadable(error.to_string());
+        if path.metadata().map_err(unreadable)?.is_dir() {
+            return Err(Open::Unreadable("it is a folder".to_owned()));
+        }
+        std::fs::File::open(path).map_err(unreadable)?;
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(uri(path), flags)
+            .map_err(|error| Open::Unreadable(words_of(&error)))?;
+        // The file is another's: its schema gets to run nothing, and its pages are checked as they are read.
+        let harden = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA query_only = ON;";
+        connection
+            .execute_batch(harden)
+            .map_err(|error| not_open(&error))?;
+        let mut database = Self {
+            connection,
+            tables: BTreeMap::new(),
+            unreadable: Vec::new(),
+            damaged: None,
+            unfinished: unfinished(path),
+        };
+        match database.read_tables() {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+                database.damaged = Some(words_of(&error));
+                database.tables.clear();
+                database.unreadable.clear();
+                // Unless told that the schema may be wrong, SQLite reads nothing of a file that is shorter than it says.
+                let read = database
+                    .connection
+                    .execute_batch("PRAGMA writable_schema = ON;")
+                    .and_then(|()| database.read_tables());
+                read.map_err(|error| not_open(&error))?;
+            }
+            read => read.map_err(|error| not_open(&error))?,
+        }
+        Ok(database)
+    }
+
+    /// Real tables alone: a view or a virtual table is code, and no export has one.
+    fn read_tables(&mut self) -> rusqlite::Result<()> {
+        let mut names = Vec::new();
+        {
+            let mut statement = self
+                .connection
+                .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                if let ValueRef::Text(name) = row.get_ref(0)? {
+                    names.push(String::from_utf8_lossy(name).into_owned());
+                }
+            }
+        }
+        for name in names {
+            match self.read_columns(&name) {
+                Ok(columns) => drop(self.tables.insert(name, columns)),
+                Err(_) => self.unreadable.push(name),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_columns(&self, table: &str) -> rusqlite::Result<BTreeSet<String>> {
+        let mut columns = BTreeSet::new();
+        let mut statement = self
+            .connection
+            .prepare(&format!("PRAGMA table_info({})", quoted(table)))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            if let ValueRef::Text(name) = row.get_ref(1)? {
+                columns.insert(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        Ok(columns)
+    }
+
+    pub(super) fn has(&self, table: &str) -> bool {
+        self.tables.contains_key(table)
+    }
+
+    pub(super) fn has_column(&self, table: &str, column: &str) -> bool {
+        self.tables
+            .get(table)
+            .is_some_and(|columns| columns.contains(column))
+    }
+
+    pub(super) fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    pub(super) fn is_empty(&self, table: &str) -> bool {
+        let query = format!("SELECT 1 FROM {} LIMIT 1", quoted(table));
+        self.connection
+            .query_row(&query, [], |_| Ok(()))
+            .is_err_and(|error| error == rusqlite::Error::QueryReturnedNoRows)
+    }
+
+    /// How many rows, where that can be counted.
+    pub(super) fn count(&self, table: &str) -> Option<u64> {
+        let query = format!("SELECT count(*) FROM {}", quoted(table));
+        let count: i64 = self.connection.query_row(&query, [], |row| row.get(0)).ok()?;
+        u64::try_from(count).ok()
+    }
+
+    /// The statement that reads `columns` of `table` in the order in which they were written; a column that the table
+    /// has not is null in every row.
+    pub(super) fn select(&self, table: &str, columns: &[&str]) -> String {
+        let list: Vec<String> = columns
+            .iter()
+            .map(|column| {
+                if self.has_column(table, column) {
+                    quoted(column)
+                } else {
+                    "NULL".to_owned()
+                }
+            })
+            .collect();
+        format!("SELECT {} FROM {} ORDER BY rowid", list.join(", "), quoted(table))
+    }
+
+    /// Each row of a small table, as far as it can be read; nothing where the table is absent.
+    pub(super) fn each(
+        &self,
+        table: &str,
+        columns: &[&str],
+        row: impl FnMut(&Cells<'_>),
+    ) -> rusqlite::Result<()> {
+        self.each_by(&self.select(table, columns), table, row)
+    }
+
+    /// Each row of a table that has one of `values` in the first of `columns`; nothing where that column is absent.
+    pub(super) fn each_with(
+        &self,
+        table: &str,
+        columns: &[&str],
+        values: &[i64],
+        row: impl FnMut(&Cells<'_>),
+    ) -> rusqlite::Result<()> {
+        let Some(first) = columns.first().filter(|first| self.has_column(table, first)) else {
+            return Ok(());
+        };
+        let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+        let select = self.select(table, columns);
+        let filter = format!(" WHERE {} IN ({}) ORDER BY", quoted(first), values.join(", "));
+        self.each_by(&select.replacen(" ORDER BY", &filter, 1), table, row)
+    }
+
+    fn each_by(&self, select: &str, table: &str, mut row: impl FnMut(&Cells<'_>)) -> rusqlite::Result<()> {
+        if !self.has(table) {
+            return Ok(());
+        }
+        let mut statement = self.connection.prepare(select)?;
+        let mut rows = statement.query([])?;
+        while let Some(found) = rows.next()? {
+            row(&Cells {
+                row: found,
+                needed: 0,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn not_open(error: &rusqlite::Error) -> Open {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => Open::NotSqlite,
+        Some(ErrorCode::DatabaseCorrupt) => Open::Damaged(words_of(error)),
+        _ => Open::Unreadable(words_of(error)),
+    }
+}
+
+/// The journal or log that an export which was cut short leaves beside the file.
+fn unfinished(path: &Path) -> Option<String> {
+    ["-journal", "-wal"].into_iter().find_map(|ending| {
+        let mut name = path.file_name()?.to_os_string();
+        name.push(ending);
+        let beside = path.with_file_name(name);
+        (beside.metadata().ok()?.len() > 0).then(|| {
+            let name = beside.file_name().unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        })
+    })
+}
+
+/// The cells of a row: first the columns that a row needs, then those that may be null.
+pub(super) struct Cells<'a> {
+    pub(super) row: &'a Row<'a>,
+    /// How many of the first columns are needed.
+    pub(super) needed: usize,
+}
+
+impl Cells<'_> {
+    fn value(&self, index: usize) -> Result<ValueRef<'_>, Wrong> {
+        self.row.get_ref(index).map_err(|_| Wrong::Type)
+    }
+
+    /// The integer in column `index`.
+    pub(super) fn integer(&self, index: usize) -> Result<Option<i64>, Wrong> {
+        match self.value(index)? {
+            ValueRef::Integer(value) => Ok(Some(value)),
+            ValueRef::Null => Ok(None),
+            _ => Err(Wrong::Type),
+        }
+    }
+
+    /// The needed columns, all of them integers.
+    pub(super) fn needed<const N: usize>(&self) -> Result<[i64; N], Wrong> {
+        debug_assert_eq!(N, self.needed);
+        let mut values = [0; N];
+        for (index, value) in values.iter_mut().enumerate() {
+            *value = self.integer(index)?.ok_or(Wrong::Null)?;
+        }
+        Ok(values)
+    }
+
+    /// The first columns after the needed ones, all of them integers or null.
+    pub(super) fn optional<const N: usize>(&self) -> Result<[Option<i64>; N], Wrong> {
+        let mut values = [None; N];
+        for (index, value) in values.iter_mut().enumerate() {
+            *value = self.integer(self.needed + index)?;
+        }
+        Ok(values)
+    }
+
+    /// The text in column `index`, what is no UTF-8 in it replaced.
+    pub(super) fn text(&self, index: usize) -> Result<Option<Cow<'_, str>>, Wrong> {
+        match self.value(index)? {
+            ValueRef::Text(bytes) => {
+                let bytes = bytes.get(..LONGEST_TEXT).unwrap_or(bytes);
+                Ok(Some(String::from_utf8_lossy(bytes)))
+            }
+            ValueRef::Null => Ok(None),
+            _ => Err(Wrong::Type),
+        }
+    }
+
+    /// The number in column `index`, whole or not.
+    pub(super) fn number(&self, index: usize) -> Result<Option<f64>, Wrong> {
+        match self.value(index)? {
+            ValueRef::Integer(value) => Ok(Some(value as f64)),
+            ValueRef::Real(value) => Ok(Some(value)),
+            ValueRef::Null => Ok(None),
+            _ => Err(Wrong::Type),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_escapes_what_a_uri_reads_as_its_own() {
+        assert_eq!(
+            uri(Path::new("/a b/c?d#e%.sqlite")),
+            "file:/a%20b/c%3Fd%23e%25.sqlite?mode=ro&immutable=1"
+        );
+        assert_eq!(uri(Path::new("//x/y")), "file:////x/y?mode=ro&immutable=1");
+        assert_eq!(
+            uri(Path::new("r\u{e9}sum\u{e9}.db")),
+            "file:r%C3%A9sum%C3%A9.db?mode=ro&immutable=1"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! Tables as files: Parquet and CSV. A file is written aside and renamed when it is whole.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::DataType;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+
+/// Writes to a file beside `path`, and renames it over `path` when `write` has succeeded.
+fn aside(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    let written = (|| {
+        let mut file = BufWriter::new(File::create(&part)?);
+        write(&mut file)?;
+        file.flush()?;
+        std::fs::rename(&part, path)
+    })();
+    if written.is_err() {
+        // The write's own error is the one to tell; the part file may not even exist.
+        drop(std::fs::remove_file(&part));
+    }
+    written
+}
+
+/// Writes a table as Parquet (zstd, with statistics).
+///
+/// # Errors
+/// When the disk refuses.
+pub fn write_parquet(path: &Path, table: &RecordBatch) -> io::Result<()> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .build();
+    aside(path, |file| {
+        let mut writer =
+            ArrowWriter::try_new(file, table.schema(), Some(properties)).map_err(io::Error::other)?;
+        writer.write(table).map_err(io::Error::other)?;
+        writer.close().map_err(io::Error::other)?;
+        Ok(())
+    })
+}
+
+/// Writes a table as CSV with a line of headings. Null is an empty field.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn write_csv(path: &Path, table: &RecordBatch) -> io::Result<()> {
+    aside(path, |file| {
+        let mut writer = csv::Writer::from_writer(file);
+        let schema = table.schema();
+        writer.write_record(schema.fields().iter().map(|field| field.name()))?;
+        for row in 0..table.num_rows() {
+            writer.write_record(table.columns().iter().map(|column| field(column, row)))?;
+        }
+        writer.flush()
+    })
+}
+
+fn field(column: &dyn Array, row: usize) -> String {
+    if column.is_null(row) {
+        return String::new();
+    }
+    match column.data_type() {
+        DataType::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::Float64 => column.as_primitive::<Float64Type>().value(row).to_string(),
+        DataType::Boolean => column.as_boolean().value(row).to_string(),
+        DataType::Utf8 => column.as_string::<i32>().value(row).to_owned(),
+        // Tables of an analysis have no others; a new one shows as what it is.
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Float64Array, Int64Array, StringArray};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    use super::*;
+
+    fn table() -> RecordBatch {
+        RecordBatch::try_from_iter_with_nullable([
+            ("rank", Arc::new(Int64Array::from(vec![Some(0), None])) as _, true),
+            (
+                "name",
+                Arc::new(StringArray::from(vec!["a<b, \"c\">", "plain"])) as _,
+                true,
+            ),
+            (
+                "share",
+                Arc::new(Float64Array::from(vec![Some(0.5), None])) as _,
+                true,
+            ),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn parquet_is_read_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        write_parquet(&path, &table()).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
+        assert_eq!(batches, [table()]);
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "no part file is left"
+        );
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        write_csv(&path, &table()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "rank,name,share\n0,\"a<b, \"\"c\"\">\",0.5\n,plain,\n");
+    }
+
+    #[test]
+    fn nothing_is_left_where_the_disk_refuses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("no such folder").join("t.csv");
+        assert!(write_csv(&path, &table()).is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

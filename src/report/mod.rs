@@ -1,0 +1,71 @@
+//! What a person reads: tables per rank, causes, kernels, collectives, findings, losses.
+
+mod sections;
+mod table;
+
+use gputrace_analyzer::{Analysis, Sort};
+use gputrace_trace::Loss;
+
+use crate::text::{duration, thousands, wrap};
+use table::terminal_width;
+
+/// A loss as a sentence.
+pub fn loss_line(loss: &Loss) -> String {
+    match loss.count {
+        Some(1) | None => format!("{} (touches {})", loss.what, loss.affects),
+        Some(count) => format!("{}: {} (touches {})", loss.what, thousands(count), loss.affects),
+    }
+}
+
+fn print_list(title: &str, lines: impl Iterator<Item = String>) {
+    let width = terminal_width();
+    for (index, line) in lines.enumerate() {
+        if index == 0 {
+            anstream::println!("\n{title}");
+        }
+        for (part, text) in wrap(&line, width.saturating_sub(4)).into_iter().enumerate() {
+            anstream::println!("{} {text}", if part == 0 { " -" } else { "  " });
+        }
+    }
+}
+
+/// What to print.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    /// The GPUs were simulated.
+    pub simulated: bool,
+    /// Why each name has its kind, too.
+    pub explain: bool,
+    /// How many kernels, in which order.
+    pub top: usize,
+    pub sort: Sort,
+}
+
+/// Prints everything. The analysis has all kernels: what is shown of them is chosen after they are summed over ranks.
+pub fn print(analysis: &Analysis, view: View) {
+    if view.simulated {
+        anstream::println!("SIMULATED GPUs: device times are modelled, not measured.");
+    } else if analysis.device == "imported" {
+        anstream::println!("Imported from {}.", analysis.source);
+    }
+    if analysis.ranks.is_empty() {
+        anstream::println!("No operation of a GPU was recorded.");
+    } else {
+        sections::print(analysis, view);
+    }
+    print_list(
+        "Findings",
+        analysis.findings.iter().map(|finding| {
+            let saves = match (finding.saves_ns, finding.saves_per_step_ns) {
+                (..=0, _) => String::new(),
+                (saves, Some(per_step)) if per_step != saves => {
+                    format!(" (up to {}, {} a step)", duration(saves), duration(per_step))
+                }
+                (saves, _) => format!(" (up to {})", duration(saves)),
+            };
+            format!("{}{saves}: {}", finding.text, finding.evidence)
+        }),
+    );
+    print_list("Lost", analysis.losses.iter().map(loss_line));
+    print_list("Notes", analysis.notes.iter().cloned());
+}
