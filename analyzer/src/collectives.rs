@@ -108,12 +108,13 @@ pub(crate) fn collectives(parts: &[Vec<Part>], one_clock: bool) -> Matched {
     // How many unnumbered ones each process has, by communicator and name.
     let mut unnumbered: BTreeMap<(Option<u64>, &str), Vec<u64>> = BTreeMap::new();
     for (process, parts) in parts.iter().enumerate() {
-        let mut seen: HashMap<(Option<u64>, &str, Option<(u32, u32)>, Option<u64>), u64> = HashMap::new();
+        // How many with one communicator, name, pair and number this process had so far.
+        let mut seen = HashMap::new();
         for part in parts {
             let function = part.function.as_str();
             let place = seen
                 .entry((part.communicator, function, part.pair, part.sequence))
-                .or_default();
+                .or_insert(0_u64);
             let (number, occurrence) = part.sequence.map_or((*place, 0), |sequence| (sequence, *place));
             *place += 1;
             if part.sequence.is_none() && part.pair.is_none() {

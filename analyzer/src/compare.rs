@@ -154,21 +154,20 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
             });
         }
     }
-    let mut kernels: BTreeMap<(&str, &str), [Option<(usize, i64)>; 2]> = BTreeMap::new();
+    // Count and total in a and in b, by name and kind.
+    let mut kernels: BTreeMap<(&str, &str), [(usize, i64); 2]> = BTreeMap::new();
     for (side, analysis) in [a, b].into_iter().enumerate() {
         for kernel in analysis.ranks.iter().flat_map(|rank| &rank.kernels) {
             let sides = kernels.entry((&kernel.name, &kernel.kind)).or_default();
-            let sums = sides[side].get_or_insert((0, 0));
+            let sums = &mut sides[side];
             sums.0 += kernel.count;
             sums.1 = sums.1.saturating_add(kernel.total_ns);
         }
     }
     let mut kernels: Vec<ComparedKernel> = kernels
         .into_iter()
-        .map(|((name, kind), [a, b])| {
-            let (count_a, total_a_ns) = a.unwrap_or_default();
-            let (count_b, total_b_ns) = b.unwrap_or_default();
-            ComparedKernel {
+        .map(
+            |((name, kind), [(count_a, total_a_ns), (count_b, total_b_ns)])| ComparedKernel {
                 name: name.to_owned(),
                 kind: kind.to_owned(),
                 count_a,
@@ -176,9 +175,12 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
                 total_a_ns,
                 total_b_ns,
                 difference_ns: total_b_ns.saturating_sub(total_a_ns),
-                change: change(a.map(|(_, total)| total), b.map(|(_, total)| total)),
-            }
-        })
+                change: change(
+                    (count_a > 0).then_some(total_a_ns),
+                    (count_b > 0).then_some(total_b_ns),
+                ),
+            },
+        )
         .collect();
     kernels.sort_by(|a, b| {
         let size = |kernel: &ComparedKernel| kernel.difference_ns.unsigned_abs();

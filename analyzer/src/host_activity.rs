@@ -253,7 +253,7 @@ fn innermost(open: &[Interval]) -> Activity {
 pub(crate) fn silent(process: &Process, stretches: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let mut covered: Vec<(i64, i64)> = Vec::new();
     each_interval(process, stretches, None, |_, _, _, start, end| {
-        covered.push((start, end))
+        covered.push((start, end));
     });
     let covered = crate::intervals::IntervalSet::union_of(covered);
     let mut silent = Vec::new();

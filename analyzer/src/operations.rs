@@ -120,7 +120,7 @@ fn order(operation: &Operation) -> (i64, i64, u32, u32) {
 }
 
 /// Sorts operations that come nearly sorted, as devices deliver them: each table is in the order of ends, about.
-fn sort(operations: &mut Vec<Operation>) {
+fn sort(operations: &mut [Operation]) {
     /// One that must move further than this shows that they are not nearly sorted after all.
     const FAR: usize = 64;
     let mut at = 1;

@@ -387,7 +387,8 @@ fn say_what_is_unused(recording: &mut Recording, name: &str, counts: &Counts) {
         .unused
         .iter()
         .filter(|((phase, category), _)| {
-            !EXPECTED.contains(&category.as_str()) && !(matches!(phase, b'i' | b'I') && category.is_empty())
+            let an_instant = matches!(phase, b'i' | b'I') && category.is_empty();
+            !an_instant && !EXPECTED.contains(&category.as_str())
         })
         .map(|((phase, category), count)| {
             let phase = char::from(*phase);

@@ -68,10 +68,10 @@ impl Frame {
     }
 }
 
-/// The rank that a file's name gives: "worker3_step_12.pt.trace.json", "rank-3.json.gz", "trace_rank3.json", "host_3.169...".
+/// The rank that a file's name gives: "worker3_step_12.pt.trace.json", "rank-3.json.gz", "trace_rank3.json".
 pub(crate) fn rank_in_name(file_name: &str) -> Option<u32> {
     let lower = file_name.to_ascii_lowercase();
-    for word in ["rank", "worker", "gpu", "host"] {
+    for word in ["rank", "worker", "gpu"] {
         let mut from = 0;
         while let Some(found) = lower[from..].find(word) {
             let after = lower[from + found + word.len()..].trim_start_matches(['_', '-', '.', '=', ' ']);

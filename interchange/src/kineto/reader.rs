@@ -162,7 +162,8 @@ impl Reader<'_> {
                         .filter(|letter| !letter.is_control())
                         .collect();
                     return Err(Unreadable::NotATrace(format!(
-                        "is not JSON (it begins with {head:?}): was it downloaded or copied whole?"
+                        "is not JSON, not a gputrace recording and not an Nsight Systems export (it begins with {head:?}): \
+                         was it downloaded or copied whole?"
                     )));
                 }
                 None => {
