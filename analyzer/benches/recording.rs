@@ -1,9 +1,11 @@
 //! Opening and analysing a recording of ten million events, against reading its bytes.
 //!
-//! `cargo bench -p gputrace-analyzer`
+//! `cargo bench --workspace --bench recording`
 
 #[path = "../../trace/tests/support/training.rs"]
 mod training;
+#[path = "support/resources.rs"]
+mod resources;
 
 use std::io::Read;
 use std::path::Path;
@@ -11,36 +13,9 @@ use std::time::Instant;
 
 use gputrace_analyzer::{Options, analyze};
 use gputrace_trace::Recording;
+use resources::{cpu_seconds, peak_mib};
 
 const RANKS: u64 = 8;
-
-/// Peak resident memory of this process so far, in MiB.
-fn peak_mib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap_or_default();
-    let kib: f64 = line
-        .split_whitespace()
-        .nth(1)
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0.0);
-    kib / 1024.0
-}
-
-/// User and system time of this process so far, in seconds.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: Vec<f64> = after
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|number| number.parse().ok())
-        .collect();
-    ticks.iter().sum::<f64>() / 100.0
-}
 
 fn read_all(folder: &Path) -> u64 {
     let mut bytes = 0;

@@ -97,6 +97,17 @@ pub fn import(sources: &[Source], progress: &Progress) -> Result<Recording, Impo
     Ok(recording)
 }
 
+/// Finds the events of a file and uses none of them: how many there are. [`import`]'s limit, for benchmarks.
+///
+/// # Errors
+/// When the file can't be read or is no trace.
+pub fn count_events(path: &Path) -> Result<u64, ImportError> {
+    reader::scan(path).map_err(|error| match error {
+        Unreadable::Io(error) => ImportError::new(path, format!("cannot be read: {error}")),
+        Unreadable::NotATrace(why) => ImportError::new(path, why),
+    })
+}
+
 /// Reads all files, the largest first, on all cores.
 fn read_all(sources: &[Source], progress: &Progress) -> Vec<Result<ReadFile, Unreadable>> {
     let mut order: Vec<usize> = (0..sources.len()).collect();

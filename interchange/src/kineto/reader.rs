@@ -8,7 +8,7 @@ use super::blocks::Blocks;
 use super::convert::Converter;
 use super::event::Event;
 use super::frame::Frame;
-use super::scan::{Cursor, Raw, Skipper, Stop};
+use super::scan::{Cursor, Go, Raw, Skipper, Stop, members};
 
 /// An element or a member of more bytes than this is stepped over: a kernel's name has some thousand at most.
 const ELEMENT_BYTES: usize = 16 << 20;
@@ -74,8 +74,29 @@ impl From<io::Error> for Early {
     }
 }
 
+/// What takes an element of `traceEvents`, a comma between two, or the end.
+type Element = fn(&mut Cursor<'_>, &mut Converter, &mut Frame, &mut u32) -> Result<Step, Stop>;
+
 /// Reads a file of trace events: the outermost value is an object with `traceEvents`, or the array itself.
 pub(crate) fn read(path: &Path, done_bytes: &AtomicU64) -> Result<ReadFile, Unreadable> {
+    read_with(path, done_bytes, Reader::element)
+}
+
+/// Cuts every member of every event out and uses none: how many events there are, and the time that no reader of this
+/// file can do without.
+pub(crate) fn scan(path: &Path) -> Result<u64, Unreadable> {
+    let file = read_with(path, &AtomicU64::new(0), |cursor, converter, frame, damaged| {
+        if cursor.token()? != b'{' {
+            return Reader::element(cursor, converter, frame, damaged);
+        }
+        members(cursor, |_, _| Go::On)?;
+        converter.counts.events += 1;
+        Ok(Step::More)
+    })?;
+    Ok(file.converter.counts.events)
+}
+
+fn read_with(path: &Path, done_bytes: &AtomicU64, element: Element) -> Result<ReadFile, Unreadable> {
     let mut reader = Reader {
         blocks: Blocks::open(path, done_bytes)?,
         converter: Converter::default(),
@@ -87,11 +108,11 @@ pub(crate) fn read(path: &Path, done_bytes: &AtomicU64) -> Result<ReadFile, Unre
         b'[' => {
             reader.frame.has_events = true;
             reader.blocks.consume(1);
-            reader.each(Reader::element)
+            reader.each(element)
         }
         _ => {
             reader.blocks.consume(1);
-            reader.object()
+            reader.object(element)
         }
     };
     let offset = reader.blocks.offset();
@@ -189,10 +210,7 @@ impl Reader<'_> {
     ///
     /// `one` takes a separator or one element at the cursor. When the bytes end inside an element, more are read and the
     /// element is tried again from its start.
-    fn each(
-        &mut self,
-        one: fn(&mut Cursor<'_>, &mut Converter, &mut Frame, &mut u32) -> Result<Step, Stop>,
-    ) -> Result<(), Early> {
+    fn each(&mut self, one: Element) -> Result<(), Early> {
         loop {
             let mut cursor = Cursor::new(self.blocks.data());
             let mut whole = 0;
@@ -291,7 +309,7 @@ impl Reader<'_> {
     }
 
     /// The members of the outermost object.
-    fn object(&mut self) -> Result<(), Early> {
+    fn object(&mut self, element: Element) -> Result<(), Early> {
         loop {
             // A member at a time: the one with the events is walked through, not cut out.
             self.each(Self::key)?;
@@ -304,7 +322,7 @@ impl Reader<'_> {
                 Ok(b'[') => {
                     self.blocks.consume(cursor.at() + 1);
                     self.frame.has_events = true;
-                    self.each(Self::element)?;
+                    self.each(element)?;
                 }
                 _ => return Err(Early::Bad(self.blocks.offset())),
             }
