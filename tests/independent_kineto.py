@@ -187,6 +187,7 @@ def measures(spans):
     either = length(of_kind["compute"] + of_kind["communication"])
     result["communication_hidden_ns"] = result["compute_ns"] + result["communication_ns"] - either
     result["communication_exposed_ns"] = either - result["compute_ns"]
+    result["copy_exposed_ns"] = length(of_kind["compute"] + of_kind["copy"]) - result["compute_ns"]
     return result
 
 

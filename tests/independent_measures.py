@@ -68,6 +68,7 @@ def main():
                 "compute_ns": total("compute"),
                 "communication_ns": communication,
                 "copy_ns": total("copy"),
+                "copy_exposed_ns": total("copy") - total("copy", "compute"),
                 "memset_ns": total("memset"),
                 "communication_hidden_ns": hidden,
                 "communication_exposed_ns": communication - hidden,

@@ -2,10 +2,10 @@
 //!
 //! `cargo bench --workspace --bench recording`
 
-#[path = "../../trace/tests/support/training.rs"]
-mod training;
 #[path = "support/resources.rs"]
 mod resources;
+#[path = "../../trace/tests/support/training.rs"]
+mod training;
 
 use std::io::Read;
 use std::path::Path;

@@ -23,6 +23,8 @@ pub struct Measures {
     pub communication_ns: i64,
     /// Time with a copy.
     pub copy_ns: i64,
+    /// Time with a copy during which no compute kernel runs.
+    pub copy_exposed_ns: i64,
     /// Time with a memset.
     pub memset_ns: i64,
     /// Communication during which compute runs too.
@@ -85,6 +87,7 @@ impl Measures {
         let hidden_ns = communication.intersection(&compute).length_ns();
         let (span_ns, busy_ns) = (end - start, busy(operations).length_ns());
         let communication_ns = communication.length_ns();
+        let copy = union_of_kind(operations, Kind::Copy);
         Self {
             span_ns,
             busy_ns,
@@ -92,7 +95,8 @@ impl Measures {
             idle_ratio: ratio(span_ns - busy_ns, span_ns),
             compute_ns: compute.length_ns(),
             communication_ns,
-            copy_ns: union_of_kind(operations, Kind::Copy).length_ns(),
+            copy_ns: copy.length_ns(),
+            copy_exposed_ns: copy.length_ns() - copy.intersection(&compute).length_ns(),
             memset_ns: union_of_kind(operations, Kind::Memset).length_ns(),
             communication_hidden_ns: hidden_ns,
             communication_exposed_ns: communication_ns - hidden_ns,

@@ -171,6 +171,8 @@ fn overlap_is_the_part_of_communication_under_compute() {
         (80, 50)
     );
     assert_eq!(measures.overlap_ratio, Some(80.0 / 130.0));
+    // 290..300 is under compute.
+    assert_eq!(measures.copy_exposed_ns, 100);
     assert_eq!(
         rank.kernels
             .iter()

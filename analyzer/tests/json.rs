@@ -16,6 +16,7 @@ const MEASURES: &[&str] = &[
     "compute_ns",
     "communication_ns",
     "copy_ns",
+    "copy_exposed_ns",
     "memset_ns",
     "communication_hidden_ns",
     "communication_exposed_ns",
