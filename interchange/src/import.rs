@@ -179,11 +179,14 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
                 from_folder: *from_folder,
             }),
             Kind::Sqlite => {
-                let recording =
-                    nsight::import(path, &|_| ()).map_err(|error| ImportError(error.to_string()))?;
-                if let Ok(metadata) = std::fs::metadata(path) {
-                    progress.done_bytes.fetch_add(metadata.len(), Ordering::Relaxed);
-                }
+                let before = progress.done_bytes.load(Ordering::Relaxed);
+                let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+                let recording = nsight::import(path, &|rows, of| {
+                    let part = u128::from(bytes) * u128::from(rows) / u128::from(of.max(1));
+                    let part = u64::try_from(part).unwrap_or(bytes);
+                    progress.done_bytes.store(before + part, Ordering::Relaxed);
+                })?;
+                progress.done_bytes.store(before + bytes, Ordering::Relaxed);
                 recordings.push((path.clone(), recording));
             }
         }

@@ -1,6 +1,6 @@
 //! Traces of PyTorch's profiler (Kineto) and other Chrome trace event JSON, read into a recording.
 //!
-//! A file is one rank. Files are read in parallel and in blocks: what stays in memory are the columns of the tables. Times
+//! A file is one rank, unless it is our own export of several. Files are read in parallel and in blocks: what stays in memory are the columns of the tables. Times
 //! become integer nanoseconds without passing through a float. Whatever can't be used is counted, by what it is, in the
 //! recording's losses; what is left alone on purpose stands in its notes.
 
@@ -12,6 +12,7 @@ mod copy_names;
 mod event;
 mod frame;
 mod number;
+mod owners;
 mod reader;
 mod scan;
 mod text;
@@ -25,7 +26,8 @@ use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::{DurationNs, Loss, Process, Recording};
 
 use crate::import::{ImportError, Progress};
-use convert::Counts;
+use convert::{Converter, Counts};
+use frame::Frame;
 use reader::{Ending, ReadFile, Unreadable};
 
 /// A file and how it came to be read.
@@ -63,7 +65,7 @@ pub fn import(sources: &[Source], progress: &Progress) -> Result<Recording, Impo
     for (source, result) in sources.iter().zip(results) {
         let name = short(&source.path);
         match result {
-            Ok(file) => files.push((source, name, file)),
+            Ok(file) => files.extend(split(file, &name).map(|(name, file)| (source, name, file))),
             Err(Unreadable::Io(error)) => {
                 return Err(ImportError::new(&source.path, format!("cannot be read: {error}")));
             }
@@ -134,18 +136,62 @@ fn read_all(sources: &[Source], progress: &Progress) -> Vec<Result<ReadFile, Unr
     results.into_values().collect()
 }
 
+/// One process of a file.
+struct ReadProcess {
+    /// The file has others too.
+    several: bool,
+    converter: Converter,
+    frame: Frame,
+    ending: Ending,
+}
+
+/// The processes of a file, each with the name that losses and notes call it by.
+fn split(file: ReadFile, name: &str) -> impl Iterator<Item = (String, ReadProcess)> {
+    let ReadFile {
+        owners,
+        frame,
+        ending,
+    } = file;
+    let several = owners.all.len() > 1;
+    let name = name.to_owned();
+    owners.all.into_iter().enumerate().map(move |(place, owner)| {
+        let mut frame = frame.clone();
+        let mut name = name.clone();
+        if several {
+            frame.rank = owner.rank;
+            frame.world_size = owner.world_size;
+            frame.host = owner.host;
+            frame.devices.retain(|(rank, _)| *rank == owner.rank);
+            let number = owner
+                .rank
+                .map_or_else(|| format!("process {place}"), |rank| format!("rank {rank}"));
+            name = format!("{name} ({number})");
+        }
+        let ending = ending.clone();
+        let process = ReadProcess {
+            several,
+            converter: owner.converter,
+            frame,
+            ending,
+        };
+        (name, process)
+    })
+}
+
 /// A rank and where it is known from.
 type Rank = (Option<u32>, Option<String>);
 
 /// Each file's rank; `None` for a file that is left out because another has its rank.
-fn ranks(files: &[(&Source, String, ReadFile)], recording: &mut Recording) -> Vec<Option<Rank>> {
+fn ranks(files: &[(&Source, String, ReadProcess)], recording: &mut Recording) -> Vec<Option<Rank>> {
     let mut found: Vec<Option<Rank>> = files
         .iter()
         .map(|(_, name, file)| {
-            let by_name = frame::rank_in_name(name).map(|rank| (Some(rank), Some("file name".to_owned())));
+            let said = |rank, by: &str| Some((Some(rank), Some(by.to_owned())));
             match file.frame.rank {
-                Some(rank) => Some((Some(rank), Some("distributedInfo".to_owned()))),
-                None => by_name,
+                Some(rank) if file.several => said(rank, "names of the file's processes"),
+                Some(rank) => said(rank, "distributedInfo"),
+                None if file.several => None,
+                None => frame::rank_in_name(name).and_then(|rank| said(rank, "file name")),
             }
         })
         .collect();
@@ -207,14 +253,15 @@ fn add(
     recording: &mut Recording,
     path: &Path,
     name: &str,
-    file: ReadFile,
+    file: ReadProcess,
     rank: Option<u32>,
     rank_source: Option<String>,
 ) {
-    let ReadFile {
+    let ReadProcess {
         mut converter,
         frame,
         ending,
+        ..
     } = file;
     converter.tables.communicators = {
         let mut rows = gputrace_trace::tables::Communicators::default();
@@ -259,7 +306,7 @@ fn add(
         rank,
         rank_source,
         world_size: frame.world_size,
-        devices: frame.devices.clone(),
+        devices: frame.devices.iter().map(|(_, device)| device.clone()).collect(),
         started_ns: started
             .into_iter()
             .flatten()

@@ -37,11 +37,12 @@ pub fn is_sqlite(first_bytes: &[u8]) -> bool {
 
 /// Reads an Nsight Systems export into a recording, one process for each that used CUDA.
 ///
-/// `progress` is given the number of rows read so far, now and then. Nothing is written, not even beside the file.
+/// `progress` is given, now and then, the number of rows read so far and about how many there are. Nothing is written, not
+/// even beside the file.
 ///
 /// # Errors
 /// When the file can't be read, is no SQLite database, is none that Nsight Systems exported, or has no CUDA work in it.
-pub fn import(path: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<Recording, ImportError> {
+pub fn import(path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Recording, ImportError> {
     let refuse = |wrong: String| ImportError::new(path, wrong);
     let database = match Database::open(path) {
         Ok(database) => database,
@@ -78,7 +79,7 @@ pub fn import(path: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<Recording,
     let ranks = rank::find(&mut import, &environment, path);
     diagnostics::read(&mut import);
     version::say_what_is_unused(&mut import);
-    progress(import.rows);
+    progress(import.rows, import.rows);
 
     let Import {
         names,

@@ -171,6 +171,26 @@ impl<'a> EventWriter<'a> {
 
     /// Metadata (`ph` M): `what` is `process_name`, `thread_sort_index`, ...; `value` is JSON.
     pub fn metadata(&mut self, what: &str, place: Place, value: &str) -> io::Result<()> {
+        self.metadata_with(what, place, value, |_| {})
+    }
+
+    /// The name of a "process", with more about it.
+    pub fn process_name(
+        &mut self,
+        place: Place,
+        name: &str,
+        more: impl FnOnce(&mut Args<'_>),
+    ) -> io::Result<()> {
+        self.metadata_with("process_name", place, name, more)
+    }
+
+    fn metadata_with(
+        &mut self,
+        what: &str,
+        place: Place,
+        value: &str,
+        more: impl FnOnce(&mut Args<'_>),
+    ) -> io::Result<()> {
         let key = match what {
             "process_name" | "thread_name" => "name",
             "process_labels" => "labels",
@@ -182,6 +202,9 @@ impl<'a> EventWriter<'a> {
             &mut self.line,
             format_args!("{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{pid},\"tid\":{tid},\"ts\":0.000"),
         );
-        self.finish(|args| args.raw(key, value))
+        self.finish(|args| {
+            args.raw(key, value);
+            more(args);
+        })
     }
 }

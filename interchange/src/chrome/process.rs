@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::rc::Rc;
 
-use gputrace_trace::{NameId, Process, Recording};
+use gputrace_trace::{DurationNs, NameId, Process, Recording, TimeNs};
 
 use super::ExportSummary;
 use super::event::{EventWriter, Place};
@@ -69,6 +69,7 @@ pub(super) struct Row {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Source {
     Marker,
+    Operator,
     Collective,
     ApiCall,
     Overhead,
@@ -100,6 +101,8 @@ pub(super) struct Exporter<'r> {
     pub(super) names: HashMap<(Source, NameId), Rc<str>>,
     /// By correlation, the collectives whose kernel the launch carries.
     pub(super) collectives: HashMap<u32, Vec<u32>>,
+    /// By row of the kernel, the collectives of imported traces that it carries.
+    pub(super) collectives_by_kernel: HashMap<u32, Vec<u32>>,
 }
 
 /// Writes one process: `number` is its place among the recording's.
@@ -127,12 +130,15 @@ pub fn write(
         tids: HashSet::new(),
         names: HashMap::new(),
         collectives: collectives_by_launch(process),
+        collectives_by_kernel: collectives_by_kernel(process),
     };
     let slices = exporter.gather(identifiers, summary);
+    // First, so that a reader knows whose the events are.
+    exporter.write_process_names(writer)?;
     exporter.write_slices(&slices, writer, summary)?;
     drop(slices);
     exporter.write_moments(identifiers, writer, summary)?;
-    exporter.write_names(writer, summary)
+    exporter.write_row_names(writer, summary)
 }
 
 /// Joins collectives to launches through the plan's number.
@@ -149,6 +155,35 @@ fn collectives_by_launch(process: &Process) -> HashMap<u32, Vec<u32>> {
         }
     }
     joined
+}
+
+fn collectives_by_kernel(process: &Process) -> HashMap<u32, Vec<u32>> {
+    let mut joined: HashMap<u32, Vec<u32>> = HashMap::new();
+    for (row, kernel) in (0u32..).zip(&process.tables.collectives.kernel) {
+        if let Some(kernel) = kernel.and_then(|kernel| u32::try_from(kernel).ok()) {
+            joined.entry(kernel).or_default().push(row);
+        }
+    }
+    joined
+}
+
+/// The slice of row `index` of its table; a negative duration is counted and none.
+fn slice(
+    source: Source,
+    index: usize,
+    row: u32,
+    start: TimeNs,
+    duration: DurationNs,
+    summary: &mut ExportSummary,
+) -> Slice {
+    summary.durations_clamped += u64::from(duration.0 < 0);
+    Slice {
+        start_ns: start.0,
+        end_ns: start.0.saturating_add(duration.0.max(0)),
+        row,
+        index: u32::try_from(index).unwrap_or(u32::MAX),
+        source,
+    }
 }
 
 impl Exporter<'_> {
@@ -238,25 +273,33 @@ impl Exporter<'_> {
             ($source:ident, $table:expr, |$index:ident| $key:expr) => {
                 for $index in 0..$table.start_ns.len() {
                     let row = self.row($key, identifiers);
-                    let start_ns = $table.start_ns[$index].0;
-                    let duration_ns = $table.duration_ns[$index].0;
-                    summary.durations_clamped += u64::from(duration_ns < 0);
-                    slices.push(Slice {
-                        start_ns,
-                        end_ns: start_ns.saturating_add(duration_ns.max(0)),
+                    let (start, duration) = ($table.start_ns[$index], $table.duration_ns[$index]);
+                    slices.push(slice(
+                        Source::$source,
+                        $index,
                         row,
-                        index: u32::try_from($index).unwrap_or(u32::MAX),
-                        source: Source::$source,
-                    });
+                        start,
+                        duration,
+                        summary,
+                    ));
                 }
             };
         }
         gather!(ApiCall, tables.api_calls, |i| RowKey::Thread(
             tables.api_calls.thread[i]
         ));
-        gather!(Collective, tables.collectives, |i| RowKey::Thread(
-            tables.collectives.thread[i]
+        gather!(Operator, tables.operators, |i| RowKey::Thread(
+            tables.operators.thread[i]
         ));
+        let collectives = &tables.collectives;
+        for index in 0..collectives.start_ns.len() {
+            // Those of imported traces are their kernels, which carry their members.
+            if collectives.kernel[index].is_none() {
+                let row = self.row(RowKey::Thread(collectives.thread[index]), identifiers);
+                let (start, duration) = (collectives.start_ns[index], collectives.duration_ns[index]);
+                slices.push(slice(Source::Collective, index, row, start, duration, summary));
+            }
+        }
         for index in 0..tables.markers.start_ns.len() {
             let Some(duration) = tables.markers.duration_ns[index] else {
                 continue;
@@ -268,15 +311,8 @@ impl Exporter<'_> {
                 RowKey::Thread(thread)
             };
             let row = self.row(key, identifiers);
-            let start_ns = tables.markers.start_ns[index].0;
-            summary.durations_clamped += u64::from(duration.0 < 0);
-            slices.push(Slice {
-                start_ns,
-                end_ns: start_ns.saturating_add(duration.0.max(0)),
-                row,
-                index: u32::try_from(index).unwrap_or(u32::MAX),
-                source: Source::Marker,
-            });
+            let start = tables.markers.start_ns[index];
+            slices.push(slice(Source::Marker, index, row, start, duration, summary));
         }
         gather!(Overhead, tables.overheads, |i| RowKey::Overhead(
             tables.overheads.thread[i].unwrap_or(0)
@@ -296,6 +332,10 @@ impl Exporter<'_> {
             context: tables.memsets.context[i],
             stream: tables.memsets.stream[i],
         });
+        // All processes of the file must be known before its names are written.
+        for &device in tables.counters.device.iter().flatten() {
+            self.gpu_pid(device, identifiers);
+        }
         let waits = &tables.synchronizations;
         gather!(Synchronization, waits, |i| match waits.context[i]
             .and_then(|context| Some((context, *contexts.get(&context)?)))

@@ -27,7 +27,8 @@ impl Exporter<'_> {
                 let name = self.name(Source::Kernel, row.name[index]);
                 let correlation = row.correlation[index];
                 let multiprocessors = self.multiprocessors(row.device[index]);
-                let collective_rows = self.collectives.get(&correlation);
+                let by_kernel = self.collectives_by_kernel.get(&slice.index);
+                let collective_rows = by_kernel.or_else(|| self.collectives.get(&correlation));
                 writer.slice("kernel", &name, place, span, |args| {
                     if let Some(first) = collective_rows.and_then(|rows| rows.first()) {
                         args.raw("External id", self.collective_id(*first));
@@ -116,6 +117,13 @@ impl Exporter<'_> {
                         args.raw("return value", row.result[index]);
                     }
                     original_duration(args, row.duration_ns[index].0);
+                })?;
+                Ok(None)
+            }
+            Source::Operator => {
+                let name = self.name(Source::Operator, tables.operators.name[index]);
+                writer.slice("cpu_op", &name, place, span, |args| {
+                    original_duration(args, tables.operators.duration_ns[index].0);
                 })?;
                 Ok(None)
             }

@@ -7,12 +7,8 @@ use super::event::{EventWriter, Place, json_string};
 use super::process::Exporter;
 
 impl Exporter<'_> {
-    /// The names and the order of processes and rows.
-    pub(super) fn write_names(
-        &mut self,
-        writer: &mut EventWriter<'_>,
-        summary: &mut ExportSummary,
-    ) -> io::Result<()> {
+    /// The names and the order of the "processes", and whose each is.
+    pub(super) fn write_process_names(&self, writer: &mut EventWriter<'_>) -> io::Result<()> {
         let header = &self.process.header;
         let simulated = if self.recording.is_simulated() {
             " (simulated)"
@@ -58,10 +54,24 @@ impl Exporter<'_> {
         processes.sort();
         for (pid, sort, name, label) in processes {
             let place = Place { pid, tid: 0 };
-            writer.metadata("process_name", place, &json_string(&name))?;
+            writer.process_name(place, &json_string(&name), |args| {
+                args.raw("process", self.number);
+                args.maybe("rank", header.rank);
+                args.maybe("world size", header.world_size);
+                args.text("host", &header.host);
+            })?;
             writer.metadata("process_labels", place, &json_string(&label))?;
             writer.metadata("process_sort_index", place, &sort.to_string())?;
         }
+        Ok(())
+    }
+
+    /// The names and the order of the rows.
+    pub(super) fn write_row_names(
+        &self,
+        writer: &mut EventWriter<'_>,
+        summary: &mut ExportSummary,
+    ) -> io::Result<()> {
         let mut lanes: Vec<_> = self
             .rows
             .iter()

@@ -38,6 +38,11 @@ pub(crate) struct Args<'a> {
     pub(crate) device_id: Option<i64>,
     pub(crate) total_allocated: Option<i64>,
     pub(crate) total_reserved: Option<i64>,
+    /// Of a process's name in our own export: its number, rank, world size and host.
+    pub(crate) process: Option<i64>,
+    pub(crate) rank: Option<i64>,
+    pub(crate) world_size: Option<i64>,
+    pub(crate) host: Option<RawText<'a>>,
     /// Whether a member stands twice.
     pub(crate) duplicates: u32,
 }
@@ -92,7 +97,8 @@ impl<'a> Args<'a> {
                     args.device = number(value);
                 }
                 b"context" => args.context = number(value),
-                b"stream" => {
+                // The second is how our own export calls it on waits.
+                b"stream" | b"stream of the wait" => {
                     once(args.stream.is_some());
                     args.stream = number(value);
                 }
@@ -130,6 +136,10 @@ impl<'a> Args<'a> {
                 b"Device Id" => args.device_id = number(value),
                 b"Total Allocated" => args.total_allocated = number(value),
                 b"Total Reserved" => args.total_reserved = number(value),
+                b"process" => args.process = number(value),
+                b"rank" => args.rank = number(value),
+                b"world size" => args.world_size = number(value),
+                b"host" => args.host = text(value),
                 _ => {}
             }
             Go::On

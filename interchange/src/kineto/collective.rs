@@ -71,7 +71,13 @@ impl Communicators {
             .and_then(|size| u32::try_from(size).ok())
             .unwrap_or(0);
         // Groups are told apart by name, members and size: names alone are counted by each process for itself.
-        let communicator = BuildHasherDefault::<FxHasher>::default().hash_one((&group, &ranks_text, size));
+        // Our own export says NCCL's number of the communicator.
+        let number = description
+            .strip_prefix("communicator 0x")
+            .and_then(|number| u64::from_str_radix(number, 16).ok());
+        let communicator = number.unwrap_or_else(|| {
+            BuildHasherDefault::<FxHasher>::default().hash_one((&group, &ranks_text, size))
+        });
         let elements = |count: Option<i64>| count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
         let (sent, received) = (elements(args.in_elements), elements(args.out_elements));
         // As NCCL counts for each: what one rank sends or gets.
@@ -82,7 +88,10 @@ impl Communicators {
             _ => sent.max(received),
         };
         let bytes = element_bytes(&dtype).map_or(0, |bytes| count.saturating_mul(bytes));
-        let group_name = [description, group].into_iter().find(|name| !name.is_empty());
+        let group_name = match number {
+            Some(_) => Some(group).filter(|name| !name.starts_with("0x")),
+            None => [description, group].into_iter().find(|name| !name.is_empty()),
+        };
         let name = group_name.map(|name| names.interner.intern(&name));
         let known = self.by_id.entry(communicator).or_insert_with(|| Group {
             created_ns: start_ns,

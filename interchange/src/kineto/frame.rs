@@ -12,7 +12,8 @@ pub(crate) struct Frame {
     pub(crate) rank: Option<u32>,
     pub(crate) world_size: Option<u32>,
     pub(crate) host: Option<String>,
-    pub(crate) devices: Vec<Device>,
+    /// Each with the rank that our own export of several ranks says it is of.
+    pub(crate) devices: Vec<(Option<u32>, Device)>,
     /// All times count from here, nanoseconds since the epoch.
     pub(crate) base_ns: i64,
     /// `traceEvents` was there.
@@ -25,9 +26,9 @@ fn number(value: &Value, key: &str) -> Option<u64> {
     value.get(key).and_then(Value::as_u64)
 }
 
-fn device(properties: &Value) -> Device {
+fn device(properties: &Value) -> (Option<u32>, Device) {
     let small = |key| number(properties, key).and_then(|value| u32::try_from(value).ok());
-    Device {
+    let device = Device {
         index: small("id").unwrap_or(0),
         name: properties
             .get("name")
@@ -38,7 +39,8 @@ fn device(properties: &Value) -> Device {
         memory_bytes: number(properties, "totalGlobalMem"),
         multiprocessors: small("numSms"),
         ..Device::default()
-    }
+    };
+    (small("process rank"), device)
 }
 
 impl Frame {
@@ -124,7 +126,7 @@ mod tests {
             (frame.rank, frame.world_size, frame.base_ns),
             (Some(2), Some(8), 1_711_964_646_000_000_000)
         );
-        assert_eq!(frame.devices[0].compute_capability, Some((7, 0)));
+        assert_eq!(frame.devices[0].1.compute_capability, Some((7, 0)));
         frame.member(b"distributedInfo", Raw::Nested(b"{\"rank\": NaN}"));
         assert_eq!(frame.unread, ["distributedInfo"]);
     }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use super::blocks::Blocks;
-use super::convert::Converter;
 use super::event::Event;
 use super::frame::Frame;
+use super::owners::Owners;
 use super::scan::{Cursor, Go, Raw, Skipper, Stop, members};
 
 /// An element or a member of more bytes than this is stepped over: a kernel's name has some thousand at most.
@@ -43,7 +43,7 @@ pub(crate) enum Ending {
 
 /// A file, read.
 pub(crate) struct ReadFile {
-    pub(crate) converter: Converter,
+    pub(crate) owners: Owners,
     pub(crate) frame: Frame,
     pub(crate) ending: Ending,
 }
@@ -56,7 +56,7 @@ enum Step {
 
 struct Reader<'p> {
     blocks: Blocks<'p>,
-    converter: Converter,
+    owners: Owners,
     frame: Frame,
     damaged_in_a_row: u32,
 }
@@ -75,7 +75,7 @@ impl From<io::Error> for Early {
 }
 
 /// What takes an element of `traceEvents`, a comma between two, or the end.
-type Element = fn(&mut Cursor<'_>, &mut Converter, &mut Frame, &mut u32) -> Result<Step, Stop>;
+type Element = fn(&mut Cursor<'_>, &mut Owners, &mut Frame, &mut u32) -> Result<Step, Stop>;
 
 /// Reads a file of trace events: the outermost value is an object with `traceEvents`, or the array itself.
 pub(crate) fn read(path: &Path, done_bytes: &AtomicU64) -> Result<ReadFile, Unreadable> {
@@ -85,21 +85,21 @@ pub(crate) fn read(path: &Path, done_bytes: &AtomicU64) -> Result<ReadFile, Unre
 /// Cuts every member of every event out and uses none: how many events there are, and the time that no reader of this
 /// file can do without.
 pub(crate) fn scan(path: &Path) -> Result<u64, Unreadable> {
-    let file = read_with(path, &AtomicU64::new(0), |cursor, converter, frame, damaged| {
+    let mut file = read_with(path, &AtomicU64::new(0), |cursor, owners, frame, damaged| {
         if cursor.token()? != b'{' {
-            return Reader::element(cursor, converter, frame, damaged);
+            return Reader::element(cursor, owners, frame, damaged);
         }
         members(cursor, |_, _| Go::On)?;
-        converter.counts.events += 1;
+        owners.first().counts.events += 1;
         Ok(Step::More)
     })?;
-    Ok(file.converter.counts.events)
+    Ok(file.owners.first().counts.events)
 }
 
 fn read_with(path: &Path, done_bytes: &AtomicU64, element: Element) -> Result<ReadFile, Unreadable> {
     let mut reader = Reader {
         blocks: Blocks::open(path, done_bytes)?,
-        converter: Converter::default(),
+        owners: Owners::default(),
         frame: Frame::default(),
         damaged_in_a_row: 0,
     };
@@ -152,7 +152,7 @@ fn read_with(path: &Path, done_bytes: &AtomicU64, element: Element) -> Result<Re
         }));
     }
     Ok(ReadFile {
-        converter: reader.converter,
+        owners: reader.owners,
         frame: reader.frame,
         ending,
     })
@@ -217,7 +217,7 @@ impl Reader<'_> {
             let stop = loop {
                 match one(
                     &mut cursor,
-                    &mut self.converter,
+                    &mut self.owners,
                     &mut self.frame,
                     &mut self.damaged_in_a_row,
                 ) {
@@ -246,7 +246,7 @@ impl Reader<'_> {
 
     /// Steps over the element that the blocks begin with, however long.
     fn skip_element(&mut self) -> Result<(), Early> {
-        self.converter.counts.too_long += 1;
+        self.owners.first().counts.too_long += 1;
         let mut skipper = Skipper::default();
         loop {
             let data = self.blocks.data();
@@ -266,7 +266,7 @@ impl Reader<'_> {
     #[inline]
     fn element(
         cursor: &mut Cursor<'_>,
-        converter: &mut Converter,
+        owners: &mut Owners,
         _: &mut Frame,
         damaged_in_a_row: &mut u32,
     ) -> Result<Step, Stop> {
@@ -276,14 +276,14 @@ impl Reader<'_> {
                 match Event::read(cursor) {
                     Ok(event) => {
                         *damaged_in_a_row = 0;
-                        converter.event(&event);
+                        owners.event(&event);
                     }
                     Err(Stop::End) => return Err(Stop::End),
                     Err(bad) => {
                         // One event that a writer spoilt is no reason to lose all others, if its brackets are whole.
                         *cursor = start;
                         cursor.skip_nested()?;
-                        converter.counts.damaged += 1;
+                        owners.first().counts.damaged += 1;
                         *damaged_in_a_row += 1;
                         if *damaged_in_a_row > DAMAGED_IN_A_ROW {
                             return Err(bad);
@@ -302,7 +302,7 @@ impl Reader<'_> {
             }
             _ => {
                 cursor.value()?;
-                converter.counts.not_events += 1;
+                owners.first().counts.not_events += 1;
                 Ok(Step::More)
             }
         }
@@ -332,7 +332,7 @@ impl Reader<'_> {
     /// A member of the outermost object, up to the array of events or the end.
     fn key(
         cursor: &mut Cursor<'_>,
-        converter: &mut Converter,
+        owners: &mut Owners,
         frame: &mut Frame,
         _: &mut u32,
     ) -> Result<Step, Stop> {
@@ -349,7 +349,8 @@ impl Reader<'_> {
                     return Ok(Step::Done);
                 }
                 let value: Raw<'_> = cursor.value()?;
-                converter.counts.duplicates += u64::from(frame.has_events && key.bytes == b"traceEvents");
+                owners.first().counts.duplicates +=
+                    u64::from(frame.has_events && key.bytes == b"traceEvents");
                 frame.member(key.bytes, value);
                 Ok(Step::More)
             }

@@ -38,13 +38,19 @@ pub(super) struct Import<'a> {
     pub(super) rows: u64,
     /// The epoch's time of the file's time 0.
     start_ns: i64,
-    progress: &'a (dyn Fn(u64) + Sync),
+    progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// About how many rows all tables have.
+    all_rows: u64,
     /// The process of rows that name none, once it was looked for.
     only_process: Option<Option<i64>>,
 }
 
 impl<'a> Import<'a> {
-    pub(super) fn new(database: &'a Database, start_ns: i64, progress: &'a (dyn Fn(u64) + Sync)) -> Self {
+    pub(super) fn new(
+        database: &'a Database,
+        start_ns: i64,
+        progress: &'a (dyn Fn(u64, u64) + Sync),
+    ) -> Self {
         let mut troubles = Troubles::default();
         if let Some(wrong) = &database.damaged {
             troubles.lose(
@@ -78,6 +84,7 @@ impl<'a> Import<'a> {
             rows: 0,
             start_ns,
             progress,
+            all_rows: database.about_rows(),
             only_process: None,
         }
     }
@@ -140,7 +147,7 @@ impl<'a> Import<'a> {
         while let Some(found) = rows.next()? {
             self.rows += 1;
             if self.rows.is_multiple_of(PROGRESS_ROWS) {
-                (self.progress)(self.rows);
+                (self.progress)(self.rows, self.all_rows.max(self.rows));
             }
             let cells = Cells {
                 row: found,

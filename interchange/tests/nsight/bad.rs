@@ -143,7 +143,7 @@ fn a_cut_database_keeps_what_comes_before_the_cut() {
     for part in 0..40 {
         let cut = whole.len() / 40 * part + 777;
         fs::write(&export.path, &whole[..cut]).unwrap();
-        match nsight::import(&export.path, &|_| ()) {
+        match nsight::import(&export.path, &|_, _| ()) {
             Ok(recording) => assert!(!recording.losses.is_empty(), "{cut}"),
             Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
         }
@@ -168,7 +168,7 @@ fn flipped_bytes_never_panic() {
             bytes[at] = (state >> 8) as u8;
         }
         fs::write(&export.path, &bytes).unwrap();
-        drop(nsight::import(&export.path, &|_| ()));
+        drop(nsight::import(&export.path, &|_, _| ()));
     }
 }
 

@@ -19,7 +19,7 @@ pub const fn tid(process: i64, thread: i64) -> i64 {
 }
 
 pub fn import(path: &Path) -> Recording {
-    nsight::import(path, &|_| ()).unwrap_or_else(|error| panic!("{error}"))
+    nsight::import(path, &|_, _| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub fn name<'a>(recording: &'a Recording, id: &gputrace_trace::NameId) -> &'a str {
@@ -195,7 +195,10 @@ impl Export {
 }
 
 pub fn refusal(path: &Path) -> String {
-    let error = nsight::import(path, &|_| ()).map(drop).unwrap_err().to_string();
+    let error = nsight::import(path, &|_, _| ())
+        .map(drop)
+        .unwrap_err()
+        .to_string();
     assert!(!error.contains('\n'), "one line: {error}");
     assert!(
         error.starts_with(&path.display().to_string()),

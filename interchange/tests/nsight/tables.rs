@@ -313,6 +313,10 @@ fn progress_counts_rows() {
     let export = Export::new();
     export.kernel(100, 1000, 1).kernel(100, 2000, 2);
     let rows = AtomicU64::new(0);
-    nsight::import(&export.path, &|read| rows.store(read, Ordering::Relaxed)).unwrap();
+    nsight::import(&export.path, &|read, of| {
+        assert!(read <= of);
+        rows.store(read, Ordering::Relaxed);
+    })
+    .unwrap();
     assert_eq!(rows.load(Ordering::Relaxed), 2);
 }

@@ -1,0 +1,107 @@
+//! Whose an event is, in a file that holds several processes.
+//!
+//! Kineto writes a file a rank. Our own export has all ranks in one: before a process's events it names the "processes"
+//! that belong to it (host, GPUs, overhead), with the number of the process in the recording.
+
+use rustc_hash::FxHashMap;
+
+use super::args::Args;
+use super::convert::Converter;
+use super::event::Event;
+
+/// The process of a file that owns some of its events.
+#[derive(Default)]
+pub(crate) struct Owner {
+    pub(crate) converter: Converter,
+    pub(crate) rank: Option<u32>,
+    pub(crate) world_size: Option<u32>,
+    pub(crate) host: Option<String>,
+}
+
+/// The processes of one file.
+pub(crate) struct Owners {
+    /// There is always one.
+    pub(crate) all: Vec<Owner>,
+    by_number: FxHashMap<u64, usize>,
+    /// By the text of a process id, the owner of its events.
+    by_pid: FxHashMap<Vec<u8>, usize>,
+    /// What was looked up last.
+    last: (Vec<u8>, usize),
+}
+
+impl Default for Owners {
+    fn default() -> Self {
+        Self {
+            all: vec![Owner::default()],
+            by_number: FxHashMap::default(),
+            by_pid: FxHashMap::default(),
+            last: (Vec::new(), 0),
+        }
+    }
+}
+
+impl Owners {
+    /// The converter of the process that owns what is of no process.
+    pub(crate) fn first(&mut self) -> &mut Converter {
+        &mut self.all[0].converter
+    }
+
+    /// Takes one event in.
+    #[inline]
+    pub(crate) fn event(&mut self, event: &Event<'_>) {
+        if event.phase == b'M' {
+            self.metadata(event);
+        }
+        let owner = if self.by_pid.is_empty() {
+            0
+        } else {
+            self.owner(event.pid)
+        };
+        self.all[owner].converter.event(event);
+    }
+
+    fn owner(&mut self, pid: &[u8]) -> usize {
+        if self.last.0 != pid {
+            self.last = (pid.to_vec(), self.by_pid.get(pid).copied().unwrap_or(0));
+        }
+        self.last.1
+    }
+
+    /// Learns from a "process_name" of our own export whose a process id is.
+    #[cold]
+    fn metadata(&mut self, event: &Event<'_>) {
+        /// More processes are in no export.
+        const MOST: usize = 1 << 16;
+        if event.name.is_none_or(|name| name.bytes != b"process_name") {
+            return;
+        }
+        let args = Args::read(event.args);
+        let Some(number) = args.process.and_then(|number| u64::try_from(number).ok()) else {
+            return;
+        };
+        let small = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
+        let owner = match self.by_number.get(&number) {
+            Some(&owner) => owner,
+            None => {
+                // The first process owns what came before any name.
+                if !self.by_number.is_empty() {
+                    if self.all.len() >= MOST {
+                        return;
+                    }
+                    self.all.push(Owner::default());
+                }
+                let place = self.all.len() - 1;
+                self.by_number.insert(number, place);
+                let owner = &mut self.all[place];
+                owner.rank = small(args.rank);
+                owner.world_size = small(args.world_size);
+                owner.host = args
+                    .host
+                    .map(|host| String::from_utf8_lossy(host.bytes).into_owned());
+                place
+            }
+        };
+        self.by_pid.insert(event.pid.to_vec(), owner);
+        self.last = (event.pid.to_vec(), owner);
+    }
+}
