@@ -66,8 +66,9 @@ fn scale(from: &Path, to: &Path, events: u64) {
         packed.read_to_string(&mut text).unwrap();
         let trace: Value = serde_json::from_str(&text).unwrap();
         let all = trace["traceEvents"].as_array().unwrap();
-        let (repeated, once): (Vec<&Value>, Vec<&Value>) =
-            all.iter().partition(|event| event["ph"] != "M" && event["cat"] != "Trace");
+        let (repeated, once): (Vec<&Value>, Vec<&Value>) = all
+            .iter()
+            .partition(|event| event["ph"] != "M" && event["cat"] != "Trace");
         let times = repeated.iter().filter_map(|event| event["ts"].as_f64());
         let (first, last) = times.fold((f64::MAX, f64::MIN), |(a, b), time| (a.min(time), b.max(time)));
         let period_us = (last - first + 1000.0).ceil();
@@ -132,7 +133,9 @@ fn measured<T>(work: impl FnOnce() -> T) -> (T, Cost) {
 }
 
 fn main() {
-    let argument = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let argument = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
     let keep = tempfile::tempdir().unwrap();
     let events = match &argument {
         Some(text) => text.parse().ok(),
@@ -156,7 +159,13 @@ fn main() {
     let (bytes, reading) = measured(|| {
         on_all_cores(&files, |file| {
             let (mut file, mut buffer) = (File::open(file).unwrap(), vec![0; 256 << 10]);
-            std::iter::from_fn(|| file.read(&mut buffer).ok().filter(|&count| count > 0).map(|count| count as u64)).sum()
+            std::iter::from_fn(|| {
+                file.read(&mut buffer)
+                    .ok()
+                    .filter(|&count| count > 0)
+                    .map(|count| count as u64)
+            })
+            .sum()
         })
     });
     let (events, scanning) = measured(|| on_all_cores(&files, |file| count_events(file).unwrap()));

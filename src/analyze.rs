@@ -89,15 +89,17 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
     let options = Options {
         steps: args.steps,
         sort,
-        // Tables sum kernels over ranks before the first of them are shown.
-        top: args.top.filter(|_| args.json),
         short_names: args.short_names,
     };
-    let analysis = gputrace_analyzer::analyze(&recording, &options);
+    let mut analysis = gputrace_analyzer::analyze(&recording, &options);
     if let Some(folder) = &args.tables {
         write_tables(&analysis, folder)?;
     }
     if args.json {
+        // Tables and findings are of all kernels, and the report sums them over ranks before it shows the first.
+        if let Some(top) = args.top {
+            analysis.keep_top_kernels(top);
+        }
         let text = serde_json::to_string_pretty(&analysis)
             .map_err(|error| Failure::new(format!("{}: {error}", recording.path.display())))?;
         anstream::println!("{text}");

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::collectives::Collective;
+use crate::collectives::{Collective, Timing};
 use crate::statistics::{Distribution, sum};
 
-/// How one rank came to its collectives (warm-ups left out).
+/// How one rank's device came to its collectives. Warm-ups are left out, and so is what has a root or is between two ranks,
+/// where no rank waits for all; operations that share a kernel count once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ArrivalAnalysis {
     /// The rank.
     pub rank: u32,
+    /// Device index within its process.
+    pub device_index: u32,
     /// Collectives whose arrivals could be compared.
     pub collectives: usize,
     /// Those in which it came last.
@@ -29,8 +32,8 @@ pub struct ArrivalAnalysis {
 pub struct CollectiveSize {
     /// "AllReduce", ...
     pub name: String,
-    /// Ranks in the communicator.
-    pub ranks: u32,
+    /// Ranks in the communicator; null where that is not known.
+    pub ranks: Option<u32>,
     /// The range: at least so many bytes, a power of two.
     pub bytes_from: u64,
     /// And fewer than so many.
@@ -53,20 +56,22 @@ pub struct CollectiveSize {
 
 /// By rank; empty where no arrivals could be compared.
 pub(crate) fn arrivals(collectives: &[Collective]) -> Vec<ArrivalAnalysis> {
-    let mut ranks: BTreeMap<u32, ArrivalAnalysis> = BTreeMap::new();
-    for collective in collectives.iter().filter(|collective| !collective.warm_up) {
+    let mut ranks: BTreeMap<(u32, u32), ArrivalAnalysis> = BTreeMap::new();
+    for collective in collectives.iter().filter(|collective| counts(collective)) {
         let Some(skew) = collective.skew_ns else {
             continue;
         };
-        for &rank in &collective.ranks {
-            let entry = ranks.entry(rank).or_insert_with(|| ArrivalAnalysis {
-                rank,
-                ..ArrivalAnalysis::default()
-            });
+        for &(rank, device_index, wait) in &collective.timing.waits {
+            let entry = ranks
+                .entry((rank, device_index))
+                .or_insert_with(|| ArrivalAnalysis {
+                    rank,
+                    device_index,
+                    ..ArrivalAnalysis::default()
+                });
             entry.collectives += 1;
-            let wait = collective.wait_ns.get(&rank.to_string()).copied().unwrap_or(0);
             entry.wait_ns = entry.wait_ns.saturating_add(wait);
-            if collective.last_rank == Some(rank) {
+            if collective.timing.last == Some((rank, device_index)) {
                 entry.last_count += 1;
                 entry.cost_ns = entry
                     .cost_ns
@@ -76,6 +81,16 @@ pub(crate) fn arrivals(collectives: &[Collective]) -> Vec<ArrivalAnalysis> {
         }
     }
     ranks.into_values().collect()
+}
+
+/// Whether a collective counts in [`arrivals`].
+pub(crate) fn counts(collective: &Collective) -> bool {
+    let Timing {
+        repeats_kernel,
+        all_meet,
+        ..
+    } = collective.timing;
+    collective.skew_ns.is_some() && all_meet && !repeats_kernel && !collective.warm_up
 }
 
 /// Sums over the collectives of one size.
@@ -93,7 +108,7 @@ struct Size {
 
 /// By name, ranks and size.
 pub(crate) fn sizes(collectives: &[Collective]) -> Vec<CollectiveSize> {
-    let mut groups: BTreeMap<(&str, u32, u64), Size> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, Option<u32>, u64), Size> = BTreeMap::new();
     for collective in collectives {
         let Some(bytes) = collective.bytes.filter(|bytes| *bytes > 0) else {
             continue;

@@ -1,5 +1,7 @@
 //! The calls that launched operations, found by correlation id.
 
+use std::cmp::Reverse;
+
 use gputrace_trace::tables::ApiCalls;
 
 /// A call's time on the host.
@@ -46,11 +48,17 @@ impl Calls {
             .map(|(row, correlation)| (*correlation, row))
             .collect();
         // Calls come nearly in the order of their ids, and the stable sort likes runs.
-        let start = |row: u32| calls.start_ns[row as usize];
-        by_correlation.sort_by(|a, b| {
-            a.0.cmp(&b.0)
-                .then_with(|| (start(a.1), a.1).cmp(&(start(b.1), b.1)))
-        });
+        let key = |row: u32| {
+            let row = row as usize;
+            // Of two that begin together the longer is the outer one, and else the runtime's (5) and not the driver's (4).
+            (
+                calls.start_ns[row],
+                Reverse(calls.duration_ns[row]),
+                Reverse(calls.kind[row]),
+                calls.thread[row],
+            )
+        };
+        by_correlation.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))));
         by_correlation.dedup_by_key(|(correlation, _)| *correlation);
         Self {
             by_correlation,

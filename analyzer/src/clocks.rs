@@ -26,7 +26,7 @@ pub(crate) fn clocks(recording: &Recording, operations: &[ProcessOperations]) ->
         let devices = operations
             .devices
             .values()
-            .filter_map(|operations| window(operations));
+            .filter_map(|operations| window(&operations.cut));
         if let Some((start, end)) = devices.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
             let name = process
                 .header
@@ -42,9 +42,16 @@ pub(crate) fn clocks(recording: &Recording, operations: &[ProcessOperations]) ->
         .zip(first_end)
         .filter(|((start, ..), (_, end, _))| start > end)
         .map(|((start, _, late), (_, end, early))| {
-            let seconds = (start - end) as f64 / 1e9;
+            let seconds = start.saturating_sub(*end) as f64 / 1e9;
             format!("{early} ends {seconds:.3} s before {late} begins: they are no common run, or their clocks differ")
         });
+    if let Some(why) = &recording.unaligned {
+        return Clocks {
+            comparable: windows.len() <= 1,
+            assumption: format!("{why}: nothing is compared over ranks"),
+            disjoint: None,
+        };
+    }
     let (comparable, assumption) = match (disjoint.is_some(), hosts.len(), hosts.contains("")) {
         (true, ..) => (
             false,

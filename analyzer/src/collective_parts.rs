@@ -5,27 +5,51 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use gputrace_trace::collective_names::function_name;
 use gputrace_trace::{Interner, Process};
 
+use crate::kernel_names;
 use crate::kinds::Kind;
 use crate::operations::{Name, Operation, ProcessOperations};
 
-/// One rank's part in a collective.
+/// Who takes part: of a process with several GPUs each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Participant {
+    /// The process's place in the recording.
+    pub(crate) process: u32,
+    /// Its rank in the communicator where NCCL says it, else its device.
+    pub(crate) place: u32,
+}
+
+/// The kernel of a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartKernel {
+    pub(crate) device: u32,
+    /// Row in the process's table.
+    pub(crate) row: u32,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+}
+
+/// One participant's part in a collective.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// The rank in the job.
-    pub(crate) rank: u32,
+    pub(crate) participant: Participant,
+    /// The process's rank in the job.
+    pub(crate) rank: Option<u32>,
+    /// Whether it can be matched with those of other ranks.
+    pub(crate) matchable: bool,
     /// `None` where the source does not tell communicators apart.
     pub(crate) communicator: Option<u64>,
     pub(crate) communicator_name: Option<String>,
-    pub(crate) ranks_in_communicator: u32,
+    /// `None` where the source does not say.
+    pub(crate) ranks_in_communicator: Option<u32>,
     pub(crate) function: String,
     /// Sender and receiver of a point-to-point operation, as ranks in the communicator.
     pub(crate) pair: Option<(u32, u32)>,
     /// NCCL's or the framework's number of the operation.
     pub(crate) sequence: Option<u64>,
+    /// `None` where the source does not say.
     pub(crate) bytes: Option<u64>,
     pub(crate) dtype: String,
-    /// The kernel's device, start and end.
-    pub(crate) kernel: Option<(u32, i64, i64)>,
+    pub(crate) kernel: Option<PartKernel>,
     /// Operations in the same kernel.
     pub(crate) shared: usize,
     /// When it was enqueued, or its kernel's start where that is not known.
@@ -47,7 +71,7 @@ impl<'a> Kernels<'a> {
             by_row: HashMap::new(),
         };
         for (&device, operations) in &operations.devices {
-            for operation in operations {
+            for operation in operations.uncut() {
                 if operation.kind == Kind::Communication {
                     kernels
                         .by_correlation
@@ -81,15 +105,42 @@ fn dtype_in_name(name: &str) -> String {
     .to_owned()
 }
 
-/// The parts of one process, by when they were enqueued, and how many of them have no kernel.
+/// Whether a communication kernel is one of NCCL's (or RCCL's), whose plugin tells of them.
+fn is_nccl(name: &str) -> bool {
+    kernel_names::communication(name).is_some_and(|rule| rule.starts_with("NCCL") || rule.starts_with("RCCL"))
+}
+
+/// The parts of one process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    /// By when they were enqueued.
+    pub(crate) all: Vec<Part>,
+    /// Those without a recorded kernel.
+    pub(crate) without_kernel: u64,
+    /// NCCL's kernels that none of the operations which NCCL told of is tied to.
+    pub(crate) untold: u64,
+}
+
+fn part_kernel(device: u32, operation: &Operation) -> PartKernel {
+    PartKernel {
+        device,
+        row: operation.row,
+        start: operation.start,
+        end: operation.end,
+    }
+}
+
+/// The parts of the process at `place` of the recording.
 pub(crate) fn parts(
     process: &Process,
-    rank: u32,
+    place: u32,
+    rank: Option<u32>,
     operations: &ProcessOperations,
     names: &Interner,
-) -> (Vec<Part>, u64) {
+) -> Parts {
     let rows = &process.tables.collectives;
     let communicators = &process.tables.communicators;
+    // A process with several GPUs has a row for each, which differ in its rank alone.
     let known: BTreeMap<u64, usize> = communicators.communicator.iter().copied().zip(0..).collect();
     let mut sharing: HashMap<u64, usize> = HashMap::new();
     for plan in rows.plan.iter().flatten() {
@@ -97,8 +148,7 @@ pub(crate) fn parts(
     }
     let kernels = Kernels::new(operations);
     let mut taken: HashSet<u32> = HashSet::new();
-    let mut parts = Vec::new();
-    let mut without_kernel = 0;
+    let mut parts = Parts::default();
     for row in 0..rows.start_ns.len() {
         let by_plan = || {
             let correlation = operations.plans.get(&rows.plan[row]?)?;
@@ -108,7 +158,7 @@ pub(crate) fn parts(
             .and_then(|row| u32::try_from(row).ok())
             .and_then(|row| kernels.by_row.get(&row));
         let kernel = by_row.or_else(by_plan);
-        without_kernel += u64::from(kernel.is_none());
+        parts.without_kernel += u64::from(kernel.is_none());
         if let Some((_, operation)) = kernel {
             taken.insert(operation.row);
         }
@@ -124,33 +174,42 @@ pub(crate) fn parts(
             _ => None,
         };
         let described = known.get(&communicator).copied();
-        parts.push(Part {
+        let kernel = kernel.map(|(device, operation)| part_kernel(*device, operation));
+        let from_nccl = rows.kernel[row].is_none();
+        let device = kernel.map(|kernel| kernel.device);
+        parts.all.push(Part {
+            participant: Participant {
+                process: place,
+                place: device.filter(|_| !from_nccl).unwrap_or(own),
+            },
             rank,
+            matchable: true,
             communicator: Some(communicator),
             communicator_name: described
                 .and_then(|row| communicators.name[row])
                 .map(|name| names.get(name).to_owned()),
-            ranks_in_communicator: described.map_or(0, |row| communicators.ranks[row]),
+            ranks_in_communicator: described
+                .map(|row| communicators.ranks[row])
+                .filter(|ranks| *ranks > 0),
             // The two ends of one transfer are one operation.
             function: if pair.is_some() { "SendRecv" } else { function }.to_owned(),
             pair,
             sequence: rows.sequence[row],
-            bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0 || rows.count[row] == 0),
+            bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0),
             dtype: names.get(rows.datatype[row]).to_owned(),
-            kernel: kernel.map(|(device, operation)| (*device, operation.start, operation.end)),
+            kernel,
             shared: rows.plan[row]
                 .and_then(|plan| sharing.get(&plan).copied())
                 .unwrap_or(1),
             enqueued: rows.start_ns[row].0,
-            from_the_beginning: rows.kernel[row].is_none(),
+            from_the_beginning: from_nccl,
         });
     }
-    // Kernels that nothing but their names tells of. Where NCCL's plugin was there it told of all operations: a kernel that
-    // is tied to none of them is one of theirs all the same, and must not count twice.
+    // Kernels that nothing but their names tells of. Where NCCL's plugin was there it told of all of NCCL's operations: a
+    // kernel of NCCL that is tied to none of them is one of theirs all the same, and must not be matched as another.
     let told_by_plugin = rows.kernel.iter().any(Option::is_none);
-    let untold = operations.devices.iter().filter(|_| !told_by_plugin);
-    for (&device, operations) in untold {
-        for operation in operations {
+    for (&device, operations) in &operations.devices {
+        for operation in operations.uncut() {
             let Name::Kernel(name) = operation.name else {
                 continue;
             };
@@ -158,6 +217,8 @@ pub(crate) fn parts(
                 continue;
             }
             let name = names.get(name);
+            let matchable = !(told_by_plugin && is_nccl(name));
+            parts.untold += u64::from(!matchable);
             let function = function_name(name.split(['(', '<']).next().unwrap_or(name)).unwrap_or("other");
             // Only what reduces has a type of its own: other kernels are compiled once for all.
             let dtype = if function.contains("Reduce") {
@@ -165,23 +226,38 @@ pub(crate) fn parts(
             } else {
                 String::new()
             };
-            parts.push(Part {
+            parts.all.push(Part {
+                participant: Participant {
+                    process: place,
+                    place: device,
+                },
                 rank,
+                matchable,
                 communicator: None,
                 communicator_name: None,
-                ranks_in_communicator: 0,
+                ranks_in_communicator: None,
                 function: function.to_owned(),
                 pair: None,
                 sequence: None,
                 bytes: None,
                 dtype,
-                kernel: Some((device, operation.start, operation.end)),
+                kernel: Some(part_kernel(device, operation)),
                 shared: 1,
                 enqueued: operation.start,
                 from_the_beginning: false,
             });
         }
     }
-    parts.sort_by_key(|part| part.enqueued);
-    (parts, without_kernel)
+    // Rows in another order must not be other parts.
+    parts.all.sort_by(|a, b| {
+        let key = |part: &Part| {
+            (
+                part.enqueued,
+                part.sequence,
+                part.kernel.map(|kernel| (kernel.start, kernel.end)),
+            )
+        };
+        key(a).cmp(&key(b)).then_with(|| a.function.cmp(&b.function))
+    });
+    parts
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::collective_parts::Part;
+use crate::collective_parts::{Part, Participant, Parts};
 use crate::communication::communicator_text;
+use crate::statistics::nearest_rank;
 
 /// One collective over the ranks that took part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,16 +17,16 @@ pub struct Collective {
     pub communicator: String,
     /// The communicator's name, where it has one.
     pub communicator_name: Option<String>,
-    /// Its number among those of its name on the communicator.
+    /// Its number on the communicator: NCCL counts those of each name, PyTorch all.
     pub sequence: Option<u64>,
     /// The ranks (in the job) that were recorded.
     pub ranks: Vec<u32>,
-    /// Ranks in the communicator, recorded or not.
-    pub communicator_ranks: u32,
+    /// Ranks in the communicator, recorded or not; null where that is not known.
+    pub communicator_ranks: Option<u32>,
     /// Start of its first kernel on any rank; null without one.
     pub start_ns: Option<i64>,
-    /// Bytes as nccl-tests counts them: count x size, and ranks times that for AllGather and ReduceScatter; null where
-    /// elements were counted and their size is not known.
+    /// Bytes as nccl-tests counts them: count x size, and ranks times that for AllGather, ReduceScatter, AlltoAll, Gather and
+    /// Scatter; null where the source does not say.
     pub bytes: Option<u64>,
     /// The data type, as the source calls it.
     pub dtype: String,
@@ -35,9 +36,10 @@ pub struct Collective {
     pub algbw: Option<f64>,
     /// algbw times nccl-tests' factor for the operation.
     pub busbw: Option<f64>,
-    /// By rank: from its own arrival to the last rank's.
+    /// By rank: from its own arrival to the last rank's, or to its own end where that comes first. Where several GPUs of a
+    /// process take part the key is "rank.device".
     pub wait_ns: BTreeMap<String, i64>,
-    /// By rank: from the last rank's arrival to its own end.
+    /// By rank: the rest of its kernel.
     pub transfer_ns: BTreeMap<String, i64>,
     /// Last arrival minus first; null with a rank alone or where clocks can't be compared.
     pub skew_ns: Option<i64>,
@@ -51,20 +53,40 @@ pub struct Collective {
     pub warm_up: bool,
     /// Operations that ran in the same kernel; with more than one the times are those of all of them.
     pub shared_kernel: usize,
+    /// What sums over collectives need and the JSON has in other words.
+    #[serde(skip)]
+    pub(crate) timing: Timing,
 }
 
-/// nccl-tests' factor from algbw to busbw (its PERFORMANCE.md).
+/// How the participants of a collective came to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Timing {
+    /// Rank, device and wait of each.
+    pub(crate) waits: Vec<(u32, u32, i64)>,
+    /// Rank and device of the last.
+    pub(crate) last: Option<(u32, u32)>,
+    /// An earlier operation ran in the same kernels: sums over kernels have counted them.
+    pub(crate) repeats_kernel: bool,
+    /// Whether each rank needs every other one. Of a kernel of unknown transfers (PyTorch's all-to-all is a group of sends
+    /// and receives) that is assumed.
+    pub(crate) all_meet: bool,
+}
+
+/// nccl-tests' factor from algbw to busbw (its PERFORMANCE.md, and gather.cu and scatter.cu for the last two).
 fn bus_factor(name: &str, ranks: f64) -> f64 {
     match name {
         "AllReduce" => 2.0 * (ranks - 1.0) / ranks,
-        "AllGather" | "ReduceScatter" | "AlltoAll" => (ranks - 1.0) / ranks,
+        _ if counts_all_ranks(name) => (ranks - 1.0) / ranks,
         _ => 1.0,
     }
 }
 
 /// Whether each rank holds only a share of the bytes that are counted.
 fn counts_all_ranks(name: &str) -> bool {
-    matches!(name, "AllGather" | "ReduceScatter" | "AlltoAll")
+    matches!(
+        name,
+        "AllGather" | "ReduceScatter" | "AlltoAll" | "Gather" | "Scatter"
+    )
 }
 
 /// Whether no rank can end before the last has arrived.
@@ -75,17 +97,36 @@ fn is_synchronizing(name: &str) -> bool {
     )
 }
 
+/// Whether all data comes from one rank or goes to one, so that others need not wait for each other.
+fn has_root(name: &str) -> bool {
+    matches!(name, "Broadcast" | "Reduce" | "Gather" | "Scatter")
+}
+
 /// All collectives, and what is to be said of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Matched {
-    /// By start.
+    /// By when they were enqueued.
     pub(crate) collectives: Vec<Collective>,
     /// Kernels that were to be matched by order, on ranks that have different numbers of them.
     pub(crate) uneven: u64,
     /// Matched collectives whose kernels do not run at the same time on all ranks.
     pub(crate) apart: u64,
+    /// Those on communicators of unknown size with fewer participants than the job has ranks.
+    pub(crate) unknown_size: u64,
+    /// Parts of processes that say no rank, beside others that do.
+    pub(crate) unranked: u64,
     /// Median, over collectives that no rank can leave early, of last end minus first end: how well the clocks agree.
     pub(crate) end_spread_ns: Option<i64>,
+    end_spreads: Vec<i64>,
+}
+
+/// What matching needs to know of the job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// Whether stamps of different ranks can be compared.
+    pub(crate) one_clock: bool,
+    /// Ranks in the job, as far as that is known.
+    pub(crate) ranks: u32,
 }
 
 /// What belongs together.
@@ -101,199 +142,243 @@ struct Key {
     occurrence: u64,
 }
 
-/// Matches the parts of all processes. Arrivals are compared where `one_clock` says that stamps of ranks can be.
-pub(crate) fn collectives(parts: &[Vec<Part>], one_clock: bool) -> Matched {
+/// Those that have one communicator and name, and no numbers.
+type Unnumbered<'a> = (Option<u64>, &'a str);
+
+/// Matches the parts of all processes.
+pub(crate) fn collectives(parts: &[Parts], job: Job) -> Matched {
     let mut matched = Matched::default();
     let mut groups: BTreeMap<Key, Vec<&Part>> = BTreeMap::new();
-    // How many unnumbered ones each process has, by communicator and name.
-    let mut unnumbered: BTreeMap<(Option<u64>, &str), Vec<u64>> = BTreeMap::new();
-    for (process, parts) in parts.iter().enumerate() {
-        // How many with one communicator, name, pair and number this process had so far.
-        let mut seen = HashMap::new();
-        for part in parts {
-            let function = part.function.as_str();
-            let place = seen
-                .entry((part.communicator, function, part.pair, part.sequence))
-                .or_insert(0_u64);
-            let (number, occurrence) = part.sequence.map_or((*place, 0), |sequence| (sequence, *place));
-            *place += 1;
-            if part.sequence.is_none() && part.pair.is_none() {
-                let counts = unnumbered.entry((part.communicator, function)).or_default();
-                counts.resize(process + 1, 0);
-                counts[process] = *place;
-            }
-            groups
-                .entry(Key {
-                    communicator: part.communicator,
-                    function: part.function.clone(),
-                    pair: part.pair,
-                    number,
-                    numbered: part.sequence.is_some(),
-                    occurrence,
-                })
-                .or_default()
-                .push(part);
+    // How many unnumbered ones each participant has.
+    let mut unnumbered: BTreeMap<Unnumbered<'_>, BTreeMap<Participant, u64>> = BTreeMap::new();
+    // How many with one communicator, name, pair and number each participant had so far.
+    let mut seen = HashMap::new();
+    let parts = parts.iter().flat_map(|parts| &parts.all);
+    for part in parts.filter(|part| part.matchable) {
+        if part.rank.is_none() {
+            matched.unranked += 1;
+            continue;
         }
+        let function = part.function.as_str();
+        let who = (part.participant.process, part.participant.place);
+        let place = seen
+            .entry((who, part.communicator, function, part.pair, part.sequence))
+            .or_insert(0_u64);
+        let (number, occurrence) = part.sequence.map_or((*place, 0), |sequence| (sequence, *place));
+        *place += 1;
+        if part.sequence.is_none() && part.pair.is_none() {
+            let counts = unnumbered.entry((part.communicator, function)).or_default();
+            counts.insert(part.participant, *place);
+        }
+        groups
+            .entry(Key {
+                communicator: part.communicator,
+                function: part.function.clone(),
+                pair: part.pair,
+                number,
+                numbered: part.sequence.is_some(),
+                occurrence,
+            })
+            .or_default()
+            .push(part);
     }
-    let mut uneven: BTreeSet<(Option<u64>, &str)> = BTreeSet::new();
+    let mut uneven: BTreeSet<Unnumbered<'_>> = BTreeSet::new();
     for (group, counts) in &unnumbered {
-        let mut counts = counts.iter().filter(|count| **count > 0);
+        let mut counts = counts.values();
         let first = counts.next();
         if counts.any(|count| Some(count) != first) {
             uneven.insert(*group);
         }
     }
-    let mut found: Vec<(i64, Collective)> = Vec::new();
-    let mut end_spreads: Vec<i64> = Vec::new();
-    for (key, parts) in &groups {
+    let mut found: Vec<(i64, Vec<&Part>, Collective)> = Vec::new();
+    for (key, parts) in groups {
         let by_order = !key.numbered && key.pair.is_none();
         if by_order && uneven.contains(&(key.communicator, key.function.as_str())) {
             // The n-th here need not be the n-th there: each stays alone.
             matched.uneven += parts.len() as u64;
             for part in parts {
-                let alone = collective(key, &[*part], false, &mut matched.apart, &mut end_spreads);
-                found.push((part.enqueued, alone));
+                let alone = matched.collective(&key, &[part], None);
+                found.push((part.enqueued, vec![part], alone));
             }
         } else {
             let enqueued = parts.iter().map(|part| part.enqueued).min().unwrap_or(0);
-            let all = collective(key, parts, one_clock, &mut matched.apart, &mut end_spreads);
-            found.push((enqueued, all));
+            let all = matched.collective(&key, &parts, Some(job));
+            found.push((enqueued, parts, all));
         }
     }
-    found.sort_by(|a, b| {
+    found.sort_by(|(a_enqueued, _, a), (b_enqueued, _, b)| {
         let key = |collective: &Collective| {
             (
                 collective.sequence,
                 collective.name.clone(),
                 collective.ranks.clone(),
+                collective.start_ns,
+                collective.longest_kernel_ns,
             )
         };
-        a.0.cmp(&b.0).then_with(|| key(&a.1).cmp(&key(&b.1)))
+        a_enqueued.cmp(b_enqueued).then_with(|| key(a).cmp(&key(b)))
     });
-    let beginnings: BTreeSet<u64> = parts
-        .iter()
-        .flatten()
-        .filter(|part| part.from_the_beginning)
-        .filter_map(|part| part.communicator)
-        .collect();
-    let beginnings: BTreeSet<String> = beginnings
-        .into_iter()
-        .map(|hash| communicator_text(Some(hash)))
-        .collect();
-    let mut seen = BTreeSet::new();
-    matched.collectives = found
-        .into_iter()
-        .map(|(_, mut collective)| {
-            collective.warm_up =
-                seen.insert(collective.communicator.clone()) && beginnings.contains(&collective.communicator);
-            collective
-        })
-        .collect();
-    end_spreads.sort_unstable();
-    matched.end_spread_ns = end_spreads.get(end_spreads.len() / 2).copied();
+    mark_kernels(&mut found);
+    matched.collectives = found.into_iter().map(|(.., collective)| collective).collect();
+    matched.end_spreads.sort_unstable();
+    matched.end_spread_ns =
+        Some(nearest_rank(&matched.end_spreads, 50)).filter(|_| !matched.end_spreads.is_empty());
     matched
 }
 
-fn collective(
-    key: &Key,
-    parts: &[&Part],
-    one_clock: bool,
-    apart: &mut u64,
-    end_spreads: &mut Vec<i64>,
-) -> Collective {
-    let timed: Vec<(u32, i64, i64)> = parts
-        .iter()
-        .filter_map(|part| part.kernel.map(|(_, start, end)| (part.rank, start, end)))
-        .collect();
-    let in_communicator = parts
-        .iter()
-        .map(|part| part.ranks_in_communicator)
-        .max()
-        .unwrap_or(0);
-    let present = u32::try_from(parts.len()).unwrap_or(0);
-    let ranks = if key.pair.is_some() {
-        2
-    } else {
-        in_communicator.max(present)
-    };
-    let first_start = timed.iter().map(|(_, start, _)| *start).min();
-    let mut arrivals: Vec<(i64, u32)> = timed.iter().map(|(rank, start, _)| (*start, *rank)).collect();
-    arrivals.sort_unstable();
-    // Arrivals can only be compared when all ranks are there and share a clock.
-    let mut whole = one_clock && timed.len() == ranks as usize;
-    let first_end = timed.iter().map(|(.., end)| *end).min().unwrap_or(0);
-    let last_end = timed.iter().map(|(.., end)| *end).max().unwrap_or(0);
-    if whole && ranks > 1 && is_synchronizing(&key.function) {
-        if arrivals.last().is_some_and(|(last, _)| *last > first_end) {
-            *apart += 1;
-            whole = false;
-        } else {
-            end_spreads.push(last_end - first_end);
-        }
-    }
-    let (mut wait_ns, mut transfer_ns) = (BTreeMap::new(), BTreeMap::new());
-    let last = arrivals.last().copied();
-    if let (true, Some((last_start, _))) = (whole, last) {
-        for (rank, start, end) in &timed {
-            wait_ns.insert(rank.to_string(), last_start - start);
-            transfer_ns.insert(rank.to_string(), (end - last_start).max(0));
-        }
-    }
-    let skew_ns = last
-        .zip(first_start)
-        .filter(|_| whole && ranks > 1)
-        .map(|((last_start, _), first)| last_start - first);
-    let last_rank = last
-        .filter(|_| skew_ns.is_some_and(|skew| skew > 0))
-        .map(|(_, rank)| rank);
-    let before_last = arrivals.len().checked_sub(2).map(|index| arrivals[index].0);
-    let per_rank = parts.iter().filter_map(|part| part.bytes).max();
-    let bytes = if counts_all_ranks(&key.function) {
-        per_rank.map(|bytes| bytes.saturating_mul(u64::from(ranks)))
-    } else {
-        per_rank
-    };
-    let shared_kernel = parts.iter().map(|part| part.shared).max().unwrap_or(1);
-    let slowest = transfer_ns
-        .values()
-        .copied()
-        .max()
-        .filter(|&time| time > 0 && shared_kernel == 1);
-    // Bytes a nanosecond are GB/s.
-    let algbw = slowest.zip(bytes).map(|(time, bytes)| bytes as f64 / time as f64);
-    Collective {
-        communicator: communicator_text(key.communicator),
-        communicator_name: parts.iter().find_map(|part| part.communicator_name.clone()),
-        sequence: key.numbered.then_some(key.number),
-        ranks: parts
+/// Marks warm-ups, and operations that run in kernels of earlier ones.
+fn mark_kernels(found: &mut [(i64, Vec<&Part>, Collective)]) {
+    let mut communicators = BTreeSet::new();
+    // Whether the first operation of each kernel was a warm-up.
+    let mut kernels: HashMap<(u32, u32), bool> = HashMap::new();
+    for (_, parts, collective) in found {
+        let first = parts.iter().any(|part| part.from_the_beginning)
+            && communicators.insert(collective.communicator.clone());
+        let ids = parts
             .iter()
-            .map(|part| part.rank)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect(),
-        communicator_ranks: ranks,
-        start_ns: first_start,
-        longest_kernel_ns: timed.iter().map(|(_, start, end)| end - start).max(),
-        bytes,
-        dtype: parts.first().map(|part| part.dtype.clone()).unwrap_or_default(),
-        algbw,
-        busbw: algbw.map(|algbw| algbw * bus_factor(&key.function, f64::from(ranks))),
-        wait_ns,
-        transfer_ns,
-        skew_ns,
-        last_rank,
-        last_rank_cost_ns: last_rank
-            .and(last)
-            .zip(before_last)
-            .map(|((last_start, _), before)| last_start - before),
-        matched_by: if key.numbered {
-            "communicator and sequence"
-        } else {
-            "order"
+            .filter_map(|part| part.kernel.map(|kernel| (part.participant.process, kernel.row)));
+        let ids: Vec<(u32, u32)> = ids.collect();
+        collective.warm_up = first || ids.iter().any(|id| kernels.get(id) == Some(&true));
+        collective.timing.repeats_kernel = !ids.is_empty() && ids.iter().all(|id| kernels.contains_key(id));
+        for id in ids {
+            kernels.entry(id).or_insert(collective.warm_up);
         }
-        .to_owned(),
-        warm_up: false,
-        shared_kernel,
-        name: key.function.clone(),
+    }
+}
+
+/// A participant's kernel.
+#[derive(Clone, Copy)]
+struct Arrival {
+    rank: u32,
+    device: u32,
+    start: i64,
+    end: i64,
+}
+
+impl Matched {
+    /// One collective; without a job its arrivals are not compared.
+    fn collective(&mut self, key: &Key, parts: &[&Part], job: Option<Job>) -> Collective {
+        let mut arrivals: Vec<Arrival> = parts
+            .iter()
+            .filter_map(|part| {
+                let kernel = part.kernel?;
+                Some(Arrival {
+                    rank: part.rank?,
+                    device: kernel.device,
+                    start: kernel.start,
+                    end: kernel.end,
+                })
+            })
+            .collect();
+        arrivals.sort_by_key(|arrival| (arrival.start, arrival.rank, arrival.device));
+        let said = parts.iter().filter_map(|part| part.ranks_in_communicator).max();
+        let present = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let ranks = if key.pair.is_some() {
+            Some(2)
+        } else {
+            said.map(|said| said.max(present)).or_else(|| {
+                let all = job.is_some_and(|job| present >= job.ranks);
+                self.unknown_size += u64::from(job.is_some() && !all);
+                all.then_some(present)
+            })
+        };
+        // Arrivals can only be compared when all ranks are there and share a clock.
+        let complete = ranks.is_some_and(|ranks| arrivals.len() == ranks as usize);
+        let whole =
+            complete && job.is_some_and(|job| job.one_clock) && self.is_plausible(&key.function, &arrivals);
+        let last = arrivals.last().copied().filter(|_| whole);
+        let first_start = arrivals.first().map(|arrival| arrival.start);
+        let (mut wait_ns, mut transfer_ns) = (BTreeMap::new(), BTreeMap::new());
+        let mut waits = Vec::new();
+        if let Some(last) = last {
+            for arrival in &arrivals {
+                // What need not wait for the last (a broadcast's root) may have ended before.
+                let wait = last.start.min(arrival.end) - arrival.start;
+                let alone = arrivals.iter().filter(|other| other.rank == arrival.rank).count() == 1;
+                let label = if alone {
+                    arrival.rank.to_string()
+                } else {
+                    format!("{}.{}", arrival.rank, arrival.device)
+                };
+                wait_ns.insert(label.clone(), wait);
+                transfer_ns.insert(label, arrival.end - arrival.start - wait);
+                waits.push((arrival.rank, arrival.device, wait));
+            }
+        }
+        let skew_ns = last
+            .zip(first_start)
+            .filter(|_| ranks.is_some_and(|ranks| ranks > 1))
+            .map(|(last, first)| last.start - first);
+        let late = last.filter(|_| skew_ns.is_some_and(|skew| skew > 0));
+        let before_last = arrivals.len().checked_sub(2).map(|index| arrivals[index].start);
+        let per_rank = parts.iter().filter_map(|part| part.bytes).max();
+        let bytes = if counts_all_ranks(&key.function) {
+            per_rank
+                .zip(ranks)
+                .map(|(bytes, ranks)| bytes.saturating_mul(u64::from(ranks)))
+        } else {
+            per_rank
+        };
+        let shared_kernel = parts.iter().map(|part| part.shared).max().unwrap_or(1);
+        let slowest = transfer_ns
+            .values()
+            .copied()
+            .max()
+            .filter(|&time| time > 0 && shared_kernel == 1);
+        // Bytes a nanosecond are GB/s.
+        let algbw = slowest.zip(bytes).map(|(time, bytes)| bytes as f64 / time as f64);
+        let in_job: BTreeSet<u32> = parts.iter().filter_map(|part| part.rank).collect();
+        Collective {
+            communicator: communicator_text(key.communicator),
+            communicator_name: parts.iter().find_map(|part| part.communicator_name.clone()),
+            sequence: key.numbered.then_some(key.number),
+            ranks: in_job.into_iter().collect(),
+            communicator_ranks: ranks,
+            start_ns: first_start,
+            longest_kernel_ns: arrivals.iter().map(|arrival| arrival.end - arrival.start).max(),
+            bytes,
+            dtype: parts.first().map(|part| part.dtype.clone()).unwrap_or_default(),
+            algbw,
+            busbw: algbw
+                .zip(ranks)
+                .map(|(algbw, ranks)| algbw * bus_factor(&key.function, f64::from(ranks))),
+            wait_ns,
+            transfer_ns,
+            skew_ns,
+            last_rank: late.map(|late| late.rank),
+            last_rank_cost_ns: late.zip(before_last).map(|(late, before)| late.start - before),
+            matched_by: if key.numbered {
+                "communicator and sequence"
+            } else {
+                "order"
+            }
+            .to_owned(),
+            warm_up: false,
+            shared_kernel,
+            timing: Timing {
+                waits,
+                last: late.map(|late| (late.rank, late.device)),
+                repeats_kernel: false,
+                all_meet: key.pair.is_none() && !has_root(&key.function),
+            },
+            name: key.function.clone(),
+        }
+    }
+
+    /// Whether the kernels can be one operation: of one that no rank can leave before the last has arrived all run at one
+    /// time. Notes how far apart they ended.
+    fn is_plausible(&mut self, function: &str, arrivals: &[Arrival]) -> bool {
+        if arrivals.len() < 2 || !is_synchronizing(function) {
+            return true;
+        }
+        let first_end = arrivals.iter().map(|arrival| arrival.end).min().unwrap_or(0);
+        let last_end = arrivals.iter().map(|arrival| arrival.end).max().unwrap_or(0);
+        let plausible = arrivals.last().is_some_and(|last| last.start <= first_end);
+        if plausible {
+            self.end_spreads.push(last_end - first_end);
+        } else {
+            self.apart += 1;
+        }
+        plausible
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::collective_parts::Part;
 use crate::intervals::IntervalSet;
 use crate::kinds::Kind;
-use crate::measures::{ratio, union_of_kind};
+use crate::measures::{lies_within, ratio, union_of_kind};
 use crate::operations::Operation;
 use crate::statistics::sum;
 
@@ -20,11 +20,11 @@ pub struct CommunicationAnalysis {
     pub communicator_name: Option<String>,
     /// "AllReduce", ...
     pub name: String,
-    /// How many.
+    /// How many operations.
     pub count: usize,
-    /// Bytes of all that say how many.
-    pub bytes: u64,
-    /// Sum of the kernels' durations.
+    /// Bytes of all that say how many; null where none does.
+    pub bytes: Option<u64>,
+    /// Sum of the kernels' durations; one that several operations share counts once.
     pub total_ns: i64,
     /// Time passed with at least one of them.
     pub time_ns: i64,
@@ -44,31 +44,40 @@ pub(crate) fn communicator_text(communicator: Option<u64>) -> String {
 #[derive(Default)]
 struct Group {
     name: Option<String>,
-    intervals: Vec<(i64, i64)>,
-    bytes: u64,
+    count: usize,
+    /// By row.
+    kernels: BTreeMap<u32, (i64, i64)>,
+    bytes: Option<u64>,
 }
 
-/// The communication of a device, by exposed time. Kernels outside `[start, end)` are left out, others cut.
+/// The communication of a device, by exposed time. Kernels outside the chosen time are left out, others cut.
 pub(crate) fn communication(
     parts: &[Part],
     device: u32,
     operations: &[Operation],
-    (start, end): (i64, i64),
+    chosen: Option<(i64, i64)>,
 ) -> Vec<CommunicationAnalysis> {
     let compute = union_of_kind(operations, Kind::Compute);
     let mut groups: BTreeMap<(Option<u64>, &str), Group> = BTreeMap::new();
     for part in parts {
-        let Some((_, from, to)) = part.kernel.filter(|(on, ..)| *on == device) else {
+        let Some(kernel) = part.kernel.filter(|kernel| kernel.device == device) else {
             continue;
         };
-        if to < start || from >= end {
+        let (start, end) = chosen.unwrap_or((kernel.start, kernel.end));
+        // As operations are chosen for steps.
+        if chosen.is_some() && !lies_within(kernel.start, kernel.end, start, end) {
             continue;
         }
         let group = groups
             .entry((part.communicator, part.function.as_str()))
             .or_default();
-        group.intervals.push((from.max(start), to.min(end)));
-        group.bytes = group.bytes.saturating_add(part.bytes.unwrap_or(0));
+        group.count += 1;
+        group
+            .kernels
+            .insert(kernel.row, (kernel.start.max(start), kernel.end.min(end)));
+        if let Some(bytes) = part.bytes {
+            group.bytes = Some(group.bytes.unwrap_or(0).saturating_add(bytes));
+        }
         if group.name.is_none() {
             group.name.clone_from(&part.communicator_name);
         }
@@ -76,15 +85,15 @@ pub(crate) fn communication(
     let mut found: Vec<CommunicationAnalysis> = groups
         .into_iter()
         .map(|((communicator, name), group)| {
-            let durations: Vec<i64> = group.intervals.iter().map(|(from, to)| to - from).collect();
-            let union = IntervalSet::union_of(group.intervals);
+            let durations: Vec<i64> = group.kernels.values().map(|(from, to)| to - from).collect();
+            let union = IntervalSet::union_of(group.kernels.into_values());
             let time_ns = union.length_ns();
             let hidden_ns = union.intersection(&compute).length_ns();
             CommunicationAnalysis {
                 communicator: communicator_text(communicator),
                 communicator_name: group.name,
                 name: name.to_owned(),
-                count: durations.len(),
+                count: group.count,
                 bytes: group.bytes,
                 total_ns: sum(&durations),
                 time_ns,

@@ -17,21 +17,21 @@ pub enum Change {
     New,
     /// Only in the first.
     Gone,
-    /// At least 2 % more time.
+    /// More than 2 % more time.
     Slower,
-    /// At least 2 % less time.
+    /// More than 2 % less time.
     Faster,
     /// About the same.
     Same,
 }
 
-/// The change from one time to another; one that is missing is no time.
+/// The change from one time to another.
 fn change(a: Option<i64>, b: Option<i64>) -> Change {
     match (a, b) {
         (None, _) => Change::New,
         (_, None) => Change::Gone,
-        (Some(a), Some(b)) if (b - a) as f64 > LEAST_CHANGE * a as f64 => Change::Slower,
-        (Some(a), Some(b)) if (a - b) as f64 > LEAST_CHANGE * a as f64 => Change::Faster,
+        (Some(a), Some(b)) if b.saturating_sub(a) as f64 > LEAST_CHANGE * a as f64 => Change::Slower,
+        (Some(a), Some(b)) if a.saturating_sub(b) as f64 > LEAST_CHANGE * a as f64 => Change::Faster,
         _ => Change::Same,
     }
 }
@@ -104,14 +104,19 @@ pub struct Comparison {
     pub kernels: Vec<ComparedKernel>,
 }
 
-type Place = (Option<u32>, u32);
+/// Rank, device, and which of several with both: processes that say no rank are told apart by their order.
+type Place = (Option<u32>, u32, usize);
 
 fn by_place(analysis: &Analysis) -> BTreeMap<Place, &RankAnalysis> {
-    analysis
-        .ranks
-        .iter()
-        .map(|rank| ((rank.rank, rank.device_index), rank))
-        .collect()
+    let mut places = BTreeMap::new();
+    for rank in &analysis.ranks {
+        let mut place = (rank.rank, rank.device_index, 0);
+        while places.contains_key(&place) {
+            place.2 += 1;
+        }
+        places.insert(place, rank);
+    }
+    places
 }
 
 /// Compares the second analysis with the first. Both must have been made with all kernels (no `top`) and the same names.

@@ -16,9 +16,9 @@ use crate::statistics::sum;
 pub struct CopyAnalysis {
     /// "HtoD", "DtoH", "DtoD", "PtoP", ...
     pub direction: String,
-    /// "host" or "GPU n".
+    /// "host", "GPU n", "peer" (another GPU, not named) or "unknown".
     pub source: String,
-    /// "host" or "GPU n".
+    /// The same.
     pub destination: String,
     /// How many.
     pub count: usize,
@@ -36,6 +36,41 @@ pub struct CopyAnalysis {
     pub link: Option<String>,
 }
 
+/// Where an end of a copy lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Host,
+    Gpu(u32),
+    /// Another GPU, which is not named.
+    Peer,
+    Unknown,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host => formatter.write_str("host"),
+            Self::Gpu(device) => write!(formatter, "GPU {device}"),
+            Self::Peer => formatter.write_str("peer"),
+            Self::Unknown => formatter.write_str("unknown"),
+        }
+    }
+}
+
+/// Both ends of a copy of this direction (`CUpti_ActivityMemcpyKind`, cupti_activity.h) on a device. Arrays lie in its
+/// memory.
+fn ends(direction: u8, device: u32) -> (Place, Place) {
+    let gpu = Place::Gpu(device);
+    match direction {
+        1 | 3 => (Place::Host, gpu),
+        2 | 4 => (gpu, Place::Host),
+        5..=8 => (gpu, gpu),
+        9 => (Place::Host, Place::Host),
+        10 => (gpu, Place::Peer),
+        _ => (Place::Unknown, Place::Unknown),
+    }
+}
+
 #[derive(Default)]
 struct Group {
     intervals: Vec<(i64, i64)>,
@@ -50,12 +85,13 @@ pub(crate) fn copies(
     device: u32,
     device_name: Option<&str>,
 ) -> Vec<CopyAnalysis> {
-    let mut groups: BTreeMap<(u8, Option<u32>, Option<u32>), Group> = BTreeMap::new();
+    let mut groups: BTreeMap<(u8, Place, Place), Group> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.kind == Kind::Copy) {
         let row = operation.row as usize;
         let direction = table.copy_kind[row];
-        let source = table.source_device[row].or((matches!(direction, 2 | 8 | 10)).then_some(device));
-        let destination = table.destination_device[row].or((matches!(direction, 1 | 8)).then_some(device));
+        let (source, destination) = ends(direction, device);
+        let source = table.source_device[row].map_or(source, Place::Gpu);
+        let destination = table.destination_device[row].map_or(destination, Place::Gpu);
         let group = groups.entry((direction, source, destination)).or_default();
         group.intervals.push((operation.start, operation.end));
         group.durations.push(operation.end - operation.start);
@@ -66,14 +102,10 @@ pub(crate) fn copies(
         .map(|((direction, source, destination), group)| {
             let total_ns = sum(&group.durations);
             let nominal = device_name.and_then(|name| nominal(name, direction, source != destination));
-            let place = |device: Option<u32>, unknown: &str| {
-                device.map_or_else(|| unknown.to_owned(), |device| format!("GPU {device}"))
-            };
-            let host_or_peer = if direction == 10 { "peer" } else { "host" };
             CopyAnalysis {
                 direction: direction_name(direction).to_owned(),
-                source: place(source, host_or_peer),
-                destination: place(destination, host_or_peer),
+                source: source.to_string(),
+                destination: destination.to_string(),
                 count: group.durations.len(),
                 bytes: group.bytes,
                 total_ns,

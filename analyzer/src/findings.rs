@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::arrivals::ArrivalAnalysis;
+use crate::arrivals::{ArrivalAnalysis, counts};
 use crate::collectives::Collective;
 use crate::{KernelAnalysis, RankAnalysis};
 
@@ -30,9 +30,9 @@ pub struct Finding {
     pub text: String,
     /// The figures behind it.
     pub evidence: String,
-    /// The rank that it is worst on; null where it is of all.
+    /// The rank that it is worst on, or whose fault it is; null where it is of all.
     pub rank: Option<u32>,
-    /// Time over the whole run that it could save at most, on the rank that it is worst on.
+    /// Time over the whole run that it could save at most.
     pub saves_ns: i64,
     /// The same for a step; null without steps.
     pub saves_per_step_ns: Option<i64>,
@@ -40,9 +40,33 @@ pub struct Finding {
 
 fn label(rank: &RankAnalysis) -> String {
     rank.rank.map_or_else(
-        || format!("device {}", rank.device_index),
-        |number| format!("rank {number}"),
+        || format!("GPU {}", rank.device_index),
+        |number| format!("rank {}", rank_and_device(number, rank.device_index)),
     )
+}
+
+/// The device is named where it is not the first: of most jobs each rank has one.
+fn rank_and_device(rank: u32, device: u32) -> String {
+    if device == 0 || device == rank {
+        rank.to_string()
+    } else {
+        format!("{rank} (GPU {device})")
+    }
+}
+
+/// "1 copy", "2 copies".
+fn counted(count: usize, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
+/// A number with three digits that count.
+fn three_digits(value: f64) -> String {
+    let decimals = if value <= 0.0 {
+        0.0
+    } else {
+        (2.0 - value.log10().floor()).clamp(0.0, 9.0)
+    };
+    format!("{value:.*}", decimals as usize)
 }
 
 fn milliseconds(ns: i64) -> String {
@@ -201,13 +225,13 @@ fn slow_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
         "Copies are far from what their link carries: copy larger blocks at a time, from pinned memory"
             .to_owned(),
         format!(
-            "{}: {} copies {} of {} bytes in all took {} at {:.2} GB/s, where {} carries {:.1} GB/s",
+            "{}: {} {} of {} bytes in all took {} at {} GB/s, where {} carries {:.1} GB/s",
             label(rank),
-            copy.count,
+            counted(copy.count, "copy", "copies"),
             copy.direction,
             copy.bytes,
             milliseconds(copy.time_ns),
-            copy.bandwidth.unwrap_or(0.0),
+            three_digits(copy.bandwidth.unwrap_or(0.0)),
             copy.link.as_deref().unwrap_or_default(),
             copy.nominal_bandwidth.unwrap_or(0.0)
         ),
@@ -238,7 +262,12 @@ fn pageable_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
         time_ns,
         "Copies go through pageable memory, which holds the host up: pin it (pin_memory=True and non_blocking=True in PyTorch)"
             .to_owned(),
-        format!("{}: {count} such copies took {} in all", label(rank), milliseconds(time_ns)),
+        format!(
+            "{}: {} took {} in all",
+            label(rank),
+            counted(count, "such copy", "such copies"),
+            milliseconds(time_ns)
+        ),
     ))
 }
 
@@ -277,15 +306,20 @@ fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
         rank.steps
             .iter()
             .filter(|step| step.outlier)
-            .map(|step| (step.duration_ns - median).max(0))
-            .sum::<i64>()
+            .map(|step| step.duration_ns.saturating_sub(median).max(0))
+            .fold(0, i64::saturating_add)
     };
     let (rank, cost_ns) = worst(ranks, cost)?;
     let summary = rank.step_summary.as_ref()?;
     if share(cost_ns, rank) < LEAST_COST {
         return None;
     }
-    let names: Vec<&str> = summary.outliers.iter().take(5).map(String::as_str).collect();
+    let longer = rank
+        .steps
+        .iter()
+        .filter(|step| step.outlier && step.duration_ns > summary.durations.p50_ns);
+    let longer: Vec<&str> = longer.map(|step| step.name.as_str()).collect();
+    let names = &longer[..longer.len().min(5)];
     Some(of_rank(
         rank,
         cost_ns,
@@ -293,7 +327,7 @@ fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
         format!(
             "{}: {} of {} steps, among them {}; the median is {}",
             label(rank),
-            summary.outliers.len(),
+            longer.len(),
             summary.count,
             names.join(", "),
             milliseconds(summary.durations.p50_ns)
@@ -349,16 +383,13 @@ fn straggler(
         (
             arrival.last_count,
             arrival.skew_ns,
-            std::cmp::Reverse(arrival.rank),
+            std::cmp::Reverse((arrival.rank, arrival.device_index)),
         )
     })?;
-    let matched = collectives
-        .iter()
-        .filter(|collective| !collective.warm_up && collective.skew_ns.is_some())
-        .count();
+    let matched = collectives.iter().filter(|collective| counts(collective)).count();
     if matched < ENOUGH_COLLECTIVES
         || (last.last_count as f64) <= OFTEN_LAST * matched as f64
-        || (last.skew_ns as f64) < LEAST_COST * span_ns as f64
+        || (last.cost_ns as f64) < LEAST_COST * span_ns as f64
     {
         return None;
     }
@@ -366,7 +397,7 @@ fn straggler(
     Some(Finding {
         text: format!(
             "Rank {} keeps the others waiting: compare its kernels, clocks and data loading with theirs",
-            last.rank
+            rank_and_device(last.rank, last.device_index)
         ),
         evidence: format!(
             "it arrived last at {} of {matched} collectives; the first rank waited {} for it in all, and {} of that for it alone",
@@ -375,10 +406,10 @@ fn straggler(
             milliseconds(last.cost_ns)
         ),
         rank: Some(last.rank),
-        saves_ns: last.skew_ns,
+        saves_ns: last.cost_ns,
         saves_per_step_ns: i64::try_from(steps)
             .ok()
             .filter(|steps| *steps > 0)
-            .map(|steps| last.skew_ns / steps),
+            .map(|steps| last.cost_ns / steps),
     })
 }

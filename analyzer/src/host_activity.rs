@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::{Interner, NameId, Process};
+use rustc_hash::FxHashMap;
 
 /// The innermost thing that a thread was doing, as far as it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,64 +113,70 @@ impl Stretches<'_> {
     }
 }
 
-/// Calls `visit` with every recorded interval of the process that overlaps one of the stretches.
-fn each_interval(
-    process: &Process,
-    stretches: &[(i64, i64)],
-    thread: Option<u32>,
-    mut visit: impl FnMut(Source, u32, NameId, i64, i64),
-) {
-    let mut stretches = Stretches {
-        all: stretches,
-        near: 0,
-    };
+/// Calls `visit` with every recorded interval of the process: its thread, table, row, name, start and end.
+fn each_interval(process: &Process, mut visit: impl FnMut(u32, Source, u32, NameId, i64, i64)) {
     let tables = &process.tables;
-    let wanted = |on: u32| thread.is_none_or(|thread| thread == on);
     let calls = &tables.api_calls;
     for (index, row) in (0..calls.start_ns.len()).zip(0u32..) {
         let start = calls.start_ns[index].0;
         let end = start.saturating_add(calls.duration_ns[index].0);
-        if wanted(calls.thread[index]) && stretches.overlap(start, end) {
-            visit(Source::Call, row, calls.name[index], start, end);
-        }
+        visit(
+            calls.thread[index],
+            Source::Call,
+            row,
+            calls.name[index],
+            start,
+            end,
+        );
     }
     let operators = &tables.operators;
     for (index, row) in (0..operators.start_ns.len()).zip(0u32..) {
         let start = operators.start_ns[index].0;
         let end = start.saturating_add(operators.duration_ns[index].0);
-        if wanted(operators.thread[index]) && stretches.overlap(start, end) {
-            visit(Source::Operator, row, operators.name[index], start, end);
-        }
+        visit(
+            operators.thread[index],
+            Source::Operator,
+            row,
+            operators.name[index],
+            start,
+            end,
+        );
     }
     let markers = &tables.markers;
     for (index, row) in (0..markers.start_ns.len()).zip(0u32..) {
-        let Some(duration) = markers.duration_ns[index] else {
-            continue;
-        };
-        let start = markers.start_ns[index].0;
-        let end = start.saturating_add(duration.0);
-        if wanted(markers.thread[index]) && stretches.overlap(start, end) {
-            visit(Source::Range, row, markers.name[index], start, end);
+        if let Some(duration) = markers.duration_ns[index] {
+            let start = markers.start_ns[index].0;
+            let end = start.saturating_add(duration.0);
+            visit(
+                markers.thread[index],
+                Source::Range,
+                row,
+                markers.name[index],
+                start,
+                end,
+            );
         }
     }
 }
 
-/// What a thread was doing in each of some sorted, disjoint stretches of time: calls `visit` with a stretch's number and
-/// the parts of it, in order, that together are the stretch.
+/// What each of some threads was doing in each of its stretches of time (sorted and disjoint): calls `visit` with the
+/// thread, a stretch's number and the parts of it, in order, that together are the stretch.
 pub(crate) fn activities(
     process: &Process,
     names: &Interner,
-    thread: u32,
-    stretches: &[(i64, i64)],
-    mut visit: impl FnMut(usize, Activity, i64, i64),
+    stretches: &BTreeMap<u32, Vec<(i64, i64)>>,
+    mut visit: impl FnMut(u32, usize, Activity, i64, i64),
 ) {
-    let mut meanings: BTreeMap<NameId, Meaning> = BTreeMap::new();
-    let mut intervals: Vec<Interval> = Vec::new();
-    each_interval(
-        process,
-        stretches,
-        Some(thread),
-        |source, row, name, start, end| {
+    let mut meanings: FxHashMap<NameId, Meaning> = FxHashMap::default();
+    let mut threads: FxHashMap<u32, (Stretches<'_>, Vec<Interval>)> = stretches
+        .iter()
+        .map(|(thread, all)| (*thread, (Stretches { all, near: 0 }, Vec::new())))
+        .collect();
+    each_interval(process, |thread, source, row, name, start, end| {
+        let Some((stretches, intervals)) = threads.get_mut(&thread) else {
+            return;
+        };
+        if start < end && stretches.overlap(start, end) {
             let meaning = *meanings.entry(name).or_insert_with(|| meaning(names.get(name)));
             intervals.push(Interval {
                 start,
@@ -179,67 +186,90 @@ pub(crate) fn activities(
                 row,
                 meaning,
             });
-        },
-    );
-    // An outer interval comes before those that it encloses. Of equal ones the order must not be that of the file.
-    intervals.sort_by(|a, b| {
-        let key = |interval: &Interval| (interval.start, std::cmp::Reverse(interval.end), interval.source);
-        key(a)
-            .cmp(&key(b))
-            .then_with(|| names.get(a.name).cmp(names.get(b.name)))
+        }
     });
-    let mut open: Vec<Interval> = Vec::new();
-    let mut reached = i64::MIN;
+    for (&thread, stretches) in stretches {
+        let mut intervals = threads
+            .remove(&thread)
+            .map_or_else(Vec::new, |(_, intervals)| intervals);
+        // An outer interval comes before those that it encloses. Of equal ones the order must not be that of the file.
+        intervals.sort_by(|a, b| {
+            let key =
+                |interval: &Interval| (interval.start, std::cmp::Reverse(interval.end), interval.source);
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| names.get(a.name).cmp(names.get(b.name)))
+        });
+        sweep(&intervals, stretches, |stretch, activity, from, to| {
+            visit(thread, stretch, activity, from, to);
+        });
+    }
+}
+
+/// Open intervals in the order in which they began. One that has ended is dropped when it comes to the top.
+#[derive(Default)]
+struct Open<'a>(Vec<&'a Interval>);
+
+impl<'a> Open<'a> {
+    /// The one that began last of those that have not ended.
+    fn top(&mut self, now: i64) -> Option<&'a Interval> {
+        while self.0.last().is_some_and(|interval| interval.end <= now) {
+            self.0.pop();
+        }
+        self.0.last().copied()
+    }
+}
+
+/// Goes through the (sorted) intervals of a thread.
+fn sweep(intervals: &[Interval], stretches: &[(i64, i64)], mut visit: impl FnMut(usize, Activity, i64, i64)) {
+    let (mut open, mut peers, mut loading) = (Open::default(), Open::default(), Open::default());
+    let mut coming = intervals.iter().peekable();
     let mut next_stretch = 0;
-    let mut emit = |open: &[Interval], from: i64, to: i64| {
+    let mut reached = i64::MIN;
+    while next_stretch < stretches.len() {
+        let tops = [open.top(reached), peers.top(reached), loading.top(reached)];
+        // Nothing changes before the next one begins or one of these ends.
+        let ends = tops.iter().flatten().map(|interval| interval.end);
+        let to = ends
+            .chain(coming.peek().map(|next| next.start))
+            .min()
+            .unwrap_or(i64::MAX);
         while let Some(&(start, end)) = stretches.get(next_stretch) {
-            let (begin, finish) = (start.max(from), end.min(to));
+            let (begin, finish) = (start.max(reached), end.min(to));
             if begin < finish {
-                visit(next_stretch, innermost(open), begin, finish);
+                visit(next_stretch, innermost(tops), begin, finish);
             }
             if end > to {
                 break;
             }
             next_stretch += 1;
         }
-    };
-    for interval in intervals {
-        while let Some(last) = open.last().copied().filter(|last| last.end <= interval.start) {
-            if last.end > reached {
-                emit(&open, reached, last.end);
-                reached = last.end;
+        reached = to;
+        while let Some(next) = coming.next_if(|next| next.start <= reached) {
+            open.0.push(next);
+            if next.meaning.waits_for_peers {
+                peers.0.push(next);
             }
-            open.pop();
+            if next.meaning.loads_data {
+                loading.0.push(next);
+            }
         }
-        if interval.start > reached {
-            emit(&open, reached, interval.start);
-            reached = interval.start;
-        }
-        open.push(interval);
     }
-    while let Some(last) = open.last().copied() {
-        if last.end > reached {
-            emit(&open, reached, last.end);
-            reached = last.end;
-        }
-        open.pop();
-    }
-    emit(&[], reached, i64::MAX);
 }
 
-/// The activity of a thread that is in all of the open intervals, the last the innermost.
-fn innermost(open: &[Interval]) -> Activity {
-    let outer = |wanted: fn(&Meaning) -> bool| open.iter().rev().find(|interval| wanted(&interval.meaning));
-    let Some(last) = open.last() else {
+/// The activity of a thread, by the innermost of all open intervals, of those that wait for peers and of those that load
+/// data.
+fn innermost([last, peers, loading]: [Option<&Interval>; 3]) -> Activity {
+    let Some(last) = last else {
         return Activity::Nothing;
     };
-    if let Some(interval) = outer(|meaning| meaning.waits_for_peers) {
+    if let Some(interval) = peers {
         return Activity::WaitingForPeers(interval.name);
     }
     if last.source == Source::Call && last.meaning.synchronizes {
         return Activity::Synchronization(last.name);
     }
-    if let Some(interval) = outer(|meaning| meaning.loads_data) {
+    if let Some(interval) = loading {
         return Activity::DataLoading(interval.name);
     }
     match last.source {
@@ -252,8 +282,14 @@ fn innermost(open: &[Interval]) -> Activity {
 /// The parts of sorted, disjoint stretches in which no thread of the process does anything that is recorded.
 pub(crate) fn silent(process: &Process, stretches: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let mut covered: Vec<(i64, i64)> = Vec::new();
-    each_interval(process, stretches, None, |_, _, _, start, end| {
-        covered.push((start, end));
+    let mut near = Stretches {
+        all: stretches,
+        near: 0,
+    };
+    each_interval(process, |_, _, _, _, start, end| {
+        if near.overlap(start, end) {
+            covered.push((start, end));
+        }
     });
     let covered = crate::intervals::IntervalSet::union_of(covered);
     let mut silent = Vec::new();
@@ -322,9 +358,8 @@ mod tests {
         activities(
             &process,
             &names,
-            1,
-            &[(120, 320), (590, 1200)],
-            |stretch, activity, from, to| {
+            &BTreeMap::from([(1, vec![(120, 320), (590, 1200)])]),
+            |_, stretch, activity, from, to| {
                 found.push((stretch, activity.text(&names), from, to));
             },
         );
@@ -344,6 +379,42 @@ mod tests {
         let found: Vec<(usize, &str, i64, i64)> = found
             .iter()
             .map(|(stretch, text, from, to)| (*stretch, text.as_str(), *from, *to))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_interval_that_ended_before_what_began_in_it_is_over() {
+        let mut names = Interner::default();
+        let mut process = Process::default();
+        for (name, start, end) in [("gloo:barrier", 10, 40), ("forward", 30, 100)] {
+            process.tables.markers.push(Marker {
+                start_ns: TimeNs(start),
+                duration_ns: Some(DurationNs(end - start)),
+                name: names.intern(name),
+                thread: 1,
+                ..Marker::default()
+            });
+        }
+        let mut found = Vec::new();
+        activities(
+            &process,
+            &names,
+            &BTreeMap::from([(1, vec![(0, 120)])]),
+            |_, _, activity, from, to| {
+                found.push((activity.text(&names), from, to));
+            },
+        );
+        let expected = [
+            ("nothing recorded", 0, 10),
+            ("peers: gloo:barrier", 10, 30),
+            ("peers: gloo:barrier", 30, 40),
+            ("range: forward", 40, 100),
+            ("nothing recorded", 100, 120),
+        ];
+        let found: Vec<(&str, i64, i64)> = found
+            .iter()
+            .map(|(text, from, to)| (text.as_str(), *from, *to))
             .collect();
         assert_eq!(found, expected);
     }

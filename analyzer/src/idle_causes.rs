@@ -148,12 +148,18 @@ pub(crate) fn causes(
     }
     let mut host_late_by: BTreeMap<String, i64> = BTreeMap::new();
     let streams = streams_by_launch(all, process, queues);
-    for (thread, stretches) in before {
-        let plain: Vec<(i64, i64)> = stretches.iter().map(|(from, to, _)| (*from, *to)).collect();
-        let mut by_activity: BTreeMap<Activity, i64> = BTreeMap::new();
-        let mut nothing: Vec<(i64, i64, usize)> = Vec::new();
-        activities(process, names, thread, &plain, |stretch, activity, from, to| {
-            let gap = stretches[stretch].2;
+    let stretches: BTreeMap<u32, Vec<(i64, i64)>> = before
+        .iter()
+        .map(|(thread, list)| (*thread, list.iter().map(|(from, to, _)| (*from, *to)).collect()))
+        .collect();
+    let mut by_activity: BTreeMap<Activity, i64> = BTreeMap::new();
+    let mut nothing: Vec<(i64, i64, usize)> = Vec::new();
+    activities(
+        process,
+        names,
+        &stretches,
+        |thread, stretch, activity, from, to| {
+            let gap = before[&thread][stretch].2;
             match activity {
                 Activity::WaitingForPeers(_) => parts[gap].add(Cause::PeerWait, to - from),
                 Activity::Call(_, row) if waits_for_room(row, process, &streams, queues) => {
@@ -170,31 +176,33 @@ pub(crate) fn causes(
                     *by_activity.entry(other).or_default() += to - from;
                 }
             }
-        });
-        let plain: Vec<(i64, i64)> = nothing.iter().map(|(from, to, _)| (*from, *to)).collect();
-        let silence = if plain.is_empty() {
-            Vec::new()
-        } else {
-            silent(process, &plain)
-        };
-        for (from, to, gap) in nothing {
-            let first = silence.partition_point(|(_, end)| *end <= from);
-            let submitted_nothing: i64 = silence[first..]
-                .iter()
-                .take_while(|(start, _)| *start < to)
-                .map(|(start, end)| end.min(&to) - start.max(&from))
-                .filter(|length| *length >= LONG_SILENCE_NS)
-                .sum();
-            parts[gap].add(Cause::NothingSubmitted, submitted_nothing);
-            let late = to - from - submitted_nothing;
-            parts[gap].add(Cause::HostLate, late);
-            if late > 0 {
-                *by_activity.entry(Activity::Nothing).or_default() += late;
-            }
+        },
+    );
+    // Gaps are disjoint, whichever thread ends them.
+    nothing.sort_unstable();
+    let plain: Vec<(i64, i64)> = nothing.iter().map(|(from, to, _)| (*from, *to)).collect();
+    let silence = if plain.is_empty() {
+        Vec::new()
+    } else {
+        silent(process, &plain)
+    };
+    for (from, to, gap) in nothing {
+        let first = silence.partition_point(|(_, end)| *end <= from);
+        let submitted_nothing: i64 = silence[first..]
+            .iter()
+            .take_while(|(start, _)| *start < to)
+            .map(|(start, end)| end.min(&to) - start.max(&from))
+            .filter(|length| *length >= LONG_SILENCE_NS)
+            .sum();
+        parts[gap].add(Cause::NothingSubmitted, submitted_nothing);
+        let late = to - from - submitted_nothing;
+        parts[gap].add(Cause::HostLate, late);
+        if late > 0 {
+            *by_activity.entry(Activity::Nothing).or_default() += late;
         }
-        for (activity, length) in by_activity {
-            *host_late_by.entry(activity.text(names)).or_default() += length;
-        }
+    }
+    for (activity, length) in by_activity {
+        *host_late_by.entry(activity.text(names)).or_default() += length;
     }
     let mut sums = Parts::default();
     for gap in &parts {
@@ -231,7 +239,7 @@ fn streams_by_launch(
     let mut streams = HashMap::new();
     if queues.values().any(Queues::was_full) {
         for (&device, operations) in &all.devices {
-            for operation in operations {
+            for operation in operations.uncut() {
                 if let Some(call) = operation.call(calls)
                     && call.end - call.start >= LONG_CALL_NS
                 {

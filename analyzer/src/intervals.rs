@@ -82,11 +82,15 @@ impl IntervalSet {
     pub fn gaps_within(&self, start: i64, end: i64) -> Self {
         let mut gaps = Vec::new();
         let mut at = start;
-        for interval in &self.intervals {
-            if interval.start > at && at < end {
+        let first = self.intervals.partition_point(|interval| interval.end <= start);
+        for interval in &self.intervals[first..] {
+            if interval.start >= end {
+                break;
+            }
+            if interval.start > at {
                 gaps.push(Interval {
                     start: at,
-                    end: interval.start.min(end),
+                    end: interval.start,
                 });
             }
             at = at.max(interval.end);

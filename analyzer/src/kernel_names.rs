@@ -152,6 +152,9 @@ pub(crate) fn short_name(name: &str) -> String {
     }
 }
 
+/// Deeper than this nobody wraps a kernel, but a file may hold any name.
+const MOST_ENABLED: usize = 4;
+
 /// What tells a kernel of CUTLASS from its others: the type that its one kernel function is a template of.
 fn cutlass_kernel<'a>(kernel: &[Segment<'a>]) -> Option<&'a str> {
     let (last, outer) = kernel.split_last()?;
@@ -160,10 +163,12 @@ fn cutlass_kernel<'a>(kernel: &[Segment<'a>]) -> Option<&'a str> {
     }
     let mut argument = path(first_argument(last.arguments)).pop()?;
     // `enable_sm90_or_later<Kernel>` and its like: the kernel, for one architecture.
-    while argument.name.starts_with("enable_")
-        && let Some(inner) = path(first_argument(argument.arguments)).pop()
-    {
-        argument = inner;
+    for _ in 0..MOST_ENABLED {
+        if argument.name.starts_with("enable_")
+            && let Some(inner) = path(first_argument(argument.arguments)).pop()
+        {
+            argument = inner;
+        }
     }
     let is_cutlass = |segment: &Segment<'_>| segment.name.starts_with("cutlass");
     let of_cutlass = outer.iter().any(is_cutlass) || is_cutlass(&argument);

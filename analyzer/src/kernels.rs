@@ -70,6 +70,8 @@ pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Opti
         let group = by_text
             .entry((text, kind, kind_from))
             .or_insert_with(|| (reason(), Vec::new()));
+        // Names that are one in short may have several reasons: the first in order, whichever name came first.
+        group.0 = reason().min(std::mem::take(&mut group.0));
         group.1.extend(durations);
     }
     let all: i64 = by_text
@@ -104,16 +106,15 @@ pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Opti
         };
         key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
     });
-    kernels.truncate(options.top.unwrap_or(usize::MAX));
     kernels
 }
 
-/// The operations by kind; kinds that do not occur are left out.
-pub(crate) fn by_kind(operations: &[Operation]) -> Vec<KindAnalysis> {
+/// The operations by kind; kinds that do not occur are left out. Times are of `operations`, sums of `whole` ones.
+pub(crate) fn by_kind(operations: &[Operation], whole: &[Operation]) -> Vec<KindAnalysis> {
     Kind::ALL
         .into_iter()
         .filter_map(|kind| {
-            let durations: Vec<i64> = operations
+            let durations: Vec<i64> = whole
                 .iter()
                 .filter(|operation| operation.kind == kind)
                 .map(|operation| operation.end - operation.start)

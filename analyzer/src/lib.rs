@@ -53,9 +53,10 @@ pub use queues::QueueAnalysis;
 pub use statistics::Distribution;
 pub use steps::{StepAnalysis, StepSummary, step_number};
 
-use collective_parts::Part;
+use collective_parts::{Part, Parts};
+use collectives::Job;
 use kinds::KindFrom;
-use measures::{clip, window};
+use measures::window;
 use operations::ProcessOperations;
 use queues::Queues;
 
@@ -80,8 +81,6 @@ pub struct Options {
     pub steps: Option<(u64, u64)>,
     /// Order of the kernels.
     pub sort: Sort,
-    /// How many kernels to keep for each device; all when `None`.
-    pub top: Option<usize>,
     /// Kernels by their demangled short names.
     pub short_names: bool,
 }
@@ -143,7 +142,7 @@ pub struct Analysis {
     pub device: String,
     /// One entry for each rank and device, by rank.
     pub ranks: Vec<RankAnalysis>,
-    /// Matched over ranks, by start.
+    /// Matched over ranks, by when they were enqueued.
     pub collectives: Vec<Collective>,
     /// How fast collectives of each kind and size went, where the source says their bytes.
     pub collective_sizes: Vec<CollectiveSize>,
@@ -160,6 +159,15 @@ pub struct Analysis {
     pub losses: Vec<Loss>,
     /// What was ignored, rebuilt or assumed.
     pub notes: Vec<String>,
+}
+
+impl Analysis {
+    /// Keeps of each device's kernels the first `top`, in the order in which they are.
+    pub fn keep_top_kernels(&mut self, top: usize) {
+        for rank in &mut self.ranks {
+            rank.kernels.truncate(top);
+        }
+    }
 }
 
 /// Whether any process of the recording used CUDA. Processes of our own recordings are there because they did; an imported
@@ -185,15 +193,15 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         ProcessOperations::new(&processes[index], names)
     });
     let clocks = clocks::clocks(recording, &operations);
-    let parts: Vec<(Vec<Part>, u64)> = parallel::map(processes.len(), |index| {
-        let rank = processes[index].header.rank;
-        let rank = rank.unwrap_or(u32::try_from(index).unwrap_or(u32::MAX));
-        collective_parts::parts(&processes[index], rank, &operations[index], names)
+    // Where no process says its rank, their order is as good as any; beside others that do it is not.
+    let any_rank = processes.iter().any(|process| process.header.rank.is_some());
+    let parts: Vec<Parts> = parallel::map(processes.len(), |index| {
+        let place = u32::try_from(index).unwrap_or(u32::MAX);
+        let rank = processes[index].header.rank.or((!any_rank).then_some(place));
+        collective_parts::parts(&processes[index], place, rank, &operations[index], names)
     });
-    let without_kernel: u64 = parts.iter().map(|(_, count)| count).sum();
-    let parts: Vec<Vec<Part>> = parts.into_iter().map(|(parts, _)| parts).collect();
     // Collectives are matched whole, before anything is cut to steps.
-    let matched = collectives::collectives(&parts, clocks.comparable);
+    let mut matched = collectives::collectives(&parts, job(processes, clocks.comparable));
     let mut windows: Vec<BTreeMap<u32, Vec<steps::Window>>> = parallel::map(processes.len(), |index| {
         step_windows(&processes[index], &operations[index], recording)
     });
@@ -207,7 +215,7 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
                 any |= !windows.is_empty();
                 let start = windows.iter().map(|window| window.start).min().unwrap_or(0);
                 let end = windows.iter().map(|window| window.end).max().unwrap_or(0);
-                *operations = clip(operations, start, end);
+                operations.cut_to(start, end);
             }
             without_steps += usize::from(!any);
         }
@@ -215,18 +223,25 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     let whole: Vec<(i64, i64)> = operations
         .iter()
         .flat_map(|process| process.devices.values())
-        .filter_map(|operations| window(operations))
+        .filter_map(|operations| window(&operations.cut))
         .collect();
     let run = Run {
         start: whole.iter().map(|(start, _)| *start).min().unwrap_or(0),
         end: whole.iter().map(|(_, end)| *end).max().unwrap_or(0),
-        comparable: clocks.disjoint.is_none(),
+        comparable: clocks.comparable,
     };
+    if options.steps.is_some() {
+        let chosen = run.start..run.end;
+        let begins_within = |start: Option<i64>| start.is_some_and(|start| chosen.contains(&start));
+        matched
+            .collectives
+            .retain(|collective| begins_within(collective.start_ns));
+    }
     let ranks: Vec<RankAnalysis> = parallel::map(processes.len(), |index| {
         analyze_process(
             &processes[index],
             &operations[index],
-            &parts[index],
+            &parts[index].all,
             &windows[index],
             &run,
             recording,
@@ -237,6 +252,7 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     .flatten()
     .collect();
     let arrivals = arrivals::arrivals(&matched.collectives);
+    let sum = |of: fn(&Parts) -> u64| parts.iter().map(of).sum::<u64>();
     let mut losses = recording.losses.clone();
     let mut lose = |what: &str, count: u64, affects: &str| {
         if count > 0 {
@@ -254,8 +270,23 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     );
     lose(
         "collectives without a recorded kernel",
-        without_kernel,
+        sum(|parts| parts.without_kernel),
         "wait, transfer and skew of those collectives",
+    );
+    lose(
+        "NCCL kernels that none of the recorded operations is tied to",
+        sum(|parts| parts.untold),
+        "matching over ranks; their time is counted under the communicator \"unknown\"",
+    );
+    lose(
+        "collectives of processes that say no rank, beside others that do",
+        matched.unranked,
+        "matching over ranks, which they are left out of",
+    );
+    lose(
+        "collectives on communicators of unknown size with fewer ranks here than the job has",
+        matched.unknown_size,
+        "wait, transfer and skew of those collectives, which are left out",
     );
     lose(
         "operations whose launch call is not recorded",
@@ -288,7 +319,7 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     }
     let mut by_name = operations
         .iter()
-        .flat_map(|process| process.devices.values().flatten());
+        .flat_map(|process| process.devices.values().flat_map(|operations| &operations.cut));
     if by_name.any(|operation| operation.kind_from == KindFrom::Name) {
         notes.push(
             "some communication kernels were told by their names alone: --explain lists them with the rule"
@@ -323,11 +354,24 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     }
 }
 
+/// How many ranks the job has, as far as it is known: by what the processes say, at least those that are here.
+fn job(processes: &[Process], one_clock: bool) -> Job {
+    let said = processes
+        .iter()
+        .filter_map(|process| process.header.world_size)
+        .max();
+    let here = u32::try_from(processes.len()).unwrap_or(u32::MAX);
+    Job {
+        one_clock,
+        ranks: said.unwrap_or(0).max(here),
+    }
+}
+
 /// The time of the whole run.
 struct Run {
     start: i64,
     end: i64,
-    /// Whether the ranks' times have anything in common.
+    /// Whether the ranks' times can be compared.
     comparable: bool,
 }
 
@@ -343,7 +387,7 @@ fn step_windows(
         .iter()
         .map(|(&device, operations)| {
             let windows = if named.is_empty() {
-                step_detection::detect(operations)
+                step_detection::detect(&operations.cut)
             } else {
                 named.clone()
             };
@@ -365,10 +409,13 @@ fn analyze_process(
     let queues: BTreeMap<u32, Queues> = all
         .devices
         .iter()
-        .map(|(&device, operations)| (device, Queues::new(operations, &tables.api_calls)))
+        .map(|(&device, operations)| (device, Queues::new(operations.uncut(), &tables.api_calls)))
         .collect();
     let mut ranks = Vec::new();
     for (&device_index, operations) in &all.devices {
+        // What is of single operations (how long they took, how fast) is of whole ones; what is of time is cut to the steps.
+        let (whole, chosen) = (operations.uncut(), operations.chosen);
+        let operations = &operations.cut;
         let Some((start, end)) = window(operations) else {
             continue;
         };
@@ -396,11 +443,11 @@ fn analyze_process(
             host_late_by: idle.host_late_by,
             longest_gaps: idle.longest,
             streams: idle::streams(operations, &tables.api_calls),
-            kinds: kernels::by_kind(operations),
-            kernels: kernels::by_name(operations, names, options),
-            communication: communication::communication(parts, device_index, operations, (start, end)),
-            copies: copies::copies(operations, &tables.copies, device_index, device_name.as_deref()),
-            launches: launches::launches(operations, process, names),
+            kinds: kernels::by_kind(operations, whole),
+            kernels: kernels::by_name(whole, names, options),
+            communication: communication::communication(parts, device_index, operations, chosen),
+            copies: copies::copies(whole, &tables.copies, device_index, device_name.as_deref()),
+            launches: launches::launches(whole, process, names),
             queues: queues
                 .get(&device_index)
                 .map(Queues::analyses)

@@ -2,7 +2,7 @@
 
 /// The links of one product.
 struct Product {
-    /// What its name contains.
+    /// What its name contains, as whole words.
     name: &'static str,
     /// To the host, GB/s in one direction.
     host: (f64, &'static str),
@@ -16,13 +16,33 @@ const PCIE_3: (f64, &str) = (15.75, "PCIe 3.0 x16");
 const PCIE_4: (f64, &str) = (31.5, "PCIe 4.0 x16");
 const PCIE_5: (f64, &str) = (63.0, "PCIe 5.0 x16");
 const PCIE_6: (f64, &str) = (121.0, "PCIe 6.0 x16");
+const NVLINK_C2C: (f64, &str) = (450.0, "NVLink-C2C");
 
-/// Vendors' data sheets (NVIDIA: V100, A100, H100, H200, B200, A40, L40S; AMD: MI210 to MI325X), read 2026. More special
-/// names come first. Links of AMD are one of the seven (or three) to each peer.
+/// Vendors' data sheets (NVIDIA: V100, A100, H100, H200, GH200, B200, GB200, A40, L40S; AMD: MI250 to MI325X), read 2026. More
+/// special names come first. Links of AMD are one of the seven (or three) to each peer. B200 could do PCIe 6.0; hosts that it
+/// was sold with do 5.0.
 const PRODUCTS: &[Product] = &[
     Product {
+        name: "GB300",
+        host: NVLINK_C2C,
+        peer: Some((900.0, "NVLink 5")),
+        memory: 8000.0,
+    },
+    Product {
+        name: "GB200",
+        host: NVLINK_C2C,
+        peer: Some((900.0, "NVLink 5")),
+        memory: 8000.0,
+    },
+    Product {
+        name: "GH200",
+        host: NVLINK_C2C,
+        peer: Some((450.0, "NVLink 4")),
+        memory: 4000.0,
+    },
+    Product {
         name: "B200",
-        host: PCIE_6,
+        host: PCIE_5,
         peer: Some((900.0, "NVLink 5")),
         memory: 8000.0,
     },
@@ -37,6 +57,12 @@ const PRODUCTS: &[Product] = &[
         host: PCIE_5,
         peer: Some((450.0, "NVLink 4")),
         memory: 4800.0,
+    },
+    Product {
+        name: "H100 NVL",
+        host: PCIE_5,
+        peer: Some((300.0, "NVLink 4 bridge")),
+        memory: 3900.0,
     },
     Product {
         name: "H100 PCIe",
@@ -81,7 +107,13 @@ const PRODUCTS: &[Product] = &[
         memory: 1555.0,
     },
     Product {
-        name: "V100-SXM",
+        name: "V100-SXM3",
+        host: PCIE_3,
+        peer: Some((150.0, "NVLink 2")),
+        memory: 900.0,
+    },
+    Product {
+        name: "V100-SXM2",
         host: PCIE_3,
         peer: Some((150.0, "NVLink 2")),
         memory: 900.0,
@@ -132,6 +164,14 @@ pub(crate) struct Nominal {
     pub(crate) link: &'static str,
 }
 
+/// Whether a name contains some words and not only the beginning or the end of another: an A4000 is no A40.
+fn has_words(name: &str, words: &str) -> bool {
+    name.match_indices(words).any(|(at, _)| {
+        let is_apart = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
+        is_apart(name[..at].chars().next_back()) && is_apart(name[at + words.len()..].chars().next())
+    })
+}
+
 /// What a copy in this direction (`CUpti_ActivityMemcpyKind`) goes through, on a GPU of this name.
 pub(crate) fn nominal(device_name: &str, direction: u8, between_devices: bool) -> Option<Nominal> {
     // A modelled GPU's links are the model's own.
@@ -140,9 +180,9 @@ pub(crate) fn nominal(device_name: &str, direction: u8, between_devices: bool) -
     }
     let product = PRODUCTS
         .iter()
-        .find(|product| device_name.contains(product.name))?;
+        .find(|product| has_words(device_name, product.name))?;
     let (gb_per_s, link) = match direction {
-        1 | 2 => product.host,
+        1..=4 => product.host,
         10 => product.peer.unwrap_or(product.host),
         8 if between_devices => product.peer.unwrap_or(product.host),
         // Each byte is read and written.
@@ -163,6 +203,10 @@ mod tests {
         assert_eq!(link("Tesla V100-SXM2-32GB", 1), Some((15.75, "PCIe 3.0 x16")));
         assert_eq!(link("NVIDIA A100-SXM4-80GB", 8), Some((1019.5, "device memory")));
         assert_eq!(link("NVIDIA H200", 10), Some((450.0, "NVLink 4")));
+        assert_eq!(link("NVIDIA GH200 480GB", 1), Some((450.0, "NVLink-C2C")));
+        assert_eq!(link("NVIDIA H100 80GB HBM3", 8), Some((1675.0, "device memory")));
+        assert_eq!(link("NVIDIA H100 NVL", 8), Some((1950.0, "device memory")));
+        assert_eq!(link("NVIDIA RTX A4000", 8), None);
         assert_eq!(link("NVIDIA GeForce GTX 1080", 1), None);
         assert_eq!(link("Simulated H200", 1), None);
         assert_eq!(link("NVIDIA H200", 9), None);

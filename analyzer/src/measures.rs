@@ -62,12 +62,20 @@ pub(crate) fn window(operations: &[Operation]) -> Option<(i64, i64)> {
     Some((start, end))
 }
 
-/// The parts of operations inside `[start, end)`. One without length stays if it lies inside.
+/// Whether something from `from` to `to` has a part in `[start, end)`; without length it has if it lies inside.
+pub(crate) fn lies_within(from: i64, to: i64, start: i64, end: i64) -> bool {
+    from < end && (to > start || from == to && from >= start)
+}
+
+/// The operations with a part in `[start, end)`, whole.
+pub(crate) fn within(operations: &[Operation], start: i64, end: i64) -> Vec<Operation> {
+    let inside = |operation: &&Operation| lies_within(operation.start, operation.end, start, end);
+    operations.iter().filter(inside).copied().collect()
+}
+
+/// The parts of operations inside `[start, end)`.
 pub(crate) fn clip(operations: &[Operation], start: i64, end: i64) -> Vec<Operation> {
-    let inside = |operation: &&Operation| {
-        operation.start < end
-            && (operation.end > start || operation.start == operation.end && operation.start >= start)
-    };
+    let inside = |operation: &&Operation| lies_within(operation.start, operation.end, start, end);
     let cut = |operation: &Operation| Operation {
         start: operation.start.max(start),
         end: operation.end.min(end),

@@ -40,7 +40,7 @@ fn series(counters: &Counters, device: u32, name: Option<NameId>) -> Vec<(i64, u
         .filter(|&index| counters.name[index] == name && counters.device[index] == Some(device))
         .map(|index| (counters.time_ns[index].0, counters.value[index].max(0.0) as u64))
         .collect();
-    points.sort_by_key(|(time, _)| *time);
+    points.sort_unstable();
     points
 }
 
@@ -66,7 +66,11 @@ pub(crate) fn memory(
     let mut order: Vec<usize> = (0..events.time_ns.len())
         .filter(|&index| events.device[index] == device && ON_DEVICE.contains(&events.memory_kind[index]))
         .collect();
-    order.sort_by_key(|&index| (events.time_ns[index], index));
+    // What is freed and given out again at one moment is not in use twice.
+    order.sort_by_key(|&index| {
+        let released = events.operation[index] == RELEASE;
+        (events.time_ns[index], !released, events.bytes[index])
+    });
     let frees = order
         .iter()
         .filter(|&&index| events.operation[index] == RELEASE)

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::calls::{Call, Calls};
 use crate::kernel_names;
 use crate::kinds::{Kind, KindFrom};
+use crate::measures::{clip, within};
 
 /// An operation's name: a kernel's, or what is copied or set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,13 +110,14 @@ impl Operation {
     }
 }
 
-/// What operations are sorted by: not their order in the file.
-fn order(operation: &Operation) -> (i64, i64, u32, u32) {
+/// What operations are sorted by: not their order in the file, nor that in which names were met.
+fn order(operation: &Operation) -> (i64, i64, u32, u32, u32) {
     (
         operation.start,
         operation.end,
         operation.stream,
         operation.correlation,
+        operation.context,
     )
 }
 
@@ -144,10 +146,43 @@ fn sort(operations: &mut [Operation]) {
     }
 }
 
+/// Orders operations that are equal in all else by the text of their names.
+fn order_by_name(operations: &mut [Operation], names: &Interner) {
+    for alike in operations.chunk_by_mut(|a, b| a.start == b.start && order(a) == order(b)) {
+        if alike.len() > 1 {
+            alike.sort_by_cached_key(|operation| operation.name.text(names));
+        }
+    }
+}
+
+/// The operations of a device.
+#[derive(Default)]
+pub(crate) struct DeviceOperations {
+    /// Sorted by start; their parts in the chosen steps, where some are chosen.
+    pub(crate) cut: Vec<Operation>,
+    /// The same whole, where some steps are chosen.
+    whole: Option<Vec<Operation>>,
+    /// Start and end of the chosen steps.
+    pub(crate) chosen: Option<(i64, i64)>,
+}
+
+impl DeviceOperations {
+    /// Whole operations.
+    pub(crate) fn uncut(&self) -> &[Operation] {
+        self.whole.as_deref().unwrap_or(&self.cut)
+    }
+
+    /// Keeps what has a part in `[start, end)`.
+    pub(crate) fn cut_to(&mut self, start: i64, end: i64) {
+        self.whole = Some(within(&self.cut, start, end));
+        self.cut = clip(&self.cut, start, end);
+        self.chosen = Some((start, end));
+    }
+}
+
 /// What of a process the measures need.
 pub(crate) struct ProcessOperations {
-    /// By device, sorted by start.
-    pub(crate) devices: BTreeMap<u32, Vec<Operation>>,
+    pub(crate) devices: BTreeMap<u32, DeviceOperations>,
     /// When streams (context, where the record names it, and stream) were told to wait for an event, sorted.
     pub(crate) stream_waits: FxHashMap<(Option<u32>, u32), Vec<i64>>,
     /// When each thread told any stream to wait for an event, sorted: only where no record says which stream.
@@ -156,7 +191,7 @@ pub(crate) struct ProcessOperations {
     pub(crate) plans: FxHashMap<u64, u32>,
     /// Operations left out because their end lies before their start.
     pub(crate) backwards: u64,
-    /// Operations with a correlation id whose call is not recorded.
+    /// Operations whose call is not recorded.
     pub(crate) without_call: u64,
 }
 
@@ -229,8 +264,9 @@ impl ProcessOperations {
             );
         }
         for operations in all.devices.values_mut() {
-            sort(operations);
-            operations.shrink_to_fit();
+            sort(&mut operations.cut);
+            order_by_name(&mut operations.cut, names);
+            operations.cut.shrink_to_fit();
         }
         all.find_stream_waits(process, names);
         all.find_calls(&tables.api_calls);
@@ -240,7 +276,11 @@ impl ProcessOperations {
     /// Finds the call of each operation, once for all.
     fn find_calls(&mut self, table: &ApiCalls) {
         let mut calls = Calls::new(table);
-        for operation in self.devices.values_mut().flatten() {
+        for operation in self
+            .devices
+            .values_mut()
+            .flat_map(|operations| &mut operations.cut)
+        {
             operation.call = calls.row(operation.correlation).unwrap_or(NO_CALL);
             self.without_call += u64::from(operation.call == NO_CALL);
         }
@@ -350,7 +390,7 @@ impl ProcessOperations {
         if operation.end < operation.start {
             self.backwards += 1;
         } else {
-            self.devices.entry(device).or_default().push(operation);
+            self.devices.entry(device).or_default().cut.push(operation);
         }
     }
 }

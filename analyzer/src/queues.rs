@@ -114,6 +114,7 @@ impl Queue {
                 full_ns += time - at;
             }
             at = time;
+            let before = depth;
             if comes {
                 launched.next();
                 depth += 1;
@@ -125,6 +126,8 @@ impl Queue {
             let bucket = first + (time - first) / width * width;
             match timeline.last_mut() {
                 Some((start, greatest)) if *start == bucket => *greatest = depth.max(*greatest),
+                // Until the change the stretch has the depth that it began with.
+                _ if time > bucket => timeline.push((bucket, depth.max(before))),
                 _ => timeline.push((bucket, depth)),
             }
         }

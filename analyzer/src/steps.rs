@@ -1,6 +1,6 @@
 //! Training steps, from the program's own ranges, or from the pattern that its operations repeat.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gputrace_trace::{Interner, Process};
 use serde::Serialize;
@@ -60,33 +60,55 @@ pub(crate) struct Window {
 /// The number in a step's name: "step 12", "ProfilerStep#12", "iteration 3". `None` for other names.
 #[must_use]
 pub fn step_number(name: &str) -> Option<u64> {
+    step_word_and_number(name).map(|(_, number)| number)
+}
+
+/// Who calls steps so, and the number.
+fn step_word_and_number(name: &str) -> Option<(&'static str, u64)> {
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (word, number) = name.split_at(name.len() - digits);
     let word = word
         .trim_end_matches([' ', '#', '_', ':', '='])
         .to_ascii_lowercase();
-    matches!(word.as_str(), "step" | "profilerstep" | "iteration" | "iter").then(|| number.parse().ok())?
+    let word = ["step", "profilerstep", "iteration", "iter"]
+        .into_iter()
+        .find(|known| *known == word)?;
+    Some((word, number.parse().ok()?))
 }
 
-/// The steps of a process, by start.
+/// The steps of a process, by start. Where steps are called by several words (PyTorch's "ProfilerStep#3" around the
+/// program's "step 3") those of the word with most time count: it is the outer one, or that of more steps.
 pub(crate) fn windows(process: &Process, names: &Interner) -> Vec<Window> {
     let markers = &process.tables.markers;
-    let mut windows: Vec<Window> = (0..markers.start_ns.len())
-        .filter_map(|index| {
-            let name = names.get(markers.name[index]);
-            let start = markers.start_ns[index].0;
-            let end = start.saturating_add(markers.duration_ns[index]?.0);
-            Some(Window {
-                number: step_number(name)?,
-                thread: markers.thread[index],
-                name: name.to_owned(),
-                start,
-                end: end.max(start),
-                detected: false,
-            })
-        })
-        .collect();
-    windows.sort_by_key(|window| (window.start, window.end));
+    let mut words: BTreeMap<&str, (i64, Vec<Window>)> = BTreeMap::new();
+    let found = (0..markers.start_ns.len()).filter_map(|index| {
+        let name = names.get(markers.name[index]);
+        let start = markers.start_ns[index].0;
+        let end = start.saturating_add(markers.duration_ns[index]?.0);
+        let (word, number) = step_word_and_number(name)?;
+        let window = Window {
+            number,
+            thread: markers.thread[index],
+            name: name.to_owned(),
+            start,
+            end: end.max(start),
+            detected: false,
+        };
+        Some((word, window))
+    });
+    for (word, window) in found {
+        let (time, windows) = words.entry(word).or_default();
+        *time = time.saturating_add(window.end.saturating_sub(window.start));
+        windows.push(window);
+    }
+    let most = words.into_values().max_by_key(|(time, _)| *time);
+    let (_, mut windows) = most.unwrap_or_default();
+    windows.sort_by(|a, b| {
+        let key = |window: &Window| (window.start, window.end, window.number, window.thread);
+        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    // Two of one thread that begin together are one and the same.
+    windows.dedup_by(|later, earlier| later.start == earlier.start && later.thread == earlier.thread);
     // The device works on a step after the host has left its range, so a step lasts until the next begins.
     let mut next_on_thread: HashMap<u32, i64> = HashMap::new();
     for window in windows.iter_mut().rev() {

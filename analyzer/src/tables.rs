@@ -49,15 +49,29 @@ impl From<arrow_schema::ArrowError> for TableError {
 
 type Row = Map<String, Value>;
 
-/// The plain members of something that serialises to an object.
+/// The plain members of something that serialises to an object, and those of its distributions: "latency" has "p50_ns", the
+/// row "latency_p50_ns". Other lists and objects have tables of their own, whether or not they are null here.
 fn row<T: Serialize>(value: &T) -> Row {
-    match serde_json::to_value(value) {
-        Ok(Value::Object(members)) => members
-            .into_iter()
-            .filter(|(_, value)| !matches!(value, Value::Array(_) | Value::Object(_)))
-            .collect(),
-        _ => Row::new(),
+    const OWN_TABLES: &[&str] = &["memory", "step_summary"];
+    let Ok(Value::Object(members)) = serde_json::to_value(value) else {
+        return Row::new();
+    };
+    let mut row = Row::new();
+    for (name, value) in members {
+        match value {
+            Value::Object(inner) if inner.contains_key("p50_ns") && !OWN_TABLES.contains(&name.as_str()) => {
+                row.extend(
+                    inner
+                        .into_iter()
+                        .map(|(key, value)| (format!("{name}_{key}"), value)),
+                );
+            }
+            Value::Array(_) | Value::Object(_) => {}
+            _ if OWN_TABLES.contains(&name.as_str()) => {}
+            plain => drop(row.insert(name, plain)),
+        }
     }
+    row
 }
 
 /// The same, for each rank's device: with what names it in front.
@@ -262,7 +276,15 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             members.retain(|name, _| {
                 ["communicator", "name", "sequence", "start_ns", "warm_up"].contains(&name.as_str())
             });
-            members.insert("rank".to_owned(), rank.parse::<i64>().ok().into());
+            // "rank", or "rank.device" where several of a process take part.
+            let (rank_number, device) = rank
+                .split_once('.')
+                .map_or((rank.as_str(), None), |(rank, device)| (rank, Some(device)));
+            members.insert("rank".to_owned(), rank_number.parse::<i64>().ok().into());
+            members.insert(
+                "device_index".to_owned(),
+                device.and_then(|device| device.parse::<i64>().ok()).into(),
+            );
             members.insert("wait_ns".to_owned(), (*wait).into());
             members.insert(
                 "transfer_ns".to_owned(),
@@ -271,6 +293,7 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             arrival_rows.push(members);
         }
     }
+    let numbered_notes: Vec<(u64, &str)> = (1..).zip(analysis.notes.iter().map(String::as_str)).collect();
     let kernels = frame(&rows_by_rank(ranks, |rank| rank.kernels.clone()))?;
     let named: Vec<(&'static str, DataFrame)> = vec![
         ("ranks", frame(&ranks.iter().map(row).collect::<Vec<_>>())?),
@@ -297,8 +320,22 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             "longest_gaps",
             frame(&rows_by_rank(ranks, |rank| rank.longest_gaps.clone()))?,
         ),
-        ("queues", frame(&queue_rows)?),
-        ("memory", frame(&memory_rows)?),
+        (
+            "step_summaries",
+            frame(&rows_by_rank(ranks, |rank| {
+                rank.step_summary.clone().into_iter().collect()
+            }))?,
+        ),
+        ("queues", frame(&rows_by_rank(ranks, |rank| rank.queues.clone()))?),
+        ("queue_timelines", frame(&queue_rows)?),
+        (
+            "memory",
+            frame(&rows_by_rank(ranks, |rank| {
+                rank.memory.clone().into_iter().collect()
+            }))?,
+        ),
+        ("memory_timelines", frame(&memory_rows)?),
+        ("notes", frame(&pairs(["note_number", "note"], &numbered_notes))?),
         (
             "collectives",
             frame(&analysis.collectives.iter().map(row).collect::<Vec<_>>())?,

@@ -328,12 +328,11 @@ fn kernels_are_counted_and_ordered() {
         .kernel(0, "long", 7, 0, 90, 1)
         .kernel(0, "short", 7, 100, 110, 2)
         .kernel(0, "short", 7, 120, 150, 3);
-    let options = |sort, top| Options {
+    let options = |sort| Options {
         sort,
-        top,
         ..Options::default()
     };
-    let analysis = analyze(&build.recording, &options(Sort::Total, None));
+    let analysis = analyze(&build.recording, &options(Sort::Total));
     let kernels = &analysis.ranks[0].kernels;
     assert_eq!((kernels[0].name.as_str(), kernels[0].total_ns), ("long", 90));
     let short = &kernels[1];
@@ -348,7 +347,8 @@ fn kernels_are_counted_and_ordered() {
         (2, 40, 20, 10, 30)
     );
     assert_eq!((short.durations.p50_ns, short.durations.p99_ns), (10, 30));
-    let by_count = analyze(&build.recording, &options(Sort::Count, Some(1)));
+    let mut by_count = analyze(&build.recording, &options(Sort::Count));
+    by_count.keep_top_kernels(1);
     assert_eq!(by_count.ranks[0].kernels.len(), 1);
     assert_eq!(by_count.ranks[0].kernels[0].name, "short");
 }

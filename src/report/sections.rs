@@ -110,7 +110,7 @@ pub fn print(analysis: &Analysis, view: View) {
                 communication.name.clone(),
                 shorten(communicator.unwrap_or(&communication.communicator), 20),
                 thousands(communication.count as u64),
-                or_dash(Some(communication.bytes).filter(|&bytes| bytes > 0), bytes),
+                or_dash(communication.bytes, bytes),
                 duration(communication.time_ns),
                 duration(communication.hidden_ns),
                 duration(communication.exposed_ns),
@@ -316,7 +316,7 @@ fn arrivals(analysis: &Analysis) {
         .iter()
         .map(|arrival| {
             vec![
-                arrival.rank.to_string(),
+                format!("{} (GPU {})", arrival.rank, arrival.device_index),
                 thousands(arrival.collectives as u64),
                 thousands(arrival.last_count as u64),
                 duration(arrival.cost_ns),
@@ -348,7 +348,7 @@ fn collective_sizes(analysis: &Analysis) {
         .map(|size| {
             vec![
                 size.name.clone(),
-                size.ranks.to_string(),
+                or_dash(size.ranks, |ranks| ranks.to_string()),
                 format!("{} to {}", bytes(size.bytes_from), bytes(size.bytes_below)),
                 thousands(size.count as u64),
                 duration(size.kernel.p50_ns),

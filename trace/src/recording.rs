@@ -54,6 +54,8 @@ pub struct Recording {
     pub losses: Vec<Loss>,
     /// What was ignored, rebuilt or not recorded, in sentences.
     pub notes: Vec<String>,
+    /// Why stamps of different processes have no time zero in common, where the source has none to give.
+    pub unaligned: Option<String>,
 }
 
 /// A JSON file of the recording: what it says, or why it says nothing.
