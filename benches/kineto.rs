@@ -176,7 +176,8 @@ fn main() {
             u64::from(serde_json::from_reader::<_, serde::de::IgnoredAny>(reader).is_ok())
         });
     });
-    let (recording, opening) = measured(|| import::open(&[folder.clone()], &Progress::default()).unwrap());
+    let (recording, opening) =
+        measured(|| import::open(std::slice::from_ref(&folder), &Progress::default()).unwrap());
     let (analysis, analysing) = measured(|| analyze(&recording, &Options::default()));
     assert!(!analysis.ranks.is_empty());
 

@@ -31,6 +31,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.line)
+        // Names of files may hold line breaks, and a failure is one line.
+        formatter.write_str(&crate::text::one_line(&self.line))
     }
 }

@@ -55,6 +55,20 @@ pub fn percent(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))
 }
 
+/// Text of a trace for one line of a terminal: control characters, line breaks and marks that turn the direction of writing
+/// replaced.
+pub fn one_line(text: &str) -> String {
+    let speaks = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(speaks) {
+        text.replace(speaks, "\u{fffd}")
+    } else {
+        text.to_owned()
+    }
+}
+
 /// Text cut to `width` characters, with an ellipsis where something was cut.
 pub fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use gputrace_trace::collective_names::function_name;
-use gputrace_trace::{Interner, Process};
+use gputrace_trace::{Interner, NameId, Process};
+use rustc_hash::FxHashMap;
 
 use crate::kernel_names;
 use crate::kinds::Kind;
@@ -105,9 +105,30 @@ fn dtype_in_name(name: &str) -> String {
     .to_owned()
 }
 
-/// Whether a communication kernel is one of NCCL's (or RCCL's), whose plugin tells of them.
-fn is_nccl(name: &str) -> bool {
-    kernel_names::communication(name).is_some_and(|rule| rule.starts_with("NCCL") || rule.starts_with("RCCL"))
+/// What a communication kernel's name alone tells.
+#[derive(Clone)]
+struct Told {
+    /// It is one of NCCL's (or RCCL's), whose plugin tells of them.
+    nccl: bool,
+    function: &'static str,
+    dtype: String,
+}
+
+impl Told {
+    fn by(name: &str) -> Self {
+        let function = kernel_names::collective_of(name).unwrap_or("other");
+        Self {
+            nccl: kernel_names::communication(name)
+                .is_some_and(|rule| rule.starts_with("NCCL") || rule.starts_with("RCCL")),
+            function,
+            // Only what reduces has a type of its own: other kernels are compiled once for all.
+            dtype: if function.contains("Reduce") {
+                dtype_in_name(name)
+            } else {
+                String::new()
+            },
+        }
+    }
 }
 
 /// The parts of one process.
@@ -208,6 +229,7 @@ pub(crate) fn parts(
     // Kernels that nothing but their names tells of. Where NCCL's plugin was there it told of all of NCCL's operations: a
     // kernel of NCCL that is tied to none of them is one of theirs all the same, and must not be matched as another.
     let told_by_plugin = rows.kernel.iter().any(Option::is_none);
+    let mut told: FxHashMap<NameId, Told> = FxHashMap::default();
     for (&device, operations) in &operations.devices {
         for operation in operations.uncut() {
             let Name::Kernel(name) = operation.name else {
@@ -216,16 +238,16 @@ pub(crate) fn parts(
             if operation.kind != Kind::Communication || taken.contains(&operation.row) {
                 continue;
             }
-            let name = names.get(name);
-            let matchable = !(told_by_plugin && is_nccl(name));
+            let Told {
+                nccl,
+                function,
+                dtype,
+            } = told
+                .entry(name)
+                .or_insert_with(|| Told::by(names.get(name)))
+                .clone();
+            let matchable = !(told_by_plugin && nccl);
             parts.untold += u64::from(!matchable);
-            let function = function_name(name.split(['(', '<']).next().unwrap_or(name)).unwrap_or("other");
-            // Only what reduces has a type of its own: other kernels are compiled once for all.
-            let dtype = if function.contains("Reduce") {
-                dtype_in_name(name)
-            } else {
-                String::new()
-            };
             parts.all.push(Part {
                 participant: Participant {
                     process: place,

@@ -303,6 +303,21 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         matched.apart,
         "wait, transfer and skew of those collectives, which are left out",
     );
+    lose(
+        "operations that begin before the call that launched them: stamps of host and device differ by more than a launch takes",
+        operations.iter().map(|process| process.before_call).sum(),
+        "launch latency, idle causes and HTA's host wait around them",
+    );
+    for alike in same_ranks(processes, &operations) {
+        lose(
+            &alike,
+            1,
+            "whatever compares ranks: they are one rank's processes, or two runs",
+        );
+    }
+    for apart in far_apart(&operations, processes) {
+        lose(&apart, 1, "span and idle time: are those times right?");
+    }
     if let Some(disjoint) = &clocks.disjoint {
         lose(
             disjoint,
@@ -352,6 +367,46 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         losses,
         notes,
     }
+}
+
+/// A sentence for each rank that several processes with operations say they are.
+fn same_ranks(processes: &[Process], operations: &[ProcessOperations]) -> Vec<String> {
+    let mut folders: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for (process, operations) in processes.iter().zip(operations) {
+        if let (Some(rank), false) = (process.header.rank, operations.devices.is_empty()) {
+            folders.entry(rank).or_default().push(&process.folder);
+        }
+    }
+    folders
+        .into_iter()
+        .filter(|(_, folders)| folders.len() > 1)
+        .map(|(rank, folders)| {
+            format!(
+                "{} processes say that they are rank {rank}: {}",
+                folders.len(),
+                folders.join(", ")
+            )
+        })
+        .collect()
+}
+
+/// A sentence for each device with a gap between operations that no profile has.
+fn far_apart(operations: &[ProcessOperations], processes: &[Process]) -> Vec<String> {
+    const A_DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
+    let mut found = Vec::new();
+    for (process, operations) in processes.iter().zip(operations) {
+        for (device, operations) in &operations.devices {
+            let longest = idle::gaps(operations.uncut()).max_by_key(|(from, to, _)| to.saturating_sub(*from));
+            if let Some((from, to, _)) = longest.filter(|(from, to, _)| to.saturating_sub(*from) > A_DAY_NS) {
+                let days = to.saturating_sub(from) as f64 / A_DAY_NS as f64;
+                found.push(format!(
+                    "{}: GPU {device} has operations {days:.0} days apart",
+                    process.folder
+                ));
+            }
+        }
+    }
+    found
 }
 
 /// How many ranks the job has, as far as it is known: by what the processes say, at least those that are here.

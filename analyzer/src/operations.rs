@@ -191,6 +191,8 @@ pub(crate) struct ProcessOperations {
     pub(crate) plans: FxHashMap<u64, u32>,
     /// Operations left out because their end lies before their start.
     pub(crate) backwards: u64,
+    /// Operations that begin before the call that launched them.
+    pub(crate) before_call: u64,
     /// Operations whose call is not recorded.
     pub(crate) without_call: u64,
 }
@@ -217,6 +219,7 @@ impl ProcessOperations {
             thread_waits: FxHashMap::default(),
             plans,
             backwards: 0,
+            before_call: 0,
             without_call: 0,
         };
         all.add_kernels(process, names);
@@ -282,7 +285,10 @@ impl ProcessOperations {
             .flat_map(|operations| &mut operations.cut)
         {
             operation.call = calls.row(operation.correlation).unwrap_or(NO_CALL);
-            self.without_call += u64::from(operation.call == NO_CALL);
+            match operation.call(table) {
+                None => self.without_call += 1,
+                Some(call) => self.before_call += u64::from(operation.start < call.start),
+            }
         }
     }
 

@@ -31,9 +31,11 @@ pub struct Distribution {
 impl Distribution {
     /// Of durations in any order, which are reordered.
     pub(crate) fn of(durations: &mut [i64]) -> Self {
-        let count = i64::try_from(durations.len()).unwrap_or(i64::MAX).max(1);
+        let count = durations.len().max(1) as i128;
+        let total: i128 = durations.iter().map(|duration| i128::from(*duration)).sum();
         Self {
-            mean_ns: sum(durations).div_euclid(count),
+            // A mean lies between its values.
+            mean_ns: total.div_euclid(count) as i64,
             min_ns: durations.iter().copied().min().unwrap_or(0),
             max_ns: durations.iter().copied().max().unwrap_or(0),
             p50_ns: select_rank(durations, 50),

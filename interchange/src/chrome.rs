@@ -13,14 +13,14 @@ mod process_events;
 mod process_names;
 mod words;
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use gputrace_trace::Recording;
 
+use crate::aside::write_aside;
 use event::EventWriter;
 
 /// What an export did.
@@ -71,44 +71,22 @@ pub fn export_chrome(recording: &Recording, out: &mut dyn Write) -> io::Result<E
 }
 
 /// Writes `recording` to the file `path`: gzip where the name ends in `.gz`. The file is written aside and renamed, so
-/// that `path` is never half an export; an existing file is replaced.
+/// that `path` is never half an export; an existing file is replaced, a device or a pipe written into.
 ///
 /// # Errors
 /// When the disk refuses. Nothing new is left behind then.
 pub fn export_chrome_file(recording: &Recording, path: &Path) -> io::Result<ExportSummary> {
-    let aside = aside(path)?;
-    let written = write_file(recording, &aside, path.extension().is_some_and(|end| end == "gz"))
-        .and_then(|summary| std::fs::rename(&aside, path).map(|()| summary));
-    if written.is_err() {
-        // The export's own error is the one to tell; the file may not even exist.
-        drop(std::fs::remove_file(&aside));
-    }
-    written
-}
-
-/// A hidden name beside `path`, which no other process uses.
-fn aside(path: &Path) -> io::Result<PathBuf> {
-    let Some(name) = path.file_name() else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the path names no file",
-        ));
-    };
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.part", std::process::id()));
-    Ok(path.with_file_name(hidden))
-}
-
-fn write_file(recording: &Recording, path: &Path, gzip: bool) -> io::Result<ExportSummary> {
-    let file = BufWriter::with_capacity(1 << 18, File::create(path)?);
-    if gzip {
-        let mut encoder = GzEncoder::new(file, Compression::new(4));
-        let summary = export_chrome(recording, &mut encoder)?;
-        encoder.finish()?.flush()?;
-        Ok(summary)
-    } else {
-        let mut file = file;
-        export_chrome(recording, &mut file)
-    }
+    let gzip = path.extension().is_some_and(|end| end == "gz");
+    write_aside(path, |file| {
+        let file = BufWriter::with_capacity(1 << 18, file);
+        if gzip {
+            let mut encoder = GzEncoder::new(file, Compression::new(4));
+            let summary = export_chrome(recording, &mut encoder)?;
+            encoder.finish()?.flush()?;
+            Ok(summary)
+        } else {
+            let mut file = file;
+            export_chrome(recording, &mut file)
+        }
+    })
 }

@@ -1,12 +1,13 @@
 //! Opening whatever a path is: a recording, trace files of other tools, a folder of them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use gputrace_trace::Recording;
+use gputrace_trace::{Loss, Recording};
 
 use crate::{kineto, nsight};
 
@@ -16,7 +17,9 @@ pub struct ImportError(String);
 
 impl ImportError {
     pub(crate) fn new(path: &Path, wrong: impl fmt::Display) -> Self {
-        Self(format!("{}: {wrong}", path.display()))
+        // A name may hold line breaks, and an error is one line.
+        let name = path.display().to_string().replace(char::is_control, "\u{fffd}");
+        Self(format!("{name}: {wrong}"))
     }
 }
 
@@ -42,11 +45,45 @@ pub struct Progress {
 enum Kind {
     Recording,
     Trace { from_folder: bool },
-    Sqlite,
+    Sqlite { from_folder: bool },
 }
 
 /// How trace files end in folders.
 const TRACE_ENDINGS: &[&str] = &[".json", ".json.gz", ".json.zst", ".sqlite"];
+/// How files end that only Nsight Systems itself reads.
+const REPORT_ENDINGS: &[&str] = &["nsys-rep", "qdrep"];
+
+fn unread_report(path: &Path) -> ImportError {
+    ImportError::new(
+        path,
+        format!(
+            "an Nsight Systems report, which only its own tools read: export it with \
+             `nsys export --type sqlite {}` and give the .sqlite file",
+            path.display()
+        ),
+    )
+}
+
+fn is_report(path: &Path) -> bool {
+    let ending = path
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_lowercase();
+    REPORT_ENDINGS.contains(&ending.as_str())
+}
+
+/// What lies in a folder.
+#[derive(Default)]
+struct Contents {
+    traces: Vec<PathBuf>,
+    recordings: Vec<PathBuf>,
+    reports: Vec<PathBuf>,
+    /// Called like traces, and neither files nor folders: pipes, links to nothing.
+    others: Vec<PathBuf>,
+    /// Folders that were looked into: links can lead to one many times.
+    seen: HashSet<PathBuf>,
+}
 
 /// Whether a folder is one of our recordings.
 fn is_recording(folder: &Path) -> bool {
@@ -61,30 +98,43 @@ fn is_recording(folder: &Path) -> bool {
     folder.join(MANIFEST_FILE).exists() || has_process()
 }
 
-/// The trace files in a folder and its sub-folders, by name; hidden ones are not looked at.
-fn files_in(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()?;
-    entries.sort();
-    for path in entries {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .to_ascii_lowercase();
-        if name.starts_with('.') {
-            continue;
+impl Contents {
+    /// Looks into a folder and its sub-folders, by name; hidden ones are not looked at.
+    fn look(&mut self, folder: &Path, depth: usize) -> std::io::Result<()> {
+        if !self.seen.insert(folder.canonicalize()?) {
+            return Ok(());
         }
-        if path.is_dir() {
-            if depth > 0 {
-                files_in(&path, depth - 1, found)?;
+        let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()?;
+        entries.sort();
+        for path in entries {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .to_ascii_lowercase();
+            if name.starts_with('.') {
+                continue;
             }
-        } else if TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
-            found.push(path);
+            if path.is_dir() {
+                if is_recording(&path) {
+                    self.recordings.push(path);
+                } else if depth > 0 {
+                    self.look(&path, depth - 1)?;
+                }
+            } else if TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+                if path.is_file() {
+                    self.traces.push(path);
+                } else {
+                    self.others.push(path);
+                }
+            } else if is_report(&path) {
+                self.reports.push(path);
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -95,32 +145,24 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// What a file is, by its first bytes and, for what only Nsight Systems itself reads, by its name.
 fn kind_of_file(path: &Path, from_folder: bool) -> Result<Kind, ImportError> {
-    let ending = path
-        .extension()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_ascii_lowercase();
-    if matches!(ending.as_str(), "nsys-rep" | "qdrep") {
-        return Err(ImportError::new(
-            path,
-            format!(
-                "an Nsight Systems report, which only its own tools read: export it with \
-                 `nsys export --type sqlite {}` and give the .sqlite file",
-                path.display()
-            ),
-        ));
+    if is_report(path) {
+        return Err(unread_report(path));
+    }
+    // A pipe can be read once; no database comes through one.
+    if !path.is_file() {
+        return Ok(Kind::Trace { from_folder });
     }
     let head =
         first_bytes(path).map_err(|error| ImportError::new(path, format!("cannot be read: {error}")))?;
     Ok(if nsight::is_sqlite(&head) {
-        Kind::Sqlite
+        Kind::Sqlite { from_folder }
     } else {
         Kind::Trace { from_folder }
     })
 }
 
-/// All that the paths stand for.
-fn expand(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Kind)>, ImportError> {
+/// All that the paths stand for; what was left out is added to the losses.
+fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kind)>, ImportError> {
     let mut inputs: Vec<(PathBuf, Kind)> = Vec::new();
     for path in paths {
         if !path.exists() {
@@ -134,22 +176,54 @@ fn expand(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Kind)>, ImportError> {
             inputs.push((path.clone(), Kind::Recording));
             continue;
         }
-        let mut files = Vec::new();
-        files_in(path, 3, &mut files)
+        let mut contents = Contents::default();
+        contents
+            .look(path, 3)
             .map_err(|error| ImportError::new(path, format!("cannot be read: {error}")))?;
-        if files.is_empty() {
+        let Contents {
+            traces,
+            recordings,
+            reports,
+            others,
+            ..
+        } = contents;
+        if traces.is_empty() && recordings.is_empty() {
+            if let Some(report) = reports.first() {
+                return Err(unread_report(report));
+            }
             // A folder with nothing in it that we know: the recording's own words say best what is missing.
             inputs.push((path.clone(), Kind::Recording));
         }
-        for file in files {
-            let kind = kind_of_file(&file, true)?;
-            inputs.push((file, kind));
+        for other in others {
+            losses.push(left_out(&other, "it is a link to nothing, or no file"));
+        }
+        for report in &reports {
+            losses.push(left_out(
+                report,
+                "only Nsight Systems' own tools read it (nsys export --type sqlite)",
+            ));
+        }
+        inputs.extend(recordings.into_iter().map(|folder| (folder, Kind::Recording)));
+        for file in traces {
+            match kind_of_file(&file, true) {
+                Ok(kind) => inputs.push((file, kind)),
+                Err(error) => losses.push(left_out(&file, &error.0)),
+            }
         }
     }
     // A file that was named and also lies in a folder that was named is one file.
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     inputs.retain(|(path, _)| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     Ok(inputs)
+}
+
+/// A file of a folder that is no part of the run.
+fn left_out(path: &Path, why: &str) -> Loss {
+    Loss {
+        what: format!("{}: left out: {why}", path.display()),
+        count: Some(1),
+        affects: "the ranks of that file".to_owned(),
+    }
 }
 
 /// Opens paths as one run: recordings, trace files and folders of them.
@@ -158,7 +232,8 @@ fn expand(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Kind)>, ImportError> {
 /// When one can't be read or is nothing that this version knows, or two of them hold the same rank.
 pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportError> {
     use std::sync::atomic::Ordering;
-    let inputs = expand(paths)?;
+    let mut losses = Vec::new();
+    let inputs = expand(paths, &mut losses)?;
     let total: u64 = inputs
         .iter()
         .filter(|(_, kind)| *kind != Kind::Recording)
@@ -178,16 +253,20 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
                 path: path.clone(),
                 from_folder: *from_folder,
             }),
-            Kind::Sqlite => {
+            Kind::Sqlite { from_folder } => {
                 let before = progress.done_bytes.load(Ordering::Relaxed);
                 let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-                let recording = nsight::import(path, &|rows, of| {
+                let imported = nsight::import(path, &|rows, of| {
                     let part = u128::from(bytes) * u128::from(rows) / u128::from(of.max(1));
                     let part = u64::try_from(part).unwrap_or(bytes);
                     progress.done_bytes.store(before + part, Ordering::Relaxed);
-                })?;
+                });
                 progress.done_bytes.store(before + bytes, Ordering::Relaxed);
-                recordings.push((path.clone(), recording));
+                match imported {
+                    Ok(recording) => recordings.push((path.clone(), recording)),
+                    Err(error) if *from_folder => losses.push(left_out(path, &error.0)),
+                    Err(error) => return Err(error),
+                }
             }
         }
     }
@@ -203,10 +282,20 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
         }
         recordings.push((traces[0].path.clone(), recording));
     }
+    // An export without the start of its session has a time zero of its own.
+    let without_zero = recordings
+        .iter()
+        .any(|(_, recording)| recording.manifest.device == "imported" && recording.manifest.started_ns == 0);
+    let unaligned =
+        (recordings.len() > 1 && without_zero).then(|| "a file does not say when its time begins".to_owned());
     let mut recordings = recordings.into_iter();
     let Some((mut first_path, mut whole)) = recordings.next() else {
-        return Err(ImportError("no path was given".to_owned()));
+        let named = paths.first().cloned().unwrap_or_default();
+        let why = losses.first().map(|loss| loss.what.clone()).unwrap_or_default();
+        return Err(ImportError::new(&named, format!("no trace in it ({why})")));
     };
+    whole.losses.extend(losses);
+    whole.unaligned = unaligned;
     for (path, other) in recordings {
         let ranks = |recording: &Recording| -> Vec<u32> {
             recording

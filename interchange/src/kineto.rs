@@ -26,6 +26,7 @@ use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::{DurationNs, Loss, Process, Recording};
 
 use crate::import::{ImportError, Progress};
+use crate::rank_names::{natural_order, rank_in_name};
 use convert::{Converter, Counts};
 use frame::Frame;
 use reader::{Ending, ReadFile, Unreadable};
@@ -191,7 +192,7 @@ fn ranks(files: &[(&Source, String, ReadProcess)], recording: &mut Recording) ->
                 Some(rank) if file.several => said(rank, "names of the file's processes"),
                 Some(rank) => said(rank, "distributedInfo"),
                 None if file.several => None,
-                None => frame::rank_in_name(name).and_then(|rank| said(rank, "file name")),
+                None => rank_in_name(name).and_then(|rank| said(rank, "file name")),
             }
         })
         .collect();
@@ -199,7 +200,7 @@ fn ranks(files: &[(&Source, String, ReadProcess)], recording: &mut Recording) ->
     let unknown: Vec<usize> = (0..files.len()).filter(|&index| found[index].is_none()).collect();
     if unknown.len() == files.len() && files.len() > 1 {
         let mut order = unknown.clone();
-        order.sort_by(|a, b| files[*a].0.path.cmp(&files[*b].0.path));
+        order.sort_by_key(|&index| (natural_order(&files[index].1), &files[index].0.path));
         for (rank, index) in order.into_iter().enumerate() {
             found[index] = Some((
                 u32::try_from(rank).ok(),
@@ -324,13 +325,16 @@ fn add(
         &converter.names.trouble,
         &frame.unread,
     );
-    say_what_is_unused(recording, name, &converter.counts);
+    say_what_is_unused(recording, name, &ending, &converter.counts);
     recording.processes.push(Process {
         folder: path.display().to_string(),
         header,
         tables: std::mem::take(&mut converter.tables),
     });
 }
+
+/// What a loss touches that may have cost any event: they stand in no order of time.
+const EVERY_NUMBER: &str = "every number of that rank";
 
 fn say_what_is_lost(
     recording: &mut Recording,
@@ -357,7 +361,7 @@ fn say_what_is_lost(
                 counts.events
             ),
             None,
-            "everything of that rank after its last event",
+            EVERY_NUMBER,
         ),
         Ending::Damaged(at) => lose(
             format!(
@@ -365,18 +369,50 @@ fn say_what_is_lost(
                 counts.events
             ),
             None,
-            "everything of that rank after its last event",
+            EVERY_NUMBER,
+        ),
+        Ending::Followed(bytes) => lose(
+            format!(
+                "{bytes} bytes behind the end of its JSON were not read: are these several files in one?"
+            ),
+            Some(1),
+            "every number of that rank, if they are of the trace",
+        ),
+        Ending::FollowedByDamage(why) => lose(
+            format!("bytes behind the end of its JSON can't be unpacked ({why})"),
+            Some(1),
+            "nothing, if they are not of the trace",
+        ),
+        Ending::ChecksumDiffers => lose(
+            "its packed bytes have another checksum: any event may be damaged".to_owned(),
+            None,
+            EVERY_NUMBER,
         ),
     }
     lose(
+        "lists of events after the first: all are taken".to_owned(),
+        Some(counts.more_lists),
+        EVERY_NUMBER,
+    );
+    lose(
+        "events whose args could not be read, or not to their end".to_owned(),
+        Some(counts.damaged_args),
+        "devices, streams, launches, bytes and collectives",
+    );
+    lose(
+        "device operations without a device's number: taken for device 0".to_owned(),
+        Some(counts.odd_devices),
+        "every number of that device",
+    );
+    lose(
         "elements that are no JSON".to_owned(),
         Some(counts.damaged),
-        "every number of that rank",
+        EVERY_NUMBER,
     );
     lose(
         "elements of more than 16 MiB".to_owned(),
         Some(counts.too_long),
-        "every number of that rank",
+        EVERY_NUMBER,
     );
     lose(
         "elements that are no events".to_owned(),
@@ -386,12 +422,12 @@ fn say_what_is_lost(
     lose(
         "events with a time or duration out of range".to_owned(),
         Some(counts.out_of_range),
-        "every number of that rank",
+        EVERY_NUMBER,
     );
     lose(
         "events without a time or a duration".to_owned(),
         Some(counts.no_time),
-        "every number of that rank",
+        EVERY_NUMBER,
     );
     lose(
         "events that end before they begin, left out".to_owned(),
@@ -401,7 +437,7 @@ fn say_what_is_lost(
     lose(
         "events without a name".to_owned(),
         Some(counts.no_name),
-        "every number of that rank",
+        EVERY_NUMBER,
     );
     lose(
         "correlation ids of more than 32 bits".to_owned(),
@@ -425,28 +461,33 @@ fn say_what_is_lost(
     );
     for member in unread {
         lose(
-            format!("{member} could not be read"),
+            format!("{member} could not be used"),
             Some(1),
-            "rank or device names",
+            "the rank, its times beside those of others, or names of devices",
         );
     }
     if counts.duplicates > 0 {
         recording.notes.push(format!(
-            "{name}: {} members stand twice in an object; the last of them counts",
-            counts.duplicates
+            "{name}: {} twice in an object; the last of them counts",
+            if counts.duplicates == 1 {
+                "1 member stands".to_owned()
+            } else {
+                format!("{} members stand", counts.duplicates)
+            }
         ));
     }
 }
 
-fn say_what_is_unused(recording: &mut Recording, name: &str, counts: &Counts) {
+fn say_what_is_unused(recording: &mut Recording, name: &str, ending: &Ending, counts: &Counts) {
     // The profiler's own frame and what only repeats other events.
     const EXPECTED: &[&str] = &["Trace", "gpu_user_annotation", "ac2g", "fwdbwd", "cuda_event"];
     let unused: Vec<String> = counts
         .unused
         .iter()
+        .filter(|((_, category), _)| !convert::is_used(category.as_bytes()))
         .filter(|((phase, category), _)| {
             let an_instant = matches!(phase, b'i' | b'I') && category.is_empty();
-            !an_instant && !EXPECTED.contains(&category.as_str())
+            !an_instant && !matches!(phase, b'B' | b'E') && !EXPECTED.contains(&category.as_str())
         })
         .map(|((phase, category), count)| {
             let phase = char::from(*phase);
@@ -463,7 +504,26 @@ fn say_what_is_unused(recording: &mut Recording, name: &str, counts: &Counts) {
             unused.join(", ")
         ));
     }
-    if counts.device_operations == 0 {
+    // Complete events are the ones that carry what is measured.
+    for ((phase, category), count) in &counts.unused {
+        if convert::is_used(category.as_bytes()) || matches!(phase, b'B' | b'E') {
+            let phase = match phase {
+                0 => "without a phase".to_owned(),
+                phase => format!("of phase {:?}", char::from(*phase)),
+            };
+            let category = if category.is_empty() {
+                "no category"
+            } else {
+                category
+            };
+            recording.losses.push(Loss {
+                what: format!("{name}: events {phase} ({category}), where complete ones (\"X\") are read"),
+                count: Some(*count),
+                affects: EVERY_NUMBER.to_owned(),
+            });
+        }
+    }
+    if counts.device_operations == 0 && *ending == Ending::Whole {
         recording.notes.push(format!(
             "{name}: no GPU operation in it: it was profiled without GPU activities, or the rank used no GPU"
         ));

@@ -3,8 +3,10 @@
 //! An exporter takes a [`gputrace_trace::Recording`] and a writer; it knows nothing of analysis, and it says how many
 //! events it was given and how many it wrote.
 
+mod aside;
 pub mod chrome;
 pub mod import;
 pub mod kineto;
 pub mod nsight;
+mod rank_names;
 pub mod tables;

@@ -1,7 +1,6 @@
 //! Tables as files: Parquet and CSV. A file is written aside and renamed when it is whole.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -12,23 +11,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-/// Writes to a file beside `path`, and renames it over `path` when `write` has succeeded.
-fn aside(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    let written = (|| {
-        let mut file = BufWriter::new(File::create(&part)?);
-        write(&mut file)?;
-        file.flush()?;
-        std::fs::rename(&part, path)
-    })();
-    if written.is_err() {
-        // The write's own error is the one to tell; the part file may not even exist.
-        drop(std::fs::remove_file(&part));
-    }
-    written
-}
+use crate::aside::write_aside;
 
 /// Writes a table as Parquet (zstd, with statistics).
 ///
@@ -38,9 +21,9 @@ pub fn write_parquet(path: &Path, table: &RecordBatch) -> io::Result<()> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
-    aside(path, |file| {
-        let mut writer =
-            ArrowWriter::try_new(file, table.schema(), Some(properties)).map_err(io::Error::other)?;
+    write_aside(path, |file| {
+        let mut writer = ArrowWriter::try_new(BufWriter::new(file), table.schema(), Some(properties))
+            .map_err(io::Error::other)?;
         writer.write(table).map_err(io::Error::other)?;
         writer.close().map_err(io::Error::other)?;
         Ok(())
@@ -52,7 +35,7 @@ pub fn write_parquet(path: &Path, table: &RecordBatch) -> io::Result<()> {
 /// # Errors
 /// When the disk refuses.
 pub fn write_csv(path: &Path, table: &RecordBatch) -> io::Result<()> {
-    aside(path, |file| {
+    write_aside(path, |file| {
         let mut writer = csv::Writer::from_writer(file);
         let schema = table.schema();
         writer.write_record(schema.fields().iter().map(|field| field.name()))?;
@@ -79,6 +62,7 @@ fn field(column: &dyn Array, row: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::sync::Arc;
 
     use arrow_array::{Float64Array, Int64Array, StringArray};

@@ -6,7 +6,7 @@ mod table;
 use gputrace_analyzer::{Analysis, Sort};
 use gputrace_trace::Loss;
 
-use crate::text::{duration, thousands, wrap};
+use crate::text::{duration, one_line, thousands, wrap};
 use table::terminal_width;
 
 /// A loss as a sentence.
@@ -23,7 +23,10 @@ fn print_list(title: &str, lines: impl Iterator<Item = String>) {
         if index == 0 {
             anstream::println!("\n{title}");
         }
-        for (part, text) in wrap(&line, width.saturating_sub(4)).into_iter().enumerate() {
+        for (part, text) in wrap(&one_line(&line), width.saturating_sub(4))
+            .into_iter()
+            .enumerate()
+        {
             anstream::println!("{} {text}", if part == 0 { " -" } else { "  " });
         }
     }

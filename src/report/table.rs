@@ -1,5 +1,6 @@
 //! Tables that fit the terminal.
 
+use crate::text::one_line;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 /// The width where there is no terminal to ask.
@@ -38,6 +39,12 @@ pub enum Overflow {
 
 /// Prints a table whole where it fits, and else as many columns as do.
 pub fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflow: Overflow) {
+    // A name of a trace must not begin a line of its own, nor speak to the terminal.
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| one_line(cell)).collect())
+        .collect();
+    let rows = &rows;
     let width = terminal_width();
     let widths: Vec<usize> = (0..headings.len())
         .map(|column| {

@@ -14,6 +14,7 @@ pub use crate::manifest::LossEntry as Loss;
 use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, VERSION, Version};
 use crate::names::Interner;
 use crate::stream::{StreamEnd, StreamFile};
+use crate::table::NAME_KEY;
 use crate::tables::{TABLE_NAMES, Tables};
 
 /// Why a path can't be opened as a recording. One line: the file, what is wrong, what to do.
@@ -66,6 +67,10 @@ enum Json<T> {
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Json<T>> {
+    // Opening a pipe would wait for somebody to write into it.
+    if path.exists() && !path.is_file() {
+        return Ok(Json::Damaged("it is no file".to_owned()));
+    }
     match fs::read(path) {
         Ok(bytes) => Ok(match serde_json::from_slice(&bytes) {
             Ok(value) => Json::Read(value),
@@ -209,6 +214,24 @@ impl Recording {
         for part in read_processes(&folders) {
             recording.absorb(part?);
         }
+        let missing: Vec<(String, u64)> = recording
+            .manifest
+            .rows
+            .iter()
+            .filter(|(folder, _)| {
+                !folders
+                    .iter()
+                    .any(|found| found.file_name().is_some_and(|name| name == folder.as_str()))
+            })
+            .map(|(folder, tables)| (folder.clone(), tables.values().sum()))
+            .collect();
+        for (folder, rows) in missing {
+            recording.lose(
+                format!("{folder}: the process folder is missing, with its rows"),
+                Some(rows),
+                "everything of that process, and whatever compares or sums ranks",
+            );
+        }
         recording.sort_processes();
         if recording.manifest.state == "rebuilt" {
             recording.rebuild_manifest();
@@ -297,6 +320,15 @@ impl Recording {
             .filter(|file| file.extension().is_some_and(|extension| extension == "arrows"))
             .collect();
         files.sort();
+        // Opening a pipe would wait for somebody to write into it.
+        files.retain(|file| {
+            let is_file = file.is_file();
+            if !is_file {
+                let file = file.file_name().unwrap_or_default().to_string_lossy();
+                self.lose(format!("{name}/{file} is no file"), Some(1), "that table");
+            }
+            is_file
+        });
         let mut unclosed = Vec::new();
         for file in files {
             let table = file
@@ -376,6 +408,11 @@ impl Recording {
             .map_err(|error| OpenError(format!("{}: cannot be read: {error}", file.display())))?;
         let mut noted = false;
         for batch in &batches {
+            if let Some(holds) = batch.schema_ref().metadata().get(NAME_KEY)
+                && holds != table
+            {
+                return Ok(StreamEnd::Damaged(format!("it holds the table {holds}")));
+            }
             match tables.append_batch(table, batch, &mut self.names) {
                 Some(Ok(unknown)) if !unknown.is_empty() && !noted => {
                     noted = true;
@@ -414,6 +451,15 @@ impl Recording {
                     process.folder
                 ),
                 Some(written - read),
+                table,
+            );
+        } else if read > written {
+            self.lose(
+                format!(
+                    "{}: {read} rows of {table} where the process wrote {written}",
+                    process.folder
+                ),
+                Some(read - written),
                 table,
             );
         }

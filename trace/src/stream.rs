@@ -3,9 +3,11 @@
 //! Arrow's stream decoder is only given whole messages: the framing is read here first, so that a file cut at any
 //! byte gives every batch before the cut, and a file that grows can be read again from where it ended.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
@@ -110,6 +112,28 @@ fn check_buffers(message: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+thread_local! {
+    /// Whether a panic of this thread is expected, and will be told as a loss.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Catches a panic of `work` without a word on stderr.
+fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    QUIET.set(false);
+    result
+}
+
 impl StreamFile {
     /// A reader at the front of the file.
     #[must_use]
@@ -172,7 +196,7 @@ impl StreamFile {
         let decoder = &mut self.decoder;
         // Arrow panics on some damage to schemas and lengths. A decoder that did is never used again: the caller
         // stops at the first error.
-        let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let decoded = quietly(|| {
             let mut batch = None;
             while !message.is_empty() {
                 if let Some(decoded) = decoder.decode(message).map_err(|error| error.to_string())? {
@@ -180,7 +204,7 @@ impl StreamFile {
                 }
             }
             Ok(batch)
-        }));
+        });
         decoded.unwrap_or_else(|_| Err("a message that Arrow cannot decode".to_owned()))
     }
 }

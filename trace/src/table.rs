@@ -7,6 +7,9 @@ use crate::column::Dictionary;
 use crate::names::{Interner, NameId};
 use crate::time::DurationNs;
 
+/// The key of a file's schema metadata under which the table's name stands.
+pub const NAME_KEY: &str = "gputrace.table";
+
 /// The dictionaries of one file, one a column.
 pub type Dictionaries = Vec<Dictionary>;
 
@@ -82,9 +85,14 @@ macro_rules! tables {
 
                 fn schema() -> SchemaRef {
                     static SCHEMA: OnceLock<SchemaRef> = OnceLock::new();
-                    SCHEMA.get_or_init(|| Arc::new(Schema::new(vec![
-                        $( Field::new(stringify!($column), <$type as Value>::data_type(), <$type as Value>::NULLABLE), )*
-                    ]))).clone()
+                    SCHEMA.get_or_init(|| {
+                        let fields = vec![
+                            $( Field::new(stringify!($column), <$type as Value>::data_type(), <$type as Value>::NULLABLE), )*
+                        ];
+                        // A file that was renamed is known by this.
+                        let named = [($crate::table::NAME_KEY.to_owned(), Self::NAME.to_owned())];
+                        Arc::new(Schema::new(fields).with_metadata(named.into()))
+                    }).clone()
                 }
 
                 fn len(&self) -> usize {

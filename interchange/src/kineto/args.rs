@@ -45,6 +45,8 @@ pub(crate) struct Args<'a> {
     pub(crate) host: Option<RawText<'a>>,
     /// Whether a member stands twice.
     pub(crate) duplicates: u32,
+    /// What stands in it is no JSON.
+    pub(crate) damaged: bool,
 }
 
 /// The number in a value, which some writers put between quotes.
@@ -90,7 +92,7 @@ impl<'a> Args<'a> {
         let mut duplicates = 0;
         let mut once = |known: bool| duplicates += u32::from(known);
         // The object was cut out whole, so it can only be wrong inside: what stands before that is kept.
-        let _ = members(&mut Cursor::new(object), |key, value| {
+        let read = members(&mut Cursor::new(object), |key, value| {
             match key {
                 b"device" => {
                     once(args.device.is_some());
@@ -145,6 +147,7 @@ impl<'a> Args<'a> {
             Go::On
         });
         args.duplicates = duplicates;
+        args.damaged = read.is_err();
         args
     }
 }

@@ -30,12 +30,13 @@ struct Group {
 fn element_bytes(dtype: &str) -> Option<u64> {
     let dtype = dtype.trim_start_matches("c10::").to_ascii_lowercase();
     Some(match dtype.as_str() {
-        "double" | "long" | "int64" | "float64" | "complexfloat" | "long int" => 8,
+        "double" | "long" | "int64" | "uint64" | "float64" | "complexfloat" | "long int" => 8,
         "complexdouble" => 16,
-        "float" | "int" | "int32" | "float32" | "uint32" => 4,
+        "float" | "int" | "int32" | "float32" | "uint32" | "complexhalf" => 4,
         "half" | "bfloat16" | "short" | "float16" | "int16" | "uint16" => 2,
-        "byte" | "char" | "bool" | "int8" | "uint8" | "unsigned char" => 1,
-        other if other.starts_with("float8") => 1,
+        "byte" | "char" | "bool" | "int8" | "uint8" | "unsigned char" | "quint8" | "qint8" => 1,
+        // Two of four bits share a byte.
+        other if other.starts_with("float8") || other == "float4_e2m1fn_x2" => 1,
         _ => return None,
     })
 }
@@ -82,8 +83,9 @@ impl Communicators {
         let (sent, received) = (elements(args.in_elements), elements(args.out_elements));
         // As NCCL counts for each: what one rank sends or gets.
         let count = match function {
-            "AllGather" | "Scatter" => sent.min(received),
-            "ReduceScatter" => received,
+            "AllGather" => sent.min(received),
+            "Gather" => sent,
+            "ReduceScatter" | "Scatter" => received,
             "AlltoAll" => sent / u64::from(size.max(1)),
             _ => sent.max(received),
         };

@@ -31,6 +31,12 @@ pub(crate) struct Counts {
     pub(crate) backwards: u64,
     /// Complete events without a name.
     pub(crate) no_name: u64,
+    /// Lists called `traceEvents` after the first.
+    pub(crate) more_lists: u64,
+    /// Events whose `args` are no JSON, or no object.
+    pub(crate) damaged_args: u64,
+    /// Device operations that do not say their device, or say one that no number of a device is.
+    pub(crate) odd_devices: u64,
     /// Members that stand twice in an event.
     pub(crate) duplicates: u64,
     /// Elements that are no objects.
@@ -54,10 +60,7 @@ struct Ids {
 impl Ids {
     #[inline]
     fn number(&mut self, text: &[u8]) -> u32 {
-        match integer(text)
-            .map(i64::unsigned_abs)
-            .and_then(|value| u32::try_from(value).ok())
-        {
+        match integer(text).and_then(|value| u32::try_from(value).ok()) {
             Some(number) => number,
             None => self.given(text),
         }
@@ -69,8 +72,15 @@ impl Ids {
 
     #[cold]
     fn given(&mut self, text: &[u8]) -> u32 {
+        /// No more of a text than this tells threads and streams apart.
+        const LONGEST: usize = 256;
+        let text = &text[..text.len().min(LONGEST)];
+        if let Some(number) = self.known.get(text) {
+            return *number;
+        }
         let next = u32::MAX - u32::try_from(self.known.len()).unwrap_or(0) - 1;
-        *self.known.entry(text.to_vec()).or_insert(next)
+        self.known.insert(text.to_vec(), next);
+        next
     }
 }
 
@@ -92,6 +102,11 @@ pub(crate) struct Converter {
 struct Span {
     start_ns: TimeNs,
     duration_ns: DurationNs,
+}
+
+/// Whether complete events of this category are read.
+pub(crate) fn is_used(text: &[u8]) -> bool {
+    category(text) != Category::Unused
 }
 
 /// What a category's events are.
@@ -235,6 +250,10 @@ impl Converter {
             return;
         };
         match category {
+            // PyTorch up to 1.12 wrote its steps as operators.
+            Category::Operator if name.bytes.starts_with(b"ProfilerStep") => {
+                self.range(event, name, span);
+            }
             Category::Operator => {
                 let thread = self.host_thread(event);
                 self.tables.operators.push(Operator {
@@ -244,17 +263,7 @@ impl Converter {
                     thread,
                 });
             }
-            Category::Range => {
-                let thread = self.host_thread(event);
-                let name = self.names.intern(name);
-                self.tables.markers.push(Marker {
-                    start_ns: span.start_ns,
-                    duration_ns: Some(span.duration_ns),
-                    name,
-                    thread,
-                    ..Marker::default()
-                });
-            }
+            Category::Range => self.range(event, name, span),
             Category::Runtime => self.call(event, name, span, 5),
             Category::Driver => self.call(event, name, span, 4),
             Category::Kernel => self.kernel(event, name, span),
@@ -271,6 +280,18 @@ impl Converter {
         }
     }
 
+    fn range(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {
+        let thread = self.host_thread(event);
+        let name = self.names.intern(name);
+        self.tables.markers.push(Marker {
+            start_ns: span.start_ns,
+            duration_ns: Some(span.duration_ns),
+            name,
+            thread,
+            ..Marker::default()
+        });
+    }
+
     #[inline]
     fn host_thread(&mut self, event: &Event<'_>) -> u32 {
         if let Some(pid) = small(integer(event.pid)) {
@@ -282,6 +303,7 @@ impl Converter {
     fn args<'a>(&mut self, event: &Event<'a>) -> Args<'a> {
         let args = Args::read(event.args);
         self.counts.duplicates += u64::from(args.duplicates);
+        self.counts.damaged_args += u64::from(args.damaged || event.odd_args);
         args
     }
 
@@ -315,9 +337,11 @@ impl Converter {
 
     /// Device and stream: the arguments say it, else the lane that the event stands in.
     fn place(&mut self, event: &Event<'_>, args: &Args<'_>) -> (u32, u32) {
-        let device = small(args.device)
-            .or_else(|| small(integer(event.pid)))
-            .unwrap_or(0);
+        let said = small(args.device);
+        let device = said.or_else(|| small(integer(event.pid)));
+        let is_odd = device.is_none() || args.device.is_some() && said.is_none();
+        self.counts.odd_devices += u64::from(is_odd);
+        let device = device.unwrap_or(0);
         let stream = match args.stream {
             Some(stream) if stream >= 0 => self.streams.of_value(stream),
             _ => self.streams.number(event.tid),
@@ -452,7 +476,7 @@ impl Converter {
             return;
         }
         let args = self.args(event);
-        if args.device_type == Some(HOST) {
+        if args.device_type == Some(HOST) || args.device_id.is_some_and(|device| device < 0) {
             return;
         }
         let Some(time_ns) = self.moment(event) else {

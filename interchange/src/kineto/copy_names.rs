@@ -26,7 +26,8 @@ pub(crate) fn copy_kind(name: &[u8]) -> u8 {
 /// `CUpti_ActivityMemoryKind` of one of Kineto's words.
 fn kind_of_word(word: &[u8]) -> u8 {
     match word.trim_ascii() {
-        b"Pageable" | b"Host" => 1,
+        // ROCm's "Host" is said of pinned memory as of pageable.
+        b"Pageable" => 1,
         b"Pinned" => 2,
         b"Device" => 3,
         b"Array" => 4,

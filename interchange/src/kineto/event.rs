@@ -15,13 +15,10 @@ pub(crate) struct Event<'a> {
     pub(crate) dur: Option<&'a [u8]>,
     /// The object with its braces.
     pub(crate) args: Option<&'a [u8]>,
+    /// `args` is there and is no object.
+    pub(crate) odd_args: bool,
     /// Members that stand twice: the last one counts.
     pub(crate) duplicates: u32,
-}
-
-/// Whether events of this phase carry anything that is read here.
-fn is_read(phase: u8) -> bool {
-    matches!(phase, b'X' | b'i' | b'I' | b'C' | b'M')
 }
 
 /// A value's own bytes: of a string without its quotes.
@@ -42,8 +39,9 @@ impl<'a> Event<'a> {
             let bit = match key {
                 b"ph" => {
                     event.phase = plain(value).first().copied().unwrap_or(0);
-                    // Flow arrows are a third of a file, and say nothing that correlation ids don't.
-                    if !is_read(event.phase) {
+                    // Flow arrows are a third of a file, and say nothing that correlation ids don't. Of what else is not read
+                    // the category is told in a loss or a note.
+                    if matches!(event.phase, b's' | b't' | b'f') {
                         return Go::Enough;
                     }
                     1
@@ -80,9 +78,10 @@ impl<'a> Event<'a> {
                 }
                 b"args" => {
                     event.args = match value {
-                        Raw::Nested(bytes) => Some(bytes),
+                        Raw::Nested(bytes) if bytes.first() == Some(&b'{') => Some(bytes),
                         _ => None,
                     };
+                    event.odd_args = event.args.is_none();
                     128
                 }
                 _ => 0,

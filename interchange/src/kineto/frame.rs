@@ -4,7 +4,7 @@ use gputrace_trace::manifest::Device;
 use serde_json::Value;
 
 use super::number::integer;
-use super::scan::Raw;
+use super::scan::{Raw, RawText};
 
 /// The members of the outermost object that are used.
 #[derive(Clone, Debug, Default)]
@@ -44,11 +44,26 @@ fn device(properties: &Value) -> (Option<u32>, Device) {
 }
 
 impl Frame {
+    /// Notes a member that can't be used, once.
+    fn not_used(&mut self, member: &str) {
+        if !self.unread.iter().any(|known| known == member) {
+            self.unread.push(member.to_owned());
+        }
+    }
+
     /// Takes a member in.
     pub(crate) fn member(&mut self, key: &[u8], value: Raw<'_>) {
         let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
         match (key, value) {
-            (b"baseTimeNanoseconds", Raw::Scalar(text)) => self.base_ns = integer(text).unwrap_or(0),
+            (b"baseTimeNanoseconds", Raw::Scalar(text) | Raw::Text(RawText { bytes: text, .. })) => {
+                // Beyond this no time could be told apart from damage (73 years).
+                let possible = -(1 << 61)..1 << 61;
+                match integer(text).filter(|base| possible.contains(base)) {
+                    Some(base) => self.base_ns = base,
+                    None => self.not_used("baseTimeNanoseconds"),
+                }
+            }
+            (b"baseTimeNanoseconds", Raw::Nested(_)) => self.not_used("baseTimeNanoseconds"),
             (b"host_name" | b"hostname", Raw::Text(text)) => {
                 self.host = Some(String::from_utf8_lossy(text.bytes).into_owned());
             }
@@ -57,58 +72,35 @@ impl Frame {
                     let small = |key| number(&info, key).and_then(|value| u32::try_from(value).ok());
                     self.rank = small("rank");
                     self.world_size = small("world_size");
+                    let said = |key| info.get(key).is_some_and(|value| !value.is_null());
+                    if said("rank") && self.rank.is_none() {
+                        self.not_used("the rank in distributedInfo");
+                    }
+                    if let (Some(rank), Some(size)) = (self.rank, self.world_size)
+                        && rank >= size
+                    {
+                        let member =
+                            format!("the world size in distributedInfo ({size}, with rank {rank} in it)");
+                        self.not_used(&member);
+                        self.world_size = None;
+                    }
                 }
-                None => self.unread.push("distributedInfo".to_owned()),
+                None => self.not_used("distributedInfo"),
             },
+            (b"distributedInfo", Raw::Text(_)) => self.not_used("distributedInfo"),
             (b"deviceProperties", Raw::Nested(bytes)) => match parsed(bytes) {
                 Some(Value::Array(list)) => self.devices = list.iter().map(device).collect(),
                 Some(_) => {}
-                None => self.unread.push("deviceProperties".to_owned()),
+                None => self.not_used("deviceProperties"),
             },
             _ => {}
         }
     }
 }
 
-/// The rank that a file's name gives: "worker3_step_12.pt.trace.json", "rank-3.json.gz", "trace_rank3.json".
-pub(crate) fn rank_in_name(file_name: &str) -> Option<u32> {
-    let lower = file_name.to_ascii_lowercase();
-    for word in ["rank", "worker", "gpu"] {
-        let mut from = 0;
-        while let Some(found) = lower[from..].find(word) {
-            let after = lower[from + found + word.len()..].trim_start_matches(['_', '-', '.', '=', ' ']);
-            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-            if let Some(rank) = after[..digits].parse().ok().filter(|rank| *rank < 1 << 20) {
-                return Some(rank);
-            }
-            from += found + word.len();
-        }
-    }
-    // TensorBoard's handler writes HOST_PID.TIME.pt.trace.json: no rank in that. "3.json" is one.
-    let stem = lower.split('.').next().unwrap_or_default();
-    stem.parse().ok().filter(|rank| *rank < 1 << 20)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_stand_in_names_in_many_ways() {
-        for (name, rank) in [
-            ("worker3_step_12.1694128201545.pt.trace.json.gz", Some(3)),
-            ("rank-12.json", Some(12)),
-            ("trace_rank_0_step5.json", Some(0)),
-            ("resnet.Rank7.pt.trace.json", Some(7)),
-            ("4.json.gz", Some(4)),
-            ("gpuhost_1234.1700000000000.pt.trace.json", None),
-            ("nccl_data.json.gz", None),
-            ("frank.json", None),
-            ("trace_20240101.json", None),
-        ] {
-            assert_eq!(rank_in_name(name), rank, "{name}");
-        }
-    }
 
     #[test]
     fn members_say_rank_and_devices() {

@@ -73,9 +73,12 @@ pub(crate) fn microseconds_to_ns(text: &[u8]) -> Result<i64, NoNumber> {
     Ok(if negative { -ns } else { ns })
 }
 
-/// Numbers with an exponent, by way of a float: no trace writer that has nanoseconds to lose writes them.
+/// Numbers with an exponent or with very many digits.
 #[cold]
 fn slow(text: &[u8]) -> Result<i64, NoNumber> {
+    if let Some(ns) = with_exponent(text) {
+        return Ok(ns);
+    }
     let value: f64 = std::str::from_utf8(text)
         .ok()
         .filter(|text| text.bytes().any(|byte| byte.is_ascii_digit()))
@@ -89,7 +92,40 @@ fn slow(text: &[u8]) -> Result<i64, NoNumber> {
     }
 }
 
-/// An integer; a fraction of zeros is allowed ("7.0"), any other is cut off.
+/// "1.25e3" by moving its point: no digit passes through a float.
+fn with_exponent(text: &[u8]) -> Option<i64> {
+    let at = text.iter().position(|byte| matches!(byte, b'e' | b'E'))?;
+    let exponent: i64 = std::str::from_utf8(&text[at + 1..]).ok()?.parse().ok()?;
+    let (negative, digits) = match text[..at].strip_prefix(b"-") {
+        Some(digits) => (true, digits),
+        None => (false, &text[..at]),
+    };
+    let point = digits
+        .iter()
+        .position(|byte| *byte == b'.')
+        .unwrap_or(digits.len());
+    let mut all: Vec<u8> = digits.iter().copied().filter(|byte| *byte != b'.').collect();
+    if !(-40..=40).contains(&exponent)
+        || all.is_empty()
+        || all.len() > 40
+        || !all.iter().all(u8::is_ascii_digit)
+    {
+        return None;
+    }
+    let point = i64::try_from(point).ok()? + exponent;
+    // A digit before the point, whichever way it moved.
+    let zeros = usize::try_from((1 - point).max(0)).ok()?;
+    all.splice(0..0, std::iter::repeat_n(b'0', zeros));
+    let point = usize::try_from(point.max(1)).ok()?;
+    while all.len() < point {
+        all.push(b'0');
+    }
+    all.insert(point, b'.');
+    let ns = microseconds_to_ns(&all).ok()?;
+    Some(if negative { -ns } else { ns })
+}
+
+/// An integer; a fraction of zeros is allowed ("7.0").
 #[inline]
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text.first() {
@@ -101,10 +137,12 @@ pub(crate) fn integer(text: &[u8]) -> Option<i64> {
         let digit = byte.wrapping_sub(b'0');
         if digit < 10 {
             value = value.checked_mul(10)?.checked_add(i64::from(digit))?;
-        } else if index > 0 && byte == b'.' {
+        } else if index > 0 && byte == b'.' && digits[index + 1..].iter().all(|byte| *byte == b'0') {
             break;
         } else {
-            return float(text).map(|value| value as i64);
+            let value = float(text)?;
+            let is_whole = value.fract() == 0.0 && value.abs() < (1u64 << 53) as f64;
+            return is_whole.then_some(value as i64);
         }
     }
     (!digits.is_empty()).then_some(if negative { -value } else { value })
@@ -137,6 +175,13 @@ mod tests {
             Ok(1_790_000_000_000_000_123)
         );
         assert_eq!(microseconds_to_ns(b"0.1"), Ok(100));
+        assert_eq!(
+            microseconds_to_ns(b"1.6941282014284835e15"),
+            Ok(1_694_128_201_428_483_500)
+        );
+        assert_eq!(microseconds_to_ns(b"-12e-2"), Ok(-120));
+        assert_eq!(microseconds_to_ns(b"1.5E+3"), Ok(1_500_000));
+        assert_eq!(microseconds_to_ns(b"5e-1"), Ok(500));
         assert_eq!(microseconds_to_ns(b"-2.5"), Ok(-2_500));
         assert_eq!(microseconds_to_ns(b"1.0005"), Ok(1_001));
         assert_eq!(microseconds_to_ns(b"1.9996"), Ok(2_000));
@@ -173,6 +218,7 @@ mod tests {
         assert_eq!(integer(b"-1"), Some(-1));
         assert_eq!(integer(b"7.0"), Some(7));
         assert_eq!(integer(b"1e3"), Some(1000));
+        assert_eq!((integer(b"1.9"), integer(b"1e30")), (None, None));
         assert_eq!(integer(b"NaN"), None);
         assert_eq!(integer(b""), None);
         assert_eq!(integer(b"99999999999999999999"), None);

@@ -39,6 +39,12 @@ pub(crate) enum Ending {
     Cut(String, u64),
     /// At something that can't stand there; the place in the unpacked file.
     Damaged(u64),
+    /// With its last bracket, and so many bytes behind that were not read.
+    Followed(u64),
+    /// With its last bracket, and packed bytes behind it that can't be unpacked: why.
+    FollowedByDamage(String),
+    /// With its last bracket, but the packed bytes' checksum does not fit.
+    ChecksumDiffers,
 }
 
 /// A file, read.
@@ -132,21 +138,33 @@ fn read_with(path: &Path, done_bytes: &AtomicU64, element: Element) -> Result<Re
         Err(Early::Io(error)) => return Err(error.into()),
         Err(Early::Bad(at)) => Ending::Damaged(at),
         Ok(()) => {
-            // A checksum that does not fit shows behind the last bracket.
-            while reader.blocks.grow()? {
-                let rest = reader.blocks.data().len();
+            // A checksum that does not fit shows behind the last bracket too.
+            let mut behind = 0;
+            loop {
+                let data = reader.blocks.data();
+                let blank = data.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                if behind > 0 || blank < data.len() {
+                    behind += data.len() as u64;
+                }
+                let rest = data.len();
                 reader.blocks.consume(rest);
+                if !reader.blocks.grow()? {
+                    break;
+                }
             }
-            if reader.blocks.damage.is_some() {
-                cut(&reader.blocks)
-            } else {
-                Ending::Whole
+            match reader.blocks.damage.take() {
+                Some(damage) if damage.contains("checksum") => Ending::ChecksumDiffers,
+                _ if behind > 0 => Ending::Followed(behind),
+                Some(damage) => Ending::FollowedByDamage(damage),
+                None => Ending::Whole,
             }
         }
     };
     if !reader.frame.has_events {
         return Err(Unreadable::NotATrace(match ending {
-            Ending::Whole => "has no \"traceEvents\": not a Chrome or Kineto trace".to_owned(),
+            Ending::Whole | Ending::Followed(_) | Ending::FollowedByDamage(_) | Ending::ChecksumDiffers => {
+                "has no \"traceEvents\": not a Chrome or Kineto trace".to_owned()
+            }
             Ending::Cut(why, at) => format!("has no \"traceEvents\" before byte {at}, where {why}"),
             Ending::Damaged(at) => format!("is not JSON from byte {at} on"),
         }));
@@ -156,6 +174,48 @@ fn read_with(path: &Path, done_bytes: &AtomicU64, element: Element) -> Result<Re
         frame: reader.frame,
         ending,
     })
+}
+
+/// What bytes are that are no text, and what to do.
+fn not_text(head: &[u8]) -> Option<&'static str> {
+    const KNOWN: &[(&[u8], &str)] = &[
+        (
+            b"\xfd7zXZ\0",
+            "is packed with xz, which is not read: unpack it first (xz -d)",
+        ),
+        (
+            b"BZh",
+            "is packed with bzip2, which is not read: unpack it first (bzip2 -d)",
+        ),
+        (
+            b"PK\x03\x04",
+            "is a zip archive, which is not read: unpack it first (unzip)",
+        ),
+        (
+            b"\x04\x22\x4d\x18",
+            "is packed with lz4, which is not read: unpack it first (lz4 -d)",
+        ),
+        (
+            b"\xff\xfe",
+            "is UTF-16: convert it first (iconv -f UTF-16 -t UTF-8)",
+        ),
+        (
+            b"\xfe\xff",
+            "is UTF-16: convert it first (iconv -f UTF-16 -t UTF-8)",
+        ),
+        (
+            b"SQLite format 3\0",
+            "is a packed SQLite file: unpack it first (gunzip or zstd -d)",
+        ),
+        (
+            b"\0",
+            "begins with zero bytes: was it downloaded or copied whole?",
+        ),
+    ];
+    KNOWN
+        .iter()
+        .find(|(magic, _)| head.starts_with(magic))
+        .map(|(_, what)| *what)
 }
 
 impl Reader<'_> {
@@ -178,6 +238,9 @@ impl Reader<'_> {
                         continue;
                     }
                     let data = self.blocks.data();
+                    if let Some(packed) = not_text(&data[blank..]) {
+                        return Err(Unreadable::NotATrace(packed.to_owned()));
+                    }
                     let head: String = String::from_utf8_lossy(&data[blank..data.len().min(blank + 24)])
                         .chars()
                         .filter(|letter| !letter.is_control())
@@ -199,6 +262,14 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+
+    /// Leaves blanks behind: there may be more of them than an element may be long. Whether there were any.
+    fn skip_blanks(&mut self) -> bool {
+        let data = self.blocks.data();
+        let blank = data.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.blocks.consume(blank);
+        blank > 0
     }
 
     fn only_blanks_left(&self) -> bool {
@@ -234,6 +305,7 @@ impl Reader<'_> {
             match stop {
                 None => return Ok(()),
                 Some(Stop::Bad(at)) => return Err(Early::Bad(offset + at as u64)),
+                Some(Stop::End) if self.skip_blanks() => {}
                 Some(Stop::End) if self.blocks.data().len() > ELEMENT_BYTES => self.skip_element()?,
                 Some(Stop::End) => {
                     if !self.blocks.grow()? {
@@ -321,6 +393,7 @@ impl Reader<'_> {
                 }
                 Ok(b'[') => {
                     self.blocks.consume(cursor.at() + 1);
+                    self.owners.first().counts.more_lists += u64::from(self.frame.has_events);
                     self.frame.has_events = true;
                     self.each(element)?;
                 }
@@ -330,12 +403,7 @@ impl Reader<'_> {
     }
 
     /// A member of the outermost object, up to the array of events or the end.
-    fn key(
-        cursor: &mut Cursor<'_>,
-        owners: &mut Owners,
-        frame: &mut Frame,
-        _: &mut u32,
-    ) -> Result<Step, Stop> {
+    fn key(cursor: &mut Cursor<'_>, _: &mut Owners, frame: &mut Frame, _: &mut u32) -> Result<Step, Stop> {
         match cursor.token()? {
             b',' => {
                 cursor.advance();
@@ -349,8 +417,6 @@ impl Reader<'_> {
                     return Ok(Step::Done);
                 }
                 let value: Raw<'_> = cursor.value()?;
-                owners.first().counts.duplicates +=
-                    u64::from(frame.has_events && key.bytes == b"traceEvents");
                 frame.member(key.bytes, value);
                 Ok(Step::More)
             }

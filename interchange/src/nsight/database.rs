@@ -22,8 +22,10 @@ pub(super) enum Open {
 /// An open database and what is in it.
 pub(super) struct Database {
     pub(super) connection: Connection,
-    /// Columns by table, in the file's own spelling.
-    tables: BTreeMap<String, BTreeSet<String>>,
+    /// By name in small letters, as are the columns: SQL's names are the same in any. With the file's own spelling.
+    tables: BTreeMap<String, (String, BTreeSet<String>)>,
+    /// What has the name of a table and is code: views and virtual tables, in small letters.
+    pub(super) views: BTreeSet<String>,
     /// Tables whose columns could not be read.
     pub(super) unreadable: Vec<String>,
     /// The file is damaged, and was read in spite of that.
@@ -88,6 +90,7 @@ impl Database {
         let mut database = Self {
             connection,
             tables: BTreeMap::new(),
+            views: BTreeSet::new(),
             unreadable: Vec::new(),
             damaged: None,
             unfinished: unfinished(path),
@@ -115,17 +118,22 @@ impl Database {
         {
             let mut statement = self
                 .connection
-                .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")?;
+                .prepare("SELECT name, type = 'table' AND rootpage > 0 FROM sqlite_master WHERE type IN ('table', 'view')")?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
                 if let ValueRef::Text(name) = row.get_ref(0)? {
-                    names.push(String::from_utf8_lossy(name).into_owned());
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    if row.get_ref(1)? == ValueRef::Integer(1) {
+                        names.push(name);
+                    } else {
+                        self.views.insert(name.to_ascii_lowercase());
+                    }
                 }
             }
         }
         for name in names {
             match self.read_columns(&name) {
-                Ok(columns) => drop(self.tables.insert(name, columns)),
+                Ok(columns) => drop(self.tables.insert(name.to_ascii_lowercase(), (name, columns))),
                 Err(_) => self.unreadable.push(name),
             }
         }
@@ -140,24 +148,24 @@ impl Database {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             if let ValueRef::Text(name) = row.get_ref(1)? {
-                columns.insert(String::from_utf8_lossy(name).into_owned());
+                columns.insert(String::from_utf8_lossy(name).to_ascii_lowercase());
             }
         }
         Ok(columns)
     }
 
     pub(super) fn has(&self, table: &str) -> bool {
-        self.tables.contains_key(table)
+        self.tables.contains_key(&table.to_ascii_lowercase())
     }
 
     pub(super) fn has_column(&self, table: &str, column: &str) -> bool {
         self.tables
-            .get(table)
-            .is_some_and(|columns| columns.contains(column))
+            .get(&table.to_ascii_lowercase())
+            .is_some_and(|(_, columns)| columns.contains(&column.to_ascii_lowercase()))
     }
 
     pub(super) fn tables(&self) -> impl Iterator<Item = &str> {
-        self.tables.keys().map(String::as_str)
+        self.tables.values().map(|(name, _)| name.as_str())
     }
 
     pub(super) fn is_empty(&self, table: &str) -> bool {

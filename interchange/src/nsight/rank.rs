@@ -6,6 +6,7 @@ use std::path::Path;
 use super::environment::Environment;
 use super::processes::Found;
 use super::rows::Import;
+use crate::rank_names::rank_in_name;
 
 /// A rank and how it was known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -155,45 +156,9 @@ fn in_order(import: &mut Import<'_>, workers: &[usize], ranks: &mut [Rank]) {
     );
 }
 
-/// The rank that a file's name tells: "rank3", "rank_3", "rank-3", "_r3".
-fn rank_in_name(name: &str) -> Option<u32> {
-    let lower = name.to_ascii_lowercase();
-    let number = |after: &str| {
-        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-        after[..digits].parse().ok().filter(|rank| *rank < 1 << 20)
-    };
-    let by_word = lower.match_indices("rank").find_map(|(at, word)| {
-        number(lower[at + word.len()..].trim_start_matches(['_', '-', '.', '=', ' ']))
-    });
-    by_word.or_else(|| {
-        ["_r", "-r", ".r"].iter().find_map(|start| {
-            lower
-                .match_indices(start)
-                .find_map(|(at, start)| number(&lower[at + start.len()..]))
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_stand_in_names_in_many_ways() {
-        for (name, rank) in [
-            ("report_rank3.sqlite", Some(3)),
-            ("run_rank_12.sqlite", Some(12)),
-            ("Rank-0.sqlite", Some(0)),
-            ("train_r3.sqlite", Some(3)),
-            ("train.r4.sqlite", Some(4)),
-            ("report1.sqlite", None),
-            ("frankfurt_run2.sqlite", None),
-            ("my_run3.sqlite", None),
-            ("rank99999999999.sqlite", None),
-        ] {
-            assert_eq!(rank_in_name(name), rank, "{name}");
-        }
-    }
 
     #[test]
     fn a_job_of_one_yields_to_the_name() {

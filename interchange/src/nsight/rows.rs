@@ -98,6 +98,13 @@ impl<'a> Import<'a> {
         let database = self.database;
         let Wanted { table, affects, .. } = *wanted;
         if !database.has(table) {
+            if database.views.contains(&table.to_ascii_lowercase()) {
+                self.troubles.lose(
+                    format!("{table} is a view or a virtual table, which no export has: it was not read"),
+                    None,
+                    affects,
+                );
+            }
             return;
         }
         let absent: Vec<&str> = wanted

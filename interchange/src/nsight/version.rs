@@ -39,11 +39,18 @@ pub(super) struct Version {
     normalized: bool,
 }
 
+/// Names of tables are the same in small letters.
+fn begins_with(table: &str, start: &str) -> bool {
+    table
+        .get(..start.len())
+        .is_some_and(|head| head.eq_ignore_ascii_case(start))
+}
+
 /// Whether it is an export, by the tables that every version has.
 pub(super) fn is_export(database: &Database) -> bool {
     META_TABLES.iter().any(|table| database.has(table))
-        || database.tables().any(|table| table.starts_with("CUPTI_ACTIVITY_KIND_"))
-        || (database.has("StringIds") && database.tables().any(|table| table.starts_with("TARGET_INFO_")))
+        || database.tables().any(|table| begins_with(table, "CUPTI_ACTIVITY_KIND_"))
+        || (database.has("StringIds") && database.tables().any(|table| begins_with(table, "TARGET_INFO_")))
         // A damaged list of tables may be all that is left of one.
         || database.unreadable.iter().any(|table| table.starts_with("CUPTI_ACTIVITY_KIND_"))
 }
@@ -143,11 +150,12 @@ fn tried(schema: &str) -> bool {
 pub(super) fn say_what_is_unused(import: &mut Import<'_>) {
     let database = import.database;
     let is_event = |table: &&str| {
+        let table = table.to_ascii_uppercase();
         let events = ["_EVENTS", "_API", "_WORKLOAD", "_METRICS"];
         (events.iter().any(|ending| table.ends_with(ending)) || table.starts_with("CUPTI_ACTIVITY_KIND_"))
             && !table.starts_with("TARGET_INFO_")
-            && !USED.contains(table)
-            && !database.is_empty(table)
+            && !USED.contains(&table.as_str())
+            && !database.is_empty(&table)
     };
     let unused: Vec<String> = database.tables().filter(is_event).map(one_line).collect();
     if !unused.is_empty() {
