@@ -88,13 +88,16 @@ def trace_files(paths):
     return traces
 
 
-def rank_of(file, top, position):
+def rank_of(file, top, position, files):
     info = top.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None
     if rank is not None:
         return whole(rank)
     in_name = RANK_IN_NAME.search(file.name)
-    return int(in_name.group(1)) if in_name else position
+    if in_name:
+        return int(in_name.group(1))
+    # A lone file of no rank has none.
+    return position if files > 1 else None
 
 
 def is_communication(name, args):
@@ -285,12 +288,13 @@ def sort_key(value):
 
 def analyze(paths):
     devices = []
-    for position, (file, top) in enumerate(trace_files(paths)):
+    files = list(trace_files(paths))
+    for position, (file, top) in enumerate(files):
         operations, steps = read_trace(top)
         of_device = {}
         for operation in operations:
             of_device.setdefault(operation.device, []).append(operation)
-        rank = rank_of(file, top, position)
+        rank = rank_of(file, top, position, len(files))
         devices.extend((rank, device, of_device[device], steps) for device in of_device)
     if not devices:
         return {"ranks": []}
@@ -345,10 +349,11 @@ def compare_entries(ours, theirs, where):
 
 
 def compare_kernels(ours, theirs, where):
-    """By name. The analysis may show a mangled name readable: then the numbers must be found under another name."""
+    """By name. The analysis may show a mangled name readable, and calls copies and memsets by one form: then the numbers must
+    be found under another name."""
     theirs = keyed_by_name([((entry["name"], entry.get("kind")), entry) for entry in theirs or []])
     ours = dict(ours)
-    renamed = [name for name in ours if name.startswith("_Z") and name not in theirs]
+    renamed = [name for name in ours if name.startswith(("_Z", "Mem", "Copy", "Fill")) and name not in theirs]
     for name in renamed:
         candidates = [other for other in theirs if other not in ours]
         match = next((other for other in candidates if not differences(ours[name], theirs[other], "")), None)

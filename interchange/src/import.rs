@@ -272,7 +272,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
     }
     if !traces.is_empty() {
         let recording = kineto::import(&traces, progress)?;
-        if recording.processes.is_empty() {
+        if recording.processes.is_empty() && recordings.is_empty() {
             let named = paths.first().cloned().unwrap_or_default();
             let why = recording.losses.first().map(|loss| loss.what.clone());
             let why = why

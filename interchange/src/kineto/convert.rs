@@ -51,23 +51,29 @@ pub(crate) struct Counts {
     pub(crate) unused: BTreeMap<(u8, String), u64>,
 }
 
-/// Numbers for identifiers that are no 32-bit numbers themselves (pthread handles, "Spans").
+/// Numbers for identifiers that are no small numbers themselves (pthread handles, "Spans", streams of HIP).
 #[derive(Default)]
-struct Ids {
+pub(crate) struct Ids {
     known: HashMap<Vec<u8>, u32>,
 }
 
 impl Ids {
+    /// Numbers up to here are their own; from here on they are given out.
+    const GIVEN: u32 = 1 << 31;
+
     #[inline]
     fn number(&mut self, text: &[u8]) -> u32 {
         match integer(text).and_then(|value| u32::try_from(value).ok()) {
-            Some(number) => number,
-            None => self.given(text),
+            Some(number) if number < Self::GIVEN => number,
+            _ => self.given(text),
         }
     }
 
     fn of_value(&mut self, value: i64) -> u32 {
-        u32::try_from(value).unwrap_or_else(|_| self.given(value.to_string().as_bytes()))
+        match u32::try_from(value) {
+            Ok(number) if number < Self::GIVEN => number,
+            _ => self.given(value.to_string().as_bytes()),
+        }
     }
 
     #[cold]
@@ -78,9 +84,22 @@ impl Ids {
         if let Some(number) = self.known.get(text) {
             return *number;
         }
-        let next = u32::MAX - u32::try_from(self.known.len()).unwrap_or(0) - 1;
-        self.known.insert(text.to_vec(), next);
-        next
+        let number = Self::GIVEN.saturating_add(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
+        self.known.insert(text.to_vec(), number);
+        number
+    }
+
+    /// The numbers that were given out, and for what: of longer texts later, of equally long ones in their order, so that
+    /// numbers stay in theirs.
+    fn given_out(&self) -> Vec<(u32, String)> {
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let mut all: Vec<(u32, String)> = self
+            .known
+            .iter()
+            .map(|(known, number)| (*number, text(known)))
+            .collect();
+        all.sort_by(|(_, a), (_, b)| (a.len(), a).cmp(&(b.len(), b)));
+        all
     }
 }
 
@@ -177,6 +196,36 @@ fn size(value: Option<i64>) -> u64 {
 }
 
 impl Converter {
+    /// Numbers anew the streams that got numbers as they were met: by what they are called, not by the order of events. What
+    /// each new number stands for.
+    pub(crate) fn settle_streams(&mut self) -> Vec<(u32, String)> {
+        let given = self.streams.given_out();
+        let numbers: FxHashMap<u32, u32> = given
+            .iter()
+            .zip(Ids::GIVEN..)
+            .map(|((met, _), settled)| (*met, settled))
+            .collect();
+        if !numbers.is_empty() {
+            let tables = &mut self.tables;
+            let of_operations = [
+                &mut tables.kernels.stream,
+                &mut tables.copies.stream,
+                &mut tables.memsets.stream,
+            ];
+            let of_waits = tables.synchronizations.stream.iter_mut().flatten();
+            for stream in of_operations.into_iter().flatten().chain(of_waits) {
+                if let Some(settled) = numbers.get(stream) {
+                    *stream = *settled;
+                }
+            }
+        }
+        given
+            .into_iter()
+            .zip(Ids::GIVEN..)
+            .map(|((_, text), settled)| (settled, text))
+            .collect()
+    }
+
     /// Takes one event in.
     #[inline]
     pub(crate) fn event(&mut self, event: &Event<'_>) {

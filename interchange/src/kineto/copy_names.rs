@@ -18,6 +18,10 @@ pub(crate) fn copy_kind(name: &[u8]) -> u8 {
         (b"DeviceToHost", 2),
         (b"DeviceToDevice", 8),
         (b"HostToHost", 9),
+        // Intel's: M is the host's memory.
+        (b"M2D", 1),
+        (b"D2M", 2),
+        (b"D2D", 8),
     ];
     let found = KINDS.iter().find(|(part, _)| contains(name, part));
     found.map_or(0, |(_, kind)| *kind)
