@@ -267,3 +267,29 @@ fn a_disk_that_is_full_from_the_start_is_refused() {
         assert!(!disk.join("recording").exists());
     });
 }
+
+#[test]
+fn a_damaged_table_says_so_without_a_panic() {
+    let (keep, folder) = fresh_folder("recording");
+    let truth = keep.path().join("truth");
+    let mut record = common::record_workload(&folder, &truth, &[], ["single", "--steps", "2"]);
+    expect_status(&mut record, 0);
+    let process = std::fs::read_dir(&folder)
+        .expect("a recording")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.is_dir())
+        .expect("a process folder");
+    let file = process.join("api_calls.arrows");
+    let whole = std::fs::read(&file).expect("a table");
+    for at in (0..whole.len()).step_by(whole.len() / 150 + 1) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&file, &damaged).expect("written");
+        let output = expect_status(gputrace().args(["analyze", "--json"]).arg(&folder), 0);
+        assert!(
+            !stderr(&output).contains("panicked"),
+            "byte {at}: {}",
+            stderr(&output)
+        );
+    }
+}

@@ -301,3 +301,41 @@ fn a_missing_table_and_a_killed_process_are_told() {
             .any(|loss| loss.what.contains("without closing"))
     );
 }
+
+#[test]
+fn a_process_folder_that_is_gone_is_a_loss_of_its_rows() {
+    let root = tempfile::tempdir().unwrap();
+    write_one_table::<Kernels>(root.path());
+    let manifest = root.path().join(MANIFEST_FILE);
+    let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    text["rows"] = serde_json::json!({"rank0": {"kernels": 8}, "rank1": {"kernels": 5, "copies": 2}});
+    fs::write(&manifest, text.to_string()).unwrap();
+    let recording = Recording::open(root.path()).unwrap();
+    let loss = recording
+        .losses
+        .iter()
+        .find(|loss| loss.what.starts_with("rank1: "))
+        .unwrap();
+    assert_eq!(loss.count, Some(7));
+}
+
+#[test]
+fn a_table_in_the_file_of_another_is_not_read() {
+    let root = tempfile::tempdir().unwrap();
+    write_one_table::<Kernels>(root.path());
+    fs::rename(
+        table_file(root.path(), "rank0", "kernels"),
+        table_file(root.path(), "rank0", "copies"),
+    )
+    .unwrap();
+    let recording = Recording::open(root.path()).unwrap();
+    assert_eq!(recording.processes[0].tables.copies.len(), 0);
+    assert!(
+        recording
+            .losses
+            .iter()
+            .any(|loss| loss.what.contains("holds the table kernels")),
+        "{:?}",
+        recording.losses
+    );
+}
