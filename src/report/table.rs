@@ -1,7 +1,10 @@
 //! Tables that fit the terminal.
 
-use crate::text::one_line;
+use std::collections::HashSet;
+
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+
+use crate::text::{one_line, wrap};
 
 /// The width where there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 110;
@@ -31,10 +34,20 @@ fn table(headings: &[&str], rows: Vec<Vec<String>>) -> Table {
 /// What becomes of columns that the terminal has no room for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Overflow {
-    /// A second table with the first column again.
+    /// A second table, with the first columns again that tell its rows apart.
     Continue,
     /// Left out: the JSON has them.
     Drop,
+}
+
+/// How many of the first columns tell all rows apart, if they leave room for others; at least one.
+fn key_columns(rows: &[Vec<String>], widths: &[usize], width: usize) -> usize {
+    let distinct = |columns: &usize| {
+        let mut seen = HashSet::new();
+        rows.iter().all(|row| seen.insert(&row[..*columns]))
+    };
+    let fit = |columns: &usize| widths[..*columns].iter().sum::<usize>() <= width * 2 / 3;
+    (1..widths.len()).take_while(fit).find(distinct).unwrap_or(1)
 }
 
 /// Prints a table whole where it fits, and else as many columns as do.
@@ -53,23 +66,24 @@ pub fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflo
             cells.chain([headings[column].chars().count()]).max().unwrap_or(0) + 2
         })
         .collect();
-    let mut first = 1;
+    let keys = key_columns(rows, &widths, width);
+    let mut first = keys;
     let mut title = Some(title);
     while first < headings.len() {
-        let mut used = widths[0];
+        let mut used: usize = widths[..keys].iter().sum();
         let mut last = first;
         while last < headings.len() && (last == first || used + widths[last] <= width) {
             used += widths[last];
             last += 1;
         }
-        let columns: Vec<usize> = std::iter::once(0).chain(first..last).collect();
+        let columns: Vec<usize> = (0..keys).chain(first..last).collect();
         let part_headings: Vec<&str> = columns.iter().map(|&column| headings[column]).collect();
         let part_rows = rows
             .iter()
             .map(|row| columns.iter().map(|&column| row[column].clone()).collect())
             .collect();
         if let Some(title) = title.take() {
-            anstream::println!("\n{title}");
+            anstream::println!("\n{}", wrap(title, width).join("\n"));
         }
         anstream::println!("{}", table(&part_headings, part_rows).trim_fmt());
         if overflow == Overflow::Drop {
