@@ -1,4 +1,4 @@
-//! The gaps of operations, and the idle time of single streams by Holistic Trace Analysis's classes.
+//! The gaps of operations; single streams: their measures, and their idle time by Holistic Trace Analysis's classes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use gputrace_trace::tables::ApiCalls;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::measures::{busy, ratio, window};
+use crate::kinds::Kind;
+use crate::measures::{busy, ratio, union_of_kind, window};
 use crate::operations::Operation;
 
 /// A gap that was launched in time and is shorter than this is HTA's kernel wait (its `consecutive_kernel_delay` of 30,
@@ -28,6 +29,20 @@ pub struct StreamAnalysis {
     pub idle_ns: i64,
     /// Idle over span; null without a span.
     pub idle_ratio: Option<f64>,
+    /// Time with a compute kernel of the stream.
+    pub compute_ns: i64,
+    /// Time with a communication kernel of the stream.
+    pub communication_ns: i64,
+    /// The part of that in which the device computes too, on any stream.
+    pub communication_hidden_ns: i64,
+    /// The rest of it.
+    pub communication_exposed_ns: i64,
+    /// Hidden over communication; null without communication.
+    pub overlap_ratio: Option<f64>,
+    /// Time with a copy of the stream.
+    pub copy_ns: i64,
+    /// Time with a memset of the stream.
+    pub memset_ns: i64,
     /// HTA's host wait: gaps that end with an operation launched after the one before it had ended.
     pub idle_host_wait_ns: i64,
     /// HTA's kernel wait: gaps shorter than 30 us that were launched in time.
@@ -55,6 +70,7 @@ pub(crate) fn streams(operations: &[Operation], table: &ApiCalls) -> Vec<StreamA
         by_stream.entry(operation.stream).or_default().push(*operation);
     }
     let by_stream: BTreeMap<u32, Vec<Operation>> = by_stream.into_iter().collect();
+    let computing = union_of_kind(operations, Kind::Compute);
     by_stream
         .into_iter()
         .map(|(stream, operations)| {
@@ -71,6 +87,9 @@ pub(crate) fn streams(operations: &[Operation], table: &ApiCalls) -> Vec<StreamA
                     other += to - from;
                 }
             }
+            let communication = union_of_kind(&operations, Kind::Communication);
+            let communication_ns = communication.length_ns();
+            let hidden_ns = communication.intersection(&computing).length_ns();
             StreamAnalysis {
                 stream,
                 ops: operations.len(),
@@ -78,6 +97,13 @@ pub(crate) fn streams(operations: &[Operation], table: &ApiCalls) -> Vec<StreamA
                 busy_ns,
                 idle_ns: span_ns - busy_ns,
                 idle_ratio: ratio(span_ns - busy_ns, span_ns),
+                compute_ns: union_of_kind(&operations, Kind::Compute).length_ns(),
+                communication_ns,
+                communication_hidden_ns: hidden_ns,
+                communication_exposed_ns: communication_ns - hidden_ns,
+                overlap_ratio: ratio(hidden_ns, communication_ns),
+                copy_ns: union_of_kind(&operations, Kind::Copy).length_ns(),
+                memset_ns: union_of_kind(&operations, Kind::Memset).length_ns(),
                 idle_host_wait_ns: host,
                 idle_kernel_wait_ns: kernel,
                 idle_other_ns: other,

@@ -38,6 +38,20 @@ fn overlap_is_the_part_of_communication_under_compute() {
         (80, 50)
     );
     assert_eq!(measures.overlap_ratio, Some(80.0 / 130.0));
+    // The communication's stream alone: hidden under what other streams compute.
+    let stream = rank
+        .streams
+        .iter()
+        .find(|stream| stream.stream == 9)
+        .expect("its stream");
+    assert_eq!(
+        (
+            stream.compute_ns,
+            stream.communication_hidden_ns,
+            stream.communication_exposed_ns
+        ),
+        (0, 80, 50)
+    );
     // 290..300 is under compute.
     assert_eq!(measures.copy_exposed_ns, 100);
     assert_eq!(

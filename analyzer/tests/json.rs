@@ -128,6 +128,13 @@ fn every_member_has_the_name_that_is_promised() {
         "idle_host_wait_ns",
         "idle_kernel_wait_ns",
         "idle_other_ns",
+        "compute_ns",
+        "communication_ns",
+        "communication_hidden_ns",
+        "communication_exposed_ns",
+        "overlap_ratio",
+        "copy_ns",
+        "memset_ns",
     ];
     check(&rank["streams"][0], &[&of_stream]);
     let of_kernel = [
