@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 
 use gputrace_trace::tables::ApiCalls;
 
+use crate::operations::is_possible;
+
 /// A call's time on the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
@@ -45,6 +47,10 @@ impl Calls {
         let mut by_correlation: Vec<(u32, u32)> = (0u32..)
             .zip(&calls.correlation)
             .filter(|(_, correlation)| **correlation != 0)
+            .filter(|(row, _)| {
+                let call = Call::of(*row, calls);
+                is_possible(call.start, call.end)
+            })
             .map(|(row, correlation)| (*correlation, row))
             .collect();
         // Calls come nearly in the order of their ids, and the stable sort likes runs.

@@ -245,7 +245,7 @@ fn pageable_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
             .iter()
             .filter(pageable)
             .map(|kernel| kernel.total_ns)
-            .sum::<i64>()
+            .fold(0, i64::saturating_add)
     };
     let (rank, time_ns) = worst(ranks, time)?;
     if share(time_ns, rank) < LEAST_COST {
@@ -276,8 +276,12 @@ fn uneven_compute(ranks: &[RankAnalysis]) -> Option<Finding> {
         return None;
     }
     let (rank, most_ns) = worst(ranks, |rank| rank.measures.compute_ns)?;
-    let others: i64 = ranks.iter().map(|rank| rank.measures.compute_ns).sum::<i64>() - most_ns;
-    let mean_ns = others / i64::try_from(ranks.len() - 1).unwrap_or(1);
+    // Of many long ranks the sum does not fit 64 bits; the mean does.
+    let all: i128 = ranks
+        .iter()
+        .map(|rank| i128::from(rank.measures.compute_ns))
+        .sum();
+    let mean_ns = ((all - i128::from(most_ns)) / (ranks.len() as i128 - 1)) as i64;
     let more_ns = most_ns - mean_ns;
     if (more_ns as f64) < UNEVEN_COMPUTE * mean_ns as f64 || share(more_ns, rank) < LEAST_COST {
         return None;

@@ -269,6 +269,11 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         "every duration",
     );
     lose(
+        "operations with impossible times (beyond 73 years), left out",
+        operations.iter().map(|process| process.impossible).sum(),
+        "every number of their ranks",
+    );
+    lose(
         "collectives without a recorded kernel",
         sum(|parts| parts.without_kernel),
         "wait, transfer and skew of those collectives",

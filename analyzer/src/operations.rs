@@ -99,6 +99,12 @@ pub(crate) struct Operation {
     pub(crate) kind_from: KindFrom,
 }
 
+/// Whether times can be compared with others: beyond 73 years (146 for an end) they are damage, and differences would not fit.
+pub(crate) fn is_possible(start: i64, end: i64) -> bool {
+    const LARGEST: i64 = 1 << 61;
+    start >= -LARGEST && end <= 2 * LARGEST
+}
+
 /// No row: the call is not recorded.
 pub(crate) const NO_CALL: u32 = u32::MAX;
 
@@ -191,6 +197,8 @@ pub(crate) struct ProcessOperations {
     pub(crate) plans: FxHashMap<u64, u32>,
     /// Operations left out because their end lies before their start.
     pub(crate) backwards: u64,
+    /// Operations left out because their times are no times.
+    pub(crate) impossible: u64,
     /// Operations that begin before the call that launched them.
     pub(crate) before_call: u64,
     /// Operations whose call is not recorded.
@@ -219,6 +227,7 @@ impl ProcessOperations {
             thread_waits: FxHashMap::default(),
             plans,
             backwards: 0,
+            impossible: 0,
             before_call: 0,
             without_call: 0,
         };
@@ -395,6 +404,8 @@ impl ProcessOperations {
     fn add(&mut self, device: u32, operation: Operation) {
         if operation.end < operation.start {
             self.backwards += 1;
+        } else if !is_possible(operation.start, operation.end) {
+            self.impossible += 1;
         } else {
             self.devices.entry(device).or_default().cut.push(operation);
         }

@@ -51,7 +51,7 @@ pub(crate) fn detect(operations: &[Operation]) -> Vec<Window> {
             .iter()
             .filter(|place| **place > 0)
             .map(|&place| (on_stream[place].start - on_stream[place - 1].end).max(0))
-            .sum::<i64>()
+            .fold(0, i64::saturating_add)
             / places.len() as i64
     };
     let best = regular

@@ -17,9 +17,9 @@ pub struct ImportError(String);
 
 impl ImportError {
     pub(crate) fn new(path: &Path, wrong: impl fmt::Display) -> Self {
-        // A name may hold line breaks, and an error is one line.
-        let name = path.display().to_string().replace(char::is_control, "\u{fffd}");
-        Self(format!("{name}: {wrong}"))
+        // A name may hold line breaks, and so may what a damaged file makes SQLite say; an error is one line.
+        let line = format!("{}: {wrong}", path.display());
+        Self(line.replace(char::is_control, "\u{fffd}"))
     }
 }
 

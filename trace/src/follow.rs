@@ -132,7 +132,8 @@ impl Progress {
             {
                 let path = folder.join(format!("{table}.arrows"));
                 if path.exists() {
-                    counts.events += self.counters.entry(path.clone()).or_default().read(&path)?;
+                    let rows = self.counters.entry(path.clone()).or_default().read(&path)?;
+                    counts.events = counts.events.saturating_add(rows);
                 }
             }
         }

@@ -223,7 +223,10 @@ impl Recording {
                     .iter()
                     .any(|found| found.file_name().is_some_and(|name| name == folder.as_str()))
             })
-            .map(|(folder, tables)| (folder.clone(), tables.values().sum()))
+            .map(|(folder, tables)| {
+                let rows = tables.values().fold(0u64, |all, rows| all.saturating_add(*rows));
+                (folder.clone(), rows)
+            })
             .collect();
         for (folder, rows) in missing {
             recording.lose(
@@ -470,9 +473,10 @@ impl Recording {
         let rows = &process.tables.losses;
         let mut sums = BTreeMap::new();
         for index in 0..rows.count.len() {
-            *sums
+            let sum = sums
                 .entry((rows.what[index], rows.affects[index]))
-                .or_insert(0u64) += rows.count[index];
+                .or_insert(0u64);
+            *sum = sum.saturating_add(rows.count[index]);
         }
         for ((what, affects), count) in sums {
             let loss = Loss {

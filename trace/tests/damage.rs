@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{Float64Array, Int64Array, RecordBatch};
+use arrow_array::{Float64Array, Int64Array, NullArray, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{Field, Schema};
 use gputrace_trace::manifest::{MANIFEST_FILE, PROCESS_FILE};
@@ -335,6 +335,29 @@ fn a_table_in_the_file_of_another_is_not_read() {
             .losses
             .iter()
             .any(|loss| loss.what.contains("holds the table kernels")),
+        "{:?}",
+        recording.losses
+    );
+}
+
+#[test]
+fn a_batch_of_more_rows_than_anybody_writes_is_damage() {
+    let root = tempfile::tempdir().unwrap();
+    write_one_table::<Kernels>(root.path());
+    let file = table_file(root.path(), "rank0", "kernels");
+    // A column that takes no memory, and is none of ours: those would be filled with nulls.
+    let nothing = Arc::new(NullArray::new(1 << 24));
+    let batch = RecordBatch::try_from_iter([("nothing", nothing as _)]).unwrap();
+    let mut writer = StreamWriter::try_new(fs::File::create(&file).unwrap(), &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let recording = Recording::open(root.path()).unwrap();
+    assert_eq!(recording.processes[0].tables.kernels.len(), 0);
+    assert!(
+        recording
+            .losses
+            .iter()
+            .any(|loss| loss.what.contains("a batch of 16777216 rows")),
         "{:?}",
         recording.losses
     );

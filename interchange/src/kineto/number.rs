@@ -105,7 +105,9 @@ fn with_exponent(text: &[u8]) -> Option<i64> {
         .position(|byte| *byte == b'.')
         .unwrap_or(digits.len());
     let mut all: Vec<u8> = digits.iter().copied().filter(|byte| *byte != b'.').collect();
-    if !(-40..=40).contains(&exponent)
+    let points = digits.len() - all.len();
+    if points > 1
+        || !(-40..=40).contains(&exponent)
         || all.is_empty()
         || all.len() > 40
         || !all.iter().all(u8::is_ascii_digit)
@@ -182,6 +184,7 @@ mod tests {
         assert_eq!(microseconds_to_ns(b"-12e-2"), Ok(-120));
         assert_eq!(microseconds_to_ns(b"1.5E+3"), Ok(1_500_000));
         assert_eq!(microseconds_to_ns(b"5e-1"), Ok(500));
+        assert_eq!(microseconds_to_ns(b"1.2.3e4"), Err(NoNumber::NotANumber));
         assert_eq!(microseconds_to_ns(b"-2.5"), Ok(-2_500));
         assert_eq!(microseconds_to_ns(b"1.0005"), Ok(1_001));
         assert_eq!(microseconds_to_ns(b"1.9996"), Ok(2_000));

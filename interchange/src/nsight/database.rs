@@ -32,7 +32,13 @@ pub(super) struct Database {
     pub(super) damaged: Option<String>,
     /// What lies beside the file and would have to be applied to it: the export was cut short.
     pub(super) unfinished: Option<String>,
+    /// More rows no table of a file of this size can hold. Damaged pages can point to each other, so that some kilobytes
+    /// read as more rows than there is memory.
+    pub(super) most_rows: u64,
 }
+
+/// A row is four bytes at least: its place in its page, its length and its number.
+const LEAST_ROW_BYTES: u64 = 4;
 
 /// What one line of an error, a loss or a note can hold of SQLite's own words.
 pub(super) fn words_of(error: &rusqlite::Error) -> String {
@@ -74,7 +80,8 @@ fn quoted(name: &str) -> String {
 impl Database {
     pub(super) fn open(path: &Path) -> Result<Self, Open> {
         let unreadable = |error: std::io::Error| Open::Unreadable(error.to_string());
-        if path.metadata().map_err(unreadable)?.is_dir() {
+        let metadata = path.metadata().map_err(unreadable)?;
+        if metadata.is_dir() {
             return Err(Open::Unreadable("it is a folder".to_owned()));
         }
         std::fs::File::open(path).map_err(unreadable)?;
@@ -94,6 +101,7 @@ impl Database {
             unreadable: Vec::new(),
             damaged: None,
             unfinished: unfinished(path),
+            most_rows: metadata.len() / LEAST_ROW_BYTES,
         };
         match database.read_tables() {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
@@ -177,7 +185,8 @@ impl Database {
 
     /// How many rows, where that can be counted.
     pub(super) fn count(&self, table: &str) -> Option<u64> {
-        let query = format!("SELECT count(*) FROM {}", quoted(table));
+        let rows = format!("SELECT 1 FROM {} LIMIT {}", quoted(table), self.most_rows);
+        let query = format!("SELECT count(*) FROM ({rows})");
         let count: i64 = self.connection.query_row(&query, [], |row| row.get(0)).ok()?;
         u64::try_from(count).ok()
     }
@@ -206,7 +215,8 @@ impl Database {
                 }
             })
             .collect();
-        format!("SELECT {} FROM {} ORDER BY rowid", list.join(", "), quoted(table))
+        let (list, most) = (list.join(", "), self.most_rows);
+        format!("SELECT {list} FROM {} ORDER BY rowid LIMIT {most}", quoted(table))
     }
 
     /// Each row of a small table, as far as it can be read; nothing where the table is absent.
@@ -231,9 +241,14 @@ impl Database {
             return Ok(());
         };
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+        // The bound is of the rows that are looked at, not of those that are found.
         let select = self.select(table, columns);
-        let filter = format!(" WHERE {} IN ({}) ORDER BY", quoted(first), values.join(", "));
-        self.each_by(&select.replacen(" ORDER BY", &filter, 1), table, row)
+        let filtered = format!(
+            "SELECT * FROM ({select}) WHERE {} IN ({})",
+            quoted(first),
+            values.join(", ")
+        );
+        self.each_by(&filtered, table, row)
     }
 
     fn each_by(&self, select: &str, table: &str, mut row: impl FnMut(&Cells<'_>)) -> rusqlite::Result<()> {

@@ -2,7 +2,7 @@
 
 use gputrace_trace::Table;
 use gputrace_trace::tables::Tables;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A process that used CUDA.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ impl Found {
 pub(super) struct Processes {
     list: Vec<Found>,
     places: FxHashMap<i64, usize>,
+    /// Process ids that were met, to find those that two have.
+    pids: FxHashSet<u32>,
     /// The last one asked for: rows of a process follow each other.
     last: Option<(i64, usize)>,
 }
@@ -85,8 +87,7 @@ impl Processes {
         };
         found.folder = format!("pid {}", found.pid());
         // Of several hosts or containers in one file, two can have the same process id.
-        let same = |other: &Found| other.folder == found.folder;
-        if self.list.iter().any(same) {
+        if !self.pids.insert(found.pid()) {
             found.folder = format!("pid {} on {:#x}", found.pid(), (key >> 24) & 0xffff);
         }
         let place = self.list.len();

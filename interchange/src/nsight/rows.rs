@@ -128,6 +128,13 @@ impl<'a> Import<'a> {
         let columns: Vec<&str> = wanted.needed.iter().chain(wanted.optional).copied().collect();
         let first = self.rows;
         let end = self.read_rows(&database.select(table, &columns), wanted, &mut row);
+        if self.rows - first >= database.most_rows {
+            self.troubles.lose(
+                format!("{table} has more rows than a file of this size can hold: it is damaged, and was not read to its end"),
+                None,
+                affects,
+            );
+        }
         if let Err(error) = end {
             let read = self.rows - first;
             self.troubles.lose(
