@@ -61,7 +61,8 @@ pub(crate) fn arrivals(collectives: &[Collective]) -> Vec<ArrivalAnalysis> {
         let Some(skew) = collective.skew_ns else {
             continue;
         };
-        for &(rank, device_index, wait) in &collective.timing.waits {
+        for participant in &collective.timing.participants {
+            let (rank, device_index) = (participant.rank, participant.device);
             let entry = ranks
                 .entry((rank, device_index))
                 .or_insert_with(|| ArrivalAnalysis {
@@ -70,7 +71,7 @@ pub(crate) fn arrivals(collectives: &[Collective]) -> Vec<ArrivalAnalysis> {
                     ..ArrivalAnalysis::default()
                 });
             entry.collectives += 1;
-            entry.wait_ns = entry.wait_ns.saturating_add(wait);
+            entry.wait_ns = entry.wait_ns.saturating_add(participant.wait_ns);
             if collective.timing.last == Some((rank, device_index)) {
                 entry.last_count += 1;
                 entry.cost_ns = entry

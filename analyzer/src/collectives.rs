@@ -19,9 +19,9 @@ pub struct Collective {
     pub communicator_name: Option<String>,
     /// Its number on the communicator: NCCL counts those of each name, PyTorch all.
     pub sequence: Option<u64>,
-    /// The ranks (in the job) that were recorded.
+    /// The ranks (in the job; where no process says its rank, their order) that were recorded.
     pub ranks: Vec<u32>,
-    /// Ranks in the communicator, recorded or not; null where that is not known.
+    /// Ranks in the communicator, recorded or not; null where that is not known. Of a transfer between two ranks it is 2.
     pub communicator_ranks: Option<u32>,
     /// Start of its first kernel on any rank; null without one.
     pub start_ns: Option<i64>,
@@ -58,11 +58,20 @@ pub struct Collective {
     pub(crate) timing: Timing,
 }
 
+/// One GPU's part in a collective, apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ParticipantTime {
+    pub(crate) rank: u32,
+    pub(crate) device: u32,
+    pub(crate) wait_ns: i64,
+    pub(crate) transfer_ns: i64,
+}
+
 /// How the participants of a collective came to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Timing {
-    /// Rank, device and wait of each.
-    pub(crate) waits: Vec<(u32, u32, i64)>,
+    /// Those whose times are known.
+    pub(crate) participants: Vec<ParticipantTime>,
     /// Rank and device of the last.
     pub(crate) last: Option<(u32, u32)>,
     /// An earlier operation ran in the same kernels: sums over kernels have counted them.
@@ -277,7 +286,9 @@ impl Matched {
             Some(2)
         } else {
             said.map(|said| said.max(present)).or_else(|| {
-                let all = job.is_some_and(|job| present >= job.ranks);
+                // Of a process with several GPUs each takes part: the job is whole when all its ranks are here.
+                let here: BTreeSet<Option<u32>> = parts.iter().map(|part| part.rank).collect();
+                let all = job.is_some_and(|job| here.len() >= job.ranks as usize);
                 self.unknown_size += u64::from(job.is_some() && !all);
                 all.then_some(present)
             })
@@ -289,7 +300,7 @@ impl Matched {
         let last = arrivals.last().copied().filter(|_| whole);
         let first_start = arrivals.first().map(|arrival| arrival.start);
         let (mut wait_ns, mut transfer_ns) = (BTreeMap::new(), BTreeMap::new());
-        let mut waits = Vec::new();
+        let mut participants = Vec::new();
         if let Some(last) = last {
             for arrival in &arrivals {
                 // What need not wait for the last (a broadcast's root) may have ended before.
@@ -302,7 +313,12 @@ impl Matched {
                 };
                 wait_ns.insert(label.clone(), wait);
                 transfer_ns.insert(label, arrival.end - arrival.start - wait);
-                waits.push((arrival.rank, arrival.device, wait));
+                participants.push(ParticipantTime {
+                    rank: arrival.rank,
+                    device: arrival.device,
+                    wait_ns: wait,
+                    transfer_ns: arrival.end - arrival.start - wait,
+                });
             }
         }
         let skew_ns = last
@@ -356,7 +372,7 @@ impl Matched {
             warm_up: false,
             shared_kernel,
             timing: Timing {
-                waits,
+                participants,
                 last: late.map(|late| (late.rank, late.device)),
                 repeats_kernel: false,
                 all_meet: key.pair.is_none() && !has_root(&key.function),

@@ -45,8 +45,8 @@ pub(crate) fn communicator_text(communicator: Option<u64>) -> String {
 struct Group {
     name: Option<String>,
     count: usize,
-    /// By row.
-    kernels: BTreeMap<u32, (i64, i64)>,
+    /// By row: its part in the chosen time, and how long all of it took.
+    kernels: BTreeMap<u32, (i64, i64, i64)>,
     bytes: Option<u64>,
 }
 
@@ -72,9 +72,14 @@ pub(crate) fn communication(
             .entry((part.communicator, part.function.as_str()))
             .or_default();
         group.count += 1;
-        group
-            .kernels
-            .insert(kernel.row, (kernel.start.max(start), kernel.end.min(end)));
+        group.kernels.insert(
+            kernel.row,
+            (
+                kernel.start.max(start),
+                kernel.end.min(end),
+                kernel.end - kernel.start,
+            ),
+        );
         if let Some(bytes) = part.bytes {
             group.bytes = Some(group.bytes.unwrap_or(0).saturating_add(bytes));
         }
@@ -85,8 +90,8 @@ pub(crate) fn communication(
     let mut found: Vec<CommunicationAnalysis> = groups
         .into_iter()
         .map(|((communicator, name), group)| {
-            let durations: Vec<i64> = group.kernels.values().map(|(from, to)| to - from).collect();
-            let union = IntervalSet::union_of(group.kernels.into_values());
+            let durations: Vec<i64> = group.kernels.values().map(|(.., duration)| *duration).collect();
+            let union = IntervalSet::union_of(group.kernels.into_values().map(|(from, to, _)| (from, to)));
             let time_ns = union.length_ns();
             let hidden_ns = union.intersection(&compute).length_ns();
             CommunicationAnalysis {

@@ -30,7 +30,7 @@ pub struct Finding {
     pub text: String,
     /// The figures behind it.
     pub evidence: String,
-    /// The rank that it is worst on, or whose fault it is; null where it is of all.
+    /// The rank that it is worst on, or whose fault it is; null where that has no number.
     pub rank: Option<u32>,
     /// Time over the whole run that it could save at most.
     pub saves_ns: i64,
@@ -83,6 +83,8 @@ fn percent_of_span(part: i64, rank: &RankAnalysis) -> String {
 
 /// A finding about one rank; what it saves a step follows from the rank's steps.
 fn of_rank(rank: &RankAnalysis, saves_ns: i64, text: String, evidence: String) -> Finding {
+    // Sums over operations can be longer than the time they ran in.
+    let saves_ns = saves_ns.min(rank.measures.span_ns);
     let steps = i64::try_from(rank.steps.len()).unwrap_or(i64::MAX);
     Finding {
         text,

@@ -4,6 +4,7 @@ use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::measures::lies_within;
 use crate::operations::Operation;
 use crate::statistics::{Distribution, sum};
 
@@ -36,8 +37,13 @@ struct Group {
     delays: Vec<i64>,
 }
 
-/// The launches of a device's (sorted) operations, the call with most time first.
-pub(crate) fn launches(operations: &[Operation], process: &Process, names: &Interner) -> Vec<LaunchAnalysis> {
+/// The launches of a device's (sorted) operations that have a part in the chosen time, the call with most time first.
+pub(crate) fn launches(
+    operations: &[Operation],
+    chosen: Option<(i64, i64)>,
+    process: &Process,
+    names: &Interner,
+) -> Vec<LaunchAnalysis> {
     let calls = &process.tables.api_calls;
     let mut groups: FxHashMap<NameId, Group> = FxHashMap::default();
     // A graph's launch has many operations, and is one call.
@@ -48,6 +54,10 @@ pub(crate) fn launches(operations: &[Operation], process: &Process, names: &Inte
         let stream = (operation.context, operation.stream);
         let before = reached.get(&stream).copied().unwrap_or(i64::MIN);
         reached.insert(stream, before.max(operation.end));
+        // What came before the chosen time still held up what is in it.
+        if chosen.is_some_and(|(start, end)| !lies_within(operation.start, operation.end, start, end)) {
+            continue;
+        }
         let Some(call) = operation.call(calls) else {
             continue;
         };

@@ -201,7 +201,7 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         collective_parts::parts(&processes[index], place, rank, &operations[index], names)
     });
     // Collectives are matched whole, before anything is cut to steps.
-    let mut matched = collectives::collectives(&parts, job(processes, clocks.comparable));
+    let mut matched = collectives::collectives(&parts, job(processes, &operations, clocks.comparable));
     let mut windows: Vec<BTreeMap<u32, Vec<steps::Window>>> = parallel::map(processes.len(), |index| {
         step_windows(&processes[index], &operations[index], recording)
     });
@@ -414,13 +414,16 @@ fn far_apart(operations: &[ProcessOperations], processes: &[Process]) -> Vec<Str
     found
 }
 
-/// How many ranks the job has, as far as it is known: by what the processes say, at least those that are here.
-fn job(processes: &[Process], one_clock: bool) -> Job {
+/// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.
+fn job(processes: &[Process], operations: &[ProcessOperations], one_clock: bool) -> Job {
     let said = processes
         .iter()
         .filter_map(|process| process.header.world_size)
         .max();
-    let here = u32::try_from(processes.len()).unwrap_or(u32::MAX);
+    let used = operations
+        .iter()
+        .filter(|operations| !operations.devices.is_empty());
+    let here = u32::try_from(used.count()).unwrap_or(u32::MAX);
     Job {
         one_clock,
         ranks: said.unwrap_or(0).max(here),
@@ -474,7 +477,7 @@ fn analyze_process(
     let mut ranks = Vec::new();
     for (&device_index, operations) in &all.devices {
         // What is of single operations (how long they took, how fast) is of whole ones; what is of time is cut to the steps.
-        let (whole, chosen) = (operations.uncut(), operations.chosen);
+        let (whole, chosen, all_operations) = (operations.uncut(), operations.chosen, operations.all());
         let operations = &operations.cut;
         let Some((start, end)) = window(operations) else {
             continue;
@@ -507,7 +510,7 @@ fn analyze_process(
             kernels: kernels::by_name(whole, names, options),
             communication: communication::communication(parts, device_index, operations, chosen),
             copies: copies::copies(whole, &tables.copies, device_index, device_name.as_deref()),
-            launches: launches::launches(whole, process, names),
+            launches: launches::launches(all_operations, chosen, process, names),
             queues: queues
                 .get(&device_index)
                 .map(Queues::analyses)

@@ -18,7 +18,7 @@ const PCIE_5: (f64, &str) = (63.0, "PCIe 5.0 x16");
 const PCIE_6: (f64, &str) = (121.0, "PCIe 6.0 x16");
 const NVLINK_C2C: (f64, &str) = (450.0, "NVLink-C2C");
 
-/// Vendors' data sheets (NVIDIA: V100, A100, H100, H200, GH200, B200, GB200, A40, L40S; AMD: MI250 to MI325X), read 2026. More
+/// Vendors' data sheets, read 2026. More
 /// special names come first. Links of AMD are one of the seven (or three) to each peer. B200 could do PCIe 6.0; hosts that it
 /// was sold with do 5.0.
 const PRODUCTS: &[Product] = &[
@@ -147,6 +147,12 @@ const PRODUCTS: &[Product] = &[
         host: PCIE_5,
         peer: Some((64.0, "Infinity Fabric")),
         memory: 5300.0,
+    },
+    Product {
+        name: "MI250X",
+        host: PCIE_4,
+        peer: Some((50.0, "Infinity Fabric")),
+        memory: 1638.0,
     },
     Product {
         name: "MI250",

@@ -168,6 +168,8 @@ pub(crate) struct DeviceOperations {
     pub(crate) cut: Vec<Operation>,
     /// The same whole, where some steps are chosen.
     whole: Option<Vec<Operation>>,
+    /// Those outside the steps too, where some are chosen.
+    all: Option<Vec<Operation>>,
     /// Start and end of the chosen steps.
     pub(crate) chosen: Option<(i64, i64)>,
 }
@@ -178,10 +180,16 @@ impl DeviceOperations {
         self.whole.as_deref().unwrap_or(&self.cut)
     }
 
+    /// All operations, whatever is chosen.
+    pub(crate) fn all(&self) -> &[Operation] {
+        self.all.as_deref().unwrap_or(&self.cut)
+    }
+
     /// Keeps what has a part in `[start, end)`.
     pub(crate) fn cut_to(&mut self, start: i64, end: i64) {
         self.whole = Some(within(&self.cut, start, end));
-        self.cut = clip(&self.cut, start, end);
+        let cut = clip(&self.cut, start, end);
+        self.all = Some(std::mem::replace(&mut self.cut, cut));
         self.chosen = Some((start, end));
     }
 }

@@ -1,6 +1,6 @@
 //! Training steps, from the program's own ranges, or from the pattern that its operations repeat.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_trace::{Interner, Process};
 use serde::Serialize;
@@ -107,8 +107,11 @@ pub(crate) fn windows(process: &Process, names: &Interner) -> Vec<Window> {
         let key = |window: &Window| (window.start, window.end, window.number, window.thread);
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
     });
-    // Two of one thread that begin together are one and the same.
-    windows.dedup_by(|later, earlier| later.start == earlier.start && later.thread == earlier.thread);
+    // Two of one thread that begin together are one and the same: the longer comes last and stays.
+    let mut begun = HashSet::new();
+    windows.reverse();
+    windows.retain(|window| begun.insert((window.thread, window.start)));
+    windows.reverse();
     // The device works on a step after the host has left its range, so a step lasts until the next begins.
     let mut next_on_thread: HashMap<u32, i64> = HashMap::new();
     for window in windows.iter_mut().rev() {

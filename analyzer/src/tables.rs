@@ -116,12 +116,13 @@ fn column_type(name: &str, rows: &[Row]) -> ColumnType {
     const INTEGERS: &[&str] = &[
         "rank",
         "last_rank",
+        "device_index",
         "sequence",
         "count",
-        "bytes",
-        "saves_per_step_ns",
+        "ranks",
+        "communicator_ranks",
     ];
-    if name.ends_with("_ns") || INTEGERS.contains(&name) {
+    if name.ends_with("_ns") || name.ends_with("bytes") || INTEGERS.contains(&name) {
         return ColumnType::Integer;
     }
     let value = rows
@@ -271,25 +272,15 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
     }
     let mut arrival_rows = Vec::new();
     for collective in &analysis.collectives {
-        for (rank, wait) in &collective.wait_ns {
+        for participant in &collective.timing.participants {
             let mut members = row(collective);
             members.retain(|name, _| {
                 ["communicator", "name", "sequence", "start_ns", "warm_up"].contains(&name.as_str())
             });
-            // "rank", or "rank.device" where several of a process take part.
-            let (rank_number, device) = rank
-                .split_once('.')
-                .map_or((rank.as_str(), None), |(rank, device)| (rank, Some(device)));
-            members.insert("rank".to_owned(), rank_number.parse::<i64>().ok().into());
-            members.insert(
-                "device_index".to_owned(),
-                device.and_then(|device| device.parse::<i64>().ok()).into(),
-            );
-            members.insert("wait_ns".to_owned(), (*wait).into());
-            members.insert(
-                "transfer_ns".to_owned(),
-                collective.transfer_ns.get(rank).copied().into(),
-            );
+            members.insert("rank".to_owned(), participant.rank.into());
+            members.insert("device_index".to_owned(), participant.device.into());
+            members.insert("wait_ns".to_owned(), participant.wait_ns.into());
+            members.insert("transfer_ns".to_owned(), participant.transfer_ns.into());
             arrival_rows.push(members);
         }
     }

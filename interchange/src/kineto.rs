@@ -1,8 +1,8 @@
 //! Traces of PyTorch's profiler (Kineto) and other Chrome trace event JSON, read into a recording.
 //!
-//! A file is one rank, unless it is our own export of several. Files are read in parallel and in blocks: what stays in memory are the columns of the tables. Times
-//! become integer nanoseconds without passing through a float. Whatever can't be used is counted, by what it is, in the
-//! recording's losses; what is left alone on purpose stands in its notes.
+//! A file is one rank, unless it is our own export of several. Files are read in parallel and in blocks: what stays in
+//! memory are the columns of the tables. Times become integer nanoseconds without passing through a float. Whatever can't be
+//! used is counted, by what it is, in the recording's losses; what is left alone on purpose stands in its notes.
 
 mod args;
 mod blocks;
@@ -49,7 +49,7 @@ fn short(path: &Path) -> String {
     )
 }
 
-/// Reads files of one run into a recording, one process a file.
+/// Reads files of one run into a recording: a process a file, of our own exports as many as they hold.
 ///
 /// # Errors
 /// When a file that was named can't be read or is no trace, or no file has any event.
@@ -68,6 +68,11 @@ pub fn import(sources: &[Source], progress: &Progress) -> Result<Recording, Impo
         let name = short(&source.path);
         match result {
             Ok(file) => files.extend(split(file, &name).map(|(name, file)| (source, name, file))),
+            Err(Unreadable::Io(error)) if source.from_folder => recording.losses.push(Loss {
+                what: format!("{name}: left out: it cannot be read: {error}"),
+                count: Some(1),
+                affects: "the rank of that file".to_owned(),
+            }),
             Err(Unreadable::Io(error)) => {
                 return Err(ImportError::new(&source.path, format!("cannot be read: {error}")));
             }

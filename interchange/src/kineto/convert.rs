@@ -245,9 +245,10 @@ impl Converter {
     fn unused(&mut self, event: &Event<'_>) {
         let category: String = String::from_utf8_lossy(event.category).chars().take(64).collect();
         // A file that makes a category of each event must not make them ours.
-        if self.counts.unused.len() < 100 || self.counts.unused.contains_key(&(event.phase, category.clone()))
+        let key = (event.phase, category);
+        if self.counts.unused.len() < 100 || is_used(event.category) || self.counts.unused.contains_key(&key)
         {
-            *self.counts.unused.entry((event.phase, category)).or_default() += 1;
+            *self.counts.unused.entry(key).or_default() += 1;
         } else {
             *self
                 .counts

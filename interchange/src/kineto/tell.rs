@@ -74,7 +74,7 @@ pub(crate) fn losses(
         "devices, streams, launches, bytes and collectives",
     );
     lose(
-        "device operations without a device's number: taken for device 0".to_owned(),
+        "device operations whose args say no device: taken for that of their process id, or 0".to_owned(),
         Some(counts.odd_devices),
         "every number of that device",
     );
