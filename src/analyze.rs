@@ -77,6 +77,23 @@ fn write_tables(analysis: &Analysis, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Why none of the chosen steps is there: which are.
+fn no_such_steps(recording: &Recording) -> Failure {
+    let whole = gputrace_analyzer::analyze(recording, &Options::default());
+    let steps = whole.ranks.iter().flat_map(|rank| &rank.steps);
+    let numbers: Vec<u64> = steps
+        .filter_map(|step| gputrace_analyzer::step_number(step.name.trim_end_matches(" (detected)")))
+        .collect();
+    let has = match (numbers.iter().min(), numbers.iter().max()) {
+        (Some(first), Some(last)) => format!("it has steps {first}..{last}"),
+        _ => "it has no steps".to_owned(),
+    };
+    Failure::new(format!(
+        "{}: none of the chosen steps is in it: {has}",
+        recording.path.display()
+    ))
+}
+
 /// Prints the tables or the JSON.
 pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
     let sort = match args.sort {
@@ -92,6 +109,9 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         short_names: args.short_names,
     };
     let mut analysis = gputrace_analyzer::analyze(&recording, &options);
+    if args.steps.is_some() && analysis.ranks.is_empty() {
+        return Err(no_such_steps(&recording));
+    }
     if let Some(folder) = &args.tables {
         write_tables(&analysis, folder)?;
     }

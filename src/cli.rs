@@ -100,7 +100,7 @@ pub struct WorkloadArgs {
 
 #[derive(Args, Debug)]
 pub struct AnalyzeArgs {
-    /// Recordings, Kineto or Chrome JSON files, Nsight Systems SQLite exports, or folders of them: one run together
+    /// Recordings, Kineto or Chrome JSON files (- reads one from standard input), Nsight Systems SQLite exports, or folders of them: one run together
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Print one JSON object (schema gputrace.analysis/1) instead of tables

@@ -17,10 +17,26 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 
+/// Printing panics where the output refuses (a full disk): that is a failure like others, one line and status 2.
+fn end_where_nothing_can_be_printed() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload().downcast_ref::<String>();
+        if let Some(why) = text.and_then(|text| text.strip_prefix("failed printing to ")) {
+            use std::io::Write;
+            // Where stderr is what refuses, nobody can be told.
+            drop(writeln!(std::io::stderr(), "gputrace: cannot write to {why}"));
+            std::process::exit(2);
+        }
+        before(info);
+    }));
+}
+
 fn main() {
     // A reader that goes away (`gputrace analyze ... | head`) ends us quietly, as it does any other tool.
     // SAFETY: no other thread runs yet, and SIG_DFL is a valid disposition.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    end_where_nothing_can_be_printed();
     let result = match Cli::parse().command {
         Command::Record(args) => record::run(&args),
         Command::Workload(args) => workload::run(&args),

@@ -293,3 +293,48 @@ fn a_damaged_table_says_so_without_a_panic() {
         );
     }
 }
+
+#[test]
+fn an_output_that_refuses_is_a_failure_of_one_line() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kineto/dlrm8_v100");
+    for json in [false, true] {
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .expect("a full device");
+        let mut command = gputrace();
+        command
+            .arg("analyze")
+            .args(json.then_some("--json"))
+            .arg(&trace)
+            .stdout(full);
+        let line = one_line(&expect_status(&mut command, 2));
+        assert!(line.contains("cannot write to stdout"), "{line}");
+    }
+}
+
+#[test]
+fn a_part_of_a_recording_names_the_recording() {
+    let (keep, folder) = fresh_folder("recording");
+    let truth = keep.path().join("truth");
+    expect_status(
+        &mut common::record_workload(&folder, &truth, &[], ["single", "--steps", "1"]),
+        0,
+    );
+    let process = std::fs::read_dir(&folder)
+        .expect("a recording")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.is_dir())
+        .expect("a process folder");
+    for part in [
+        folder.join("manifest.json"),
+        process.join("kernels.arrows"),
+        process,
+    ] {
+        let line = one_line(&expect_status(gputrace().arg("analyze").arg(&part), 2));
+        assert!(
+            line.contains("a part of a recording") && line.ends_with(&folder.display().to_string()),
+            "{line}"
+        );
+    }
+}

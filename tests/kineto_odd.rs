@@ -266,3 +266,62 @@ fn streams_of_any_number_stay_apart() {
     assert_eq!(first["ranks"][0]["streams"], second["ranks"][0]["streams"]);
     says(&first, "notes", "2147483649 is 94873284723400");
 }
+
+#[test]
+fn ranks_that_cannot_be_told_apart_are_said() {
+    let (_keep, folder) = fresh_folder("x");
+    let call = |pid: u64, ts: u64| {
+        format!(
+            r#"{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":{pid},"tid":1,"ts":{ts},"dur":1,"args":{{"correlation":1}}}}"#
+        )
+    };
+    let merged = analysis(&write(
+        &folder,
+        "merged.json",
+        trace("", &[call(100, 8), call(200, 18), kernel(10), kernel(20)]),
+    ));
+    says(&merged, "losses", "calls of 2 processes are in it");
+    // Our own export with its names put last.
+    let name = |pid: u64, process: u64| {
+        format!(
+            r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":"x","process":{process},"rank":{process}}}}}"#
+        )
+    };
+    let late = analysis(&write(
+        &folder,
+        "late.json",
+        trace("", &[call(100, 8), kernel(10), name(0, 0), name(100, 0)]),
+    ));
+    says(&late, "losses", "before the names of their processes");
+    let unnamed = analysis(&write(
+        &folder,
+        "unnamed.json",
+        trace("", &[name(100, 0), call(100, 8), kernel(10)]),
+    ));
+    says(&unnamed, "losses", "processes that have no name beside others");
+}
+
+#[test]
+fn chosen_steps_that_are_not_there_are_refused_with_those_that_are() {
+    let (_keep, folder) = fresh_folder("x");
+    let step =
+        r#"{"ph":"X","cat":"user_annotation","name":"ProfilerStep#4","pid":1,"tid":1,"ts":5,"dur":50}"#;
+    let path = write(&folder, "steps.json", trace("", &[step.to_owned(), kernel(10)]));
+    let mut command = gputrace();
+    command.args(["analyze", "--steps", "7..9"]).arg(&path);
+    let line = one_line(&expect_status(&mut command, 2));
+    assert!(line.contains("it has steps 4..4"), "{line}");
+}
+
+#[test]
+fn a_report_beside_its_export_is_not_missed() {
+    let (_keep, folder) = fresh_folder("x");
+    write(&folder, "rank0.json", trace("", &[kernel(10)]));
+    write(&folder, "rank0.nsys-rep", "whatever");
+    let analysis = analysis(&folder);
+    assert!(
+        !analysis["losses"].to_string().contains("nsys-rep"),
+        "{}",
+        analysis["losses"]
+    );
+}

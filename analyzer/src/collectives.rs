@@ -311,6 +311,11 @@ impl Matched {
                 } else {
                     format!("{}.{}", arrival.rank, arrival.device)
                 };
+                // Of several processes that say they are one rank each must be there.
+                let mut label = label;
+                while wait_ns.contains_key(&label) {
+                    label.push('+');
+                }
                 wait_ns.insert(label.clone(), wait);
                 transfer_ns.insert(label, arrival.end - arrival.start - wait);
                 participants.push(ParticipantTime {

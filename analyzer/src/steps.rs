@@ -101,8 +101,11 @@ pub(crate) fn windows(process: &Process, names: &Interner) -> Vec<Window> {
         *time = time.saturating_add(window.end.saturating_sub(window.start));
         windows.push(window);
     }
-    let most = words.into_values().max_by_key(|(time, _)| *time);
-    let (_, mut windows) = most.unwrap_or_default();
+    // Of equal ones the profiler's.
+    let most = words
+        .into_iter()
+        .max_by_key(|(word, (time, _))| (*time, *word == "profilerstep"));
+    let mut windows = most.map(|(_, (_, windows))| windows).unwrap_or_default();
     windows.sort_by(|a, b| {
         let key = |window: &Window| (window.start, window.end, window.number, window.thread);
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))

@@ -207,6 +207,16 @@ fn kernels_of_all_ranks(kernels: &DataFrame) -> Result<DataFrame, TableError> {
     if kernels.height() == 0 {
         return Ok(kernels.clone());
     }
+    // Totals of a damaged trace may be as great as numbers go, and Polars' sums wrap: of so many none can pass the end.
+    let most = i64::MAX / i64::try_from(kernels.height()).unwrap_or(i64::MAX);
+    let totals: Vec<Option<i64>> = kernels
+        .column("total_ns")?
+        .i64()?
+        .iter()
+        .map(|total| total.map(|total| total.min(most)))
+        .collect();
+    let mut kernels = kernels.clone();
+    kernels.with_column(Column::new("total_ns".into(), totals))?;
     let by = ["name", "kind"];
     let sums = kernels.group_by_stable(by)?.select(["count", "total_ns"]).sum()?;
     let shortest = kernels.group_by_stable(by)?.select(["min_ns"]).min()?;

@@ -50,6 +50,8 @@ enum Kind {
 
 /// How trace files end in folders.
 const TRACE_ENDINGS: &[&str] = &[".json", ".json.gz", ".json.zst", ".sqlite"];
+/// Folders in folders in folders are looked into, no deeper.
+const DEPTH: usize = 3;
 /// How files end that only Nsight Systems itself reads.
 const REPORT_ENDINGS: &[&str] = &["nsys-rep", "qdrep"];
 
@@ -73,6 +75,35 @@ fn is_report(path: &Path) -> bool {
     REPORT_ENDINGS.contains(&ending.as_str())
 }
 
+/// The recording that a path is a part of: one process of it, or one of its files.
+fn recording_around(path: &Path) -> Option<&Path> {
+    use gputrace_trace::manifest::{MANIFEST_FILE, PROCESS_FILE};
+    let name = path.file_name()?.to_string_lossy();
+    let is_ours =
+        |folder: &&Path| folder.join(PROCESS_FILE).is_file() || folder.join(MANIFEST_FILE).is_file();
+    let around = if path.is_dir() {
+        let is_process = path.join(PROCESS_FILE).is_file() && !path.join(MANIFEST_FILE).is_file();
+        is_process.then(|| path.parent()).flatten()
+    } else if name == MANIFEST_FILE || name == PROCESS_FILE || name.ends_with(".arrows") {
+        let folder = path.parent().filter(is_ours)?;
+        Some(if name == MANIFEST_FILE {
+            folder
+        } else {
+            folder.parent()?
+        })
+    } else {
+        None
+    };
+    // A relative path may have no more of itself than its name.
+    around.map(|folder| {
+        if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        }
+    })
+}
+
 /// What lies in a folder.
 #[derive(Default)]
 struct Contents {
@@ -81,6 +112,8 @@ struct Contents {
     reports: Vec<PathBuf>,
     /// Called like traces, and neither files nor folders: pipes, links to nothing.
     others: Vec<PathBuf>,
+    /// Folders that lie too deep to be looked into.
+    too_deep: usize,
     /// Folders that were looked into: links can lead to one many times.
     seen: HashSet<PathBuf>,
 }
@@ -122,6 +155,8 @@ impl Contents {
                     self.recordings.push(path);
                 } else if depth > 0 {
                     self.look(&path, depth - 1)?;
+                } else {
+                    self.too_deep += 1;
                 }
             } else if TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
                 if path.is_file() {
@@ -165,8 +200,20 @@ fn kind_of_file(path: &Path, from_folder: bool) -> Result<Kind, ImportError> {
 fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kind)>, ImportError> {
     let mut inputs: Vec<(PathBuf, Kind)> = Vec::new();
     for path in paths {
+        let is_input = path.as_os_str() == "-" && !path.exists();
+        let path = if is_input {
+            &PathBuf::from("/dev/stdin")
+        } else {
+            path
+        };
         if !path.exists() {
             return Err(ImportError::new(path, "no such file or folder"));
+        }
+        if let Some(folder) = recording_around(path) {
+            return Err(ImportError::new(
+                path,
+                format!("a part of a recording: give its folder, {}", folder.display()),
+            ));
         }
         if !path.is_dir() {
             inputs.push((path.clone(), kind_of_file(path, false)?));
@@ -178,15 +225,26 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
         }
         let mut contents = Contents::default();
         contents
-            .look(path, 3)
+            .look(path, DEPTH)
             .map_err(|error| ImportError::new(path, format!("cannot be read: {error}")))?;
         let Contents {
             traces,
             recordings,
             reports,
             others,
+            too_deep,
             ..
         } = contents;
+        if too_deep > 0 {
+            losses.push(Loss {
+                what: format!(
+                    "{}: folders more than {DEPTH} deep, not looked into",
+                    path.display()
+                ),
+                count: Some(too_deep as u64),
+                affects: "ranks, if their traces lie there".to_owned(),
+            });
+        }
         if traces.is_empty() && recordings.is_empty() {
             if let Some(report) = reports.first() {
                 return Err(unread_report(report));
@@ -197,7 +255,9 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
         for other in others {
             losses.push(left_out(&other, "it is a link to nothing, or no file"));
         }
-        for report in &reports {
+        // A report beside its own export is read through that.
+        let exported = |report: &&PathBuf| traces.iter().any(|trace| trace.file_stem() == report.file_stem());
+        for report in reports.iter().filter(|report| !exported(report)) {
             losses.push(left_out(
                 report,
                 "only Nsight Systems' own tools read it (nsys export --type sqlite)",
@@ -207,7 +267,7 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
         for file in traces {
             match kind_of_file(&file, true) {
                 Ok(kind) => inputs.push((file, kind)),
-                Err(error) => losses.push(left_out(&file, &error.0)),
+                Err(error) => losses.push(left_out_by(&error)),
             }
         }
     }
@@ -215,6 +275,15 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
     let mut seen = HashSet::new();
     inputs.retain(|(path, _)| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     Ok(inputs)
+}
+
+/// The same, of a file whose reading failed: the error names it.
+fn left_out_by(error: &ImportError) -> Loss {
+    Loss {
+        what: format!("left out: {error}"),
+        count: Some(1),
+        affects: "the ranks of that file".to_owned(),
+    }
 }
 
 /// A file of a folder that is no part of the run.
@@ -264,7 +333,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
                 progress.done_bytes.store(before + bytes, Ordering::Relaxed);
                 match imported {
                     Ok(recording) => recordings.push((path.clone(), recording)),
-                    Err(error) if *from_folder => losses.push(left_out(path, &error.0)),
+                    Err(error) if *from_folder => losses.push(left_out_by(&error)),
                     Err(error) => return Err(error),
                 }
             }

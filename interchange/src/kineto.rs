@@ -155,10 +155,12 @@ struct ReadProcess {
 /// The processes of a file, each with the name that losses and notes call it by.
 fn split(file: ReadFile, name: &str) -> impl Iterator<Item = (String, ReadProcess)> {
     let ReadFile {
-        owners,
+        mut owners,
         frame,
         ending,
     } = file;
+    owners.all[0].converter.counts.unowned = owners.unowned;
+    owners.all[0].converter.counts.named_late = u64::from(owners.late);
     let several = owners.all.len() > 1;
     let name = name.to_owned();
     owners.all.into_iter().enumerate().map(move |(place, owner)| {
@@ -238,7 +240,9 @@ fn ranks(files: &[(&Source, String, ReadProcess)], recording: &mut Recording) ->
         let Some(rank) = found[index].as_ref().and_then(|(rank, _)| *rank) else {
             continue;
         };
-        if let Some(&first) = owner.get(&rank) {
+        // Several processes of one rank may be in one recording, and so in our export of it.
+        let other_file = |first: &&usize| files[**first].0.path != files[index].0.path;
+        if let Some(&first) = owner.get(&rank).filter(other_file) {
             recording.losses.push(Loss {
                 what: format!(
                     "{}: of rank {rank}, as {} is: left out with its device operations; analyse it alone",
@@ -249,7 +253,7 @@ fn ranks(files: &[(&Source, String, ReadProcess)], recording: &mut Recording) ->
             });
             found[index] = None;
         } else {
-            owner.insert(rank, index);
+            owner.entry(rank).or_insert(index);
         }
     }
     found
@@ -329,6 +333,7 @@ fn add(
         name,
         &ending,
         &converter.counts,
+        converter.calling_pids.len(),
         &converter.names.trouble,
         &frame.unread,
     );

@@ -6,7 +6,7 @@ use gputrace_trace::tables::{
     ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Synchronization, Tables,
 };
 use gputrace_trace::{DurationNs, Table, TimeNs};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::args::{Args, counter_values};
 use super::collective::Communicators;
@@ -31,6 +31,10 @@ pub(crate) struct Counts {
     pub(crate) backwards: u64,
     /// Complete events without a name.
     pub(crate) no_name: u64,
+    /// Events that no name of a process owns, where others have such names.
+    pub(crate) unowned: u64,
+    /// 1 where names of processes stand behind events.
+    pub(crate) named_late: u64,
     /// Lists called `traceEvents` after the first.
     pub(crate) more_lists: u64,
     /// Events whose `args` are no JSON, or no object.
@@ -112,6 +116,9 @@ pub(crate) struct Converter {
     pub(crate) communicators: Communicators,
     /// Events by host process: the one with most is the file's.
     pub(crate) host_pids: FxHashMap<u32, u64>,
+    /// Processes that made calls.
+    pub(crate) calling_pids: FxHashSet<u32>,
+    last_caller: Option<u32>,
     threads: Ids,
     streams: Ids,
 }
@@ -224,6 +231,11 @@ impl Converter {
             .zip(Ids::GIVEN..)
             .map(|((_, text), settled)| (settled, text))
             .collect()
+    }
+
+    /// Whether any event has become a row.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.tables.row_counts().iter().any(|(_, rows)| *rows > 0)
     }
 
     /// Takes one event in.
@@ -371,6 +383,11 @@ impl Converter {
     fn call(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span, kind: u8) {
         let args = self.args(event);
         let thread = self.host_thread(event);
+        let caller = small(integer(event.pid));
+        if caller != self.last_caller {
+            self.last_caller = caller;
+            self.calling_pids.extend(caller);
+        }
         let correlation = self.correlation(&args);
         let name = self.names.intern(name);
         self.tables.api_calls.push(ApiCall {

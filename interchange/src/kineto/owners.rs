@@ -25,8 +25,12 @@ pub(crate) struct Owners {
     by_number: FxHashMap<u64, usize>,
     /// By the text of a process id, the owner of its events.
     by_pid: FxHashMap<Vec<u8>, usize>,
+    /// Events of process ids that no name came before, in a file that has such names.
+    pub(crate) unowned: u64,
+    /// The first name came after events.
+    pub(crate) late: bool,
     /// What was looked up last.
-    last: (Vec<u8>, usize),
+    last: (Vec<u8>, Option<usize>),
 }
 
 impl Default for Owners {
@@ -35,7 +39,9 @@ impl Default for Owners {
             all: vec![Owner::default()],
             by_number: FxHashMap::default(),
             by_pid: FxHashMap::default(),
-            last: (Vec::new(), 0),
+            unowned: 0,
+            late: false,
+            last: (Vec::new(), None),
         }
     }
 }
@@ -55,23 +61,26 @@ impl Owners {
         let owner = if self.by_pid.is_empty() {
             0
         } else {
-            self.owner(event.pid)
+            self.owner(event)
         };
         self.all[owner].converter.event(event);
     }
 
-    fn owner(&mut self, pid: &[u8]) -> usize {
+    fn owner(&mut self, event: &Event<'_>) -> usize {
+        let pid = event.pid;
         if self.last.0 != pid {
-            self.last = (pid.to_vec(), self.by_pid.get(pid).copied().unwrap_or(0));
+            self.last = (pid.to_vec(), self.by_pid.get(pid).copied());
         }
-        self.last.1
+        // Arrows were not read up to their process.
+        self.unowned += u64::from(self.last.1.is_none() && event.phase == b'X');
+        self.last.1.unwrap_or(0)
     }
 
     /// Learns from a "process_name" of our own export whose a process id is.
     #[cold]
     fn metadata(&mut self, event: &Event<'_>) {
         /// More processes are in no export.
-        const MOST: usize = 1 << 16;
+        const MOST: usize = 1 << 12;
         if event.name.is_none_or(|name| name.bytes != b"process_name") {
             return;
         }
@@ -79,6 +88,7 @@ impl Owners {
         let Some(number) = args.process.and_then(|number| u64::try_from(number).ok()) else {
             return;
         };
+        self.late |= self.by_number.is_empty() && self.all[0].converter.has_rows();
         let small = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
         let owner = match self.by_number.get(&number) {
             Some(&owner) => owner,
@@ -102,6 +112,6 @@ impl Owners {
             }
         };
         self.by_pid.insert(event.pid.to_vec(), owner);
-        self.last = (event.pid.to_vec(), owner);
+        self.last = (event.pid.to_vec(), Some(owner));
     }
 }

@@ -205,7 +205,7 @@ fn not_text(head: &[u8]) -> Option<&'static str> {
         ),
         (
             b"SQLite format 3\0",
-            "is a packed SQLite file: unpack it first (gunzip or zstd -d)",
+            "is an SQLite database that is packed or comes through a pipe: write it to a file of its own first",
         ),
         (
             b"\0",

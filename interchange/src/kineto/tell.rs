@@ -15,6 +15,7 @@ pub(crate) fn losses(
     name: &str,
     ending: &Ending,
     counts: &Counts,
+    calling: usize,
     trouble: &TextTrouble,
     unread: &[String],
 ) {
@@ -53,15 +54,35 @@ pub(crate) fn losses(
             "every number of that rank, if they are of the trace",
         ),
         Ending::FollowedByDamage(why) => lose(
-            format!("bytes behind the end of its JSON can't be unpacked ({why})"),
+            format!("its packed bytes do not end as they should ({why}), behind the end of its JSON"),
             Some(1),
-            "nothing, if they are not of the trace",
+            "nothing, if no more than a checksum or padding is missing or damaged",
         ),
         Ending::ChecksumDiffers => lose(
             "its packed bytes have another checksum: any event may be damaged".to_owned(),
             None,
             EVERY_NUMBER,
         ),
+    }
+    lose(
+        "events stand before the names of their processes (was the file put in another order?): whose they are is guessed"
+            .to_owned(),
+        Some(counts.named_late),
+        "every number of the file",
+    );
+    lose(
+        "events of processes that have no name beside others that do: counted with the first".to_owned(),
+        Some(counts.unowned),
+        EVERY_NUMBER,
+    );
+    if calling > 1 {
+        lose(
+            format!(
+                "calls of {calling} processes are in it, and nothing tells whose the GPUs' work is: taken for one rank's"
+            ),
+            Some(1),
+            EVERY_NUMBER,
+        );
     }
     lose(
         "lists of events after the first: all are taken".to_owned(),
