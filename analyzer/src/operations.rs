@@ -239,6 +239,20 @@ impl ProcessOperations {
             before_call: 0,
             without_call: 0,
         };
+        let mut counts: FxHashMap<u32, usize> = FxHashMap::default();
+        for device in [
+            &tables.kernels.device,
+            &tables.copies.device,
+            &tables.memsets.device,
+        ]
+        .into_iter()
+        .flatten()
+        {
+            *counts.entry(*device).or_default() += 1;
+        }
+        for (device, count) in counts {
+            all.devices.entry(device).or_default().cut.reserve_exact(count);
+        }
         all.add_kernels(process, names);
         let (copies, memsets) = (&tables.copies, &tables.memsets);
         for (index, row) in (0..copies.start_ns.len()).zip(0u32..) {
@@ -283,6 +297,7 @@ impl ProcessOperations {
                 },
             );
         }
+        all.devices.retain(|_, operations| !operations.cut.is_empty());
         for operations in all.devices.values_mut() {
             sort(&mut operations.cut);
             order_by_name(&mut operations.cut, names);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use arrow_array::RecordBatch;
 use serde::de::DeserializeOwned;
 
 pub use crate::manifest::LossEntry as Loss;
@@ -409,6 +410,14 @@ impl Recording {
         let batches = stream
             .read()
             .map_err(|error| OpenError(format!("{}: cannot be read: {error}", file.display())))?;
+        // Growing by doubling would touch half as much memory again. A damaged file is not believed beyond what its bytes
+        // could hold, packed as well as anything packs.
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
+        tables.reserve(
+            table,
+            rows.min(usize::try_from(bytes).unwrap_or(0).saturating_mul(64)),
+        );
         let mut noted = false;
         for batch in &batches {
             if let Some(holds) = batch.schema_ref().metadata().get(NAME_KEY)

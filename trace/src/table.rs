@@ -54,6 +54,8 @@ pub trait Table: Default {
     fn renumber(&mut self, numbers: &[NameId]);
     /// Moves all points in time by `by`.
     fn shift(&mut self, by: DurationNs);
+    /// Makes room for so many more rows.
+    fn reserve(&mut self, rows: usize);
     /// Gives back memory that no row uses.
     fn shrink(&mut self);
 }
@@ -159,6 +161,10 @@ macro_rules! tables {
                     } )*
                 }
 
+                fn reserve(&mut self, rows: usize) {
+                    $( self.$column.reserve_exact(rows); )*
+                }
+
                 fn shrink(&mut self) {
                     $( self.$column.shrink_to_fit(); )*
                 }
@@ -179,6 +185,14 @@ macro_rules! tables {
             #[must_use]
             pub fn row_counts(&self) -> Vec<(&'static str, usize)> {
                 vec![$( (stringify!($field), self.$field.len()), )*]
+            }
+
+            /// Makes room for so many more rows of a table.
+            pub fn reserve(&mut self, table: &str, rows: usize) {
+                match table {
+                    $( stringify!($field) => self.$field.reserve(rows), )*
+                    _ => {}
+                }
             }
 
             /// Appends a batch to the table called `table`: see [`Table::append_batch`]. `None` when no table has that name.
