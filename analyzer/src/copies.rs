@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::copy_words::direction_name;
 use gputrace_trace::tables::Copies;
 use serde::Serialize;
 
 use crate::intervals::IntervalSet;
 use crate::kinds::Kind;
 use crate::links::nominal;
-use crate::operations::{Operation, direction_name};
+use crate::operations::Operation;
 use crate::statistics::sum;
 
 /// The copies of one device in one direction between one pair of places.

@@ -25,7 +25,6 @@ mod links;
 mod measures;
 mod memory;
 mod operations;
-mod parallel;
 mod queues;
 mod statistics;
 mod step_detection;
@@ -34,7 +33,7 @@ pub mod tables;
 
 use std::collections::BTreeMap;
 
-use gputrace_trace::{Loss, Process, Recording};
+use gputrace_trace::{Loss, Process, Recording, parallel};
 use serde::Serialize;
 
 pub use arrivals::{ArrivalAnalysis, CollectiveSize};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::copy_words::{direction_name, memory_name};
 use gputrace_trace::tables::ApiCalls;
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -26,37 +27,6 @@ pub(crate) enum Name {
     },
 }
 
-/// `CUpti_ActivityMemcpyKind` in the words of PyTorch's profiler.
-pub(crate) fn direction_name(direction: u8) -> &'static str {
-    match direction {
-        1 => "HtoD",
-        2 => "DtoH",
-        3 => "HtoA",
-        4 => "AtoH",
-        5 => "AtoA",
-        6 => "AtoD",
-        7 => "DtoA",
-        8 => "DtoD",
-        9 => "HtoH",
-        10 => "PtoP",
-        _ => "Unknown",
-    }
-}
-
-/// `CUpti_ActivityMemoryKind` in the same words.
-fn memory_name(memory: u8) -> &'static str {
-    match memory {
-        1 => "Pageable",
-        2 => "Pinned",
-        3 => "Device",
-        4 => "Array",
-        5 => "Managed",
-        6 => "Device Static",
-        7 => "Managed Static",
-        _ => "Unknown",
-    }
-}
-
 impl Name {
     pub(crate) fn text(self, names: &Interner) -> String {
         match self {
@@ -73,11 +43,11 @@ impl Name {
             } => format!(
                 "Memcpy {} ({} -> {})",
                 direction_name(direction),
-                memory_name(source),
-                memory_name(destination)
+                memory_name(source.into()),
+                memory_name(destination.into())
             ),
             Self::Memset { memory: 0 } => "Memset".to_owned(),
-            Self::Memset { memory } => format!("Memset ({})", memory_name(memory)),
+            Self::Memset { memory } => format!("Memset ({})", memory_name(memory.into())),
         }
     }
 }

@@ -11,6 +11,7 @@ mod convert;
 mod copy_names;
 mod event;
 mod frame;
+mod ids;
 mod number;
 mod owners;
 mod reader;
@@ -20,11 +21,9 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gputrace_trace::manifest::{Manifest, ProcessHeader};
-use gputrace_trace::{DurationNs, Loss, Process, Recording};
+use gputrace_trace::{DurationNs, Loss, Process, Recording, parallel};
 
 use crate::import::{ImportError, Progress};
 use crate::rank_names::{natural_order, rank_in_name};
@@ -122,25 +121,12 @@ fn read_all(sources: &[Source], progress: &Progress) -> Vec<Result<ReadFile, Unr
     let mut order: Vec<usize> = (0..sources.len()).collect();
     let size = |index: &usize| std::fs::metadata(&sources[*index].path).map_or(0, |metadata| metadata.len());
     order.sort_by_key(|index| std::cmp::Reverse(size(index)));
-    let next = AtomicUsize::new(0);
-    let results: Mutex<BTreeMap<usize, Result<ReadFile, Unreadable>>> = Mutex::default();
-    let workers = std::thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(sources.len());
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = reader::read(&sources[index].path, &progress.done_bytes);
-                    if let Ok(mut results) = results.lock() {
-                        results.insert(index, result);
-                    }
-                }
-            });
-        }
+    let results = parallel::map(order.len(), |place| {
+        reader::read(&sources[order[place]].path, &progress.done_bytes)
     });
-    let results = results.into_inner().unwrap_or_default();
-    results.into_values().collect()
+    let mut results: Vec<_> = order.into_iter().zip(results).collect();
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// One process of a file.

@@ -6,9 +6,11 @@
 
 pub mod collective_names;
 pub mod column;
+pub mod copy_words;
 pub mod follow;
 pub mod manifest;
 pub mod names;
+pub mod parallel;
 pub mod recording;
 pub mod stream;
 mod table;

@@ -5,8 +5,6 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use serde::de::DeserializeOwned;
@@ -14,6 +12,7 @@ use serde::de::DeserializeOwned;
 pub use crate::manifest::LossEntry as Loss;
 use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, VERSION, Version};
 use crate::names::Interner;
+use crate::parallel;
 use crate::stream::{StreamEnd, StreamFile};
 use crate::table::NAME_KEY;
 use crate::tables::{TABLE_NAMES, Tables};
@@ -117,30 +116,10 @@ pub(crate) fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Reads each process's folder into a recording of its own, on all cores.
 fn read_processes(folders: &[PathBuf]) -> Vec<Result<Recording, OpenError>> {
-    let workers = std::thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(folders.len());
-    let next = AtomicUsize::new(0);
-    let parts: Mutex<BTreeMap<usize, Result<Recording, OpenError>>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some((index, folder)) = {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    folders.get(index).map(|folder| (index, folder))
-                } {
-                    let mut part = Recording::default();
-                    let read = part.read_process(folder).map(|()| part);
-                    parts
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .insert(index, read);
-                }
-            });
-        }
-    });
-    let parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    parts.into_values().collect()
+    parallel::map(folders.len(), |index| {
+        let mut part = Recording::default();
+        part.read_process(&folders[index]).map(|()| part)
+    })
 }
 
 impl Recording {

@@ -88,7 +88,7 @@ impl Exporter<'_> {
             }
             Source::Memset => {
                 let row = &tables.memsets;
-                let kind = words::memory_kind(row.memory_kind[index].into());
+                let kind = gputrace_trace::copy_words::memory_name(row.memory_kind[index].into());
                 let name = json_string(&format!("Memset ({kind})"));
                 writer.slice("gpu_memset", &name, place, span, |args| {
                     args.raw("device", row.device[index]);
@@ -272,7 +272,10 @@ impl Exporter<'_> {
                     args.raw("Total Reserved", total);
                     args.raw("Device Type", u8::from(on_device));
                     args.raw("Device Id", device);
-                    args.text("memory kind", words::memory_kind(memory.memory_kind[index]));
+                    args.text(
+                        "memory kind",
+                        gputrace_trace::copy_words::memory_name(memory.memory_kind[index]),
+                    );
                     args.raw("correlation", memory.correlation[index]);
                 },
             )?;

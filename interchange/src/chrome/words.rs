@@ -1,39 +1,15 @@
 //! Kineto's words for CUPTI's numbers and NCCL's names.
 
+use gputrace_trace::copy_words::{direction_name, memory_name};
+
 /// `Memcpy HtoD (Pinned -> Device)`.
 pub fn copy_name(kind: u8, source: u8, destination: u8) -> String {
-    let direction = match kind {
-        1 => "HtoD",
-        2 => "DtoH",
-        3 => "HtoA",
-        4 => "AtoH",
-        5 => "AtoA",
-        6 => "AtoD",
-        7 => "DtoA",
-        8 => "DtoD",
-        9 => "HtoH",
-        10 => "PtoP",
-        _ => "Unknown",
-    };
+    let direction = direction_name(kind);
     format!(
         "Memcpy {direction} ({} -> {})",
-        memory_kind(source.into()),
-        memory_kind(destination.into())
+        memory_name(source.into()),
+        memory_name(destination.into())
     )
-}
-
-/// `CUpti_ActivityMemoryKind`.
-pub fn memory_kind(kind: u32) -> &'static str {
-    match kind {
-        1 => "Pageable",
-        2 => "Pinned",
-        3 => "Device",
-        4 => "Array",
-        5 => "Managed",
-        6 => "Device Static",
-        7 => "Managed Static",
-        _ => "Unknown",
-    }
 }
 
 /// `CUpti_ActivitySynchronizationType`.

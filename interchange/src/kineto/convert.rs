@@ -1,6 +1,6 @@
 //! Events to rows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use gputrace_trace::tables::{
     ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Synchronization, Tables,
@@ -12,6 +12,7 @@ use super::args::{Args, counter_values};
 use super::collective::Communicators;
 use super::copy_names::{copy_kind, memory_kind};
 use super::event::Event;
+use super::ids::Ids;
 use super::number::{NoNumber, integer, microseconds_to_ns};
 use super::scan::RawText;
 use super::text::Names;
@@ -53,58 +54,6 @@ pub(crate) struct Counts {
     pub(crate) odd_correlations: u64,
     /// Events that nothing here reads, by phase and category.
     pub(crate) unused: BTreeMap<(u8, String), u64>,
-}
-
-/// Numbers for identifiers that are no small numbers themselves (pthread handles, "Spans", streams of HIP).
-#[derive(Default)]
-pub(crate) struct Ids {
-    known: HashMap<Vec<u8>, u32>,
-}
-
-impl Ids {
-    /// Numbers up to here are their own; from here on they are given out.
-    const GIVEN: u32 = 1 << 31;
-
-    #[inline]
-    fn number(&mut self, text: &[u8]) -> u32 {
-        match integer(text).and_then(|value| u32::try_from(value).ok()) {
-            Some(number) if number < Self::GIVEN => number,
-            _ => self.given(text),
-        }
-    }
-
-    fn of_value(&mut self, value: i64) -> u32 {
-        match u32::try_from(value) {
-            Ok(number) if number < Self::GIVEN => number,
-            _ => self.given(value.to_string().as_bytes()),
-        }
-    }
-
-    #[cold]
-    fn given(&mut self, text: &[u8]) -> u32 {
-        /// No more of a text than this tells threads and streams apart.
-        const LONGEST: usize = 256;
-        let text = &text[..text.len().min(LONGEST)];
-        if let Some(number) = self.known.get(text) {
-            return *number;
-        }
-        let number = Self::GIVEN.saturating_add(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
-        self.known.insert(text.to_vec(), number);
-        number
-    }
-
-    /// The numbers that were given out, and for what: of longer texts later, of equally long ones in their order, so that
-    /// numbers stay in theirs.
-    fn given_out(&self) -> Vec<(u32, String)> {
-        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-        let mut all: Vec<(u32, String)> = self
-            .known
-            .iter()
-            .map(|(known, number)| (*number, text(known)))
-            .collect();
-        all.sort_by(|(_, a), (_, b)| (a.len(), a).cmp(&(b.len(), b)));
-        all
-    }
 }
 
 /// The tables of one file while they grow.

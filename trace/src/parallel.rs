@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls `each` with every item's number, on as many threads as there are cores.
-pub(crate) fn map<R: Send>(count: usize, each: impl Fn(usize) -> R + Sync) -> Vec<R> {
+pub fn map<R: Send>(count: usize, each: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let workers = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(count);
