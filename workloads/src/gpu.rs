@@ -1,6 +1,5 @@
 //! One rank's GPU: context, kernels and cuBLAS, with thin calls that name what they do.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::cublas::{result as cublas, sys as cublas_sys};
@@ -259,9 +258,4 @@ pub(crate) fn address(slice: &CudaSlice<f32>) -> u64 {
 /// The address of element `index` of an array that begins at `base`.
 pub(crate) fn element(base: u64, index: usize) -> u64 {
     base + (index * size_of::<f32>()) as u64
-}
-
-/// A stream as C takes it.
-pub(crate) fn raw(stream: &CudaStream) -> *mut c_void {
-    stream.cu_stream().cast()
 }

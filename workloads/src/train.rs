@@ -6,10 +6,10 @@ use std::time::Instant;
 use cudarc::driver::{CudaEvent, CudaStream};
 
 use crate::buckets::{Bucket, make_buckets};
-use crate::comm::{self, Communicator};
+use crate::comm::{self, Communicator, Element, Reduction};
 use crate::data::{DataSet, Sampler};
 use crate::error::Error;
-use crate::gpu::{Gpu, address, element, raw};
+use crate::gpu::{Gpu, address, element};
 use crate::launch::Rank;
 use crate::loader::{Loader, Share};
 use crate::mlp::Mlp;
@@ -31,7 +31,7 @@ impl Reducer {
     /// Connects the ranks, and gives all of them rank 0's parameters.
     fn new(gpu: &Gpu, mlp: &Mlp, rank: &Rank, options: &DdpOptions) -> Result<Self, Error> {
         let id = store::share_id(rank.rank, rank.ranks, (&rank.host, rank.port), comm::unique_id)?;
-        let communicator = Communicator::new(id, rank.rank, rank.ranks)?;
+        let communicator = Communicator::new(id, rank.rank, rank.ranks, "world")?;
         let layers: Vec<_> = mlp.layers.iter().map(crate::mlp::Layer::elements).collect();
         let buckets = make_buckets(&layers, (options.bucket_mb * 1e6) as usize);
         let stream = gpu.context.new_stream()?;
@@ -45,10 +45,13 @@ impl Reducer {
         };
         let _range = Range::new("broadcast parameters");
         reducer.after(&gpu.compute)?;
-        let stream = raw(&reducer.stream);
-        reducer
-            .communicator
-            .broadcast_from_first(address(&mlp.parameters), mlp.parameter_count(), stream)?;
+        reducer.communicator.broadcast(
+            [address(&mlp.parameters); 2],
+            mlp.parameter_count(),
+            Element::F32,
+            0,
+            &reducer.stream,
+        )?;
         reducer.finish(&gpu.compute)?;
         Ok(reducer)
     }
@@ -68,8 +71,12 @@ impl Reducer {
     fn reduce(&self, gpu: &Gpu, mlp: &Mlp, bucket: &Bucket) -> Result<(), Error> {
         self.after(&gpu.compute)?;
         let gradients = element(address(&mlp.gradients), bucket.elements.start);
-        self.communicator
-            .all_reduce_average(gradients, bucket.elements.len(), raw(&self.stream))
+        self.communicator.all_reduce(
+            [gradients; 2],
+            bucket.elements.len(),
+            (Element::F32, Reduction::Average),
+            &self.stream,
+        )
     }
 
     /// Called when a layer's gradients are on their way: reduces the bucket that they complete.
@@ -97,8 +104,9 @@ impl Reducer {
     /// The loss over all ranks, in place.
     fn reduce_loss(&self, gpu: &Gpu, mlp: &Mlp) -> Result<(), Error> {
         self.after(&gpu.compute)?;
+        let loss = (Element::F32, Reduction::Average);
         self.communicator
-            .all_reduce_average(address(&mlp.loss), 1, raw(&self.stream))?;
+            .all_reduce([address(&mlp.loss); 2], 1, loss, &self.stream)?;
         self.finish(&gpu.compute)
     }
 }
