@@ -391,8 +391,9 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         let (kind, peer) = (element as c_int, peer.cast_signed());
+        let send = self.library.send.ok_or_else(|| missing("ncclSend"))?;
         // SAFETY: as in `all_reduce`.
-        let code = unsafe { (self.library.send)(address as _, count, kind, peer, self.handle, raw(stream)) };
+        let code = unsafe { send(address as _, count, kind, peer, self.handle, raw(stream)) };
         self.check("send", code)
     }
 
