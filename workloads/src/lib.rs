@@ -13,6 +13,7 @@ mod loader;
 mod mlp;
 mod nvtx;
 mod options;
+mod puzzlers;
 mod store;
 mod train;
 
@@ -45,6 +46,10 @@ pub fn list() -> &'static [Workload] {
         Workload {
             name: "ddp",
             summary: "data parallel: gradient all-reduce in buckets, behind the backward pass",
+        },
+        Workload {
+            name: "p2p",
+            summary: "one GPU copies tensors to others on a stream each: why do they take unequal time?",
         },
     ]
 }
@@ -99,18 +104,18 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         let ranks = match &cli.workload {
             Which::Single(_) => 1,
             Which::Ddp(options) => options.ranks,
+            Which::P2p(options) => options.processes()?,
         };
         return launch::start_ranks(launch, arguments, ranks);
     };
     let outcome = match &cli.workload {
         Which::Single(_) if rank.ranks != 1 => Err(Error::new("single runs on one rank")),
-        Which::Single(options) => train::single(options, &rank),
-        Which::Ddp(options) => train::ddp(options, &rank),
+        Which::Single(options) => train::single(options, &rank).map(|()| 0),
+        Which::Ddp(options) => train::ddp(options, &rank).map(|()| 0),
+        Which::P2p(options) => puzzlers::p2p::run(options, &rank),
     };
     // Which rank it was matters: every rank writes to the same terminal.
-    outcome
-        .map(|()| 0)
-        .map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
+    outcome.map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
 }
 
 /// The help of all workloads, as clap has it.

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::Error;
+use crate::puzzlers::p2p::P2pOptions;
 
 /// Training programs on CUDA and NCCL.
 #[derive(Parser, Debug, Clone)]
@@ -26,6 +27,11 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload ddp --ranks 4 --bucket-mb 1\n  gputrace workload ddp --no-overlap"
     )]
     Ddp(DdpOptions),
+    /// One GPU copies tensors to others, a stream for each: times beside the links they took
+    #[command(
+        after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
+    )]
+    P2p(P2pOptions),
 }
 
 /// A set of sizes with a name.
