@@ -2,8 +2,8 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | SIMGPU_DEVICES | GPUs a process sees, 1 to 64 | 8 |
-//! | SIMGPU_TOPOLOGY | `hgx` (NVLink between all), `pcie`, `two-nodes` (NVLink within each half) | hgx |
+//! | SIMGPU_DEVICES | GPUs a process sees, 1 to 64 | 8; `two-nodes`: see below |
+//! | SIMGPU_TOPOLOGY | `hgx` (NVLink between all), `pcie` (sockets of 4, switches of 2), `two-nodes` (two of `hgx`) | hgx |
 //! | SIMGPU_SCALE | how many times slower than an H200 node (FLOP/s and bytes/s; latencies stay) | 1000 |
 //! | SIMGPU_SEED | seeds the small jitter of modelled times | 0 |
 //! | SIMGPU_CUPTI | record layouts: 12.0, 12.8, 13.0 or 13.4 | 13.4 |
@@ -11,6 +11,11 @@
 //! | SIMGPU_SKEW | `OFFSET_NS` or `OFFSET_NS,DRIFT_PPM`: what the delivered device stamps are off by | none |
 //! | SIMGPU_FAULTS | `no-cupti`, `subscriber-taken`, `drop`, `zero-timestamps`, `oom`, comma-separated | none |
 //! | SIMGPU_TRUTH | folder for the truth log | none |
+//!
+//! Two nodes on one machine: a process sees the devices of both, the first half on the one node and the rest on the
+//! other, so that a launcher that starts all ranks here finds a device for each. Without SIMGPU_DEVICES they are 16,
+//! or as many as LOCAL_WORLD_SIZE says there are ranks here. Where the launcher says that other ranks are elsewhere
+//! (LOCAL_WORLD_SIZE below WORLD_SIZE), each machine is one of the nodes and all of its devices are on it.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -22,7 +27,7 @@ pub(crate) struct Skew {
 }
 
 /// How GPUs are linked.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     Hgx,
     Pcie,
@@ -33,6 +38,8 @@ pub(crate) enum Topology {
 pub(crate) struct Config {
     pub(crate) devices: u32,
     pub(crate) topology: Topology,
+    /// Modelled nodes whose devices this process sees: 2 with `two-nodes` on one machine, else 1.
+    pub(crate) nodes: u32,
     pub(crate) scale: f64,
     pub(crate) seed: u64,
     /// Version of CUPTI's record layouts: major * 100 + minor.
@@ -51,11 +58,24 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// The node of a device, among those that this process sees: 0 or 1.
+    pub(crate) fn node_of(&self, device: u32) -> u32 {
+        device / self.devices.div_ceil(self.nodes).max(1)
+    }
+
+    /// The socket (NUMA node) that a device hangs on, counted within its node: four devices a socket.
+    pub(crate) fn socket_of(&self, device: u32) -> u32 {
+        device % self.devices.div_ceil(self.nodes).max(1) / DEVICES_A_SOCKET
+    }
+
     /// Whether a fault was asked for.
     pub(crate) fn has_fault(&self, name: &str) -> bool {
         self.faults.iter().any(|fault| fault == name)
     }
 }
+
+/// GPUs on each of a node's two sockets.
+const DEVICES_A_SOCKET: u32 = 4;
 
 const FAULTS: &[&str] = &["no-cupti", "subscriber-taken", "drop", "zero-timestamps", "oom"];
 
@@ -73,6 +93,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
     let mut config = Config {
         devices: 8,
         topology: Topology::Hgx,
+        nodes: 1,
         scale: 1000.0,
         seed: 0,
         cupti: 1304,
@@ -93,10 +114,6 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
             wrong.get_or_insert(format!("{name}={value}: expected {allowed}"));
         }
     };
-    set("SIMGPU_DEVICES", "a number from 1 to 64", &mut |value| {
-        config.devices = value.parse().ok().filter(|count| (1..=64).contains(count))?;
-        Some(())
-    });
     set("SIMGPU_TOPOLOGY", "hgx, pcie or two-nodes", &mut |value| {
         config.topology = match value {
             "hgx" => Topology::Hgx,
@@ -104,6 +121,17 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
             "two-nodes" => Topology::TwoNodes,
             _ => return None,
         };
+        Some(())
+    });
+    let count = |name: &str| variable(name)?.parse::<u32>().ok();
+    let (here, all) = (count("LOCAL_WORLD_SIZE"), count("WORLD_SIZE"));
+    let elsewhere = here.is_some_and(|here| all.is_some_and(|all| here < all));
+    if config.topology == Topology::TwoNodes && !elsewhere {
+        config.nodes = 2;
+        config.devices = here.map_or(16, |here| here.next_multiple_of(2).clamp(2, 64));
+    }
+    set("SIMGPU_DEVICES", "a number from 1 to 64", &mut |value| {
+        config.devices = value.parse().ok().filter(|count| (1..=64).contains(count))?;
         Some(())
     });
     set("SIMGPU_SCALE", "a number from 1 on", &mut |value| {
@@ -197,6 +225,31 @@ mod tests {
             config.skew.map(|skew| (skew.offset_ns, skew.drift_ppm)),
             Some((-500, 20))
         );
+    }
+
+    #[test]
+    fn two_nodes_are_two_halves_of_one_machine_or_two_machines() {
+        let here = with(&[("SIMGPU_TOPOLOGY", "two-nodes")]);
+        assert_eq!((here.nodes, here.devices), (2, 16));
+        assert_eq!([0, 7, 8, 15].map(|device| here.node_of(device)), [0, 0, 1, 1]);
+        assert_eq!(
+            [0, 3, 4, 8, 12].map(|device| here.socket_of(device)),
+            [0, 0, 1, 0, 1]
+        );
+        let few = with(&[
+            ("SIMGPU_TOPOLOGY", "two-nodes"),
+            ("LOCAL_WORLD_SIZE", "4"),
+            ("WORLD_SIZE", "4"),
+        ]);
+        assert_eq!([0, 1, 2, 3].map(|device| few.node_of(device)), [0, 0, 1, 1]);
+        let apart = with(&[
+            ("SIMGPU_TOPOLOGY", "two-nodes"),
+            ("LOCAL_WORLD_SIZE", "4"),
+            ("WORLD_SIZE", "8"),
+        ]);
+        assert_eq!((apart.nodes, apart.devices, apart.node_of(7)), (1, 8, 0));
+        let one = with(&[("SIMGPU_TOPOLOGY", "pcie")]);
+        assert_eq!((one.nodes, one.devices, one.node_of(7)), (1, 8, 0));
     }
 
     #[test]

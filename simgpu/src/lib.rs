@@ -17,3 +17,5 @@ mod kernels;
 mod nccl;
 mod nvml;
 mod truth;
+
+pub use nccl::times;

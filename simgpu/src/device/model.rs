@@ -75,11 +75,11 @@ pub(crate) fn bandwidth(path: Path) -> f64 {
         // Read and written: half the memory's bandwidth.
         Path::Device => MEMORY_BANDWIDTH / 2.0,
         Path::Peer(a, b) => {
-            let half = config().devices.div_ceil(2);
+            let near = config().node_of(a) == config().node_of(b);
             let link = match config().topology {
                 Topology::Hgx => NVLINK_BANDWIDTH,
                 Topology::Pcie => PCIE_BANDWIDTH,
-                Topology::TwoNodes if (a < half) == (b < half) => NVLINK_BANDWIDTH,
+                Topology::TwoNodes if near => NVLINK_BANDWIDTH,
                 Topology::TwoNodes => NETWORK_BANDWIDTH,
             };
             let slow = |&&(x, y, _): &&(u32, u32, f64)| (x, y) == (a, b) || (y, x) == (a, b);

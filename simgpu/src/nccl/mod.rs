@@ -13,6 +13,8 @@ mod profiler;
 mod profiler_abi;
 mod reduce;
 
+pub use model::times;
+
 /// ncclResult_t values.
 mod result {
     pub(super) const SUCCESS: i32 = 0;
