@@ -9,7 +9,7 @@ use cudarc::driver::CudaSlice;
 
 use crate::data::Random;
 use crate::error::Error;
-use crate::gpu::{Gpu, Operand, address, element};
+use crate::gpu::{DataType, Gpu, Matrix, address, element};
 
 /// One linear layer's place in the flat vectors: weights (inputs x outputs, row-major), then bias.
 #[derive(Clone, Debug)]
@@ -90,26 +90,18 @@ impl Mlp {
         let mut input = x;
         for (index, layer) in self.layers.iter().enumerate() {
             let output = address(&self.activations[index]);
-            // Row-major y = x * w is, column-major, y' = w' * x'.
-            let weights = Operand {
-                address: element(parameters, layer.start),
-                leading: layer.outputs,
-                transposed: false,
-            };
-            let values = Operand {
-                address: input,
-                leading: layer.inputs,
-                transposed: false,
-            };
-            gpu.gemm(
-                [layer.outputs, self.batch, layer.inputs],
-                &weights,
-                &values,
+            gpu.work().gemm(
+                DataType::F32,
+                [self.batch, layer.outputs, layer.inputs],
+                Matrix::new(input, layer.inputs),
+                Matrix::new(element(parameters, layer.start), layer.outputs),
+                0.0,
                 output,
                 layer.outputs,
             )?;
             let relu = index + 1 < self.layers.len();
-            gpu.add_bias(
+            gpu.work().add_bias(
+                DataType::F32,
                 output,
                 element(parameters, layer.bias()),
                 self.batch,
@@ -126,12 +118,15 @@ impl Mlp {
         gpu.compute.memset_zeros(&mut self.loss)?;
         let last = self.layers.len() - 1;
         let count = self.batch * self.layers[last].outputs;
-        gpu.mse_loss(
+        gpu.work().mse_loss(
+            DataType::F32,
             address(&self.loss),
             address(&self.deltas[last]),
             address(&self.activations[last]),
             y,
             count,
+            1.0 / count as f32,
+            1.0,
         )
     }
 
@@ -145,47 +140,42 @@ impl Mlp {
         } else {
             address(&self.activations[index - 1])
         };
-        let deltas = |transposed| Operand {
-            address: delta,
-            leading: layer.outputs,
-            transposed,
-        };
-        let values = Operand {
-            address: input,
-            leading: layer.inputs,
-            transposed: true,
-        };
-        let weights_gradient = element(gradients, layer.start);
-        gpu.gemm(
-            [layer.outputs, layer.inputs, self.batch],
-            &deltas(false),
-            &values,
-            weights_gradient,
+        let work = gpu.work();
+        work.gemm(
+            DataType::F32,
+            [layer.inputs, layer.outputs, self.batch],
+            Matrix::transposed(input, layer.inputs),
+            Matrix::new(delta, layer.outputs),
+            0.0,
+            element(gradients, layer.start),
             layer.outputs,
         )?;
-        gpu.bias_gradient(element(gradients, layer.bias()), delta, self.batch, layer.outputs)?;
+        work.bias_gradient(
+            DataType::F32,
+            element(gradients, layer.bias()),
+            delta,
+            self.batch,
+            layer.outputs,
+        )?;
         if index > 0 {
-            let weights = Operand {
-                address: element(parameters, layer.start),
-                leading: layer.outputs,
-                transposed: true,
-            };
             let before = address(&self.deltas[index - 1]);
-            gpu.gemm(
-                [layer.inputs, self.batch, layer.outputs],
-                &weights,
-                &deltas(false),
+            work.gemm(
+                DataType::F32,
+                [self.batch, layer.inputs, layer.outputs],
+                Matrix::new(delta, layer.outputs),
+                Matrix::transposed(element(parameters, layer.start), layer.outputs),
+                0.0,
                 before,
                 layer.inputs,
             )?;
-            gpu.relu_backward(before, input, self.batch * layer.inputs)?;
+            work.relu_backward(DataType::F32, before, input, self.batch * layer.inputs)?;
         }
         Ok(())
     }
 
     /// One step of SGD.
     pub(crate) fn update(&self, gpu: &Gpu, rate: f32) -> Result<(), Error> {
-        gpu.sgd_step(
+        gpu.work().sgd_step(
             address(&self.parameters),
             address(&self.gradients),
             rate,

@@ -6,6 +6,8 @@ use crate::config::{Topology, config};
 
 /// Peak single precision FLOP/s of an H200 outside the tensor cores (NVIDIA's data sheet).
 const PEAK_FLOPS: f64 = 67e12;
+/// Peak dense bf16 and f16 FLOP/s of its tensor cores (the same).
+const TENSOR_PEAK_FLOPS: f64 = 989e12;
 /// Memory bandwidth of an H200, bytes/s (data sheet).
 pub(crate) const MEMORY_BANDWIDTH: f64 = 4.8e12;
 /// PCIe 5.0 x16 in practice, bytes/s; pageable memory reaches a fraction of it.
@@ -55,15 +57,21 @@ pub(crate) fn kernel_ns(flops: f64, bytes: f64, efficiency: f64) -> i64 {
     nanoseconds(KERNEL_FLOOR_NS + arithmetic.max(traffic))
 }
 
-/// A GEMM's time. Small ones reach a smaller share of the peak: too few tiles to fill all multiprocessors.
-pub(crate) fn gemm_ns(m: usize, n: usize, k: usize) -> i64 {
-    let tiles = (m.div_ceil(128) * n.div_ceil(128)) as f64;
+/// The time of a batch of matrix products; elements of two bytes go through the tensor cores. Small ones reach a
+/// smaller share of the peak: too few tiles to fill all multiprocessors.
+pub(crate) fn gemm_ns([m, n, k]: [usize; 3], batch: usize, element_bytes: usize) -> i64 {
+    let tiles = (m.div_ceil(128) * n.div_ceil(128) * batch) as f64;
     let filled = (tiles / f64::from(super::MULTIPROCESSORS)).min(1.0);
     let (m, n, k) = (m as f64, n as f64, k as f64);
+    let peak = if element_bytes == 2 {
+        TENSOR_PEAK_FLOPS / PEAK_FLOPS
+    } else {
+        1.0
+    };
     kernel_ns(
-        2.0 * m * n * k,
-        4.0 * (m * k + k * n + 2.0 * m * n),
-        0.25 + 0.5 * filled,
+        2.0 * m * n * k * batch as f64,
+        element_bytes as f64 * (m * k + k * n + 2.0 * m * n) * batch as f64,
+        peak * (0.25 + 0.5 * filled),
     )
 }
 

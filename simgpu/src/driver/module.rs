@@ -15,7 +15,7 @@ pub(super) struct Function {
     pub(super) name: &'static CStr,
     /// Sizes of its parameters in bytes, from the PTX.
     pub(super) parameter_bytes: Vec<usize>,
-    pub(super) kernel: &'static CpuKernel,
+    pub(super) kernel: CpuKernel,
 }
 
 struct Entry {
