@@ -1,9 +1,19 @@
-//! What the workloads can be asked for.
+//! What the training workloads can be asked for.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::checkpoint::CheckpointOptions;
 use crate::error::Error;
+<<<<<<< HEAD
 use crate::puzzlers::p2p::P2pOptions;
+=======
+use crate::gpu::DataType;
+use crate::launch::LaunchOptions;
+use crate::loader::LoaderOptions;
+use crate::model::Network;
+use crate::precision::PrecisionOptions;
+use crate::schedule::OptimizerOptions;
+>>>>>>> 00a9c8e (wip)
 
 /// Training programs on CUDA and NCCL.
 #[derive(Parser, Debug, Clone)]
@@ -19,19 +29,24 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug, Clone)]
 pub(crate) enum Which {
-    /// A multilayer perceptron on one GPU
+    /// A network on one GPU: the baseline
     #[command(after_help = "Example:\n  gputrace workload single --preset listing --print-losses")]
-    Single(TrainOptions),
-    /// Data parallel: each rank a share of the batch, gradients all-reduced in buckets behind the backward pass
+    Single(SingleOptions),
+    /// Distributed data parallel: each rank a share of the batch, gradients all-reduced in buckets behind the backward
+    /// pass
     #[command(
         after_help = "Examples:\n  gputrace workload ddp --ranks 4 --bucket-mb 1\n  gputrace workload ddp --no-overlap"
     )]
+<<<<<<< HEAD
     Ddp(DdpOptions),
     /// One GPU copies tensors to others, a stream for each: times beside the links they took
     #[command(
         after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
     )]
     P2p(P2pOptions),
+=======
+    Ddp(DdpArguments),
+>>>>>>> 00a9c8e (wip)
 }
 
 /// A set of sizes with a name.
@@ -41,94 +56,334 @@ pub(crate) enum Preset {
     Listing,
 }
 
-/// Sizes and lengths of a training run. What is left out is sized for the device.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct TrainOptions {
-    /// Training steps [default: 40]
-    #[arg(long, value_name = "N")]
-    pub(crate) steps: Option<u64>,
-    /// Features of input, hidden layers and output
-    #[arg(long, value_name = "A,B,...", value_delimiter = ',')]
-    pub(crate) sizes: Option<Vec<usize>>,
-    /// Samples of a step over all ranks
-    #[arg(long, value_name = "N")]
-    pub(crate) batch: Option<usize>,
-    /// Samples in the data set
-    #[arg(long, value_name = "N")]
-    pub(crate) samples: Option<usize>,
-    /// Learning rate of SGD
-    #[arg(long, value_name = "RATE")]
-    pub(crate) learning_rate: Option<f32>,
-    /// Seed of parameters, data and sampling
-    #[arg(long, default_value = "1", value_name = "N")]
-    pub(crate) seed: u64,
-    /// Sizes with a name
-    #[arg(long, value_enum)]
-    pub(crate) preset: Option<Preset>,
-    /// Print the loss over all ranks after each step (waits for it)
-    #[arg(long)]
-    pub(crate) print_losses: bool,
+/// Which network is trained.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Model {
+    /// A multilayer perceptron on a mixture of features
+    #[default]
+    Mlp,
+    /// A small decoder on a synthetic language of known entropy
+    Transformer,
 }
 
-/// A run on several ranks.
+/// The network. What is left out is sized for the device.
+#[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelOptions {
+    /// Which network is trained
+    #[arg(long, value_enum, default_value = "mlp")]
+    pub(crate) model: Model,
+    /// Linear layers of the perceptron, blocks of the transformer
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) layers: Option<u32>,
+    /// Width of the hidden layers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) hidden: Option<u32>,
+    /// Features of the perceptron's input, hidden layers and output (instead of --layers and --hidden)
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', conflicts_with_all = ["layers", "hidden"])]
+    pub(crate) sizes: Option<Vec<usize>>,
+    /// Attention heads of a transformer's block
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) heads: Option<u32>,
+    /// Tokens of a transformer's sample
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65536))]
+    pub(crate) context: Option<u32>,
+    /// Words of the synthetic language
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65536))]
+    pub(crate) vocabulary: Option<u32>,
+}
+
+/// Sizes and lengths of a training run, common to all ways to train.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct DdpOptions {
+pub(crate) struct TrainOptions {
+    #[command(flatten)]
+    pub(crate) model: ModelOptions,
+    /// Training steps [default: 40]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub(crate) steps: Option<u64>,
+    /// Passes through the data set (instead of --steps)
+    #[arg(long, value_name = "N", conflicts_with = "steps", help_heading = "Training")]
+    pub(crate) epochs: Option<u64>,
+    /// Samples of a step over all ranks and microbatches
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub(crate) batch: Option<usize>,
+    /// Microbatches whose gradients are accumulated before each step of the optimizer
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Training")]
+    pub(crate) accumulate: u32,
+    /// Keep few activations and recompute the others in the backward pass
+    #[arg(long, help_heading = "Training")]
+    pub(crate) checkpoint: bool,
+    /// Samples in the data set
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub(crate) samples: Option<usize>,
+    #[command(flatten)]
+    pub(crate) optimizer: OptimizerOptions,
+    #[command(flatten)]
+    pub(crate) precision: PrecisionOptions,
+    #[command(flatten)]
+    pub(crate) loader: LoaderOptions,
+    #[command(flatten)]
+    pub(crate) checkpoints: CheckpointOptions,
+    /// Seed of parameters, data and sampling
+    #[arg(long, default_value = "1", value_name = "N", help_heading = "Training")]
+    pub(crate) seed: u64,
+    /// Sizes with a name
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub(crate) preset: Option<Preset>,
+    /// Print the loss over all ranks after each step (waits for it)
+    #[arg(long, help_heading = "Output")]
+    pub(crate) print_losses: bool,
+    /// Makes a rank compute FACTOR times as much, with the same results
+    #[arg(long, value_name = "RANK:FACTOR", value_parser = straggler, help_heading = "Trouble on purpose")]
+    pub(crate) straggler: Option<(u32, f64)>,
+    /// Shares the batch unevenly: the last rank gets about FACTOR times the samples of the first
+    #[arg(long, value_name = "FACTOR", value_parser = factor, help_heading = "Trouble on purpose")]
+    pub(crate) imbalance: Option<f64>,
+}
+
+/// `single`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct SingleOptions {
     #[command(flatten)]
     pub(crate) train: TrainOptions,
-    /// Ranks, a process each
-    #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) ranks: u32,
-    /// Gradients of a bucket in MB; 0 is a bucket a layer
-    #[arg(long, default_value = "1", value_name = "MB")]
+}
+
+/// What gradients are compressed to on the wire.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compression {
+    /// Brain float, half the bytes of f32
+    Bf16,
+}
+
+/// How data parallel training reduces its gradients.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Data parallel")]
+pub(crate) struct DdpOptions {
+    /// Gradients of a bucket in MB
+    #[arg(long, default_value = "1", value_name = "MB", value_parser = bucket_mb)]
     pub(crate) bucket_mb: f64,
     /// All-reduce after the backward pass instead of behind it
     #[arg(long)]
     pub(crate) no_overlap: bool,
+    /// After the first step lay buckets out anew, in the order in which gradients came
+    #[arg(long)]
+    pub(crate) static_graph: bool,
+    /// Copy gradients into buckets and back instead of reducing them where they are
+    #[arg(long)]
+    pub(crate) no_bucket_view: bool,
+    /// Send gradients in a smaller type
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(crate) compress: Option<Compression>,
+    /// Reduce each gradient's norm too, and print the greatest at the end
+    #[arg(long)]
+    pub(crate) grad_monitor: bool,
+    /// In step STEP rank RANK skips its first all-reduce, calls another collective, or one of another size
+    #[arg(long, hide = true, value_name = "RANK:STEP:skip|other|size", value_parser = desync)]
+    pub(crate) desync: Option<Desync>,
+}
+
+/// `ddp`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct DdpArguments {
+    #[command(flatten)]
+    pub(crate) launch: LaunchOptions,
+    #[command(flatten)]
+    pub(crate) train: TrainOptions,
+    #[command(flatten)]
+    pub(crate) ddp: DdpOptions,
+}
+
+/// What a rank does instead of its all-reduce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DesyncWhat {
+    Skip,
+    Other,
+    Size,
+}
+
+/// A collective that goes wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Desync {
+    rank: u32,
+    step: u64,
+    pub(crate) what: DesyncWhat,
+}
+
+impl Desync {
+    /// Whether it is this rank's turn in this step.
+    pub(crate) fn is_at(&self, rank: u32, step: u64) -> bool {
+        (self.rank, self.step) == (rank, step)
+    }
+}
+
+fn desync(text: &str) -> Result<Desync, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let parsed = || {
+        let [rank, step, what] = parts.as_slice() else {
+            return None;
+        };
+        Some(Desync {
+            rank: rank.parse().ok()?,
+            step: step.parse().ok()?,
+            what: match *what {
+                "skip" => DesyncWhat::Skip,
+                "other" => DesyncWhat::Other,
+                "size" => DesyncWhat::Size,
+                _ => return None,
+            },
+        })
+    };
+    parsed().ok_or_else(|| "expected RANK:STEP:skip, RANK:STEP:other or RANK:STEP:size".to_owned())
+}
+
+fn straggler(text: &str) -> Result<(u32, f64), String> {
+    text.split_once(':')
+        .and_then(|(rank, times)| Some((rank.parse().ok()?, factor(times).ok()?)))
+        .ok_or_else(|| "expected RANK:FACTOR with a factor from 1 on, as in 1:1.5".to_owned())
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|factor: &f64| (1.0..=1000.0).contains(factor))
+        .ok_or_else(|| "expected a factor from 1 to 1000".to_owned())
+}
+
+fn bucket_mb(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|size: &f64| size.is_finite() && *size > 0.0)
+        .ok_or_else(|| "a bucket holds more than 0 MB: gradients go into it until it is full".to_owned())
 }
 
 /// Sizes, all known.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sizes {
-    pub(crate) layers: Vec<usize>,
+    pub(crate) architecture: Architecture,
     pub(crate) batch: usize,
     pub(crate) samples: usize,
     pub(crate) learning_rate: f32,
     pub(crate) steps: u64,
 }
 
+/// A network's sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Architecture {
+    /// Features of input, hidden layers and output.
+    Perceptron(Vec<usize>),
+    Transformer {
+        vocabulary: usize,
+        context: usize,
+        width: usize,
+        heads: usize,
+        blocks: usize,
+    },
+}
+
+impl Architecture {
+    /// The network of these sizes.
+    pub(crate) fn network(&self) -> Network {
+        match self {
+            Self::Perceptron(sizes) => Network::perceptron(sizes),
+            Self::Transformer {
+                vocabulary,
+                context,
+                width,
+                heads,
+                blocks,
+            } => Network::transformer(*vocabulary, *context, *width, *heads, *blocks),
+        }
+    }
+
+    /// In words.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Perceptron(sizes) => format!("layers {sizes:?}"),
+            Self::Transformer {
+                vocabulary,
+                context,
+                width,
+                heads,
+                blocks,
+            } => format!(
+                "transformer of {blocks} blocks, width {width}, {heads} heads, context {context}, vocabulary {vocabulary}"
+            ),
+        }
+    }
+}
+
 impl TrainOptions {
     /// Fills in what was left out: from the preset, else for the device.
-    pub(crate) fn sizes(&self, device_name: &str, ranks: u32) -> Result<Sizes, Error> {
-        let (layers, batch, samples, rate) = if self.preset == Some(Preset::Listing) {
-            (vec![6, 4, 2], 32, 1024, 0.01)
-        } else if device_name.starts_with("Simulated") {
-            (vec![512, 1024, 512], 256, 4096, 4.0)
-        } else {
-            (vec![4096, 16384, 4096], 4096, 16384, 4.0)
+    pub(crate) fn sizes(&self, device_name: &str) -> Result<Sizes, Error> {
+        let simulated = device_name.starts_with("Simulated");
+        let or = |value: Option<u32>, default: usize| value.map_or(default, |value| value as usize);
+        let options = &self.model;
+        let (architecture, batch, samples, rate) = match options.model {
+            Model::Mlp => {
+                let (sizes, batch, samples, rate) = if self.preset == Some(Preset::Listing) {
+                    (vec![6, 4, 2], 32, 1024, 0.01)
+                } else if simulated {
+                    (vec![512, 1024, 512], 256, 4096, 4.0)
+                } else {
+                    (vec![4096, 16384, 4096], 4096, 16384, 4.0)
+                };
+                let sizes = match (&options.sizes, options.layers, options.hidden) {
+                    (Some(sizes), ..) => sizes.clone(),
+                    (None, None, None) => sizes,
+                    (None, layers, hidden) => {
+                        let hidden = or(hidden, sizes[1]);
+                        let inner = vec![hidden; or(layers, sizes.len() - 1) - 1];
+                        [&sizes[..1], &inner, &sizes[sizes.len() - 1..]].concat()
+                    }
+                };
+                (Architecture::Perceptron(sizes), batch, samples, rate)
+            }
+            Model::Transformer => {
+                let [vocabulary, context, width, heads, blocks] =
+                    if simulated { [64, 32, 128, 4, 2] } else { [4096, 512, 1024, 16, 12] };
+                let architecture = Architecture::Transformer {
+                    vocabulary: or(options.vocabulary, vocabulary),
+                    context: or(options.context, context),
+                    width: or(options.hidden, width),
+                    heads: or(options.heads, heads),
+                    blocks: or(options.layers, blocks),
+                };
+                (architecture, if simulated { 32 } else { 64 }, 4096, 0.5)
+            }
         };
-        let sizes = Sizes {
-            layers: self.sizes.clone().unwrap_or(layers),
-            batch: self.batch.unwrap_or(batch),
-            samples: self.samples.unwrap_or(samples),
-            learning_rate: self.learning_rate.unwrap_or(rate),
-            steps: self.steps.unwrap_or(40),
-        };
-        if sizes.layers.len() < 2 || sizes.layers.contains(&0) {
+        if let Architecture::Perceptron(sizes) = &architecture
+            && (sizes.len() < 2 || sizes.contains(&0))
+        {
             return Err(Error::new("--sizes: at least two numbers, all above 0"));
         }
-        if sizes.batch == 0 || !sizes.batch.is_multiple_of(ranks as usize) {
+        let (batch, samples) = (self.batch.unwrap_or(batch), self.samples.unwrap_or(samples));
+        if batch == 0 {
+            return Err(Error::new("--batch 0: at least one sample a step"));
+        }
+        if samples < batch {
             return Err(Error::new(format!(
-                "--batch {}: must divide evenly over {ranks} ranks",
-                sizes.batch
+                "--samples {samples}: fewer than a batch of {batch}"
             )));
         }
-        if sizes.samples < sizes.batch {
-            return Err(Error::new(format!(
-                "--samples {}: fewer than a batch of {}",
-                sizes.samples, sizes.batch
-            )));
-        }
-        Ok(sizes)
+        let steps = match self.epochs {
+            Some(epochs) => epochs.saturating_mul((samples / batch) as u64),
+            None => self.steps.unwrap_or(40),
+        };
+        Ok(Sizes {
+            architecture,
+            batch,
+            samples,
+            learning_rate: self.optimizer.learning_rate.unwrap_or(match self.optimizer.optimizer {
+                crate::schedule::Optimizer::Sgd => rate,
+                crate::schedule::Optimizer::Adam => 0.001,
+            }),
+            steps,
+        })
+    }
+
+    /// The type that is computed in.
+    pub(crate) fn data_type(&self) -> DataType {
+        self.precision.dtype
     }
 }
 
@@ -141,26 +396,51 @@ mod tests {
         <Cli as clap::CommandFactory>::command().debug_assert();
     }
 
-    #[test]
-    fn a_preset_gives_way_to_what_is_typed() {
-        let cli = Cli::try_parse_from(["workload", "single", "--preset", "listing", "--batch", "64"])
-            .expect("parses");
-        let Which::Single(options) = cli.workload else {
-            panic!("single")
-        };
-        let sizes = options.sizes("any", 1).expect("sizes");
-        assert_eq!(
-            (sizes.layers.as_slice(), sizes.batch, sizes.samples),
-            (&[6, 4, 2][..], 64, 1024)
-        );
+    fn single(words: &[&str]) -> TrainOptions {
+        let words = ["workload", "single"].iter().chain(words);
+        match Cli::try_parse_from(words).expect("parses").workload {
+            Which::Single(options) => options.train,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
-    fn a_batch_must_divide() {
-        let cli = Cli::try_parse_from(["workload", "ddp", "--batch", "10"]).expect("parses");
-        let Which::Ddp(options) = cli.workload else {
-            panic!("ddp")
-        };
-        assert!(options.train.sizes("any", 3).is_err());
+    fn a_preset_gives_way_to_what_is_typed() {
+        let sizes = single(&["--preset", "listing", "--batch", "64"])
+            .sizes("any")
+            .expect("sizes");
+        assert_eq!(sizes.architecture, Architecture::Perceptron(vec![6, 4, 2]));
+        assert_eq!((sizes.batch, sizes.samples), (64, 1024));
+    }
+
+    #[test]
+    fn layers_and_hidden_make_sizes() {
+        let sizes = single(&["--layers", "4", "--hidden", "8", "--preset", "listing"])
+            .sizes("any")
+            .expect("sizes");
+        assert_eq!(sizes.architecture, Architecture::Perceptron(vec![6, 8, 8, 8, 2]));
+    }
+
+    #[test]
+    fn epochs_are_steps_through_the_data() {
+        let sizes = single(&["--epochs", "3", "--samples", "100", "--batch", "32"])
+            .sizes("any")
+            .expect("sizes");
+        assert_eq!(sizes.steps, 9);
+    }
+
+    #[test]
+    fn a_bucket_of_nothing_is_refused() {
+        for size in ["0", "-1", "nan", "x"] {
+            assert!(Cli::try_parse_from(["workload", "ddp", "--bucket-mb", size]).is_err());
+        }
+    }
+
+    #[test]
+    fn trouble_is_parsed() {
+        assert_eq!(straggler("1:2.5"), Ok((1, 2.5)));
+        assert!(straggler("1:0.5").is_err());
+        let desync = desync("2:7:other").expect("parses");
+        assert!(desync.is_at(2, 7) && !desync.is_at(2, 6) && desync.what == DesyncWhat::Other);
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Piece {
 pub(crate) struct Place {
     pub(crate) name: &'static str,
     pub(crate) elements: Range<usize>,
+    /// Whether each rank of tensor parallelism has a part; else all have the same.
+    pub(crate) divided: bool,
     pub(crate) partial_in_sequence_parallel: bool,
 }
 
@@ -98,6 +100,7 @@ impl Layout {
             layout.places.push(Place {
                 name: tensor.name,
                 elements: start..layout.elements,
+                divided: shard.ranks > 1 && tensor.split != Split::Whole,
                 partial_in_sequence_parallel: tensor.partial_in_sequence_parallel,
             });
         }
@@ -125,8 +128,10 @@ impl Layout {
     }
 
     fn add_piece(&mut self, whole: usize, count: usize) {
+        // Neighbours of one tensor are one piece; pieces of different tensors stay apart.
         if let Some(last) = self.pieces.last_mut()
             && last.whole + last.count == whole
+            && whole > self.whole_elements
         {
             last.count += count;
         } else {
@@ -142,6 +147,17 @@ impl Layout {
     /// Address of tensor `index` in a vector of elements of `bytes` bytes that begins at `base`.
     pub(crate) fn address(&self, base: u64, index: usize, bytes: usize) -> u64 {
         base + (self.places[index].elements.start * bytes) as u64
+    }
+
+    /// The pieces of tensors that are divided, or of all.
+    pub(crate) fn pieces_to_save(&self, saves_undivided: bool) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter().filter(move |piece| {
+            saves_undivided
+                || self
+                    .places
+                    .iter()
+                    .any(|place| place.divided && place.elements.contains(&piece.local))
+        })
     }
 
     /// This rank's elements out of the unsharded unit's.
@@ -205,11 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn undivided_tensors_are_one_piece() {
-        let tensors = [tensor(3, 4, Split::Whole), tensor(1, 4, Split::Whole)];
+    fn a_tensor_of_neighbours_is_one_piece() {
+        let tensors = [tensor(3, 4, Split::Whole), tensor(4, 4, Split::Rows)];
         let layout = Layout::new(&tensors, Shard { rank: 1, ranks: 2 });
-        assert_eq!(layout.pieces.len(), 1);
-        assert_eq!(layout.places[1].elements, 12..16);
+        assert_eq!(layout.pieces.len(), 2);
+        assert_eq!(layout.places[1].elements, 12..20);
         assert_eq!(layout.address(1000, 1, 4), 1048);
+        assert_eq!(layout.places.iter().map(|place| place.divided).collect::<Vec<_>>(), [false, true]);
     }
 }

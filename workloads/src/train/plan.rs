@@ -1,0 +1,484 @@
+//! Who computes what: a way to train, laid out for one rank.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+
+use crate::checkpoint;
+use crate::data::{DataSet, Language, Perceptron, Sampler};
+use crate::error::Error;
+use crate::gpu::{DataType, Gpu};
+use crate::launch::Rank;
+use crate::loader::{Loader, LoaderNeeds};
+use crate::model::{Layout, Loss, Network, TensorParallel, Unit};
+use crate::options::{Architecture, DdpOptions, Sizes, TrainOptions};
+use crate::store::Store;
+
+use super::link::Link;
+use super::loss::LossSum;
+use super::measure;
+use super::mesh::{Mesh, Shape};
+use super::meter::{Meter, StageTimes};
+use super::pipeline::{self, Schedule};
+use super::share::shares;
+use super::reducer::Reducer;
+use super::replicated::{Recipe, Replicated};
+use super::runner::{Microbatch, Pipeline, Runner};
+use super::sharing::Sharing;
+use super::stage::Stage;
+
+/// How replicas come to the same gradients.
+#[derive(Clone, Debug)]
+pub(crate) enum Reduce {
+    /// There is one replica.
+    None,
+    /// All-reduce in buckets.
+    Buckets(DdpOptions),
+}
+
+/// What stages are made even by.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Balance {
+    /// Time of each unit's forward and backward pass, measured before training
+    Time,
+    /// Device memory of each unit, measured before training
+    Memory,
+    /// Number of units
+    #[default]
+    Layers,
+}
+
+/// How a network is divided over ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Division {
+    pub(crate) tensor: u32,
+    pub(crate) stages: u32,
+    pub(crate) sequence: bool,
+    pub(crate) schedule: Schedule,
+    pub(crate) balance: Balance,
+    /// Microbatches of a pipeline's step.
+    pub(crate) microbatches: u32,
+}
+
+impl Default for Division {
+    fn default() -> Self {
+        Self {
+            tensor: 1,
+            stages: 1,
+            sequence: false,
+            schedule: Schedule::default(),
+            balance: Balance::default(),
+            microbatches: 1,
+        }
+    }
+}
+
+/// A way to train.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    pub(crate) division: Division,
+    pub(crate) reduce: Reduce,
+}
+
+/// One rank's part of a run.
+pub(crate) struct Plan {
+    pub(crate) sizes: Sizes,
+    pub(crate) mesh: Mesh,
+    pub(crate) runner: Runner,
+    /// Whether this rank's sum counts: ranks that compute the same loss count once.
+    pub(crate) counts_loss: bool,
+    /// Network and optimizer in words, as checkpoints carry them.
+    pub(crate) shape: String,
+    /// This rank's stage in the unsharded vector of all parameters.
+    pub(crate) elements: Range<usize>,
+    network: Network,
+    ranks: u32,
+    /// Samples of each global batch that are this rank's.
+    share: Range<usize>,
+    needs: LoaderNeeds,
+    /// Names of this rank's parameter tensors, in order.
+    tensors: Vec<String>,
+}
+
+impl Plan {
+    /// Lays a way to train out for this rank. All ranks must call: communicators are made.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        options: &TrainOptions,
+        way: &Way,
+        rank: &Rank,
+        store: &Store,
+    ) -> Result<Self, Error> {
+        let sizes = options.sizes(&gpu.name)?;
+        let network = sizes.architecture.network();
+        let shape = mesh_shape(rank.ranks, way)?;
+        let microbatches = (options.accumulate * way.division.microbatches) as usize;
+        let shares = shares(sizes.batch, shape.data as usize, microbatches, options.imbalance)?;
+        if shape.stages as usize > network.units.len() {
+            return Err(Error::new(format!(
+                "a pipeline of {} stages is deeper than the model of {} units ({}): use fewer stages or more --layers",
+                shape.stages,
+                network.units.len(),
+                sizes.architecture.describe()
+            )));
+        }
+        let [data, tensor, stage] = shape.positions(rank.rank);
+        let share = shares[data.rank as usize].clone();
+        let data_type = options.data_type();
+        let samples = share.len() / microbatches;
+        let rows = samples * network.rows_per_sample;
+        network.check(tensor.ranks as usize, way.division.sequence, rows)?;
+
+        let mesh = Mesh::new(store, rank.rank, shape)?;
+        let parallel = mesh
+            .tensor_ranks
+            .as_ref()
+            .map(|ranks| TensorParallel::new(gpu, Arc::clone(ranks), way.division.sequence))
+            .transpose()?;
+        let bounds = stage_bounds(gpu, way, &network, (rows, data_type), store)?;
+        let own = bounds[stage.rank as usize]..bounds[stage.rank as usize + 1];
+        let units: Vec<Box<dyn Unit>> = network.units[own.clone()]
+            .iter()
+            .map(|unit| unit.build(parallel.as_ref()))
+            .collect();
+        let layouts: Vec<Layout> = units.iter().map(|unit| unit.layout().clone()).collect();
+
+        // With a broadcast to come every replica draws parameters of its own, as a program without care for seeds would.
+        let seed = match way.reduce {
+            Reduce::Buckets(_) => options.seed.wrapping_add(u64::from(data.rank) << 32),
+            Reduce::None => options.seed,
+        };
+        let mut values = Vec::new();
+        for (index, layout) in own.clone().zip(&layouts) {
+            values.extend(layout.take(&network.units[index].initial(index, seed)));
+        }
+        let recipe = Recipe {
+            data_type,
+            optimizer: options.optimizer.optimizer,
+            accumulates: microbatches > 1,
+            saves: data.rank == 0,
+            saves_undivided: tensor.rank == 0,
+        };
+        let sharing = sharing(gpu, way, &mesh, &layouts, &values, &recipe, parallel.as_ref())?;
+
+        let (is_first, is_last) = (stage.rank == 0, stage.rank + 1 == stage.ranks);
+        let schedule = way.division.schedule;
+        let slots = match stage.ranks {
+            1 => 1,
+            stages => pipeline::slots(schedule, stage.rank as usize, stages as usize, microbatches),
+        };
+        let segment = if options.checkpoint { segment(&network) } else { 0 };
+        let (input_bytes, output_bytes) = (
+            units[0].input_bytes(rows, data_type),
+            units[units.len() - 1].output_bytes(rows, data_type),
+        );
+        let pipe = mesh
+            .stage_ranks
+            .as_ref()
+            .map(|ranks| {
+                let buffers = |bytes: usize| (0..slots).map(|_| gpu.buffer(bytes)).collect::<Result<_, _>>();
+                Ok::<_, Error>(Pipeline {
+                    schedule,
+                    stage: stage.rank as usize,
+                    stages: stage.ranks as usize,
+                    link: Link::new(gpu, Arc::clone(ranks), data_type.into())?,
+                    inputs: buffers(if is_first { 0 } else { input_bytes })?,
+                    deltas: buffers(if is_first { 0 } else { input_bytes })?,
+                    received: gpu.buffer(if is_last { 0 } else { output_bytes })?,
+                    input_count: input_bytes / data_type.bytes(),
+                    output_count: output_bytes / data_type.bytes(),
+                    meter: Meter::default(),
+                })
+            })
+            .transpose()?;
+        let casts = is_first && network.loss == Loss::MeanSquared && data_type != DataType::F32;
+        let divided = if way.division.sequence { tensor.ranks as usize } else { 1 };
+        let (data_input_bytes, data_target_bytes) = sample_bytes(&sizes.architecture);
+        let microbatch = Microbatch {
+            input_bytes: samples * data_input_bytes,
+            target_bytes: samples * data_target_bytes,
+            target_offset: samples * data_target_bytes / divided * (tensor.rank as usize % divided),
+            loss_rows: rows / divided,
+            cast_count: casts.then(|| input_bytes / data_type.bytes()),
+        };
+        let runner = Runner {
+            stage: Stage::new(gpu, units, (rows, data_type), slots, segment)?,
+            sharing,
+            data_type,
+            microbatches,
+            microbatch,
+            cast: (0..slots)
+                .map(|_| gpu.buffer(if casts { input_bytes } else { 0 }))
+                .collect::<Result<_, _>>()?,
+            loss: LossSum::new(gpu, &network, sizes.batch)?,
+            computes_loss: is_last,
+            pipeline: pipe,
+        };
+        let starts = network.starts();
+        let tensors = own
+            .clone()
+            .zip(&layouts)
+            .flat_map(|(index, layout)| {
+                let named = |name: &str| format!("unit {index} {name}");
+                layout.places.iter().map(move |place| named(place.name)).collect::<Vec<_>>()
+            })
+            .collect();
+        Ok(Self {
+            shape: format!(
+                "{}, {}",
+                sizes.architecture.describe(),
+                options.optimizer.optimizer.name()
+            ),
+            elements: starts[own.start]..starts[own.end],
+            counts_loss: is_last && (divided > 1 || tensor.rank == 0),
+            needs: LoaderNeeds {
+                inputs: is_first,
+                targets: is_last,
+            },
+            ranks: rank.ranks,
+            sizes,
+            mesh,
+            runner,
+            network,
+            share,
+            tensors,
+        })
+    }
+
+    /// Elements of the whole, unsharded network.
+    pub(crate) fn total_elements(&self) -> usize {
+        self.network.starts().last().copied().unwrap_or(0)
+    }
+
+    /// Starts loading, from the batch of `first_step` on. A stage in the middle of a pipeline loads nothing.
+    pub(crate) fn start_loader(
+        &self,
+        gpu: &Gpu,
+        options: &TrainOptions,
+        first_step: u64,
+    ) -> Result<Option<Loader>, Error> {
+        if !self.needs.inputs && !self.needs.targets {
+            return Ok(None);
+        }
+        let sizes = &self.sizes;
+        let mut sampler = Sampler::new(sizes.samples, sizes.batch, options.seed);
+        sampler.skip(first_step);
+        let data = data_set(sizes, options.seed);
+        Loader::start(gpu, data, sampler, self.share.clone(), self.needs, &options.loader).map(Some)
+    }
+
+    /// One line: what is trained, and how.
+    pub(crate) fn headline(&self, gpu: &Gpu, options: &TrainOptions) -> String {
+        let mut line = format!(
+            "{}, {} {}, {}, batch {}",
+            gpu.name,
+            self.ranks,
+            if self.ranks == 1 { "rank" } else { "ranks" },
+            self.sizes.architecture.describe(),
+            self.sizes.batch
+        );
+        let mesh = &self.mesh;
+        if mesh.tensor.ranks > 1 || mesh.stage.ranks > 1 {
+            line += &format!(
+                ", {} data x {} tensor x {} pipeline",
+                mesh.data.ranks, mesh.tensor.ranks, mesh.stage.ranks
+            );
+        }
+        if self.runner.microbatches > 1 {
+            line += &format!(", {} microbatches", self.runner.microbatches);
+        }
+        if options.data_type() != DataType::F32 {
+            line += &format!(", {}", options.data_type().name());
+        }
+        if let Some(floor) = entropy_floor(&self.sizes, options.seed) {
+            line += &format!(", entropy floor {floor:.4} nats");
+        }
+        line
+    }
+
+    /// How busy each stage was, in lines for the terminal of the first rank. All ranks must call.
+    pub(crate) fn stage_times(&self, store: &Store) -> Result<Vec<String>, Error> {
+        if self.mesh.stage.ranks == 1 {
+            return Ok(Vec::new());
+        }
+        let own = self.runner.pipeline.as_ref().map(|pipe| pipe.meter.times());
+        let StageTimes { busy_ms, window_ms } = own.unwrap_or_default();
+        let counts = self.mesh.data.rank == 0 && self.mesh.tensor.rank == 0;
+        let text = if counts {
+            format!("{} {busy_ms} {window_ms}", self.mesh.stage.rank)
+        } else {
+            String::new()
+        };
+        let Some(all) = store.gather(text.as_bytes())? else {
+            return Ok(Vec::new());
+        };
+        let mut stages: Vec<[f64; 3]> = all
+            .iter()
+            .filter_map(|bytes| {
+                let text = String::from_utf8_lossy(bytes);
+                let numbers: Vec<f64> = text.split(' ').filter_map(|word| word.parse().ok()).collect();
+                numbers.try_into().ok()
+            })
+            .collect();
+        stages.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        // The first stage begins first and ends last: its window is the pipeline's.
+        let window = stages.first().map_or(0.0, |stage| stage[2]);
+        let formula = pipeline::bubble(stages.len(), self.runner.microbatches);
+        let mut lines = vec![format!(
+            "pipeline of {} stages, {} microbatches: {window:.2} ms a step; bubble by the formula {:.1} %",
+            stages.len(),
+            self.runner.microbatches,
+            formula * 100.0
+        )];
+        for [stage, busy, _] in stages {
+            lines.push(format!(
+                "  stage {stage}: {busy:.2} ms of passes, bubble {:.1} %",
+                (1.0 - busy / window) * 100.0
+            ));
+        }
+        Ok(lines)
+    }
+
+    /// The greatest norms of the last step's gradients, where they are watched. All ranks must call.
+    pub(crate) fn norms(&self, gpu: &Gpu) -> Result<Vec<String>, Error> {
+        let Some(norms) = self.runner.sharing.norms(gpu)? else {
+            return Ok(Vec::new());
+        };
+        let mut named: Vec<(f32, &String)> = norms.into_iter().zip(&self.tensors).collect();
+        named.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let first = "norms of the last step's gradients, the greatest first:".to_owned();
+        let rest = named.iter().take(5).map(|(norm, name)| format!("  {name}: {norm:.6}"));
+        Ok(std::iter::once(first).chain(rest).collect())
+    }
+
+    /// This rank's part of a checkpoint, in the whole network's numbers; `None` if another rank saves the same.
+    pub(crate) fn part(&self, gpu: &Gpu) -> Result<Option<checkpoint::Part>, Error> {
+        let mut part = self.runner.sharing.save(gpu)?;
+        if let Some(part) = &mut part {
+            for piece in &mut part.pieces {
+                piece.whole += self.elements.start;
+            }
+        }
+        Ok(part)
+    }
+}
+
+/// The mesh that a way to train makes of so many ranks.
+fn mesh_shape(ranks: u32, way: &Way) -> Result<Shape, Error> {
+    let Division { tensor, stages, .. } = way.division;
+    let members = tensor * stages;
+    if members == 0 || !ranks.is_multiple_of(members) {
+        return Err(Error::new(format!(
+            "{}: {ranks} ranks cannot be divided into {tensor} tensor x {stages} pipeline: choose a multiple of {members}",
+            way.name
+        )));
+    }
+    let data = ranks / members;
+    if data > 1 && matches!(way.reduce, Reduce::None) {
+        return Err(Error::new(format!(
+            "{} runs on {members} {}, but there are {ranks}",
+            way.name,
+            if members == 1 { "rank" } else { "ranks" }
+        )));
+    }
+    Ok(Shape { data, tensor, stages })
+}
+
+/// Where each stage begins, the same on all ranks; the first rank measures where stages are made even by measures.
+fn stage_bounds(
+    gpu: &Gpu,
+    way: &Way,
+    network: &Network,
+    (rows, data_type): (usize, DataType),
+    store: &Store,
+) -> Result<Vec<usize>, Error> {
+    let stages = way.division.stages as usize;
+    let units = network.units.len();
+    if stages == 1 {
+        return Ok(vec![0, units]);
+    }
+    let weights = match way.division.balance {
+        Balance::Layers => vec![1.0; units],
+        by => measure::weights(gpu, network, (rows, data_type), by, store)?,
+    };
+    Ok(pipeline::balance(&weights, stages))
+}
+
+/// How this rank holds its parameters.
+fn sharing(
+    gpu: &Gpu,
+    way: &Way,
+    mesh: &Mesh,
+    layouts: &[Layout],
+    values: &[f32],
+    recipe: &Recipe,
+    parallel: Option<&TensorParallel>,
+) -> Result<Box<dyn Sharing>, Error> {
+    let reducer = match (&way.reduce, &mesh.data_ranks) {
+        (Reduce::Buckets(options), Some(ranks)) => {
+            Some(Reducer::new(gpu, Arc::clone(ranks), &tensor_ranges(layouts), options)?)
+        }
+        _ => None,
+    };
+    Ok(Box::new(Replicated::new(gpu, layouts, values, recipe, reducer, parallel)?))
+}
+
+/// Each tensor's range in the flat vector of all units, in order.
+fn tensor_ranges(layouts: &[Layout]) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let mut ranges = Vec::new();
+    for layout in layouts {
+        ranges.extend(
+            layout
+                .places
+                .iter()
+                .map(|place| start + place.elements.start..start + place.elements.end),
+        );
+        start += layout.elements;
+    }
+    ranges
+}
+
+/// Units that are recomputed together: a transformer's block keeps enough inside to be worth it alone, linear layers in
+/// pairs.
+fn segment(network: &Network) -> usize {
+    match network.loss {
+        Loss::CrossEntropy => 1,
+        Loss::MeanSquared => 2,
+    }
+}
+
+/// Bytes of one sample's inputs and targets.
+fn sample_bytes(architecture: &Architecture) -> (usize, usize) {
+    match architecture {
+        Architecture::Perceptron(sizes) => (sizes[0] * 4, sizes[sizes.len() - 1] * 4),
+        Architecture::Transformer { context, .. } => (context * 4, context * 4),
+    }
+}
+
+/// The data that the network is trained on.
+fn data_set(sizes: &Sizes, seed: u64) -> Arc<dyn DataSet> {
+    match &sizes.architecture {
+        Architecture::Perceptron(layers) => Arc::new(Perceptron::new(
+            sizes.samples,
+            layers[0],
+            layers[layers.len() - 1],
+            seed,
+        )),
+        Architecture::Transformer { vocabulary, context, .. } => {
+            Arc::new(Language::new(sizes.samples, *context, *vocabulary, seed))
+        }
+    }
+}
+
+/// The least cross entropy that the data leaves, in nats, where it is known.
+fn entropy_floor(sizes: &Sizes, seed: u64) -> Option<f64> {
+    match &sizes.architecture {
+        Architecture::Perceptron(_) => None,
+        Architecture::Transformer { vocabulary, context, .. } => {
+            Some(Language::new(1, *context, *vocabulary, seed).entropy_floor_nats())
+        }
+    }
+}
