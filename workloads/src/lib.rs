@@ -3,17 +3,20 @@
 //! Ordinary programs: they open NVIDIA's libraries at run time, train a network on data that can be learnt, and mark
 //! their steps and phases with NVTX ranges.
 
-mod buckets;
+mod checkpoint;
+mod cli;
 mod comm;
 mod data;
 mod error;
 mod gpu;
 mod launch;
 mod loader;
-mod mlp;
+mod model;
 mod nvtx;
 mod options;
+mod precision;
 mod puzzlers;
+mod schedule;
 mod store;
 mod train;
 
@@ -24,7 +27,7 @@ use clap::{CommandFactory, Parser};
 pub use error::Error;
 pub use launch::Launch;
 
-use options::{Cli, Which};
+use cli::Cli;
 
 /// A workload's name and what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,19 +104,9 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         }
     };
     let Some(rank) = launch::Rank::from_environment(&|name| std::env::var(name).ok()) else {
-        let ranks = match &cli.workload {
-            Which::Single(_) => 1,
-            Which::Ddp(options) => options.ranks,
-            Which::P2p(options) => options.processes()?,
-        };
-        return launch::start_ranks(launch, arguments, ranks);
+        return launch::start_ranks(launch, arguments, &cli.workload.launch()?);
     };
-    let outcome = match &cli.workload {
-        Which::Single(_) if rank.ranks != 1 => Err(Error::new("single runs on one rank")),
-        Which::Single(options) => train::single(options, &rank).map(|()| 0),
-        Which::Ddp(options) => train::ddp(options, &rank).map(|()| 0),
-        Which::P2p(options) => puzzlers::p2p::run(options, &rank),
-    };
+    let outcome = cli.workload.run(&rank);
     // Which rank it was matters: every rank writes to the same terminal.
     outcome.map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
 }

@@ -1,53 +1,14 @@
 //! What the training workloads can be asked for.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use crate::checkpoint::CheckpointOptions;
 use crate::error::Error;
-<<<<<<< HEAD
-use crate::puzzlers::p2p::P2pOptions;
-=======
 use crate::gpu::DataType;
-use crate::launch::LaunchOptions;
 use crate::loader::LoaderOptions;
 use crate::model::Network;
 use crate::precision::PrecisionOptions;
-use crate::schedule::OptimizerOptions;
->>>>>>> 00a9c8e (wip)
-
-/// Training programs on CUDA and NCCL.
-#[derive(Parser, Debug, Clone)]
-#[command(
-    name = "gputrace workload",
-    disable_help_subcommand = true,
-    max_term_width = 100
-)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) workload: Which,
-}
-
-#[derive(Subcommand, Debug, Clone)]
-pub(crate) enum Which {
-    /// A network on one GPU: the baseline
-    #[command(after_help = "Example:\n  gputrace workload single --preset listing --print-losses")]
-    Single(SingleOptions),
-    /// Distributed data parallel: each rank a share of the batch, gradients all-reduced in buckets behind the backward
-    /// pass
-    #[command(
-        after_help = "Examples:\n  gputrace workload ddp --ranks 4 --bucket-mb 1\n  gputrace workload ddp --no-overlap"
-    )]
-<<<<<<< HEAD
-    Ddp(DdpOptions),
-    /// One GPU copies tensors to others, a stream for each: times beside the links they took
-    #[command(
-        after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
-    )]
-    P2p(P2pOptions),
-=======
-    Ddp(DdpArguments),
->>>>>>> 00a9c8e (wip)
-}
+use crate::schedule::{Optimizer, OptimizerOptions};
 
 /// A set of sizes with a name.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,13 +102,6 @@ pub(crate) struct TrainOptions {
     pub(crate) imbalance: Option<f64>,
 }
 
-/// `single`.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct SingleOptions {
-    #[command(flatten)]
-    pub(crate) train: TrainOptions,
-}
-
 /// What gradients are compressed to on the wire.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compression {
@@ -180,17 +134,6 @@ pub(crate) struct DdpOptions {
     /// In step STEP rank RANK skips its first all-reduce, calls another collective, or one of another size
     #[arg(long, hide = true, value_name = "RANK:STEP:skip|other|size", value_parser = desync)]
     pub(crate) desync: Option<Desync>,
-}
-
-/// `ddp`.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct DdpArguments {
-    #[command(flatten)]
-    pub(crate) launch: LaunchOptions,
-    #[command(flatten)]
-    pub(crate) train: TrainOptions,
-    #[command(flatten)]
-    pub(crate) ddp: DdpOptions,
 }
 
 /// What a rank does instead of its all-reduce.
@@ -374,8 +317,8 @@ impl TrainOptions {
             batch,
             samples,
             learning_rate: self.optimizer.learning_rate.unwrap_or(match self.optimizer.optimizer {
-                crate::schedule::Optimizer::Sgd => rate,
-                crate::schedule::Optimizer::Adam => 0.001,
+                Optimizer::Sgd => rate,
+                Optimizer::Adam => 0.001,
             }),
             steps,
         })
@@ -389,12 +332,10 @@ impl TrainOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::Parser;
 
-    #[test]
-    fn the_options_are_consistent() {
-        <Cli as clap::CommandFactory>::command().debug_assert();
-    }
+    use super::*;
+    use crate::cli::{Cli, Which};
 
     fn single(words: &[&str]) -> TrainOptions {
         let words = ["workload", "single"].iter().chain(words);
