@@ -40,7 +40,11 @@ impl Perceptron {
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    let mut bytes = Vec::with_capacity(size_of_val(values));
+    for value in values {
+        bytes.extend_from_slice(&value.to_ne_bytes());
+    }
+    bytes
 }
 
 impl DataSet for Perceptron {

@@ -1,189 +1,180 @@
-//! Data loading on a thread of its own: batches are gathered into pinned memory and copied to the GPU on a copy
-//! stream, two ahead of the training loop.
+//! Data loading: batches are put together in staging memory and copied to the GPU on copy streams, by threads that
+//! work ahead of the training loop.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+mod options;
+mod slot;
+mod workers;
 
-use cudarc::driver::sys::CUstream;
-use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, result};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::CudaStream;
+
+pub(crate) use options::LoaderOptions;
+pub(crate) use slot::Slot;
 
 use crate::data::{DataSet, Sampler};
 use crate::error::Error;
-use crate::gpu::{Gpu, address};
+use crate::gpu::Gpu;
 use crate::nvtx;
+use slot::{Deadline, PATIENCE};
+use workers::{Make, Stop, Workers};
 
-/// Batches that are in flight at once.
-const SLOTS: usize = 2;
-
-/// Pinned host memory for f32.
-struct Pinned {
-    values: *mut f32,
-    count: usize,
+/// What a rank needs of each batch: a stage of a pipeline needs inputs at one end and targets at the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoaderNeeds {
+    pub(crate) inputs: bool,
+    pub(crate) targets: bool,
 }
 
-// SAFETY: plain memory, owned by whoever owns this.
-unsafe impl Send for Pinned {}
-
-impl Pinned {
-    fn new(count: usize) -> Result<Self, Error> {
-        // SAFETY: the context is current on this thread; the memory is written before it is read.
-        let values = unsafe { result::malloc_host(count * size_of::<f32>(), 0)? };
-        Ok(Self {
-            values: values.cast(),
-            count,
-        })
-    }
-
-    fn as_mut_slice(&mut self) -> &mut [f32] {
-        // SAFETY: `count` f32 of our own; all bit patterns are f32.
-        unsafe { std::slice::from_raw_parts_mut(self.values, self.count) }
-    }
+impl LoaderNeeds {
+    /// Both.
+    pub(crate) const ALL: Self = Self {
+        inputs: true,
+        targets: true,
+    };
 }
 
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new`, freed once. At the end of a run nothing can be done about a failure.
-        let _ = unsafe { result::free_host(self.values.cast()) };
-    }
+/// Makes every `stride`th batch.
+struct Maker {
+    data: Arc<dyn DataSet>,
+    sampler: Sampler,
+    share: Range<usize>,
+    stride: u64,
+    stream: Arc<CudaStream>,
+    delay: Duration,
 }
 
-/// One batch's place on the GPU.
-pub(crate) struct Slot {
-    x: CudaSlice<f32>,
-    y: CudaSlice<f32>,
-    copied: CudaEvent,
-    consumed: CudaEvent,
-}
+impl Make for Maker {
+    type Item = Slot;
 
-impl Slot {
-    /// Device address of the features.
-    pub(crate) fn x(&self) -> u64 {
-        address(&self.x)
-    }
-
-    /// Device address of the targets.
-    pub(crate) fn y(&self) -> u64 {
-        address(&self.y)
+    fn make(&mut self, slot: &mut Slot, stop: &Stop) -> Result<(), Error> {
+        let _range = nvtx::Range::new("load batch");
+        slot.wait_until_copied()?;
+        stop.sleep(self.delay);
+        let indices = &self.sampler.next()[self.share.clone()];
+        let (inputs, targets) = slot.staging();
+        self.data.gather(indices, inputs, targets);
+        self.sampler.skip(self.stride - 1);
+        slot.copy(&self.stream)
     }
 }
 
-/// The loader's thread, and the slots that go back and forth.
+/// Who makes the batches.
+enum Source {
+    /// The training loop itself, when it asks for one.
+    Caller(RefCell<(Maker, Vec<Slot>)>),
+    Workers(Workers<Maker>),
+}
+
+/// Hands out this rank's share of each global batch, in order. One batch is to be held at a time.
 pub(crate) struct Loader {
-    ready: Receiver<Result<Slot, Error>>,
-    free: Option<SyncSender<Slot>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// Which share of which data a loader deals out.
-pub(crate) struct Share {
-    pub(crate) data: DataSet,
-    pub(crate) sampler: Sampler,
-    pub(crate) rank: usize,
-    pub(crate) ranks: usize,
-    /// Samples a step for this rank.
-    pub(crate) batch: usize,
+    source: Source,
 }
 
 impl Loader {
-    /// Starts loading.
-    pub(crate) fn start(gpu: &Gpu, share: Share) -> Result<Self, Error> {
-        let (free, slots_to_fill) = sync_channel::<Slot>(SLOTS);
-        let (filled, ready) = sync_channel(SLOTS);
-        for _ in 0..SLOTS {
-            let slot = Slot {
-                x: gpu.zeros(share.batch * share.data.features)?,
-                y: gpu.zeros(share.batch * share.data.targets)?,
-                copied: gpu.event()?,
-                consumed: gpu.event()?,
-            };
-            slot.consumed.record(&gpu.compute)?;
-            // There is room for all slots.
-            drop(free.send(slot));
-        }
-        let context = gpu.context.clone();
-        let stream = context.new_stream()?;
-        let thread = std::thread::Builder::new()
-            .name("loader".to_owned())
-            .spawn(move || {
-                let outcome = context
-                    .bind_to_thread()
-                    .map_err(Error::from)
-                    .and_then(|()| load(share, &stream, &slots_to_fill, &filled));
-                if let Err(error) = outcome {
-                    // The training loop may be gone already; then nobody asks.
-                    drop(filled.send(Err(error)));
-                }
-            })?;
-        Ok(Self {
-            ready,
-            free: Some(free),
-            thread: Some(thread),
-        })
+    /// Starts loading: `share` are the samples of each global batch that are this rank's. `sampler` says where to begin.
+    pub(crate) fn start(
+        gpu: &Gpu,
+        data: &Arc<dyn DataSet>,
+        sampler: &Sampler,
+        share: &Range<usize>,
+        needs: LoaderNeeds,
+        options: &LoaderOptions,
+    ) -> Result<Self, Error> {
+        check(data.samples(), sampler, share)?;
+        let bytes = |needed: bool, of_one: usize| needed.then_some(of_one * share.len());
+        let inputs = bytes(needs.inputs, data.input_bytes());
+        let targets = bytes(needs.targets, data.target_bytes());
+        let deadline = Deadline::default();
+        let slots = (0..options.slots())
+            .map(|_| Slot::new(gpu, inputs, targets, !options.no_pin_memory, &deadline))
+            .collect::<Result<Vec<_>, _>>()?;
+        let workers = u64::from(options.loader_workers);
+        let mut makers = (0..workers.max(1))
+            .map(|number| {
+                let mut sampler = sampler.clone();
+                sampler.skip(number);
+                Ok(Maker {
+                    data: Arc::clone(data),
+                    sampler,
+                    share: share.clone(),
+                    stride: workers.max(1),
+                    stream: gpu.context.new_stream()?,
+                    delay: options.loader_delay,
+                })
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let source = match makers.pop() {
+            Some(maker) if workers == 0 => Source::Caller(RefCell::new((maker, slots))),
+            last => {
+                makers.extend(last);
+                Source::Workers(Workers::start(makers, slots, options.prefetch_factor as usize, PATIENCE)?)
+            }
+        };
+        Ok(Self { source })
     }
 
-    /// The next batch; `stream` will wait for its copy.
+    /// The next batch; `stream` will wait for its copies.
     pub(crate) fn next(&self, stream: &CudaStream) -> Result<Slot, Error> {
-        let slot = self
-            .ready
-            .recv()
-            .map_err(|_| Error::new("the data loader ended"))??;
-        stream.wait(&slot.copied)?;
+        let slot = match &self.source {
+            Source::Workers(workers) => workers.next()?,
+            Source::Caller(maker) => {
+                let (maker, slots) = &mut *maker.borrow_mut();
+                let mut slot = slots
+                    .pop()
+                    .ok_or_else(|| Error::new("the training loop holds all batches"))?;
+                maker.make(&mut slot, &Stop::default())?;
+                slot
+            }
+        };
+        slot.make_wait(stream)?;
         Ok(slot)
     }
 
     /// Gives a batch's place back once the stream's work so far is done with it.
     pub(crate) fn give_back(&self, slot: Slot, stream: &CudaStream) -> Result<(), Error> {
-        slot.consumed.record(stream)?;
-        if let Some(free) = &self.free {
-            // A loader that has ended says why at the next batch.
-            drop(free.send(slot));
+        slot.used_by(stream)?;
+        match &self.source {
+            Source::Workers(workers) => workers.give_back(slot),
+            // The place that was used longest ago is taken next.
+            Source::Caller(maker) => maker.borrow_mut().1.insert(0, slot),
         }
         Ok(())
     }
 }
 
-impl Drop for Loader {
-    fn drop(&mut self) {
-        // Without slots to fill the thread ends, once its copies are done; only then may their memory be freed.
-        // It never waits to hand a slot over: there is room for all of them.
-        self.free = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
+/// Whether the samples of every batch are there.
+fn check(samples: usize, sampler: &Sampler, share: &Range<usize>) -> Result<(), Error> {
+    let batch = sampler.global_batch();
+    if batch == 0 || batch > samples.min(sampler.samples()) {
+        return Err(Error::new(format!(
+            "--batch {batch}: must be between 1 and the data set's {samples} samples (--samples)"
+        )));
     }
+    if sampler.samples() > samples || share.is_empty() || share.end > batch {
+        return Err(Error::new(format!(
+            "samples {share:?} of a batch of {batch} out of {} cannot be loaded: the data set has {samples}",
+            sampler.samples()
+        )));
+    }
+    Ok(())
 }
 
-fn load(
-    mut share: Share,
-    stream: &CudaStream,
-    slots: &Receiver<Slot>,
-    filled: &SyncSender<Result<Slot, Error>>,
-) -> Result<(), Error> {
-    let (features, targets) = (share.data.features, share.data.targets);
-    let mut staging = (
-        Pinned::new(share.batch * features)?,
-        Pinned::new(share.batch * targets)?,
-    );
-    let raw: CUstream = stream.cu_stream();
-    while let Ok(slot) = slots.recv() {
-        let _range = nvtx::Range::new("load batch");
-        // The staging memory is free again once the last copies are done.
-        stream.synchronize()?;
-        let indices = share.sampler.next(share.rank, share.ranks);
-        let (x, y) = (staging.0.as_mut_slice(), staging.1.as_mut_slice());
-        share.data.gather(indices, x, y);
-        stream.wait(&slot.consumed)?;
-        // SAFETY: the slots hold exactly these many f32, and the staging memory is pinned and lives until the
-        // copies are done (synchronized above and on the way out).
-        unsafe {
-            result::memcpy_htod_async(slot.x(), x, raw)?;
-            result::memcpy_htod_async(slot.y(), y, raw)?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_that_are_not_there_are_refused() {
+        let sampler = |batch| Sampler::new(64, batch, 1);
+        assert!(check(64, &sampler(16), &(8..16)).is_ok());
+        assert!(check(64, &sampler(64), &(0..64)).is_ok());
+        for (batch, share) in [(0, 0..1), (65, 0..1), (16, 8..17), (16, 8..8)] {
+            assert!(check(64, &sampler(batch), &share).is_err(), "{batch} {share:?}");
         }
-        slot.copied.record(stream)?;
-        if filled.send(Ok(slot)).is_err() {
-            break;
-        }
+        assert!(check(63, &sampler(16), &(0..16)).is_err(), "fewer samples than are dealt out");
     }
-    stream.synchronize()?;
-    Ok(())
 }
