@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::Error;
+use crate::loader::LoaderOptions;
 use crate::puzzlers::p2p::P2pOptions;
 
 /// Training programs on CUDA and NCCL.
@@ -68,6 +69,8 @@ pub(crate) struct TrainOptions {
     /// Print the loss over all ranks after each step (waits for it)
     #[arg(long)]
     pub(crate) print_losses: bool,
+    #[command(flatten)]
+    pub(crate) loader: LoaderOptions,
 }
 
 /// A run on several ranks.

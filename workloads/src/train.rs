@@ -7,11 +7,11 @@ use cudarc::driver::{CudaEvent, CudaStream};
 
 use crate::buckets::{Bucket, make_buckets};
 use crate::comm::{self, Communicator, Element, Reduction};
-use crate::data::{DataSet, Sampler};
+use crate::data::{DataSet, Perceptron, Sampler};
 use crate::error::Error;
 use crate::gpu::{Gpu, address, element};
 use crate::launch::Rank;
-use crate::loader::{Loader, Share};
+use crate::loader::{Loader, LoaderNeeds};
 use crate::mlp::Mlp;
 use crate::nvtx::Range;
 use crate::options::{DdpOptions, TrainOptions};
@@ -136,14 +136,17 @@ fn train(options: &TrainOptions, rank: &Rank, ddp: Option<&DdpOptions>) -> Resul
     let reducer = ddp
         .map(|options| Reducer::new(&gpu, &mlp, rank, options))
         .transpose()?;
-    let share = Share {
-        data: DataSet::new(sizes.samples, features, targets, options.seed),
-        sampler: Sampler::new(sizes.samples, sizes.batch, options.seed),
-        rank: rank.rank as usize,
-        ranks: rank.ranks as usize,
-        batch,
-    };
-    let loader = Loader::start(&gpu, share)?;
+    let data: Arc<dyn DataSet> = Arc::new(Perceptron::new(sizes.samples, features, targets, options.seed));
+    let sampler = Sampler::new(sizes.samples, sizes.batch, options.seed);
+    let first = rank.rank as usize * batch;
+    let loader = Loader::start(
+        &gpu,
+        &data,
+        &sampler,
+        &(first..first + batch),
+        LoaderNeeds::ALL,
+        &options.loader,
+    )?;
     if rank.rank == 0 {
         println!(
             "{}, {} ranks, layers {:?}, batch {}",
@@ -161,13 +164,13 @@ fn train(options: &TrainOptions, rank: &Rank, ddp: Option<&DdpOptions>) -> Resul
         };
         {
             let _range = Range::new("forward");
-            mlp.forward(&gpu, slot.x())?;
-            mlp.loss(&gpu, slot.y())?;
+            mlp.forward(&gpu, slot.inputs())?;
+            mlp.loss(&gpu, slot.targets())?;
         }
         {
             let _range = Range::new("backward");
             for layer in (0..mlp.layers.len()).rev() {
-                mlp.backward(&gpu, layer, slot.x())?;
+                mlp.backward(&gpu, layer, slot.inputs())?;
                 if let Some(reducer) = &reducer {
                     reducer.layer_done(&gpu, &mlp, layer)?;
                 }

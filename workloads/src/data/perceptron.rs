@@ -108,7 +108,9 @@ mod tests {
         data.gather(&(0..16).collect::<Vec<_>>(), &mut x, &mut y);
         let factors: Vec<f32> = floats(&x).iter().zip(floats(&y)).map(|(x, y)| y / x).collect();
         assert!(
-            factors.iter().all(|f| (f - factors[0]).abs() < 1e-4 * factors[0].abs()),
+            factors
+                .iter()
+                .all(|f| (f - factors[0]).abs() < 1e-4 * factors[0].abs()),
             "{factors:?}"
         );
     }

@@ -111,7 +111,12 @@ impl Loader {
             Some(maker) if workers == 0 => Source::Caller(RefCell::new((maker, slots))),
             last => {
                 makers.extend(last);
-                Source::Workers(Workers::start(makers, slots, options.prefetch_factor as usize, PATIENCE)?)
+                Source::Workers(Workers::start(
+                    makers,
+                    slots,
+                    options.prefetch_factor as usize,
+                    PATIENCE,
+                )?)
             }
         };
         Ok(Self { source })
@@ -175,6 +180,9 @@ mod tests {
         for (batch, share) in [(0, 0..1), (65, 0..1), (16, 8..17), (16, 8..8)] {
             assert!(check(64, &sampler(batch), &share).is_err(), "{batch} {share:?}");
         }
-        assert!(check(63, &sampler(16), &(0..16)).is_err(), "fewer samples than are dealt out");
+        assert!(
+            check(63, &sampler(16), &(0..16)).is_err(),
+            "fewer samples than are dealt out"
+        );
     }
 }

@@ -59,7 +59,10 @@ mod tests {
     #[test]
     fn defaults_are_one_worker_two_ahead_pinned() {
         let options = parse(&[]).expect("parses");
-        assert_eq!((options.loader_workers, options.prefetch_factor, options.slots()), (1, 2, 3));
+        assert_eq!(
+            (options.loader_workers, options.prefetch_factor, options.slots()),
+            (1, 2, 3)
+        );
         assert!(!options.no_pin_memory);
         assert_eq!(options.loader_delay, Duration::ZERO);
     }

@@ -118,11 +118,7 @@ impl Slot {
         deadline: &Deadline,
     ) -> Result<Self, Error> {
         gpu.bind()?;
-        let place = |count: Option<usize>| {
-            count
-                .map(|count| Place::new(gpu, count, pinned))
-                .transpose()
-        };
+        let place = |count: Option<usize>| count.map(|count| Place::new(gpu, count, pinned)).transpose();
         // Workers wait for copies without keeping a core busy.
         let flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC;
         let slot = Self {
@@ -188,9 +184,9 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // Failures: the device is gone, and its memory with it.
-        drop(self.copied.context().bind_to_thread());
+        let _ = self.copied.context().bind_to_thread();
         if self.deadline.comes(&self.copied) {
-            drop(self.compute.wait(&self.consumed));
+            let _ = self.compute.wait(&self.consumed);
             // SAFETY: dropped once, here, and not used behind it.
             unsafe {
                 ManuallyDrop::drop(&mut self.inputs);

@@ -298,9 +298,7 @@ mod tests {
         type Item = ();
 
         fn make(&mut self, (): &mut (), _stop: &Stop) -> Result<(), Error> {
-            self.0
-                .recv()
-                .map_err(|_| Error::new("the test is over"))
+            self.0.recv().map_err(|_| Error::new("the test is over"))
         }
     }
 
