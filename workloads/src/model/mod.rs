@@ -1,0 +1,170 @@
+//! Networks as lists of units, and what every way to train needs to know of them.
+//!
+//! A unit is what is put on a stage, gathered, prefetched or recomputed as one: a linear layer of the perceptron; the
+//! embedding, a block and the head of the transformer. It does not own its parameters: whoever trains says where they
+//! are, so that the same code runs on replicated, sharded and gathered ones.
+
+mod arena;
+mod layout;
+mod linear;
+mod tensor_parallel;
+
+use std::ops::Range;
+
+pub(crate) use arena::Arena;
+pub(crate) use layout::{Layout, Piece, Place, Shard, Split, Start, Tensor};
+pub(crate) use linear::{Linear, Role};
+pub(crate) use tensor_parallel::TensorParallel;
+
+use crate::data::Random;
+use crate::error::Error;
+use crate::gpu::{DataType, Gpu};
+
+/// What one pass through a unit works on. Addresses are of device memory; all work goes to the compute stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub(crate) gpu: &'a Gpu,
+    /// Type of activations, and of parameters and gradients while computing.
+    pub(crate) data_type: DataType,
+    /// Rows of the microbatch: samples (perceptron) or tokens (transformer), before any sequence parallelism.
+    pub(crate) rows: usize,
+    /// The unit's flat parameters.
+    pub(crate) parameters: u64,
+    pub(crate) input: u64,
+    /// Its output: written by forward, read by backward.
+    pub(crate) output: u64,
+    /// Memory that forward fills for backward ([`Unit::saved_bytes`]).
+    pub(crate) saved: u64,
+    /// Memory for the length of one call ([`Unit::scratch_bytes`]).
+    pub(crate) scratch: u64,
+}
+
+/// What the backward pass adds to a [`Pass`].
+#[derive(Clone, Copy)]
+pub(crate) struct Gradients {
+    /// Where the unit's flat gradients go (overwritten, in the data type of the pass).
+    pub(crate) parameters: u64,
+    /// The loss's gradient by the output. May be overwritten.
+    pub(crate) output: u64,
+    /// Where the loss's gradient by the input goes; `None` where nobody needs it.
+    pub(crate) input: Option<u64>,
+}
+
+/// One part of a network, on one rank.
+pub(crate) trait Unit: Send {
+    /// Where its parameters are.
+    fn layout(&self) -> &Layout;
+    /// Bytes of its output for `rows` rows of the microbatch, on this rank.
+    fn output_bytes(&self, rows: usize, data_type: DataType) -> usize;
+    /// Bytes that its input has on this rank: the output of the unit before.
+    fn input_bytes(&self, rows: usize, data_type: DataType) -> usize;
+    /// Bytes that forward keeps for backward, beside input and output.
+    fn saved_bytes(&self, rows: usize, data_type: DataType) -> usize;
+    /// Bytes that either pass needs while it runs.
+    fn scratch_bytes(&self, rows: usize, data_type: DataType) -> usize;
+    /// Computes the output.
+    fn forward(&self, pass: &Pass<'_>) -> Result<(), Error>;
+    /// Computes gradients. `ready` is told of each range of the unit's elements whose gradients are on their way on the
+    /// compute stream; together the ranges are all elements, each once.
+    fn backward(
+        &self,
+        pass: &Pass<'_>,
+        gradients: &Gradients,
+        ready: &mut dyn FnMut(Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+}
+
+/// A unit before it is on any rank.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum UnitSpec {
+    /// A linear layer with bias, and ReLU behind it where asked.
+    Linear { inputs: usize, outputs: usize, relu: bool, role: Role },
+}
+
+impl UnitSpec {
+    /// Its tensors, unsharded.
+    pub(crate) fn tensors(&self) -> Vec<Tensor> {
+        match *self {
+            Self::Linear { inputs, outputs, role, .. } => linear::tensors(inputs, outputs, role),
+        }
+    }
+
+    /// The parameters that it begins with, unsharded: the same on every rank of every way to train.
+    pub(crate) fn initial(&self, index: usize, seed: u64) -> Vec<f32> {
+        let mut random = Random::new(seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut values = Vec::new();
+        for tensor in self.tensors() {
+            let count = tensor.rows * tensor.columns;
+            values.extend((0..count).map(|_| match tensor.start {
+                Start::Uniform(limit) => random.symmetric(limit),
+                Start::Normal(deviation) => random.normal() * deviation,
+                Start::Constant(value) => value,
+            }));
+        }
+        values
+    }
+
+    /// The unit on a rank. Tensor parallelism is over `parallel`'s ranks where there is one.
+    pub(crate) fn build(&self, parallel: Option<&TensorParallel>) -> Box<dyn Unit> {
+        match *self {
+            Self::Linear { inputs, outputs, relu, role } => {
+                Box::new(Linear::new([inputs, outputs], relu, role, parallel.cloned()))
+            }
+        }
+    }
+}
+
+/// How far a prediction is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Mean squared error against f32 targets.
+    MeanSquared,
+    /// Cross entropy in nats against token numbers (i32).
+    CrossEntropy,
+}
+
+/// A network before it is on any rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    pub(crate) units: Vec<UnitSpec>,
+    pub(crate) loss: Loss,
+    /// Rows that one sample has: 1, or the context's length.
+    pub(crate) rows_per_sample: usize,
+    /// Columns of the last unit's output: targets or vocabulary.
+    pub(crate) outputs: usize,
+}
+
+impl Network {
+    /// A perceptron of linear layers with ReLU between them. With tensor parallelism they pair up: columns, then rows.
+    pub(crate) fn perceptron(sizes: &[usize]) -> Self {
+        let layers = sizes.len() - 1;
+        let units = (0..layers)
+            .map(|index| UnitSpec::Linear {
+                inputs: sizes[index],
+                outputs: sizes[index + 1],
+                relu: index + 1 < layers,
+                role: match index % 2 {
+                    1 => Role::Row,
+                    _ if index + 1 < layers => Role::Column { first: index == 0 },
+                    _ => Role::Whole,
+                },
+            })
+            .collect();
+        Self {
+            units,
+            loss: Loss::MeanSquared,
+            rows_per_sample: 1,
+            outputs: sizes[layers],
+        }
+    }
+
+    /// Where each unit begins in the unsharded vector of all parameters, and its end behind the last.
+    pub(crate) fn starts(&self) -> Vec<usize> {
+        let mut starts = vec![0];
+        for unit in &self.units {
+            let elements: usize = unit.tensors().iter().map(|t| t.rows * t.columns).sum();
+            starts.push(starts[starts.len() - 1] + elements);
+        }
+        starts
+    }
+}
