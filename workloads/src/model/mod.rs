@@ -5,6 +5,13 @@
 //! are, so that the same code runs on replicated, sharded and gathered ones.
 
 mod arena;
+mod attention;
+mod block;
+mod check;
+mod dense;
+mod edges;
+mod embedding;
+mod head;
 mod layout;
 mod linear;
 mod tensor_parallel;
@@ -12,6 +19,9 @@ mod tensor_parallel;
 use std::ops::Range;
 
 pub(crate) use arena::Arena;
+use block::Block;
+use embedding::Embedding;
+use head::Head;
 pub(crate) use layout::{Layout, Piece, Place, Shard, Split, Start, Tensor};
 pub(crate) use linear::{Linear, Role};
 pub(crate) use tensor_parallel::TensorParallel;
@@ -79,13 +89,25 @@ pub(crate) trait Unit: Send {
 pub(crate) enum UnitSpec {
     /// A linear layer with bias, and ReLU behind it where asked.
     Linear { inputs: usize, outputs: usize, relu: bool, role: Role },
+    /// Token numbers to rows of a table, and their positions' to rows of another.
+    Embedding { vocabulary: usize, context: usize, width: usize },
+    /// Attention and a feed-forward part, one of so many blocks.
+    Block { width: usize, heads: usize, context: usize, blocks: usize },
+    /// A layer norm and a linear layer to the logits.
+    Head { width: usize, vocabulary: usize },
 }
+
+/// Standard deviation that the transformer's matrices begin with, as GPT-2's.
+const DEVIATION: f32 = 0.02;
 
 impl UnitSpec {
     /// Its tensors, unsharded.
     pub(crate) fn tensors(&self) -> Vec<Tensor> {
         match *self {
             Self::Linear { inputs, outputs, role, .. } => linear::tensors(inputs, outputs, role),
+            Self::Embedding { vocabulary, context, width } => embedding::tensors(vocabulary, context, width),
+            Self::Block { width, blocks, .. } => block::tensors(width, blocks),
+            Self::Head { width, vocabulary } => head::tensors(width, vocabulary),
         }
     }
 
@@ -106,10 +128,18 @@ impl UnitSpec {
 
     /// The unit on a rank. Tensor parallelism is over `parallel`'s ranks where there is one.
     pub(crate) fn build(&self, parallel: Option<&TensorParallel>) -> Box<dyn Unit> {
+        let parallel = parallel.cloned();
         match *self {
             Self::Linear { inputs, outputs, relu, role } => {
-                Box::new(Linear::new([inputs, outputs], relu, role, parallel.cloned()))
+                Box::new(Linear::new([inputs, outputs], relu, role, parallel))
             }
+            Self::Embedding { vocabulary, context, width } => {
+                Box::new(Embedding::new([vocabulary, context, width], parallel))
+            }
+            Self::Block { width, heads, context, blocks } => {
+                Box::new(Block::new([width, heads, context], blocks, parallel))
+            }
+            Self::Head { width, vocabulary } => Box::new(Head::new([width, vocabulary], parallel)),
         }
     }
 }
@@ -155,6 +185,26 @@ impl Network {
             loss: Loss::MeanSquared,
             rows_per_sample: 1,
             outputs: sizes[layers],
+        }
+    }
+
+    /// A decoder: an embedding, blocks, and a head. Rows are tokens; samples are `context` of them.
+    pub(crate) fn transformer(
+        vocabulary: usize,
+        context: usize,
+        width: usize,
+        heads: usize,
+        blocks: usize,
+    ) -> Self {
+        let mut units = vec![UnitSpec::Embedding { vocabulary, context, width }];
+        let block = UnitSpec::Block { width, heads, context, blocks };
+        units.extend(std::iter::repeat_n(block, blocks));
+        units.push(UnitSpec::Head { width, vocabulary });
+        Self {
+            units,
+            loss: Loss::CrossEntropy,
+            rows_per_sample: context,
+            outputs: vocabulary,
         }
     }
 
