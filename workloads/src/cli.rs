@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::error::Error;
 use crate::launch::{LaunchOptions, Rank};
-use crate::options::{DdpOptions, TrainOptions};
+use crate::options::{DdpOptions, FsdpOptions, PipelineOptions, TensorOptions, TrainOptions};
 use crate::puzzlers::p2p::{self, P2pOptions};
 use crate::train::{self, Division, Reduce, Way};
 
@@ -33,6 +33,27 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload ddp --ranks 4 --bucket-mb 1\n  gputrace workload ddp --no-overlap"
     )]
     Ddp(DdpArguments),
+    /// Fully sharded data parallel: parameters gathered unit by unit when they are needed, gradients scattered
+    #[command(
+        after_help = "Examples:\n  gputrace workload fsdp --ranks 4 --layers 8 --prefetch 2\n  gputrace workload fsdp --prefetch 0"
+    )]
+    Fsdp(FsdpArguments),
+    /// Tensor parallel: each layer divided over the ranks, by columns and then by rows
+    #[command(
+        after_help = "Examples:\n  gputrace workload tp --model transformer --ranks 4\n  gputrace workload tp --layers 8 --sequence-parallel"
+    )]
+    Tp(TpArguments),
+    /// Pipeline parallel: a stage of the network a rank, microbatches one after the other
+    #[command(
+        after_help = "Examples:\n  gputrace workload pp --ranks 4 --layers 8 --microbatches 8\n  gputrace workload pp --pipeline gpipe --balance time --model transformer"
+    )]
+    Pp(PpArguments),
+    /// Data, tensor and pipeline parallel at once, on a mesh of ranks
+    #[command(
+        name = "3d",
+        after_help = "Examples:\n  gputrace workload 3d --dp 2 --tp 2 --pp 2 --layers 8\n  gputrace workload 3d --dp 4 --tp 2 --pp 2 --model transformer --layers 6"
+    )]
+    ThreeD(ThreeDArguments),
     /// One GPU copies tensors to others, a stream for each: times beside the links they took
     #[command(
         after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
@@ -58,12 +79,92 @@ pub(crate) struct DdpArguments {
     ddp: DdpOptions,
 }
 
+/// `fsdp`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct FsdpArguments {
+    #[command(flatten)]
+    launch: LaunchOptions,
+    #[command(flatten)]
+    train: TrainOptions,
+    #[command(flatten)]
+    fsdp: FsdpOptions,
+}
+
+/// `tp`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct TpArguments {
+    #[command(flatten)]
+    launch: LaunchOptions,
+    #[command(flatten)]
+    train: TrainOptions,
+    #[command(flatten)]
+    tensor: TensorOptions,
+}
+
+/// `pp`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct PpArguments {
+    #[command(flatten)]
+    launch: LaunchOptions,
+    #[command(flatten)]
+    train: TrainOptions,
+    #[command(flatten)]
+    pipeline: PipelineOptions,
+}
+
+/// `3d`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ThreeDArguments {
+    /// Replicas that share the batch
+    #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Mesh")]
+    dp: u32,
+    /// Ranks that share each layer
+    #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Mesh")]
+    tp: u32,
+    /// Stages of the pipeline
+    #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Mesh")]
+    pp: u32,
+    #[command(flatten)]
+    launch: LaunchOptions,
+    #[command(flatten)]
+    train: TrainOptions,
+    #[command(flatten)]
+    tensor: TensorOptions,
+    #[command(flatten)]
+    pipeline: PipelineOptions,
+    #[command(flatten)]
+    ddp: DdpOptions,
+}
+
+impl ThreeDArguments {
+    /// Ranks of the whole mesh.
+    fn ranks(&self) -> u32 {
+        self.dp.saturating_mul(self.tp).saturating_mul(self.pp)
+    }
+}
+
+/// A network divided over so many ranks along each layer and so many stages.
+fn division(tensor: u32, stages: u32, tensors: &TensorOptions, pipeline: &PipelineOptions) -> Division {
+    Division {
+        tensor,
+        stages,
+        sequence: tensors.sequence_parallel,
+        schedule: pipeline.pipeline,
+        balance: pipeline.balance,
+        microbatches: pipeline.microbatches.unwrap_or(2 * stages),
+    }
+}
+
 impl Which {
     /// How its ranks are started, for a workload whose ranks are processes of their own.
     pub(crate) fn launch(&self) -> Result<LaunchOptions, Error> {
         Ok(match self {
             Self::Single(_) => LaunchOptions::of(1),
             Self::Ddp(arguments) => arguments.launch.clone(),
+            Self::Fsdp(arguments) => arguments.launch.clone(),
+            Self::Tp(arguments) => arguments.launch.clone(),
+            Self::Pp(arguments) => arguments.launch.clone(),
+            Self::ThreeD(arguments) => arguments.launch.with_ranks(arguments.ranks())?,
             Self::P2p(options) => LaunchOptions::of(options.processes()?),
         })
     }
@@ -83,6 +184,40 @@ impl Which {
             Self::Ddp(arguments) => {
                 let reduce = Reduce::Buckets(arguments.ddp.clone());
                 let way = way("ddp", Division::default(), reduce);
+                train::run(&arguments.train, &way, rank).map(|()| 0)
+            }
+            Self::Fsdp(arguments) => {
+                let way = way(
+                    "fsdp",
+                    Division::default(),
+                    Reduce::Shards(arguments.fsdp.clone()),
+                );
+                train::run(&arguments.train, &way, rank).map(|()| 0)
+            }
+            Self::Tp(arguments) => {
+                let division = Division {
+                    tensor: rank.ranks,
+                    sequence: arguments.tensor.sequence_parallel,
+                    ..Division::default()
+                };
+                train::run(&arguments.train, &way("tp", division, Reduce::None), rank).map(|()| 0)
+            }
+            Self::Pp(arguments) => {
+                let whole = TensorOptions::default();
+                let division = division(1, rank.ranks, &whole, &arguments.pipeline);
+                train::run(&arguments.train, &way("pp", division, Reduce::None), rank).map(|()| 0)
+            }
+            Self::ThreeD(arguments) if arguments.ranks() != rank.ranks => Err(Error::new(format!(
+                "3d: --dp {} x --tp {} x --pp {} are {} ranks, but there are {}",
+                arguments.dp,
+                arguments.tp,
+                arguments.pp,
+                arguments.ranks(),
+                rank.ranks
+            ))),
+            Self::ThreeD(arguments) => {
+                let division = division(arguments.tp, arguments.pp, &arguments.tensor, &arguments.pipeline);
+                let way = way("3d", division, Reduce::Buckets(arguments.ddp.clone()));
                 train::run(&arguments.train, &way, rank).map(|()| 0)
             }
             Self::P2p(options) => p2p::run(options, rank),

@@ -104,7 +104,7 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         }
     };
     let Some(rank) = launch::Rank::from_environment(&|name| std::env::var(name).ok()) else {
-        return launch::start_ranks(launch, arguments, &cli.workload.launch()?);
+        return launch::start_ranks(launch, arguments, cli.workload.launch()?.ranks());
     };
     let outcome = cli.workload.run(&rank);
     // Which rank it was matters: every rank writes to the same terminal.

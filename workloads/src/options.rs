@@ -9,6 +9,7 @@ use crate::loader::LoaderOptions;
 use crate::model::Network;
 use crate::precision::PrecisionOptions;
 use crate::schedule::{Optimizer, OptimizerOptions};
+use crate::train::{Balance, Schedule};
 
 /// A set of sizes with a name.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +135,39 @@ pub(crate) struct DdpOptions {
     /// In step STEP rank RANK skips its first all-reduce, calls another collective, or one of another size
     #[arg(long, hide = true, value_name = "RANK:STEP:skip|other|size", value_parser = desync)]
     pub(crate) desync: Option<Desync>,
+}
+
+/// How fully sharded training gathers its parameters.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Fully sharded")]
+pub(crate) struct FsdpOptions {
+    /// Units whose parameters are gathered ahead of the one that computes
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2))]
+    pub(crate) prefetch: u32,
+}
+
+/// How layers are divided over ranks.
+#[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Tensor parallel")]
+pub(crate) struct TensorOptions {
+    /// Between divided layers each rank has its rows only: all-gather and reduce-scatter instead of all-reduce
+    #[arg(long)]
+    pub(crate) sequence_parallel: bool,
+}
+
+/// How a pipeline works.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Pipeline parallel")]
+pub(crate) struct PipelineOptions {
+    /// In which order stages take the microbatches
+    #[arg(long, value_enum, default_value = "1f1b", value_name = "SCHEDULE")]
+    pub(crate) pipeline: Schedule,
+    /// Microbatches of a step [default: twice the stages]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) microbatches: Option<u32>,
+    /// What stages are made even by
+    #[arg(long, value_enum, default_value = "layers", value_name = "BY")]
+    pub(crate) balance: Balance,
 }
 
 /// What a rank does instead of its all-reduce.
@@ -282,8 +316,11 @@ impl TrainOptions {
                 (Architecture::Perceptron(sizes), batch, samples, rate)
             }
             Model::Transformer => {
-                let [vocabulary, context, width, heads, blocks] =
-                    if simulated { [64, 32, 128, 4, 2] } else { [4096, 512, 1024, 16, 12] };
+                let [vocabulary, context, width, heads, blocks] = if simulated {
+                    [64, 32, 128, 4, 2]
+                } else {
+                    [4096, 512, 1024, 16, 12]
+                };
                 let architecture = Architecture::Transformer {
                     vocabulary: or(options.vocabulary, vocabulary),
                     context: or(options.context, context),
@@ -316,10 +353,13 @@ impl TrainOptions {
             architecture,
             batch,
             samples,
-            learning_rate: self.optimizer.learning_rate.unwrap_or(match self.optimizer.optimizer {
-                Optimizer::Sgd => rate,
-                Optimizer::Adam => 0.001,
-            }),
+            learning_rate: self
+                .optimizer
+                .learning_rate
+                .unwrap_or(match self.optimizer.optimizer {
+                    Optimizer::Sgd => rate,
+                    Optimizer::Adam => 0.001,
+                }),
             steps,
         })
     }

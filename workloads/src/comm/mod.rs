@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 use cudarc::driver::CudaStream;
 
 use crate::error::Error;
+use crate::gpu::DataType;
 use library::{Library, library, missing};
 
 /// ncclUniqueId.
@@ -42,6 +43,16 @@ impl Element {
             Self::F16 | Self::Bf16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
+        }
+    }
+}
+
+impl From<DataType> for Element {
+    fn from(data_type: DataType) -> Self {
+        match data_type {
+            DataType::F32 => Self::F32,
+            DataType::Bf16 => Self::Bf16,
+            DataType::F16 => Self::F16,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The element types that kernels and cuBLAS compute with.
 
 /// What an array's elements are. Arithmetic is f32 for all of them; a value is rounded when it is stored.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum DataType {
+    #[default]
     F32,
     Bf16,
     F16,
@@ -10,6 +11,15 @@ pub(crate) enum DataType {
 
 impl DataType {
     pub(crate) const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
+
+    /// What it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
 
     /// Bytes of one element.
     pub(crate) fn bytes(self) -> usize {

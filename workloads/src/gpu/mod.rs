@@ -4,6 +4,7 @@ mod blas;
 mod data_type;
 mod launch;
 mod modules;
+mod transfer;
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr};
 pub(crate) use blas::Matrix;
 pub(crate) use data_type::DataType;
 pub(crate) use launch::Queue;
+pub(crate) use transfer::{clear, copy};
 
 use crate::comm;
 use crate::error::Error;

@@ -78,7 +78,13 @@ impl Attention {
 
     /// `to = a * b` for each head of each sequence. All operands are stored with a row for each of the context's.
     fn product(self, pass: &Pass<'_>, a: Matrix, b: Matrix, to: u64) -> Result<(), Error> {
-        let columns = |matrix: Matrix| if matrix.transposed { self.context } else { matrix.leading };
+        let columns = |matrix: Matrix| {
+            if matrix.transposed {
+                self.context
+            } else {
+                matrix.leading
+            }
+        };
         pass.gpu.work().gemm_batched(
             pass.data_type,
             [self.context, columns(b), columns(a)],
@@ -180,8 +186,18 @@ impl Attention {
             pass.rows * self.heads,
             self.context,
         )?;
-        self.product(pass, self.square(scores, false), self.narrow(keys, false), to_queries)?;
-        self.product(pass, self.square(scores, true), self.narrow(queries, false), to_keys)?;
+        self.product(
+            pass,
+            self.square(scores, false),
+            self.narrow(keys, false),
+            to_queries,
+        )?;
+        self.product(
+            pass,
+            self.square(scores, true),
+            self.narrow(queries, false),
+            to_keys,
+        )?;
         self.permute(pass, [to, scratch.by_head], 3, true)
     }
 }

@@ -185,7 +185,11 @@ impl Block {
         scratch: &Scratch,
     ) -> Result<(), Error> {
         let ty = pass.data_type;
-        let own = if self.edges.sequence().is_some() { scratch.own } else { norm.output };
+        let own = if self.edges.sequence().is_some() {
+            scratch.own
+        } else {
+            norm.output
+        };
         pass.gpu.work().layer_norm(
             ty,
             own,
@@ -243,11 +247,7 @@ impl Backward<'_, '_> {
 
     /// Behind a layer divided by rows: given the gradient by the half's output, this rank's rows, computes that of the
     /// bias, of the weights, and by the layer's input, at `to`.
-    fn leave(
-        &mut self,
-        (dense, weights): (Dense, usize),
-        [delta, input, to]: [u64; 3],
-    ) -> Result<(), Error> {
+    fn leave(&mut self, (dense, weights): (Dense, usize), [delta, input, to]: [u64; 3]) -> Result<(), Error> {
         let (block, pass) = (self.block, self.pass);
         let own = block.edges.own_rows(pass.rows).len();
         let bias = self.gradient(weights + 1);
@@ -332,7 +332,10 @@ impl Backward<'_, '_> {
         self.norm(false, self.saved.middle, residual, Some(residual))?;
 
         let (mixed, qkv) = (self.scratch.mixed, self.scratch.qkv);
-        self.leave((block.projection, PROJECTION), [residual, self.saved.mixed, mixed])?;
+        self.leave(
+            (block.projection, PROJECTION),
+            [residual, self.saved.mixed, mixed],
+        )?;
         let (kept, scratch) = (&self.saved.attention, &self.scratch.attention);
         block.attention.backward(pass, [mixed, qkv], kept, scratch)?;
         self.enter((block.qkv, QKV), [qkv, self.saved.norm1.output])?;
@@ -372,17 +375,36 @@ impl Unit for Block {
         let saved = self.saved(&mut Arena::at(pass.saved), pass.rows, ty);
         let scratch = self.scratch(&mut Arena::at(pass.scratch), pass.rows, ty, false);
 
-        self.norm_forward(pass, pass.input, [NORM1_GAMMA, NORM1_BETA], &saved.norm1, &scratch)?;
+        self.norm_forward(
+            pass,
+            pass.input,
+            [NORM1_GAMMA, NORM1_BETA],
+            &saved.norm1,
+            &scratch,
+        )?;
         self.qkv
             .forward(pass, pass.rows, [saved.norm1.output, place(QKV), scratch.qkv])?;
-        queue.add_bias(ty, scratch.qkv, place(QKV_BIAS), pass.rows, self.qkv.outputs, false)?;
+        queue.add_bias(
+            ty,
+            scratch.qkv,
+            place(QKV_BIAS),
+            pass.rows,
+            self.qkv.outputs,
+            false,
+        )?;
         let heads = [scratch.qkv, saved.mixed];
         self.attention
             .forward(pass, heads, &saved.attention, &scratch.attention)?;
         let places = [saved.mixed, pass.input, saved.middle];
         self.join_residual(pass, (self.projection, PROJECTION), places, &scratch)?;
 
-        self.norm_forward(pass, saved.middle, [NORM2_GAMMA, NORM2_BETA], &saved.norm2, &scratch)?;
+        self.norm_forward(
+            pass,
+            saved.middle,
+            [NORM2_GAMMA, NORM2_BETA],
+            &saved.norm2,
+            &scratch,
+        )?;
         let columns = self.expand.outputs;
         self.expand
             .forward(pass, pass.rows, [saved.norm2.output, place(EXPAND), saved.hidden])?;

@@ -26,7 +26,11 @@ impl Network {
         let is_shared = |unit: &UnitSpec| {
             !matches!(
                 unit,
-                UnitSpec::Linear { role: Role::Whole, .. } | UnitSpec::Embedding { .. } | UnitSpec::Head { .. }
+                UnitSpec::Linear {
+                    role: Role::Whole,
+                    ..
+                } | UnitSpec::Embedding { .. }
+                    | UnitSpec::Head { .. }
             )
         };
         if tensor_ranks > 1 && !self.units.iter().any(is_shared) {
@@ -36,7 +40,13 @@ impl Network {
             )));
         }
         let per_sample = self.rows_per_sample;
-        divides(rows, "rows of a microbatch", per_sample, "tokens of a sample", "--batch")?;
+        divides(
+            rows,
+            "rows of a microbatch",
+            per_sample,
+            "tokens of a sample",
+            "--batch",
+        )?;
         if !sequence || tensor_ranks == 1 {
             return Ok(());
         }
@@ -57,7 +67,12 @@ impl UnitSpec {
     fn check(&self, ranks: usize) -> Result<(), Error> {
         let ranks_name = "ranks of tensor parallelism";
         match *self {
-            Self::Linear { inputs, outputs, role, .. } => match role {
+            Self::Linear {
+                inputs,
+                outputs,
+                role,
+                ..
+            } => match role {
                 Role::Whole => Ok(()),
                 Role::Column { .. } => divides(outputs, "columns of a layer", ranks, ranks_name, "--hidden"),
                 Role::Row => divides(inputs, "rows of a layer's weights", ranks, ranks_name, "--hidden"),
@@ -96,11 +111,16 @@ mod tests {
     fn what_does_not_divide_is_told_with_its_option() {
         let transformer = Network::transformer(16, 8, 32, 4, 2);
         let heads = refused(transformer.check(3, false, 24));
-        assert_eq!(heads, "4 heads can't be divided over 3 ranks of tensor parallelism: change --heads");
+        assert_eq!(
+            heads,
+            "4 heads can't be divided over 3 ranks of tensor parallelism: change --heads"
+        );
         assert!(refused(transformer.check(1, false, 20)).contains("change --batch"));
         // 3 samples over 2 ranks: one and a half each.
         assert!(refused(transformer.check(2, true, 24)).contains("which is neither whole samples of 8"));
-        assert!(refused(Network::transformer(16, 8, 30, 4, 2).check(1, false, 8)).contains("--hidden or --heads"));
+        assert!(
+            refused(Network::transformer(16, 8, 30, 4, 2).check(1, false, 8)).contains("--hidden or --heads")
+        );
         let perceptron = Network::perceptron(&[10, 9, 9, 5]);
         assert!(refused(perceptron.check(2, false, 8)).contains("change --hidden"));
         assert!(refused(Network::perceptron(&[10, 9]).check(2, false, 8)).contains("--layers"));

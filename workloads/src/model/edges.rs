@@ -41,12 +41,7 @@ impl Edges {
     }
 
     /// Where all rows of what each rank has its rows of at `own` are: gathered to `all`, if they are divided.
-    pub(super) fn gather(
-        &self,
-        pass: &Pass<'_>,
-        [own, all]: [u64; 2],
-        columns: usize,
-    ) -> Result<u64, Error> {
+    pub(super) fn gather(&self, pass: &Pass<'_>, [own, all]: [u64; 2], columns: usize) -> Result<u64, Error> {
         let Some(parallel) = self.sequence() else {
             return Ok(own);
         };

@@ -33,10 +33,7 @@ pub(crate) struct Embedding {
 }
 
 impl Embedding {
-    pub(super) fn new(
-        [vocabulary, context, width]: [usize; 3],
-        parallel: Option<TensorParallel>,
-    ) -> Self {
+    pub(super) fn new([vocabulary, context, width]: [usize; 3], parallel: Option<TensorParallel>) -> Self {
         let edges = Edges::new(parallel);
         let layout = Layout::new(&tensors(vocabulary, context, width), edges.shard());
         Self {
@@ -120,7 +117,11 @@ impl Unit for Embedding {
         let positions = self.positions(pass.rows);
         if positions.len() < self.context {
             // The kernel writes the positions that it is told of; the others are other ranks'.
-            queue.zero(place(POSITIONS), self.context * self.width * ty.bytes())?;
+            crate::gpu::clear(
+                &pass.gpu.compute,
+                place(POSITIONS),
+                self.context * self.width * ty.bytes(),
+            )?;
         }
         queue.embedding_backward(
             ty,

@@ -227,6 +227,13 @@ mod tests {
         assert_eq!(layout.pieces.len(), 2);
         assert_eq!(layout.places[1].elements, 12..20);
         assert_eq!(layout.address(1000, 1, 4), 1048);
-        assert_eq!(layout.places.iter().map(|place| place.divided).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(
+            layout
+                .places
+                .iter()
+                .map(|place| place.divided)
+                .collect::<Vec<_>>(),
+            [false, true]
+        );
     }
 }

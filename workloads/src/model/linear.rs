@@ -69,7 +69,9 @@ impl Linear {
         role: Role,
         parallel: Option<TensorParallel>,
     ) -> Self {
-        let shard = parallel.as_ref().map_or(super::Shard::WHOLE, TensorParallel::shard);
+        let shard = parallel
+            .as_ref()
+            .map_or(super::Shard::WHOLE, TensorParallel::shard);
         let (own_inputs, own_outputs) = match role {
             Role::Whole => (inputs, outputs),
             Role::Column { .. } => (inputs, outputs / shard.ranks),
@@ -92,7 +94,9 @@ impl Linear {
 
     /// Rows of the unit's input and output on this rank.
     fn outer_rows(&self, rows: usize) -> [usize; 2] {
-        let divided = self.sequence().map_or(rows, |parallel| rows / parallel.shard().ranks);
+        let divided = self
+            .sequence()
+            .map_or(rows, |parallel| rows / parallel.shard().ranks);
         match self.role {
             Role::Whole => [divided, divided],
             Role::Column { first: true } => [rows, rows],
@@ -139,7 +143,8 @@ impl Unit for Linear {
     }
 
     fn saved_bytes(&self, rows: usize, data_type: DataType) -> usize {
-        self.gathers_input().map_or(0, |_| rows * self.inputs * data_type.bytes())
+        self.gathers_input()
+            .map_or(0, |_| rows * self.inputs * data_type.bytes())
     }
 
     fn scratch_bytes(&self, rows: usize, data_type: DataType) -> usize {
@@ -163,7 +168,11 @@ impl Unit for Linear {
             (input, rows) = (pass.saved, pass.rows);
         }
         let scattered = self.sequence().filter(|_| self.role == Role::Row);
-        let product = if scattered.is_some() { pass.scratch } else { pass.output };
+        let product = if scattered.is_some() {
+            pass.scratch
+        } else {
+            pass.output
+        };
         queue.gemm(
             ty,
             [rows, self.outputs, self.inputs],
@@ -208,7 +217,11 @@ impl Unit for Linear {
             parallel.all_gather(pass.gpu, ty, [delta, pass.scratch], output_rows * self.outputs)?;
             (delta, rows) = (pass.scratch, pass.rows);
         }
-        let input = if self.gathers_input().is_some() { pass.saved } else { pass.input };
+        let input = if self.gathers_input().is_some() {
+            pass.saved
+        } else {
+            pass.input
+        };
         queue.gemm(
             ty,
             [self.inputs, self.outputs, rows],

@@ -61,7 +61,7 @@ pub(crate) struct Gradients {
 }
 
 /// One part of a network, on one rank.
-pub(crate) trait Unit: Send {
+pub(crate) trait Unit {
     /// Where its parameters are.
     fn layout(&self) -> &Layout;
     /// Bytes of its output for `rows` rows of the microbatch, on this rank.
@@ -88,11 +88,25 @@ pub(crate) trait Unit: Send {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum UnitSpec {
     /// A linear layer with bias, and ReLU behind it where asked.
-    Linear { inputs: usize, outputs: usize, relu: bool, role: Role },
+    Linear {
+        inputs: usize,
+        outputs: usize,
+        relu: bool,
+        role: Role,
+    },
     /// Token numbers to rows of a table, and their positions' to rows of another.
-    Embedding { vocabulary: usize, context: usize, width: usize },
+    Embedding {
+        vocabulary: usize,
+        context: usize,
+        width: usize,
+    },
     /// Attention and a feed-forward part, one of so many blocks.
-    Block { width: usize, heads: usize, context: usize, blocks: usize },
+    Block {
+        width: usize,
+        heads: usize,
+        context: usize,
+        blocks: usize,
+    },
     /// A layer norm and a linear layer to the logits.
     Head { width: usize, vocabulary: usize },
 }
@@ -104,8 +118,17 @@ impl UnitSpec {
     /// Its tensors, unsharded.
     pub(crate) fn tensors(&self) -> Vec<Tensor> {
         match *self {
-            Self::Linear { inputs, outputs, role, .. } => linear::tensors(inputs, outputs, role),
-            Self::Embedding { vocabulary, context, width } => embedding::tensors(vocabulary, context, width),
+            Self::Linear {
+                inputs,
+                outputs,
+                role,
+                ..
+            } => linear::tensors(inputs, outputs, role),
+            Self::Embedding {
+                vocabulary,
+                context,
+                width,
+            } => embedding::tensors(vocabulary, context, width),
             Self::Block { width, blocks, .. } => block::tensors(width, blocks),
             Self::Head { width, vocabulary } => head::tensors(width, vocabulary),
         }
@@ -130,15 +153,23 @@ impl UnitSpec {
     pub(crate) fn build(&self, parallel: Option<&TensorParallel>) -> Box<dyn Unit> {
         let parallel = parallel.cloned();
         match *self {
-            Self::Linear { inputs, outputs, relu, role } => {
-                Box::new(Linear::new([inputs, outputs], relu, role, parallel))
-            }
-            Self::Embedding { vocabulary, context, width } => {
-                Box::new(Embedding::new([vocabulary, context, width], parallel))
-            }
-            Self::Block { width, heads, context, blocks } => {
-                Box::new(Block::new([width, heads, context], blocks, parallel))
-            }
+            Self::Linear {
+                inputs,
+                outputs,
+                relu,
+                role,
+            } => Box::new(Linear::new([inputs, outputs], relu, role, parallel)),
+            Self::Embedding {
+                vocabulary,
+                context,
+                width,
+            } => Box::new(Embedding::new([vocabulary, context, width], parallel)),
+            Self::Block {
+                width,
+                heads,
+                context,
+                blocks,
+            } => Box::new(Block::new([width, heads, context], blocks, parallel)),
             Self::Head { width, vocabulary } => Box::new(Head::new([width, vocabulary], parallel)),
         }
     }
@@ -196,8 +227,17 @@ impl Network {
         heads: usize,
         blocks: usize,
     ) -> Self {
-        let mut units = vec![UnitSpec::Embedding { vocabulary, context, width }];
-        let block = UnitSpec::Block { width, heads, context, blocks };
+        let mut units = vec![UnitSpec::Embedding {
+            vocabulary,
+            context,
+            width,
+        }];
+        let block = UnitSpec::Block {
+            width,
+            heads,
+            context,
+            blocks,
+        };
         units.extend(std::iter::repeat_n(block, blocks));
         units.push(UnitSpec::Head { width, vocabulary });
         Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, CudaStream};
 
 use super::Shard;
-use crate::comm::{Communicator, Reduction};
+use crate::comm::{Communicator, Element, Reduction};
 use crate::error::Error;
 use crate::gpu::{DataType, Gpu};
 
@@ -79,7 +79,7 @@ impl TensorParallel {
         address: u64,
         count: usize,
     ) -> Result<(), Error> {
-        let sum = (data_type.element(), Reduction::Sum);
+        let sum = (Element::from(data_type), Reduction::Sum);
         self.between(gpu, |communicator, stream| {
             communicator.all_reduce([address; 2], count, sum, stream)
         })
@@ -94,7 +94,7 @@ impl TensorParallel {
         count: usize,
     ) -> Result<(), Error> {
         self.between(gpu, |communicator, stream| {
-            communicator.all_gather([from, to], count, data_type.element(), stream)
+            communicator.all_gather([from, to], count, data_type.into(), stream)
         })
     }
 
@@ -106,7 +106,7 @@ impl TensorParallel {
         [from, to]: [u64; 2],
         count: usize,
     ) -> Result<(), Error> {
-        let sum = (data_type.element(), Reduction::Sum);
+        let sum = (Element::from(data_type), Reduction::Sum);
         self.between(gpu, |communicator, stream| {
             communicator.reduce_scatter([from, to], count, sum, stream)
         })

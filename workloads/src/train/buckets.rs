@@ -110,7 +110,8 @@ mod tests {
         for bytes in [1, 40, 200, 1000] {
             let backwards: Vec<_> = tensors.iter().rev().cloned().collect();
             for buckets in [make_buckets(&tensors, bytes), rebuild(&backwards, bytes)] {
-                let mut covered: Vec<usize> = buckets.into_iter().flat_map(|bucket| bucket.elements).collect();
+                let mut covered: Vec<usize> =
+                    buckets.into_iter().flat_map(|bucket| bucket.elements).collect();
                 covered.sort_unstable();
                 assert_eq!(covered, (0..90).collect::<Vec<_>>());
             }

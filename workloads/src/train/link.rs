@@ -45,11 +45,13 @@ impl Link {
         comm::group(|| {
             for parcel in sends {
                 let &Parcel { address, count, peer } = parcel;
-                self.communicator.send(address, count, self.element, peer, &self.stream)?;
+                self.communicator
+                    .send(address, count, self.element, peer, &self.stream)?;
             }
             for parcel in receives {
                 let &Parcel { address, count, peer } = parcel;
-                self.communicator.receive(address, count, self.element, peer, &self.stream)?;
+                self.communicator
+                    .receive(address, count, self.element, peer, &self.stream)?;
             }
             Ok(())
         })?;

@@ -92,7 +92,12 @@ impl Mesh {
 
     /// What went wrong on any communicator behind the calls' back.
     pub(crate) fn check_health(&self) -> Result<(), Error> {
-        let all = [&self.world, &self.data_ranks, &self.tensor_ranks, &self.stage_ranks];
+        let all = [
+            &self.world,
+            &self.data_ranks,
+            &self.tensor_ranks,
+            &self.stage_ranks,
+        ];
         all.into_iter()
             .flatten()
             .try_for_each(|communicator| communicator.check_health())

@@ -1,10 +1,11 @@
 //! The training loop, one for all ways to divide the work over ranks that are processes.
 
 mod buckets;
+mod fsdp;
 mod link;
 mod loss;
-mod mesh;
 mod measure;
+mod mesh;
 mod meter;
 mod pipeline;
 mod plan;
@@ -126,10 +127,16 @@ impl Training<'_> {
             let _range = Range::new("data");
             loader.map(|loader| loader.next(&gpu.compute)).transpose()?
         };
-        let batch = slot.as_ref().map_or(Batch { inputs: 0, targets: 0 }, |slot| Batch {
-            inputs: slot.inputs(),
-            targets: slot.targets(),
-        });
+        let batch = slot.as_ref().map_or(
+            Batch {
+                inputs: 0,
+                targets: 0,
+            },
+            |slot| Batch {
+                inputs: slot.inputs(),
+                targets: slot.targets(),
+            },
+        );
         let overflow = self.plan.runner.step(gpu, batch, self.scaler.scale())?;
         if let (Some(loader), Some(slot)) = (loader, slot) {
             loader.give_back(slot, &gpu.compute)?;
@@ -145,7 +152,10 @@ impl Training<'_> {
             self.taken += 1;
             let update = Update {
                 optimizer: self.options.optimizer.optimizer,
-                rate: self.options.optimizer.rate(self.plan.sizes.learning_rate, step, self.plan.sizes.steps),
+                rate: self
+                    .options
+                    .optimizer
+                    .rate(self.plan.sizes.learning_rate, step, self.plan.sizes.steps),
                 taken: self.taken,
             };
             self.plan.runner.sharing.update(gpu, &update)?;

@@ -47,7 +47,11 @@ pub(crate) fn actions(schedule: Schedule, stage: usize, stages: usize, microbatc
     let (first, last) = (stage == 0, stage + 1 == stages);
     let mut all = Vec::new();
     // An exchange between first and last stage loses what has no neighbour there.
-    let exchange = |all: &mut Vec<Action>, output: Option<usize>, delta_in: Option<usize>, delta_out: Option<usize>, input: Option<usize>| {
+    let exchange = |all: &mut Vec<Action>,
+                    output: Option<usize>,
+                    delta_in: Option<usize>,
+                    delta_out: Option<usize>,
+                    input: Option<usize>| {
         let action = Action::Exchange {
             send_output: output.filter(|_| !last),
             receive_delta: delta_in.filter(|_| !last),
@@ -128,8 +132,9 @@ mod tests {
     /// Runs all stages' actions against each other, each exchange only when both sides are there; gives the time in units of one pass (forward and
     /// backward alike) and the most microbatches that a stage held.
     fn simulate(schedule: Schedule, stages: usize, microbatches: usize) -> (usize, Vec<usize>) {
-        let plans: Vec<Vec<Action>> =
-            (0..stages).map(|stage| actions(schedule, stage, stages, microbatches)).collect();
+        let plans: Vec<Vec<Action>> = (0..stages)
+            .map(|stage| actions(schedule, stage, stages, microbatches))
+            .collect();
         let mut next = vec![0; stages];
         let mut clock = vec![0usize; stages];
         let (mut held, mut most) = (vec![0usize; stages], vec![0usize; stages]);
@@ -150,7 +155,12 @@ mod tests {
                             clock[stage] += 1;
                             held[stage] -= 1;
                         }
-                        Action::Exchange { send_output, receive_delta, send_delta, receive_input } => {
+                        Action::Exchange {
+                            send_output,
+                            receive_delta,
+                            send_delta,
+                            receive_input,
+                        } => {
                             // Sends are buffered, as small ones are; receives wait.
                             for (what, microbatch) in [("output", send_output), ("delta", send_delta)] {
                                 if let Some(microbatch) = microbatch {
@@ -184,7 +194,11 @@ mod tests {
             for stages in 1..6 {
                 for microbatches in 1..9 {
                     let (time, most) = simulate(schedule, stages, microbatches);
-                    assert_eq!(time, 2 * (microbatches + stages - 1), "{schedule:?} {stages} {microbatches}");
+                    assert_eq!(
+                        time,
+                        2 * (microbatches + stages - 1),
+                        "{schedule:?} {stages} {microbatches}"
+                    );
                     for (stage, held) in most.into_iter().enumerate() {
                         assert_eq!(held, slots(schedule, stage, stages, microbatches));
                     }

@@ -12,19 +12,20 @@ use crate::gpu::{DataType, Gpu};
 use crate::launch::Rank;
 use crate::loader::{Loader, LoaderNeeds};
 use crate::model::{Layout, Loss, Network, TensorParallel, Unit};
-use crate::options::{Architecture, DdpOptions, Sizes, TrainOptions};
+use crate::options::{Architecture, DdpOptions, FsdpOptions, Sizes, TrainOptions};
 use crate::store::Store;
 
+use super::fsdp::FullySharded;
 use super::link::Link;
 use super::loss::LossSum;
 use super::measure;
 use super::mesh::{Mesh, Shape};
 use super::meter::{Meter, StageTimes};
 use super::pipeline::{self, Schedule};
-use super::share::shares;
 use super::reducer::Reducer;
 use super::replicated::{Recipe, Replicated};
 use super::runner::{Microbatch, Pipeline, Runner};
+use super::share::shares;
 use super::sharing::Sharing;
 use super::stage::Stage;
 
@@ -35,6 +36,8 @@ pub(crate) enum Reduce {
     None,
     /// All-reduce in buckets.
     Buckets(DdpOptions),
+    /// Each rank keeps a shard: reduce-scatter.
+    Shards(FsdpOptions),
 }
 
 /// What stages are made even by.
@@ -148,7 +151,7 @@ impl Plan {
         // With a broadcast to come every replica draws parameters of its own, as a program without care for seeds would.
         let seed = match way.reduce {
             Reduce::Buckets(_) => options.seed.wrapping_add(u64::from(data.rank) << 32),
-            Reduce::None => options.seed,
+            Reduce::None | Reduce::Shards(_) => options.seed,
         };
         let mut values = Vec::new();
         for (index, layout) in own.clone().zip(&layouts) {
@@ -194,7 +197,11 @@ impl Plan {
             })
             .transpose()?;
         let casts = is_first && network.loss == Loss::MeanSquared && data_type != DataType::F32;
-        let divided = if way.division.sequence { tensor.ranks as usize } else { 1 };
+        let divided = if way.division.sequence {
+            tensor.ranks as usize
+        } else {
+            1
+        };
         let (data_input_bytes, data_target_bytes) = sample_bytes(&sizes.architecture);
         let microbatch = Microbatch {
             input_bytes: samples * data_input_bytes,
@@ -222,7 +229,11 @@ impl Plan {
             .zip(&layouts)
             .flat_map(|(index, layout)| {
                 let named = |name: &str| format!("unit {index} {name}");
-                layout.places.iter().map(move |place| named(place.name)).collect::<Vec<_>>()
+                layout
+                    .places
+                    .iter()
+                    .map(move |place| named(place.name))
+                    .collect::<Vec<_>>()
             })
             .collect();
         Ok(Self {
@@ -266,7 +277,7 @@ impl Plan {
         let mut sampler = Sampler::new(sizes.samples, sizes.batch, options.seed);
         sampler.skip(first_step);
         let data = data_set(sizes, options.seed);
-        Loader::start(gpu, data, sampler, self.share.clone(), self.needs, &options.loader).map(Some)
+        Loader::start(gpu, &data, &sampler, &self.share, self.needs, &options.loader).map(Some)
     }
 
     /// One line: what is trained, and how.
@@ -349,7 +360,10 @@ impl Plan {
         let mut named: Vec<(f32, &String)> = norms.into_iter().zip(&self.tensors).collect();
         named.sort_by(|a, b| b.0.total_cmp(&a.0));
         let first = "norms of the last step's gradients, the greatest first:".to_owned();
-        let rest = named.iter().take(5).map(|(norm, name)| format!("  {name}: {norm:.6}"));
+        let rest = named
+            .iter()
+            .take(5)
+            .map(|(norm, name)| format!("  {name}: {norm:.6}"));
         Ok(std::iter::once(first).chain(rest).collect())
     }
 
@@ -417,12 +431,21 @@ fn sharing(
     parallel: Option<&TensorParallel>,
 ) -> Result<Box<dyn Sharing>, Error> {
     let reducer = match (&way.reduce, &mesh.data_ranks) {
-        (Reduce::Buckets(options), Some(ranks)) => {
-            Some(Reducer::new(gpu, Arc::clone(ranks), &tensor_ranges(layouts), options)?)
+        (Reduce::Shards(options), Some(ranks)) => {
+            let sharded = FullySharded::new(gpu, Arc::clone(ranks), layouts, values, recipe, options)?;
+            return Ok(Box::new(sharded));
         }
+        (Reduce::Buckets(options), Some(ranks)) => Some(Reducer::new(
+            gpu,
+            Arc::clone(ranks),
+            &tensor_ranges(layouts),
+            options,
+        )?),
         _ => None,
     };
-    Ok(Box::new(Replicated::new(gpu, layouts, values, recipe, reducer, parallel)?))
+    Ok(Box::new(Replicated::new(
+        gpu, layouts, values, recipe, reducer, parallel,
+    )?))
 }
 
 /// Each tensor's range in the flat vector of all units, in order.
@@ -467,9 +490,9 @@ fn data_set(sizes: &Sizes, seed: u64) -> Arc<dyn DataSet> {
             layers[layers.len() - 1],
             seed,
         )),
-        Architecture::Transformer { vocabulary, context, .. } => {
-            Arc::new(Language::new(sizes.samples, *context, *vocabulary, seed))
-        }
+        Architecture::Transformer {
+            vocabulary, context, ..
+        } => Arc::new(Language::new(sizes.samples, *context, *vocabulary, seed)),
     }
 }
 
@@ -477,8 +500,8 @@ fn data_set(sizes: &Sizes, seed: u64) -> Arc<dyn DataSet> {
 fn entropy_floor(sizes: &Sizes, seed: u64) -> Option<f64> {
     match &sizes.architecture {
         Architecture::Perceptron(_) => None,
-        Architecture::Transformer { vocabulary, context, .. } => {
-            Some(Language::new(1, *context, *vocabulary, seed).entropy_floor_nats())
-        }
+        Architecture::Transformer {
+            vocabulary, context, ..
+        } => Some(Language::new(1, *context, *vocabulary, seed).entropy_floor_nats()),
     }
 }

@@ -10,7 +10,7 @@ use cudarc::driver::{CudaEvent, CudaStream};
 
 use crate::comm::{Communicator, Element, Reduction};
 use crate::error::Error;
-use crate::gpu::{Buffer, DataType, Gpu, copy, clear};
+use crate::gpu::{Buffer, DataType, Gpu, clear, copy};
 use crate::options::{DdpOptions, Desync};
 
 use super::buckets::{Bucket, Tracker, make_buckets, rebuild};
@@ -118,14 +118,16 @@ impl Reducer {
 
     fn reduce(&self, gpu: &Gpu, gradients: u64, bucket: usize) -> Result<(), Error> {
         let elements = self.buckets[bucket].elements.clone();
-        let (at, count) = (gradients + (elements.start * size_of::<f32>()) as u64, elements.len());
+        let (at, count) = (
+            gradients + (elements.start * size_of::<f32>()) as u64,
+            elements.len(),
+        );
         self.after_compute(gpu)?;
         let queue = gpu.work_on(&self.stream);
         let bytes = count * size_of::<f32>();
-        let copied = self
-            .copies
-            .as_ref()
-            .map_or(at, |copies| copies.address() + (elements.start * size_of::<f32>()) as u64);
+        let copied = self.copies.as_ref().map_or(at, |copies| {
+            copies.address() + (elements.start * size_of::<f32>()) as u64
+        });
         if copied != at {
             copy(&self.stream, copied, at, bytes)?;
         }
@@ -150,7 +152,9 @@ impl Reducer {
             .desync
             .filter(|desync| bucket == 0 && desync.is_at(self.communicator.rank(), self.step));
         match desync.map(|desync| desync.what) {
-            None => self.communicator.all_reduce([address; 2], count, sum, &self.stream),
+            None => self
+                .communicator
+                .all_reduce([address; 2], count, sum, &self.stream),
             Some(crate::options::DesyncWhat::Skip) => Ok(()),
             Some(crate::options::DesyncWhat::Other) => {
                 self.communicator

@@ -7,7 +7,7 @@ use crate::checkpoint::Part;
 use crate::error::Error;
 use crate::gpu::{Buffer, DataType, Gpu, clear};
 use crate::model::{Layout, Piece, TensorParallel};
-use crate::options::Optimizer;
+use crate::schedule::Optimizer;
 
 use super::reducer::Reducer;
 use super::sharing::{Phase, Sharing};
@@ -108,7 +108,8 @@ impl Replicated {
             return Ok(());
         };
         let (to, from) = (working.address(), self.state.parameters.address());
-        gpu.work().cast(DataType::F32, self.data_type, to, from, self.state.elements)
+        gpu.work()
+            .cast(DataType::F32, self.data_type, to, from, self.state.elements)
     }
 
     fn pieces(&self, with_undivided: bool) -> Vec<Piece> {
@@ -126,14 +127,17 @@ impl Replicated {
         };
         self.members.iter().flat_map(of).collect()
     }
-
 }
 
 impl Sharing for Replicated {
     fn begin_step(&mut self, gpu: &Gpu, unscale: f32) -> Result<(), Error> {
         self.unscale = unscale;
         if self.micro.is_some() {
-            clear(&gpu.compute, self.state.gradients.address(), self.state.gradients.bytes())?;
+            clear(
+                &gpu.compute,
+                self.state.gradients.address(),
+                self.state.gradients.bytes(),
+            )?;
             clear(&gpu.compute, self.overflow.address(), self.overflow.bytes())?;
         }
         if let Some(reducer) = &mut self.reducer {
@@ -181,7 +185,12 @@ impl Sharing for Replicated {
         }
         if let Some(parallel) = &self.sequence {
             for member in &self.members {
-                for place in member.layout.places.iter().filter(|place| place.partial_in_sequence_parallel) {
+                for place in member
+                    .layout
+                    .places
+                    .iter()
+                    .filter(|place| place.partial_in_sequence_parallel)
+                {
                     let first = member.start + place.elements.start;
                     let address = self.state.gradients.address() + (first * size_of::<f32>()) as u64;
                     parallel.all_reduce(gpu, DataType::F32, address, place.elements.len())?;

@@ -102,7 +102,14 @@ impl Runner {
     }
 
     /// Adds a microbatch's loss and leaves its gradient in the stage's place for it.
-    fn add_loss(&self, gpu: &Gpu, batch: Batch, microbatch: usize, slot: usize, scale: f32) -> Result<(), Error> {
+    fn add_loss(
+        &self,
+        gpu: &Gpu,
+        batch: Batch,
+        microbatch: usize,
+        slot: usize,
+        scale: f32,
+    ) -> Result<(), Error> {
         if !self.computes_loss {
             return Ok(());
         }
@@ -190,8 +197,8 @@ impl Runner {
                         .map(|mb| parcel(self.stage.output(slot(mb)), pipe.output_count, stage + 1));
                     let deltas = send_delta
                         .map(|mb| parcel(pipe.deltas[slot(mb)].address(), pipe.input_count, stage - 1));
-                    let received = receive_delta
-                        .map(|_| parcel(pipe.received.address(), pipe.output_count, stage + 1));
+                    let received =
+                        receive_delta.map(|_| parcel(pipe.received.address(), pipe.output_count, stage + 1));
                     let inputs = receive_input
                         .map(|mb| parcel(pipe.inputs[slot(mb)].address(), pipe.input_count, stage - 1));
                     let sends: Vec<Parcel> = outputs.into_iter().chain(deltas).collect();

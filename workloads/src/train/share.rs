@@ -74,7 +74,11 @@ mod tests {
             let uneven = shares(96, replicas, 4, Some(2.0)).expect("shares");
             assert_eq!(uneven.last().map(|share| share.end), Some(96));
             assert!(uneven.windows(2).all(|pair| pair[0].end == pair[1].start));
-            assert!(uneven.iter().all(|share| !share.is_empty() && share.len().is_multiple_of(4)));
+            assert!(
+                uneven
+                    .iter()
+                    .all(|share| !share.is_empty() && share.len().is_multiple_of(4))
+            );
         }
     }
 }

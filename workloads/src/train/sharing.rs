@@ -54,4 +54,3 @@ pub(crate) trait Sharing {
     /// Takes up unsharded vectors of the stage: parameters and moments.
     fn restore(&mut self, gpu: &Gpu, parameters: &[f32], moments: &[&[f32]]) -> Result<(), Error>;
 }
-

@@ -41,17 +41,20 @@ impl Stage {
         let greatest = |bytes: &dyn Fn(&dyn Unit) -> usize| {
             units.iter().map(|unit| bytes(unit.as_ref())).max().unwrap_or(0)
         };
-        let is_kept = |index: usize| {
-            segment == 0 || (index + 1).is_multiple_of(segment) || index + 1 == units.len()
-        };
+        let is_kept =
+            |index: usize| segment == 0 || (index + 1).is_multiple_of(segment) || index + 1 == units.len();
         let slots = (0..slots)
             .map(|_| {
-                let kept = units.iter().enumerate().map(|(index, unit)| {
-                    gpu.buffer(if is_kept(index) { output(unit.as_ref()) } else { 0 })
-                });
+                let kept = units
+                    .iter()
+                    .enumerate()
+                    .map(|(index, unit)| gpu.buffer(if is_kept(index) { output(unit.as_ref()) } else { 0 }));
                 let outputs = kept.collect::<Result<_, _>>()?;
                 let saved = match segment {
-                    0 => units.iter().map(|unit| gpu.buffer(saved(unit.as_ref()))).collect::<Result<_, _>>()?,
+                    0 => units
+                        .iter()
+                        .map(|unit| gpu.buffer(saved(unit.as_ref())))
+                        .collect::<Result<_, _>>()?,
                     _ => Vec::new(),
                 };
                 Ok(Slot { outputs, saved })
@@ -100,13 +103,21 @@ impl Stage {
         }
         let within = unit % self.segment;
         let is_kept = within + 1 == self.segment || unit + 1 == self.units.len();
-        let output = if is_kept { &slot.outputs[unit] } else { &self.recomputed.outputs[within] };
+        let output = if is_kept {
+            &slot.outputs[unit]
+        } else {
+            &self.recomputed.outputs[within]
+        };
         (output.address(), self.recomputed.saved[within].address())
     }
 
     fn pass<'a>(&self, gpu: &'a Gpu, slot: usize, unit: usize, input: u64, parameters: u64) -> Pass<'a> {
         let (output, saved) = self.place(slot, unit);
-        let input = if unit == 0 { input } else { self.place(slot, unit - 1).0 };
+        let input = if unit == 0 {
+            input
+        } else {
+            self.place(slot, unit - 1).0
+        };
         Pass {
             gpu,
             data_type: self.data_type,

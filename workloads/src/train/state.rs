@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::gpu::{Buffer, Gpu};
-use crate::options::Optimizer;
+use crate::schedule::Optimizer;
 
 /// Adam's constants, PyTorch's defaults.
 const BETAS: (f32, f32) = (0.9, 0.999);
@@ -45,7 +45,9 @@ impl State {
     pub(crate) fn update(&self, gpu: &Gpu, update: &Update) -> Result<(), Error> {
         let (parameters, gradients) = (self.parameters.address(), self.gradients.address());
         match update.optimizer {
-            Optimizer::Sgd => gpu.work().sgd_step(parameters, gradients, update.rate, self.elements),
+            Optimizer::Sgd => gpu
+                .work()
+                .sgd_step(parameters, gradients, update.rate, self.elements),
             Optimizer::Adam => {
                 let correction = |beta: f32| (1.0 - f64::from(beta).powf(update.taken as f64)) as f32;
                 gpu.work().adam_step(
