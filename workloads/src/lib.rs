@@ -108,12 +108,13 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         };
         return launch::start_ranks(launch, arguments, ranks);
     };
-    let outcome = match &cli.workload {
+    let run = |store: &store::Store| match &cli.workload {
         Which::Single(_) if rank.ranks != 1 => Err(Error::new("single runs on one rank")),
-        Which::Single(options) => train::single(options, &rank).map(|()| 0),
-        Which::Ddp(options) => train::ddp(options, &rank).map(|()| 0),
+        Which::Single(options) => train::single(options, &rank, store).map(|()| 0),
+        Which::Ddp(options) => train::ddp(options, &rank, store).map(|()| 0),
         Which::P2p(options) => puzzlers::p2p::run(options, &rank),
     };
+    let outcome = store::Store::join(&rank).and_then(|store| store.leave(run(&store)));
     // Which rank it was matters: every rank writes to the same terminal.
     outcome.map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
 }

@@ -15,7 +15,7 @@ use crate::loader::{Loader, Share};
 use crate::mlp::Mlp;
 use crate::nvtx::Range;
 use crate::options::{DdpOptions, TrainOptions};
-use crate::store;
+use crate::store::Store;
 
 /// Gradient reduction over ranks.
 struct Reducer {
@@ -29,8 +29,8 @@ struct Reducer {
 
 impl Reducer {
     /// Connects the ranks, and gives all of them rank 0's parameters.
-    fn new(gpu: &Gpu, mlp: &Mlp, rank: &Rank, options: &DdpOptions) -> Result<Self, Error> {
-        let id = store::share_id(rank.rank, rank.ranks, (&rank.host, rank.port), comm::unique_id)?;
+    fn new(gpu: &Gpu, mlp: &Mlp, rank: &Rank, store: &Store, options: &DdpOptions) -> Result<Self, Error> {
+        let id = store.share_id(comm::unique_id)?;
         let communicator = Communicator::new(id, rank.rank, rank.ranks, "world")?;
         let layers: Vec<_> = mlp.layers.iter().map(crate::mlp::Layer::elements).collect();
         let buckets = make_buckets(&layers, (options.bucket_mb * 1e6) as usize);
@@ -112,16 +112,16 @@ impl Reducer {
 }
 
 /// `single`.
-pub(crate) fn single(options: &TrainOptions, rank: &Rank) -> Result<(), Error> {
-    train(options, rank, None)
+pub(crate) fn single(options: &TrainOptions, rank: &Rank, store: &Store) -> Result<(), Error> {
+    train(options, rank, store, None)
 }
 
 /// `ddp`.
-pub(crate) fn ddp(options: &DdpOptions, rank: &Rank) -> Result<(), Error> {
-    train(&options.train, rank, Some(options))
+pub(crate) fn ddp(options: &DdpOptions, rank: &Rank, store: &Store) -> Result<(), Error> {
+    train(&options.train, rank, store, Some(options))
 }
 
-fn train(options: &TrainOptions, rank: &Rank, ddp: Option<&DdpOptions>) -> Result<(), Error> {
+fn train(options: &TrainOptions, rank: &Rank, store: &Store, ddp: Option<&DdpOptions>) -> Result<(), Error> {
     let gpu = Gpu::open(rank.local_rank)?;
     let sizes = options.sizes(&gpu.name, rank.ranks)?;
     let batch = sizes.batch / rank.ranks as usize;
@@ -134,7 +134,7 @@ fn train(options: &TrainOptions, rank: &Rank, ddp: Option<&DdpOptions>) -> Resul
         options.seed.wrapping_add(u64::from(rank.rank) << 32),
     )?;
     let reducer = ddp
-        .map(|options| Reducer::new(&gpu, &mlp, rank, options))
+        .map(|options| Reducer::new(&gpu, &mlp, rank, store, options))
         .transpose()?;
     let share = Share {
         data: DataSet::new(sizes.samples, features, targets, options.seed),
