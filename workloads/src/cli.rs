@@ -3,9 +3,10 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::error::Error;
-use crate::launch::{LaunchOptions, Rank};
+use crate::launch::Rank;
 use crate::options::{DdpOptions, FsdpOptions, PipelineOptions, TensorOptions, TrainOptions};
 use crate::puzzlers::p2p::{self, P2pOptions};
+use crate::store::Store;
 use crate::train::{self, Division, Reduce, Way};
 
 /// Training programs on CUDA and NCCL.
@@ -59,6 +60,15 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
     )]
     P2p(P2pOptions),
+}
+
+/// How many ranks there are.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Ranks")]
+pub(crate) struct LaunchOptions {
+    /// Ranks, a process each
+    #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ranks: u32,
 }
 
 /// `single`.
@@ -125,8 +135,6 @@ pub(crate) struct ThreeDArguments {
     #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Mesh")]
     pp: u32,
     #[command(flatten)]
-    launch: LaunchOptions,
-    #[command(flatten)]
     train: TrainOptions,
     #[command(flatten)]
     tensor: TensorOptions,
@@ -156,21 +164,21 @@ fn division(tensor: u32, stages: u32, tensors: &TensorOptions, pipeline: &Pipeli
 }
 
 impl Which {
-    /// How its ranks are started, for a workload whose ranks are processes of their own.
-    pub(crate) fn launch(&self) -> Result<LaunchOptions, Error> {
+    /// How many processes it runs as.
+    pub(crate) fn ranks(&self) -> Result<u32, Error> {
         Ok(match self {
-            Self::Single(_) => LaunchOptions::of(1),
-            Self::Ddp(arguments) => arguments.launch.clone(),
-            Self::Fsdp(arguments) => arguments.launch.clone(),
-            Self::Tp(arguments) => arguments.launch.clone(),
-            Self::Pp(arguments) => arguments.launch.clone(),
-            Self::ThreeD(arguments) => arguments.launch.with_ranks(arguments.ranks())?,
-            Self::P2p(options) => LaunchOptions::of(options.processes()?),
+            Self::Single(_) => 1,
+            Self::Ddp(arguments) => arguments.launch.ranks,
+            Self::Fsdp(arguments) => arguments.launch.ranks,
+            Self::Tp(arguments) => arguments.launch.ranks,
+            Self::Pp(arguments) => arguments.launch.ranks,
+            Self::ThreeD(arguments) => arguments.ranks(),
+            Self::P2p(options) => options.processes()?,
         })
     }
 
     /// Runs one rank of it and gives the exit status.
-    pub(crate) fn run(&self, rank: &Rank) -> Result<i32, Error> {
+    pub(crate) fn run(&self, rank: &Rank, store: &Store) -> Result<i32, Error> {
         let way = |name, division, reduce| Way {
             name,
             division,
@@ -179,12 +187,12 @@ impl Which {
         match self {
             Self::Single(arguments) => {
                 let way = way("single", Division::default(), Reduce::None);
-                train::run(&arguments.train, &way, rank).map(|()| 0)
+                train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::Ddp(arguments) => {
                 let reduce = Reduce::Buckets(arguments.ddp.clone());
                 let way = way("ddp", Division::default(), reduce);
-                train::run(&arguments.train, &way, rank).map(|()| 0)
+                train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::Fsdp(arguments) => {
                 let way = way(
@@ -192,7 +200,7 @@ impl Which {
                     Division::default(),
                     Reduce::Shards(arguments.fsdp.clone()),
                 );
-                train::run(&arguments.train, &way, rank).map(|()| 0)
+                train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::Tp(arguments) => {
                 let division = Division {
@@ -200,12 +208,12 @@ impl Which {
                     sequence: arguments.tensor.sequence_parallel,
                     ..Division::default()
                 };
-                train::run(&arguments.train, &way("tp", division, Reduce::None), rank).map(|()| 0)
+                train::run(&arguments.train, &way("tp", division, Reduce::None), rank, store).map(|()| 0)
             }
             Self::Pp(arguments) => {
                 let whole = TensorOptions::default();
                 let division = division(1, rank.ranks, &whole, &arguments.pipeline);
-                train::run(&arguments.train, &way("pp", division, Reduce::None), rank).map(|()| 0)
+                train::run(&arguments.train, &way("pp", division, Reduce::None), rank, store).map(|()| 0)
             }
             Self::ThreeD(arguments) if arguments.ranks() != rank.ranks => Err(Error::new(format!(
                 "3d: --dp {} x --tp {} x --pp {} are {} ranks, but there are {}",
@@ -218,7 +226,7 @@ impl Which {
             Self::ThreeD(arguments) => {
                 let division = division(arguments.tp, arguments.pp, &arguments.tensor, &arguments.pipeline);
                 let way = way("3d", division, Reduce::Buckets(arguments.ddp.clone()));
-                train::run(&arguments.train, &way, rank).map(|()| 0)
+                train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::P2p(options) => p2p::run(options, rank),
         }

@@ -19,6 +19,10 @@ pub struct Launch {
 
 /// The port of rank 0's store, as our launcher tells it.
 const STORE_PORT: &str = "WORKLOAD_STORE_PORT";
+/// The socket that rank 0 listens on, which it inherits from our launcher.
+pub(crate) const LISTENER: &str = "WORKLOAD_STORE_LISTENER";
+/// Which run a rank belongs to, where our launcher started it.
+const RUN: &str = "WORKLOAD_RUN";
 
 /// Who a process is among the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +30,22 @@ pub(crate) struct Rank {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     pub(crate) local_rank: u32,
-    /// Where rank 0 shares NCCL's unique id.
+    /// Ranks on this host.
+    pub(crate) local_ranks: u32,
+    /// Which host this is, and how many there are.
+    pub(crate) node: u32,
+    pub(crate) nodes: u32,
+    /// Where rank 0 listens for the others.
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Which run this is, as far as whoever started it tells; empty when nothing does.
+    pub(crate) run: String,
+    /// The socket that rank 0 listens on, where it inherits one.
+    pub(crate) listener: Option<i32>,
+    /// Whether our launcher started it, and tells of ranks that die.
+    pub(crate) launched: bool,
+    /// Whether what all ranks write comes to one place, on whatever host they are.
+    pub(crate) outputs_joined: bool,
 }
 
 impl Rank {
@@ -45,12 +62,27 @@ impl Rank {
             .and_then(|port| port.parse().ok())
             .or_else(|| variable("MASTER_PORT")?.parse::<u16>().ok()?.checked_add(1))
             .unwrap_or(29_501);
+        let local_ranks = number([
+            "LOCAL_WORLD_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+            "SLURM_NTASKS_PER_NODE",
+        ])
+        .filter(|local| *local > 0)
+        .unwrap_or(ranks);
+        let run = variable(RUN);
         Some(Self {
             rank,
             ranks,
             local_rank,
+            local_ranks,
+            node: rank / local_ranks,
+            nodes: ranks.div_ceil(local_ranks),
             host,
             port,
+            launched: run.is_some(),
+            run: run.unwrap_or_default(),
+            listener: variable(LISTENER).and_then(|descriptor| descriptor.parse().ok()),
+            outputs_joined: false,
         })
     }
 }

@@ -17,7 +17,6 @@ mod sharing;
 mod stage;
 mod state;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::checkpoint::{self, State};
@@ -39,15 +38,14 @@ use runner::Batch;
 use state::Update;
 
 /// Trains on this rank as `way` says.
-pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank) -> Result<(), Error> {
-    let store = Store::join(rank)?;
+pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store) -> Result<(), Error> {
     let mut gpu = Gpu::open(rank.local_rank)?;
     if let Some((_, factor)) = options.straggler.filter(|(straggler, _)| *straggler == rank.rank) {
         gpu.slow_down(factor);
     }
-    let mut plan = Plan::new(&gpu, options, way, rank, &store)?;
+    let mut plan = Plan::new(&gpu, options, way, rank, store)?;
     let mut scaler = LossScaler::new(&options.precision);
-    let first_step = resume(&gpu, options, &mut plan, &mut scaler, &store)?;
+    let first_step = resume(&gpu, options, &mut plan, &mut scaler, store)?;
     let loader = plan.start_loader(&gpu, options, first_step)?;
     if rank.rank == 0 {
         println!("{}", plan.headline(&gpu, options));
@@ -59,7 +57,7 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank) -> Result<(), 
         options,
         plan,
         scaler,
-        store: &store,
+        store,
         is_first_rank: rank.rank == 0,
         taken: first_step,
         skipped: 0,
@@ -77,8 +75,7 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank) -> Result<(), 
     if steps > first_step {
         training.report(losses, steps - first_step, started.elapsed().as_secs_f64())?;
     }
-    drop(loader);
-    store.barrier()
+    Ok(())
 }
 
 /// Takes up a checkpoint, if one was asked for; gives the first step to take.
@@ -111,7 +108,7 @@ struct Training<'a> {
     options: &'a TrainOptions,
     plan: Plan,
     scaler: LossScaler,
-    store: &'a Arc<Store>,
+    store: &'a Store,
     is_first_rank: bool,
     /// Steps that the optimizer has taken.
     taken: u64,
