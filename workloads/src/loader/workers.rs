@@ -291,22 +291,29 @@ mod tests {
         assert_eq!(Arc::strong_count(&made), 1, "both threads have ended");
     }
 
-    /// Waits for ever, as a device that hangs does.
-    struct Stuck(Receiver<()>);
+    /// Says that it has begun, and waits for ever, as on a device that hangs.
+    struct Stuck {
+        begun: Sender<()>,
+        released: Receiver<()>,
+    }
 
     impl Make for Stuck {
         type Item = ();
 
         fn make(&mut self, (): &mut (), _stop: &Stop) -> Result<(), Error> {
-            self.0.recv().map_err(|_| Error::new("the test is over"))
+            self.begun.send(()).map_err(|_| Error::new("nobody waits"))?;
+            self.released.recv().map_err(|_| Error::new("the test is over"))
         }
     }
 
     #[test]
     fn dropping_leaves_behind_what_is_stuck() {
-        let (release, blocked) = channel();
+        let (begun, has_begun) = channel();
+        let (release, released) = channel();
         let patience = Duration::from_millis(100);
-        let workers = Workers::start(vec![Stuck(blocked)], vec![(); 3], 2, patience).expect("starts");
+        let maker = Stuck { begun, released };
+        let workers = Workers::start(vec![maker], vec![(); 3], 2, patience).expect("starts");
+        has_begun.recv().expect("begins");
         let started = Instant::now();
         drop(workers);
         assert!(started.elapsed() >= patience);
