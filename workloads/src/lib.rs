@@ -4,6 +4,7 @@
 //! their steps and phases with NVTX ranges.
 
 mod buckets;
+mod check;
 mod comm;
 mod data;
 mod error;
@@ -50,6 +51,10 @@ pub fn list() -> &'static [Workload] {
         Workload {
             name: "p2p",
             summary: "one GPU copies tensors to others on a stream each: why do they take unequal time?",
+        },
+        Workload {
+            name: "check",
+            summary: "checks every kernel's gradients and every collective's result on this machine",
         },
     ]
 }
@@ -105,6 +110,7 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
             Which::Single(_) => 1,
             Which::Ddp(options) => options.ranks,
             Which::P2p(options) => options.processes()?,
+            Which::Check(options) => options.ranks,
         };
         return launch::start_ranks(launch, arguments, ranks);
     };
@@ -113,6 +119,7 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         Which::Single(options) => train::single(options, &rank, store).map(|()| 0),
         Which::Ddp(options) => train::ddp(options, &rank, store).map(|()| 0),
         Which::P2p(options) => puzzlers::p2p::run(options, &rank),
+        Which::Check(options) => check::run(options, &rank),
     };
     let outcome = store::Store::join(&rank).and_then(|store| store.leave(run(&store)));
     // Which rank it was matters: every rank writes to the same terminal.

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::check::CheckOptions;
 use crate::error::Error;
 use crate::puzzlers::p2p::P2pOptions;
 
@@ -32,6 +33,11 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
     )]
     P2p(P2pOptions),
+    /// Check every kernel's gradients and every collective's result on this machine
+    #[command(
+        after_help = "Examples:\n  gputrace workload check\n  gputrace workload check --ranks 4 --json"
+    )]
+    Check(CheckOptions),
 }
 
 /// A set of sizes with a name.
