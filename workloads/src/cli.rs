@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::check::{self, CheckOptions};
 use crate::error::Error;
 use crate::launch::Rank;
 use crate::options::{DdpOptions, FsdpOptions, PipelineOptions, TensorOptions, TrainOptions};
@@ -60,6 +61,11 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
     )]
     P2p(P2pOptions),
+    /// Check every kernel's gradients and every collective's result on this machine
+    #[command(
+        after_help = "Examples:\n  gputrace workload check\n  gputrace workload check --ranks 4 --json"
+    )]
+    Check(CheckOptions),
 }
 
 /// How many ranks there are.
@@ -174,6 +180,7 @@ impl Which {
             Self::Pp(arguments) => arguments.launch.ranks,
             Self::ThreeD(arguments) => arguments.ranks(),
             Self::P2p(options) => options.processes()?,
+            Self::Check(options) => options.ranks,
         })
     }
 
@@ -229,6 +236,7 @@ impl Which {
                 train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::P2p(options) => p2p::run(options, rank),
+            Self::Check(options) => check::run(options, rank),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Ordinary programs: they open NVIDIA's libraries at run time, train a network on data that can be learnt, and mark
 //! their steps and phases with NVTX ranges.
 
+mod check;
 mod checkpoint;
 mod cli;
 mod comm;
@@ -44,15 +45,43 @@ pub fn list() -> &'static [Workload] {
     &[
         Workload {
             name: "single",
-            summary: "a multilayer perceptron on one GPU",
+            summary: "one GPU: the baseline for all others",
+        },
+        Workload {
+            name: "dp",
+            summary: "data parallel in one process, as nn.DataParallel: scatter, replicate, gather",
         },
         Workload {
             name: "ddp",
-            summary: "data parallel: gradient all-reduce in buckets, behind the backward pass",
+            summary: "data parallel: gradients all-reduced in buckets, behind the backward pass",
+        },
+        Workload {
+            name: "fsdp",
+            summary: "fully sharded: parameters gathered when needed, gradients reduce-scattered",
+        },
+        Workload {
+            name: "mp",
+            summary: "naive model parallel in one process: layers on several GPUs, one at a time",
+        },
+        Workload {
+            name: "pp",
+            summary: "pipeline parallel: GPipe or 1F1B over microbatches, and its bubble",
+        },
+        Workload {
+            name: "tp",
+            summary: "tensor parallel: each layer divided over the ranks; also sequence parallel",
+        },
+        Workload {
+            name: "3d",
+            summary: "data x tensor x pipeline parallel on a mesh of ranks",
         },
         Workload {
             name: "p2p",
             summary: "one GPU copies tensors to others on a stream each: why do they take unequal time?",
+        },
+        Workload {
+            name: "check",
+            summary: "checks every kernel's gradients and every collective's result on this machine",
         },
     ]
 }

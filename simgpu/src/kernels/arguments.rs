@@ -67,7 +67,7 @@ impl<T: Plain> Array<T> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(error::INVALID_VALUE)?;
         if count > 0 {
             device_range(address, bytes)?;
-            if address as usize % align_of::<T>() != 0 {
+            if !address.is_multiple_of(align_of::<T>() as u64) {
                 return Err(error::ILLEGAL_ADDRESS);
             }
         }

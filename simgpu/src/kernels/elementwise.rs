@@ -1,5 +1,7 @@
 //! Kernels that compute each element from the same one of other arrays.
 
+use std::sync::{Mutex, PoisonError};
+
 use half::{bf16, f16};
 
 use super::element::{modify_with, tanh, write_from};
@@ -116,6 +118,9 @@ pub(super) fn scale_accumulate<T: Element>(arguments: &Arguments) -> Result<Prep
     let gradient = arguments.array::<T>(1, count)?;
     let overflow = arguments.array::<i32>(4, 1)?;
     Ok(Box::new(move || {
+        // The kernel adds by atomics, so that streams may add to one accumulator: here they take turns.
+        static ADDING: Mutex<()> = Mutex::new(());
+        let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut overflowed = false;
         modify_with(accumulator.get_mut(), gradient.get(), |accumulator, gradient| {
             let mut all_finite = true;

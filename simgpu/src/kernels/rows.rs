@@ -115,10 +115,10 @@ pub(super) fn layer_norm_gradients<T: Element>(arguments: &Arguments) -> Result<
             }
         }
         T::write(dgamma.get_mut(), &mut of_x, |result| {
-            result.copy_from_slice(&of_gamma)
+            result.copy_from_slice(&of_gamma);
         });
         T::write(dbeta.get_mut(), &mut of_x, |result| {
-            result.copy_from_slice(&of_beta)
+            result.copy_from_slice(&of_beta);
         });
         time_ns(2 * rows * columns * size_of::<T>(), 5 * rows * columns)
     }))

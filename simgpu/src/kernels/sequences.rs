@@ -68,7 +68,7 @@ pub(super) fn embedding_backward<T: Element>(arguments: &Arguments) -> Result<Pr
             }
         }
         T::write(table.get_mut(), &mut scratch, |table| {
-            table.copy_from_slice(&of_table)
+            table.copy_from_slice(&of_table);
         });
         T::write(positions.get_mut(), &mut scratch, |positions| {
             positions.copy_from_slice(&of_positions);

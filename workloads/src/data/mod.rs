@@ -1,9 +1,11 @@
 //! Synthetic data sets that can be learnt, and the sampler that deals them out to the ranks.
 
+mod language;
 mod perceptron;
 mod random;
 mod sampler;
 
+pub(crate) use language::Language;
 pub(crate) use perceptron::Perceptron;
 pub(crate) use random::Random;
 pub(crate) use sampler::Sampler;
