@@ -40,6 +40,11 @@ impl Edges {
         self.sequence().map_or(0, |_| rows * columns)
     }
 
+    /// Where all rows are of what was gathered from `own` to `all`.
+    pub(super) fn all(&self, [own, all]: [u64; 2]) -> u64 {
+        if self.sequence().is_some() { all } else { own }
+    }
+
     /// Where all rows of what each rank has its rows of at `own` are: gathered to `all`, if they are divided.
     pub(super) fn gather(&self, pass: &Pass<'_>, [own, all]: [u64; 2], columns: usize) -> Result<u64, Error> {
         let Some(parallel) = self.sequence() else {

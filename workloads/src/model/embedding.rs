@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::edges::Edges;
 use super::{DEVIATION, Gradients, Layout, Pass, Split, Start, Tensor, TensorParallel, Unit};
 use crate::error::Error;
-use crate::gpu::DataType;
+use crate::gpu::{DataType, clear};
 
 const TABLE: usize = 0;
 const POSITIONS: usize = 1;
@@ -117,11 +117,8 @@ impl Unit for Embedding {
         let positions = self.positions(pass.rows);
         if positions.len() < self.context {
             // The kernel writes the positions that it is told of; the others are other ranks'.
-            crate::gpu::clear(
-                &pass.gpu.compute,
-                place(POSITIONS),
-                self.context * self.width * ty.bytes(),
-            )?;
+            let bytes = self.context * self.width * ty.bytes();
+            clear(&pass.gpu.compute, place(POSITIONS), bytes)?;
         }
         queue.embedding_backward(
             ty,

@@ -7,9 +7,14 @@
 
 use std::ops::Range;
 
+use super::dense::Dense;
+use super::edges::Edges;
 use super::{Gradients, Layout, Pass, Split, Start, Tensor, TensorParallel, Unit};
 use crate::error::Error;
-use crate::gpu::{DataType, Matrix};
+use crate::gpu::DataType;
+
+const WEIGHTS: usize = 0;
+const BIAS: usize = 1;
 
 /// What a linear layer is to tensor parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +58,11 @@ pub(super) fn tensors(inputs: usize, outputs: usize, role: Role) -> Vec<Tensor> 
 
 /// The layer on one rank.
 pub(crate) struct Linear {
-    /// Inputs and outputs of this rank's share of the weights.
-    inputs: usize,
-    outputs: usize,
+    /// This rank's share of the weights.
+    weights: Dense,
     relu: bool,
     role: Role,
-    parallel: Option<TensorParallel>,
+    edges: Edges,
     layout: Layout,
 }
 
@@ -69,63 +73,49 @@ impl Linear {
         role: Role,
         parallel: Option<TensorParallel>,
     ) -> Self {
-        let shard = parallel
-            .as_ref()
-            .map_or(super::Shard::WHOLE, TensorParallel::shard);
-        let (own_inputs, own_outputs) = match role {
+        let edges = Edges::new(parallel);
+        let ranks = edges.shard().ranks;
+        let (inputs_of_rank, outputs_of_rank) = match role {
             Role::Whole => (inputs, outputs),
-            Role::Column { .. } => (inputs, outputs / shard.ranks),
-            Role::Row => (inputs / shard.ranks, outputs),
+            Role::Column { .. } => (inputs, outputs / ranks),
+            Role::Row => (inputs / ranks, outputs),
         };
+        let layout = Layout::new(&tensors(inputs, outputs, role), edges.shard());
         Self {
-            inputs: own_inputs,
-            outputs: own_outputs,
+            weights: Dense {
+                inputs: inputs_of_rank,
+                outputs: outputs_of_rank,
+            },
             relu,
             role,
-            parallel,
-            layout: Layout::new(&tensors(inputs, outputs, role), shard),
+            edges,
+            layout,
         }
     }
 
-    /// Tensor parallelism, if rows are divided between the layers.
-    fn sequence(&self) -> Option<&TensorParallel> {
-        self.parallel.as_ref().filter(|parallel| parallel.sequence())
-    }
-
-    /// Rows of the unit's input and output on this rank.
-    fn outer_rows(&self, rows: usize) -> [usize; 2] {
-        let divided = self
-            .sequence()
-            .map_or(rows, |parallel| rows / parallel.shard().ranks);
+    /// Rows of the unit's input, of the products, and of its output on this rank.
+    fn rows(&self, rows: usize) -> [usize; 3] {
+        let own = self.edges.own_rows(rows).len();
         match self.role {
-            Role::Whole => [divided, divided],
-            Role::Column { first: true } => [rows, rows],
-            Role::Column { first: false } => [divided, rows],
-            Role::Row => [rows, divided],
+            Role::Whole => [own, own, own],
+            Role::Column { first: true } => [rows, rows, rows],
+            Role::Column { first: false } => [own, rows, rows],
+            Role::Row => [rows, rows, own],
         }
     }
 
-    /// Whether forward gathers its input's rows from the ranks.
-    fn gathers_input(&self) -> Option<&TensorParallel> {
-        self.sequence()
-            .filter(|_| self.role == Role::Column { first: false })
+    /// Whether the input's rows are gathered from the ranks, where they are divided.
+    fn gathers_input(&self) -> bool {
+        self.role == Role::Column { first: false }
     }
 
-    /// The weights' product with all rows of `input`, as the two passes need it.
-    fn weights(&self, parameters: u64, transposed: bool) -> Matrix {
-        Matrix {
-            address: parameters,
-            transposed,
-            leading: self.outputs,
+    /// Elements of the gathered input.
+    fn gathered_input(&self, rows: usize) -> usize {
+        if self.gathers_input() {
+            self.edges.gathered(rows, self.weights.inputs)
+        } else {
+            0
         }
-    }
-}
-
-fn plain(address: u64, leading: usize) -> Matrix {
-    Matrix {
-        address,
-        transposed: false,
-        leading,
     }
 }
 
@@ -135,129 +125,92 @@ impl Unit for Linear {
     }
 
     fn input_bytes(&self, rows: usize, data_type: DataType) -> usize {
-        self.outer_rows(rows)[0] * self.inputs * data_type.bytes()
+        self.rows(rows)[0] * self.weights.inputs * data_type.bytes()
     }
 
     fn output_bytes(&self, rows: usize, data_type: DataType) -> usize {
-        self.outer_rows(rows)[1] * self.outputs * data_type.bytes()
+        self.rows(rows)[2] * self.weights.outputs * data_type.bytes()
     }
 
     fn saved_bytes(&self, rows: usize, data_type: DataType) -> usize {
-        self.gathers_input()
-            .map_or(0, |_| rows * self.inputs * data_type.bytes())
+        self.gathered_input(rows) * data_type.bytes()
     }
 
     fn scratch_bytes(&self, rows: usize, data_type: DataType) -> usize {
         // All rows of an output whose rows are divided, or of an input's gradient.
-        let columns = match (self.sequence(), self.role) {
-            (Some(_), Role::Row) => self.outputs,
-            (Some(_), Role::Column { first: false }) => self.inputs,
-            _ => 0,
+        let elements = match self.role {
+            Role::Row => self.edges.gathered(rows, self.weights.outputs),
+            _ => self.gathered_input(rows),
         };
-        rows * columns * data_type.bytes()
+        elements * data_type.bytes()
     }
 
     fn forward(&self, pass: &Pass<'_>) -> Result<(), Error> {
-        let (ty, queue) = (pass.data_type, pass.gpu.work());
-        let bias = self.layout.address(pass.parameters, 1, ty.bytes());
-        let [input_rows, output_rows] = self.outer_rows(pass.rows);
-        let mut input = pass.input;
-        let mut rows = input_rows;
-        if let Some(parallel) = self.gathers_input() {
-            parallel.all_gather(pass.gpu, ty, [input, pass.saved], input_rows * self.inputs)?;
-            (input, rows) = (pass.saved, pass.rows);
-        }
-        let scattered = self.sequence().filter(|_| self.role == Role::Row);
-        let product = if scattered.is_some() {
-            pass.scratch
+        let (ty, queue, dense) = (pass.data_type, pass.gpu.work(), self.weights);
+        let place = |index| self.layout.address(pass.parameters, index, ty.bytes());
+        let [_, rows, output_rows] = self.rows(pass.rows);
+        let input = if self.gathers_input() {
+            self.edges.gather(pass, [pass.input, pass.saved], dense.inputs)?
         } else {
-            pass.output
+            pass.input
         };
-        queue.gemm(
-            ty,
-            [rows, self.outputs, self.inputs],
-            plain(input, self.inputs),
-            self.weights(pass.parameters, false),
-            0.0,
-            product,
-            self.outputs,
-        )?;
-        match (scattered, &self.parallel) {
-            (Some(parallel), _) => {
-                let count = output_rows * self.outputs;
-                parallel.reduce_scatter(pass.gpu, ty, [product, pass.output], count)?;
-            }
-            (None, Some(parallel)) if self.role == Role::Row => {
-                parallel.all_reduce(pass.gpu, ty, product, rows * self.outputs)?;
-            }
-            _ => {}
+        let product = |to| dense.forward(pass, rows, [input, place(WEIGHTS), to]);
+        if self.role == Role::Row {
+            let places = [pass.output, pass.scratch];
+            self.edges.sum(pass, places, dense.outputs, product)?;
+        } else {
+            product(pass.output)?;
         }
-        queue.add_bias(ty, pass.output, bias, output_rows, self.outputs, self.relu)
+        queue.add_bias(
+            ty,
+            pass.output,
+            place(BIAS),
+            output_rows,
+            dense.outputs,
+            self.relu,
+        )
     }
 
+    /// The network's first layer writes nothing to `gradients.input` where it is divided: nobody needs it.
     fn backward(
         &self,
         pass: &Pass<'_>,
         gradients: &Gradients,
         ready: &mut dyn FnMut(Range<usize>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (ty, queue) = (pass.data_type, pass.gpu.work());
-        let [input_rows, output_rows] = self.outer_rows(pass.rows);
-        let mut delta = gradients.output;
+        let (ty, queue, dense) = (pass.data_type, pass.gpu.work(), self.weights);
+        let gradient = |index| self.layout.address(gradients.parameters, index, ty.bytes());
+        let [_, rows, output_rows] = self.rows(pass.rows);
+        let delta = gradients.output;
         if self.relu {
-            queue.relu_backward(ty, delta, pass.output, output_rows * self.outputs)?;
+            queue.relu_backward(ty, delta, pass.output, output_rows * dense.outputs)?;
         }
-        let bias = self.layout.address(gradients.parameters, 1, ty.bytes());
-        queue.bias_gradient(ty, bias, delta, output_rows, self.outputs)?;
-        ready(self.layout.places[1].elements.clone())?;
+        queue.bias_gradient(ty, gradient(BIAS), delta, output_rows, dense.outputs)?;
+        ready(self.layout.places[BIAS].elements.clone())?;
 
-        // From here on all rows are needed, where they are divided.
-        let mut rows = output_rows;
-        if let Some(parallel) = self.sequence().filter(|_| self.role == Role::Row) {
-            parallel.all_gather(pass.gpu, ty, [delta, pass.scratch], output_rows * self.outputs)?;
-            (delta, rows) = (pass.scratch, pass.rows);
-        }
-        let input = if self.gathers_input().is_some() {
-            pass.saved
+        // From here on all rows are needed.
+        let delta = if self.role == Role::Row {
+            self.edges.gather(pass, [delta, pass.scratch], dense.outputs)?
+        } else {
+            delta
+        };
+        let input = if self.gathers_input() {
+            self.edges.all([pass.input, pass.saved])
         } else {
             pass.input
         };
-        queue.gemm(
-            ty,
-            [self.inputs, self.outputs, rows],
-            Matrix {
-                transposed: true,
-                ..plain(input, self.inputs)
-            },
-            plain(delta, self.outputs),
-            0.0,
-            gradients.parameters,
-            self.outputs,
-        )?;
-        ready(self.layout.places[0].elements.clone())?;
+        dense.weights_gradient(pass, rows, [input, delta, gradient(WEIGHTS)])?;
+        ready(self.layout.places[WEIGHTS].elements.clone())?;
 
         let Some(to) = gradients.input else {
             return Ok(());
         };
-        let scattered = self.gathers_input();
-        let product = if scattered.is_some() { pass.scratch } else { to };
-        queue.gemm(
-            ty,
-            [rows, self.inputs, self.outputs],
-            plain(delta, self.outputs),
-            self.weights(pass.parameters, true),
-            0.0,
-            product,
-            self.inputs,
-        )?;
-        match (scattered, &self.parallel) {
-            (Some(parallel), _) => {
-                parallel.reduce_scatter(pass.gpu, ty, [product, to], input_rows * self.inputs)
-            }
-            (None, Some(parallel)) if matches!(self.role, Role::Column { .. }) => {
-                parallel.all_reduce(pass.gpu, ty, product, rows * self.inputs)
-            }
-            _ => Ok(()),
+        let weights = self.layout.address(pass.parameters, WEIGHTS, ty.bytes());
+        let product = |to| dense.input_gradient(pass, rows, [delta, weights, to]);
+        match self.role {
+            Role::Column { first: false } => self.edges.sum(pass, [to, pass.scratch], dense.inputs, product),
+            Role::Column { first: true } if self.edges.shard().ranks > 1 => Ok(()),
+            _ => product(to),
         }
     }
 }

@@ -258,3 +258,79 @@ impl Network {
         starts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transformer_has_the_parameters_that_it_should() {
+        let (vocabulary, context, width, blocks) = (50, 16, 24, 3);
+        let network = Network::transformer(vocabulary, context, width, 4, blocks);
+        // A block: 3 + 1 + 4 + 4 squares of matrices, their biases (3 + 1 + 4 + 1), and two norms' pairs.
+        let block = 12 * width * width + 13 * width;
+        let head = 2 * width + width * vocabulary + vocabulary;
+        let expected = (vocabulary + context) * width + blocks * block + head;
+        assert_eq!(network.starts().last(), Some(&expected));
+        assert_eq!(network.starts().len(), blocks + 3);
+    }
+
+    #[test]
+    fn ranks_share_a_block_and_what_is_whole_is_partial_in_sequence_parallelism() {
+        let tensors = block::tensors(24, 2);
+        let count: usize = tensors.iter().map(|t| t.rows * t.columns).sum();
+        for ranks in [1, 2, 4] {
+            let mut seen = vec![0; count];
+            for rank in 0..ranks {
+                let layout = Layout::new(&tensors, Shard { rank, ranks });
+                for piece in &layout.pieces {
+                    seen[piece.whole..piece.whole + piece.count]
+                        .iter_mut()
+                        .for_each(|count| *count += 1);
+                }
+            }
+            let mut start = 0;
+            for tensor in &tensors {
+                let elements = tensor.rows * tensor.columns;
+                let expected = if tensor.partial_in_sequence_parallel {
+                    ranks
+                } else {
+                    1
+                };
+                assert!(
+                    seen[start..start + elements]
+                        .iter()
+                        .all(|&count| count == expected),
+                    "{} over {ranks} ranks",
+                    tensor.name
+                );
+                start += elements;
+            }
+        }
+    }
+
+    #[test]
+    fn initial_values_are_as_the_tensors_say() {
+        let unit = UnitSpec::Block {
+            width: 64,
+            heads: 4,
+            context: 8,
+            blocks: 2,
+        };
+        let values = unit.initial(3, 7);
+        assert_eq!(values, unit.initial(3, 7));
+        assert_ne!(values, unit.initial(4, 7), "units begin differently");
+        let layout = Layout::new(&unit.tensors(), Shard::WHOLE);
+        let deviation = |name: &str| {
+            let place = layout.places.iter().find(|place| place.name == name);
+            let values = &values[place.expect("a tensor of this name").elements.clone()];
+            (values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32).sqrt()
+        };
+        assert!((deviation("qkv") / 0.02 - 1.0).abs() < 0.05);
+        // Four additions to the residual stream: half as large each.
+        assert!((deviation("projection") / 0.01 - 1.0).abs() < 0.05);
+        assert!((deviation("contract") / 0.01 - 1.0).abs() < 0.05);
+        assert_eq!(deviation("norm1_gamma").to_bits(), 1f32.to_bits());
+        assert_eq!(deviation("qkv_bias").to_bits(), 0f32.to_bits());
+    }
+}
