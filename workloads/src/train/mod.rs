@@ -1,6 +1,7 @@
 //! The training loop, one for all ways to divide the work over ranks that are processes.
 
 mod buckets;
+mod engine;
 mod fsdp;
 mod link;
 mod loss;
@@ -11,16 +12,17 @@ mod pipeline;
 mod plan;
 mod reducer;
 mod replicated;
+mod report;
 mod runner;
 mod share;
 mod sharing;
 mod stage;
 mod state;
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::checkpoint::{self, State};
-use crate::comm::{Element, Reduction};
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::launch::Rank;
@@ -34,7 +36,7 @@ pub(crate) use pipeline::Schedule;
 pub(crate) use plan::{Balance, Division, Reduce, Way};
 
 use plan::Plan;
-use runner::Batch;
+use engine::Batch;
 use state::Update;
 
 /// Trains on this rank as `way` says.
@@ -43,9 +45,10 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store)
     if let Some((_, factor)) = options.straggler.filter(|(straggler, _)| *straggler == rank.rank) {
         gpu.slow_down(factor);
     }
+    let gpu = Rc::new(gpu);
     let mut plan = Plan::new(&gpu, options, way, rank, store)?;
     let mut scaler = LossScaler::new(&options.precision);
-    let first_step = resume(&gpu, options, &mut plan, &mut scaler, store)?;
+    let first_step = resume(options, &mut plan, &mut scaler, store)?;
     let loader = plan.start_loader(&gpu, options, first_step)?;
     if rank.rank == 0 {
         println!("{}", plan.headline(&gpu, options));
@@ -80,7 +83,6 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store)
 
 /// Takes up a checkpoint, if one was asked for; gives the first step to take.
 fn resume(
-    gpu: &Gpu,
     options: &TrainOptions,
     plan: &mut Plan,
     scaler: &mut LossScaler,
@@ -90,14 +92,7 @@ fn resume(
         return Ok(0);
     };
     let state = checkpoint::distribute(store, path, &plan.shape, plan.total_elements())?;
-    let moments: Vec<&[f32]> = state
-        .moments
-        .iter()
-        .map(|moment| &moment[plan.elements.clone()])
-        .collect();
-    plan.runner
-        .sharing
-        .restore(gpu, &state.parameters[plan.elements.clone()], &moments)?;
+    plan.engine.restore(&state.parameters, &state.moments)?;
     scaler.restore(state.scale, state.good_steps);
     Ok(state.step)
 }
@@ -134,14 +129,11 @@ impl Training<'_> {
                 targets: slot.targets(),
             },
         );
-        let overflow = self.plan.runner.step(gpu, batch, self.scaler.scale())?;
+        self.plan.engine.step(batch, self.scaler.scale())?;
         if let (Some(loader), Some(slot)) = (loader, slot) {
             loader.give_back(slot, &gpu.compute)?;
         }
-        let overflowed = match overflow {
-            Some(flag) if self.scaler.watches() => self.any_overflow(flag)?,
-            _ => false,
-        };
+        let overflowed = self.scaler.watches() && self.plan.engine.overflowed()?;
         if overflowed {
             self.skipped += 1;
         } else {
@@ -155,12 +147,12 @@ impl Training<'_> {
                     .rate(self.plan.sizes.learning_rate, step, self.plan.sizes.steps),
                 taken: self.taken,
             };
-            self.plan.runner.sharing.update(gpu, &update)?;
+            self.plan.engine.update(&update)?;
         }
         self.scaler.update(overflowed);
         let is_end = step == 0 || step + 1 == self.plan.sizes.steps;
         let loss = if self.options.print_losses || is_end {
-            let loss = self.loss()?;
+            let loss = self.plan.engine.loss()?;
             if self.options.print_losses && self.is_first_rank {
                 println!("step {step} loss {loss}");
             }
@@ -169,34 +161,8 @@ impl Training<'_> {
             None
         };
         // Never far ahead of the GPU, as a loop that reads its loss is not: bounds the queue and shows a lost peer.
-        gpu.compute.synchronize()?;
-        self.plan.mesh.check_health()?;
-        if let Some(pipe) = &mut self.plan.runner.pipeline {
-            pipe.meter.read()?;
-        }
+        self.plan.engine.finish_step()?;
         Ok(loss)
-    }
-
-    /// Whether a gradient of any rank overflowed; waits for it.
-    fn any_overflow(&self, flag: u64) -> Result<bool, Error> {
-        if let Some(world) = &self.plan.mesh.world {
-            let most = (Element::I32, Reduction::Max);
-            world.all_reduce([flag; 2], 1, most, &self.gpu.compute)?;
-        }
-        Ok(self.gpu.download_int(flag)? != 0)
-    }
-
-    /// The step's loss over all ranks; waits for it.
-    fn loss(&self) -> Result<f32, Error> {
-        let (gpu, plan) = (self.gpu, &self.plan);
-        if !plan.counts_loss {
-            plan.runner.loss.clear(gpu)?;
-        }
-        if let Some(world) = &plan.mesh.world {
-            let sum = (Element::F32, Reduction::Sum);
-            world.all_reduce([plan.runner.loss.address(); 2], 1, sum, &gpu.compute)?;
-        }
-        plan.runner.loss.read(gpu)
     }
 
     /// Writes a checkpoint where one is due after `done` steps.
@@ -206,7 +172,7 @@ impl Training<'_> {
             return Ok(());
         };
         let _range = Range::new("save");
-        let part = self.plan.part(self.gpu)?;
+        let part = self.plan.engine.save()?;
         let collected = checkpoint::collect(self.store, part.as_ref(), self.plan.total_elements())?;
         let Some((parameters, moments)) = collected else {
             return self.store.barrier();
@@ -229,8 +195,7 @@ impl Training<'_> {
 
     /// What the run came to, on the first rank's terminal.
     fn report(&self, losses: (f32, f32), steps: u64, seconds: f64) -> Result<(), Error> {
-        let stages = self.plan.stage_times(self.store)?;
-        let norms = self.plan.norms(self.gpu)?;
+        let lines = self.plan.engine.report(self.store)?;
         if !self.is_first_rank {
             return Ok(());
         }
@@ -247,7 +212,7 @@ impl Training<'_> {
                 self.scaler.scale()
             );
         }
-        for line in stages.iter().chain(&norms) {
+        for line in lines {
             println!("{line}");
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! Who computes what: a way to train, laid out for one rank.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use clap::ValueEnum;
 
-use crate::checkpoint;
 use crate::data::{DataSet, Language, Perceptron, Sampler};
 use crate::error::Error;
 use crate::gpu::{DataType, Gpu};
@@ -15,12 +15,13 @@ use crate::model::{Layout, Loss, Network, TensorParallel, Unit};
 use crate::options::{Architecture, DdpOptions, FsdpOptions, Sizes, TrainOptions};
 use crate::store::Store;
 
+use super::engine::Engine;
 use super::fsdp::FullySharded;
 use super::link::Link;
 use super::loss::LossSum;
 use super::measure;
 use super::mesh::{Mesh, Shape};
-use super::meter::{Meter, StageTimes};
+use super::meter::Meter;
 use super::pipeline::{self, Schedule};
 use super::reducer::Reducer;
 use super::replicated::{Recipe, Replicated};
@@ -88,27 +89,21 @@ pub(crate) struct Way {
 /// One rank's part of a run.
 pub(crate) struct Plan {
     pub(crate) sizes: Sizes,
-    pub(crate) mesh: Mesh,
-    pub(crate) runner: Runner,
-    /// Whether this rank's sum counts: ranks that compute the same loss count once.
-    pub(crate) counts_loss: bool,
+    pub(crate) engine: Box<dyn Engine>,
     /// Network and optimizer in words, as checkpoints carry them.
     pub(crate) shape: String,
-    /// This rank's stage in the unsharded vector of all parameters.
-    pub(crate) elements: Range<usize>,
-    network: Network,
-    ranks: u32,
+    total_elements: usize,
+    /// How the work is divided, in words.
+    division: String,
     /// Samples of each global batch that are this rank's.
     share: Range<usize>,
     needs: LoaderNeeds,
-    /// Names of this rank's parameter tensors, in order.
-    tensors: Vec<String>,
 }
 
 impl Plan {
     /// Lays a way to train out for this rank. All ranks must call: communicators are made.
     pub(crate) fn new(
-        gpu: &Gpu,
+        gpu: &Rc<Gpu>,
         options: &TrainOptions,
         way: &Way,
         rank: &Rank,
@@ -210,7 +205,18 @@ impl Plan {
             loss_rows: rows / divided,
             cast_count: casts.then(|| input_bytes / data_type.bytes()),
         };
+        let starts = network.starts();
+        let tensors = own
+            .clone()
+            .zip(&layouts)
+            .flat_map(|(index, layout)| {
+                let named = move |name: &str| format!("unit {index} {name}");
+                layout.places.iter().map(move |place| named(place.name))
+            })
+            .collect();
         let runner = Runner {
+            gpu: Rc::clone(gpu),
+            mesh,
             stage: Stage::new(gpu, units, (rows, data_type), slots, segment)?,
             sharing,
             data_type,
@@ -221,46 +227,33 @@ impl Plan {
                 .collect::<Result<_, _>>()?,
             loss: LossSum::new(gpu, &network, sizes.batch)?,
             computes_loss: is_last,
+            counts_loss: is_last && (divided > 1 || tensor.rank == 0),
+            elements: starts[own.start]..starts[own.end],
+            tensors,
+            overflow: None,
             pipeline: pipe,
         };
-        let starts = network.starts();
-        let tensors = own
-            .clone()
-            .zip(&layouts)
-            .flat_map(|(index, layout)| {
-                let named = |name: &str| format!("unit {index} {name}");
-                layout
-                    .places
-                    .iter()
-                    .map(move |place| named(place.name))
-                    .collect::<Vec<_>>()
-            })
-            .collect();
         Ok(Self {
             shape: format!(
                 "{}, {}",
                 sizes.architecture.describe(),
                 options.optimizer.optimizer.name()
             ),
-            elements: starts[own.start]..starts[own.end],
-            counts_loss: is_last && (divided > 1 || tensor.rank == 0),
             needs: LoaderNeeds {
                 inputs: is_first,
                 targets: is_last,
             },
-            ranks: rank.ranks,
+            total_elements: starts[network.units.len()],
+            division: in_words(rank.ranks, &shape, microbatches, data_type),
             sizes,
-            mesh,
-            runner,
-            network,
+            engine: Box::new(runner),
             share,
-            tensors,
         })
     }
 
     /// Elements of the whole, unsharded network.
     pub(crate) fn total_elements(&self) -> usize {
-        self.network.starts().last().copied().unwrap_or(0)
+        self.total_elements
     }
 
     /// Starts loading, from the batch of `first_step` on. A stage in the middle of a pipeline loads nothing.
@@ -283,99 +276,16 @@ impl Plan {
     /// One line: what is trained, and how.
     pub(crate) fn headline(&self, gpu: &Gpu, options: &TrainOptions) -> String {
         let mut line = format!(
-            "{}, {} {}, {}, batch {}",
+            "{}, {}, {}, batch {}",
             gpu.name,
-            self.ranks,
-            if self.ranks == 1 { "rank" } else { "ranks" },
+            self.division,
             self.sizes.architecture.describe(),
             self.sizes.batch
         );
-        let mesh = &self.mesh;
-        if mesh.tensor.ranks > 1 || mesh.stage.ranks > 1 {
-            line += &format!(
-                ", {} data x {} tensor x {} pipeline",
-                mesh.data.ranks, mesh.tensor.ranks, mesh.stage.ranks
-            );
-        }
-        if self.runner.microbatches > 1 {
-            line += &format!(", {} microbatches", self.runner.microbatches);
-        }
-        if options.data_type() != DataType::F32 {
-            line += &format!(", {}", options.data_type().name());
-        }
         if let Some(floor) = entropy_floor(&self.sizes, options.seed) {
             line += &format!(", entropy floor {floor:.4} nats");
         }
         line
-    }
-
-    /// How busy each stage was, in lines for the terminal of the first rank. All ranks must call.
-    pub(crate) fn stage_times(&self, store: &Store) -> Result<Vec<String>, Error> {
-        if self.mesh.stage.ranks == 1 {
-            return Ok(Vec::new());
-        }
-        let own = self.runner.pipeline.as_ref().map(|pipe| pipe.meter.times());
-        let StageTimes { busy_ms, window_ms } = own.unwrap_or_default();
-        let counts = self.mesh.data.rank == 0 && self.mesh.tensor.rank == 0;
-        let text = if counts {
-            format!("{} {busy_ms} {window_ms}", self.mesh.stage.rank)
-        } else {
-            String::new()
-        };
-        let Some(all) = store.gather(text.as_bytes())? else {
-            return Ok(Vec::new());
-        };
-        let mut stages: Vec<[f64; 3]> = all
-            .iter()
-            .filter_map(|bytes| {
-                let text = String::from_utf8_lossy(bytes);
-                let numbers: Vec<f64> = text.split(' ').filter_map(|word| word.parse().ok()).collect();
-                numbers.try_into().ok()
-            })
-            .collect();
-        stages.sort_by(|a, b| a[0].total_cmp(&b[0]));
-        // The first stage begins first and ends last: its window is the pipeline's.
-        let window = stages.first().map_or(0.0, |stage| stage[2]);
-        let formula = pipeline::bubble(stages.len(), self.runner.microbatches);
-        let mut lines = vec![format!(
-            "pipeline of {} stages, {} microbatches: {window:.2} ms a step; bubble by the formula {:.1} %",
-            stages.len(),
-            self.runner.microbatches,
-            formula * 100.0
-        )];
-        for [stage, busy, _] in stages {
-            lines.push(format!(
-                "  stage {stage}: {busy:.2} ms of passes, bubble {:.1} %",
-                (1.0 - busy / window) * 100.0
-            ));
-        }
-        Ok(lines)
-    }
-
-    /// The greatest norms of the last step's gradients, where they are watched. All ranks must call.
-    pub(crate) fn norms(&self, gpu: &Gpu) -> Result<Vec<String>, Error> {
-        let Some(norms) = self.runner.sharing.norms(gpu)? else {
-            return Ok(Vec::new());
-        };
-        let mut named: Vec<(f32, &String)> = norms.into_iter().zip(&self.tensors).collect();
-        named.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let first = "norms of the last step's gradients, the greatest first:".to_owned();
-        let rest = named
-            .iter()
-            .take(5)
-            .map(|(norm, name)| format!("  {name}: {norm:.6}"));
-        Ok(std::iter::once(first).chain(rest).collect())
-    }
-
-    /// This rank's part of a checkpoint, in the whole network's numbers; `None` if another rank saves the same.
-    pub(crate) fn part(&self, gpu: &Gpu) -> Result<Option<checkpoint::Part>, Error> {
-        let mut part = self.runner.sharing.save(gpu)?;
-        if let Some(part) = &mut part {
-            for piece in &mut part.pieces {
-                piece.whole += self.elements.start;
-            }
-        }
-        Ok(part)
     }
 }
 
@@ -504,4 +414,22 @@ fn entropy_floor(sizes: &Sizes, seed: u64) -> Option<f64> {
             vocabulary, context, ..
         } => Some(Language::new(1, *context, *vocabulary, seed).entropy_floor_nats()),
     }
+}
+
+/// How the work is divided: ranks, mesh, microbatches, and the type that is computed in.
+fn in_words(ranks: u32, shape: &Shape, microbatches: usize, data_type: DataType) -> String {
+    let mut words = format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" });
+    if shape.tensor > 1 || shape.stages > 1 {
+        words += &format!(
+            " ({} data x {} tensor x {} pipeline)",
+            shape.data, shape.tensor, shape.stages
+        );
+    }
+    if microbatches > 1 {
+        words += &format!(", {microbatches} microbatches");
+    }
+    if data_type != DataType::F32 {
+        words += &format!(", {}", data_type.name());
+    }
+    words
 }

@@ -1,15 +1,24 @@
 //! One rank's part of a training step: its stage, its parameters, its share of the batch.
 
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::checkpoint::Part;
+use crate::comm::{Element, Reduction};
 use crate::error::Error;
 use crate::gpu::{Buffer, DataType, Gpu};
-use crate::nvtx::Range;
+use crate::nvtx;
+use crate::store::Store;
 
+use super::engine::{Batch, Engine};
 use super::link::{Link, Parcel};
 use super::loss::LossSum;
+use super::mesh::Mesh;
 use super::meter::Meter;
 use super::pipeline::{self, Action, Schedule};
 use super::sharing::Sharing;
 use super::stage::Stage;
+use super::state::Update;
 
 /// What surrounds a stage in a pipeline of several.
 pub(crate) struct Pipeline {
@@ -28,13 +37,6 @@ pub(crate) struct Pipeline {
     pub(crate) meter: Meter,
 }
 
-/// Where a rank's part of the batch is, in device memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Batch {
-    pub(crate) inputs: u64,
-    pub(crate) targets: u64,
-}
-
 /// Sizes of a microbatch, in bytes where not said otherwise.
 pub(crate) struct Microbatch {
     pub(crate) input_bytes: usize,
@@ -49,6 +51,8 @@ pub(crate) struct Microbatch {
 
 /// What computes a step on this rank.
 pub(crate) struct Runner {
+    pub(crate) gpu: Rc<Gpu>,
+    pub(crate) mesh: Mesh,
     pub(crate) stage: Stage,
     pub(crate) sharing: Box<dyn Sharing>,
     pub(crate) data_type: DataType,
@@ -59,35 +63,36 @@ pub(crate) struct Runner {
     /// The step's loss; added up on ranks of the last stage.
     pub(crate) loss: LossSum,
     pub(crate) computes_loss: bool,
+    /// Whether this rank's sum counts: ranks that compute the same loss count once.
+    pub(crate) counts_loss: bool,
+    /// This rank's stage in the unsharded vector of all parameters.
+    pub(crate) elements: Range<usize>,
+    /// Names of this rank's parameter tensors, in order.
+    pub(crate) tensors: Vec<String>,
+    /// Where the step's overflow flag is, if there is one.
+    pub(crate) overflow: Option<u64>,
     pub(crate) pipeline: Option<Pipeline>,
 }
 
 impl Runner {
-    /// Enqueues the step's forward and backward passes. Gives the device address of the overflow flag, if there is one.
-    pub(crate) fn step(&mut self, gpu: &Gpu, batch: Batch, scale: f32) -> Result<Option<u64>, Error> {
-        self.loss.clear(gpu)?;
-        self.sharing.begin_step(gpu, 1.0 / scale)?;
-        if self.pipeline.is_some() {
-            self.pipelined(gpu, batch, scale)?;
-        } else {
-            for microbatch in 0..self.microbatches {
-                let input = self.input(gpu, batch, microbatch, 0)?;
-                {
-                    let _range = Range::new("forward");
-                    self.stage.forward(gpu, 0, input, self.sharing.as_mut())?;
-                    self.add_loss(gpu, batch, microbatch, 0, scale)?;
-                }
-                let _range = Range::new("backward");
-                let last = microbatch + 1 == self.microbatches;
-                let delta = (self.stage.delta(), None);
-                self.stage
-                    .backward(gpu, (0, input), delta, last, self.sharing.as_mut())?;
-                if last {
-                    return self.sharing.finish_backward(gpu);
-                }
+    fn unpipelined(&mut self, gpu: &Gpu, batch: Batch, scale: f32) -> Result<(), Error> {
+        for microbatch in 0..self.microbatches {
+            let input = self.input(gpu, batch, microbatch, 0)?;
+            {
+                let _range = nvtx::Range::new("forward");
+                self.stage.forward(gpu, 0, input, self.sharing.as_mut())?;
+                self.add_loss(gpu, batch, microbatch, 0, scale)?;
+            }
+            let _range = nvtx::Range::new("backward");
+            let last = microbatch + 1 == self.microbatches;
+            let delta = (self.stage.delta(), None);
+            self.stage
+                .backward(gpu, (0, input), delta, last, self.sharing.as_mut())?;
+            if last {
+                self.overflow = self.sharing.finish_backward(gpu)?;
             }
         }
-        self.sharing.finish_backward(gpu)
+        Ok(())
     }
 
     /// Where a microbatch's input is, cast where needed.
@@ -145,7 +150,7 @@ impl Runner {
         for action in pipeline::actions(pipe.schedule, pipe.stage, pipe.stages, self.microbatches) {
             match action {
                 Action::Forward(microbatch) => {
-                    let _range = Range::new(&format!("forward {microbatch}"));
+                    let _range = nvtx::Range::new(&format!("forward {microbatch}"));
                     let slot = microbatch % slots;
                     pipe.meter.start(gpu)?;
                     let input = if first {
@@ -157,7 +162,7 @@ impl Runner {
                     pipe.meter.stop(gpu)?;
                 }
                 Action::Backward(microbatch) => {
-                    let _range = Range::new(&format!("backward {microbatch}"));
+                    let _range = nvtx::Range::new(&format!("backward {microbatch}"));
                     let slot = microbatch % slots;
                     pipe.meter.start(gpu)?;
                     let delta = if last {
@@ -207,6 +212,78 @@ impl Runner {
                 }
             }
         }
-        pipe.link.finish(gpu)
+        pipe.link.finish(gpu)?;
+        self.overflow = self.sharing.finish_backward(gpu)?;
+        Ok(())
+    }
+}
+
+impl Engine for Runner {
+    fn step(&mut self, batch: Batch, scale: f32) -> Result<(), Error> {
+        let gpu = Rc::clone(&self.gpu);
+        self.loss.clear(&gpu)?;
+        self.sharing.begin_step(&gpu, 1.0 / scale)?;
+        if self.pipeline.is_some() {
+            self.pipelined(&gpu, batch, scale)
+        } else {
+            self.unpipelined(&gpu, batch, scale)
+        }
+    }
+
+    fn overflowed(&self) -> Result<bool, Error> {
+        let Some(flag) = self.overflow else {
+            return Ok(false);
+        };
+        if let Some(world) = &self.mesh.world {
+            let most = (Element::I32, Reduction::Max);
+            world.all_reduce([flag; 2], 1, most, &self.gpu.compute)?;
+        }
+        Ok(self.gpu.download_int(flag)? != 0)
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), Error> {
+        self.sharing.update(&self.gpu, update)
+    }
+
+    fn loss(&self) -> Result<f32, Error> {
+        if !self.counts_loss {
+            self.loss.clear(&self.gpu)?;
+        }
+        if let Some(world) = &self.mesh.world {
+            let sum = (Element::F32, Reduction::Sum);
+            world.all_reduce([self.loss.address(); 2], 1, sum, &self.gpu.compute)?;
+        }
+        self.loss.read(&self.gpu)
+    }
+
+    fn finish_step(&mut self) -> Result<(), Error> {
+        self.gpu.compute.synchronize()?;
+        self.mesh.check_health()?;
+        self.pipeline.as_mut().map_or(Ok(()), |pipe| pipe.meter.read())
+    }
+
+    fn save(&self) -> Result<Option<Part>, Error> {
+        let mut part = self.sharing.save(&self.gpu)?;
+        if let Some(part) = &mut part {
+            for piece in &mut part.pieces {
+                piece.whole += self.elements.start;
+            }
+        }
+        Ok(part)
+    }
+
+    fn restore(&mut self, parameters: &[f32], moments: &[Vec<f32>]) -> Result<(), Error> {
+        let own: Vec<&[f32]> = moments
+            .iter()
+            .map(|moment| &moment[self.elements.clone()])
+            .collect();
+        self.sharing
+            .restore(&self.gpu, &parameters[self.elements.clone()], &own)
+    }
+
+    fn report(&self, store: &Store) -> Result<Vec<String>, Error> {
+        let mut lines = self.stage_times(store)?;
+        lines.extend(self.norms()?);
+        Ok(lines)
     }
 }
