@@ -49,6 +49,10 @@ pub fn list() -> &'static [Workload] {
             summary: "data parallel: gradient all-reduce in buckets, behind the backward pass",
         },
         Workload {
+            name: "collectives",
+            summary: "every collective over sizes, in nccl-tests' columns; which way to all-reduce wins where",
+        },
+        Workload {
             name: "p2p",
             summary: "one GPU copies tensors to others on a stream each: why do they take unequal time?",
         },
@@ -109,6 +113,7 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         let ranks = match &cli.workload {
             Which::Single(_) => 1,
             Which::Ddp(options) => options.ranks,
+            Which::Collectives(options) => options.processes()?,
             Which::P2p(options) => options.processes()?,
             Which::Check(options) => options.ranks,
         };
@@ -118,6 +123,7 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         Which::Single(_) if rank.ranks != 1 => Err(Error::new("single runs on one rank")),
         Which::Single(options) => train::single(options, &rank, store).map(|()| 0),
         Which::Ddp(options) => train::ddp(options, &rank, store).map(|()| 0),
+        Which::Collectives(options) => puzzlers::collectives::run(options, &rank),
         Which::P2p(options) => puzzlers::p2p::run(options, &rank),
         Which::Check(options) => check::run(options, &rank),
     };

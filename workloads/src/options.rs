@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::check::CheckOptions;
 use crate::error::Error;
+use crate::puzzlers::collectives::CollectivesOptions;
 use crate::puzzlers::p2p::P2pOptions;
 
 /// Training programs on CUDA and NCCL.
@@ -28,6 +29,11 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload ddp --ranks 4 --bucket-mb 1\n  gputrace workload ddp --no-overlap"
     )]
     Ddp(DdpOptions),
+    /// Every collective over sizes, in nccl-tests' columns; which way to all-reduce wins where
+    #[command(
+        after_help = "Examples:\n  gputrace workload collectives --ranks 4 --max-bytes 4M\n  gputrace workload collectives --operation all_reduce,all_gather --dtype bfloat16"
+    )]
+    Collectives(CollectivesOptions),
     /// One GPU copies tensors to others, a stream for each: times beside the links they took
     #[command(
         after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"

@@ -1,10 +1,14 @@
 //! Communication puzzlers: small programs that each ask one question of the machine's links, of NCCL or of CUDA's
 //! ways to wait, and print the answer as a table.
 
+pub(crate) mod collectives;
 pub(crate) mod p2p;
 
+mod elements;
 mod json;
 mod link;
+mod operations;
+mod world;
 
 use std::sync::Arc;
 
@@ -41,6 +45,13 @@ pub(crate) fn bytes_text(bytes: usize) -> String {
         }
     }
     format!("{bytes} B")
+}
+
+/// Sizes from `least` to `most`, each `factor` times the one before.
+fn sizes(least: usize, most: usize, factor: usize) -> Vec<usize> {
+    std::iter::successors(Some(least), |size| size.checked_mul(factor))
+        .take_while(|size| *size <= most)
+        .collect()
 }
 
 /// GB/s (10^9 bytes) of `bytes` in `microseconds`; 0 where no time passed.
@@ -179,6 +190,13 @@ mod tests {
         assert_eq!(bytes_text(4096), "4 KiB");
         assert_eq!(bytes_text((1 << 20) + (1 << 10)), "1025 KiB");
         assert_eq!(bytes_text(3 << 30), "3 GiB");
+    }
+
+    #[test]
+    fn sizes_grow_by_the_factor() {
+        assert_eq!(sizes(8, 64, 2), [8, 16, 32, 64]);
+        assert_eq!(sizes(8, 63, 3), [8, 24]);
+        assert_eq!(sizes(8, 8, 2), [8]);
     }
 
     #[test]
