@@ -60,6 +60,14 @@ pub fn list() -> &'static [Workload] {
             name: "check",
             summary: "checks every kernel's gradients and every collective's result on this machine",
         },
+        Workload {
+            name: "ring",
+            summary: "a ring all-reduce built from send and receive, held against NCCL's",
+        },
+        Workload {
+            name: "async",
+            summary: "an exchange and a computation with each kind of waiting: what does each block?",
+        },
     ]
 }
 
@@ -116,6 +124,8 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
             Which::Collectives(options) => options.processes()?,
             Which::P2p(options) => options.processes()?,
             Which::Check(options) => options.ranks,
+            Which::Async(options) => options.processes()?,
+            Which::Ring(options) => options.processes()?,
         };
         return launch::start_ranks(launch, arguments, ranks);
     };
@@ -126,6 +136,8 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         Which::Collectives(options) => puzzlers::collectives::run(options, &rank),
         Which::P2p(options) => puzzlers::p2p::run(options, &rank),
         Which::Check(options) => check::run(options, &rank),
+        Which::Async(options) => puzzlers::asynchronous::run(options, &rank),
+        Which::Ring(options) => puzzlers::ring::run(options, &rank),
     };
     let outcome = store::Store::join(&rank).and_then(|store| store.leave(run(&store)));
     // Which rank it was matters: every rank writes to the same terminal.

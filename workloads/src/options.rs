@@ -4,8 +4,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::check::CheckOptions;
 use crate::error::Error;
+use crate::puzzlers::asynchronous::AsyncOptions;
 use crate::puzzlers::collectives::CollectivesOptions;
 use crate::puzzlers::p2p::P2pOptions;
+use crate::puzzlers::ring::RingOptions;
 
 /// Training programs on CUDA and NCCL.
 #[derive(Parser, Debug, Clone)]
@@ -44,6 +46,16 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload check\n  gputrace workload check --ranks 4 --json"
     )]
     Check(CheckOptions),
+    /// A ring all-reduce built from send and receive: the same as NCCL's, and at what cost?
+    #[command(
+        after_help = "Examples:\n  gputrace workload ring --ranks 4\n  gputrace workload ring --ranks 3 --counts 1,2,1000 --dtype int32"
+    )]
+    Ring(RingOptions),
+    /// An exchange and a computation with each kind of waiting: what does each block?
+    #[command(
+        after_help = "Examples:\n  gputrace workload async\n  gputrace workload async --variant blocking,late-wait --compute 3"
+    )]
+    Async(AsyncOptions),
 }
 
 /// A set of sizes with a name.

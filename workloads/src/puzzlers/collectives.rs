@@ -5,9 +5,10 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use cudarc::driver::CudaStream;
 
+use super::contest::{Contest, contests_json, print_contests};
 use super::elements::{ElementName, ReductionName, Values};
 use super::operations::{COMPOSITIONS, Kind, Operation, Shape};
-use super::world::World;
+use super::world::{Times, World};
 use super::{Memory, bytes_text, gigabytes_per_second, json, parse_bytes, sizes};
 use crate::error::Error;
 use crate::launch::Rank;
@@ -83,6 +84,8 @@ fn check_root(root: u32, ranks: u32) -> Result<(), Error> {
 #[derive(Debug, Clone, Copy)]
 struct Measure {
     time_us: f64,
+    /// The mean over ranks of their shortest iterations.
+    best_us: f64,
     /// Elements that are not what they must be, over all ranks; nothing where not checked.
     wrong: Option<u64>,
 }
@@ -102,6 +105,7 @@ struct Sweep<'a> {
     kind: Kind,
     values: Values,
     iterations: u32,
+    factor: u32,
     sizes: Vec<usize>,
     /// What is sent, and what is received; in place is all in the second.
     buffers: [Memory; 2],
@@ -120,9 +124,18 @@ impl<'a> Sweep<'a> {
             .min_bytes
             .unwrap_or_else(|| options.max_bytes.unwrap_or(least).min(least));
         let most = options.max_bytes.unwrap_or_else(|| least.max(most));
+        let factor = options.factor.unwrap_or(factor);
         let element = options.dtype.element();
         // Small sizes are rounded up to an element for every rank.
-        let room = most.max(world.ranks * element.bytes()) + world.ranks * element.bytes();
+        let place = (world.rank, world.ranks);
+        let room = Operation::value_variants()
+            .iter()
+            .map(|operation| {
+                let shape = operation.shape(most / element.bytes(), place, options.root as usize);
+                shape.larger() * element.bytes()
+            })
+            .max()
+            .unwrap_or(0);
         Ok(Self {
             world,
             options,
@@ -133,7 +146,8 @@ impl<'a> Sweep<'a> {
             },
             values: Values::new(options.dtype, options.reduction, world.ranks),
             iterations: options.iterations.unwrap_or(iterations),
-            sizes: sizes(least, most, options.factor.unwrap_or(factor) as usize),
+            factor,
+            sizes: sizes(least, most, factor as usize),
             buffers: [
                 Memory::new(&world.gpu.context, room)?,
                 Memory::new(&world.gpu.context, room)?,
@@ -185,12 +199,11 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    fn time(&self, operation: Operation, shape: &Shape, in_place: bool) -> Result<f64, Error> {
+    fn time(&self, operation: Operation, shape: &Shape, in_place: bool) -> Result<Times, Error> {
         let _range = Range::new(if in_place { "in-place" } else { "out-of-place" });
-        let time = self.world.time(&self.stream, || {
-            (0..self.iterations).try_for_each(|_| self.call(operation, shape, in_place))
-        })?;
-        Ok(time / f64::from(self.iterations))
+        self.world.times(&self.stream, self.iterations, || {
+            self.call(operation, shape, in_place)
+        })
     }
 
     /// Calls the operation once on values that are known, and counts what is wrong on this rank.
@@ -212,11 +225,12 @@ impl<'a> Sweep<'a> {
 
     fn row(&self, operation: Operation, bytes: usize) -> Result<Row, Error> {
         let shape = self.shape(operation, bytes);
-        let real_bytes = shape.larger() * self.kind.element.bytes();
+        let real_bytes = operation.algorithm_bytes(shape.count, self.world.ranks, self.kind.element.bytes());
         let _range = Range::new(&format!("{} {}", operation.name(), bytes_text(real_bytes)));
         let mut own = Vec::new();
         for in_place in [false, true] {
-            own.push(self.time(operation, &shape, in_place)?);
+            let times = self.time(operation, &shape, in_place)?;
+            own.extend([times.mean_us, times.best_us]);
             let checked = !self.options.no_check && (!in_place || operation.can_be_in_place());
             let wrong = if checked {
                 self.count_wrong(operation, &shape, in_place)? as f64
@@ -228,14 +242,15 @@ impl<'a> Sweep<'a> {
         let over_ranks = self.world.means_and_sums(&own)?;
         let measure = |index: usize| Measure {
             time_us: over_ranks[index].0,
-            wrong: (!own[index + 1].is_nan()).then_some(over_ranks[index + 1].1 as u64),
+            best_us: over_ranks[index + 1].0,
+            wrong: (!own[index + 2].is_nan()).then_some(over_ranks[index + 2].1 as u64),
         };
         Ok(Row {
             operation,
             bytes: real_bytes,
             shape,
             out_of_place: measure(0),
-            in_place: measure(2),
+            in_place: measure(3),
         })
     }
 }
@@ -249,8 +264,13 @@ fn bandwidths(row: &Row, measure: &Measure, (ranks, element_bytes): (usize, usiz
     (algorithm, algorithm * row.operation.bus_factor(ranks))
 }
 
+/// Four columns, as wide as those of a measure.
+fn columns_of(time: &str, algorithm: &str, bus: &str, wrong: &str) -> String {
+    format!("  {time:>7}  {algorithm:>6}  {bus:>6}  {wrong:>6}")
+}
+
 /// A time in microseconds in seven columns, with as many places as nccl-tests gives it.
-fn time_text(time_us: f64) -> String {
+pub(super) fn time_text(time_us: f64) -> String {
     if time_us >= 10_000.0 {
         format!("{time_us:7.0}")
     } else if time_us >= 100.0 {
@@ -287,36 +307,21 @@ impl Sweep<'_> {
             "# minBytes {} maxBytes {} step: {}(factor) warmup iters: {} iters: {} validation: {}",
             self.sizes.first().unwrap_or(&0),
             self.sizes.last().unwrap_or(&0),
-            self.options.factor.unwrap_or(if self.sizes.len() > 1 {
-                (self.sizes[1] / self.sizes[0]) as u32
-            } else {
-                1
-            }),
+            self.factor,
             self.options.warmup,
             self.iterations,
             u8::from(!self.options.no_check)
         );
         println!("#");
         println!("# {:^48}  {:^33} {:^33}", "", "out-of-place", "in-place");
+        // Literal: the places are those of `print_row`.
         println!(
-            "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{}{}",
-            "size",
-            "count",
-            "type",
-            "redop",
-            "root",
-            "     time   algbw   busbw  #wrong",
-            "     time   algbw   busbw  #wrong"
+            "#       size         count      type   redop    root{0}{0}",
+            columns_of("time", "algbw", "busbw", "#wrong")
         );
         println!(
-            "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{}{}",
-            "(B)",
-            "(elements)",
-            "",
-            "",
-            "",
-            "     (us)  (GB/s)  (GB/s)        ",
-            "     (us)  (GB/s)  (GB/s)        "
+            "#        (B)    (elements)                          {0}{0}",
+            columns_of("(us)", "(GB/s)", "(GB/s)", "")
         );
     }
 
@@ -326,9 +331,11 @@ impl Sweep<'_> {
             let wrong = measure
                 .wrong
                 .map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
-            format!(
-                "  {}  {algorithm:6.2}  {bus:6.2}  {wrong:>6}",
-                time_text(measure.time_us)
+            columns_of(
+                &time_text(measure.time_us),
+                &format!("{algorithm:.2}"),
+                &format!("{bus:.2}"),
+                &wrong,
             )
         };
         println!(
@@ -364,6 +371,7 @@ impl Sweep<'_> {
             let (algorithm, bus) = bandwidths(row, measure, self.scale());
             json::object(&[
                 ("time_us", json::number(measure.time_us)),
+                ("best_us", json::number(measure.best_us)),
                 ("algbw_gb_s", json::number(algorithm)),
                 ("busbw_gb_s", json::number(bus)),
                 (
@@ -391,28 +399,6 @@ fn wrong_elements(rows: &[Row]) -> u64 {
         .sum()
 }
 
-/// One size's times of the three ways to all-reduce, in the order of [`COMPOSITIONS`].
-#[derive(Debug, Clone, PartialEq)]
-struct Contest {
-    bytes: usize,
-    times_us: [f64; 3],
-}
-
-impl Contest {
-    fn winner(&self) -> usize {
-        (0..3)
-            .min_by(|a, b| self.times_us[*a].total_cmp(&self.times_us[*b]))
-            .unwrap_or(0)
-    }
-
-    /// How much longer the second takes, in percent.
-    fn lead_percent(&self) -> f64 {
-        let mut times = self.times_us;
-        times.sort_by(f64::total_cmp);
-        (times[1] / times[0] - 1.0) * 100.0
-    }
-}
-
 /// Sizes at which all three ways were measured, out of place.
 fn contests(rows: &[Row]) -> Vec<Contest> {
     let of = |operation: Operation| rows.iter().filter(move |row| row.operation == operation);
@@ -421,7 +407,7 @@ fn contests(rows: &[Row]) -> Vec<Contest> {
             let time = |operation| {
                 of(operation)
                     .find(|row| row.shape.count == first.shape.count)
-                    .map(|row| row.out_of_place.time_us)
+                    .map(|row| row.out_of_place.best_us)
             };
             let [a, b, c] = COMPOSITIONS.map(time);
             Some(Contest {
@@ -430,59 +416,6 @@ fn contests(rows: &[Row]) -> Vec<Contest> {
             })
         })
         .collect()
-}
-
-/// Neighbouring sizes with the same winner: first and last size, winner.
-fn stretches(contests: &[Contest]) -> Vec<(usize, usize, usize)> {
-    let mut stretches: Vec<(usize, usize, usize)> = Vec::new();
-    for contest in contests {
-        match stretches.last_mut() {
-            Some((_, last, winner)) if *winner == contest.winner() => *last = contest.bytes,
-            _ => stretches.push((contest.bytes, contest.bytes, contest.winner())),
-        }
-    }
-    stretches
-}
-
-fn print_contests(contests: &[Contest]) {
-    let names = COMPOSITIONS.map(Operation::name);
-    println!("#\n# which way to all-reduce wins where (us, out-of-place)");
-    println!(
-        "# {:>10}  {:>12}  {:>16}  {:>25}  {:<25} by",
-        "size", names[0], names[1], names[2], "winner"
-    );
-    for contest in contests {
-        let times = contest.times_us.map(time_text);
-        println!(
-            "{:>12}  {:>12}  {:>16}  {:>25}  {:<25} {:.0} %",
-            contest.bytes,
-            times[0],
-            times[1],
-            times[2],
-            names[contest.winner()],
-            contest.lead_percent()
-        );
-    }
-    for (first, last, winner) in stretches(contests) {
-        println!(
-            "# {} to {}: {}",
-            bytes_text(first),
-            bytes_text(last),
-            names[winner]
-        );
-    }
-}
-
-fn contests_json(contests: &[Contest]) -> String {
-    json::array(contests.iter().map(|contest| {
-        let mut members = vec![("size_bytes", contest.bytes.to_string())];
-        let names = COMPOSITIONS.map(Operation::name);
-        for (name, time) in names.iter().zip(contest.times_us) {
-            members.push((name, json::number(time)));
-        }
-        members.push(("winner", json::string(&names[contest.winner()])));
-        json::object(&members)
-    }))
 }
 
 /// Runs `collectives`; rank 0 gives 1 when a result was wrong.
@@ -551,21 +484,6 @@ pub(crate) fn run(options: &CollectivesOptions, rank: &Rank) -> Result<i32, Erro
 mod tests {
     use super::*;
 
-    fn contest(bytes: usize, times_us: [f64; 3]) -> Contest {
-        Contest { bytes, times_us }
-    }
-
-    #[test]
-    fn the_fastest_wins_and_stretches_join() {
-        let all = [
-            contest(8, [1.0, 2.0, 3.0]),
-            contest(16, [1.0, 1.5, 3.0]),
-            contest(32, [5.0, 6.0, 4.0]),
-        ];
-        assert_eq!(stretches(&all), [(8, 16, 0), (32, 32, 2)]);
-        assert!((all[2].lead_percent() - 25.0).abs() < 1e-9);
-    }
-
     #[test]
     fn times_have_nccl_tests_places() {
         assert_eq!(
@@ -579,6 +497,7 @@ mod tests {
         let shape = Operation::AllGather.shape(1 << 18, (0, 4), 0);
         let measure = Measure {
             time_us: 100.0,
+            best_us: 90.0,
             wrong: Some(0),
         };
         let row = Row {

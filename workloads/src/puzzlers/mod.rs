@@ -1,9 +1,12 @@
 //! Communication puzzlers: small programs that each ask one question of the machine's links, of NCCL or of CUDA's
 //! ways to wait, and print the answer as a table.
 
+pub(crate) mod asynchronous;
 pub(crate) mod collectives;
 pub(crate) mod p2p;
+pub(crate) mod ring;
 
+mod contest;
 mod elements;
 mod json;
 mod link;
@@ -35,6 +38,14 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
         .and_then(|number| number.checked_mul(1 << shift))
         .filter(|bytes| *bytes > 0)
         .ok_or_else(|| "expected a number of bytes above 0, such as 8, 64K, 128M or 1G".to_owned())
+}
+
+/// A whole number above 0.
+pub(crate) fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
 /// Bytes as people read them: the largest binary unit that leaves a whole number.

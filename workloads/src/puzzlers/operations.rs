@@ -55,7 +55,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Elements of the larger buffer: the size in nccl-tests' sense.
+    /// Elements of the larger buffer.
     pub(super) fn larger(&self) -> usize {
         self.send.max(self.receive)
     }
@@ -171,7 +171,7 @@ impl Operation {
         }
     }
 
-    /// The bytes that the algorithm bandwidth is of.
+    /// The bytes that the algorithm bandwidth is of, which are the size in nccl-tests' first column.
     pub(super) fn algorithm_bytes(self, count: usize, ranks: usize, element_bytes: usize) -> usize {
         let parts = match self {
             Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Scatter | Self::Gather => ranks,
@@ -258,13 +258,12 @@ mod tests {
                 (0..count).map(sum).collect()
             }
             Operation::Reduce if rank == root => (0..count).map(sum).collect(),
-            Operation::Reduce => Vec::new(),
             Operation::Broadcast => sent[root][..count].to_vec(),
             Operation::AllGather => sent.iter().flat_map(|values| values[..count].to_vec()).collect(),
             Operation::Gather if rank == root => {
                 sent.iter().flat_map(|values| values[..count].to_vec()).collect()
             }
-            Operation::Gather => Vec::new(),
+            Operation::Reduce | Operation::Gather => Vec::new(),
             Operation::ReduceScatter => (0..count).map(|index| sum(rank * count + index)).collect(),
             Operation::Scatter => sent[root][rank * count..(rank + 1) * count].to_vec(),
             Operation::AllToAll => sent

@@ -22,6 +22,13 @@ pub(super) struct World {
     meeting: Memory,
 }
 
+/// How long calls took on one rank, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) mean_us: f64,
+    pub(super) best_us: f64,
+}
+
 /// How many numbers ranks tell each other at most at a time.
 const NUMBERS: usize = 16;
 
@@ -56,19 +63,32 @@ impl World {
         self.communicator.check_health()
     }
 
-    /// Microseconds that the stream takes for `work`, from when all ranks are ready; waits for it.
-    pub(super) fn time(
+    /// Microseconds that the stream takes for each of so many calls of `work`, from when all ranks are ready; waits
+    /// for them.
+    pub(super) fn times(
         &self,
         stream: &Arc<CudaStream>,
-        work: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<f64, Error> {
-        let (start, end) = (timed_event(&self.gpu.context)?, timed_event(&self.gpu.context)?);
+        calls: u32,
+        work: impl Fn() -> Result<(), Error>,
+    ) -> Result<Times, Error> {
+        let events = (0..=calls)
+            .map(|_| timed_event(&self.gpu.context))
+            .collect::<Result<Vec<_>, _>>()?;
         self.meet(stream)?;
-        start.record(stream)?;
-        work()?;
-        end.record(stream)?;
+        events[0].record(stream)?;
+        for event in &events[1..] {
+            work()?;
+            event.record(stream)?;
+        }
         self.wait(stream)?;
-        microseconds_between(&start, &end)
+        let mut times = Times {
+            mean_us: microseconds_between(&events[0], &events[calls as usize])? / f64::from(calls),
+            best_us: f64::INFINITY,
+        };
+        for pair in events.windows(2) {
+            times.best_us = times.best_us.min(microseconds_between(&pair[0], &pair[1])?);
+        }
+        Ok(times)
     }
 
     /// All ranks' numbers, by rank: every rank must give as many.
