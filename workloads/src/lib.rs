@@ -133,11 +133,11 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         Which::Single(_) if rank.ranks != 1 => Err(Error::new("single runs on one rank")),
         Which::Single(options) => train::single(options, &rank, store).map(|()| 0),
         Which::Ddp(options) => train::ddp(options, &rank, store).map(|()| 0),
-        Which::Collectives(options) => puzzlers::collectives::run(options, &rank),
+        Which::Collectives(options) => puzzlers::collectives::run(options, &rank, store),
         Which::P2p(options) => puzzlers::p2p::run(options, &rank),
         Which::Check(options) => check::run(options, &rank),
-        Which::Async(options) => puzzlers::asynchronous::run(options, &rank),
-        Which::Ring(options) => puzzlers::ring::run(options, &rank),
+        Which::Async(options) => puzzlers::asynchronous::run(options, &rank, store),
+        Which::Ring(options) => puzzlers::ring::run(options, &rank, store),
     };
     let outcome = store::Store::join(&rank).and_then(|store| store.leave(run(&store)));
     // Which rank it was matters: every rank writes to the same terminal.

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::gpu::DataType;
 use crate::launch::Rank;
 use crate::nvtx::Range;
+use crate::store::Store;
 
 /// An order of things, and what waits for what.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,7 +178,7 @@ fn medians(iterations: &[Times]) -> Times {
 struct Stretch([CudaEvent; 2]);
 
 struct Bench<'a> {
-    world: &'a World,
+    world: &'a World<'a>,
     compute: Arc<CudaStream>,
     communication: Arc<CudaStream>,
     sent: Memory,
@@ -191,7 +192,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(world: &'a World, bytes: Option<usize>) -> Result<Self, Error> {
+    fn new(world: &'a World<'a>, bytes: Option<usize>) -> Result<Self, Error> {
         let context = &world.gpu.context;
         let simulated = world.gpu.name.starts_with("Simulated");
         let bytes = bytes.unwrap_or(if simulated { 1 << 20 } else { 256 << 20 });
@@ -424,9 +425,9 @@ fn rows_json(rows: &[(Variant, Times)]) -> String {
 }
 
 /// Runs `async`; rank 0 gives 1 when something arrived wrong.
-pub(crate) fn run(options: &AsyncOptions, rank: &Rank) -> Result<i32, Error> {
+pub(crate) fn run(options: &AsyncOptions, rank: &Rank, store: &Store) -> Result<i32, Error> {
     check_pairs(rank.ranks)?;
-    let world = World::join(rank)?;
+    let world = World::join(rank, store)?;
     let mut bench = Bench::new(&world, options.bytes)?;
     bench.calibrate(options.compute)?;
     let variants = if options.variant.is_empty() {

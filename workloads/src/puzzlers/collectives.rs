@@ -13,6 +13,7 @@ use super::{Memory, bytes_text, gigabytes_per_second, json, parse_bytes, sizes};
 use crate::error::Error;
 use crate::launch::Rank;
 use crate::nvtx::Range;
+use crate::store::Store;
 
 /// What `collectives` can be asked for.
 #[derive(Args, Debug, Clone)]
@@ -100,7 +101,7 @@ struct Row {
 }
 
 struct Sweep<'a> {
-    world: &'a World,
+    world: &'a World<'a>,
     options: &'a CollectivesOptions,
     kind: Kind,
     values: Values,
@@ -113,7 +114,7 @@ struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    fn new(world: &'a World, options: &'a CollectivesOptions) -> Result<Self, Error> {
+    fn new(world: &'a World<'a>, options: &'a CollectivesOptions) -> Result<Self, Error> {
         let simulated = world.gpu.name.starts_with("Simulated");
         let (least, most, factor, iterations) = if simulated {
             (1 << 10, 1 << 20, 4, 5)
@@ -419,9 +420,9 @@ fn contests(rows: &[Row]) -> Vec<Contest> {
 }
 
 /// Runs `collectives`; rank 0 gives 1 when a result was wrong.
-pub(crate) fn run(options: &CollectivesOptions, rank: &Rank) -> Result<i32, Error> {
+pub(crate) fn run(options: &CollectivesOptions, rank: &Rank, store: &Store) -> Result<i32, Error> {
     check_root(options.root, rank.ranks)?;
-    let world = World::join(rank)?;
+    let world = World::join(rank, store)?;
     let sweep = Sweep::new(&world, options)?;
     let operations = if options.operation.is_empty() {
         Operation::value_variants()
@@ -430,8 +431,13 @@ pub(crate) fn run(options: &CollectivesOptions, rank: &Rank) -> Result<i32, Erro
     };
     let speaks = rank.rank == 0;
     let text = speaks && !options.json;
+    let devices = world.devices()?;
     if text {
         println!("# collectives: {} ranks, {}", world.ranks, world.gpu.name);
+        println!("#\n# Using devices");
+        for device in devices {
+            println!("#  {device}");
+        }
     }
     let mut rows = Vec::new();
     let mut averages = Vec::new();

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 
-use super::{Memory, microseconds_between, timed_event};
+use super::{Memory, link, microseconds_between, timed_event};
 use crate::comm::{self, Communicator, Element, Reduction};
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::launch::Rank;
 use crate::nvtx::Range;
-use crate::store;
+use crate::store::Store;
 
 /// One rank with its GPU, connected to all others.
-pub(super) struct World {
-    pub(super) gpu: Gpu,
+pub(super) struct World<'a> {
     pub(super) communicator: Communicator,
+    pub(super) gpu: Gpu,
+    store: &'a Store,
     pub(super) rank: usize,
     pub(super) ranks: usize,
-    /// One element for every rank: for operations whose only purpose is that ranks meet, and for their numbers.
+    /// An element for the operation whose only purpose is that ranks meet.
     meeting: Memory,
 }
 
@@ -29,22 +30,19 @@ pub(super) struct Times {
     pub(super) best_us: f64,
 }
 
-/// How many numbers ranks tell each other at most at a time.
-const NUMBERS: usize = 16;
-
-impl World {
+impl<'a> World<'a> {
     /// Opens this rank's GPU and waits for all ranks.
-    pub(super) fn join(rank: &Rank) -> Result<Self, Error> {
+    pub(super) fn join(rank: &Rank, store: &'a Store) -> Result<Self, Error> {
         let gpu = Gpu::open(rank.local_rank)?;
-        let id = store::share_id(rank.rank, rank.ranks, (&rank.host, rank.port), comm::unique_id)?;
+        let id = store.share_id(comm::unique_id)?;
         let communicator = Communicator::new(id, rank.rank, rank.ranks, "world")?;
-        let ranks = rank.ranks as usize;
-        let meeting = Memory::new(&gpu.context, ranks * NUMBERS * size_of::<f64>())?;
+        let meeting = Memory::new(&gpu.context, size_of::<f32>())?;
         Ok(Self {
-            gpu,
             communicator,
+            gpu,
+            store,
             rank: rank.rank as usize,
-            ranks,
+            ranks: rank.ranks as usize,
             meeting,
         })
     }
@@ -93,24 +91,37 @@ impl World {
 
     /// All ranks' numbers, by rank: every rank must give as many.
     pub(super) fn all_numbers(&self, own: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
-        assert!(own.len() <= NUMBERS, "more numbers than there is room for");
-        let _range = Range::new("tell results");
         let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let offset = self.rank * bytes.len();
-        self.meeting.write(offset, &bytes)?;
-        let stream = &self.gpu.compute;
-        let addresses = [self.meeting.address + offset as u64, self.meeting.address];
-        self.communicator
-            .all_gather(addresses, own.len(), Element::F64, stream)?;
-        self.wait(stream)?;
-        let all = self.meeting.read(0, self.ranks * bytes.len())?;
+        let all = self.store.gather(&bytes)?.map(|all| all.concat());
+        let all = self.store.broadcast(all.as_deref())?;
         let numbers: Vec<f64> = all
             .as_chunks::<8>()
             .0
             .iter()
             .map(|bytes| f64::from_le_bytes(*bytes))
             .collect();
-        Ok(numbers.chunks(own.len()).map(<[f64]>::to_vec).collect())
+        Ok(numbers.chunks(own.len().max(1)).map(<[f64]>::to_vec).collect())
+    }
+
+    /// A line about each rank, by rank, on rank 0: where it runs, and on which GPU.
+    pub(super) fn devices(&self) -> Result<Vec<String>, Error> {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let line = format!(
+            "Rank {:>2} Pid {:>6} on {:>10} device {:>2} [{}] {}",
+            self.rank,
+            std::process::id(),
+            host.trim(),
+            self.gpu.context.ordinal(),
+            link::bus_id(&self.gpu.context)
+                .and_then(|id| id.into_string().ok())
+                .unwrap_or_default(),
+            self.gpu.name
+        );
+        let all = self.store.gather(line.as_bytes())?.unwrap_or_default();
+        Ok(all
+            .iter()
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect())
     }
 
     /// Means and sums over all ranks of each number.

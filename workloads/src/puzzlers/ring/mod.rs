@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::gpu::DataType;
 use crate::launch::Rank;
 use crate::nvtx::Range;
+use crate::store::Store;
 
 /// The kernel of kernels/ring.cu, compiled by kernels/build.sh.
 const RING_PTX: &str = include_str!("../../../kernels/ring.ptx");
@@ -103,7 +104,7 @@ fn parts_of_step(rank: usize, ranks: usize, step: usize, adding: bool) -> (usize
 }
 
 struct Ring<'a> {
-    world: &'a World,
+    world: &'a World<'a>,
     seed: u64,
     add_i32: CudaFunction,
     stream: Arc<CudaStream>,
@@ -114,7 +115,7 @@ struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    fn new(world: &'a World, seed: u64, most_elements: usize) -> Result<Self, Error> {
+    fn new(world: &'a World<'a>, seed: u64, most_elements: usize) -> Result<Self, Error> {
         let context = &world.gpu.context;
         let bytes = most_elements * ELEMENT_BYTES;
         let module = context.load_module(Ptx::from_src(RING_PTX))?;
@@ -384,9 +385,9 @@ fn print_json(world: &World, comparisons: &[Comparison], costs: &[Cost], unequal
 }
 
 /// Runs `ring`; rank 0 gives 1 when the ring's result is not NCCL's.
-pub(crate) fn run(options: &RingOptions, rank: &Rank) -> Result<i32, Error> {
+pub(crate) fn run(options: &RingOptions, rank: &Rank, store: &Store) -> Result<i32, Error> {
     options.processes()?;
-    let world = World::join(rank)?;
+    let world = World::join(rank, store)?;
     let (least, most) = if world.gpu.name.starts_with("Simulated") {
         (1 << 10, 512 << 10)
     } else {
