@@ -135,7 +135,7 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
         Which::Ddp(options) => train::ddp(options, &rank, store).map(|()| 0),
         Which::Collectives(options) => puzzlers::collectives::run(options, &rank, store),
         Which::P2p(options) => puzzlers::p2p::run(options, &rank),
-        Which::Check(options) => check::run(options, &rank),
+        Which::Check(options) => check::run(options, &rank, store),
         Which::Async(options) => puzzlers::asynchronous::run(options, &rank, store),
         Which::Ring(options) => puzzlers::ring::run(options, &rank, store),
     };
