@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | SIMGPU_DEVICES | GPUs a process sees, 1 to 64 | 8; `two-nodes`: see below |
 //! | SIMGPU_TOPOLOGY | `hgx` (NVLink between all), `pcie` (sockets of 4, switches of 2), `two-nodes` (two of `hgx`) | hgx |
+//! | SIMGPU_MEMORY | GB (1e9 bytes) of each GPU | 141 |
 //! | SIMGPU_SCALE | how many times slower than an H200 node (FLOP/s and bytes/s; latencies stay) | 1000 |
 //! | SIMGPU_SEED | seeds the small jitter of modelled times | 0 |
 //! | SIMGPU_CUPTI | record layouts: 12.0, 12.8, 13.0 or 13.4 | 13.4 |
@@ -40,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) topology: Topology,
     /// Modelled nodes whose devices this process sees: 2 with `two-nodes` on one machine, else 1.
     pub(crate) nodes: u32,
+    /// Memory of each device.
+    pub(crate) memory_bytes: u64,
     pub(crate) scale: f64,
     pub(crate) seed: u64,
     /// Version of CUPTI's record layouts: major * 100 + minor.
@@ -68,12 +71,23 @@ impl Config {
         device % self.devices.div_ceil(self.nodes).max(1) / DEVICES_A_SOCKET
     }
 
+    /// How many times slower the link between two devices is than it should be.
+    pub(crate) fn link_factor(&self, a: u32, b: u32) -> f64 {
+        self.slow_links
+            .iter()
+            .filter(|(x, y, _)| (*x, *y) == (a, b) || (*y, *x) == (a, b))
+            .map(|(.., factor)| *factor)
+            .fold(1.0, f64::max)
+    }
+
     /// Whether a fault was asked for.
     pub(crate) fn has_fault(&self, name: &str) -> bool {
         self.faults.iter().any(|fault| fault == name)
     }
 }
 
+/// Memory of an H200 in bytes.
+const MEMORY_BYTES: u64 = 141_000_000_000;
 /// GPUs on each of a node's two sockets.
 const DEVICES_A_SOCKET: u32 = 4;
 
@@ -94,6 +108,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         devices: 8,
         topology: Topology::Hgx,
         nodes: 1,
+        memory_bytes: MEMORY_BYTES,
         scale: 1000.0,
         seed: 0,
         cupti: 1304,
@@ -132,6 +147,14 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
     }
     set("SIMGPU_DEVICES", "a number from 1 to 64", &mut |value| {
         config.devices = value.parse().ok().filter(|count| (1..=64).contains(count))?;
+        Some(())
+    });
+    set("SIMGPU_MEMORY", "GB, from 0.001 on", &mut |value| {
+        let gigabytes: f64 = value
+            .parse()
+            .ok()
+            .filter(|gigabytes| (0.001..=1e6).contains(gigabytes))?;
+        config.memory_bytes = (gigabytes * 1e9).round() as u64;
         Some(())
     });
     set("SIMGPU_SCALE", "a number from 1 on", &mut |value| {
@@ -198,15 +221,14 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn with(pairs: &'static [(&'static str, &'static str)]) -> Config {
-        read(&move |name| {
-            pairs
-                .iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| (*value).to_owned())
+    /// The controls with these variables.
+    pub(crate) fn with(pairs: &[(&str, &str)]) -> Config {
+        read(&|name| {
+            let pair = pairs.iter().find(|(key, _)| *key == name);
+            pair.map(|(_, value)| (*value).to_owned())
         })
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use crate::config::config;
-use crate::device::{self, COMPUTE_CAPABILITY, MEMORY_BYTES};
+use crate::device::{self, COMPUTE_CAPABILITY};
 
 /// nvmlReturn_t values.
 const SUCCESS: c_uint = 0;
@@ -159,7 +159,7 @@ pub extern "C" fn nvmlDeviceGetMemoryInfo(handle: usize, memory: *mut Memory) ->
     put(
         memory,
         Memory {
-            total: MEMORY_BYTES,
+            total,
             free,
             used: total - free,
         },

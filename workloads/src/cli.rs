@@ -6,7 +6,10 @@ use crate::check::{self, CheckOptions};
 use crate::error::Error;
 use crate::launch::Rank;
 use crate::options::{DdpOptions, FsdpOptions, PipelineOptions, TensorOptions, TrainOptions};
+use crate::puzzlers::asynchronous::{self, AsyncOptions};
+use crate::puzzlers::collectives::{self, CollectivesOptions};
 use crate::puzzlers::p2p::{self, P2pOptions};
+use crate::puzzlers::ring::{self, RingOptions};
 use crate::store::Store;
 use crate::train::{self, Division, Reduce, Way};
 
@@ -61,6 +64,21 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload p2p --ranks 4 --sequential\n  gputrace workload p2p --no-peer-access"
     )]
     P2p(P2pOptions),
+    /// Every collective over sizes, in nccl-tests' columns; which way to all-reduce wins where
+    #[command(
+        after_help = "Examples:\n  gputrace workload collectives --ranks 4 --max-bytes 4M\n  gputrace workload collectives --operation all_reduce,all_gather --dtype bfloat16"
+    )]
+    Collectives(CollectivesOptions),
+    /// A ring all-reduce built from send and receive: the same as NCCL's, and at what cost?
+    #[command(
+        after_help = "Examples:\n  gputrace workload ring --ranks 4\n  gputrace workload ring --ranks 3 --counts 1,2,1000 --dtype int32"
+    )]
+    Ring(RingOptions),
+    /// An exchange and a computation with each kind of waiting: what does each block?
+    #[command(
+        after_help = "Examples:\n  gputrace workload async\n  gputrace workload async --variant blocking,late-wait --compute 3"
+    )]
+    Async(AsyncOptions),
     /// Check every kernel's gradients and every collective's result on this machine
     #[command(
         after_help = "Examples:\n  gputrace workload check\n  gputrace workload check --ranks 4 --json"
@@ -180,6 +198,9 @@ impl Which {
             Self::Pp(arguments) => arguments.launch.ranks,
             Self::ThreeD(arguments) => arguments.ranks(),
             Self::P2p(options) => options.processes()?,
+            Self::Collectives(options) => options.processes()?,
+            Self::Ring(options) => options.processes()?,
+            Self::Async(options) => options.processes()?,
             Self::Check(options) => options.ranks,
         })
     }
@@ -236,7 +257,10 @@ impl Which {
                 train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::P2p(options) => p2p::run(options, rank),
-            Self::Check(options) => check::run(options, rank),
+            Self::Collectives(options) => collectives::run(options, rank, store),
+            Self::Ring(options) => ring::run(options, rank, store),
+            Self::Async(options) => asynchronous::run(options, rank, store),
+            Self::Check(options) => check::run(options, rank, store),
         }
     }
 }

@@ -80,6 +80,18 @@ pub fn list() -> &'static [Workload] {
             summary: "one GPU copies tensors to others on a stream each: why do they take unequal time?",
         },
         Workload {
+            name: "collectives",
+            summary: "every collective over sizes, in nccl-tests' columns; which way to all-reduce wins where",
+        },
+        Workload {
+            name: "ring",
+            summary: "a ring all-reduce built from send and receive, held against NCCL's",
+        },
+        Workload {
+            name: "async",
+            summary: "an exchange and a computation with each kind of waiting: what does each block?",
+        },
+        Workload {
             name: "check",
             summary: "checks every kernel's gradients and every collective's result on this machine",
         },

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 
 use crate::clock::delivered_ns;
 use crate::config::config;
-use crate::device::{self, CompletedOp, MEMORY_BYTES, MULTIPROCESSORS, OpKind, model};
+use crate::device::{self, CompletedOp, MULTIPROCESSORS, OpKind, model};
 
 /// CUpti_ActivityKind values.
 pub(super) mod kind {
@@ -256,7 +256,7 @@ pub(super) fn device(index: u32, name: &'static CStr) -> Record {
     let mut record = Record::new(kind::DEVICE);
     // In kB/s.
     record.u64(8, (model::MEMORY_BANDWIDTH / config().scale / 1e3) as u64);
-    record.u64(16, MEMORY_BYTES);
+    record.u64(16, config().memory_bytes);
     record.u32(28, 50 << 20);
     record.u32(32, 32);
     record.u32(36, 1_980_000);

@@ -1,12 +1,16 @@
 //! The modelled devices: what they are, their memory, their streams and how time passes on them.
 
+pub(crate) mod links;
 pub(crate) mod memory;
 pub(crate) mod model;
+pub(crate) mod pool;
 mod stream;
 
 use std::ffi::CStr;
 
-pub(crate) use stream::{Event, EventRecord, Stream, all_streams, forget_stream, register_stream};
+pub(crate) use stream::{
+    Event, EventRecord, Stream, all_streams, arithmetic_done, forget_stream, register_stream,
+};
 
 use crate::config::config;
 
@@ -15,8 +19,6 @@ pub(crate) fn name() -> String {
     format!("Simulated H200 (1/{} speed)", config().scale)
 }
 
-/// Memory of a device in bytes (an H200's 141 GB).
-pub(crate) const MEMORY_BYTES: u64 = 141_000_000_000;
 /// Streaming multiprocessors.
 pub(crate) const MULTIPROCESSORS: u32 = 132;
 /// Compute capability.
@@ -27,6 +29,29 @@ pub(crate) fn uuid(device: u32) -> [u8; 16] {
     let mut uuid = *b"simgpu\0\0\0\0\0\0\0\0\0\0";
     uuid[12..].copy_from_slice(&device.to_be_bytes());
     uuid
+}
+
+/// A device's PCI bus; its domain, device and function are 0.
+pub(crate) fn pci_bus(device: u32) -> u32 {
+    0x10 + device
+}
+
+/// A device's place on PCI as CUDA writes it.
+pub(crate) fn pci_bus_id(device: u32) -> String {
+    format!("0000:{:02X}:00.0", pci_bus(device))
+}
+
+/// The device at a place on PCI: `[domain:]bus:device[.function]` in hexadecimal.
+pub(crate) fn device_at(text: &str) -> Option<u32> {
+    let (numbers, function) = text.split_once('.').unwrap_or((text, "0"));
+    let hexadecimal = |text: &str| u32::from_str_radix(text.trim(), 16).ok();
+    let numbers: Vec<u32> = numbers.split(':').map(hexadecimal).collect::<Option<_>>()?;
+    let (bus, slot) = match numbers.as_slice() {
+        [0, bus, slot] | [bus, slot] => (*bus, *slot),
+        _ => return None,
+    };
+    let at = |device: &u32| pci_bus(*device) == bus && slot == 0 && hexadecimal(function) == Some(0);
+    (0..config().devices).find(at)
 }
 
 /// What an operation is, as CUPTI describes it.

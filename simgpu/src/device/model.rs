@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::config::{Topology, config};
+use super::links::{self, PCIE_BANDWIDTH, Route};
+use crate::config::config;
 
 /// Peak single precision FLOP/s of an H200 outside the tensor cores (NVIDIA's data sheet).
 const PEAK_FLOPS: f64 = 67e12;
@@ -10,13 +11,8 @@ const PEAK_FLOPS: f64 = 67e12;
 const TENSOR_PEAK_FLOPS: f64 = 989e12;
 /// Memory bandwidth of an H200, bytes/s (data sheet).
 pub(crate) const MEMORY_BANDWIDTH: f64 = 4.8e12;
-/// PCIe 5.0 x16 in practice, bytes/s; pageable memory reaches a fraction of it.
-const PCIE_BANDWIDTH: f64 = 55e9;
+/// Copies from and to pageable memory go through a small pinned buffer, bytes/s.
 const PAGEABLE_BANDWIDTH: f64 = 12e9;
-/// NVLink 4 between two GPUs through NVSwitch, one direction, bytes/s.
-const NVLINK_BANDWIDTH: f64 = 370e9;
-/// Between nodes: one 400 Gb/s adapter a GPU.
-const NETWORK_BANDWIDTH: f64 = 48e9;
 /// The shortest kernel and copy, nanoseconds.
 const KERNEL_FLOOR_NS: f64 = 2_200.0;
 const COPY_FLOOR_NS: f64 = 1_600.0;
@@ -29,7 +25,6 @@ pub(crate) enum Path {
     HostPinned,
     HostPageable,
     Device,
-    Peer(u32, u32),
 }
 
 /// Up to 3 % more, from the seed and a count: times are never all equal, and the same for the same seed.
@@ -82,21 +77,6 @@ pub(crate) fn bandwidth(path: Path) -> f64 {
         Path::HostPageable => PAGEABLE_BANDWIDTH,
         // Read and written: half the memory's bandwidth.
         Path::Device => MEMORY_BANDWIDTH / 2.0,
-        Path::Peer(a, b) => {
-            let near = config().node_of(a) == config().node_of(b);
-            let link = match config().topology {
-                Topology::Hgx => NVLINK_BANDWIDTH,
-                Topology::Pcie => PCIE_BANDWIDTH,
-                Topology::TwoNodes if near => NVLINK_BANDWIDTH,
-                Topology::TwoNodes => NETWORK_BANDWIDTH,
-            };
-            let slow = |&&(x, y, _): &&(u32, u32, f64)| (x, y) == (a, b) || (y, x) == (a, b);
-            link / config()
-                .slow_links
-                .iter()
-                .find(slow)
-                .map_or(1.0, |(_, _, factor)| *factor)
-        }
     };
     full / config().scale
 }
@@ -104,6 +84,13 @@ pub(crate) fn bandwidth(path: Path) -> f64 {
 /// A copy's time.
 pub(crate) fn copy_ns(path: Path, bytes: u64) -> i64 {
     nanoseconds(COPY_FLOOR_NS + bytes as f64 / bandwidth(path) * 1e9)
+}
+
+/// The end of a copy between two devices: blocks until it is known, since copies that come later may slow it down.
+pub(crate) fn peer_copy_end(route: Route, bytes: u64, start_ns: i64) -> i64 {
+    let slower = jitter() * config().slowdown;
+    let begin_ns = start_ns + (COPY_FLOOR_NS * slower).round() as i64;
+    links::transfer(route, bytes as f64 * config().scale * slower, begin_ns)
 }
 
 /// A memset's time.
@@ -127,7 +114,6 @@ mod tests {
 
     #[test]
     fn links_differ() {
-        assert!(bandwidth(Path::Peer(0, 1)) > bandwidth(Path::HostPinned));
         assert!(bandwidth(Path::HostPinned) > bandwidth(Path::HostPageable));
         assert!(copy_ns(Path::HostPinned, 55_000) >= 1_001_600);
     }

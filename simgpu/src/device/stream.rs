@@ -3,6 +3,7 @@
 //! A stream's worker computes operations ahead of the modelled time by a little, so that short operations don't each
 //! cost a sleep; whoever waits for an operation waits until its modelled end. All waiting blocks.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -62,6 +63,9 @@ impl EventRecord {
 pub(crate) struct Event {
     /// CUPTI's id of the event.
     pub(crate) id: u32,
+    /// CUPTI's id of the context that it was made in, and that context's device.
+    pub(crate) context: u32,
+    pub(crate) device: u32,
     /// The newest recording. Waiting for the event means waiting for this one, whatever is recorded later.
     pub(crate) record: Mutex<Option<Arc<EventRecord>>>,
 }
@@ -95,6 +99,16 @@ pub(crate) struct Stream {
     pub(crate) priority: i32,
     queue: Mutex<VecDeque<Item>>,
     arrived: Condvar,
+}
+
+thread_local! {
+    /// When the arithmetic of the operation that this worker runs was done, if the operation waited after that.
+    static KEPT_UP_NS: Cell<Option<i64>> = const { Cell::new(None) };
+}
+
+/// The arithmetic of the running operation is done: whatever it waits for from now on does not stretch it.
+pub(crate) fn arithmetic_done() {
+    KEPT_UP_NS.set(Some(now_ns()));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -214,7 +228,7 @@ impl Stream {
             work,
         } = submission;
         let mut end_ns = work(start_ns).max(start_ns + 1);
-        let now = now_ns();
+        let now = KEPT_UP_NS.take().unwrap_or_else(now_ns);
         if now > end_ns + TOLERANCE_NS {
             end_ns = now;
             truth::count_stretched();

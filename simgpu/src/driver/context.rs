@@ -65,6 +65,33 @@ pub(crate) fn current_context() -> Result<Context, u32> {
         .ok_or(error::INVALID_CONTEXT)
 }
 
+/// The context of a handle.
+pub(super) fn context_from_handle(handle: u64) -> Result<Context, u32> {
+    let books = books();
+    books
+        .primary
+        .values()
+        .map(|(context, _)| *context)
+        .find(|context| context.handle == handle)
+        .ok_or(error::INVALID_CONTEXT)
+}
+
+/// The primary context of a device, if it was made.
+pub(super) fn context_of_device(device: u32) -> Result<Context, u32> {
+    let books = books();
+    let context = books.primary.get(&device).map(|(context, _)| *context);
+    context.ok_or(error::INVALID_CONTEXT)
+}
+
+/// The default stream's handle of a context, by CUPTI's id.
+pub(super) fn default_stream_of(context: u32) -> Option<u64> {
+    let books = books();
+    let mut contexts = books.primary.values().map(|(context, _)| context);
+    contexts
+        .find(|known| known.id == context)
+        .map(|known| known.default_stream)
+}
+
 /// The device's primary context, made at its first use.
 fn retain_primary(device: u32) -> Context {
     let mut books = books();
@@ -214,12 +241,8 @@ driver_functions! {
                 stream.synchronize();
             }
         }
+        crate::device::pool::synchronised(context.device);
         cupti::synchronized(4, context.id, u32::MAX, u32::MAX, call.correlation, start_ns);
         Ok(())
-    }
-
-    /// cuCtxEnablePeerAccess: memory of all simulated devices can be reached from everywhere.
-    fn cuCtxEnablePeerAccess = CUPTI_DRIVER_TRACE_CBID_cuCtxEnablePeerAccess(_context: u64, _flags: c_uint) |_| {
-        current_context().map(|_| ())
     }
 }

@@ -21,6 +21,9 @@ pub struct LaunchConfig {
 fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut c_void) -> Result<(), u32> {
     let function = function(handle)?;
     let stream = stream_from_handle(config.stream)?;
+    if stream.context != function.context {
+        return Err(error::INVALID_HANDLE);
+    }
     let threads: u64 = config.block.iter().map(|&count| u64::from(count)).product();
     if threads == 0 || threads > 1024 || config.grid.contains(&0) {
         return Err(error::INVALID_VALUE);

@@ -5,13 +5,15 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::context::{Context, current_context};
+use super::context::{Context, context_from_handle, context_of_device, current_context};
 use super::entry::{Call, driver_functions, put};
-use super::error;
 use super::stream::{order_with_default, stream_from_handle};
+use super::{error, peers};
+use crate::config::config;
+use crate::device::links::Route;
 use crate::device::memory::{self, Place};
 use crate::device::model::{self, Path};
-use crate::device::{OpKind, Stream, Submission};
+use crate::device::{OpKind, Submission, arithmetic_done, pool};
 
 /// An address that may cross threads: the C interface makes its validity the caller's promise.
 #[derive(Clone, Copy)]
@@ -31,6 +33,19 @@ struct CopyRequest {
     bytes: usize,
     stream: u64,
     asynchronous: bool,
+}
+
+/// Whether a device may access the device memory at an address: it is its own, or opened for it. Plain memory is opened
+/// by cuCtxEnablePeerAccess, a pool's by cuMemPoolSetAccess.
+fn is_open(accessing: u32, address: u64) -> bool {
+    let Some((base, _, Place::Device(owner))) = memory::allocation_of(address) else {
+        return false;
+    };
+    match pool::pool_of(base) {
+        _ if owner == accessing => true,
+        Some(pool) => pool::has_access(pool, accessing).unwrap_or(false),
+        None => peers::is_enabled(accessing, owner),
+    }
 }
 
 fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
@@ -62,7 +77,7 @@ fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
     let host_kind = source_kind.min(destination_kind);
     let (copy_kind, path) = match (source_kind == 3, destination_kind == 3) {
         (true, true) => match devices {
-            Some((from, to)) => (10, Path::Peer(from, to)),
+            Some(_) => (10, Path::Device),
             None => (8, Path::Device),
         },
         (false, true) => (
@@ -83,6 +98,10 @@ fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
         ),
         (false, false) => (9, Path::HostPinned),
     };
+    let route = devices.map(|(from, to)| {
+        let direct = is_open(to, source) || is_open(from, destination);
+        Route::new(config(), from, to, direct)
+    });
     // The program may change pageable memory as soon as the call returns: staged now.
     let staged = (source_kind == 1).then(|| {
         let mut staged = vec![0u8; bytes];
@@ -105,7 +124,11 @@ fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
         // SAFETY: device ranges were checked above and CUDA forbids freeing them before the copy is done; host ranges
         // are the caller's promise. Overlap is allowed for device to device, hence `copy`.
         unsafe { std::ptr::copy(source, to.0 as *mut u8, bytes) };
-        start_ns + model::copy_ns(path, bytes as u64)
+        let Some(route) = route else {
+            return start_ns + model::copy_ns(path, bytes as u64);
+        };
+        arithmetic_done();
+        model::peer_copy_end(route, bytes as u64, start_ns)
     });
     stream.submit(Submission {
         correlation: call.correlation,
@@ -164,17 +187,58 @@ fn allocate_on(context: Context, place: *mut u64, bytes: usize) -> Result<(), u3
     put(place, address)
 }
 
-/// Frees once the stream's work so far is done.
-fn free_after(stream: &Stream, address: u64) -> Result<(), u32> {
-    match memory::place_of(address) {
-        Some(Place::Device(_)) => {
-            // An address that is no allocation's start can only be found out at the stream's turn; CUDA
-            // reports such an error late as well.
-            stream.call(Box::new(move || {
-                let _ = memory::free(address);
-            }));
-            Ok(())
+/// Frees device memory that is of no pool.
+fn free_plain(address: u64) -> Result<(), u32> {
+    match memory::allocation_of(address) {
+        Some((base, _, Place::Device(_))) if base == address => memory::free(address),
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+/// Checks that copies between two contexts are between their devices' memory.
+fn check_contexts(ends: [(u64, u64); 2]) -> Result<(), u32> {
+    for (address, context) in ends {
+        let device = context_from_handle(context)?.device;
+        if memory::place_of(address) != Some(Place::Device(device)) {
+            return Err(error::INVALID_VALUE);
         }
+    }
+    Ok(())
+}
+
+/// What cuPointerGetAttribute tells of an address (CUpointer_attribute); the place is the attribute's type.
+fn pointer_attribute(data: *mut c_void, attribute: c_uint, address: u64) -> Result<(), u32> {
+    let (base, bytes, place) = memory::allocation_of(address).ok_or(error::INVALID_VALUE)?;
+    let device = match place {
+        Place::Device(device) => Some(device),
+        Place::Pinned => None,
+    };
+    match attribute {
+        // The context, and where the memory is: CU_MEMORYTYPE_HOST or _DEVICE.
+        1 => put(
+            data.cast::<u64>(),
+            match device {
+                Some(device) => context_of_device(device)?.handle,
+                None => current_context()?.handle,
+            },
+        ),
+        2 => put(data.cast::<c_uint>(), if device.is_some() { 2 } else { 1 }),
+        // The address for devices and, of pinned memory, for the host.
+        3 => put(data.cast::<u64>(), address),
+        4 if device.is_none() => put(data.cast::<u64>(), address),
+        // Whether it is managed.
+        8 => put(data.cast::<c_uint>(), 0),
+        9 => put(
+            data.cast::<c_int>(),
+            match device {
+                Some(device) => device.cast_signed(),
+                None => current_context()?.device.cast_signed(),
+            },
+        ),
+        11 => put(data.cast::<u64>(), base),
+        12 => put(data.cast::<usize>(), bytes),
+        13 => put(data.cast::<u8>(), 1),
+        17 => put(data.cast::<u64>(), pool::pool_of(base).unwrap_or(0)),
         _ => Err(error::INVALID_VALUE),
     }
 }
@@ -182,12 +246,6 @@ fn free_after(stream: &Stream, address: u64) -> Result<(), u32> {
 driver_functions! {
     /// cuMemAlloc_v2.
     fn cuMemAlloc_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2(address: *mut u64, bytes: usize) |_| {
-        allocate_on(current_context()?, address, bytes)
-    }
-
-    /// cuMemAllocAsync: usable at once; the pool is the whole device.
-    fn cuMemAllocAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) |_| {
-        stream_from_handle(stream)?;
         allocate_on(current_context()?, address, bytes)
     }
 
@@ -202,15 +260,9 @@ driver_functions! {
                 stream.synchronize();
             }
         }
-        memory::free(address)
-    }
-
-    /// cuMemFreeAsync.
-    fn cuMemFreeAsync = CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync(address: u64, stream: u64) |_| {
-        if address == 0 {
-            return Ok(());
-        }
-        free_after(&*stream_from_handle(stream)?, address)
+        let freed = if pool::free(address, None)? { Ok(()) } else { free_plain(address) };
+        pool::synchronised(context.device);
+        freed
     }
 
     /// cuMemHostAlloc.
@@ -238,16 +290,6 @@ driver_functions! {
         let (free_bytes, total_bytes) = memory::info(current_context()?.device);
         put(free, free_bytes as usize)?;
         put(total, total_bytes as usize)
-    }
-
-    /// cuDeviceGetDefaultMemPool: one pool a device, which has no handle of its own to configure.
-    fn cuDeviceGetDefaultMemPool = CUPTI_DRIVER_TRACE_CBID_cuDeviceGetDefaultMemPool(pool: *mut u64, device: c_int) |_| {
-        put(pool, 0x1000 + u64::from(device.cast_unsigned()))
-    }
-
-    /// cuMemPoolSetAttribute: the pool keeps nothing, so there is nothing to set.
-    fn cuMemPoolSetAttribute = CUPTI_DRIVER_TRACE_CBID_cuMemPoolSetAttribute(_pool: u64, _attribute: c_uint, _value: *const c_void) |_| {
-        Ok(())
     }
 
     /// cuMemcpyHtoD_v2.
@@ -280,9 +322,40 @@ driver_functions! {
         copy(call, &CopyRequest { destination, source, bytes, stream, asynchronous: true })
     }
 
-    /// cuMemcpyPeerAsync: addresses say where they are, so the contexts are not needed.
-    fn cuMemcpyPeerAsync = CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync(destination: u64, _to: u64, source: u64, _from: u64, bytes: usize, stream: u64) |call| {
+    /// cuMemcpy: addresses say where they are.
+    fn cuMemcpy = CUPTI_DRIVER_TRACE_CBID_cuMemcpy(destination: u64, source: u64, bytes: usize) |call| {
+        copy(call, &CopyRequest { destination, source, bytes, stream: 0, asynchronous: false })
+    }
+
+    /// cuMemcpyAsync.
+    fn cuMemcpyAsync = CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync(destination: u64, source: u64, bytes: usize, stream: u64) |call| {
         copy(call, &CopyRequest { destination, source, bytes, stream, asynchronous: true })
+    }
+
+    /// cuMemcpyPeer: after all work of both contexts' blocking streams, and waits for it.
+    fn cuMemcpyPeer = CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeer(destination: u64, to: u64, source: u64, from: u64, bytes: usize) |call| {
+        check_contexts([(destination, to), (source, from)])?;
+        copy(call, &CopyRequest { destination, source, bytes, stream: 0, asynchronous: false })
+    }
+
+    /// cuMemcpyPeerAsync.
+    fn cuMemcpyPeerAsync = CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync(destination: u64, to: u64, source: u64, from: u64, bytes: usize, stream: u64) |call| {
+        check_contexts([(destination, to), (source, from)])?;
+        copy(call, &CopyRequest { destination, source, bytes, stream, asynchronous: true })
+    }
+
+    /// cuPointerGetAttribute.
+    fn cuPointerGetAttribute = CUPTI_DRIVER_TRACE_CBID_cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: u64) |_| {
+        pointer_attribute(data, attribute, address)
+    }
+
+    /// cuMemGetAddressRange_v2.
+    fn cuMemGetAddressRange_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) |_| {
+        let (start, length, _) = memory::allocation_of(address).ok_or(error::NOT_FOUND)?;
+        if !base.is_null() {
+            put(base, start)?;
+        }
+        if bytes.is_null() { Ok(()) } else { put(bytes, length) }
     }
 
     /// cuMemsetD8_v2.

@@ -7,6 +7,8 @@ pub(crate) mod entry;
 mod launch;
 mod memory;
 mod module;
+mod peers;
+mod pools;
 mod queries;
 mod stream;
 
@@ -22,10 +24,13 @@ pub(crate) mod error {
     pub(crate) const INVALID_DEVICE: u32 = 101;
     pub(crate) const INVALID_IMAGE: u32 = 200;
     pub(crate) const INVALID_CONTEXT: u32 = 201;
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: u32 = 217;
     pub(crate) const INVALID_HANDLE: u32 = 400;
     pub(crate) const NOT_FOUND: u32 = 500;
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub(crate) const PEER_ACCESS_NOT_ENABLED: u32 = 705;
     pub(crate) const NOT_SUPPORTED: u32 = 801;
     pub(crate) const UNKNOWN: u32 = 999;
 }

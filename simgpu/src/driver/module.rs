@@ -16,6 +16,8 @@ pub(super) struct Function {
     /// Sizes of its parameters in bytes, from the PTX.
     pub(super) parameter_bytes: Vec<usize>,
     pub(super) kernel: CpuKernel,
+    /// CUPTI's id of the context that its module was loaded into: only that context's streams run it.
+    pub(super) context: u32,
 }
 
 struct Entry {
@@ -25,7 +27,8 @@ struct Entry {
 
 #[derive(Default)]
 struct Books {
-    modules: BTreeMap<u64, Vec<Entry>>,
+    /// With CUPTI's id of their context.
+    modules: BTreeMap<u64, (u32, Vec<Entry>)>,
     functions: BTreeMap<u64, Arc<Function>>,
 }
 
@@ -80,7 +83,7 @@ fn parameter_bytes(parameter: &str) -> Option<usize> {
 }
 
 fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
-    current_context()?;
+    let context = current_context()?.id;
     if image.is_null() {
         return Err(error::INVALID_VALUE);
     }
@@ -93,7 +96,7 @@ fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
         .and_then(parse_ptx)
         .ok_or(error::INVALID_IMAGE)?;
     let handle = next_handle();
-    books().modules.insert(handle, entries);
+    books().modules.insert(handle, (context, entries));
     put(place, handle)
 }
 
@@ -121,16 +124,16 @@ driver_functions! {
         // SAFETY: the C interface has the caller pass a zero-terminated name.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let mut books = books();
-        let entries = books.modules.get(&module).ok_or(error::INVALID_HANDLE)?;
+        let (context, entries) = books.modules.get(&module).ok_or(error::INVALID_HANDLE)?;
         let entry = entries.iter().find(|entry| entry.name == name).ok_or(error::NOT_FOUND)?;
         let Some(kernel) = kernels::find(&name) else {
             eprintln!("simgpu: kernel {name}: the simulated GPU has no CPU function of that name");
             return Err(error::NOT_FOUND);
         };
-        let parameter_bytes = entry.parameter_bytes.clone();
+        let (context, parameter_bytes) = (*context, entry.parameter_bytes.clone());
         let name: &'static CStr = Box::leak(CString::new(name.as_ref()).map_err(|_| error::INVALID_VALUE)?.into_boxed_c_str());
         let handle = next_handle();
-        books.functions.insert(handle, Arc::new(Function { name, parameter_bytes, kernel }));
+        books.functions.insert(handle, Arc::new(Function { name, parameter_bytes, kernel, context }));
         put(place, handle)
     }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use super::entry::{driver_functions, put};
 use super::error;
 use crate::config::config;
-use crate::device::{self, COMPUTE_CAPABILITY, MEMORY_BYTES, MULTIPROCESSORS};
+use crate::device::{self, COMPUTE_CAPABILITY, MULTIPROCESSORS};
 
 /// CUDA 13.4.
 const DRIVER_VERSION: c_int = 13_040;
@@ -19,6 +19,18 @@ fn error_texts(code: u32) -> Option<(&'static CStr, &'static CStr)> {
         error::INVALID_DEVICE => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
         error::INVALID_IMAGE => (c"CUDA_ERROR_INVALID_IMAGE", c"device kernel image is invalid"),
         error::INVALID_CONTEXT => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+        error::PEER_ACCESS_UNSUPPORTED => (
+            c"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+            c"peer access is not supported between these two devices",
+        ),
+        error::PEER_ACCESS_ALREADY_ENABLED => (
+            c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+            c"peer access is already enabled",
+        ),
+        error::PEER_ACCESS_NOT_ENABLED => (
+            c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
+            c"peer access has not been enabled",
+        ),
         error::INVALID_HANDLE => (c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
         error::NOT_FOUND => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
         error::NOT_READY => (c"CUDA_ERROR_NOT_READY", c"device not ready"),
@@ -32,7 +44,8 @@ fn error_texts(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     })
 }
 
-fn known_device(ordinal: c_int) -> Result<u32, u32> {
+/// The device of an ordinal.
+pub(super) fn known_device(ordinal: c_int) -> Result<u32, u32> {
     u32::try_from(ordinal)
         .ok()
         .filter(|device| *device < config().devices)
@@ -43,29 +56,30 @@ fn known_device(ordinal: c_int) -> Result<u32, u32> {
 #[allow(clippy::match_same_arms)] // One line an attribute, whatever its value.
 fn attribute(number: c_int, device: u32) -> c_int {
     match number {
-        1..=3 => 1024,                       // threads a block, block x and y
-        4 => 64,                             // block z
-        5 => i32::MAX,                       // grid x
-        6 | 7 => 65_535,                     // grid y and z
-        8 => 48 << 10,                       // shared memory a block
-        9 => 64 << 10,                       // constant memory
-        10 => 32,                            // warp size
-        12 | 82 => 65_536,                   // registers a block and a multiprocessor
-        13 => 1_980_000,                     // clock in kHz
-        15 | 41 | 83 => 1,                   // overlap, unified addressing, managed memory
-        40 => 2,                             // copy engines
-        16 => MULTIPROCESSORS.cast_signed(), // multiprocessors
-        19 | 31 | 78 | 79 | 81 => 1,         // mapped host memory, concurrent kernels, priorities, caches
-        33 => 0x10 + device.cast_signed(),   // PCI bus
-        36 => 3_201_000,                     // memory clock in kHz
-        37 => 6_144,                         // memory bus width in bits
-        38 => 50 << 20,                      // L2 cache
-        39 => 2_048,                         // threads a multiprocessor
+        1..=3 => 1024,                               // threads a block, block x and y
+        4 => 64,                                     // block z
+        5 => i32::MAX,                               // grid x
+        6 | 7 => 65_535,                             // grid y and z
+        8 => 48 << 10,                               // shared memory a block
+        9 => 64 << 10,                               // constant memory
+        10 => 32,                                    // warp size
+        12 | 82 => 65_536,                           // registers a block and a multiprocessor
+        13 => 1_980_000,                             // clock in kHz
+        15 | 41 | 83 => 1,                           // overlap, unified addressing, managed memory
+        40 => 2,                                     // copy engines
+        16 => MULTIPROCESSORS.cast_signed(),         // multiprocessors
+        19 | 31 | 78 | 79 | 81 => 1, // mapped host memory, concurrent kernels, priorities, caches
+        33 => device::pci_bus(device).cast_signed(), // PCI bus
+        36 => 3_201_000,             // memory clock in kHz
+        37 => 6_144,                 // memory bus width in bits
+        38 => 50 << 20,              // L2 cache
+        39 => 2_048,                 // threads a multiprocessor
         75 => COMPUTE_CAPABILITY.0,
         76 => COMPUTE_CAPABILITY.1,
-        97 => 227 << 10, // opt-in shared memory a block
-        106 => 32,       // blocks a multiprocessor
-        115 => 1,        // memory pools
+        97 => 227 << 10,                                 // opt-in shared memory a block
+        106 => 32,                                       // blocks a multiprocessor
+        115 => 1,                                        // memory pools
+        134 => config().socket_of(device).cast_signed(), // NUMA node of the host's memory beside it
         _ => 0,
     }
 }
@@ -132,7 +146,7 @@ driver_functions! {
     /// cuDeviceTotalMem_v2.
     fn cuDeviceTotalMem_v2 = CUPTI_DRIVER_TRACE_CBID_cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) |_| {
         known_device(device)?;
-        put(bytes, MEMORY_BYTES as usize)
+        put(bytes, config().memory_bytes as usize)
     }
 
     /// cuDeviceGetAttribute.
@@ -141,13 +155,18 @@ driver_functions! {
         put(value, attribute(number, device))
     }
 
-    /// cuDeviceCanAccessPeer.
-    fn cuDeviceCanAccessPeer = CUPTI_DRIVER_TRACE_CBID_cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) |_| {
-        put(can, c_int::from(known_device(device)? != known_device(peer)?))
-    }
-
     /// cuDeviceGetPCIBusId.
     fn cuDeviceGetPCIBusId = CUPTI_DRIVER_TRACE_CBID_cuDeviceGetPCIBusId(text: *mut c_char, capacity: c_int, device: c_int) |_| {
-        put_text(text, capacity, &format!("0000:{:02X}:00.0", 0x10 + known_device(device)?))
+        put_text(text, capacity, &device::pci_bus_id(known_device(device)?))
+    }
+
+    /// cuDeviceGetByPCIBusId: `[domain]:[bus]:[device].[function]`, `[domain]:[bus]:[device]` or `[bus]:[device].[function]`.
+    fn cuDeviceGetByPCIBusId = CUPTI_DRIVER_TRACE_CBID_cuDeviceGetByPCIBusId(device: *mut c_int, text: *const c_char) |_| {
+        if text.is_null() {
+            return Err(error::INVALID_VALUE);
+        }
+        // SAFETY: not null, and zero-terminated by CUDA's contract.
+        let text = unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| error::INVALID_VALUE)?;
+        put(device, device::device_at(text).ok_or(error::INVALID_DEVICE)?.cast_signed())
     }
 }

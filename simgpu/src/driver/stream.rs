@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::current_context;
+use super::context::{current_context, default_stream_of};
 use super::entry::{driver_functions, put};
 use super::{error, next_handle};
 use crate::clock::now_ns;
 use crate::cupti;
-use crate::device::{Event, Stream, all_streams, forget_stream, register_stream};
+use crate::device::{Event, Stream, all_streams, forget_stream, pool, register_stream};
 
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: c_uint = 1;
@@ -47,9 +47,14 @@ pub(crate) fn order_with_default(stream: &Stream) -> Result<(), u32> {
     if !stream.blocking {
         return Ok(());
     }
-    let default = current_context()?.default_stream;
-    for (handle, other) in all_streams() {
-        let one_is_default = handle == default || stream_from_handle(0)?.id == stream.id;
+    let streams = all_streams();
+    let default = default_stream_of(stream.context);
+    let is_default = |of: &Stream| {
+        let known = streams.iter().find(|(handle, _)| Some(*handle) == default);
+        known.is_some_and(|(_, default)| default.id == of.id)
+    };
+    for (_, other) in &streams {
+        let one_is_default = is_default(other) || is_default(stream);
         if other.blocking && other.context == stream.context && other.id != stream.id && one_is_default {
             stream.wait_for(other.record());
         }
@@ -105,6 +110,7 @@ driver_functions! {
         order_with_default(&stream)?;
         let start_ns = now_ns();
         stream.synchronize();
+        pool::synchronised(stream.device);
         cupti::synchronized(3, stream.context, stream.id, u32::MAX, call.correlation, start_ns);
         Ok(())
     }
@@ -147,10 +153,10 @@ driver_functions! {
 
     /// cuEventCreate.
     fn cuEventCreate = CUPTI_DRIVER_TRACE_CBID_cuEventCreate(place: *mut u64, _flags: c_uint) |_| {
-        current_context()?;
+        let context = current_context()?;
         let handle = next_handle();
         put(place, handle)?;
-        let event = Event { id: cupti::next_event_id(), ..Event::default() };
+        let event = Event { id: cupti::next_event_id(), context: context.id, device: context.device, ..Event::default() };
         EVENTS.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(event));
         Ok(())
     }
@@ -161,10 +167,13 @@ driver_functions! {
         removed.map(|_| ()).ok_or(error::INVALID_HANDLE)
     }
 
-    /// cuEventRecord.
+    /// cuEventRecord: on a stream of the event's own context.
     fn cuEventRecord = CUPTI_DRIVER_TRACE_CBID_cuEventRecord(handle: u64, stream: u64) |_| {
         let event = event(handle)?;
         let stream = stream_from_handle(stream)?;
+        if event.context != stream.context {
+            return Err(error::INVALID_HANDLE);
+        }
         order_with_default(&stream)?;
         *event.record.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.record());
         Ok(())
@@ -176,6 +185,7 @@ driver_functions! {
         let start_ns = now_ns();
         if let Some(record) = event.current() {
             record.wait();
+            pool::synchronised(event.device);
         }
         let context = current_context().map_or(u32::MAX, |context| context.id);
         cupti::synchronized(1, context, u32::MAX, event.id, call.correlation, start_ns);

@@ -7,6 +7,7 @@ mod arguments;
 mod element;
 mod elementwise;
 mod gemm;
+mod integers;
 mod losses;
 mod optimizer;
 mod rows;
@@ -68,6 +69,7 @@ kernels! {
     }
     plain {
         elementwise: scale, axpy, copy_f32, cast_f32_to_bf16, cast_bf16_to_f32, cast_f32_to_f16, cast_f16_to_f32;
+        integers: add_i32;
         optimizer: sgd_step, adam_step, sum_of_squares;
     }
 }
@@ -78,7 +80,14 @@ mod tests {
 
     #[test]
     fn kernels_are_found_by_name_and_type() {
-        for name in ["add", "add_bf16", "add_f16", "sgd_step", "cast_f32_to_f16"] {
+        for name in [
+            "add",
+            "add_bf16",
+            "add_f16",
+            "sgd_step",
+            "add_i32",
+            "cast_f32_to_f16",
+        ] {
             assert!(find(name).is_some(), "{name}");
         }
         for name in ["", "add_f64", "sgd_step_bf16", "_bf16"] {

@@ -3,6 +3,7 @@
 //! Kernels are run on small arrays of odd sizes and held against definitions computed on the host in f64, gradients
 //! against central differences of the forward kernels, and 16-bit variants against the f32 ones.
 
+mod collectives;
 mod decoder;
 mod difference;
 mod flat;
@@ -14,9 +15,11 @@ mod report;
 
 use clap::Args;
 
+use crate::comm::{self, Communicator};
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::launch::Rank;
+use crate::store::Store;
 use report::Report;
 
 /// `gputrace workload check`.
@@ -30,18 +33,28 @@ pub(crate) struct CheckOptions {
     pub(crate) json: bool,
 }
 
-/// Runs all checks; the exit status is 1 where one failed.
-pub(crate) fn run(options: &CheckOptions, rank: &Rank) -> Result<i32, Error> {
+/// Runs all checks; the exit status is 1 where one failed, on rank 0, which tells for all.
+pub(crate) fn run(options: &CheckOptions, rank: &Rank, store: &Store) -> Result<i32, Error> {
     let gpu = Gpu::open(rank.local_rank)?;
-    let mut report = Report::new(&gpu.name, rank.ranks, options.json);
+    let mut report = Report::new(&gpu.name, rank.ranks);
     if rank.rank == 0 {
+        if !options.json {
+            report.print_start();
+        }
         perceptron::check(&gpu, &mut report)?;
         decoder::check(&gpu, &mut report)?;
         flat::check(&gpu, &mut report)?;
         products::check(&gpu, &mut report)?;
     }
-    if rank.rank == 0 {
-        report.print_end();
+    let id = store.share_id(comm::unique_id)?;
+    let communicator = Communicator::new(id, rank.rank, rank.ranks, "check")?;
+    collectives::check(&gpu, &mut report, &communicator)?;
+    let Some(reports) = store.gather(report.to_lines().as_bytes())? else {
+        return Ok(0);
+    };
+    for lines in reports.iter().skip(1) {
+        report.add_lines(&String::from_utf8_lossy(lines))?;
     }
+    report.print_end(options.json);
     Ok(report.status())
 }

@@ -1,5 +1,8 @@
 //! Comparing results with what they should be, and telling the outcome.
 
+use super::numbers::wide;
+use crate::error::Error;
+
 /// One check's outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
@@ -22,6 +25,14 @@ pub(super) fn worst_error(got: &[f32], want: &[f64]) -> f64 {
     let largest = want
         .iter()
         .fold(0.0f64, |largest, value| largest.max(value.abs()));
+    worst_by(&wide(got), want, |_| largest)
+}
+
+/// The same for f64.
+pub(super) fn worst_wide_error(got: &[f64], want: &[f64]) -> f64 {
+    let largest = want
+        .iter()
+        .fold(0.0f64, |largest, value| largest.max(value.abs()));
     worst_by(got, want, |_| largest)
 }
 
@@ -31,15 +42,15 @@ pub(super) fn worst_relative_error(got: &[f32], want: &[f64]) -> f64 {
     let largest = want
         .iter()
         .fold(0.0f64, |largest, value| largest.max(value.abs()));
-    worst_by(got, want, |want| want.abs().max(largest * 1e-3))
+    worst_by(&wide(got), want, |want| want.abs().max(largest * 1e-3))
 }
 
-fn worst_by(got: &[f32], want: &[f64], scale: impl Fn(f64) -> f64) -> f64 {
+fn worst_by(got: &[f64], want: &[f64], scale: impl Fn(f64) -> f64) -> f64 {
     if got.len() != want.len() {
         return f64::INFINITY;
     }
     got.iter().zip(want).fold(0.0, |worst, (&got, &want)| {
-        let difference = (f64::from(got) - want).abs();
+        let difference = (got - want).abs();
         let error = if difference == 0.0 {
             0.0
         } else {
@@ -58,20 +69,14 @@ fn worst_by(got: &[f32], want: &[f64], scale: impl Fn(f64) -> f64) -> f64 {
 pub(super) struct Report {
     device: String,
     ranks: u32,
-    json: bool,
     outcomes: Vec<Outcome>,
 }
 
 impl Report {
-    pub(super) fn new(device: &str, ranks: u32, json: bool) -> Self {
-        if !json {
-            println!("{device}, {ranks} ranks");
-            println!("{:<52} {:>10} {:>10}", "check", "worst", "limit");
-        }
+    pub(super) fn new(device: &str, ranks: u32) -> Self {
         Self {
             device: device.to_owned(),
             ranks,
-            json,
             outcomes: Vec::new(),
         }
     }
@@ -93,18 +98,47 @@ impl Report {
         }
     }
 
+    /// The outcomes as lines of text, for another rank.
+    pub(super) fn to_lines(&self) -> String {
+        self.outcomes
+            .iter()
+            .map(|Outcome { name, worst, limit }| format!("{worst:e} {limit:e} {name}\n"))
+            .collect()
+    }
+
+    /// Adds the outcomes of another rank, as [`Report::to_lines`] wrote them.
+    pub(super) fn add_lines(&mut self, lines: &str) -> Result<(), Error> {
+        for line in lines.lines() {
+            let mut parts = line.splitn(3, ' ');
+            let mut number = || parts.next()?.parse().ok();
+            let (Some(worst), Some(limit)) = (number(), number()) else {
+                return Err(Error::new(format!(
+                    "another rank's outcome cannot be read: {line}"
+                )));
+            };
+            self.add(parts.next().unwrap_or_default(), worst, limit);
+        }
+        Ok(())
+    }
+
     /// The exit status: 1 where a check failed, or none was made.
     pub(super) fn status(&self) -> i32 {
         i32::from(self.outcomes.is_empty() || !self.outcomes.iter().all(Outcome::is_ok))
     }
 
+    /// Says what is being checked.
+    pub(super) fn print_start(&self) {
+        println!("{}, {} ranks", self.device, self.ranks);
+    }
+
     /// Prints all outcomes, and how many checks failed.
-    pub(super) fn print_end(&self) {
+    pub(super) fn print_end(&self, json: bool) {
         let failed = self.outcomes.iter().filter(|outcome| !outcome.is_ok()).count();
-        if self.json {
+        if json {
             println!("{}", self.as_json(failed));
             return;
         }
+        println!("{:<52} {:>10} {:>10}", "check", "worst", "limit");
         for outcome in &self.outcomes {
             let word = if outcome.is_ok() { "ok" } else { "FAILED" };
             let Outcome { name, worst, limit } = outcome;
@@ -152,7 +186,6 @@ mod tests {
         Report {
             device: "a device".to_owned(),
             ranks: 1,
-            json: true,
             outcomes: Vec::new(),
         }
     }
@@ -194,6 +227,17 @@ mod tests {
         assert_eq!(report.status(), 1);
         assert_eq!(report.outcomes.len(), 2);
         assert!(report.as_json(1).contains("\"name\": \"b\", \"worst\": 1e-5"));
+    }
+
+    #[test]
+    fn another_ranks_failure_counts() {
+        let (mut report, mut other) = (report(), report());
+        report.add("a check", 0.0, 1e-6);
+        other.add("a check", f64::NAN, 1e-6);
+        other.add("its own", 1e-7, 1e-6);
+        report.add_lines(&other.to_lines()).expect("lines");
+        assert_eq!((report.status(), report.outcomes.len()), (1, 2));
+        assert!(report.add_lines("nonsense").is_err());
     }
 
     #[test]

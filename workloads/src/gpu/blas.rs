@@ -191,7 +191,7 @@ impl Product {
         let data_type = match ty {
             DataType::F32 => {
                 // SAFETY: the caller's promise; the scalars are on the host and are read before the call returns.
-                return Ok(unsafe {
+                unsafe {
                     match batch {
                         None => cublas::sgemm(
                             handle,
@@ -229,8 +229,9 @@ impl Product {
                             batch.result,
                             batch.count,
                         ),
-                    }?
-                });
+                    }?;
+                }
+                return Ok(());
             }
             DataType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
             DataType::F16 => sys::cudaDataType::CUDA_R_16F,

@@ -337,7 +337,7 @@ fn functions() -> Option<Functions> {
 }
 
 /// A GPU's place on the PCIe bus, as CUDA writes it.
-fn bus_id(context: &CudaContext) -> Option<CString> {
+pub(super) fn bus_id(context: &CudaContext) -> Option<CString> {
     let mut text = [0 as c_char; 32];
     // SAFETY: room for the text and its length; the device is open.
     let code = unsafe {

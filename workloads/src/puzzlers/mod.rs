@@ -1,10 +1,17 @@
 //! Communication puzzlers: small programs that each ask one question of the machine's links, of NCCL or of CUDA's
 //! ways to wait, and print the answer as a table.
 
+pub(crate) mod asynchronous;
+pub(crate) mod collectives;
 pub(crate) mod p2p;
+pub(crate) mod ring;
 
+mod contest;
+mod elements;
 mod json;
 mod link;
+mod operations;
+mod world;
 
 use std::sync::Arc;
 
@@ -33,6 +40,14 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "expected a number of bytes above 0, such as 8, 64K, 128M or 1G".to_owned())
 }
 
+/// A whole number above 0.
+pub(crate) fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "expected a whole number above 0".to_owned())
+}
+
 /// Bytes as people read them: the largest binary unit that leaves a whole number.
 pub(crate) fn bytes_text(bytes: usize) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
@@ -41,6 +56,13 @@ pub(crate) fn bytes_text(bytes: usize) -> String {
         }
     }
     format!("{bytes} B")
+}
+
+/// Sizes from `least` to `most`, each `factor` times the one before.
+fn sizes(least: usize, most: usize, factor: usize) -> Vec<usize> {
+    std::iter::successors(Some(least), |size| size.checked_mul(factor))
+        .take_while(|size| *size <= most)
+        .collect()
 }
 
 /// GB/s (10^9 bytes) of `bytes` in `microseconds`; 0 where no time passed.
@@ -179,6 +201,13 @@ mod tests {
         assert_eq!(bytes_text(4096), "4 KiB");
         assert_eq!(bytes_text((1 << 20) + (1 << 10)), "1025 KiB");
         assert_eq!(bytes_text(3 << 30), "3 GiB");
+    }
+
+    #[test]
+    fn sizes_grow_by_the_factor() {
+        assert_eq!(sizes(8, 64, 2), [8, 16, 32, 64]);
+        assert_eq!(sizes(8, 63, 3), [8, 24]);
+        assert_eq!(sizes(8, 8, 2), [8]);
     }
 
     #[test]
