@@ -112,6 +112,18 @@ impl Replicated {
             .cast(DataType::F32, self.data_type, to, from, self.state.elements)
     }
 
+    /// Adds gradients of all elements, in the type that is computed in, to the step's.
+    pub(crate) fn accumulate(&self, gpu: &Gpu, gradients: u64) -> Result<(), Error> {
+        gpu.work().scale_accumulate(
+            self.data_type,
+            self.state.gradients.address(),
+            gradients,
+            self.unscale,
+            self.state.elements,
+            self.overflow.address(),
+        )
+    }
+
     fn pieces(&self, with_undivided: bool) -> Vec<Piece> {
         let of = |member: &Member| {
             let (start, whole_start) = (member.start, member.whole_start);
