@@ -45,7 +45,10 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store)
     }
     let mut plan = Plan::new(&gpu, options, way, rank, store)?;
     let mut scaler = LossScaler::new(&options.precision);
-    let first_step = resume(&gpu, options, &mut plan, &mut scaler, store)?;
+    if rank.rank == 0 {
+        options.checkpoints.check()?;
+    }
+    let (first_step, taken) = resume(&gpu, options, &mut plan, &mut scaler, store)?;
     let loader = plan.start_loader(&gpu, options, first_step)?;
     if rank.rank == 0 {
         println!("{}", plan.headline(&gpu, options));
@@ -59,7 +62,8 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store)
         scaler,
         store,
         is_first_rank: rank.rank == 0,
-        taken: first_step,
+        first_step,
+        taken,
         skipped: 0,
     };
     let started = Instant::now();
@@ -78,18 +82,19 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store)
     Ok(())
 }
 
-/// Takes up a checkpoint, if one was asked for; gives the first step to take.
+/// Takes up a checkpoint, if one was asked for; gives the first step to take, and how many the optimizer has taken.
 fn resume(
     gpu: &Gpu,
     options: &TrainOptions,
     plan: &mut Plan,
     scaler: &mut LossScaler,
     store: &Store,
-) -> Result<u64, Error> {
+) -> Result<(u64, u64), Error> {
     let Some(path) = &options.checkpoints.resume else {
-        return Ok(0);
+        return Ok((0, 0));
     };
     let state = checkpoint::distribute(store, path, &plan.shape, plan.total_elements())?;
+    state.check_run(path, options.seed, plan.sizes.steps)?;
     let moments: Vec<&[f32]> = state
         .moments
         .iter()
@@ -99,7 +104,7 @@ fn resume(
         .sharing
         .restore(gpu, &state.parameters[plan.elements.clone()], &moments)?;
     scaler.restore(state.scale, state.good_steps);
-    Ok(state.step)
+    Ok((state.step, state.taken))
 }
 
 /// A run on its way.
@@ -110,6 +115,7 @@ struct Training<'a> {
     scaler: LossScaler,
     store: &'a Store,
     is_first_rank: bool,
+    first_step: u64,
     /// Steps that the optimizer has taken.
     taken: u64,
     /// Steps that were skipped since gradients overflowed.
@@ -158,7 +164,7 @@ impl Training<'_> {
             self.plan.runner.sharing.update(gpu, &update)?;
         }
         self.scaler.update(overflowed);
-        let is_end = step == 0 || step + 1 == self.plan.sizes.steps;
+        let is_end = step == self.first_step || step + 1 == self.plan.sizes.steps;
         let loss = if self.options.print_losses || is_end {
             let loss = self.loss()?;
             if self.options.print_losses && self.is_first_rank {
@@ -215,6 +221,7 @@ impl Training<'_> {
             path,
             &State {
                 step: done,
+                taken: self.taken,
                 shape: self.plan.shape.clone(),
                 seed: self.options.seed,
                 scale: self.scaler.scale(),
