@@ -11,7 +11,7 @@ use crate::puzzlers::collectives::{self, CollectivesOptions};
 use crate::puzzlers::p2p::{self, P2pOptions};
 use crate::puzzlers::ring::{self, RingOptions};
 use crate::store::Store;
-use crate::train::{self, Division, Reduce, Way};
+use crate::train::{self, Division, OneProcess, Reduce, Way};
 
 /// Training programs on CUDA and NCCL.
 #[derive(Parser, Debug, Clone)]
@@ -32,6 +32,9 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload single --preset listing --print-losses\n  gputrace workload single --model transformer --dtype bf16"
     )]
     Single(SingleArguments),
+    /// Data parallel in one process, as nn.DataParallel: the first GPU scatters, replicates, gathers and waits
+    #[command(after_help = "Example:\n  gputrace workload dp --ranks 4")]
+    Dp(OneProcessArguments),
     /// Distributed data parallel: each rank a share of the batch, gradients all-reduced in buckets behind the backward
     /// pass
     #[command(
@@ -43,6 +46,9 @@ pub(crate) enum Which {
         after_help = "Examples:\n  gputrace workload fsdp --ranks 4 --layers 8 --prefetch 2\n  gputrace workload fsdp --prefetch 0"
     )]
     Fsdp(FsdpArguments),
+    /// Naive model parallel in one process: layers on several GPUs, one GPU at a time
+    #[command(after_help = "Example:\n  gputrace workload mp --ranks 2 --layers 8")]
+    Mp(OneProcessArguments),
     /// Tensor parallel: each layer divided over the ranks, by columns and then by rows
     #[command(
         after_help = "Examples:\n  gputrace workload tp --model transformer --ranks 4\n  gputrace workload tp --layers 8 --sequence-parallel"
@@ -100,6 +106,16 @@ pub(crate) struct LaunchOptions {
 pub(crate) struct SingleArguments {
     #[command(flatten)]
     pub(crate) train: TrainOptions,
+}
+
+/// `dp` and `mp`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct OneProcessArguments {
+    /// GPUs that the process uses
+    #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Ranks")]
+    ranks: u32,
+    #[command(flatten)]
+    train: TrainOptions,
 }
 
 /// `ddp`.
@@ -191,7 +207,7 @@ impl Which {
     /// How many processes it runs as.
     pub(crate) fn ranks(&self) -> Result<u32, Error> {
         Ok(match self {
-            Self::Single(_) => 1,
+            Self::Single(_) | Self::Dp(_) | Self::Mp(_) => 1,
             Self::Ddp(arguments) => arguments.launch.ranks,
             Self::Fsdp(arguments) => arguments.launch.ranks,
             Self::Tp(arguments) => arguments.launch.ranks,
@@ -221,6 +237,14 @@ impl Which {
                 let reduce = Reduce::Buckets(arguments.ddp.clone());
                 let way = way("ddp", Division::default(), reduce);
                 train::run(&arguments.train, &way, rank, store).map(|()| 0)
+            }
+            Self::Dp(arguments) => {
+                let way = OneProcess::Replicas(arguments.ranks);
+                train::run_one_process(&arguments.train, way, rank, store).map(|()| 0)
+            }
+            Self::Mp(arguments) => {
+                let way = OneProcess::Layers(arguments.ranks);
+                train::run_one_process(&arguments.train, way, rank, store).map(|()| 0)
             }
             Self::Fsdp(arguments) => {
                 let way = way(

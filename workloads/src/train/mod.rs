@@ -1,6 +1,8 @@
 //! The training loop, one for all ways to divide the work over ranks that are processes.
 
 mod buckets;
+mod data_parallel;
+mod devices;
 mod engine;
 mod fsdp;
 mod link;
@@ -8,6 +10,8 @@ mod loss;
 mod measure;
 mod mesh;
 mod meter;
+mod model_parallel;
+mod one_process;
 mod pipeline;
 mod plan;
 mod reducer;
@@ -33,22 +37,53 @@ use crate::precision::LossScaler;
 use crate::store::Store;
 
 pub(crate) use pipeline::Schedule;
+pub(crate) use one_process::OneProcess;
 pub(crate) use plan::{Balance, Division, Reduce, Way};
 
-use plan::Plan;
 use engine::Batch;
+use plan::Plan;
 use state::Update;
 
 /// Trains on this rank as `way` says.
 pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store) -> Result<(), Error> {
+    let plan = |gpu: &Rc<Gpu>| Plan::new(gpu, options, way, rank, store);
+    run_plan(options, plan, rank, store)
+}
+
+/// Trains on several GPUs of this process.
+pub(crate) fn run_one_process(
+    options: &TrainOptions,
+    way: OneProcess,
+    rank: &Rank,
+    store: &Store,
+) -> Result<(), Error> {
+    if rank.ranks > 1 {
+        return Err(Error::new(format!(
+            "{} is one process that uses several GPUs, but was started as {} ranks",
+            way.name(),
+            rank.ranks
+        )));
+    }
+    run_plan(options, |gpu: &Rc<Gpu>| one_process::plan(gpu, options, way), rank, store)
+}
+
+fn run_plan(
+    options: &TrainOptions,
+    plan: impl FnOnce(&Rc<Gpu>) -> Result<Plan, Error>,
+    rank: &Rank,
+    store: &Store,
+) -> Result<(), Error> {
     let mut gpu = Gpu::open(rank.local_rank)?;
     if let Some((_, factor)) = options.straggler.filter(|(straggler, _)| *straggler == rank.rank) {
         gpu.slow_down(factor);
     }
     let gpu = Rc::new(gpu);
-    let mut plan = Plan::new(&gpu, options, way, rank, store)?;
+    let mut plan = plan(&gpu)?;
     let mut scaler = LossScaler::new(&options.precision);
-    let first_step = resume(options, &mut plan, &mut scaler, store)?;
+    if rank.rank == 0 {
+        options.checkpoints.check()?;
+    }
+    let (first_step, taken) = resume(options, &mut plan, &mut scaler, store)?;
     let loader = plan.start_loader(&gpu, options, first_step)?;
     if rank.rank == 0 {
         println!("{}", plan.headline(&gpu, options));
@@ -62,7 +97,8 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store)
         scaler,
         store,
         is_first_rank: rank.rank == 0,
-        taken: first_step,
+        first_step,
+        taken,
         skipped: 0,
     };
     let started = Instant::now();
@@ -81,20 +117,21 @@ pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store)
     Ok(())
 }
 
-/// Takes up a checkpoint, if one was asked for; gives the first step to take.
+/// Takes up a checkpoint, if one was asked for; gives the first step to take, and how many the optimizer has taken.
 fn resume(
     options: &TrainOptions,
     plan: &mut Plan,
     scaler: &mut LossScaler,
     store: &Store,
-) -> Result<u64, Error> {
+) -> Result<(u64, u64), Error> {
     let Some(path) = &options.checkpoints.resume else {
-        return Ok(0);
+        return Ok((0, 0));
     };
     let state = checkpoint::distribute(store, path, &plan.shape, plan.total_elements())?;
+    state.check_run(path, options.seed, plan.sizes.steps)?;
     plan.engine.restore(&state.parameters, &state.moments)?;
     scaler.restore(state.scale, state.good_steps);
-    Ok(state.step)
+    Ok((state.step, state.taken))
 }
 
 /// A run on its way.
@@ -105,6 +142,7 @@ struct Training<'a> {
     scaler: LossScaler,
     store: &'a Store,
     is_first_rank: bool,
+    first_step: u64,
     /// Steps that the optimizer has taken.
     taken: u64,
     /// Steps that were skipped since gradients overflowed.
@@ -150,7 +188,7 @@ impl Training<'_> {
             self.plan.engine.update(&update)?;
         }
         self.scaler.update(overflowed);
-        let is_end = step == 0 || step + 1 == self.plan.sizes.steps;
+        let is_end = step == self.first_step || step + 1 == self.plan.sizes.steps;
         let loss = if self.options.print_losses || is_end {
             let loss = self.plan.engine.loss()?;
             if self.options.print_losses && self.is_first_rank {
@@ -181,6 +219,7 @@ impl Training<'_> {
             path,
             &State {
                 step: done,
+                taken: self.taken,
                 shape: self.plan.shape.clone(),
                 seed: self.options.seed,
                 scale: self.scaler.scale(),

@@ -141,7 +141,7 @@ mod tests {
         // When each message was sent: outputs and deltas by sending stage and microbatch.
         let mut sent = std::collections::BTreeMap::new();
         let mut done = 0;
-        while done < plans.iter().map(Vec::len).sum() {
+        while done < plans.iter().map(Vec::len).sum::<usize>() {
             let before = done;
             for stage in 0..stages {
                 while let Some(action) = plans[stage].get(next[stage]) {

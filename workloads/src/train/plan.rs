@@ -92,12 +92,12 @@ pub(crate) struct Plan {
     pub(crate) engine: Box<dyn Engine>,
     /// Network and optimizer in words, as checkpoints carry them.
     pub(crate) shape: String,
-    total_elements: usize,
+    pub(super) total_elements: usize,
     /// How the work is divided, in words.
-    division: String,
+    pub(super) division: String,
     /// Samples of each global batch that are this rank's.
-    share: Range<usize>,
-    needs: LoaderNeeds,
+    pub(super) share: Range<usize>,
+    pub(super) needs: LoaderNeeds,
 }
 
 impl Plan {
@@ -376,7 +376,7 @@ fn tensor_ranges(layouts: &[Layout]) -> Vec<Range<usize>> {
 
 /// Units that are recomputed together: a transformer's block keeps enough inside to be worth it alone, linear layers in
 /// pairs.
-fn segment(network: &Network) -> usize {
+pub(super) fn segment(network: &Network) -> usize {
     match network.loss {
         Loss::CrossEntropy => 1,
         Loss::MeanSquared => 2,
@@ -384,7 +384,7 @@ fn segment(network: &Network) -> usize {
 }
 
 /// Bytes of one sample's inputs and targets.
-fn sample_bytes(architecture: &Architecture) -> (usize, usize) {
+pub(super) fn sample_bytes(architecture: &Architecture) -> (usize, usize) {
     match architecture {
         Architecture::Perceptron(sizes) => (sizes[0] * 4, sizes[sizes.len() - 1] * 4),
         Architecture::Transformer { context, .. } => (context * 4, context * 4),
@@ -417,7 +417,7 @@ fn entropy_floor(sizes: &Sizes, seed: u64) -> Option<f64> {
 }
 
 /// How the work is divided: ranks, mesh, microbatches, and the type that is computed in.
-fn in_words(ranks: u32, shape: &Shape, microbatches: usize, data_type: DataType) -> String {
+pub(super) fn in_words(ranks: u32, shape: &Shape, microbatches: usize, data_type: DataType) -> String {
     let mut words = format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" });
     if shape.tensor > 1 || shape.stages > 1 {
         words += &format!(
