@@ -273,6 +273,14 @@ impl Machine {
     }
 }
 
+/// From a pass's start to the end of its last copy.
+fn length_us(copies: &[Copy]) -> f64 {
+    copies
+        .iter()
+        .map(|copy| copy.start_us + copy.time_us)
+        .fold(0.0, f64::max)
+}
+
 /// One GPU's copies together.
 #[derive(Debug, Clone, PartialEq)]
 struct Total {
@@ -489,10 +497,13 @@ pub(crate) fn run(options: &P2pOptions, rank: &Rank) -> Result<i32, Error> {
         return Ok(i32::from(wrong > 0));
     }
     println!(
-        "# {}: GPU {} copies {} tensors to {} GPUs, mean of {}",
+        "# {}: GPU {} copies {} to {} GPUs, mean of {}",
         machine.name,
         machine.source,
-        machine.tensors.len(),
+        match machine.tensors.len() {
+            1 => "a tensor".to_owned(),
+            count => format!("{count} tensors"),
+        },
         machine.destinations.len(),
         options.iterations
     );
@@ -516,6 +527,13 @@ pub(crate) fn run(options: &P2pOptions, rank: &Rank) -> Result<i32, Error> {
     println!("#\n# why");
     for reason in &reasons {
         println!("# {reason}");
+    }
+    if let Some(alone) = &alone {
+        println!(
+            "# all of it took {:.1} us at once, {:.1} us one after the other",
+            length_us(&together),
+            length_us(alone)
+        );
     }
     if !options.no_check {
         println!(
