@@ -147,8 +147,7 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
     let Some(rank) = launch::Rank::from_environment(&|name| std::env::var(name).ok()) else {
         return launch::start_ranks(launch, arguments, cli.workload.ranks()?);
     };
-    let outcome =
-        store::Store::join(&rank).and_then(|store| store.leave(cli.workload.run(&rank, &store)));
+    let outcome = store::Store::join(&rank).and_then(|store| store.leave(cli.workload.run(&rank, &store)));
     // Which rank it was matters: every rank writes to the same terminal.
     outcome.map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
 }

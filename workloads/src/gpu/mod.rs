@@ -6,7 +6,6 @@ mod launch;
 mod modules;
 mod transfer;
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent_flags;
@@ -67,11 +66,6 @@ impl Gpu {
         Ok(self.context.bind_to_thread()?)
     }
 
-    /// Zeroed device memory for so many f32.
-    pub(crate) fn zeros(&self, count: usize) -> Result<CudaSlice<f32>, Error> {
-        Ok(self.compute.alloc_zeros(count)?)
-    }
-
     /// Zeroed device memory of so many bytes.
     pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer, Error> {
         // The driver allocates nothing that is empty.
@@ -119,19 +113,4 @@ impl Buffer {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
-}
-
-/// The device address of an array.
-pub(crate) fn address(slice: &CudaSlice<f32>) -> u64 {
-    slice.device_ptr(slice.stream()).0
-}
-
-/// The address of element `index` of an array of f32 that begins at `base`.
-pub(crate) fn element(base: u64, index: usize) -> u64 {
-    base + (index * size_of::<f32>()) as u64
-}
-
-/// A stream as C takes it.
-pub(crate) fn raw(stream: &CudaStream) -> *mut c_void {
-    stream.cu_stream().cast()
 }

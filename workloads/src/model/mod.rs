@@ -22,7 +22,7 @@ pub(crate) use arena::Arena;
 use block::Block;
 use embedding::Embedding;
 use head::Head;
-pub(crate) use layout::{Layout, Piece, Place, Shard, Split, Start, Tensor};
+pub(crate) use layout::{Layout, Piece, Shard, Split, Start, Tensor};
 pub(crate) use linear::{Linear, Role};
 pub(crate) use tensor_parallel::TensorParallel;
 

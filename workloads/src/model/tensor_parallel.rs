@@ -51,11 +51,6 @@ impl TensorParallel {
         self.inner.sequence
     }
 
-    /// The communicator.
-    pub(crate) fn communicator(&self) -> &Communicator {
-        &self.inner.communicator
-    }
-
     /// Runs `operation` on the communication stream: after what the compute stream has been given so far, and the
     /// compute stream goes on after it.
     fn between(

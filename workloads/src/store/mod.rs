@@ -122,11 +122,7 @@ impl Store {
 
     /// The id that rank 0 makes, for all.
     pub(crate) fn share_id(&self, make: impl FnOnce() -> Result<UniqueId, Error>) -> Result<UniqueId, Error> {
-        let made = if self.is_first() {
-            Some(make()?)
-        } else {
-            None
-        };
+        let made = if self.is_first() { Some(make()?) } else { None };
         let told = self.broadcast(made.as_ref().map(|id| &id.0[..]))?;
         let id = told
             .try_into()

@@ -127,7 +127,8 @@ impl DataParallel {
         if replica == 0 {
             return crate::gpu::copy(&self.first().enter()?.compute, to, from, bytes);
         }
-        self.first().copy_to(&self.replicas[replica].device, to, from, bytes)
+        self.first()
+            .copy_to(&self.replicas[replica].device, to, from, bytes)
     }
 
     /// Copies from a replica's GPU to the first, or within the first.
@@ -135,7 +136,9 @@ impl DataParallel {
         if replica == 0 {
             return crate::gpu::copy(&self.first().enter()?.compute, to, from, bytes);
         }
-        self.replicas[replica].device.copy_to(self.first(), to, from, bytes)
+        self.replicas[replica]
+            .device
+            .copy_to(self.first(), to, from, bytes)
     }
 
     fn scatter(&self, from: u64) -> Result<(), Error> {
@@ -191,7 +194,9 @@ impl DataParallel {
                 let (to, from) = (replica.cast.address(), replica.input.address());
                 gpu.work().cast(DataType::F32, self.data_type, to, from, count)?;
             }
-            replica.stage.forward(gpu, 0, replica.computed_input(), &mut sharing)?;
+            replica
+                .stage
+                .forward(gpu, 0, replica.computed_input(), &mut sharing)?;
         }
         Ok(())
     }
@@ -276,7 +281,10 @@ impl Engine for DataParallel {
             self.scatter(batch.inputs + (microbatch * self.microbatch.input_bytes) as u64)?;
             self.replicate()?;
             self.forward()?;
-            self.take_loss(batch.targets + (microbatch * self.microbatch.target_bytes) as u64, scale)?;
+            self.take_loss(
+                batch.targets + (microbatch * self.microbatch.target_bytes) as u64,
+                scale,
+            )?;
             self.backward()?;
             self.reduce()?;
         }

@@ -57,7 +57,7 @@ fn open_to(from: &Gpu, to: &Gpu) -> Result<(), Error> {
     let access = sys::CUmemAccessDesc {
         location: sys::CUmemLocation {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: own.cu_device(),
+            __bindgen_anon_1: sys::CUmemLocation_st__bindgen_ty_1 { id: own.cu_device() },
         },
         flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };

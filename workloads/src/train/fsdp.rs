@@ -13,7 +13,7 @@ use cudarc::driver::{CudaEvent, CudaStream};
 use crate::checkpoint::Part;
 use crate::comm::{Communicator, Element, Reduction};
 use crate::error::Error;
-use crate::gpu::{Buffer, DataType, Gpu, clear, copy};
+use crate::gpu::{Buffer, DataType, Gpu, clear};
 use crate::model::{Layout, Piece};
 use crate::options::FsdpOptions;
 

@@ -36,8 +36,8 @@ use crate::options::TrainOptions;
 use crate::precision::LossScaler;
 use crate::store::Store;
 
-pub(crate) use pipeline::Schedule;
 pub(crate) use one_process::OneProcess;
+pub(crate) use pipeline::Schedule;
 pub(crate) use plan::{Balance, Division, Reduce, Way};
 
 use engine::Batch;
@@ -64,7 +64,12 @@ pub(crate) fn run_one_process(
             rank.ranks
         )));
     }
-    run_plan(options, |gpu: &Rc<Gpu>| one_process::plan(gpu, options, way), rank, store)
+    run_plan(
+        options,
+        |gpu: &Rc<Gpu>| one_process::plan(gpu, options, way),
+        rank,
+        store,
+    )
 }
 
 fn run_plan(

@@ -65,7 +65,11 @@ impl ModelParallel {
         for index in 0..=last {
             let _range = nvtx::Range::new(&format!("forward, GPU {index}"));
             let part = &mut self.parts[index];
-            let input = if index == 0 { first_input } else { part.input.address() };
+            let input = if index == 0 {
+                first_input
+            } else {
+                part.input.address()
+            };
             let gpu = Rc::clone(&part.device.gpu);
             part.device.enter()?;
             part.stage.forward(&gpu, 0, input, &mut part.sharing)?;
@@ -81,13 +85,26 @@ impl ModelParallel {
         for index in (0..=last).rev() {
             let _range = nvtx::Range::new(&format!("backward, GPU {index}"));
             let part = &mut self.parts[index];
-            let input = if index == 0 { first_input } else { part.input.address() };
-            let delta = if index == last { part.stage.delta() } else { part.delta.address() };
+            let input = if index == 0 {
+                first_input
+            } else {
+                part.input.address()
+            };
+            let delta = if index == last {
+                part.stage.delta()
+            } else {
+                part.delta.address()
+            };
             let to = (index > 0).then(|| part.input_delta.address());
             let gpu = Rc::clone(&part.device.gpu);
             part.device.enter()?;
-            part.stage
-                .backward(&gpu, (0, input), (delta, to), is_last_microbatch, &mut part.sharing)?;
+            part.stage.backward(
+                &gpu,
+                (0, input),
+                (delta, to),
+                is_last_microbatch,
+                &mut part.sharing,
+            )?;
             if index > 0 {
                 let [before, part] = [&self.parts[index - 1], &self.parts[index]];
                 let (address, bytes) = (before.delta.address(), part.input_bytes);
