@@ -83,6 +83,11 @@ pub(super) fn context_of_device(device: u32) -> Result<Context, u32> {
     context.ok_or(error::INVALID_CONTEXT)
 }
 
+/// Whether this process has a context on a device.
+pub(crate) fn has_context(device: u32) -> bool {
+    books().primary.get(&device).is_some_and(|(_, uses)| *uses > 0)
+}
+
 /// The default stream's handle of a context, by CUPTI's id.
 pub(super) fn default_stream_of(context: u32) -> Option<u64> {
     let books = books();

@@ -12,7 +12,7 @@ mod pools;
 mod queries;
 mod stream;
 
-pub(crate) use context::current_context;
+pub(crate) use context::{current_context, has_context};
 pub(crate) use stream::stream_from_handle;
 
 /// CUresult values (cuda.h).
