@@ -122,6 +122,22 @@ fn retain_primary(device: u32) -> Context {
     context
 }
 
+/// Runs `body` with a device's primary context current on this thread, as a library does that is called for a device.
+pub(crate) fn with_device<T>(device: u32, body: impl FnOnce() -> T) -> Result<T, u32> {
+    struct Pushed;
+    impl Drop for Pushed {
+        fn drop(&mut self) {
+            CURRENT.with_borrow_mut(Vec::pop);
+        }
+    }
+    let device = check_device(device.cast_signed())?;
+    let known = books().primary.get(&device).map(|(context, _)| *context);
+    let context = known.unwrap_or_else(|| retain_primary(device));
+    CURRENT.with_borrow_mut(|stack| stack.push(context.handle));
+    let _pushed = Pushed;
+    Ok(body())
+}
+
 /// Loads the tool that CUDA_INJECTION64_PATH names and calls its `InitializeInjection`, as the driver does in cuInit.
 fn inject() {
     let Some(path) = std::env::var_os("CUDA_INJECTION64_PATH").filter(|path| !path.is_empty()) else {
