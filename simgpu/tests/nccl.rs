@@ -333,7 +333,7 @@ fn collectives_are_their_definitions() {
             collectives_are_right(rank, 33_333, Type::ncclBfloat16, Op::ncclSum);
         });
         ranks(1, |rank: &Rank| {
-            collectives_are_right(rank, 100, Type::ncclFloat32, Op::ncclSum)
+            collectives_are_right(rank, 100, Type::ncclFloat32, Op::ncclSum);
         });
     });
 }

@@ -10,7 +10,6 @@ use super::mesh::{BUFFER_BYTES, Mesh, PIECE_BYTES, copy_memory, memory};
 use super::model::Function;
 use super::operation::{Factor, Operation, SCALED_SUM};
 use super::reduce::{self, Accumulator};
-use super::timing;
 use crate::config::config;
 
 /// Up to so many bytes over all ranks come with the arrivals.
@@ -99,8 +98,8 @@ struct Running<'a> {
     data: Vec<Vec<u8>>,
 }
 
-/// Runs the operation from `start_ns` on; gives its end.
-pub(super) fn run(mesh: &Mesh, operation: &Operation, start_ns: i64) -> Outcome<i64> {
+/// Runs the operation, which takes `transfer_ns` once all it needs are there, from `start_ns` on; gives its end.
+pub(super) fn run(mesh: &Mesh, operation: &Operation, transfer_ns: i64, start_ns: i64) -> Outcome<i64> {
     let ranks = mesh.ranks as usize;
     let mut running = Running {
         mesh,
@@ -126,7 +125,6 @@ pub(super) fn run(mesh: &Mesh, operation: &Operation, start_ns: i64) -> Outcome<
     };
     let last_ns = there().map(|arrival| arrival.start_ns).max().unwrap_or(start_ns);
     let slowdown = there().map(|arrival| arrival.slowdown).fold(1.0, f64::max);
-    let transfer_ns = timing::collective(operation, mesh).transfer_ns;
     Ok(last_ns + (transfer_ns as f64 * slowdown).round() as i64)
 }
 

@@ -7,7 +7,8 @@ use super::bootstrap::Member;
 use super::errors::{Failure, Outcome};
 use super::inbox::{self, Class, Inbox};
 use super::link::{self, Link};
-use super::{lock, result};
+use super::model::Shape;
+use super::{lock, result, timing};
 
 /// Data over a connection is cut into messages of so many bytes, so that others' get their turn in between.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
@@ -45,6 +46,8 @@ pub(super) struct Mesh {
     pub(super) rank: u32,
     pub(super) ranks: u32,
     pub(super) inbox: Arc<Inbox>,
+    /// What times depend on.
+    pub(super) shape: Shape,
     peers: Vec<Peer>,
     rooms: Mutex<Vec<Rooms>>,
 }
@@ -125,6 +128,7 @@ impl Mesh {
     pub(super) fn join(key: u64, rank: u32, members: Vec<Member>, inbox: Arc<Inbox>) -> Outcome<Self> {
         let own = members[rank as usize].clone();
         let mut peers = Vec::with_capacity(members.len());
+        let shape = timing::shape(members.iter());
         for (other, member) in members.into_iter().enumerate() {
             let way = if other == rank as usize {
                 Way::Own
@@ -175,6 +179,7 @@ impl Mesh {
             rank,
             ranks: peers.len() as u32,
             inbox,
+            shape,
             rooms: Mutex::new(vec![rooms; peers.len()]),
             peers,
         })

@@ -80,11 +80,12 @@ struct Plan {
 impl Plan {
     fn of(communicator: &Communicator, calls: &[Call]) -> Self {
         let mut plan = Self::default();
+        let (mut operations, mut events) = (Vec::new(), Vec::new());
         for call in calls {
             match &call.work {
                 Work::Collective(operation) => {
-                    let choice = timing::collective(operation, &communicator.mesh);
-                    plan.collectives.push((*operation, choice, call.api));
+                    operations.push(*operation);
+                    events.push(call.api);
                 }
                 Work::Transfer(transfer) => {
                     let bytes = transfer.bytes as u64;
@@ -93,6 +94,13 @@ impl Plan {
                 }
             }
         }
+        let choices = timing::collectives(&operations, &communicator.mesh);
+        plan.collectives = operations
+            .into_iter()
+            .zip(choices)
+            .zip(events)
+            .map(|((operation, choice), event)| (operation, choice, event))
+            .collect();
         plan.transfers = in_rounds(plan.transfers, communicator.rank, communicator.ranks);
         plan
     }
@@ -299,10 +307,10 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
 fn kernel(communicator: &Communicator, plan: &Plan) -> Box<dyn FnOnce(i64) -> i64 + Send> {
     let mesh = Arc::clone(&communicator.mesh);
     let running = Arc::clone(&communicator.running);
-    let operations: Vec<Operation> = plan
+    let operations: Vec<(Operation, i64)> = plan
         .collectives
         .iter()
-        .map(|(operation, ..)| *operation)
+        .map(|(operation, choice, _)| (*operation, choice.transfer_ns))
         .collect();
     let transfers: Vec<Transfer> = plan.transfers.iter().map(|(transfer, ..)| *transfer).collect();
     Box::new(move |start_ns: i64| {
@@ -319,13 +327,13 @@ fn kernel(communicator: &Communicator, plan: &Plan) -> Box<dyn FnOnce(i64) -> i6
     })
 }
 
-fn run(mesh: &Mesh, operations: &[Operation], transfers: &[Transfer], start_ns: i64) -> Outcome<i64> {
+fn run(mesh: &Mesh, operations: &[(Operation, i64)], transfers: &[Transfer], start_ns: i64) -> Outcome<i64> {
     if let Some(failure) = mesh.inbox.failure() {
         return Err(failure);
     }
     let mut at_ns = start_ns;
-    for operation in operations {
-        at_ns = collective::run(mesh, operation, at_ns)?;
+    for (operation, transfer_ns) in operations {
+        at_ns = collective::run(mesh, operation, *transfer_ns, at_ns)?;
     }
     if !transfers.is_empty() {
         at_ns = point_to_point::run(mesh, transfers, at_ns)?;

@@ -1,59 +1,87 @@
 //! How long operations take among a communicator's ranks: the one place that asks the model.
 
+use super::bootstrap::Member;
 use super::mesh::Mesh;
-use super::model::{self, Choice};
+use super::model::{self, Choice, RankPlace, Shape};
 use super::operation::Operation;
-use crate::config::config;
 use crate::device::model::{Path, bandwidth};
 
-/// How many times slower the slowest link among the ranks is.
-fn link_factor(mesh: &Mesh) -> f64 {
-    let devices: Vec<u32> = mesh.members().map(|member| member.device).collect();
-    config()
-        .slow_links
-        .iter()
-        .filter(|(a, b, _)| devices.contains(a) && devices.contains(b))
-        .map(|(.., factor)| *factor)
-        .fold(1.0, f64::max)
+/// The shape of ranks, for the model.
+pub(super) fn shape<'a>(members: impl Iterator<Item = &'a Member>) -> Shape {
+    let places: Vec<RankPlace> = members
+        .map(|member| RankPlace {
+            host: member.host_hash,
+            device: member.device,
+        })
+        .collect();
+    Shape::of(&places)
 }
 
-/// What NCCL would choose for a collective, and its time.
-pub(super) fn collective(operation: &Operation, mesh: &Mesh) -> Choice {
+/// What NCCL would choose for the collectives of one group, in their order, and the time of each.
+///
+/// NCCL chooses once for those of one function, reduction and type whose sizes are within a factor of four, as if they
+/// were one; of that one's time each has its share by bytes.
+pub(super) fn collectives(operations: &[Operation], mesh: &Mesh) -> Vec<Choice> {
+    let bytes = |index: usize| operations[index].model_bytes(mesh.ranks);
+    let kind = |index: usize| {
+        let Operation {
+            function,
+            reduction,
+            datatype,
+            ..
+        } = operations[index];
+        (function as u8, reduction, datatype)
+    };
+    let mut order: Vec<usize> = (0..operations.len()).collect();
+    order.sort_by_key(|index| (kind(*index), std::cmp::Reverse(bytes(*index))));
+    let mut choices: Vec<Option<Choice>> = vec![None; operations.len()];
+    let mut rest = order.as_slice();
+    while let [first, ..] = rest {
+        let together = rest
+            .iter()
+            .take_while(|index| kind(**index) == kind(*first) && bytes(**index) * 4 >= bytes(*first))
+            .count();
+        let (batch, others) = rest.split_at(together);
+        rest = others;
+        let total: u64 = batch.iter().map(|index| bytes(*index)).sum();
+        let choice = choose(&operations[*first], total, together as u32, mesh);
+        for index in batch {
+            let share = bytes(*index) as f64 / total.max(1) as f64;
+            choices[*index] = Some(Choice {
+                transfer_ns: (choice.transfer_ns as f64 * share).round() as i64,
+                ..choice
+            });
+        }
+    }
+    choices.into_iter().flatten().collect()
+}
+
+fn choose(operation: &Operation, bytes: u64, count: u32, mesh: &Mesh) -> Choice {
     if mesh.ranks == 1 {
         return Choice {
             algorithm: c"RING",
             protocol: c"SIMPLE",
             channels: 1,
             threads: 512,
-            transfer_ns: own_copy_ns(operation.bytes() as u64),
+            transfer_ns: own_copy_ns(bytes),
         };
     }
-    model::choose(
-        operation.function,
-        operation.model_bytes(mesh.ranks),
-        mesh.ranks,
-        link_factor(mesh),
-    )
+    model::choose_on(&mesh.shape, operation.function, bytes, count)
 }
 
-/// Channels, threads and time of a send: 7 us and the link's bandwidth up to 16 KiB a channel (LL), 12 us and it above.
+/// Channels, threads and time of a send.
 pub(super) fn send(bytes: u64, from: u32, to: u32, mesh: &Mesh) -> Choice {
-    let (from, to) = (mesh.member(from as usize), mesh.member(to as usize));
-    let path = Path::Peer(from.device, to.device);
-    const CHANNELS: u8 = 16;
-    let few = bytes <= u64::from(CHANNELS) * (16 << 10);
-    let latency_ns = if few { 7e3 } else { 12e3 };
-    let transfer_ns = latency_ns + bytes as f64 / (0.85 * bandwidth(path)) * 1e9;
-    Choice {
-        algorithm: c"RING",
-        protocol: if few { c"LL" } else { c"SIMPLE" },
-        channels: bytes.div_ceil(16 << 10).clamp(1, u64::from(CHANNELS)) as u8,
-        threads: 640,
-        transfer_ns: transfer_ns.round() as i64,
+    if from == to {
+        return Choice {
+            transfer_ns: own_copy_ns(bytes),
+            ..model::send_receive(&mesh.shape, bytes)
+        };
     }
+    let pair = [mesh.member(from as usize), mesh.member(to as usize)];
+    model::send_receive(&shape(pair.into_iter()), bytes)
 }
 
-/// A copy within the device, which is what a send to oneself is.
+/// A copy within the device by a kernel, which is what a send to oneself is.
 pub(super) fn own_copy_ns(bytes: u64) -> i64 {
     (7e3 + bytes as f64 / bandwidth(Path::Device) * 1e9).round() as i64
 }

@@ -48,6 +48,7 @@ pub fn again(name: &str, folder: &Folder) -> Command {
         .args([name, "--exact", "--nocapture"])
         .env(IN_CHILD, "1")
         .env("NCCL_SOCKET_IFNAME", "lo")
+        .env("SIMGPU_SCALE", "10")
         .env("LD_LIBRARY_PATH", &folder.0);
     command
 }
