@@ -7,6 +7,7 @@ mod buckets;
 mod check;
 mod comm;
 mod data;
+mod devices;
 mod error;
 mod gpu;
 mod launch;
@@ -15,12 +16,14 @@ mod mlp;
 mod nvtx;
 mod options;
 mod puzzlers;
+mod rank;
 mod store;
 mod train;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, Parser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 pub use error::Error;
 pub use launch::Launch;
@@ -110,38 +113,49 @@ fn edit_distance(a: &str, b: &str) -> usize {
 /// message and give status 2.
 pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
     let words = std::iter::once(OsString::from("gputrace workload")).chain(arguments.iter().cloned());
-    let cli = match Cli::try_parse_from(words) {
-        Ok(cli) => cli,
+    let parsed = Cli::command()
+        .try_get_matches_from(words)
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, are_ranks_asked_for(&matches))));
+    let (cli, are_asked_for) = match parsed {
+        Ok(parsed) => parsed,
         Err(message) => {
             message.print()?;
             return Ok(message.exit_code());
         }
     };
-    let Some(rank) = launch::Rank::from_environment(&|name| std::env::var(name).ok()) else {
-        let ranks = match &cli.workload {
-            Which::Single(_) => 1,
-            Which::Ddp(options) => options.ranks,
-            Which::Collectives(options) => options.processes()?,
-            Which::P2p(options) => options.processes()?,
-            Which::Check(options) => options.ranks,
-            Which::Async(options) => options.processes()?,
-            Which::Ring(options) => options.processes()?,
-        };
-        return launch::start_ranks(launch, arguments, ranks);
+    let ranks = match &cli.workload {
+        Which::Single(_) => 1,
+        Which::Ddp(options) => options.ranks,
+        Which::Collectives(options) => options.processes()?,
+        Which::P2p(options) => options.processes()?,
+        Which::Check(options) => options.ranks,
+        Which::Async(options) => options.processes()?,
+        Which::Ring(options) => options.processes()?,
     };
-    let run = |store: &store::Store| match &cli.workload {
+    let wanted = launch::Wanted {
+        ranks,
+        // Where one process has several GPUs, --ranks says how many.
+        are_asked_for: are_asked_for && ranks > 1,
+        share_gpus: cli.share_gpus,
+    };
+    launch::run(launch, arguments, wanted, |rank, store| match &cli.workload {
         Which::Single(_) if rank.ranks != 1 => Err(Error::new("single runs on one rank")),
-        Which::Single(options) => train::single(options, &rank, store).map(|()| 0),
-        Which::Ddp(options) => train::ddp(options, &rank, store).map(|()| 0),
-        Which::Collectives(options) => puzzlers::collectives::run(options, &rank, store),
-        Which::P2p(options) => puzzlers::p2p::run(options, &rank),
-        Which::Check(options) => check::run(options, &rank, store),
-        Which::Async(options) => puzzlers::asynchronous::run(options, &rank, store),
-        Which::Ring(options) => puzzlers::ring::run(options, &rank, store),
-    };
-    let outcome = store::Store::join(&rank).and_then(|store| store.leave(run(&store)));
-    // Which rank it was matters: every rank writes to the same terminal.
-    outcome.map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
+        Which::Single(options) => train::single(options, rank, store).map(|()| 0),
+        Which::Ddp(options) => train::ddp(options, rank, store).map(|()| 0),
+        Which::Collectives(options) => puzzlers::collectives::run(options, rank, store),
+        Which::P2p(options) => puzzlers::p2p::run(options, rank),
+        Which::Check(options) => check::run(options, rank, store),
+        Which::Async(options) => puzzlers::asynchronous::run(options, rank, store),
+        Which::Ring(options) => puzzlers::ring::run(options, rank, store),
+    })
+}
+
+/// Whether the number of ranks was typed, and is not the usual one.
+fn are_ranks_asked_for(matches: &ArgMatches) -> bool {
+    matches.subcommand().is_some_and(|(_, matches)| {
+        matches.try_contains_id("ranks").unwrap_or(false)
+            && matches.value_source("ranks") == Some(ValueSource::CommandLine)
+    })
 }
 
 /// The help of all workloads, as clap has it.

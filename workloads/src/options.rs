@@ -19,6 +19,9 @@ use crate::puzzlers::ring::RingOptions;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) workload: Which,
+    /// Put several ranks on one GPU where there are fewer GPUs (they take turns: times mean little)
+    #[arg(long, global = true)]
+    pub(crate) share_gpus: bool,
 }
 
 #[derive(Subcommand, Debug, Clone)]

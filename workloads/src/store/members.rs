@@ -161,7 +161,7 @@ pub(super) fn speaks(members: &[Member], me: u32, is_gone: &dyn Fn(u32) -> bool)
 }
 
 /// The name of this host, as others know it.
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let mut name = [0u8; 256];
     // SAFETY: the buffer has the length that is said, and its last byte stays 0.
     let code = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
