@@ -4,12 +4,12 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::check::{self, CheckOptions};
 use crate::error::Error;
-use crate::launch::Rank;
 use crate::options::{DdpOptions, FsdpOptions, PipelineOptions, TensorOptions, TrainOptions};
 use crate::puzzlers::asynchronous::{self, AsyncOptions};
 use crate::puzzlers::collectives::{self, CollectivesOptions};
 use crate::puzzlers::p2p::{self, P2pOptions};
 use crate::puzzlers::ring::{self, RingOptions};
+use crate::rank::Rank;
 use crate::store::Store;
 use crate::train::{self, Division, OneProcess, Reduce, Way};
 
@@ -23,6 +23,9 @@ use crate::train::{self, Division, OneProcess, Reduce, Way};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) workload: Which,
+    /// Put several ranks on one GPU where there are fewer GPUs (they take turns: times mean little)
+    #[arg(long, global = true)]
+    pub(crate) share_gpus: bool,
 }
 
 #[derive(Subcommand, Debug, Clone)]

@@ -8,6 +8,7 @@ mod checkpoint;
 mod cli;
 mod comm;
 mod data;
+mod devices;
 mod error;
 mod gpu;
 mod launch;
@@ -17,13 +18,15 @@ mod nvtx;
 mod options;
 mod precision;
 mod puzzlers;
+mod rank;
 mod schedule;
 mod store;
 mod train;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, Parser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 pub use error::Error;
 pub use launch::Launch;
@@ -137,19 +140,34 @@ fn edit_distance(a: &str, b: &str) -> usize {
 /// message and give status 2.
 pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
     let words = std::iter::once(OsString::from("gputrace workload")).chain(arguments.iter().cloned());
-    let cli = match Cli::try_parse_from(words) {
-        Ok(cli) => cli,
+    let parsed = Cli::command()
+        .try_get_matches_from(words)
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, are_ranks_asked_for(&matches))));
+    let (cli, are_asked_for) = match parsed {
+        Ok(parsed) => parsed,
         Err(message) => {
             message.print()?;
             return Ok(message.exit_code());
         }
     };
-    let Some(rank) = launch::Rank::from_environment(&|name| std::env::var(name).ok()) else {
-        return launch::start_ranks(launch, arguments, cli.workload.ranks()?);
+    let ranks = cli.workload.ranks()?;
+    let wanted = launch::Wanted {
+        ranks,
+        // Where one process has several GPUs, --ranks says how many.
+        are_asked_for: are_asked_for && ranks > 1,
+        share_gpus: cli.share_gpus,
     };
-    let outcome = store::Store::join(&rank).and_then(|store| store.leave(cli.workload.run(&rank, &store)));
-    // Which rank it was matters: every rank writes to the same terminal.
-    outcome.map_err(|error| Error::new(format!("rank {}: {error}", rank.rank)))
+    launch::run(launch, arguments, wanted, |rank, store| {
+        cli.workload.run(rank, store)
+    })
+}
+
+/// Whether the number of ranks was typed, and is not the usual one.
+fn are_ranks_asked_for(matches: &ArgMatches) -> bool {
+    matches.subcommand().is_some_and(|(_, matches)| {
+        matches.try_contains_id("ranks").unwrap_or(false)
+            && matches.value_source("ranks") == Some(ValueSource::CommandLine)
+    })
 }
 
 /// The help of all workloads, as clap has it.

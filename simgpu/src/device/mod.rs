@@ -1,5 +1,6 @@
 //! The modelled devices: what they are, their memory, their streams and how time passes on them.
 
+pub(crate) mod busy;
 pub(crate) mod links;
 pub(crate) mod memory;
 pub(crate) mod model;

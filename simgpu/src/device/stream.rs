@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{CompletedOp, Submission, model};
+use super::{CompletedOp, Submission, busy, model};
 use crate::clock::{now_ns, sleep_until};
 use crate::{cupti, truth};
 
@@ -227,12 +227,14 @@ impl Stream {
             kind,
             work,
         } = submission;
+        busy::begin(self.device, self.id, &kind, start_ns);
         let mut end_ns = work(start_ns).max(start_ns + 1);
         let now = KEPT_UP_NS.take().unwrap_or_else(now_ns);
         if now > end_ns + TOLERANCE_NS {
             end_ns = now;
             truth::count_stretched();
         }
+        busy::end(self.device, self.id, end_ns);
         let op = CompletedOp {
             device: self.device,
             context: self.context,

@@ -83,6 +83,11 @@ pub(super) fn context_of_device(device: u32) -> Result<Context, u32> {
     context.ok_or(error::INVALID_CONTEXT)
 }
 
+/// Whether this process has a context on a device.
+pub(crate) fn has_context(device: u32) -> bool {
+    books().primary.get(&device).is_some_and(|(_, uses)| *uses > 0)
+}
+
 /// The default stream's handle of a context, by CUPTI's id.
 pub(super) fn default_stream_of(context: u32) -> Option<u64> {
     let books = books();
@@ -115,6 +120,22 @@ fn retain_primary(device: u32) -> Context {
     cupti::context_created(context.id, device, stream);
     cupti::stream_created(context.id, stream, 0, 3);
     context
+}
+
+/// Runs `body` with a device's primary context current on this thread, as a library does that is called for a device.
+pub(crate) fn with_device<T>(device: u32, body: impl FnOnce() -> T) -> Result<T, u32> {
+    struct Pushed;
+    impl Drop for Pushed {
+        fn drop(&mut self) {
+            CURRENT.with_borrow_mut(Vec::pop);
+        }
+    }
+    let device = check_device(device.cast_signed())?;
+    let known = books().primary.get(&device).map(|(context, _)| *context);
+    let context = known.unwrap_or_else(|| retain_primary(device));
+    CURRENT.with_borrow_mut(|stack| stack.push(context.handle));
+    let _pushed = Pushed;
+    Ok(body())
 }
 
 /// Loads the tool that CUDA_INJECTION64_PATH names and calls its `InitializeInjection`, as the driver does in cuInit.

@@ -12,8 +12,8 @@ mod pools;
 mod queries;
 mod stream;
 
-pub(crate) use context::current_context;
-pub(crate) use stream::stream_from_handle;
+pub(crate) use context::{current_context, has_context, with_device};
+pub(crate) use stream::{order_with_default, stream_from_handle};
 
 /// CUresult values (cuda.h).
 pub(crate) mod error {

@@ -1,28 +1,32 @@
-//! NCCL's C interface (nccl.h 2.30).
+//! NCCL's C interface (nccl.h 2.30): versions, errors, communicators and groups.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
 use super::bootstrap::Meeting;
-use super::collective::Operation;
-use super::model::Function;
-use super::{group, reduce, result};
-use crate::driver::{current_context, entry};
+use super::communicator::{self, Creation, Origin};
+use super::errors::{self, Failure, Outcome};
+use super::operation::Factor;
+use super::{collective, group, network, reduce, result};
+use crate::driver::{current_context, entry, with_device};
 
 /// 2.30.7.
 const VERSION: c_int = 23_007;
 
-fn guarded(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
+/// Runs a function's body: its error is kept for ncclGetLastError, and a panic stays here.
+pub(super) fn guarded(body: impl FnOnce() -> Outcome<()>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => result::SUCCESS,
-        Ok(Err(code)) => code,
+        Ok(Err(failure)) => {
+            errors::note(&failure);
+            failure.code
+        }
         Err(_) => result::INTERNAL_ERROR,
     }
 }
 
-fn put<T>(place: *mut T, value: T) -> Result<(), c_int> {
-    entry::put(place, value).map_err(|_| result::INVALID_ARGUMENT)
+fn put<T>(place: *mut T, value: T) -> Outcome<()> {
+    entry::put(place, value).map_err(|_| Failure::argument("a place for the result is null"))
 }
 
 /// ncclUniqueId.
@@ -42,15 +46,19 @@ pub extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     guarded(|| {
-        let bytes = Meeting::open().map_err(|_| result::SYSTEM_ERROR)?;
-        put(id, UniqueId { bytes })
+        put(
+            id,
+            UniqueId {
+                bytes: Meeting::open()?,
+            },
+        )
     })
 }
 
-/// ncclCommInitRank: returns when all ranks have come.
+/// ncclCommInitRank: returns when all ranks have come; in a group, ncclGroupEnd does.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommInitRank(communicator: *mut u64, ranks: c_int, id: UniqueId, rank: c_int) -> c_int {
-    init(communicator, ranks, &id, rank, None)
+    init(communicator, ranks, &id, rank, std::ptr::null())
 }
 
 /// The beginning of ncclConfig_t, up to the member that is used.
@@ -69,6 +77,18 @@ pub struct Config {
     communicator_name: *const c_char,
 }
 
+/// The communicator's name, if a configuration gives one.
+fn name_of(config: *const Config) -> Option<CString> {
+    // SAFETY: null or the caller's ncclConfig_t, whose first member says how long it is.
+    let config = unsafe { config.as_ref() }?;
+    if config.magic != 0xcafe_beef || config.size < size_of::<Config>() || config.communicator_name.is_null()
+    {
+        return None;
+    }
+    // SAFETY: a zero-terminated name by NCCL's contract.
+    Some(unsafe { CStr::from_ptr(config.communicator_name) }.to_owned())
+}
+
 /// ncclCommInitRankConfig: the communicator's name is kept, the rest changes nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommInitRankConfig(
@@ -78,79 +98,255 @@ pub extern "C" fn ncclCommInitRankConfig(
     rank: c_int,
     config: *const Config,
 ) -> c_int {
-    // SAFETY: null or the caller's ncclConfig_t, whose first member says how long it is.
-    let name = unsafe { config.as_ref() }
-        .filter(|config| config.magic == 0xcafe_beef && config.size >= size_of::<Config>())
-        .map(|config| config.communicator_name)
-        .filter(|name| !name.is_null());
-    // SAFETY: a zero-terminated name by NCCL's contract.
-    init(
-        communicator,
-        ranks,
-        &id,
-        rank,
-        name.map(|name| unsafe { CStr::from_ptr(name) }),
-    )
+    init(communicator, ranks, &id, rank, config)
 }
 
-fn init(communicator: *mut u64, ranks: c_int, id: &UniqueId, rank: c_int, name: Option<&CStr>) -> c_int {
+/// ncclCommInitRankScalable: of several unique ids, which all ranks have, the first is used.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommInitRankScalable(
+    communicator: *mut u64,
+    ranks: c_int,
+    rank: c_int,
+    id_count: c_int,
+    ids: *const UniqueId,
+    config: *const Config,
+) -> c_int {
+    // SAFETY: null, or as many ids as the count says, at least one.
+    match unsafe { ids.as_ref() }.filter(|_| id_count > 0) {
+        Some(id) => init(communicator, ranks, id, rank, config),
+        None => guarded(|| Err(Failure::argument("no unique id was given"))),
+    }
+}
+
+fn init(communicator: *mut u64, ranks: c_int, id: &UniqueId, rank: c_int, config: *const Config) -> c_int {
     guarded(|| {
-        let number = |value: c_int| u32::try_from(value).map_err(|_| result::INVALID_ARGUMENT);
-        let device = current_context()
-            .map_err(|_| result::UNHANDLED_CUDA_ERROR)?
-            .device;
-        put(
-            communicator,
-            group::create(&id.bytes, number(rank)?, number(ranks)?, device, name)?,
-        )
+        put(communicator, 0)?;
+        let device = current_device()?;
+        let range = u32::try_from(ranks).ok().zip(u32::try_from(rank).ok());
+        let Some((ranks, rank)) = range.filter(|(ranks, rank)| rank < ranks) else {
+            return Err(Failure::argument(format!(
+                "rank {rank} of {ranks} ranks cannot be"
+            )));
+        };
+        let meeting = Meeting::from_id(&id.bytes)
+            .ok_or_else(|| Failure::argument("the unique id is none that ncclGetUniqueId made"))?;
+        let origin = Origin::Meeting { meeting, rank, ranks };
+        group::create(Creation::new(communicator, device, name_of(config), origin))
     })
 }
 
-/// ncclCommFinalize.
+fn current_device() -> Outcome<u32> {
+    current_context()
+        .map(|context| context.device)
+        .map_err(|code| Failure::cuda("finding the current device", code))
+}
+
+/// ncclCommInitAll: communicators of several devices of this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommInitAll(communicators: *mut u64, count: c_int, devices: *const c_int) -> c_int {
+    guarded(|| {
+        put(communicators, 0)?;
+        let count = u32::try_from(count)
+            .ok()
+            .filter(|count| *count > 0)
+            .ok_or_else(|| Failure::argument(format!("{count} devices")))?;
+        let devices: Vec<u32> = (0..count)
+            .map(|index| {
+                if devices.is_null() {
+                    return index;
+                }
+                // SAFETY: as many devices as the count says.
+                let device = unsafe { *devices.add(index as usize) };
+                u32::try_from(device).unwrap_or(u32::MAX)
+            })
+            .collect();
+        let key = network::random();
+        group::call(|_| {
+            for (rank, device) in (0..).zip(&devices) {
+                with_device(*device, || ())
+                    .map_err(|code| Failure::cuda(&format!("using device {device}"), code))?;
+                let origin = Origin::Here {
+                    key,
+                    rank,
+                    devices: devices.clone(),
+                };
+                let place = communicators.wrapping_add(rank as usize);
+                group::create(Creation::new(place, *device, None, origin))?;
+            }
+            Ok(())
+        })
+    })
+}
+
+/// ncclCommSplit: all ranks call; those of one colour are one new communicator, in the order of their keys.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommSplit(
+    parent: u64,
+    color: c_int,
+    key: c_int,
+    communicator: *mut u64,
+    config: *const Config,
+) -> c_int {
+    guarded(|| {
+        put(communicator, 0)?;
+        if color < communicator::NO_COLOR {
+            return Err(Failure::argument(format!("a split's colour of {color}")));
+        }
+        let parent = communicator::communicator(parent)?;
+        let device = parent.device;
+        let origin = Origin::Split { parent, color, key };
+        group::create(Creation::new(communicator, device, name_of(config), origin))
+    })
+}
+
+/// ncclCommFinalize: waits for the communicator's last kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommFinalize(communicator: u64) -> c_int {
-    guarded(|| group::communicator(communicator).map(|_| ()))
+    guarded(|| {
+        communicator::communicator(communicator)?.flush();
+        Ok(())
+    })
 }
 
 /// ncclCommDestroy: waits for the communicator's last kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDestroy(communicator: u64) -> c_int {
-    guarded(|| group::remove(communicator, false))
+    guarded(|| communicator::destroy(communicator))
 }
 
-/// ncclCommAbort.
+/// ncclCommAbort: kernels that wait end at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(communicator: u64) -> c_int {
-    guarded(|| group::remove(communicator, true))
+    guarded(|| communicator::abort(communicator))
 }
 
 /// ncclCommGetAsyncError.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommGetAsyncError(communicator: u64, error: *mut c_int) -> c_int {
     guarded(|| {
-        put(
-            error,
-            group::communicator(communicator)?.error.load(Ordering::Relaxed),
-        )
+        let failure = communicator::communicator(communicator)?.mesh.inbox.failure();
+        if let Some(failure) = &failure {
+            errors::note(failure);
+        }
+        put(error, failure.map_or(result::SUCCESS, |failure| failure.code))
     })
 }
 
 /// ncclCommCount.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommCount(communicator: u64, count: *mut c_int) -> c_int {
-    guarded(|| put(count, group::communicator(communicator)?.ranks.cast_signed()))
+    guarded(|| {
+        put(
+            count,
+            communicator::communicator(communicator)?.ranks.cast_signed(),
+        )
+    })
 }
 
 /// ncclCommUserRank.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommUserRank(communicator: u64, rank: *mut c_int) -> c_int {
-    guarded(|| put(rank, group::communicator(communicator)?.rank.cast_signed()))
+    guarded(|| put(rank, communicator::communicator(communicator)?.rank.cast_signed()))
 }
 
 /// ncclCommCuDevice.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommCuDevice(communicator: u64, device: *mut c_int) -> c_int {
-    guarded(|| put(device, group::communicator(communicator)?.device.cast_signed()))
+    guarded(|| {
+        put(
+            device,
+            communicator::communicator(communicator)?.device.cast_signed(),
+        )
+    })
+}
+
+/// ncclCommRegister: buffers need no registration here; the handle only tells them apart.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommRegister(
+    communicator: u64,
+    _buffer: *mut c_void,
+    _bytes: usize,
+    handle: *mut u64,
+) -> c_int {
+    guarded(|| {
+        communicator::communicator(communicator)?;
+        put(handle, crate::driver::next_handle())
+    })
+}
+
+/// ncclCommDeregister.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommDeregister(communicator: u64, _handle: u64) -> c_int {
+    guarded(|| communicator::communicator(communicator).map(|_| ()))
+}
+
+/// ncclMemAlloc: device memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclMemAlloc(address: *mut u64, bytes: usize) -> c_int {
+    unsafe extern "C" {
+        fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32;
+    }
+    guarded(|| {
+        let mut allocated = 0;
+        // SAFETY: our own function, with a place for its result.
+        match unsafe { cuMemAlloc_v2(&raw mut allocated, bytes) } {
+            0 => put(address, allocated),
+            code => Err(Failure::cuda("cuMemAlloc", code)),
+        }
+    })
+}
+
+/// ncclMemFree.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclMemFree(address: u64) -> c_int {
+    unsafe extern "C" {
+        fn cuMemFree_v2(address: u64) -> u32;
+    }
+    // SAFETY: our own function; it checks its argument itself.
+    guarded(|| match unsafe { cuMemFree_v2(address) } {
+        0 => Ok(()),
+        code => Err(Failure::cuda("cuMemFree", code)),
+    })
+}
+
+/// ncclRedOpCreatePreMulSum: a sum whose parts are multiplied first, each rank's by its own factor.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclRedOpCreatePreMulSum(
+    reduction: *mut c_int,
+    scalar: *const c_void,
+    datatype: c_int,
+    residence: c_int,
+    communicator: u64,
+) -> c_int {
+    /// ncclScalarDevice.
+    const ON_DEVICE: c_int = 0;
+    guarded(|| {
+        let communicator = communicator::communicator(communicator)?;
+        let (bytes, ..) = reduce::datatype(datatype)
+            .filter(|_| collective::can_reduce(datatype))
+            .ok_or_else(|| Failure::argument(format!("data type {datatype} cannot be reduced")))?;
+        if scalar.is_null() {
+            return Err(Failure::argument("the factor's address is null"));
+        }
+        let factor = if residence == ON_DEVICE {
+            let address = scalar as u64;
+            crate::device::memory::device_range(address, bytes)
+                .map_err(|_| Failure::argument("the factor is not in device memory"))?;
+            Factor::InMemory(address)
+        } else {
+            let mut factor = [0; 8];
+            // SAFETY: not null, and the caller says that a value of the data type is there.
+            factor[..bytes].copy_from_slice(unsafe { std::slice::from_raw_parts(scalar.cast(), bytes) });
+            Factor::Known(factor)
+        };
+        put(reduction, communicator.make_reduction(datatype, factor))
+    })
+}
+
+/// ncclRedOpDestroy.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclRedOpDestroy(reduction: c_int, communicator: u64) -> c_int {
+    guarded(|| communicator::communicator(communicator)?.forget_reduction(reduction))
 }
 
 /// ncclGetErrorString.
@@ -169,10 +365,10 @@ pub extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// ncclGetLastError: what went wrong was written to stderr.
+/// ncclGetLastError: the text of the newest error in this process; empty if there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_communicator: u64) -> *const c_char {
-    c"".as_ptr()
+    errors::last().as_ptr()
 }
 
 /// ncclGroupStart.
@@ -188,172 +384,4 @@ pub extern "C" fn ncclGroupStart() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupEnd() -> c_int {
     guarded(group::end)
-}
-
-/// What all collectives' arguments come to.
-struct Arguments {
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    reduction: c_int,
-    root: c_int,
-}
-
-fn enqueue(function: Function, arguments: &Arguments, communicator: u64, stream: u64) -> c_int {
-    guarded(|| {
-        let (element_bytes, ..) = reduce::datatype(arguments.datatype).ok_or(result::INVALID_ARGUMENT)?;
-        reduce::operation_name(arguments.reduction).ok_or(result::INVALID_ARGUMENT)?;
-        let operation = Operation {
-            function,
-            send: arguments.send as u64,
-            receive: arguments.receive as u64,
-            count: arguments.count,
-            datatype: arguments.datatype,
-            element_bytes,
-            reduction: arguments.reduction,
-            root: u32::try_from(arguments.root).map_err(|_| result::INVALID_ARGUMENT)?,
-            sequence: 0,
-        };
-        group::enqueue(communicator, operation, stream)
-    })
-}
-
-/// ncclAllReduce.
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclAllReduce(
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    reduction: c_int,
-    communicator: u64,
-    stream: u64,
-) -> c_int {
-    enqueue(
-        Function::AllReduce,
-        &Arguments {
-            send,
-            receive,
-            count,
-            datatype,
-            reduction,
-            root: 0,
-        },
-        communicator,
-        stream,
-    )
-}
-
-/// ncclReduceScatter.
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclReduceScatter(
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    reduction: c_int,
-    communicator: u64,
-    stream: u64,
-) -> c_int {
-    let arguments = Arguments {
-        send,
-        receive,
-        count,
-        datatype,
-        reduction,
-        root: 0,
-    };
-    enqueue(Function::ReduceScatter, &arguments, communicator, stream)
-}
-
-/// ncclReduce.
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclReduce(
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    reduction: c_int,
-    root: c_int,
-    communicator: u64,
-    stream: u64,
-) -> c_int {
-    enqueue(
-        Function::Reduce,
-        &Arguments {
-            send,
-            receive,
-            count,
-            datatype,
-            reduction,
-            root,
-        },
-        communicator,
-        stream,
-    )
-}
-
-/// ncclBroadcast.
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclBroadcast(
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    root: c_int,
-    communicator: u64,
-    stream: u64,
-) -> c_int {
-    enqueue(
-        Function::Broadcast,
-        &Arguments {
-            send,
-            receive,
-            count,
-            datatype,
-            reduction: 0,
-            root,
-        },
-        communicator,
-        stream,
-    )
-}
-
-/// ncclBcast: in place.
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclBcast(
-    buffer: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    root: c_int,
-    communicator: u64,
-    stream: u64,
-) -> c_int {
-    ncclBroadcast(buffer, buffer, count, datatype, root, communicator, stream)
-}
-
-/// ncclAllGather.
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclAllGather(
-    send: *const c_void,
-    receive: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    communicator: u64,
-    stream: u64,
-) -> c_int {
-    enqueue(
-        Function::AllGather,
-        &Arguments {
-            send,
-            receive,
-            count,
-            datatype,
-            reduction: 0,
-            root: 0,
-        },
-        communicator,
-        stream,
-    )
 }

@@ -8,9 +8,10 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
 use super::model::Choice;
+use super::operation::Transfer;
 use super::profiler_abi::{
     COLL, COLL_API, Coll, CollApi, Descriptor, Details, GROUP, GROUP_API, GROUP_END_API_START,
-    GROUP_START_API_STOP, GroupApi, KERNEL_LAUNCH, KernelLaunch, P2P, P2P_API, Plugin,
+    GROUP_START_API_STOP, GroupApi, KERNEL_LAUNCH, KernelLaunch, P2P, P2P_API, P2p, P2pApi, Plugin,
 };
 
 fn plugin() -> Option<&'static Plugin> {
@@ -94,7 +95,13 @@ pub(super) struct CollectiveInfo {
 
 impl Profiler {
     /// Tells the plugin, if there is one, of a new communicator.
-    pub(super) fn new(communicator: u64, name: Option<&CStr>, ranks: u32, rank: u32) -> Option<Self> {
+    pub(super) fn new(
+        communicator: u64,
+        name: Option<&CStr>,
+        nodes: u32,
+        ranks: u32,
+        rank: u32,
+    ) -> Option<Self> {
         let plugin = plugin()?;
         let (mut context, mut mask) = (null_mut(), Box::new(0));
         let rank = rank.cast_signed();
@@ -106,7 +113,7 @@ impl Profiler {
                 communicator,
                 &raw mut *mask,
                 name,
-                1,
+                nodes.cast_signed(),
                 ranks.cast_signed(),
                 rank,
                 None,
@@ -190,6 +197,36 @@ impl Profiler {
         let event = self.start(COLL_API | COLL, COLL_API, group_api, Details { coll_api });
         self.stop(event);
         event
+    }
+
+    /// The user's call of a send or receive: begins and ends at once.
+    pub(super) fn p2p_api(&self, group_api: Event, transfer: &Transfer, stream: u64) -> Event {
+        let p2p_api = P2pApi {
+            function: transfer.name().as_ptr(),
+            count: transfer.count,
+            datatype: transfer.datatype_name().as_ptr(),
+            stream: stream as *mut c_void,
+            graph_captured: false,
+            user_tag: 0,
+        };
+        let event = self.start(P2P_API | P2P, P2P_API, group_api, Details { p2p_api });
+        self.stop(event);
+        event
+    }
+
+    /// One send or receive of the plan begins.
+    pub(super) fn p2p(&self, p2p_api: Event, group: Event, transfer: &Transfer, channels: u8) -> Event {
+        let p2p = P2p {
+            function: transfer.name().as_ptr(),
+            buffer: transfer.address as *mut c_void,
+            datatype: transfer.datatype_name().as_ptr(),
+            count: transfer.count,
+            peer: transfer.peer.cast_signed(),
+            channels,
+            parent_group: group.0,
+            user_tag: 0,
+        };
+        self.start(P2P, P2P, p2p_api, Details { p2p })
     }
 
     /// The kernel's launch begins.

@@ -36,6 +36,32 @@ pub(super) struct CollApi {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub(super) struct P2pApi {
+    pub(super) function: *const c_char,
+    pub(super) count: usize,
+    pub(super) datatype: *const c_char,
+    pub(super) stream: *mut c_void,
+    pub(super) graph_captured: bool,
+    /// Since version 7.
+    pub(super) user_tag: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct P2p {
+    pub(super) function: *const c_char,
+    pub(super) buffer: *mut c_void,
+    pub(super) datatype: *const c_char,
+    pub(super) count: usize,
+    pub(super) peer: c_int,
+    pub(super) channels: u8,
+    pub(super) parent_group: *mut c_void,
+    /// Since version 7.
+    pub(super) user_tag: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub(super) struct KernelLaunch {
     pub(super) stream: *mut c_void,
 }
@@ -68,6 +94,8 @@ pub(super) union Details {
     pub(super) coll_api: CollApi,
     pub(super) kernel_launch: KernelLaunch,
     pub(super) coll: Coll,
+    pub(super) p2p_api: P2pApi,
+    pub(super) p2p: P2p,
     pub(super) bytes: [u64; 14],
 }
 
@@ -108,6 +136,9 @@ const _: () = {
     assert!(size_of::<Plugin>() == 48);
     assert!(offset_of!(CollApi, user_tag) == 48 && size_of::<Coll>() == 112);
     assert!(offset_of!(Coll, parent_group) == 80 && offset_of!(Coll, kernel_variant) == 88);
+    assert!(offset_of!(P2pApi, user_tag) == 40 && offset_of!(P2p, peer) == 32);
+    assert!(offset_of!(P2p, channels) == 36 && offset_of!(P2p, parent_group) == 40);
+    assert!(offset_of!(P2p, user_tag) == 48);
     assert!(offset_of!(Coll, is_symmetric) == 96 && offset_of!(Coll, user_tag) == 104);
 };
 

@@ -18,7 +18,7 @@ use clap::Args;
 use crate::comm::{self, Communicator};
 use crate::error::Error;
 use crate::gpu::Gpu;
-use crate::launch::Rank;
+use crate::rank::Rank;
 use crate::store::Store;
 use report::Report;
 

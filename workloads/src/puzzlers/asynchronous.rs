@@ -15,8 +15,8 @@ use super::{Memory, bytes_text, json, microseconds_between, parse_bytes, timed_e
 use crate::comm::{self, Element};
 use crate::error::Error;
 use crate::gpu::DataType;
-use crate::launch::Rank;
 use crate::nvtx::Range;
+use crate::rank::Rank;
 use crate::store::Store;
 
 /// An order of things, and what waits for what.

@@ -11,8 +11,8 @@ use super::operations::{COMPOSITIONS, Kind, Operation, Shape};
 use super::world::{Times, World};
 use super::{Memory, bytes_text, gigabytes_per_second, json, parse_bytes, sizes};
 use crate::error::Error;
-use crate::launch::Rank;
 use crate::nvtx::Range;
+use crate::rank::Rank;
 use crate::store::Store;
 
 /// What `collectives` can be asked for.

@@ -11,8 +11,8 @@ use super::{
     parse_bytes, timed_event,
 };
 use crate::error::Error;
-use crate::launch::Rank;
 use crate::nvtx::Range;
+use crate::rank::Rank;
 
 /// What `p2p` can be asked for.
 #[derive(Args, Debug, Clone)]

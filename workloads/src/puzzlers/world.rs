@@ -8,8 +8,8 @@ use super::{Memory, link, microseconds_between, timed_event};
 use crate::comm::{self, Communicator, Element, Reduction};
 use crate::error::Error;
 use crate::gpu::Gpu;
-use crate::launch::Rank;
 use crate::nvtx::Range;
+use crate::rank::Rank;
 use crate::store::Store;
 
 /// One rank with its GPU, connected to all others.

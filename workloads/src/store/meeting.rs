@@ -12,7 +12,7 @@ use super::members::{self, Hello};
 use super::membership::{Absence, Ending, Membership, Verdict, listed};
 use super::wire::{Kind, read_frame, tune, write_frame};
 use crate::error::Error;
-use crate::launch::Rank;
+use crate::rank::Rank;
 
 /// Whoever connects has so long to say who it is.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
@@ -79,19 +79,19 @@ fn receive_all(
         }
         Err(Absence::Lost(line)) => Err(Error::new(line)),
         Err(Absence::Misfit(text)) => {
-            membership.tell_all(Kind::Refused, text.as_bytes());
+            membership.call_off(&text);
             Err(Error::new(text))
         }
         Err(Absence::Missing(missing)) => {
             let text = format!(
-                "{} did not come to rank 0 on {}:{} within {} s: were all ranks started, with the same \
+                "{} did not come to {}:{} within {} s: were all ranks started, with the same \
                  MASTER_ADDR and MASTER_PORT, and can they reach that host? ({TIMEOUT_VARIABLE} sets how long to wait)",
                 listed(&missing),
                 rank.host,
                 address.port(),
                 patience.as_secs_f64()
             );
-            membership.tell_all(Kind::Refused, text.as_bytes());
+            membership.call_off(&text);
             Err(Error::new(text))
         }
     }
@@ -123,10 +123,10 @@ fn listen(rank: &Rank) -> Result<TcpListener, Error> {
         let place = format!("{}:{}", rank.host, rank.port);
         Error::new(match error.kind() {
             io::ErrorKind::AddrInUse => format!(
-                "rank 0 cannot listen on {place}: the port is in use, by another run perhaps: set MASTER_PORT to \
+                "cannot listen on {place}: the port is in use, by another run perhaps: set MASTER_PORT to \
                  another one for all ranks (they meet on the port after it)"
             ),
-            _ => format!("rank 0 cannot listen on {place}: {error}: set MASTER_PORT to another port"),
+            _ => format!("cannot listen on {place}: {error}: set MASTER_PORT to another port"),
         })
     })
 }
@@ -147,7 +147,7 @@ fn adopt(descriptor: i32) -> Result<TcpListener, Error> {
     if code != 0 || is_listening == 0 {
         return Err(Error::new(format!(
             "{}={descriptor}: not the socket of a launcher; this variable is not for setting by hand",
-            crate::launch::LISTENER
+            crate::rank::LISTENER
         )));
     }
     // SAFETY: programs that we start must not inherit it; it is open.
@@ -191,7 +191,9 @@ fn greet(stream: &TcpStream, hello: &Hello, membership: &Membership) {
         return;
     }
     if let Some(text) = hello.misfit(&guest) {
-        refuse(&text);
+        // Rank 0 says the same.
+        let verdict = Verdict::of_rank_0(&text, guest.member.output != hello.member.output);
+        drop(write_frame(stream, Kind::Verdict, (0, 0), &verdict.to_bytes()));
         membership.note_misfit(text);
         return;
     }

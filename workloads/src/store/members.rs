@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::wire::{Fields, Reader};
-use crate::launch::Rank;
+use crate::rank::Rank;
 
 /// The first word of every greeting: another program that listens on the port says something else.
 const MAGIC: &str = "gpu workload store 1";
@@ -161,7 +161,7 @@ pub(super) fn speaks(members: &[Member], me: u32, is_gone: &dyn Fn(u32) -> bool)
 }
 
 /// The name of this host, as others know it.
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let mut name = [0u8; 256];
     // SAFETY: the buffer has the length that is said, and its last byte stays 0.
     let code = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };

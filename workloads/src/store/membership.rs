@@ -38,6 +38,16 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
+    /// Rank 0 ends for this reason, and says so.
+    pub(super) fn of_rank_0(reason: &str, speaks: bool) -> Self {
+        Self {
+            rank: 0,
+            told: true,
+            speaks,
+            line: format!("rank 0: {reason}"),
+        }
+    }
+
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         Fields::default()
             .number(self.rank)
@@ -245,6 +255,17 @@ impl Membership {
                 return Err(Absence::Missing(missing));
             }
             state = self.wait(state, deadline.max(Instant::now() + WINDOW));
+        }
+    }
+
+    /// The meeting failed: all that have come end. Rank 0 says why, and they where that is not seen.
+    pub(super) fn call_off(&self, reason: &str) {
+        let members = self.members();
+        for (rank, link) in (0..).zip(&self.links) {
+            if let Some(link) = link.get() {
+                let speaks = members::speaks(&members, rank, &|_| false);
+                self.tell(link, &Verdict::of_rank_0(reason, speaks).to_bytes());
+            }
         }
     }
 

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::comm::UniqueId;
 use crate::error::Error;
-use crate::launch::Rank;
+use crate::rank::Rank;
+pub(crate) use members::host_name;
 use membership::{Ending, Membership};
 use wire::Kind;
 

@@ -29,11 +29,11 @@ use std::time::Instant;
 use crate::checkpoint::{self, State};
 use crate::error::Error;
 use crate::gpu::Gpu;
-use crate::launch::Rank;
 use crate::loader::Loader;
 use crate::nvtx::Range;
 use crate::options::TrainOptions;
 use crate::precision::LossScaler;
+use crate::rank::Rank;
 use crate::store::Store;
 
 pub(crate) use one_process::OneProcess;

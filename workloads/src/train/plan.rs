@@ -9,10 +9,10 @@ use clap::ValueEnum;
 use crate::data::{DataSet, Language, Perceptron, Sampler};
 use crate::error::Error;
 use crate::gpu::{DataType, Gpu};
-use crate::launch::Rank;
 use crate::loader::{Loader, LoaderNeeds};
 use crate::model::{Layout, Loss, Network, TensorParallel, Unit};
 use crate::options::{Architecture, DdpOptions, FsdpOptions, Sizes, TrainOptions};
+use crate::rank::Rank;
 use crate::store::Store;
 
 use super::engine::Engine;

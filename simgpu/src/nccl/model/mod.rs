@@ -15,7 +15,6 @@ use std::ffi::CStr;
 pub use print::times;
 
 pub(super) use point_to_point::send_receive;
-#[allow(unused_imports)] // The words of a shape, for whoever makes one.
 pub(super) use shape::{Link, RankPlace, Shape};
 pub(super) use tuning::{Algorithm, Protocol, estimate};
 
@@ -66,14 +65,9 @@ pub(super) struct Choice {
     pub(super) transfer_ns: i64,
 }
 
-/// The choice for `bytes` as NCCL counts them (count x size, and ranks times that for AllGather and ReduceScatter),
-/// where rank r is on device r. `link_factor` is how many times slower the slowest link is.
-pub(super) fn choose(function: Function, bytes: u64, ranks: u32, link_factor: f64) -> Choice {
-    choose_on(&Shape::by_rank(ranks, link_factor), function, bytes, 1)
-}
-
-/// The choice for `operations` collectives of one kind that a group has fused, `bytes` in all: the least time of all
-/// algorithms and protocols, the first of equals in NCCL's order.
+/// The choice for `operations` collectives of one kind that a group has fused, `bytes` in all as NCCL counts them
+/// (count x size, and ranks times that for AllGather and ReduceScatter): the least time of all algorithms and
+/// protocols, the first of equals in NCCL's order.
 pub(super) fn choose_on(shape: &Shape, function: Function, bytes: u64, operations: u32) -> Choice {
     let mut best: Option<(f64, Algorithm, Protocol)> = None;
     for algorithm in Algorithm::ALL {

@@ -100,14 +100,6 @@ impl Shape {
         }
     }
 
-    /// Ranks of one host whose devices have the ranks' numbers; `link_factor` slows what it is not slowed by already.
-    pub(in crate::nccl) fn by_rank(ranks: u32, link_factor: f64) -> Self {
-        let places: Vec<RankPlace> = (0..ranks).map(|device| RankPlace { host: 0, device }).collect();
-        let mut shape = Self::of(&places);
-        shape.slower = config().scale * link_factor;
-        shape
-    }
-
     /// Ranks a node, on average.
     pub(super) fn ranks_per_node(&self) -> f64 {
         f64::from(self.ranks) / f64::from(self.nodes)

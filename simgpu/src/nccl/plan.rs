@@ -1,0 +1,383 @@
+//! A plan: what a group asks of one communicator, launched as one kernel.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::sync::{Arc, Mutex};
+
+use cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum as Callback;
+
+use super::communicator::Communicator;
+use super::errors::{self, Failure, Outcome};
+use super::group::{Call, Work};
+use super::inbox::Class;
+use super::mesh::Mesh;
+use super::model::{Choice, Function};
+use super::operation::{Operation, SCALED_SUM, Transfer};
+use super::profiler::{CollectiveInfo, Event};
+use super::{collective, lock, point_to_point, reduce, timing};
+use crate::device::{OpKind, Stream, Submission};
+use crate::driver::{entry, order_with_default, stream_from_handle, with_device};
+
+/// A collective for the profiler, as the caller has it.
+pub(super) fn user_info(operation: &Operation, stream: u64) -> CollectiveInfo {
+    CollectiveInfo {
+        sequence: operation.sequence,
+        function: operation.function.name(),
+        send: operation.send,
+        receive: operation.receive,
+        count: operation.count,
+        datatype: reduce::datatype(operation.datatype).map_or(c"", |(_, name, _)| name),
+        root: operation.root,
+        stream,
+    }
+}
+
+/// As NCCL's task has it: AllGather and Broadcast count bytes.
+fn task_info(operation: &Operation, stream: u64) -> CollectiveInfo {
+    let info = user_info(operation, stream);
+    match operation.function {
+        Function::AllGather | Function::Broadcast => CollectiveInfo {
+            count: operation.bytes(),
+            datatype: c"ncclInt8",
+            ..info
+        },
+        _ => info,
+    }
+}
+
+/// NCCL's rule for sends to oneself: they need their receives in the same group.
+pub(super) fn check(calls: &[Call]) -> Outcome<()> {
+    let own = |sends: bool| {
+        calls
+            .iter()
+            .filter(|call| match &call.work {
+                Work::Transfer(transfer) => {
+                    transfer.sends == sends && transfer.peer == call.communicator.rank
+                }
+                Work::Collective(_) => false,
+            })
+            .count()
+    };
+    match own(true).cmp(&own(false)) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Greater => Err(Failure::usage(
+            "a send to oneself without a matching receive in the same group",
+        )),
+        std::cmp::Ordering::Less => Err(Failure::usage(
+            "a receive from oneself without a matching send in the same group",
+        )),
+    }
+}
+
+/// A plan's operations in the order in which the kernel takes them.
+#[derive(Default)]
+struct Plan {
+    collectives: Vec<(Operation, Choice, Event)>,
+    /// Each with its event and how many channels it uses.
+    transfers: Vec<(Transfer, Event, u8)>,
+}
+
+impl Plan {
+    fn of(communicator: &Communicator, calls: &[Call]) -> Self {
+        let mut plan = Self::default();
+        let (mut operations, mut events) = (Vec::new(), Vec::new());
+        for call in calls {
+            match &call.work {
+                Work::Collective(operation) => {
+                    operations.push(*operation);
+                    events.push(call.api);
+                }
+                Work::Transfer(transfer) => {
+                    let bytes = transfer.bytes as u64;
+                    let choice = timing::send(bytes, communicator.rank, transfer.peer, &communicator.mesh);
+                    plan.transfers.push((*transfer, call.api, choice.channels));
+                }
+            }
+        }
+        let choices = timing::collectives(&operations, &communicator.mesh);
+        plan.collectives = operations
+            .into_iter()
+            .zip(choices)
+            .zip(events)
+            .map(|((operation, choice), event)| (operation, choice, event))
+            .collect();
+        plan.transfers = in_rounds(plan.transfers, communicator.rank, communicator.ranks);
+        plan
+    }
+
+    /// The kernel's name, channels and threads.
+    fn kernel(&self) -> (&'static CStr, u32, u32) {
+        let choices = || self.collectives.iter().map(|(_, choice, _)| choice);
+        let channels = choices()
+            .map(|choice| u32::from(choice.channels))
+            .max()
+            .unwrap_or(1);
+        let threads = choices().map(|choice| choice.threads).max().unwrap_or(32);
+        let by_transfers: u32 = self
+            .transfers
+            .iter()
+            .map(|(.., channels)| u32::from(*channels))
+            .sum();
+        // Sends and receives take 640 threads and at most 32 channels together.
+        let (channels, threads) = if self.transfers.is_empty() {
+            (channels, threads)
+        } else {
+            (channels.max(by_transfers.min(32)), threads.max(640))
+        };
+        let name = self
+            .collectives
+            .first()
+            .map_or(c"ncclDevKernel_SendRecv", |(operation, choice, _)| {
+                kernel_name(operation, choice)
+            });
+        (name, channels, threads)
+    }
+}
+
+/// NCCL's order of sends and receives: round r has the receive from the rank r before this one and the send to the rank
+/// r after it; those of one peer stay in their order.
+fn in_rounds(mut transfers: Vec<(Transfer, Event, u8)>, rank: u32, ranks: u32) -> Vec<(Transfer, Event, u8)> {
+    let mut nth = BTreeMap::new();
+    let mut keyed: Vec<_> = transfers
+        .drain(..)
+        .map(|one| {
+            let Transfer { sends, peer, .. } = one.0;
+            let round = if sends {
+                peer + ranks - rank
+            } else {
+                rank + ranks - peer
+            } % ranks;
+            let pass: &mut u32 = nth.entry((sends, peer)).or_default();
+            *pass += 1;
+            ((*pass, round, sends), one)
+        })
+        .collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    keyed.into_iter().map(|(_, one)| one).collect()
+}
+
+/// The kernel's name, kept for ever: CUPTI hands the pointer out.
+fn kernel_name(operation: &Operation, choice: &Choice) -> &'static CStr {
+    static NAMES: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
+    let function = operation.function.name().to_string_lossy();
+    let datatype = reduce::datatype(operation.datatype).map_or("", |(.., name)| name);
+    // The name only tells ring from tree; the protocol in it is always LL (NCCL before 2.31).
+    let shape = if choice.algorithm == c"TREE" {
+        "TREE_LL"
+    } else {
+        "RING_LL"
+    };
+    let name = match operation.function {
+        Function::AllReduce | Function::ReduceScatter | Function::Reduce => {
+            let reduction = reduce::operation_name(operation.reduction).unwrap_or("Sum");
+            format!("ncclDevKernel_{function}_{reduction}_{datatype}_{shape}")
+        }
+        _ => format!("ncclDevKernel_{function}_{shape}"),
+    };
+    let mut names = lock(&NAMES);
+    names
+        .entry(name.clone())
+        .or_insert_with(|| Box::leak(CString::new(name).unwrap_or_default().into_boxed_c_str()))
+}
+
+/// Launches what a group asks of a communicator.
+pub(super) fn launch(communicator: &Arc<Communicator>, calls: Vec<Call>, group_api: Event) -> Outcome<()> {
+    with_device(communicator.device, || {
+        let calls = if communicator.ranks == 1 {
+            copy_for_one_rank(calls)?
+        } else {
+            calls
+        };
+        if calls.is_empty() {
+            return Ok(());
+        }
+        launch_kernel(communicator, &calls, group_api)
+    })
+    .map_err(|code| Failure::cuda("cuCtxPushCurrent", code))?
+}
+
+/// A communicator of one rank has nobody to talk to: its collectives are copies, or nothing in place. Gives what needs
+/// a kernel all the same.
+fn copy_for_one_rank(calls: Vec<Call>) -> Outcome<Vec<Call>> {
+    unsafe extern "C" {
+        fn cuMemcpyDtoDAsync_v2(destination: u64, source: u64, bytes: usize, stream: u64) -> u32;
+    }
+    let mut others = Vec::new();
+    for call in calls {
+        match &call.work {
+            Work::Collective(operation) if operation.reduction != SCALED_SUM => {
+                if operation.send != operation.receive {
+                    let (to, from, bytes) = (operation.receive, operation.send, operation.bytes());
+                    // SAFETY: our own function; it checks its arguments itself.
+                    let code = unsafe { cuMemcpyDtoDAsync_v2(to, from, bytes, call.stream) };
+                    if code != 0 {
+                        return Err(Failure::cuda("cuMemcpyDtoDAsync", code));
+                    }
+                }
+            }
+            _ => others.push(call),
+        }
+    }
+    Ok(others)
+}
+
+fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Event) -> Outcome<()> {
+    let cuda = |code| Failure::cuda("finding the stream", code);
+    let find = |handle| {
+        let stream = stream_from_handle(handle).map_err(cuda)?;
+        if stream.device != communicator.device {
+            return Err(Failure::argument(format!(
+                "the stream belongs to device {} and the communicator to device {}",
+                stream.device, communicator.device
+            )));
+        }
+        Ok(stream)
+    };
+    let handle = calls[0].stream;
+    let stream = find(handle)?;
+    let mut others: Vec<Arc<Stream>> = Vec::new();
+    for call in &calls[1..] {
+        let other = find(call.stream)?;
+        if other.id != stream.id && others.iter().all(|known| known.id != other.id) {
+            others.push(other);
+        }
+    }
+    // The kernel waits for all of the group's streams and for the communicator's last kernel.
+    for other in &others {
+        stream.wait_for(other.record());
+    }
+    let mut last = lock(&communicator.last);
+    if let Some(record) = last.take() {
+        stream.wait_for(record);
+    }
+    let plan = Plan::of(communicator, calls);
+    let profiler = communicator.profiler.as_ref();
+    let launch_event = profiler.map_or(Event::NONE, |profiler| profiler.kernel_launch(group_api, handle));
+    let code = entry::enter(
+        Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx as u32,
+        c"cuLaunchKernelEx",
+        |call| {
+            order_with_default(&stream)?;
+            let (name, channels, threads) = plan.kernel();
+            let kind = OpKind::Kernel {
+                name,
+                grid: [channels, 1, 1],
+                block: [threads, 1, 1],
+                registers: 96,
+                dynamic_shared_bytes: 0,
+            };
+            stream.submit(Submission {
+                correlation: call.correlation,
+                kind,
+                work: kernel(communicator, &plan),
+            });
+            Ok(())
+        },
+    );
+    let done = stream.record();
+    for other in &others {
+        other.wait_for(Arc::clone(&done));
+    }
+    *last = Some(done);
+    drop(last);
+    if let Some(profiler) = profiler {
+        profiler.stop(launch_event);
+        let group = profiler.group(group_api);
+        // All of the plan's operations begin before the first ends; "ends" means enqueued.
+        let mut begun = Vec::new();
+        for (operation, choice, api) in &plan.collectives {
+            begun.push(profiler.coll(*api, group, &task_info(operation, handle), choice));
+        }
+        for (transfer, api, channels) in &plan.transfers {
+            begun.push(profiler.p2p(*api, group, transfer, *channels));
+        }
+        for event in begun {
+            profiler.stop(event);
+        }
+        profiler.stop(group);
+    }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(Failure::cuda("cuLaunchKernelEx", code))
+    }
+}
+
+/// What the kernel does: collectives, then sends and receives.
+fn kernel(communicator: &Communicator, plan: &Plan) -> Box<dyn FnOnce(i64) -> i64 + Send> {
+    let mesh = Arc::clone(&communicator.mesh);
+    let running = Arc::clone(&communicator.running);
+    let operations: Vec<(Operation, i64)> = plan
+        .collectives
+        .iter()
+        .map(|(operation, choice, _)| (*operation, choice.transfer_ns))
+        .collect();
+    let transfers: Vec<Transfer> = plan.transfers.iter().map(|(transfer, ..)| *transfer).collect();
+    Box::new(move |start_ns: i64| {
+        let _running = lock(&running);
+        run(&mesh, &operations, &transfers, start_ns).unwrap_or_else(|failure| {
+            errors::note(&failure);
+            if mesh.inbox.failure().is_none() {
+                // Found out here first: nobody may wait for this rank.
+                mesh.inbox.fail(failure);
+                mesh.leave(Class::Abort, true);
+            }
+            point_to_point::cut_short(start_ns)
+        })
+    })
+}
+
+fn run(mesh: &Mesh, operations: &[(Operation, i64)], transfers: &[Transfer], start_ns: i64) -> Outcome<i64> {
+    if let Some(failure) = mesh.inbox.failure() {
+        return Err(failure);
+    }
+    let mut at_ns = start_ns;
+    for (operation, transfer_ns) in operations {
+        at_ns = collective::run(mesh, operation, *transfer_ns, at_ns)?;
+    }
+    if !transfers.is_empty() {
+        at_ns = point_to_point::run(mesh, transfers, at_ns)?;
+    }
+    Ok(at_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sends_and_receives_go_in_rounds() {
+        // An all-to-all of 3 ranks as rank 1 calls it: sends and receives to 0, 1, 2.
+        let one = |sends: bool, peer: u32| {
+            let transfer = Transfer {
+                sends,
+                peer,
+                address: 0,
+                count: 1,
+                datatype: 0,
+                bytes: 1,
+            };
+            (transfer, Event::NONE, 1)
+        };
+        let calls = (0..3)
+            .flat_map(|peer| [one(true, peer), one(false, peer)])
+            .collect();
+        let order: Vec<(bool, u32)> = in_rounds(calls, 1, 3)
+            .iter()
+            .map(|(transfer, ..)| (transfer.sends, transfer.peer))
+            .collect();
+        let expected = [
+            (false, 1),
+            (true, 1),
+            (false, 0),
+            (true, 2),
+            (false, 2),
+            (true, 0),
+        ];
+        assert_eq!(order, expected);
+        // A second message to the same peer waits for the next pass.
+        let calls = vec![one(true, 2), one(true, 2), one(false, 0)];
+        let order: Vec<bool> = in_rounds(calls, 1, 3).iter().map(|(one, ..)| one.sends).collect();
+        assert_eq!(order, [false, true, true]);
+    }
+}
