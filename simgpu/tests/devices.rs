@@ -256,13 +256,17 @@ fn simultaneous_copies_share_a_port() {
         // Two out of one GPU share its way out; the third is out of another.
         let copies =
             [(0, 1), (0, 2), (3, 0)].map(|(from, to)| Copy::prepare(&contexts[from], &contexts[to], bytes));
-        let times = [0; 3].map(|_| {
-            copies.iter().for_each(Copy::begin);
-            let times = copies.each_ref().map(Copy::milliseconds);
-            assert!(times[0] + times[1] > 3.0 * expected, "{times:?}: half each");
-            times[2]
-        });
-        assert_milliseconds(times.into_iter().fold(f32::INFINITY, f32::min), expected);
+        let times: Vec<[f32; 3]> = (0..3)
+            .map(|_| {
+                copies.iter().for_each(Copy::begin);
+                copies.each_ref().map(Copy::milliseconds)
+            })
+            .collect();
+        // A machine that is busy with other things may begin one when the other is done, but not each time.
+        let shared = times.iter().any(|times| times[0] + times[1] > 3.0 * expected);
+        assert!(shared, "{times:?}: half each, {expected} alone");
+        let apart = times.iter().map(|times| times[2]).fold(f32::INFINITY, f32::min);
+        assert_milliseconds(apart, expected);
     });
 }
 
@@ -344,13 +348,14 @@ fn free(stream: &CudaStream, address: sys::CUdeviceptr) {
 
 #[test]
 fn a_pool_reuses_in_stream_order() {
-    on_the_stand_in("a_pool_reuses_in_stream_order", &[], || {
+    let slow = [("SIMGPU_SCALE", "20000")];
+    on_the_stand_in("a_pool_reuses_in_stream_order", &slow, || {
         let (context, stream) = open_device(0);
         let other = context.new_stream().expect("a stream");
         let pool = default_pool(0);
         let first = allocate(&stream, 1 << 20);
         assert_eq!((level(pool, USED), level(pool, RESERVED)), (1 << 20, 1 << 20));
-        // The stream is busy for 20 ms and more: 128 MB written at 4.8 GB/s.
+        // The stream is busy for half a second: 128 MB written at 4.8 TB/s, 20000 times slower.
         let busy = allocate(&stream, 128 << 20);
         // SAFETY: within the allocation.
         unsafe { sys::cuMemsetD8Async(busy, 1, 128 << 20, stream.cu_stream()) }

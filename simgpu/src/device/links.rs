@@ -412,4 +412,47 @@ mod tests {
         forget_old(&mut flows);
         assert_eq!(flows.iter().map(|flow| flow.number).collect::<Vec<_>>(), [1]);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_copy_is_faster_than_its_links(
+            copies in proptest::collection::vec((0u32..8, 0u32..8, 0u32..5_000, 1u32..1_000_000), 1..12),
+            pcie: bool,
+        ) {
+            let config = with(&[("SIMGPU_TOPOLOGY", if pcie { "pcie" } else { "hgx" })]);
+            let flows: Vec<Flow> = copies
+                .iter()
+                .filter(|(from, to, ..)| from != to)
+                .enumerate()
+                .map(|(number, (from, to, start, bytes))| {
+                    let route = Route::new(&config, *from, *to, true);
+                    flow(number as u64, f64::from(*start), f64::from(*bytes), &route)
+                })
+                .collect();
+            let ends = ends(&flows);
+            let alone = |flow: &Flow| flow.bytes / flow.route.bandwidth * 1e9;
+            for (flow, end) in flows.iter().zip(&ends) {
+                proptest::prop_assert!(*end >= (flow.start_ns + alone(flow)) * (1.0 - 1e-9));
+            }
+            // A lane carries no more than it can from its first start to its last end.
+            for lane in flows.iter().flat_map(|flow| flow.route.lanes.clone()) {
+                let (mut bytes, mut first, mut last) = (0.0, f64::INFINITY, 0.0f64);
+                for (flow, end) in flows.iter().zip(&ends) {
+                    if flow.route.lanes.contains(&lane) {
+                        bytes += flow.bytes;
+                        first = first.min(flow.start_ns);
+                        last = last.max(*end);
+                    }
+                }
+                proptest::prop_assert!(bytes / lane.bandwidth() * 1e9 <= (last - first) * (1.0 + 1e-9));
+            }
+            // All of them one after the other would take at least as long.
+            let sum: f64 = flows.iter().map(alone).sum();
+            let last_start = flows.iter().map(|flow| flow.start_ns).fold(0.0, f64::max);
+            let slowest = if pcie { 3.0 } else { 1.0 };
+            for end in &ends {
+                proptest::prop_assert!(*end <= (last_start + slowest * sum) * (1.0 + 1e-9));
+            }
+        }
+    }
 }

@@ -335,6 +335,13 @@ driver_functions! {
     /// cuMemcpyPeer: after all work of both contexts' blocking streams, and waits for it.
     fn cuMemcpyPeer = CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeer(destination: u64, to: u64, source: u64, from: u64, bytes: usize) |call| {
         check_contexts([(destination, to), (source, from)])?;
+        let default = stream_from_handle(0)?;
+        let contexts = [context_from_handle(to)?.id, context_from_handle(from)?.id];
+        for (_, other) in crate::device::all_streams() {
+            if other.blocking && contexts.contains(&other.context) && other.id != default.id {
+                default.wait_for(other.record());
+            }
+        }
         copy(call, &CopyRequest { destination, source, bytes, stream: 0, asynchronous: false })
     }
 
