@@ -166,13 +166,19 @@ impl FullySharded {
         }
     }
 
-    /// Gathers a unit's parameters, unless they are there; gives their place.
-    fn gather(&mut self, unit: usize) -> Result<usize, Error> {
+    /// Gathers a unit's parameters, unless they are there; gives their place. The place of `computing`'s is left alone.
+    fn gather(&mut self, unit: usize, computing: usize) -> Result<usize, Error> {
         if let Some(place) = self.places.iter().position(|place| place.unit == Some(unit)) {
             return Ok(place);
         }
-        let place = self.next_place;
-        self.next_place = (place + 1) % self.places.len();
+        let count = self.places.len();
+        let in_turn = (0..count).map(|step| (self.next_place + step) % count);
+        let place = in_turn
+            .clone()
+            .find(|place| self.places[*place].unit.is_none())
+            .or_else(|| in_turn.clone().find(|place| self.places[*place].unit != Some(computing)))
+            .ok_or_else(|| Error::new("no place is left for a unit's parameters"))?;
+        self.next_place = (place + 1) % count;
         let flat = &self.units[unit];
         let own = self.working.as_ref().unwrap_or(&self.state.parameters).address()
             + (flat.start * self.data_type.bytes()) as u64;
@@ -244,13 +250,13 @@ impl Sharing for FullySharded {
     }
 
     fn parameters(&mut self, gpu: &Gpu, unit: usize, phase: Phase) -> Result<u64, Error> {
-        let place = self.gather(unit)?;
+        let place = self.gather(unit, unit)?;
         // While this one computes the next may be gathered. Recomputation is followed by the backward pass of the same
         // units, so there is nothing to look ahead to.
         if phase != Phase::Recompute {
             for steps in 1..=self.prefetch {
                 if let Some(next) = self.after(unit, phase, steps) {
-                    self.gather(next)?;
+                    self.gather(next, unit)?;
                 }
             }
         }
