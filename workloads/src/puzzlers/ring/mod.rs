@@ -55,7 +55,7 @@ pub(crate) struct RingOptions {
     /// Each size is so many times the one before
     #[arg(long, default_value = "8", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub(crate) factor: u32,
-    /// Measured calls of each size; times are means
+    /// Measured calls of each size; times are the best
     #[arg(long, default_value = "5", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) iterations: u32,
     /// Seed of the values
@@ -235,11 +235,11 @@ impl<'a> Ring<'a> {
         Ok([compare(ty, &result, &reference), compare(ty, &result, &right)])
     }
 
-    /// Microseconds of one call, the mean of `iterations` on this rank.
+    /// Microseconds of one call, the best of `iterations` on this rank.
     fn time(&self, iterations: u32, call: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
         // The first call over a connection makes it.
         call()?;
-        Ok(self.world.times(&self.stream, iterations, call)?.mean_us)
+        Ok(self.world.times(&self.stream, iterations, call)?.best_us)
     }
 }
 
@@ -254,7 +254,7 @@ struct Comparison {
     equal: bool,
 }
 
-/// One size's cost, the mean over ranks.
+/// One size's cost: the best call, the mean over ranks.
 struct Cost {
     ty: Type,
     count: usize,
@@ -323,7 +323,7 @@ fn print_comparisons(comparisons: &[Comparison], ranks: usize) {
 }
 
 fn print_costs(costs: &[Cost], ranks: usize) {
-    println!("#\n# cost beside ncclAllReduce");
+    println!("#\n# cost beside ncclAllReduce: each one's best call, mean over ranks");
     println!(
         "# {:>10}  {:>12}  {:>8}  {:>10}  {:>8}  {:>10}  {:>8}  {:>9}",
         "size", "count", "type", "ring", "busbw", "NCCL", "busbw", "ring/NCCL"
