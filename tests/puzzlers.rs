@@ -2,12 +2,18 @@
 
 mod common;
 
+use std::sync::{Mutex, PoisonError};
+
 use common::{analysis, expect_status, fresh_folder, gputrace, one_line, record_workload, stdout};
 use serde_json::Value;
+
+/// One run at a time: simulated GPUs are computed by this machine's processors, and these tests look at times.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A workload's JSON, run on the stand-in with these settings.
 #[track_caller]
 fn json_of(settings: &[(&str, &str)], arguments: &[&str]) -> Value {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = gputrace();
     for (key, value) in settings {
         command.env(format!("SIMGPU_{key}"), value);
@@ -304,11 +310,9 @@ fn a_ring_of_many_messages_costs_more_than_one_operation() {
 
 #[test]
 fn each_kind_of_waiting_blocks_what_it_says() {
-    // Long enough that a busy machine does not matter.
-    let result = json_of(
-        &[],
-        &["async", "--bytes", "4M", "--compute", "1.5", "--iterations", "5"],
-    );
+    // Four times slower than usual, so that modelled time is long beside what computing it takes on a busy machine.
+    let arguments = ["async", "--bytes", "1M", "--compute", "1.5", "--iterations", "7"];
+    let result = json_of(&[("SCALE", "4000")], &arguments);
     assert_eq!(result["wrong_bytes"], 0);
     let of = |name: &str| {
         list(&result, "variants")
@@ -342,8 +346,13 @@ fn the_recording_shows_what_is_hidden() {
     let overlap = |variant: &str| {
         let (_keep, folder) = fresh_folder("recording");
         let truth = folder.with_extension("truth");
-        let arguments = ["async", "--bytes", "4M", "--variant", variant];
-        expect_status(&mut record_workload(&folder, &truth, &[], arguments), 0);
+        let arguments = ["async", "--bytes", "1M", "--variant", variant];
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        expect_status(
+            &mut record_workload(&folder, &truth, &[("SCALE", "4000")], arguments),
+            0,
+        );
+        drop(alone);
         let analysis = analysis(&folder);
         let ranks = list(&analysis, "ranks");
         assert_eq!(ranks.len(), 2, "{variant}");

@@ -29,10 +29,13 @@ pub(super) mod threads {
 
     use super::{Error, Exchange};
 
+    /// To another rank and from it.
+    type Ends = (Sender<Vec<u8>>, Receiver<Vec<u8>>);
+
     /// One rank's ends.
     enum Local {
-        First(Vec<(Sender<Vec<u8>>, Receiver<Vec<u8>>)>),
-        Other(Sender<Vec<u8>>, Receiver<Vec<u8>>),
+        First(Vec<Ends>),
+        Other(Ends),
     }
 
     fn gone<T>(_: T) -> Error {
@@ -49,7 +52,7 @@ pub(super) mod threads {
                     }
                     Ok(Some(all))
                 }
-                Self::Other(to, _) => to.send(bytes.to_vec()).map_err(gone).map(|()| None),
+                Self::Other((to, _)) => to.send(bytes.to_vec()).map_err(gone).map(|()| None),
             }
         }
 
@@ -62,7 +65,7 @@ pub(super) mod threads {
                     }
                     Ok(bytes.to_vec())
                 }
-                Self::Other(_, from) => from.recv().map_err(gone),
+                Self::Other((_, from)) => from.recv().map_err(gone),
             }
         }
     }
@@ -77,7 +80,7 @@ pub(super) mod threads {
         for _ in 1..ranks {
             let ((to_first, from_other), (to_other, from_first)) = (channel(), channel());
             others.push((to_other, from_other));
-            ends.push(Local::Other(to_first, from_first));
+            ends.push(Local::Other((to_first, from_first)));
         }
         ends.insert(0, Local::First(others));
         let body = &body;

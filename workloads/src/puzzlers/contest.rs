@@ -46,7 +46,7 @@ fn stretches(contests: &[Contest]) -> Vec<(usize, usize, Option<usize>)> {
 /// Prints the table, and who wins where.
 pub(super) fn print_contests(contests: &[Contest]) {
     let names = COMPOSITIONS.map(Operation::name);
-    println!("#\n# which way to all-reduce wins where (us, out-of-place, each call's best)");
+    println!("#\n# which way to all-reduce wins where (us, out-of-place, the shortest call)");
     println!(
         "# {:>10}  {:>12}  {:>16}  {:>25}  {:<25} by",
         "size", names[0], names[1], names[2], "winner"

@@ -109,28 +109,30 @@ impl Link {
         Some(each * f64::from(lanes))
     }
 
-    /// The link in words.
-    pub(super) fn words(&self) -> String {
-        let peak = self
-            .peak_gb_s()
-            .map_or_else(String::new, |peak| format!(", {peak:.0} GB/s at most"));
+    /// The way that copies take, in words.
+    pub(super) fn way(&self) -> String {
         if self.nvlinks > 0 && self.direct {
             let version = self
                 .nvlink_version
                 .map_or_else(String::new, |version| format!(" {version}"));
-            return format!("{} x NVLink{version}{peak}", self.nvlinks);
+            return format!("{} x NVLink{version}", self.nvlinks);
         }
         let way = self.ancestor.map_or("an unknown link", Ancestor::words);
         if self.direct {
-            format!("{way}{peak}")
+            way.to_owned()
         } else if self.nvlinks > 0 {
-            format!(
-                "staged through the host's memory, though there are {} NVLinks{peak}",
-                self.nvlinks
-            )
+            format!("staged through the host's memory, past {} NVLinks", self.nvlinks)
         } else {
-            format!("staged through the host's memory over {way}{peak}")
+            format!("staged through the host's memory over {way}")
         }
+    }
+
+    /// The way and its peak, in words.
+    pub(super) fn words(&self) -> String {
+        let peak = self
+            .peak_gb_s()
+            .map_or_else(String::new, |peak| format!(" ({peak:.0} GB/s at most)"));
+        format!("{}{peak}", self.way())
     }
 }
 

@@ -342,37 +342,46 @@ fn reasons(links: &[(usize, Link)], together: &[Total], alone: Option<&[Total]>)
             "GPU {} took {ratio:.1} times as long as GPU {}",
             total.to, fastest.to
         );
-        let alone_ratio = alone
-            .and_then(|alone| Some(time_of(alone, total.to)? / time_of(alone, fastest.to)?))
-            .filter(|_| link.words() == fast_link.words());
+        let alone_ratio =
+            alone.and_then(|alone| Some(time_of(alone, total.to)? / time_of(alone, fastest.to)?));
+        if link.way() != fast_link.way() {
+            let alone = alone_ratio.map_or_else(String::new, |ratio| format!(" (alone {ratio:.1} times)"));
+            lines.push(format!(
+                "{took}{alone}: {}, against {}",
+                link.words(),
+                fast_link.words()
+            ));
+            continue;
+        }
         let same = if link.name() == "?" {
             "over a link that NVML tells nothing of".to_owned()
         } else {
-            format!("over the same kind of link ({})", link.words())
+            format!("over the same kind of link: {}", link.words())
         };
         lines.push(match alone_ratio {
-            _ if link.words() != fast_link.words() => {
-                format!("{took}: {}, against {}", link.words(), fast_link.words())
-            }
             Some(ratio) if ratio < UNEQUAL => {
                 format!(
-                    "{took} {same}: alone they are equally fast, so the copies share something on the way"
+                    "{took} {same}; alone they are equally fast, so the copies share something on the way"
                 )
             }
             Some(ratio) => {
-                format!("{took} {same}, and alone {ratio:.1} times: this link is slower than the other")
+                format!("{took} {same}; and alone {ratio:.1} times: this link is slower than the other")
             }
             None => {
-                format!("{took} {same}: it is slower than the other, or shared; --sequential tells which")
+                format!("{took} {same}; it is slower than the other, or shared: --sequential tells which")
             }
         });
     }
     if lines.is_empty() {
-        lines.push(format!(
-            "all took the same time within {:.0} %: {}",
-            (UNEQUAL - 1.0) * 100.0,
-            fast_link.words()
-        ));
+        lines.push(if together.len() == 1 {
+            format!("one GPU, one link: {}", fast_link.words())
+        } else {
+            format!(
+                "all took the same time within {:.0} %: {}",
+                (UNEQUAL - 1.0) * 100.0,
+                fast_link.words()
+            )
+        });
     }
     if let Some(alone) = alone {
         let slower: Vec<_> = together
