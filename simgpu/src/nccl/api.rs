@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::bootstrap::Meeting;
 use super::communicator::{self, Creation, Origin};
 use super::errors::{self, Failure, Outcome};
+use super::nvtx::{self, Named, Range};
 use super::operation::Factor;
 use super::{collective, group, network, reduce, result};
 use crate::driver::{current_context, entry, with_device};
@@ -45,6 +46,7 @@ pub extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 /// ncclGetUniqueId: this process introduces the ranks to each other.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
+    nvtx::initialise();
     guarded(|| {
         put(
             id,
@@ -58,7 +60,7 @@ pub extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
 /// ncclCommInitRank: returns when all ranks have come; in a group, ncclGroupEnd does.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommInitRank(communicator: *mut u64, ranks: c_int, id: UniqueId, rank: c_int) -> c_int {
-    init(communicator, ranks, &id, rank, std::ptr::null())
+    init(Named::InitRank, communicator, ranks, &id, rank, std::ptr::null())
 }
 
 /// The beginning of ncclConfig_t, up to the member that is used.
@@ -98,7 +100,7 @@ pub extern "C" fn ncclCommInitRankConfig(
     rank: c_int,
     config: *const Config,
 ) -> c_int {
-    init(communicator, ranks, &id, rank, config)
+    init(Named::InitRankConfig, communicator, ranks, &id, rank, config)
 }
 
 /// ncclCommInitRankScalable: of several unique ids, which all ranks have, the first is used.
@@ -113,23 +115,35 @@ pub extern "C" fn ncclCommInitRankScalable(
 ) -> c_int {
     // SAFETY: null, or as many ids as the count says, at least one.
     match unsafe { ids.as_ref() }.filter(|_| id_count > 0) {
-        Some(id) => init(communicator, ranks, id, rank, config),
+        Some(id) => init(Named::InitRankScalable, communicator, ranks, id, rank, config),
         None => guarded(|| Err(Failure::argument("no unique id was given"))),
     }
 }
 
-fn init(communicator: *mut u64, ranks: c_int, id: &UniqueId, rank: c_int, config: *const Config) -> c_int {
+fn init(
+    named: Named,
+    communicator: *mut u64,
+    ranks: c_int,
+    id: &UniqueId,
+    rank: c_int,
+    config: *const Config,
+) -> c_int {
+    let mut range = Range::new(named, || (Vec::new(), Vec::new()));
     guarded(|| {
         put(communicator, 0)?;
         let device = current_device()?;
-        let range = u32::try_from(ranks).ok().zip(u32::try_from(rank).ok());
-        let Some((ranks, rank)) = range.filter(|(ranks, rank)| rank < ranks) else {
+        let numbers = u32::try_from(ranks).ok().zip(u32::try_from(rank).ok());
+        let Some((ranks, rank)) = numbers.filter(|(ranks, rank)| rank < ranks) else {
             return Err(Failure::argument(format!(
                 "rank {rank} of {ranks} ranks cannot be"
             )));
         };
         let meeting = Meeting::from_id(&id.bytes)
             .ok_or_else(|| Failure::argument("the unique id is none that ncclGetUniqueId made"))?;
+        range.tell(
+            &[meeting.key],
+            &[ranks.cast_signed(), rank.cast_signed(), device.cast_signed()],
+        );
         let origin = Origin::Meeting { meeting, rank, ranks };
         group::create(Creation::new(communicator, device, name_of(config), origin))
     })
@@ -187,6 +201,7 @@ pub extern "C" fn ncclCommSplit(
     communicator: *mut u64,
     config: *const Config,
 ) -> c_int {
+    let mut range = Range::new(Named::Split, || (Vec::new(), Vec::new()));
     guarded(|| {
         put(communicator, 0)?;
         if color < communicator::NO_COLOR {
@@ -194,14 +209,43 @@ pub extern "C" fn ncclCommSplit(
         }
         let parent = communicator::communicator(parent)?;
         let device = parent.device;
+        let parent_key = parent.mesh.key;
         let origin = Origin::Split { parent, color, key };
-        group::create(Creation::new(communicator, device, name_of(config), origin))
+        group::create(Creation::new(communicator, device, name_of(config), origin))?;
+        // In a group it is made later: then the new one is not known yet.
+        // SAFETY: a place for the result, which `put` has written to.
+        let made = communicator::communicator(unsafe { communicator.read_unaligned() }).ok();
+        let number = |value: Option<u32>| value.map_or(0, u32::cast_signed);
+        range.tell(
+            &[made.as_ref().map_or(0, |made| made.mesh.key), parent_key],
+            &[
+                number(made.as_ref().map(|made| made.ranks)),
+                number(made.as_ref().map(|made| made.rank)),
+                device.cast_signed(),
+                color,
+                key,
+            ],
+        );
+        Ok(())
     })
+}
+
+/// What the NVTX range of a communicator's end says.
+fn ended(communicator: u64, all: bool) -> (Vec<u64>, Vec<c_int>) {
+    let Ok(communicator) = communicator::communicator(communicator) else {
+        return (vec![0], vec![0; if all { 3 } else { 0 }]);
+    };
+    let numbers = [communicator.ranks, communicator.rank, communicator.device].map(u32::cast_signed);
+    (
+        vec![communicator.mesh.key],
+        if all { numbers.to_vec() } else { Vec::new() },
+    )
 }
 
 /// ncclCommFinalize: waits for the communicator's last kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommFinalize(communicator: u64) -> c_int {
+    let _range = Range::new(Named::Finalize, || ended(communicator, false));
     guarded(|| {
         communicator::communicator(communicator)?.flush();
         Ok(())
@@ -211,12 +255,14 @@ pub extern "C" fn ncclCommFinalize(communicator: u64) -> c_int {
 /// ncclCommDestroy: waits for the communicator's last kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDestroy(communicator: u64) -> c_int {
+    let _range = Range::new(Named::Destroy, || ended(communicator, true));
     guarded(|| communicator::destroy(communicator))
 }
 
 /// ncclCommAbort: kernels that wait end at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(communicator: u64) -> c_int {
+    let _range = Range::new(Named::Abort, || ended(communicator, true));
     guarded(|| communicator::abort(communicator))
 }
 

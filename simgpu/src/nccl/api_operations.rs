@@ -6,6 +6,7 @@ use super::api::guarded;
 use super::communicator;
 use super::errors::{Failure, Outcome};
 use super::model::Function;
+use super::nvtx::{Named, Range};
 use super::operation::{Factor, Operation, SCALED_SUM, Transfer};
 use super::{collective, group, reduce};
 
@@ -54,7 +55,29 @@ fn reduction(arguments: &Arguments, handle: u64) -> Outcome<(c_int, Factor)> {
     Ok((SCALED_SUM, factor))
 }
 
+/// The communicator and the bytes of a call, for its NVTX range; a wrong communicator is number 0 there.
+fn called(count: usize, datatype: c_int, handle: u64) -> Vec<u64> {
+    let key = communicator::communicator(handle).map_or(0, |communicator| communicator.mesh.key);
+    let bytes = reduce::datatype(datatype).map_or(0, |(bytes, ..)| bytes as u64);
+    vec![key, bytes.wrapping_mul(count as u64)]
+}
+
 fn enqueue(function: Function, arguments: &Arguments, handle: u64, stream: u64) -> c_int {
+    let named = match function {
+        Function::AllReduce => Named::AllReduce,
+        Function::AllGather => Named::AllGather,
+        Function::ReduceScatter => Named::ReduceScatter,
+        Function::Broadcast => Named::Broadcast,
+        Function::Reduce => Named::Reduce,
+    };
+    let _range = Range::new(named, || {
+        let mut short = Vec::new();
+        if matches!(function, Function::Broadcast | Function::Reduce) {
+            short.push(arguments.root);
+        }
+        short.extend(arguments.reduction);
+        (called(arguments.count, arguments.datatype, handle), short)
+    });
     guarded(|| {
         let element_bytes = element_bytes(arguments.datatype)?;
         let (reduction, factor) = reduction(arguments, handle)?;
@@ -197,14 +220,18 @@ pub extern "C" fn ncclAllGather(
     enqueue(Function::AllGather, &arguments, communicator, stream)
 }
 
-/// Sends and receives of `count` elements each: whether it sends, the peer, and which of the buffer's parts.
+/// Sends and receives of `count` elements each, as call `named` with its peer or root: whether it sends, the peer, and which of the buffer's parts.
 fn transfer(
+    (named, of): (Named, Option<c_int>),
     datatype: c_int,
     count: usize,
     communicator: u64,
     stream: u64,
     parts: impl FnOnce(u32, u32) -> Outcome<Vec<(bool, u32, u64, usize)>>,
 ) -> c_int {
+    let _range = Range::new(named, || {
+        (called(count, datatype, communicator), of.into_iter().collect())
+    });
     guarded(|| {
         let members = communicator::communicator(communicator)?;
         let bytes = element_bytes(datatype)?
@@ -236,7 +263,8 @@ pub extern "C" fn ncclSend(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    transfer(datatype, count, communicator, stream, |_, _| {
+    let call = (Named::Send, Some(peer));
+    transfer(call, datatype, count, communicator, stream, |_, _| {
         Ok(vec![(true, rank(peer)?, send as u64, 0)])
     })
 }
@@ -251,7 +279,8 @@ pub extern "C" fn ncclRecv(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    transfer(datatype, count, communicator, stream, |_, _| {
+    let call = (Named::Recv, Some(peer));
+    transfer(call, datatype, count, communicator, stream, |_, _| {
         Ok(vec![(false, rank(peer)?, receive as u64, 0)])
     })
 }
@@ -266,7 +295,8 @@ pub extern "C" fn ncclAlltoAll(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    transfer(datatype, count, communicator, stream, |_, ranks| {
+    let call = (Named::AlltoAll, None);
+    transfer(call, datatype, count, communicator, stream, |_, ranks| {
         let both = |peer: u32| {
             [
                 (true, peer, send as u64, peer as usize),
@@ -298,7 +328,8 @@ pub extern "C" fn ncclGather(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    transfer(datatype, count, communicator, stream, |own, ranks| {
+    let call = (Named::Gather, Some(root));
+    transfer(call, datatype, count, communicator, stream, |own, ranks| {
         let root = checked_root(root, ranks)?;
         let mut parts = vec![(true, root, send as u64, 0)];
         if own == root {
@@ -319,7 +350,8 @@ pub extern "C" fn ncclScatter(
     communicator: u64,
     stream: u64,
 ) -> c_int {
-    transfer(datatype, count, communicator, stream, |own, ranks| {
+    let call = (Named::Scatter, Some(root));
+    transfer(call, datatype, count, communicator, stream, |own, ranks| {
         let root = checked_root(root, ranks)?;
         let mut parts = vec![(false, root, receive as u64, 0)];
         if own == root {

@@ -100,7 +100,7 @@ impl Communicator {
 pub(super) fn destroy(handle: u64) -> Outcome<()> {
     communicator(handle)?.flush();
     if let Some(communicator) = lock(&COMMUNICATORS).remove(&handle) {
-        communicator.mesh.leave(Class::Goodbye, true);
+        communicator.mesh.leave(true);
     }
     Ok(())
 }
@@ -110,9 +110,9 @@ pub(super) fn abort(handle: u64) -> Outcome<()> {
     let communicator = lock(&COMMUNICATORS)
         .remove(&handle)
         .ok_or_else(|| Failure::argument("there is no such communicator, or it was destroyed"))?;
-    let mesh = &communicator.mesh;
-    mesh.inbox.fail(Failure::usage("the communicator was aborted"));
-    mesh.leave(Class::Abort, true);
+    communicator
+        .mesh
+        .abort(Failure::usage("the communicator was aborted"));
     // A kernel that runs ends now; those that have not begun will touch nothing.
     drop(lock(&communicator.running));
     Ok(())
@@ -123,7 +123,7 @@ extern "C" fn at_exit() {
     let goodbye = || {
         if let Ok(communicators) = COMMUNICATORS.try_lock() {
             for communicator in communicators.values() {
-                communicator.mesh.leave(Class::Goodbye, false);
+                communicator.mesh.leave(false);
             }
         }
     };

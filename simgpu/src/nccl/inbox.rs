@@ -37,7 +37,7 @@ pub(super) enum Class {
     SendRoom = 10,
     /// The rank has destroyed its communicator, or its process exits: nothing more will come, and that is fine.
     Goodbye = 11,
-    /// The rank has aborted its communicator.
+    /// The rank has aborted its communicator; with what went wrong before, if anything.
     Abort = 12,
 }
 
@@ -133,11 +133,12 @@ impl Inbox {
             Class::Goodbye => sender.left = true,
             Class::Abort => {
                 drop(state);
-                let name = &self.names[from as usize];
-                self.fail(Failure::new(
-                    result::REMOTE_ERROR,
-                    format!("{name} aborted the communicator"),
-                ));
+                let text = if payload.is_empty() {
+                    format!("{} aborted the communicator", self.names[from as usize])
+                } else {
+                    String::from_utf8_lossy(&payload).into_owned()
+                };
+                self.fail(Failure::new(result::REMOTE_ERROR, text));
                 return;
             }
             _ => sender.queues[class as usize].push_back(payload),
@@ -188,11 +189,12 @@ impl Inbox {
     ) -> Outcome<T> {
         let mut state = self.state();
         loop {
-            if let Some(failure) = &state.failure {
-                return Err(failure.clone());
-            }
+            // What is here is taken even if a rank has died since it came.
             if let Some(found) = ready(&mut state) {
                 return Ok(found);
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
             }
             if let Some(rank) = awaited().into_iter().find(|rank| state.senders[*rank].gone) {
                 let failure = self.closed(rank);
@@ -211,12 +213,8 @@ impl Inbox {
     }
 
     /// The next message of a class from a rank, if it is there now.
-    pub(super) fn take_one(&self, from: usize, class: Class) -> Outcome<Option<Vec<u8>>> {
-        let mut state = self.state();
-        match &state.failure {
-            Some(failure) => Err(failure.clone()),
-            None => Ok(state.senders[from].pop(class)),
-        }
+    pub(super) fn take_one(&self, from: usize, class: Class) -> Option<Vec<u8>> {
+        self.state().senders[from].pop(class)
     }
 
     /// All messages of a class from a rank that are there now.

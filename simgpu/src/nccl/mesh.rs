@@ -317,13 +317,25 @@ impl Mesh {
         self.send(to, class, &[&(bytes.max(SLOT_BYTES) as u64).to_le_bytes()]);
     }
 
-    /// Tells all others that this rank is through with the communicator; `wait`: even if a connection is slow.
-    pub(super) fn leave(&self, class: Class, wait: bool) {
+    /// Tells all others that this rank destroys its communicator; `wait`: even if a connection is slow.
+    pub(super) fn leave(&self, wait: bool) {
         for rank in self.others() {
             match &self.peers[rank].way {
-                Way::Link(link) if !wait => link.send_if_possible(class, self.key, self.rank, rank as u32),
-                _ => self.send(rank, class, &[]),
+                Way::Link(link) if !wait => {
+                    link.send_if_possible(Class::Goodbye, self.key, self.rank, rank as u32);
+                }
+                _ => self.send(rank, Class::Goodbye, &[]),
             }
+        }
+    }
+
+    /// Ends the communicator for all ranks. The others hear of what went wrong here, if anything did: the first cause
+    /// is what they should name.
+    pub(super) fn abort(&self, own: Failure) {
+        let cause = self.inbox.failure().map_or(String::new(), |failure| failure.text);
+        self.inbox.fail(own);
+        for rank in self.others() {
+            self.send(rank, Class::Abort, &[cause.as_bytes()]);
         }
     }
 }

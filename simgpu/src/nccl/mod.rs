@@ -20,6 +20,7 @@ mod link;
 mod mesh;
 mod model;
 mod network;
+mod nvtx;
 mod operation;
 mod plan;
 mod point_to_point;

@@ -9,7 +9,6 @@ use cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum as Callback;
 use super::communicator::Communicator;
 use super::errors::{self, Failure, Outcome};
 use super::group::{Call, Work};
-use super::inbox::Class;
 use super::mesh::Mesh;
 use super::model::{Choice, Function};
 use super::operation::{Operation, SCALED_SUM, Transfer};
@@ -319,8 +318,8 @@ fn kernel(communicator: &Communicator, plan: &Plan) -> Box<dyn FnOnce(i64) -> i6
             errors::note(&failure);
             if mesh.inbox.failure().is_none() {
                 // Found out here first: nobody may wait for this rank.
-                mesh.inbox.fail(failure);
-                mesh.leave(Class::Abort, true);
+                mesh.inbox.fail(failure.clone());
+                mesh.abort(failure);
             }
             point_to_point::cut_short(start_ns)
         })

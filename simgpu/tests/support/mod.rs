@@ -5,7 +5,8 @@
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 
 use cudarc::driver::{CudaContext, CudaStream, result};
 use cudarc::nccl::sys::{self, ncclDataType_t as Type, ncclResult_t as Code};
@@ -25,7 +26,9 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("simgpu-test-{}-{name}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("simgpu-test-{}-{number}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         for name in ["libcuda.so", "libcuda.so.1", "libnccl.so", "libnccl.so.2"] {
             std::os::unix::fs::symlink(library(), folder.join(name)).expect("a link");
@@ -126,6 +129,32 @@ impl Rank {
             own_stream,
             barrier,
         }
+    }
+
+    /// A rank of a communicator that exists.
+    pub fn with(
+        comm: sys::ncclComm_t,
+        rank: usize,
+        ranks: usize,
+        context: &Arc<CudaContext>,
+        own_stream: &Arc<CudaStream>,
+        barrier: &Arc<Barrier>,
+    ) -> Self {
+        Self {
+            rank,
+            ranks,
+            comm,
+            context: Arc::clone(context),
+            own_stream: Arc::clone(own_stream),
+            barrier: Arc::clone(barrier),
+        }
+    }
+
+    /// Whether the stream has nothing to do.
+    pub fn is_idle(&self) -> bool {
+        // SAFETY: a stream of ours.
+        let code = unsafe { cudarc::driver::sys::cuStreamQuery(self.own_stream.cu_stream()) };
+        code == cudarc::driver::sys::CUresult::CUDA_SUCCESS
     }
 
     pub fn stream(&self) -> sys::cudaStream_t {
@@ -230,6 +259,40 @@ impl Rank {
 
 /// Runs `body` as each of `count` ranks, in threads with a device each.
 pub fn ranks(count: usize, body: impl Fn(&Rank) + Sync) {
+    ranks_until_abort(count, |rank| {
+        body(rank);
+        rank.destroy();
+    });
+}
+
+/// ncclAllReduce of f32 in place, with a reduction that is none of cudarc's enumeration.
+///
+/// # Safety
+/// The buffer must hold `count` f32 of device memory.
+pub unsafe fn all_reduce_with(
+    buffer: u64,
+    count: usize,
+    reduction: u32,
+    comm: sys::ncclComm_t,
+    stream: sys::cudaStream_t,
+) -> Code {
+    type AllReduce =
+        unsafe extern "C" fn(u64, u64, usize, Type, u32, sys::ncclComm_t, sys::cudaStream_t) -> Code;
+    unsafe extern "C" {
+        fn dlopen(name: *const std::ffi::c_char, flags: i32) -> *mut std::ffi::c_void;
+        fn dlsym(library: *mut std::ffi::c_void, name: *const std::ffi::c_char) -> *mut std::ffi::c_void;
+    }
+    // SAFETY: the stand-in's function, with the signature of nccl.h; its reduction is an int in C.
+    unsafe {
+        let library = dlopen(c"libnccl.so".as_ptr(), 2);
+        let function = dlsym(library, c"ncclAllReduce".as_ptr());
+        let function = std::mem::transmute::<*mut std::ffi::c_void, AllReduce>(function);
+        function(buffer, buffer, count, Type::ncclFloat32, reduction, comm, stream)
+    }
+}
+
+/// As `ranks`, for bodies that end their communicators themselves.
+pub fn ranks_until_abort(count: usize, body: impl Fn(&Rank) + Sync) {
     CudaContext::new(0).expect("a device");
     let id = unique_id();
     let barrier = Arc::new(Barrier::new(count));
@@ -240,7 +303,6 @@ pub fn ranks(count: usize, body: impl Fn(&Rank) + Sync) {
                 let run = std::panic::AssertUnwindSafe(|| {
                     let rank = Rank::join(id, rank, count, rank, barrier);
                     body(&rank);
-                    rank.destroy();
                 });
                 if std::panic::catch_unwind(run).is_err() {
                     // The others may wait for this rank for ever.
@@ -258,6 +320,3 @@ pub fn f32s(count: usize, value: impl Fn(usize) -> f32) -> Vec<f32> {
 pub fn bytes_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
-
-/// What threads tell each other.
-pub type Shared<T> = Arc<Mutex<T>>;

@@ -57,7 +57,7 @@ pub(super) fn check_gradients(
                 .collect()
         } else {
             (0..DIRECTIONS)
-                .map(|_| numbers(&mut random, count, 1.0))
+                .map(|_| uphill(&numbers(&mut random, count, 1.0), gradient))
                 .collect()
         };
         let (mut got, mut want) = (Vec::new(), Vec::new());
@@ -69,6 +69,22 @@ pub(super) fn check_gradients(
         report.add(&format!("{name} gradient"), worst_error(&got, &want), LIMIT);
     }
     Ok(())
+}
+
+/// A direction of these lengths in which each element of the gradient adds to the slope: it is large then beside the
+/// rounding of the values that it is a difference of. Where the gradient is 0 the direction is as it was.
+fn uphill(lengths: &[f32], gradient: &[f32]) -> Vec<f32> {
+    lengths
+        .iter()
+        .zip(gradient)
+        .map(|(&length, &gradient)| {
+            if gradient == 0.0 {
+                length
+            } else {
+                length.abs().copysign(gradient)
+            }
+        })
+        .collect()
 }
 
 /// The slope of `value` along a direction, from four points, which cancel the terms up to the fourth order:

@@ -38,13 +38,13 @@ pub(crate) fn run(options: &CheckOptions, rank: &Rank, store: &Store) -> Result<
     let gpu = Gpu::open(rank.local_rank)?;
     let mut report = Report::new(&gpu.name, rank.ranks);
     if rank.rank == 0 {
-        if !options.json {
-            report.print_start();
-        }
         perceptron::check(&gpu, &mut report)?;
         decoder::check(&gpu, &mut report)?;
         flat::check(&gpu, &mut report)?;
         products::check(&gpu, &mut report)?;
+        if !options.json {
+            report.print();
+        }
     }
     let id = store.share_id(comm::unique_id)?;
     let communicator = Communicator::new(id, rank.rank, rank.ranks, "check")?;
@@ -55,6 +55,10 @@ pub(crate) fn run(options: &CheckOptions, rank: &Rank, store: &Store) -> Result<
     for lines in reports.iter().skip(1) {
         report.add_lines(&String::from_utf8_lossy(lines))?;
     }
-    report.print_end(options.json);
+    if options.json {
+        println!("{}", report.as_json());
+    } else {
+        report.print_end();
+    }
     Ok(report.status())
 }

@@ -70,6 +70,8 @@ pub(super) struct Report {
     device: String,
     ranks: u32,
     outcomes: Vec<Outcome>,
+    /// How many of them were printed.
+    printed: usize,
 }
 
 impl Report {
@@ -78,6 +80,7 @@ impl Report {
             device: device.to_owned(),
             ranks,
             outcomes: Vec::new(),
+            printed: 0,
         }
     }
 
@@ -123,31 +126,35 @@ impl Report {
 
     /// The exit status: 1 where a check failed, or none was made.
     pub(super) fn status(&self) -> i32 {
-        i32::from(self.outcomes.is_empty() || !self.outcomes.iter().all(Outcome::is_ok))
+        i32::from(self.outcomes.is_empty() || self.failed() > 0)
     }
 
-    /// Says what is being checked.
-    pub(super) fn print_start(&self) {
-        println!("{}, {} ranks", self.device, self.ranks);
-    }
-
-    /// Prints all outcomes, and how many checks failed.
-    pub(super) fn print_end(&self, json: bool) {
-        let failed = self.outcomes.iter().filter(|outcome| !outcome.is_ok()).count();
-        if json {
-            println!("{}", self.as_json(failed));
-            return;
+    /// Prints the outcomes that were not printed yet, a line each.
+    pub(super) fn print(&mut self) {
+        if self.printed == 0 {
+            println!("{}, {} ranks", self.device, self.ranks);
+            println!("{:<52} {:>10} {:>10}", "check", "worst", "limit");
         }
-        println!("{:<52} {:>10} {:>10}", "check", "worst", "limit");
-        for outcome in &self.outcomes {
+        for outcome in &self.outcomes[self.printed..] {
             let word = if outcome.is_ok() { "ok" } else { "FAILED" };
             let Outcome { name, worst, limit } = outcome;
             println!("{name:<52} {worst:>10.2e} {limit:>10.2e} {word}");
         }
-        println!("{} checks, {failed} failed", self.outcomes.len());
+        self.printed = self.outcomes.len();
     }
 
-    fn as_json(&self, failed: usize) -> String {
+    /// Prints how many checks failed, after all that were not printed yet.
+    pub(super) fn print_end(&mut self) {
+        self.print();
+        println!("{} checks, {} failed", self.outcomes.len(), self.failed());
+    }
+
+    fn failed(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| !outcome.is_ok()).count()
+    }
+
+    /// All outcomes as one JSON object.
+    pub(super) fn as_json(&self) -> String {
         // Infinity is no JSON number.
         let number = |value: f64| {
             if value.is_finite() {
@@ -170,9 +177,10 @@ impl Report {
             })
             .collect();
         format!(
-            "{{\"device\": {:?}, \"ranks\": {}, \"failed\": {failed}, \"checks\": [\n{}\n]}}",
+            "{{\"device\": {:?}, \"ranks\": {}, \"failed\": {}, \"checks\": [\n{}\n]}}",
             self.device,
             self.ranks,
+            self.failed(),
             checks.join(",\n")
         )
     }
@@ -187,6 +195,7 @@ mod tests {
             device: "a device".to_owned(),
             ranks: 1,
             outcomes: Vec::new(),
+            printed: 0,
         }
     }
 
@@ -226,7 +235,7 @@ mod tests {
         report.add("b", 0.0, 1e-6);
         assert_eq!(report.status(), 1);
         assert_eq!(report.outcomes.len(), 2);
-        assert!(report.as_json(1).contains("\"name\": \"b\", \"worst\": 1e-5"));
+        assert!(report.as_json().contains("\"name\": \"b\", \"worst\": 1e-5"));
     }
 
     #[test]
