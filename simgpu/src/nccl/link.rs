@@ -4,7 +4,7 @@
 //! connections end, and every communicator with a rank in it hears of that at once.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +54,18 @@ fn wait_writable(socket: RawFd) {
     unsafe { libc::poll(&raw mut poll, 1, 1000) };
 }
 
+/// Writes what the socket takes of the slices. A peer that is gone is an error, never a signal: the program around this
+/// library may have left SIGPIPE as it is.
+fn send_vectored(stream: &TcpStream, slices: &mut [IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: a message header of zeros is an empty one.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = slices.as_mut_ptr().cast();
+    message.msg_iovlen = slices.len();
+    // SAFETY: IoSlice is an iovec by its documentation; the slices live until the call returns, which only reads them.
+    let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
 impl Link {
     fn new(stream: TcpStream) -> io::Result<Arc<Self>> {
         stream.set_nodelay(true)?;
@@ -72,7 +84,7 @@ impl Link {
         while part < all.len() {
             let mut slices: Vec<IoSlice<'_>> = vec![IoSlice::new(&all[part][offset..])];
             slices.extend(all[part + 1..].iter().map(|bytes| IoSlice::new(bytes)));
-            match (&self.stream).write_vectored(&slices) {
+            match send_vectored(&self.stream, &mut slices) {
                 Ok(mut written) => {
                     while part < all.len() && written >= all[part].len() - offset {
                         written -= all[part].len() - offset;
