@@ -328,7 +328,7 @@ impl TrainOptions {
                     heads: or(options.heads, heads),
                     blocks: or(options.layers, blocks),
                 };
-                (architecture, if simulated { 32 } else { 64 }, 4096, 0.1)
+                (architecture, if simulated { 32 } else { 64 }, 4096, 0.03)
             }
         };
         if let Architecture::Perceptron(sizes) = &architecture
