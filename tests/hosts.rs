@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{expect_status, simulated_workload, stdout};
+use common::{analysis, expect_status, gputrace, simulated_workload, stdout};
 
 /// Says why nothing is tested here, if so.
 fn cannot_make_hosts() -> bool {
@@ -60,11 +60,21 @@ fi
 wait
 "#;
 
-/// Runs the workload on two hosts in `folder`; kills a rank where one is named.
-fn on_two_hosts(folder: &Path, arguments: &str, kill: &str) {
+/// Runs the workload on two hosts in `folder`; kills a rank where one is named. `recording`: where to record it.
+fn on_two_hosts(folder: &Path, arguments: &str, kill: &str, recording: Option<&Path>) {
     let workload = simulated_workload();
     let program = workload.get_program().to_str().expect("a path");
-    let mut command = Command::new("unshare");
+    let mut command = match recording {
+        None => Command::new("unshare"),
+        Some(recording) => {
+            let mut command = gputrace();
+            command
+                .args(["record", "--quiet", "--device", "sim", "-o"])
+                .arg(recording)
+                .args(["--", "unshare"]);
+            command
+        }
+    };
     command
         .args([
             "--user",
@@ -136,6 +146,7 @@ fn ranks_on_two_hosts_learn_what_one_rank_does() {
         folder.path(),
         "ddp --ranks 4 --steps 6 --batch 96 --print-losses",
         "",
+        None,
     );
     for rank in 0..4 {
         let status = read(folder.path(), &format!("status{rank}"));
@@ -164,7 +175,12 @@ fn a_rank_killed_on_one_host_ends_those_on_both() {
     }
     for victim in ["3", "0"] {
         let folder = tempfile::tempdir().expect("a folder");
-        on_two_hosts(folder.path(), "ddp --ranks 4 --steps 1000000 --batch 96", victim);
+        on_two_hosts(
+            folder.path(),
+            "ddp --ranks 4 --steps 1000000 --batch 96",
+            victim,
+            None,
+        );
         let killed = folder
             .path()
             .join("killed")
@@ -190,4 +206,36 @@ fn a_rank_killed_on_one_host_ends_those_on_both() {
             }
         }
     }
+}
+
+#[test]
+fn one_recorder_records_both_hosts_into_a_folder_that_both_see() {
+    if cannot_make_hosts() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let recording = folder.path().join("recording");
+    on_two_hosts(
+        folder.path(),
+        "ddp --ranks 4 --steps 3 --batch 96",
+        "",
+        Some(&recording),
+    );
+    let analysis = analysis(&recording);
+    let ranks = analysis["ranks"].as_array().expect("ranks");
+    let found: Vec<_> = ranks
+        .iter()
+        .map(|rank| (rank["rank"].as_u64(), rank["host"].as_str().unwrap_or_default()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (Some(0), "host-a"),
+            (Some(1), "host-a"),
+            (Some(2), "host-b"),
+            (Some(3), "host-b")
+        ],
+        "{}",
+        everything(folder.path())
+    );
 }
