@@ -52,7 +52,7 @@ ip link set cable-b netns $!
 ip link set lo up; ip address add 10.77.0.1/24 dev cable-a; ip link set cable-a up
 start 0 & start 1 &
 if [ -n "$KILL" ]; then
-  until [ -s $FOLDER/out0 ]; do sleep 0.02; done
+  until [ -s $FOLDER/out0 ] || [ -e $FOLDER/status0 ]; do sleep 0.02; done
   sleep 0.3
   kill -9 $(cat $FOLDER/pid$KILL)
   touch $FOLDER/killed

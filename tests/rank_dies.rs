@@ -130,7 +130,7 @@ impl Drop for Ranks {
 fn wait_until_training(output: &Path) {
     let started = Instant::now();
     while std::fs::metadata(output).map_or(0, |file| file.len()) == 0 {
-        assert!(started.elapsed() < Duration::from_secs(60), "the ranks trained");
+        assert!(started.elapsed() < SECONDS, "the ranks trained");
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_millis(300));
