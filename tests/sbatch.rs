@@ -74,8 +74,9 @@ fn recorded(name: &str) -> (usize, std::collections::BTreeSet<String>) {
         }
     }
     let path = std::env::var("PATH").expect("PATH");
+    // A job each: its number makes the port on which its ranks meet.
+    let job = format!("{}{}", std::process::id(), setting(&text, "nodes"));
     // Few tasks: this host has few cores.
-    let job = std::process::id().to_string();
     command
         .arg(script(name))
         .args(["ddp", "--steps", "2", "--batch", "96"])
