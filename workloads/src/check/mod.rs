@@ -17,7 +17,7 @@ mod report;
 mod shards;
 mod units;
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use clap::Args;
 
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &CheckOptions, rank: &Rank, store: &Store) -> Result<
         }
     }
     let id = store.share_id(comm::unique_id)?;
-    let communicator = Arc::new(Communicator::new(id, rank.rank, rank.ranks, "check")?);
+    let communicator = Rc::new(Communicator::new(id, rank.rank, rank.ranks, "check")?);
     collectives::check(&gpu, &mut report, &communicator)?;
     shards::check(&gpu, &mut report, &communicator)?;
     let Some(reports) = store.gather(report.to_lines().as_bytes())? else {

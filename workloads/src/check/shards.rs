@@ -1,7 +1,7 @@
 //! Units divided over the ranks of tensor parallelism, with and without sequence parallelism, against the same units
 //! whole: outputs and gradients.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::chain::{Chain, Guarded};
 use super::numbers::{from_bytes, numbers, to_bytes, wide};
@@ -50,11 +50,11 @@ fn cases(ranks: usize) -> Vec<Case> {
 }
 
 /// Divided units, on all ranks of a communicator at a time.
-pub(super) fn check(gpu: &Gpu, report: &mut Report, communicator: &Arc<Communicator>) -> Result<(), Error> {
+pub(super) fn check(gpu: &Gpu, report: &mut Report, communicator: &Rc<Communicator>) -> Result<(), Error> {
     for case in cases(communicator.ranks() as usize) {
         let whole = Whole::compute(gpu, &case)?;
         for sequence in [false, true] {
-            let parallel = TensorParallel::new(gpu, Arc::clone(communicator), sequence)?;
+            let parallel = TensorParallel::new(gpu, Rc::clone(communicator), sequence)?;
             whole.compare(gpu, report, &case, &parallel)?;
         }
     }
