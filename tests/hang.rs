@@ -71,10 +71,17 @@ fn assert_names_rank_1(hang: &Value, process: &str) {
     assert_eq!(hang["communicator_ranks"], 2);
     assert_eq!(hang["waiting"][0]["rank"], 0, "{hang}");
     assert_eq!(hang["absent"][0]["rank"], 1, "{hang}");
-    assert_eq!(hang["absent"][0]["did"], "nothing", "{hang}");
+    // It may have enqueued it before it was stopped.
+    let did = hang["absent"][0]["did"].as_str().unwrap_or_default();
+    assert!(matches!(did, "nothing" | "enqueued"), "{hang}");
     assert_eq!(hang["absent"][0]["process"], process, "{hang}");
     assert_eq!(hang["name"], "AllReduce");
     assert!(hang["bytes"].as_u64() > Some(0));
+}
+
+fn names_rank_1(text: &str) -> bool {
+    text.contains("was never joined by rank 1")
+        || text.contains("waits for rank 1, whose process does not run")
 }
 
 #[test]
@@ -92,7 +99,7 @@ fn a_stopped_rank_is_named_and_the_workload_ended() {
     assert_eq!(output.status.code(), Some(124), "{said}");
     wait_until_gone(&pids);
     assert!(said.contains("gputrace: Hang: AllReduce #"), "{said}");
-    assert!(said.contains("was never joined by rank 1"), "{said}");
+    assert!(names_rank_1(&said), "{said}");
     assert!(said.contains("rank 1 is stopped by a signal"), "{said}");
     let manifest = manifest(&folder);
     assert_eq!(manifest["state"], "complete");
@@ -146,11 +153,7 @@ fn a_recording_whose_recorder_was_killed_shows_the_hang_too() {
     wait_until_gone(&pids);
     let analysis = analysis(&folder);
     assert_names_rank_1(&analysis["hangs"][0], "silent");
-    assert!(
-        analysis["findings"][0]["text"]
-            .as_str()
-            .is_some_and(|text| text.contains("was never joined by rank 1"))
-    );
+    assert!(analysis["findings"][0]["text"].as_str().is_some_and(names_rank_1));
 }
 
 #[test]
@@ -184,32 +187,47 @@ fn a_command_of_the_users_is_told_of_and_goes_on() {
     let manifest = manifest(&folder);
     assert_eq!(manifest["hangs"], Value::Array(Vec::new()));
     let notes = manifest["notes"].to_string();
-    assert!(
-        notes.contains("stood still") && notes.contains("never joined by rank 1"),
-        "{notes}"
-    );
+    assert!(notes.contains("stood still") && names_rank_1(&notes), "{notes}");
     assert_eq!(analysis(&folder)["hangs"], Value::Array(Vec::new()));
 }
 
 #[test]
-fn a_command_that_computes_nothing_for_long_does_not_hang() {
+fn a_job_that_waits_for_nothing_open_does_not_hang() {
     let (_keep, folder) = fresh_folder("recording");
-    // The loader is slower than the recorder is patient; no collective is open meanwhile.
-    let workload = ["ddp", "--ranks", "2", "--steps", "3", "--loader-delay", "2500"];
-    let output = expect_status(&mut record(&folder, &["--hang-after", "1"], &workload), 0);
+    // All ranks stop for longer than the recorder is patient, as they do for a debugger: nobody waits for anybody.
+    let own = env!("CARGO_BIN_EXE_gputrace");
+    let mut command = gputrace();
+    command.args(["record", "--device", "sim", "--hang-after", "1", "-o"]);
+    command.arg(&folder);
+    command.args(["--", own, "workload", "ddp", "--ranks", "2", "--steps", "60"]);
+    let recorder = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let pids = ranks(&folder, 2);
+    for &pid in &pids {
+        signal(pid, libc::SIGSTOP);
+    }
+    std::thread::sleep(Duration::from_secs(4));
+    for &pid in &pids {
+        signal(pid, libc::SIGCONT);
+    }
+    let output = recorder.wait_with_output().expect("the recorder ends");
+    assert_eq!(output.status.code(), Some(0));
     assert!(!stderr(&output).contains("Hang"), "{}", stderr(&output));
     assert_eq!(manifest(&folder)["hangs"], Value::Array(Vec::new()));
 }
 
 /// Whether workloads can be told to call something else than the others.
 fn has_desync() -> bool {
-    let help = gputrace().args(["workload", "ddp", "--help"]).output();
-    let refused = gputrace()
-        .args([
-            "workload", "ddp", "--ranks", "1", "--steps", "1", "--desync", "0:9:skip",
-        ])
-        .output();
-    help.is_ok() && refused.is_ok_and(|output| output.status.success())
+    let alone = [
+        "workload", "ddp", "--ranks", "1", "--steps", "1", "--desync", "0:9:skip",
+    ];
+    gputrace()
+        .args(alone)
+        .output()
+        .is_ok_and(|output| output.status.success())
 }
 
 #[test]

@@ -105,10 +105,12 @@ pub fn hangs(recording: &Recording, situation: &Situation) -> Vec<Hang> {
     else {
         return Vec::new();
     };
-    let communicators = communicators(recording);
+    let runs = |place: usize| state(&recording.processes[place], situation, now_ns) == "running";
+    let communicators = communicators(recording, runs);
     let unfinished = communicators
         .values()
         .flat_map(|communicator| communicator.members.values())
+        .filter(|member| member.runs)
         .filter_map(|member| Some(member.operations.get(member.done)?.at_ns));
     let Some(oldest) = unfinished.min() else {
         return Vec::new();
@@ -302,12 +304,17 @@ impl Scene<'_> {
                 ..Absent::default()
             };
         };
-        let process = self.state(member.process);
+        let process = state(
+            &self.recording.processes[member.process],
+            self.situation,
+            self.now_ns,
+        );
         let word = match did {
             Did::Nothing if elsewhere.is_some() => "waits",
             Did::Nothing | Did::NotRecorded => "nothing",
             Did::Other(_) => "other",
             Did::Differs(_) => "differs",
+            Did::Halted(_) => "enqueued",
             Did::Behind(_) => "behind",
         };
         Absent {
@@ -318,20 +325,18 @@ impl Scene<'_> {
             text: self.words(hang, member, did, elsewhere, process),
         }
     }
+}
 
-    /// "running", "stopped", "ended", or "silent".
-    fn state(&self, process: usize) -> &'static str {
-        let process = &self.recording.processes[process];
-        let seen = self.situation.states.get(&process.folder);
-        // Whoever closed its files in good order is gone, or as good as gone.
-        let closed = process.header.ended_ns.is_some();
-        let silent = last_sign(process).is_some_and(|last| self.now_ns - last > SILENT_NS);
-        match seen {
-            Some(ProcessState::Stopped) => "stopped",
-            Some(ProcessState::Ended) => "ended",
-            _ if closed && silent => "ended",
-            _ if silent => "silent",
-            _ => "running",
-        }
+/// How a process is: "running", "stopped", "ended", or "silent".
+fn state(process: &Process, situation: &Situation, now_ns: i64) -> &'static str {
+    // Whoever closed its files in good order is gone, or as good as gone.
+    let closed = process.header.ended_ns.is_some();
+    let silent = last_sign(process).is_some_and(|last| now_ns - last > SILENT_NS);
+    match situation.states.get(&process.folder) {
+        Some(ProcessState::Stopped) => "stopped",
+        Some(ProcessState::Ended) => "ended",
+        _ if closed && silent => "ended",
+        _ if silent => "silent",
+        _ => "running",
     }
 }

@@ -454,6 +454,20 @@ fn a_stopped_and_a_dead_process_are_told() {
             .starts_with("is stopped by a signal (process 4001;")
     );
     assert!(hang.absent[1].text.starts_with("has ended (process 4002)"));
+    // What it had enqueued before it was stopped is not waiting, and its missing end is no hang of its own.
+    let mut halted = Job::new(2);
+    halted
+        .enqueue(0, &[reduce(0, 0)], true)
+        .enqueue(1, &[reduce(1, 0)], false);
+    situation.states.insert("rank1".to_owned(), ProcessState::Stopped);
+    assert_eq!(hangs(&halted.recording, &situation), []);
+    halted
+        .enqueue(0, &[reduce(0, 1)], false)
+        .enqueue(1, &[reduce(1, 1)], false);
+    let hang = &hangs(&halted.recording, &situation)[0];
+    assert_eq!((waiting(hang), hang.sequence), (vec![0], Some(1)));
+    assert_eq!(absent(hang), [(1, "enqueued")]);
+    assert!(text(hang).ends_with("waits for rank 1, whose process does not run"));
     // Of a recording alone: the last reading of the clocks is much older than the others'.
     job.recording.processes[1].tables.clocks.realtime_ns[0] = TimeNs(NOW - 50 * SECOND);
     let hang = &hangs(&job.recording, &Situation::default())[0];

@@ -57,7 +57,7 @@ pub struct Absent {
     /// Its rank in the communicator.
     pub communicator_rank: u32,
     /// "nothing" (it enqueued no more on this communicator), "other" (another operation), "differs" (the same with
-    /// another size, type or root), "behind" (it has enqueued it behind one that waits itself), "waits" (nothing, as it
+    /// another size, type or root), "enqueued" (the same, but its process does not run any more), "behind" (it has enqueued it behind one that waits itself), "waits" (nothing, as it
     /// waits in another hang), or "not recorded".
     pub did: String,
     /// Its process: "running", "stopped", "ended"; "silent" where all that is known is that its recording ends before the

@@ -16,6 +16,8 @@ pub(super) enum Did {
     Other(usize),
     /// The same with other arguments.
     Differs(usize),
+    /// The same, but its process does not run any more.
+    Halted(usize),
     /// The same, behind this one that is not finished.
     Behind(usize),
 }
@@ -83,7 +85,7 @@ fn collectives(communicator: &Communicator) -> (Vec<Candidate>, Vec<Candidate>) 
     let start = |member: &Member| {
         member
             .collectives
-            .partition_point(|place| member.is_finished(*place))
+            .partition_point(|place| !member.waits_in(*place))
     };
     let first = members.values().map(start).min().unwrap_or(0);
     let longest = members
@@ -98,7 +100,7 @@ fn collectives(communicator: &Communicator) -> (Vec<Candidate>, Vec<Candidate>) 
             .filter_map(|(rank, member)| Some((*rank, *member.collectives.get(position)?)))
             .collect();
         let signature = |(rank, place): &(u32, usize)| members[rank].operations[*place].signature();
-        let unfinished = |(rank, place): &(u32, usize)| !members[rank].is_finished(*place);
+        let unfinished = |(rank, place): &(u32, usize)| members[rank].waits_in(*place);
         // What most ranks enqueued, of several the one of the lowest rank, is the operation; others deviate.
         let Some(reference) = here
             .iter()
@@ -118,14 +120,16 @@ fn collectives(communicator: &Communicator) -> (Vec<Candidate>, Vec<Candidate>) 
                     return Some((*rank, Did::Nothing));
                 };
                 let theirs = member.operations[place].signature();
-                (theirs != reference).then_some((
-                    *rank,
-                    if theirs.0 == reference.0 {
-                        Did::Differs(place)
-                    } else {
-                        Did::Other(place)
-                    },
-                ))
+                let did = if theirs.0 != reference.0 {
+                    Did::Other(place)
+                } else if theirs != reference {
+                    Did::Differs(place)
+                } else if !member.runs && !member.is_finished(place) {
+                    Did::Halted(place)
+                } else {
+                    return None;
+                };
+                Some((*rank, did))
             })
             .collect();
         let is_apart = !absent.is_empty();
@@ -181,7 +185,7 @@ fn transfers(communicator: &Communicator) -> (Vec<Candidate>, Vec<Candidate>) {
         };
         for place in 0..sends.len().max(receives.len()) {
             let (send, receive) = (sends.get(place).copied(), receives.get(place).copied());
-            let open = |rank: u32, at: Option<usize>| at.filter(|&at| !members[&rank].is_finished(at));
+            let open = |rank: u32, at: Option<usize>| at.filter(|&at| members[&rank].waits_in(at));
             let (open_send, open_receive) = (open(sender, send), open(receiver, receive));
             let found = match (open_send, open_receive) {
                 (Some(at), _) if receive.is_none() => Some((receiver, true, missing(receiver), sender, at)),
@@ -195,6 +199,18 @@ fn transfers(communicator: &Communicator) -> (Vec<Candidate>, Vec<Candidate>) {
                 (Some((_, theirs)), Some(at), _) => Some((receiver, true, Did::Differs(theirs), sender, at)),
                 (Some((theirs, _)), None, Some(at)) => {
                     Some((sender, false, Did::Differs(theirs), receiver, at))
+                }
+                _ => None,
+            });
+            let halted = |rank: u32, at: Option<usize>| {
+                at.filter(|&at| !members[&rank].runs && !members[&rank].is_finished(at))
+            };
+            let found = found.or(match (open_send, open_receive) {
+                (Some(at), None) => {
+                    halted(receiver, receive).map(|theirs| (receiver, true, Did::Halted(theirs), sender, at))
+                }
+                (None, Some(at)) => {
+                    halted(sender, send).map(|theirs| (sender, false, Did::Halted(theirs), receiver, at))
                 }
                 _ => None,
             });

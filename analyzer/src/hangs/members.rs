@@ -32,6 +32,8 @@ impl Enqueued {
 pub(super) struct Member {
     /// The process's place in the recording.
     pub(super) process: usize,
+    /// Whether the process runs: one that does not waits for nothing, and its last records may be missing.
+    pub(super) runs: bool,
     /// In the order in which they run: operations of one communicator follow each other, whatever their streams.
     pub(super) operations: Vec<Enqueued>,
     /// So many of them are finished.
@@ -46,6 +48,11 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn is_finished(&self, place: usize) -> bool {
         place < self.done
+    }
+
+    /// Whether it waits in an operation.
+    pub(super) fn waits_in(&self, place: usize) -> bool {
+        self.runs && !self.is_finished(place)
     }
 
     /// Whether an operation is in the first kernel that has not finished: nothing of this communicator keeps it from running.
@@ -95,7 +102,10 @@ fn finished_plans(process: &Process) -> HashSet<u64> {
 }
 
 /// All communicators with what their ranks enqueued. Processes whose kernels were not recorded count as done with everything.
-pub(super) fn communicators(recording: &Recording) -> BTreeMap<u64, Communicator> {
+pub(super) fn communicators(
+    recording: &Recording,
+    runs: impl Fn(usize) -> bool,
+) -> BTreeMap<u64, Communicator> {
     let mut all: BTreeMap<u64, Communicator> = BTreeMap::new();
     for (place, process) in recording.processes.iter().enumerate() {
         let described = &process.tables.communicators;
@@ -106,7 +116,7 @@ pub(super) fn communicators(recording: &Recording) -> BTreeMap<u64, Communicator
                 communicator.name = Some(recording.names.get(name).to_owned());
             }
             let member = communicator.members.entry(described.rank[row]).or_default();
-            member.process = place;
+            (member.process, member.runs) = (place, runs(place));
         }
         let finished = finished_plans(process);
         let rows = &process.tables.collectives;
@@ -114,7 +124,7 @@ pub(super) fn communicators(recording: &Recording) -> BTreeMap<u64, Communicator
         for row in 0..rows.start_ns.len() {
             let communicator = all.entry(rows.communicator[row]).or_default();
             let member = communicator.members.entry(rows.rank[row]).or_default();
-            member.process = place;
+            (member.process, member.runs) = (place, runs(place));
             let index = member.operations.len();
             let peer = rows.peer[row].and_then(|peer| u32::try_from(peer).ok());
             match (names(row), peer) {

@@ -145,6 +145,14 @@ pub fn text(hang: &Hang) -> String {
             "Hang: {operation} does not end: {missing} called something else in its place: all ranks must call the same collectives in the same order, with the same sizes and types"
         );
     }
+    if known.iter().any(|absent| absent.did == "enqueued") {
+        let whose = if known.len() == 1 {
+            "whose process does not run"
+        } else {
+            "whose processes do not run, or have not joined it"
+        };
+        return format!("Hang: {operation} waits for {missing}, {whose}");
+    }
     format!("Hang: {operation} was never joined by {missing}")
 }
 
@@ -279,6 +287,9 @@ impl Scene<'_> {
                     "enqueued it with other arguments"
                 };
                 parts.push(format!("{verb}: {}, {} ago", self.operation(theirs), ago(theirs)));
+            }
+            Did::Halted(place) => {
+                parts.push(format!("had enqueued it, {} ago", ago(&member.operations[place])));
             }
             Did::Behind(place) => {
                 let theirs = &member.operations[place];
