@@ -177,7 +177,11 @@ impl FullySharded {
         let place = in_turn
             .clone()
             .find(|place| self.places[*place].unit.is_none())
-            .or_else(|| in_turn.clone().find(|place| self.places[*place].unit != Some(computing)))
+            .or_else(|| {
+                in_turn
+                    .clone()
+                    .find(|place| self.places[*place].unit != Some(computing))
+            })
             .ok_or_else(|| Error::new("no place is left for a unit's parameters"))?;
         self.next_place = (place + 1) % count;
         let flat = &self.units[unit];
