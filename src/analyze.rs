@@ -42,9 +42,11 @@ fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {
 }
 
 /// Prints the tables of a recording that was just made.
-pub fn print_tables(folder: &Path) -> Result<(), Failure> {
-    let recording = open(&[folder.to_owned()])?;
-    let analysis = gputrace_analyzer::analyze(&recording, &Options::default());
+pub fn print_tables(recording: &Recording) -> Result<(), Failure> {
+    if !gputrace_analyzer::used_cuda(recording) {
+        return Err(never_used_cuda(recording));
+    }
+    let analysis = gputrace_analyzer::analyze(recording, &Options::default());
     let view = View {
         simulated: recording.is_simulated(),
         explain: false,

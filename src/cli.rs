@@ -34,7 +34,8 @@ Examples:
   gputrace record -o run1 -- torchrun --nproc-per-node 8 train.py
   gputrace record -- mpirun -n 8 ./train
 
-The exit status is the command's own: 128 + signal when a signal ended it, 127 when it was not found.")]
+The exit status is the command's own: 128 + signal when a signal ended it, 127 when it was not found, \
+and 124 when it hung and was ended for that.")]
     Record(RecordArgs),
     /// Run a bundled training program without recording it
     #[command(disable_help_flag = true)]
@@ -83,6 +84,12 @@ pub struct RecordArgs {
     /// A setting of the simulated GPU, as SIMGPU_KEY in the command's environment; repeatable
     #[arg(long = "sim", value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub simulation: Vec<(String, String)>,
+    /// Say that the job hangs when no GPU has finished anything for so long though collectives are enqueued; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_hang_after)]
+    pub hang_after: HangAfter,
+    /// End a command that hangs, as bundled workloads are ended: SIGTERM, and SIGKILL 5 seconds later
+    #[arg(long)]
+    pub end_on_hang: bool,
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -175,6 +182,19 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Seconds; `None` for never.
+pub type HangAfter = Option<f64>;
+
+fn parse_hang_after(text: &str) -> Result<HangAfter, String> {
+    /// As long as a recording can be.
+    const MOST_SECONDS: f64 = 1e9;
+    match text.parse::<f64>() {
+        Ok(0.0) => Ok(None),
+        Ok(seconds) if seconds > 0.0 && seconds <= MOST_SECONDS => Ok(Some(seconds)),
+        _ => Err("expected seconds, for example 60, or 0 for never".to_owned()),
+    }
+}
+
 fn parse_steps(text: &str) -> Result<(u64, u64), String> {
     let wrong = || "expected A..B, for example 5..20".to_owned();
     let (first, last) = text.split_once("..").ok_or_else(wrong)?;
@@ -199,6 +219,15 @@ mod tests {
         assert_eq!(parse_steps("3..9"), Ok((3, 9)));
         assert!(parse_steps("9..3").is_err());
         assert!(parse_steps("3").is_err());
+    }
+
+    #[test]
+    fn hangs_are_looked_for_after_seconds() {
+        assert_eq!(parse_hang_after("2.5"), Ok(Some(2.5)));
+        assert_eq!(parse_hang_after("0"), Ok(None));
+        for wrong in ["-1", "nan", "inf", "soon", ""] {
+            assert!(parse_hang_after(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub struct ArrivalAnalysis {
     pub skew_ns: i64,
 }
 
-/// The collectives of one kind on so many ranks, in one range of sizes (warm-ups and shared kernels left out).
+/// The collectives of one kind on so many ranks, in one range of sizes (warm-ups, shared kernels and what has no kernel left
+/// out).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CollectiveSize {
     /// "AllReduce", ...
@@ -114,7 +115,8 @@ pub(crate) fn sizes(collectives: &[Collective]) -> Vec<CollectiveSize> {
         let Some(bytes) = collective.bytes.filter(|bytes| *bytes > 0) else {
             continue;
         };
-        if collective.warm_up || collective.shared_kernel > 1 {
+        // What never ran has no speed.
+        if collective.warm_up || collective.shared_kernel > 1 || collective.longest_kernel_ns.is_none() {
             continue;
         }
         let size = groups

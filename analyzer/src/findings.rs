@@ -1,10 +1,13 @@
 //! What stands out, as sentences with their evidence.
 
+use std::fmt::Write;
+
+use gputrace_trace::hang::Hang;
 use serde::Serialize;
 
 use crate::arrivals::{ArrivalAnalysis, counts};
 use crate::collectives::Collective;
-use crate::{KernelAnalysis, RankAnalysis};
+use crate::{KernelAnalysis, RankAnalysis, hangs};
 
 /// Exposed communication is worth a sentence from this share of the span on.
 const WORTH_A_SENTENCE: f64 = 0.05;
@@ -32,8 +35,8 @@ pub struct Finding {
     pub evidence: String,
     /// The rank that it is worst on, or whose fault it is; null where that has no number.
     pub rank: Option<u32>,
-    /// Time over the whole run that it could save at most.
-    pub saves_ns: i64,
+    /// Time over the whole run that it could save at most; null of a hang, which has no end.
+    pub saves_ns: Option<i64>,
     /// The same for a step; null without steps.
     pub saves_per_step_ns: Option<i64>,
 }
@@ -90,7 +93,7 @@ fn of_rank(rank: &RankAnalysis, saves_ns: i64, text: String, evidence: String) -
         text,
         evidence,
         rank: rank.rank,
-        saves_ns,
+        saves_ns: Some(saves_ns),
         saves_per_step_ns: (steps > 0).then(|| saves_ns / steps.max(1)),
     }
 }
@@ -103,8 +106,36 @@ fn worst(ranks: &[RankAnalysis], time: impl Fn(&RankAnalysis) -> i64) -> Option<
         .max_by_key(|(rank, time)| (*time, std::cmp::Reverse(rank.rank)))
 }
 
-/// All findings, by what they could save.
+/// A finding for each hang that no other explains.
+fn hanging(hangs: &[Hang]) -> Vec<Finding> {
+    let own: Vec<&Hang> = hangs.iter().filter(|hang| !hang.follows).collect();
+    let others = hangs.len() - own.len();
+    let mut findings: Vec<Finding> = own
+        .into_iter()
+        .map(|hang| Finding {
+            text: hangs::text(hang),
+            evidence: hangs::evidence(hang),
+            rank: match hang.absent.as_slice() {
+                [only] => only.rank,
+                _ => None,
+            },
+            saves_ns: None,
+            saves_per_step_ns: None,
+        })
+        .collect();
+    if let (Some(first), true) = (findings.first_mut(), others > 0) {
+        let operations = counted(others, "operation", "operations");
+        let _ = write!(
+            first.evidence,
+            "; {operations} on other communicators wait because of this"
+        );
+    }
+    findings
+}
+
+/// All findings: hangs first, then by what they could save.
 pub(crate) fn findings(
+    hangs: &[Hang],
     ranks: &[RankAnalysis],
     collectives: &[Collective],
     arrivals: &[ArrivalAnalysis],
@@ -154,6 +185,7 @@ pub(crate) fn findings(
         }
     }
     findings.sort_by(|a, b| b.saves_ns.cmp(&a.saves_ns).then_with(|| a.text.cmp(&b.text)));
+    findings.splice(0..0, hanging(hangs));
     findings
 }
 
@@ -412,7 +444,7 @@ fn straggler(
             milliseconds(last.cost_ns)
         ),
         rank: Some(last.rank),
-        saves_ns: last.cost_ns,
+        saves_ns: Some(last.cost_ns),
         saves_per_step_ns: i64::try_from(steps)
             .ok()
             .filter(|steps| *steps > 0)

@@ -13,6 +13,7 @@ mod communication;
 mod compare;
 mod copies;
 mod findings;
+pub mod hangs;
 mod host_activity;
 mod idle;
 mod idle_causes;
@@ -33,6 +34,7 @@ pub mod tables;
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::hang::Hang;
 use gputrace_trace::{Loss, Process, Recording, parallel};
 use serde::Serialize;
 
@@ -152,7 +154,9 @@ pub struct Analysis {
     /// Median difference between the first and the last rank's end of collectives that no rank can leave early: about as
     /// much can clocks differ. Null without such collectives.
     pub clock_end_spread_ns: Option<i64>,
-    /// By what they could save.
+    /// Operations that ranks waited in and that never ended: those first that explain others.
+    pub hangs: Vec<Hang>,
+    /// Hangs first, then by what they could save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
     pub losses: Vec<Loss>,
@@ -329,6 +333,17 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             "idle before and after, and whatever compares ranks: left out",
         );
     }
+    let hangs = hangs::after_the_fact(recording);
+    if let Some(silent_ns) = hangs.iter().map(|hang| hang.silent_ns).max() {
+        lose(
+            &format!(
+                "the job hung: nothing of its last {:.0} s is in a span or an idle time, for nothing ended in them",
+                silent_ns as f64 / 1e9
+            ),
+            1,
+            "span and idle time, and every operation that was under way",
+        );
+    }
     let mut notes = recording.notes.clone();
     if without_steps > 0 {
         notes.push(format!(
@@ -361,7 +376,8 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         } else {
             recording.manifest.device.clone()
         },
-        findings: findings::findings(&ranks, &matched.collectives, &arrivals),
+        findings: findings::findings(&hangs, &ranks, &matched.collectives, &arrivals),
+        hangs,
         ranks,
         collective_sizes: arrivals::sizes(&matched.collectives),
         collectives: matched.collectives,

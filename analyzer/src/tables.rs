@@ -351,6 +351,10 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             frame(&analysis.arrivals.iter().map(row).collect::<Vec<_>>())?,
         ),
         (
+            "hangs",
+            frame(&analysis.hangs.iter().map(row).collect::<Vec<_>>())?,
+        ),
+        (
             "findings",
             frame(&analysis.findings.iter().map(row).collect::<Vec<_>>())?,
         ),

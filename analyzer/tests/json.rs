@@ -87,6 +87,7 @@ fn every_member_has_the_name_that_is_promised() {
             "arrivals",
             "clock",
             "clock_end_spread_ns",
+            "hangs",
             "findings",
             "losses",
             "notes",

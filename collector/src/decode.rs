@@ -120,6 +120,40 @@ fn graph(graph: u32, node: u64) -> (Option<u32>, Option<u64>) {
     ((graph != 0).then_some(graph), (node != 0).then_some(node))
 }
 
+/// The row of a copy and of a peer copy, whose records have the same members at other places.
+macro_rules! copy_row {
+    ($record:expr, $source:expr, $destination:expr) => {{
+        let (start_ns, duration_ns) = times($record.start, $record.end);
+        let (graph, graph_node) = graph($record.graph, $record.graph_node);
+        tables::Copy {
+            start_ns,
+            duration_ns,
+            device: $record.device,
+            context: $record.context,
+            stream: $record.stream,
+            correlation: $record.correlation,
+            copy_kind: $record.copy_kind,
+            source_kind: $record.source_kind,
+            destination_kind: $record.destination_kind,
+            flags: $record.flags,
+            bytes: $record.bytes,
+            source_device: $source,
+            destination_device: $destination,
+            graph,
+            graph_node,
+        }
+    }};
+}
+
+/// Takes in a copy, unless it has no times.
+fn copy(row: tables::Copy, writer: &mut ProcessWriter, decoded: &mut Decoded) {
+    if row.start_ns.0 == 0 && row.duration_ns.0 == 0 {
+        decoded.without_times += 1;
+    } else {
+        writer.tables.copies.push(row);
+    }
+}
+
 /// CUPTI's "none" for contexts, streams and events.
 fn known(id: u32) -> Option<u32> {
     (id != u32::MAX && id != u32::MAX - 1).then_some(id)
@@ -180,55 +214,16 @@ impl Decoder {
             kind::DRIVER | kind::RUNTIME => self.api_call(&read(bytes), writer),
             kind::MEMCPY => {
                 let record: records::Memcpy = read(bytes);
-                if record.start == 0 && record.end == 0 {
-                    decoded.without_times += 1;
-                    return;
-                }
-                let (start_ns, duration_ns) = times(record.start, record.end);
-                let (graph, graph_node) = graph(record.graph, record.graph_node);
-                writer.tables.copies.push(tables::Copy {
-                    start_ns,
-                    duration_ns,
-                    device: record.device,
-                    context: record.context,
-                    stream: record.stream,
-                    correlation: record.correlation,
-                    copy_kind: record.copy_kind,
-                    source_kind: record.source_kind,
-                    destination_kind: record.destination_kind,
-                    flags: record.flags,
-                    bytes: record.bytes,
-                    source_device: None,
-                    destination_device: None,
-                    graph,
-                    graph_node,
-                });
+                copy(copy_row!(record, None, None), writer, decoded);
             }
             kind::MEMCPY2 => {
                 let record: records::PeerCopy = read(bytes);
-                if record.start == 0 && record.end == 0 {
-                    decoded.without_times += 1;
-                    return;
-                }
-                let (start_ns, duration_ns) = times(record.start, record.end);
-                let (graph, graph_node) = graph(record.graph, record.graph_node);
-                writer.tables.copies.push(tables::Copy {
-                    start_ns,
-                    duration_ns,
-                    device: record.device,
-                    context: record.context,
-                    stream: record.stream,
-                    correlation: record.correlation,
-                    copy_kind: record.copy_kind,
-                    source_kind: record.source_kind,
-                    destination_kind: record.destination_kind,
-                    flags: record.flags,
-                    bytes: record.bytes,
-                    source_device: Some(record.source_device),
-                    destination_device: Some(record.destination_device),
-                    graph,
-                    graph_node,
-                });
+                let (source, destination) = (record.source_device, record.destination_device);
+                copy(
+                    copy_row!(record, Some(source), Some(destination)),
+                    writer,
+                    decoded,
+                );
             }
             kind::MEMSET => {
                 let record: records::Memset = read(bytes);

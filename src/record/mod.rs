@@ -1,8 +1,10 @@
 //! `gputrace record`: runs a command with the collector injected and closes the recording.
 
 mod child;
+mod hang;
 mod output;
 mod progress;
+mod relay;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +19,7 @@ use gputrace_trace::{Recording, now};
 use crate::cli::RecordArgs;
 use crate::device::{self, Device};
 use crate::failure::Failure;
-use crate::{analyze, libraries, workload};
+use crate::{analyze, libraries, opening, workload};
 
 /// How long to sleep between looks at the command.
 const POLL: Duration = Duration::from_millis(20);
@@ -58,6 +60,10 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     }
 
     child::note_signals();
+    let mut progress = progress::ProgressLine::new(&folder, args.quiet, bundled);
+    if progress.is_relayed() {
+        relay::pipe(&mut command);
+    }
     let mut child = match child::start(&mut command, bundled) {
         Ok(child) => child,
         Err(error) => {
@@ -65,7 +71,9 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
             return Err(not_started(&args.command[0], &error));
         }
     };
-    let mut progress = progress::ProgressLine::new(&folder, args.quiet);
+    let relay = relay::Relay::start(&mut child, &progress);
+    let mut watch = hang::Watch::new(&folder, args.hang_after.map(Duration::from_secs_f64));
+    let mut ending: Option<hang::Ending> = None;
     let ended = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -73,9 +81,38 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
             Err(error) => return Err(Failure::new(format!("lost sight of the command: {error}"))),
         }
         child::pass_signals(&child);
-        progress.tick();
+        if let Some(counts) = progress.tick() {
+            match watch.look(counts) {
+                hang::Seen::Nothing => {}
+                hang::Seen::Hang(hangs) => {
+                    progress.suspend(|| hang::tell(&hangs));
+                    manifest.hangs = hangs;
+                    manifest.ended_on_hang = bundled || args.end_on_hang;
+                    keep(&folder, &manifest);
+                    if manifest.ended_on_hang {
+                        progress.suspend(|| anstream::eprintln!("gputrace: ending the command"));
+                        ending = Some(hang::Ending::begin(&child, &folder));
+                    }
+                }
+                hang::Seen::GoesOn(after) => {
+                    let note = format!("the job stood still for {:.1} s and went on", after.as_secs_f64());
+                    progress.suspend(|| anstream::eprintln!("gputrace: {note}"));
+                    let was = manifest.hangs.drain(..).next();
+                    let was = was.map(|hang| format!(": {}", gputrace_analyzer::hangs::text(&hang)));
+                    manifest.notes.push(format!("{note}{}", was.unwrap_or_default()));
+                    keep(&folder, &manifest);
+                }
+            }
+        }
+        if let Some(ending) = &mut ending {
+            ending.tick(&child);
+        }
         std::thread::sleep(POLL);
     };
+    if let Some(ending) = &ending {
+        ending.kill_processes();
+    }
+    relay.finish();
     let status = child::shell_status(ended);
     let last_line = progress.finish();
     if !args.quiet {
@@ -89,13 +126,18 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         );
     }
     // From here on nothing changes the command's status: a failed recording is said, on stderr.
-    close(&folder, manifest);
-    if !args.quiet
-        && let Err(failure) = show(&folder)
+    let recording = close(&folder, manifest, args.quiet);
+    if let Some(recording) = recording.filter(|_| !args.quiet)
+        && let Err(failure) = show(&folder, &recording)
     {
         anstream::eprintln!("gputrace: {failure}");
     }
-    Ok(status)
+    Ok(if ending.is_some() { hang::STATUS } else { status })
+}
+
+/// Writes the manifest of a recording that goes on; its closing will tell where that is not possible.
+fn keep(folder: &Path, manifest: &Manifest) {
+    drop(write_json(&folder.join(MANIFEST_FILE), manifest));
 }
 
 /// The command to start: our own executable for a bundled workload.
@@ -155,6 +197,7 @@ fn manifest(args: &RecordArgs, command: &Command, device: Device) -> Manifest {
             .collect(),
         host: gethostname::gethostname().to_string_lossy().into_owned(),
         started_ns: now().0,
+        hang_after_ns: Some(args.hang_after.map_or(0, |seconds| (seconds * 1e9) as i64)),
         environment,
         ..Manifest::new()
     }
@@ -188,37 +231,56 @@ fn not_started(program: &OsStr, error: &io::Error) -> Failure {
     }
 }
 
-/// Writes the closing manifest: how it ended and how many rows each process wrote.
-fn close(folder: &Path, mut manifest: Manifest) {
+/// Writes the closing manifest: how it ended, and then how many rows each process wrote. Gives the recording, as it can be
+/// read.
+fn close(folder: &Path, mut manifest: Manifest, quiet: bool) -> Option<Recording> {
     manifest.state = "complete".to_owned();
     manifest.ended_ns = Some(now().0);
-    match Recording::open(folder) {
-        Ok(recording) => {
-            for process in &recording.processes {
-                let rows = process
-                    .tables
-                    .row_counts()
-                    .into_iter()
-                    .filter(|(_, rows)| *rows > 0);
-                let rows = rows
-                    .map(|(table, rows)| (table.to_owned(), rows as u64))
-                    .collect();
-                manifest.rows.insert(process.folder.clone(), rows);
-            }
-            if recording.processes.is_empty() {
-                manifest
-                    .notes
-                    .push("no process of the command used CUDA".to_owned());
-            }
-        }
-        Err(error) => anstream::eprintln!("gputrace: {error}"),
-    }
-    if let Err(error) = write_json(&folder.join(MANIFEST_FILE), &manifest) {
+    let cannot = |error: io::Error| {
         anstream::eprintln!(
             "gputrace: {}: cannot be closed: {error}: what was written until then can be read",
             folder.display()
         );
+    };
+    // Reading a long recording takes a while, and what is known already must not be lost meanwhile.
+    let path = folder.join(MANIFEST_FILE);
+    if let Err(error) = write_json(&path, &manifest) {
+        cannot(error);
+        return None;
     }
+    let opened = if quiet {
+        Recording::open(folder).map_err(|error| Failure::new(error.to_string()))
+    } else {
+        opening::open(&[folder.to_owned()])
+    };
+    let mut recording = match opened {
+        Ok(recording) => recording,
+        Err(failure) => {
+            anstream::eprintln!("gputrace: {failure}");
+            return None;
+        }
+    };
+    for process in &recording.processes {
+        let rows = process
+            .tables
+            .row_counts()
+            .into_iter()
+            .filter(|(_, rows)| *rows > 0);
+        let rows = rows
+            .map(|(table, rows)| (table.to_owned(), rows as u64))
+            .collect();
+        manifest.rows.insert(process.folder.clone(), rows);
+    }
+    if recording.processes.is_empty() {
+        let note = "no process of the command used CUDA".to_owned();
+        recording.notes.push(note.clone());
+        manifest.notes.push(note);
+    }
+    if let Err(error) = write_json(&path, &manifest) {
+        cannot(error);
+    }
+    recording.manifest = manifest;
+    Some(recording)
 }
 
 /// Takes away a recording that never began: its manifest and its folder, nothing else.
@@ -229,8 +291,8 @@ fn remove(folder: &Path) {
 }
 
 /// Prints the tables, where the recording is, and what to do next.
-fn show(folder: &Path) -> Result<(), Failure> {
-    analyze::print_tables(folder)?;
+fn show(folder: &Path, recording: &Recording) -> Result<(), Failure> {
+    analyze::print_tables(recording)?;
     let here: PathBuf = std::env::current_dir()
         .ok()
         .and_then(|current| folder.strip_prefix(current).ok().map(Path::to_owned))

@@ -1,5 +1,10 @@
 //! The live line while a recording grows: ranks, steps, events, lost, elapsed.
+//!
+//! It must not mix with what the command writes to the same terminal. A bundled workload's output is passed on by us, with
+//! the line out of the way. A user's own command has the terminal for itself: there the text stands at the right end of
+//! whatever line the cursor is on, and the cursor stays where the command left it.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,12 +13,90 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::text;
 
-/// How often the recording is looked at.
+/// How often the recording is looked at: for the line, and where there is none.
 const PERIOD: Duration = Duration::from_millis(250);
+const UNSEEN_PERIOD: Duration = Duration::from_secs(1);
 
-/// The progress line. Nothing is drawn where stderr is no terminal.
+/// How a line is drawn.
+#[derive(Clone)]
+pub enum LiveLine {
+    /// Not at all: stderr is no terminal, or nothing is to be said.
+    Hidden,
+    /// A line of its own; all other output passes through [`LiveLine::suspend`].
+    Own(ProgressBar),
+    /// At the right end of the command's own lines.
+    Aside,
+}
+
+impl LiveLine {
+    fn new(quiet: bool, passed_on: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if quiet || bar.is_hidden() {
+            Self::Hidden
+        } else if passed_on {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+                bar.set_style(style);
+            }
+            Self::Own(bar)
+        } else {
+            Self::Aside
+        }
+    }
+
+    fn draw(&self, text: String) {
+        match self {
+            Self::Hidden => {}
+            Self::Own(bar) => {
+                bar.set_message(text);
+                bar.tick();
+            }
+            Self::Aside => draw_aside(&text),
+        }
+    }
+
+    fn clear(&self) {
+        match self {
+            Self::Hidden => {}
+            Self::Own(bar) => bar.finish_and_clear(),
+            Self::Aside => draw_aside(""),
+        }
+    }
+
+    /// Prints something with the line out of the way.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        match self {
+            Self::Hidden => print(),
+            Self::Own(bar) => bar.suspend(print),
+            Self::Aside => {
+                draw_aside("");
+                print();
+            }
+        }
+    }
+}
+
+/// What [`draw_aside`] leaves to the command's own text at least.
+const LEFT_COLUMNS: usize = 30;
+/// Columns that the text gets: more than it mostly needs, so that a shorter one covers a longer.
+const ASIDE_COLUMNS: usize = 64;
+
+/// Draws at the right end of the cursor's line: the cursor is kept (DECSC), moved (CHA) and put back (DECRC).
+fn draw_aside(text: &str) {
+    let width =
+        terminal_size::terminal_size_of(std::io::stderr()).map_or(0, |(width, _)| usize::from(width.0));
+    let room = width.saturating_sub(LEFT_COLUMNS).min(ASIDE_COLUMNS);
+    if room < text.chars().count() {
+        return;
+    }
+    let column = width - room + 1;
+    let drawn = format!("\x1b7\x1b[{column}G\x1b[K{text:>room$}\x1b8");
+    // In one piece, and where the terminal is gone there is nobody to tell.
+    drop(std::io::stderr().write_all(drawn.trim_end_matches(' ').as_bytes()));
+}
+
+/// The progress line.
 pub struct ProgressLine {
-    bar: ProgressBar,
+    live: LiveLine,
     counter: Progress,
     follower: Follower,
     counts: Counts,
@@ -24,19 +107,10 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A line about the recording in `folder`.
-    pub fn new(folder: &Path, quiet: bool) -> Self {
-        let target = if quiet {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr()
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-            bar.set_style(style);
-        }
+    /// A line about the recording in `folder`. `passed_on`: whether the command's output can pass through us.
+    pub fn new(folder: &Path, quiet: bool, passed_on: bool) -> Self {
         Self {
-            bar,
+            live: LiveLine::new(quiet, passed_on),
             counter: Progress::new(folder),
             follower: Follower::new(folder, &["markers", "losses"]),
             counts: Counts::default(),
@@ -47,20 +121,39 @@ impl ProgressLine {
         }
     }
 
-    /// Looks at the recording if a quarter of a second has passed, and redraws the line.
-    pub fn tick(&mut self) {
-        if self.bar.is_hidden() || self.looked.is_some_and(|looked| looked.elapsed() < PERIOD) {
-            return;
+    /// Whether the command's output must pass through [`LiveLine::suspend`].
+    pub fn is_relayed(&self) -> bool {
+        matches!(self.live, LiveLine::Own(_))
+    }
+
+    /// The line as others see it.
+    pub fn live_line(&self) -> LiveLine {
+        self.live.clone()
+    }
+
+    /// Looks at the recording if it is time, redraws the line, and gives what was counted.
+    pub fn tick(&mut self) -> Option<Counts> {
+        let period = match self.live {
+            LiveLine::Hidden => UNSEEN_PERIOD,
+            LiveLine::Own(_) | LiveLine::Aside => PERIOD,
+        };
+        if self.looked.is_some_and(|looked| looked.elapsed() < period) {
+            return None;
         }
         self.look();
-        self.bar.set_message(self.line());
-        self.bar.tick();
+        self.live.draw(self.line());
+        Some(self.counts)
+    }
+
+    /// Prints something with the line out of the way.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.live.suspend(print);
     }
 
     /// Removes the line and gives its last text.
     pub fn finish(mut self) -> String {
         self.look();
-        self.bar.finish_and_clear();
+        self.live.clear();
         self.line()
     }
 

@@ -60,11 +60,11 @@ pub fn print(analysis: &Analysis, view: View) {
         "Findings",
         analysis.findings.iter().map(|finding| {
             let saves = match (finding.saves_ns, finding.saves_per_step_ns) {
-                (..=0, _) => String::new(),
-                (saves, Some(per_step)) if per_step != saves => {
+                (None | Some(..=0), _) => String::new(),
+                (Some(saves), Some(per_step)) if per_step != saves => {
                     format!(" (up to {}, {} a step)", duration(saves), duration(per_step))
                 }
-                (saves, _) => format!(" (up to {})", duration(saves)),
+                (Some(saves), _) => format!(" (up to {})", duration(saves)),
             };
             format!("{}{saves}: {}", finding.text, finding.evidence)
         }),

@@ -131,3 +131,25 @@ pub fn fresh_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
     let path = folder.path().join(name);
     (folder, path)
 }
+
+/// `gputrace workload` on the stand-in, with the variables that the recorder would set: on any machine, and in any
+/// namespace.
+pub fn simulated_workload() -> Command {
+    static LIBRARY_PATH: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    let library_path = LIBRARY_PATH.get_or_init(|| {
+        let (_keep, folder) = fresh_folder("recording");
+        let mut command = gputrace();
+        command
+            .args(["record", "--quiet", "--device", "sim", "-o"])
+            .arg(folder);
+        command.args(["--", "sh", "-c", "echo $LD_LIBRARY_PATH"]);
+        stdout(&expect_status(&mut command, 0)).trim().to_owned()
+    });
+    let mut command = gputrace();
+    command
+        .arg("workload")
+        .env("GPUTRACE_DEVICE", "sim")
+        .env("LD_LIBRARY_PATH", library_path)
+        .env("SIMGPU_SCALE", "10");
+    command
+}

@@ -106,6 +106,10 @@ pub struct Counts {
     pub processes: usize,
     /// Rows of events in all tables; the tables about the recording itself (clocks, losses) are left out.
     pub events: u64,
+    /// Those of them that are operations which a GPU has finished: kernels, copies, memsets.
+    pub operations: u64,
+    /// Collectives and transfers that NCCL has enqueued.
+    pub collectives: u64,
 }
 
 impl Progress {
@@ -134,6 +138,13 @@ impl Progress {
                 if path.exists() {
                     let rows = self.counters.entry(path.clone()).or_default().read(&path)?;
                     counts.events = counts.events.saturating_add(rows);
+                    match *table {
+                        "kernels" | "copies" | "memsets" => {
+                            counts.operations = counts.operations.saturating_add(rows);
+                        }
+                        "collectives" => counts.collectives = counts.collectives.saturating_add(rows),
+                        _ => {}
+                    }
                 }
             }
         }

@@ -8,6 +8,7 @@ pub mod collective_names;
 pub mod column;
 pub mod copy_words;
 pub mod follow;
+pub mod hang;
 pub mod manifest;
 pub mod names;
 pub mod parallel;

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hang::Hang;
+
 /// The `format` member of every manifest.
 pub const FORMAT: &str = "gputrace.recording";
 /// The version that this crate writes.
@@ -62,6 +64,13 @@ pub struct Manifest {
     pub ended_ns: Option<i64>,
     /// The command's exit status as a shell gives it.
     pub exit_status: Option<i32>,
+    /// After how long without any finished operation the recorder looked for hangs, nanoseconds; 0 for never, `None` where no
+    /// recorder looked.
+    pub hang_after_ns: Option<i64>,
+    /// The hangs that the recorder noticed.
+    pub hangs: Vec<Hang>,
+    /// Whether the recorder ended the command because of one.
+    pub ended_on_hang: bool,
     /// NCCL_*, CUDA_* and SIMGPU_* variables of the command.
     pub environment: BTreeMap<String, String>,
     /// Rows of each process's tables at the end, by process folder and table.

@@ -115,10 +115,10 @@ pub(crate) fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Reads each process's folder into a recording of its own, on all cores.
-fn read_processes(folders: &[PathBuf]) -> Vec<Result<Recording, OpenError>> {
+fn read_processes(folders: &[PathBuf], tables: &[&str]) -> Vec<Result<Recording, OpenError>> {
     parallel::map(folders.len(), |index| {
         let mut part = Recording::default();
-        part.read_process(&folders[index]).map(|()| part)
+        part.read_process(&folders[index], tables).map(|()| part)
     })
 }
 
@@ -131,6 +131,14 @@ impl Recording {
     /// # Errors
     /// When `path` is no recording, is of a newer major version, or can't be read.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_tables(path, TABLE_NAMES)
+    }
+
+    /// The same, of each process only some tables: for a look at a recording that still grows.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_tables(path: &Path, tables: &[&str]) -> Result<Self, OpenError> {
         let cannot_read =
             |what: &Path, error: io::Error| OpenError(format!("{}: cannot be read: {error}", what.display()));
         if !path.exists() {
@@ -191,7 +199,7 @@ impl Recording {
                 };
             }
         }
-        for part in read_processes(&folders) {
+        for part in read_processes(&folders, tables) {
             recording.absorb(part?);
         }
         let missing: Vec<(String, u64)> = recording
@@ -261,7 +269,7 @@ impl Recording {
         });
     }
 
-    fn read_process(&mut self, folder: &Path) -> Result<(), OpenError> {
+    fn read_process(&mut self, folder: &Path, tables: &[&str]) -> Result<(), OpenError> {
         let name = folder
             .file_name()
             .unwrap_or_default()
@@ -323,6 +331,9 @@ impl Recording {
                 self.notes.push(format!(
                     "{name}: table {table} is of a newer version and was ignored"
                 ));
+                continue;
+            }
+            if !tables.contains(&table.as_str()) {
                 continue;
             }
             let end = self.read_table(&mut process.tables, &name, &table, &file)?;

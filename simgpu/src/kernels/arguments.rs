@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::element::Plain;
-use crate::device::memory::device_range;
+use crate::device::memory::{allocation_of, device_range};
 use crate::driver::error;
 
 /// The bytes of a launch's arguments, in order.
@@ -38,6 +38,14 @@ impl Arguments {
     /// Argument `index`, the address of so many elements.
     pub(super) fn array<T: Plain>(&self, index: usize, count: usize) -> Result<Array<T>, u32> {
         Array::new(self.address(index)?, count)
+    }
+
+    /// Argument `index`, the address of as many elements as there are to the end of its allocation: for kernels that
+    /// are not told how many there are. Found at the launch: freeing may be enqueued before the kernel runs.
+    pub(super) fn array_to_end<T: Plain>(&self, index: usize) -> Result<Array<T>, u32> {
+        let address = self.address(index)?;
+        let (start, bytes, _) = allocation_of(address).ok_or(error::ILLEGAL_ADDRESS)?;
+        Array::new(address, (start + bytes as u64 - address) as usize / size_of::<T>())
     }
 
     /// Argument `index`, an address.

@@ -1,7 +1,7 @@
 //! Kernels of a decoder that know about tokens and their places: embeddings, attention's softmax, heads.
 
 use super::losses::{exponentials, sum};
-use super::{Arguments, Array, Element, Prepared, time_ns};
+use super::{Arguments, Element, Prepared, time_ns};
 use crate::driver::error;
 
 /// `embedding_forward(T* y, const int* tokens, const T* table, const T* positions, int rows, int context, int width)`.
@@ -13,22 +13,21 @@ pub(super) fn embedding_forward<T: Element>(arguments: &Arguments) -> Result<Pre
     }
     let y = arguments.array::<T>(0, rows * width)?;
     let tokens = arguments.array::<i32>(1, rows)?;
-    let table = arguments.address(2)?;
+    let table = arguments.array_to_end::<T>(2)?;
     let positions = arguments.array::<T>(3, rows.min(context) * width)?;
     Ok(Box::new(move || {
         let mut scratch: [Vec<f32>; 3] = Default::default();
         let [of_y, of_word, of_position] = &mut scratch;
         for (row, &token) in tokens.get().iter().enumerate() {
-            let word = usize::try_from(token).ok().and_then(|token| {
-                let address = table.checked_add((token * width * size_of::<T>()) as u64)?;
-                Array::<T>::new(address, width).ok()
-            });
+            let word = usize::try_from(token)
+                .ok()
+                .and_then(|token| table.get().get(token * width..(token + 1) * width));
             let position = row % context * width;
             let position = T::read(&positions.get()[position..position + width], of_position);
             let y = &mut y.get_mut()[row * width..(row + 1) * width];
             T::write(y, of_y, |y| match word {
                 Some(word) => {
-                    let word = T::read(word.get(), of_word);
+                    let word = T::read(word, of_word);
                     for ((y, word), position) in y.iter_mut().zip(word).zip(position) {
                         *y = word + position;
                     }

@@ -7,14 +7,28 @@ use crate::data::Random;
 use crate::error::Error;
 use crate::gpu::{DataType, Gpu};
 
-/// The step. The formula's own error is of the order of its fourth power, and f32's rounding counts divided by it.
-const STEP: f32 = 1.0 / 16.0;
 /// Arrays up to so many elements are tried element by element; larger ones along random directions.
 const FEW: usize = 40;
 /// Directions for those.
 const DIRECTIONS: usize = 8;
-/// The largest error, relative to the largest gradient.
-const LIMIT: f64 = 1e-4;
+
+/// How a function is tried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    /// The step. The formula's own error is of the order of its fourth power, and f32's rounding counts divided by it.
+    pub(super) step: f32,
+    /// Whether the step is the length of the whole move, as functions need that bend much, or of each element's.
+    pub(super) is_length: bool,
+    /// The largest error, relative to the largest gradient.
+    pub(super) limit: f64,
+}
+
+/// For one kernel.
+const KERNEL: Trial = Trial {
+    step: 1.0 / 16.0,
+    is_length: false,
+    limit: 1e-4,
+};
 
 /// What a backward pass is told: the inputs and the gradient by the first output; and gives: the gradients by the
 /// inputs in `by`.
@@ -30,6 +44,20 @@ pub(super) fn check_gradients(
     inputs: &[Input],
     by: &[usize],
     backward: &Backward<'_>,
+) -> Result<(), Error> {
+    check_gradients_by(gpu, report, name, forward, inputs, by, backward, KERNEL)
+}
+
+/// The same by another trial.
+pub(super) fn check_gradients_by(
+    gpu: &Gpu,
+    report: &mut Report,
+    name: &str,
+    forward: &Operation<'_>,
+    inputs: &[Input],
+    by: &[usize],
+    backward: &Backward<'_>,
+    trial: Trial,
 ) -> Result<(), Error> {
     let mut random = Random::new(7);
     let outputs = forward.run(gpu, DataType::F32, inputs)?;
@@ -64,9 +92,15 @@ pub(super) fn check_gradients(
         for direction in &directions {
             let along = gradient.iter().zip(direction);
             got.push(along.map(|(g, d)| f64::from(*g) * f64::from(*d)).sum::<f64>() as f32);
-            want.push(slope(inputs, index, direction, &value)?);
+            let length = direction.iter().map(|d| d * d).sum::<f32>().sqrt();
+            let step = if trial.is_length {
+                trial.step / length
+            } else {
+                trial.step
+            };
+            want.push(slope(inputs, index, direction, step, &value)?);
         }
-        report.add(&format!("{name} gradient"), worst_error(&got, &want), LIMIT);
+        report.add(&format!("{name} gradient"), worst_error(&got, &want), trial.limit);
     }
     Ok(())
 }
@@ -93,19 +127,20 @@ fn slope(
     inputs: &[Input],
     index: usize,
     direction: &[f32],
+    step: f32,
     value: &dyn Fn(&[Input]) -> Result<f64, Error>,
 ) -> Result<f64, Error> {
     debug_assert_ne!(inputs[index].kind, Kind::Int);
     let at = |steps: f32| {
         let mut moved = inputs.to_vec();
         for (element, direction) in moved[index].values.iter_mut().zip(direction) {
-            *element += steps * STEP * direction;
+            *element += steps * step * direction;
         }
         value(&moved)
     };
     let near = at(1.0)? - at(-1.0)?;
     let far = at(2.0)? - at(-2.0)?;
-    Ok((8.0 * near - far) / (12.0 * f64::from(STEP)))
+    Ok((8.0 * near - far) / (12.0 * f64::from(step)))
 }
 
 #[cfg(test)]
@@ -122,8 +157,8 @@ mod tests {
             let (x, y) = (f64::from(x), f64::from(y));
             Ok(x.powi(4) + 3.0 * y * x)
         };
-        let by_x = slope(&inputs, 0, &[1.0, 0.0], &value).expect("a value");
-        let by_y = slope(&inputs, 0, &[0.0, 1.0], &value).expect("a value");
+        let by_x = slope(&inputs, 0, &[1.0, 0.0], 0.0625, &value).expect("a value");
+        let by_y = slope(&inputs, 0, &[0.0, 1.0], 0.0625, &value).expect("a value");
         assert!((by_x - (4.0 * 0.125 - 3.0)).abs() < 1e-9, "{by_x}");
         assert!((by_y - 1.5).abs() < 1e-9, "{by_y}");
     }

@@ -1,8 +1,10 @@
 //! `check`: whether the kernels and collectives compute what they should, on the GPU of this machine.
 //!
 //! Kernels are run on small arrays of odd sizes and held against definitions computed on the host in f64, gradients
-//! against central differences of the forward kernels, and 16-bit variants against the f32 ones.
+//! against central differences of the forward kernels, and 16-bit variants against the f32 ones. The same for the units
+//! of the networks, and for those that ranks divide among them against the undivided.
 
+mod chain;
 mod collectives;
 mod decoder;
 mod difference;
@@ -12,6 +14,10 @@ mod operation;
 mod perceptron;
 mod products;
 mod report;
+mod shards;
+mod units;
+
+use std::rc::Rc;
 
 use clap::Args;
 
@@ -25,7 +31,7 @@ use report::Report;
 /// `gputrace workload check`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct CheckOptions {
-    /// Ranks that check collectives; the first checks the kernels as well
+    /// Ranks that check collectives and divided layers; the first checks the kernels as well
     #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
     /// Print one JSON object instead of a line a check
@@ -42,13 +48,15 @@ pub(crate) fn run(options: &CheckOptions, rank: &Rank, store: &Store) -> Result<
         decoder::check(&gpu, &mut report)?;
         flat::check(&gpu, &mut report)?;
         products::check(&gpu, &mut report)?;
+        units::check(&gpu, &mut report)?;
         if !options.json {
             report.print();
         }
     }
     let id = store.share_id(comm::unique_id)?;
-    let communicator = Communicator::new(id, rank.rank, rank.ranks, "check")?;
+    let communicator = Rc::new(Communicator::new(id, rank.rank, rank.ranks, "check")?);
     collectives::check(&gpu, &mut report, &communicator)?;
+    shards::check(&gpu, &mut report, &communicator)?;
     let Some(reports) = store.gather(report.to_lines().as_bytes())? else {
         return Ok(0);
     };

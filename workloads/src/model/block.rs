@@ -16,19 +16,15 @@ use crate::gpu::DataType;
 /// Columns of the feed-forward part's hidden layer, in widths.
 const EXPANSION: usize = 4;
 
-// The block's tensors, in order.
+// The block's tensors, in order. The bias of each matrix follows it.
 const NORM1_GAMMA: usize = 0;
 const NORM1_BETA: usize = 1;
 const QKV: usize = 2;
-const QKV_BIAS: usize = 3;
 const PROJECTION: usize = 4;
-const PROJECTION_BIAS: usize = 5;
 const NORM2_GAMMA: usize = 6;
 const NORM2_BETA: usize = 7;
 const EXPAND: usize = 8;
-const EXPAND_BIAS: usize = 9;
 const CONTRACT: usize = 10;
-const CONTRACT_BIAS: usize = 11;
 
 /// A block's tensors, one of `blocks`. What adds to the residual begins smaller the more blocks there are, as in GPT-2,
 /// so that the sum does not grow with depth.
@@ -387,7 +383,7 @@ impl Unit for Block {
         queue.add_bias(
             ty,
             scratch.qkv,
-            place(QKV_BIAS),
+            place(QKV + 1),
             pass.rows,
             self.qkv.outputs,
             false,
@@ -408,7 +404,7 @@ impl Unit for Block {
         let columns = self.expand.outputs;
         self.expand
             .forward(pass, pass.rows, [saved.norm2.output, place(EXPAND), saved.hidden])?;
-        queue.add_bias(ty, saved.hidden, place(EXPAND_BIAS), pass.rows, columns, false)?;
+        queue.add_bias(ty, saved.hidden, place(EXPAND + 1), pass.rows, columns, false)?;
         queue.gelu(ty, saved.active, saved.hidden, pass.rows * columns)?;
         let places = [saved.active, saved.middle, pass.output];
         self.join_residual(pass, (self.contract, CONTRACT), places, &scratch)

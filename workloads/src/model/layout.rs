@@ -211,8 +211,8 @@ mod tests {
                 assert_eq!(layout.whole_elements, whole_elements);
                 assert_eq!(layout.elements, whole_elements / ranks);
                 for piece in &layout.pieces {
-                    for element in piece.whole..piece.whole + piece.count {
-                        seen[element] += 1;
+                    for times in &mut seen[piece.whole..piece.whole + piece.count] {
+                        *times += 1;
                     }
                 }
             }

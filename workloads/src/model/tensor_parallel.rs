@@ -1,5 +1,6 @@
 //! Tensor parallelism's part of a unit: which shard a rank has, and the collectives at the shards' edges.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -12,11 +13,11 @@ use crate::gpu::{DataType, Gpu};
 /// The ranks that share each layer, as this one sees them.
 #[derive(Clone)]
 pub(crate) struct TensorParallel {
-    inner: Arc<Inner>,
+    inner: Rc<Inner>,
 }
 
 struct Inner {
-    communicator: Arc<Communicator>,
+    communicator: Rc<Communicator>,
     stream: Arc<CudaStream>,
     ready: CudaEvent,
     done: CudaEvent,
@@ -26,9 +27,9 @@ struct Inner {
 impl TensorParallel {
     /// Tensor parallelism over a communicator's ranks. `sequence`: between the sharded layers each rank has its rows
     /// only.
-    pub(crate) fn new(gpu: &Gpu, communicator: Arc<Communicator>, sequence: bool) -> Result<Self, Error> {
+    pub(crate) fn new(gpu: &Gpu, communicator: Rc<Communicator>, sequence: bool) -> Result<Self, Error> {
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Rc::new(Inner {
                 communicator,
                 stream: gpu.context.new_stream()?,
                 ready: gpu.event()?,

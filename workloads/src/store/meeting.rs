@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::TIMEOUT_VARIABLE;
 use super::members::{self, Hello};
-use super::membership::{Absence, Ending, Membership, Verdict, listed};
+use super::membership::{Absence, Membership, listed};
+use super::verdict::{Ending, Verdict};
 use super::wire::{Kind, read_frame, tune, write_frame};
 use crate::error::Error;
 use crate::rank::Rank;
@@ -253,7 +254,7 @@ fn come(rank: &Rank, hello: &Hello, membership: &Arc<Membership>, patience: Dura
         Kind::Verdict => {
             let verdict = Verdict::from_bytes(&frame.payload).ok_or_else(|| stranger("unclear"))?;
             let line = verdict.line.clone();
-            membership.hear(verdict);
+            membership.hear(&verdict);
             return Err(Error::new(line));
         }
         _ => None,

@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::members::{self, Member};
-use super::wire::{Fields, Frame, Kind, Reader, read_frame, write_frame};
+use super::verdict::{Ending, Evidence, Verdict, cause};
+use super::wire::{Frame, Kind, read_frame, write_frame};
 use crate::error::Error;
 
 /// So long rank 0 waits for further ends after the first, before it names the cause.
@@ -19,82 +20,6 @@ const WINDOW: Duration = Duration::from_millis(150);
 const VERDICT_PATIENCE: Duration = Duration::from_secs(3);
 /// So long rank 0 stays until the others have heard the verdict.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// A rank with an error of its own tells it first.
-const AFTER_ITS_OWN_WORDS: Duration = Duration::from_millis(300);
-/// So long a rank that our launcher started leaves it the time to see which rank ended first.
-const LAUNCHERS_TURN: Duration = Duration::from_secs(2);
-
-/// Why all end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// The rank that ended first.
-    pub(super) rank: u32,
-    /// Whether it told its error itself.
-    pub(super) told: bool,
-    /// Whether this rank is one that says it.
-    pub(super) speaks: bool,
-    /// The line.
-    pub(super) line: String,
-}
-
-impl Verdict {
-    /// Rank 0 ends for this reason, and says so.
-    pub(super) fn of_rank_0(reason: &str, speaks: bool) -> Self {
-        Self {
-            rank: 0,
-            told: true,
-            speaks,
-            line: format!("rank 0: {reason}"),
-        }
-    }
-
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        Fields::default()
-            .number(self.rank)
-            .number(u32::from(self.told))
-            .number(u32::from(self.speaks))
-            .text(&self.line)
-            .into_bytes()
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
-        Some(Self {
-            rank: reader.number()?,
-            told: reader.number()? != 0,
-            speaks: reader.number()? != 0,
-            line: reader.text()?,
-        })
-    }
-}
-
-/// What is done with a verdict.
-pub(super) struct Ending(Box<dyn Fn(&Verdict) + Send + Sync>);
-
-impl Ending {
-    /// Says it and ends the process, wherever its threads are: they may wait in the driver for a rank that is gone.
-    pub(super) fn of_process(launched: bool) -> Self {
-        Self(Box::new(move |verdict| {
-            if launched {
-                // The launcher knows how each rank ended, says it, and ends us.
-                std::thread::sleep(LAUNCHERS_TURN);
-            } else if verdict.speaks {
-                if verdict.told {
-                    std::thread::sleep(AFTER_ITS_OWN_WORDS);
-                }
-                eprintln!("{}", verdict.line);
-            }
-            // SAFETY: ends the process at once, without exit handlers that would wait for the GPU.
-            unsafe { libc::_exit(1) }
-        }))
-    }
-
-    #[cfg(test)]
-    pub(super) fn new(ending: impl Fn(&Verdict) + Send + Sync + 'static) -> Self {
-        Self(Box::new(ending))
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Absent,
@@ -102,12 +27,6 @@ enum Standing {
     /// Said goodbye.
     Left,
     Lost,
-}
-
-/// What rank 0 knows of a rank's end: its own words, or none when it just vanished.
-struct Evidence {
-    rank: u32,
-    words: Option<String>,
 }
 
 struct State {
@@ -303,7 +222,7 @@ impl Membership {
                 }
                 Kind::Verdict => {
                     if let Some(verdict) = Verdict::from_bytes(&frame.payload) {
-                        self.hear(verdict);
+                        self.hear(&verdict);
                     }
                 }
                 // Nothing else comes after the meeting.
@@ -337,7 +256,7 @@ impl Membership {
                 words: None,
             });
         } else {
-            self.hear(verdict);
+            self.hear(&verdict);
         }
     }
 
@@ -385,7 +304,7 @@ impl Membership {
         if verdict.rank != 0 {
             self.wait_until_others_ended(verdict.rank);
         }
-        self.hear(verdicts.into_iter().next().unwrap_or(verdict));
+        self.hear(verdicts.first().unwrap_or(&verdict));
     }
 
     /// The verdict, to one rank. Where a write to it is stuck the connection is closed: that tells it too.
@@ -417,7 +336,7 @@ impl Membership {
     }
 
     /// A verdict holds from here on. Ends the process, unless it is about this rank, which is ending itself.
-    pub(super) fn hear(&self, verdict: Verdict) {
+    pub(super) fn hear(&self, verdict: &Verdict) {
         let ends = {
             let mut state = self.state();
             if state.verdict.is_some() || state.standing[self.rank as usize] == Standing::Left {
@@ -428,7 +347,7 @@ impl Membership {
             verdict.rank != self.rank
         };
         if ends {
-            (self.ending.0)(&verdict);
+            self.ending.with(verdict);
         }
     }
 
@@ -562,26 +481,6 @@ pub(super) fn listed(ranks: &[u32]) -> String {
     format!("{word} {}{more}", numbers.join(", "))
 }
 
-/// What all end of: a rank that vanished, else the first with an error of its own, else the first whose error came
-/// out of communication (which is what a rank gets when another's end breaks it).
-fn cause(evidence: &[Evidence]) -> Option<&Evidence> {
-    let weight = |evidence: &Evidence| match &evidence.words {
-        None => 0,
-        Some(words) if !words.starts_with("NCCL") => 1,
-        Some(_) => 2,
-    };
-    // min_by_key gives the first of equal ones. One rank's words count before the loss of its connection.
-    evidence
-        .iter()
-        .filter(|one| {
-            one.words.is_some()
-                || !evidence
-                    .iter()
-                    .any(|other| other.rank == one.rank && other.words.is_some())
-        })
-        .min_by_key(|one| weight(one))
-}
-
 fn lock(writer: &Mutex<TcpStream>) -> MutexGuard<'_, TcpStream> {
     writer.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -589,50 +488,6 @@ fn lock(writer: &Mutex<TcpStream>) -> MutexGuard<'_, TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn evidence(rank: u32, words: Option<&str>) -> Evidence {
-        Evidence {
-            rank,
-            words: words.map(str::to_owned),
-        }
-    }
-
-    #[test]
-    fn the_cause_is_told_from_what_it_does_to_others() {
-        let broken = "NCCL all-reduce: remote process exited";
-        let rank_of = |all: &[Evidence]| cause(all).map(|one| one.rank);
-        assert_eq!(rank_of(&[evidence(2, Some(broken)), evidence(1, None)]), Some(1));
-        assert_eq!(
-            rank_of(&[
-                evidence(2, Some(broken)),
-                evidence(3, Some("CUDA: out of memory"))
-            ]),
-            Some(3)
-        );
-        assert_eq!(
-            rank_of(&[evidence(2, Some(broken)), evidence(3, Some(broken))]),
-            Some(2)
-        );
-        let failed_and_gone = [
-            evidence(2, Some("CUDA: out of memory")),
-            evidence(2, None),
-            evidence(0, Some(broken)),
-        ];
-        assert!(cause(&failed_and_gone).is_some_and(|one| one.rank == 2 && one.words.is_some()));
-        assert_eq!(rank_of(&[]), None);
-    }
-
-    #[test]
-    fn verdicts_come_back_as_they_were() {
-        let verdict = Verdict {
-            rank: 3,
-            told: true,
-            speaks: false,
-            line: "rank 3 (pid 7 on host b) failed: ending".to_owned(),
-        };
-        assert_eq!(Verdict::from_bytes(&verdict.to_bytes()), Some(verdict));
-        assert_eq!(Verdict::from_bytes(&[1, 2, 3]), None);
-    }
 
     #[test]
     fn many_ranks_are_listed_in_short() {

@@ -8,6 +8,7 @@
 mod meeting;
 mod members;
 mod membership;
+mod verdict;
 mod wire;
 
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::comm::UniqueId;
 use crate::error::Error;
 use crate::rank::Rank;
 pub(crate) use members::host_name;
-use membership::{Ending, Membership};
+use membership::Membership;
+use verdict::Ending;
 use wire::Kind;
 
 /// How long ranks wait for all to come, and afterwards for each other in one call.

@@ -28,7 +28,7 @@ fn free_port() -> u16 {
 }
 
 /// The verdict that reached each rank comes out of the receiver.
-type Verdicts = mpsc::Receiver<(u32, membership::Verdict)>;
+type Verdicts = mpsc::Receiver<(u32, verdict::Verdict)>;
 
 /// Runs `body` on so many ranks; what each gives, by rank.
 fn on_ranks<T: Send + 'static>(

@@ -6,6 +6,7 @@
 //! their own, so that they don't hold gathering up.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -51,7 +52,7 @@ struct GradientPlace {
 
 /// One rank's shards, and what they are gathered into.
 pub(crate) struct FullySharded {
-    communicator: Arc<Communicator>,
+    communicator: Rc<Communicator>,
     units: Vec<Flat>,
     data_type: DataType,
     state: State,
@@ -78,7 +79,7 @@ impl FullySharded {
     /// Shards of parameters with these values (all of them, unit by unit: the same on every rank).
     pub(crate) fn new(
         gpu: &Gpu,
-        communicator: Arc<Communicator>,
+        communicator: Rc<Communicator>,
         layouts: &[Layout],
         values: &[f32],
         recipe: &Recipe,
@@ -176,7 +177,11 @@ impl FullySharded {
         let place = in_turn
             .clone()
             .find(|place| self.places[*place].unit.is_none())
-            .or_else(|| in_turn.clone().find(|place| self.places[*place].unit != Some(computing)))
+            .or_else(|| {
+                in_turn
+                    .clone()
+                    .find(|place| self.places[*place].unit != Some(computing))
+            })
             .ok_or_else(|| Error::new("no place is left for a unit's parameters"))?;
         self.next_place = (place + 1) % count;
         let flat = &self.units[unit];

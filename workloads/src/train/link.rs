@@ -1,5 +1,6 @@
 //! A stage's connections to the stages before and after it.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -18,7 +19,7 @@ pub(crate) struct Parcel {
 
 /// Sends and receives between neighbouring stages, on a stream of their own.
 pub(crate) struct Link {
-    communicator: Arc<Communicator>,
+    communicator: Rc<Communicator>,
     stream: Arc<CudaStream>,
     ready: CudaEvent,
     done: CudaEvent,
@@ -27,7 +28,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// A link over the communicator of a pipeline's stages, for activations of one type.
-    pub(crate) fn new(gpu: &Gpu, communicator: Arc<Communicator>, element: Element) -> Result<Self, Error> {
+    pub(crate) fn new(gpu: &Gpu, communicator: Rc<Communicator>, element: Element) -> Result<Self, Error> {
         Ok(Self {
             communicator,
             stream: gpu.context.new_stream()?,

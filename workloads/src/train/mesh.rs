@@ -3,7 +3,7 @@
 //! Neighbours in the ranks' order share a layer (tensor), then come replicas (data), then stages (pipeline): what talks
 //! most is nearest.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use crate::comm::{self, Communicator};
 use crate::error::Error;
@@ -46,10 +46,10 @@ pub(crate) struct Mesh {
     pub(crate) data: Position,
     pub(crate) tensor: Position,
     pub(crate) stage: Position,
-    pub(crate) data_ranks: Option<Arc<Communicator>>,
-    pub(crate) tensor_ranks: Option<Arc<Communicator>>,
-    pub(crate) stage_ranks: Option<Arc<Communicator>>,
-    pub(crate) world: Option<Arc<Communicator>>,
+    pub(crate) data_ranks: Option<Rc<Communicator>>,
+    pub(crate) tensor_ranks: Option<Rc<Communicator>>,
+    pub(crate) stage_ranks: Option<Rc<Communicator>>,
+    pub(crate) world: Option<Rc<Communicator>>,
 }
 
 impl Mesh {
@@ -70,16 +70,16 @@ impl Mesh {
             return Ok(mesh);
         }
         let id = store.share_id(comm::unique_id)?;
-        let world = Arc::new(Communicator::new(id, rank, ranks, "world")?);
+        let world = Rc::new(Communicator::new(id, rank, ranks, "world")?);
         // Who has the same position along the two other axes is in one group.
         let split = |axis: Position, others: [Position; 2], name: &str| {
             Ok::<_, Error>(match axis.ranks {
                 1 => None,
-                all if all == ranks => Some(Arc::clone(&world)),
+                all if all == ranks => Some(Rc::clone(&world)),
                 members => {
                     let color = others[0].rank * others[1].ranks + others[1].rank;
                     let group = world.split(color, axis.rank, (axis.rank, members), name)?;
-                    Some(Arc::new(group))
+                    Some(Rc::new(group))
                 }
             })
         };

@@ -133,7 +133,7 @@ impl Plan {
         let parallel = mesh
             .tensor_ranks
             .as_ref()
-            .map(|ranks| TensorParallel::new(gpu, Arc::clone(ranks), way.division.sequence))
+            .map(|ranks| TensorParallel::new(gpu, Rc::clone(ranks), way.division.sequence))
             .transpose()?;
         let bounds = stage_bounds(gpu, way, &network, (rows, data_type), store)?;
         let own = bounds[stage.rank as usize]..bounds[stage.rank as usize + 1];
@@ -181,7 +181,7 @@ impl Plan {
                     schedule,
                     stage: stage.rank as usize,
                     stages: stage.ranks as usize,
-                    link: Link::new(gpu, Arc::clone(ranks), data_type.into())?,
+                    link: Link::new(gpu, Rc::clone(ranks), data_type.into())?,
                     inputs: buffers(if is_first { 0 } else { input_bytes })?,
                     deltas: buffers(if is_first { 0 } else { input_bytes })?,
                     received: gpu.buffer(if is_last { 0 } else { output_bytes })?,
@@ -342,12 +342,12 @@ fn sharing(
 ) -> Result<Box<dyn Sharing>, Error> {
     let reducer = match (&way.reduce, &mesh.data_ranks) {
         (Reduce::Shards(options), Some(ranks)) => {
-            let sharded = FullySharded::new(gpu, Arc::clone(ranks), layouts, values, recipe, options)?;
+            let sharded = FullySharded::new(gpu, Rc::clone(ranks), layouts, values, recipe, options)?;
             return Ok(Box::new(sharded));
         }
         (Reduce::Buckets(options), Some(ranks)) => Some(Reducer::new(
             gpu,
-            Arc::clone(ranks),
+            Rc::clone(ranks),
             &tensor_ranges(layouts),
             options,
         )?),

@@ -4,6 +4,7 @@
 //! is reduced on a stream of its own as soon as all of its gradients are on their way.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -23,7 +24,7 @@ struct Monitor {
 
 /// Sums gradients over ranks.
 pub(crate) struct Reducer {
-    communicator: Arc<Communicator>,
+    communicator: Rc<Communicator>,
     stream: Arc<CudaStream>,
     ready: CudaEvent,
     reduced: CudaEvent,
@@ -46,7 +47,7 @@ impl Reducer {
     /// and without gaps.
     pub(crate) fn new(
         gpu: &Gpu,
-        communicator: Arc<Communicator>,
+        communicator: Rc<Communicator>,
         tensors: &[Range<usize>],
         options: &DdpOptions,
     ) -> Result<Self, Error> {
