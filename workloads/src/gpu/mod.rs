@@ -4,6 +4,7 @@ mod blas;
 mod data_type;
 mod launch;
 mod modules;
+mod staging;
 mod transfer;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr};
 pub(crate) use blas::Matrix;
 pub(crate) use data_type::DataType;
 pub(crate) use launch::Queue;
+pub(crate) use staging::Staging;
 pub(crate) use transfer::{clear, copy};
 
 use crate::comm;

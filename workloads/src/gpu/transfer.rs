@@ -1,9 +1,14 @@
-//! Copies between host and device, and within the device, on the compute stream.
+//! Copies between host and device, through page-locked memory, and within the device.
 
 use cudarc::driver::{CudaStream, result};
 
-use super::{Buffer, Gpu};
+use super::{Buffer, Gpu, Staging};
 use crate::error::Error;
+
+/// Bytes of a copy through page-locked memory: what is larger goes in parts.
+const CHUNK_BYTES: usize = 16 << 20;
+/// Bytes of a page of host memory.
+const PAGE_BYTES: usize = 4096;
 
 impl Gpu {
     /// Copies f32 to device memory that holds at least as many.
@@ -11,22 +16,38 @@ impl Gpu {
         if size_of_val(values) > to.bytes() {
             return Err(Error::new("an upload is longer than its buffer"));
         }
-        if values.is_empty() {
-            return Ok(());
+        let mut staging = Staging::new(size_of_val(values).min(CHUNK_BYTES), true)?;
+        let mut to = to.address();
+        for values in values.chunks(CHUNK_BYTES / size_of::<f32>()) {
+            let place = &mut staging.bytes()[..size_of_val(values)];
+            for (place, value) in place.chunks_exact_mut(size_of::<f32>()).zip(values) {
+                place.copy_from_slice(&value.to_ne_bytes());
+            }
+            // SAFETY: the buffer was found long enough; the staging memory is left alone until the copy is done.
+            unsafe { result::memcpy_htod_async(to, place, self.compute.cu_stream())? };
+            to += place.len() as u64;
+            self.compute.synchronize()?;
         }
-        // SAFETY: the buffer was just found long enough, and the driver has taken pageable memory when it returns.
-        unsafe { result::memcpy_htod_async(to.address(), values, self.compute.cu_stream())? };
         Ok(())
     }
 
     /// Copies `count` f32 from a device address; waits for the compute stream.
     pub(crate) fn download(&self, from: u64, count: usize) -> Result<Vec<f32>, Error> {
-        let mut values = vec![0.0; count];
-        if count > 0 {
+        let mut values = Vec::with_capacity(count);
+        let mut left = count * size_of::<f32>();
+        // A few numbers are not worth locking pages for.
+        let mut staging = Staging::new(left.min(CHUNK_BYTES), left > PAGE_BYTES)?;
+        let mut from = from;
+        while left > 0 {
+            let bytes = left.min(CHUNK_BYTES);
+            let place = &mut staging.bytes()[..bytes];
             // SAFETY: the address holds `count` f32 by this function's contract; synchronized before use.
-            unsafe { result::memcpy_dtoh_async(&mut values, from, self.compute.cu_stream())? };
+            unsafe { result::memcpy_dtoh_async(place, from, self.compute.cu_stream())? };
+            self.compute.synchronize()?;
+            let read = place.chunks_exact(size_of::<f32>());
+            values.extend(read.map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap_or_default())));
+            (from, left) = (from + bytes as u64, left - bytes);
         }
-        self.compute.synchronize()?;
         Ok(values)
     }
 
