@@ -45,7 +45,10 @@ impl Arguments {
     pub(super) fn array_to_end<T: Plain>(&self, index: usize) -> Result<Array<T>, u32> {
         let address = self.address(index)?;
         let (start, bytes, _) = allocation_of(address).ok_or(error::ILLEGAL_ADDRESS)?;
-        Array::new(address, (start + bytes as u64 - address) as usize / size_of::<T>())
+        Array::new(
+            address,
+            (start + bytes as u64 - address) as usize / size_of::<T>(),
+        )
     }
 
     /// Argument `index`, an address.
