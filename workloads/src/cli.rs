@@ -65,7 +65,7 @@ pub(crate) enum Which {
     /// Data, tensor and pipeline parallel at once, on a mesh of ranks
     #[command(
         name = "3d",
-        after_help = "Examples:\n  gputrace workload 3d --dp 2 --tp 2 --pp 2 --layers 8\n  gputrace workload 3d --dp 4 --tp 2 --pp 2 --model transformer --layers 6"
+        after_help = "Examples:\n  gputrace workload 3d --dp 2 --tp 2 --pp 2 --layers 8\n  gputrace workload 3d --ranks 16 --tp 4 --model transformer --layers 6"
     )]
     ThreeD(ThreeDArguments),
     /// One GPU copies tensors to others, a stream for each: times beside the links they took
@@ -168,9 +168,12 @@ pub(crate) struct PpArguments {
 /// `3d`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ThreeDArguments {
-    /// Replicas that share the batch
-    #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Mesh")]
-    dp: u32,
+    /// Replicas that share the batch [default: 2, or as many as --ranks makes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Mesh")]
+    dp: Option<u32>,
+    /// Ranks of the whole mesh, a process each [default: dp x tp x pp]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Ranks")]
+    ranks: Option<u32>,
     /// Ranks that share each layer
     #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Mesh")]
     tp: u32,
@@ -188,9 +191,35 @@ pub(crate) struct ThreeDArguments {
 }
 
 impl ThreeDArguments {
+    /// Ranks that one replica takes.
+    fn of_replica(&self) -> u32 {
+        self.tp.saturating_mul(self.pp)
+    }
+
     /// Ranks of the whole mesh.
-    fn ranks(&self) -> u32 {
-        self.dp.saturating_mul(self.tp).saturating_mul(self.pp)
+    fn ranks(&self) -> Result<u32, Error> {
+        let ranks = match (self.dp, self.ranks) {
+            (None, Some(ranks)) => ranks,
+            (dp, _) => dp.unwrap_or(2).saturating_mul(self.of_replica()),
+        };
+        self.check(self.ranks.unwrap_or(ranks))?;
+        Ok(ranks)
+    }
+
+    /// Whether so many ranks make this mesh.
+    fn check(&self, ranks: u32) -> Result<(), Error> {
+        let (tp, pp) = (self.tp, self.pp);
+        match self.dp {
+            Some(dp) if dp.saturating_mul(self.of_replica()) != ranks => Err(Error::new(format!(
+                "3d: --dp {dp} x --tp {tp} x --pp {pp} are {} ranks, but there are {ranks}",
+                dp.saturating_mul(self.of_replica()),
+            ))),
+            None if !ranks.is_multiple_of(self.of_replica()) => Err(Error::new(format!(
+                "3d: {ranks} ranks cannot be divided into --tp {tp} x --pp {pp}: choose a multiple of {}",
+                self.of_replica()
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -215,7 +244,7 @@ impl Which {
             Self::Fsdp(arguments) => arguments.launch.ranks,
             Self::Tp(arguments) => arguments.launch.ranks,
             Self::Pp(arguments) => arguments.launch.ranks,
-            Self::ThreeD(arguments) => arguments.ranks(),
+            Self::ThreeD(arguments) => arguments.ranks()?,
             Self::P2p(options) => options.processes()?,
             Self::Collectives(options) => options.processes()?,
             Self::Ring(options) => options.processes()?,
@@ -270,15 +299,8 @@ impl Which {
                 let division = division(1, rank.ranks, &whole, &arguments.pipeline);
                 train::run(&arguments.train, &way("pp", division, Reduce::None), rank, store).map(|()| 0)
             }
-            Self::ThreeD(arguments) if arguments.ranks() != rank.ranks => Err(Error::new(format!(
-                "3d: --dp {} x --tp {} x --pp {} are {} ranks, but there are {}",
-                arguments.dp,
-                arguments.tp,
-                arguments.pp,
-                arguments.ranks(),
-                rank.ranks
-            ))),
             Self::ThreeD(arguments) => {
+                arguments.check(rank.ranks)?;
                 let division = division(arguments.tp, arguments.pp, &arguments.tensor, &arguments.pipeline);
                 let way = way("3d", division, Reduce::Buckets(arguments.ddp.clone()));
                 train::run(&arguments.train, &way, rank, store).map(|()| 0)
@@ -295,6 +317,19 @@ impl Which {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mesh_takes_as_many_replicas_as_its_ranks_make() {
+        let ranks = |words: &[&str]| {
+            let words = ["workload", "3d"].iter().chain(words);
+            Cli::try_parse_from(words).expect("parses").workload.ranks()
+        };
+        assert_eq!(ranks(&[]).ok(), Some(8));
+        assert_eq!(ranks(&["--ranks", "16"]).ok(), Some(16));
+        assert_eq!(ranks(&["--dp", "1", "--tp", "3"]).ok(), Some(6));
+        assert!(ranks(&["--ranks", "6"]).is_err());
+        assert!(ranks(&["--ranks", "8", "--dp", "4"]).is_err());
+    }
 
     #[test]
     fn the_options_are_consistent() {

@@ -28,9 +28,12 @@ pub(crate) enum Role {
     Row,
 }
 
-/// Weights (inputs x outputs) and bias.
-pub(super) fn tensors(inputs: usize, outputs: usize, role: Role) -> Vec<Tensor> {
-    let limit = Start::Uniform(1.0 / (inputs as f32).sqrt());
+/// Weights (inputs x outputs) and bias. They begin as He's rule has it: so large that a signal goes through many layers
+/// with ReLU neither fading nor growing, and a deep network learns as a flat one does.
+pub(super) fn tensors([inputs, outputs]: [usize; 2], relu: bool, role: Role) -> Vec<Tensor> {
+    let gain = if relu { 6.0 } else { 1.0 };
+    let limit = Start::Uniform((gain / inputs as f32).sqrt());
+    let bias_limit = Start::Uniform(1.0 / (inputs as f32).sqrt());
     let (weights, bias) = match role {
         Role::Whole => (Split::Whole, Split::Whole),
         Role::Column { .. } => (Split::Columns { groups: 1 }, Split::Columns { groups: 1 }),
@@ -49,7 +52,7 @@ pub(super) fn tensors(inputs: usize, outputs: usize, role: Role) -> Vec<Tensor> 
             name: "bias",
             rows: 1,
             columns: outputs,
-            start: limit,
+            start: bias_limit,
             split: bias,
             partial_in_sequence_parallel: !matches!(role, Role::Column { .. }),
         },
@@ -80,7 +83,7 @@ impl Linear {
             Role::Column { .. } => (inputs, outputs / ranks),
             Role::Row => (inputs / ranks, outputs),
         };
-        let layout = Layout::new(&tensors(inputs, outputs, role), edges.shard());
+        let layout = Layout::new(&tensors([inputs, outputs], relu, role), edges.shard());
         Self {
             weights: Dense {
                 inputs: inputs_of_rank,

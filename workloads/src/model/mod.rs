@@ -121,9 +121,9 @@ impl UnitSpec {
             Self::Linear {
                 inputs,
                 outputs,
+                relu,
                 role,
-                ..
-            } => linear::tensors(inputs, outputs, role),
+            } => linear::tensors([inputs, outputs], relu, role),
             Self::Embedding {
                 vocabulary,
                 context,
