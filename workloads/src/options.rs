@@ -95,11 +95,11 @@ pub(crate) struct TrainOptions {
     /// Print the loss over all ranks after each step (waits for it)
     #[arg(long, help_heading = "Output")]
     pub(crate) print_losses: bool,
-    /// Makes a rank compute FACTOR times as much, with the same results
+    /// Makes a rank (dp and mp: a GPU) compute FACTOR times as much, with the same results
     #[arg(long, value_name = "RANK:FACTOR", value_parser = straggler, help_heading = "Trouble on purpose")]
     pub(crate) straggler: Option<(u32, f64)>,
-    /// Shares the batch unevenly: the last rank gets about FACTOR times the samples of the first
-    #[arg(long, value_name = "FACTOR", value_parser = factor, help_heading = "Trouble on purpose")]
+    /// Shares the batch unevenly: the last rank gets about FACTOR times the samples of the first [default: 2]
+    #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "2", value_parser = factor, help_heading = "Trouble on purpose")]
     pub(crate) imbalance: Option<f64>,
 }
 
@@ -415,6 +415,13 @@ mod tests {
         for size in ["0", "-1", "nan", "x"] {
             assert!(Cli::try_parse_from(["workload", "ddp", "--bucket-mb", size]).is_err());
         }
+    }
+
+    #[test]
+    fn an_imbalance_needs_no_number() {
+        assert_eq!(single(&["--imbalance", "--steps", "3"]).imbalance, Some(2.0));
+        assert_eq!(single(&["--imbalance", "3"]).imbalance, Some(3.0));
+        assert_eq!(single(&[]).imbalance, None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::engine::{Batch, Engine};
 use super::loss::LossSum;
 use super::replicated::Replicated;
 use super::runner::Microbatch;
-use super::sharing::{Phase, Sharing};
+use super::sharing::{Phase, Placement, Sharing};
 use super::stage::Stage;
 use super::state::Update;
 
@@ -69,11 +69,7 @@ impl Copied<'_> {
     }
 }
 
-impl Sharing for Copied<'_> {
-    fn begin_step(&mut self, _gpu: &Gpu, _unscale: f32) -> Result<(), Error> {
-        Ok(())
-    }
-
+impl Placement for Copied<'_> {
     fn parameters(&mut self, _gpu: &Gpu, unit: usize, _phase: Phase) -> Result<u64, Error> {
         Ok(self.at(self.parameters, unit))
     }
@@ -93,22 +89,6 @@ impl Sharing for Copied<'_> {
         _elements: std::ops::Range<usize>,
         _last: bool,
     ) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn finish_backward(&mut self, _gpu: &Gpu) -> Result<Option<u64>, Error> {
-        Ok(None)
-    }
-
-    fn update(&mut self, _gpu: &Gpu, _update: &Update) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn save(&self, _gpu: &Gpu) -> Result<Option<Part>, Error> {
-        Ok(None)
-    }
-
-    fn restore(&mut self, _gpu: &Gpu, _parameters: &[f32], _moments: &[&[f32]]) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -14,8 +14,8 @@ pub(crate) struct Device {
 }
 
 /// Opens so many GPUs and lets them reach each other's memory where they can; where they can't, copies between them go
-/// through the host's memory.
-pub(crate) fn open(first: Rc<Gpu>, count: u32) -> Result<Vec<Device>, Error> {
+/// through the host's memory. `straggler`: which of them is to be slower, and how many times.
+pub(crate) fn open(first: Rc<Gpu>, count: u32, straggler: Option<(u32, f64)>) -> Result<Vec<Device>, Error> {
     let available = cudarc::driver::CudaContext::device_count()?.cast_unsigned();
     if count > available {
         return Err(Error::new(format!(
@@ -24,7 +24,11 @@ pub(crate) fn open(first: Rc<Gpu>, count: u32) -> Result<Vec<Device>, Error> {
     }
     let mut gpus = vec![first];
     for index in 1..count {
-        gpus.push(Rc::new(Gpu::open(index)?));
+        let mut gpu = Gpu::open(index)?;
+        if let Some((_, factor)) = straggler.filter(|(straggler, _)| *straggler == index) {
+            gpu.slow_down(factor);
+        }
+        gpus.push(Rc::new(gpu));
     }
     for from in &gpus {
         for to in gpus.iter().filter(|to| !Rc::ptr_eq(from, to)) {

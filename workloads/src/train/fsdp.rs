@@ -19,7 +19,7 @@ use crate::model::{Layout, Piece};
 use crate::options::FsdpOptions;
 
 use super::replicated::Recipe;
-use super::sharing::{Phase, Sharing};
+use super::sharing::{Phase, Placement, Sharing};
 use super::state::{State, Update};
 
 /// One unit: its elements, padded so that the ranks divide them evenly.
@@ -238,22 +238,7 @@ fn shards(units: &[Flat], values: &[f32], rank: usize) -> Vec<f32> {
     own
 }
 
-impl Sharing for FullySharded {
-    fn begin_step(&mut self, gpu: &Gpu, unscale: f32) -> Result<(), Error> {
-        self.unscale = unscale;
-        clear(
-            &gpu.compute,
-            self.state.gradients.address(),
-            self.state.gradients.bytes(),
-        )?;
-        clear(&gpu.compute, self.overflow.address(), self.overflow.bytes())?;
-        // What was gathered before the optimizer's step is out of date.
-        for place in &mut self.places {
-            place.unit = None;
-        }
-        Ok(())
-    }
-
+impl Placement for FullySharded {
     fn parameters(&mut self, gpu: &Gpu, unit: usize, phase: Phase) -> Result<u64, Error> {
         let place = self.gather(unit, unit)?;
         // While this one computes the next may be gathered. Recomputation is followed by the backward pass of the same
@@ -298,6 +283,23 @@ impl Sharing for FullySharded {
         self.arrived += elements.len();
         if self.arrived == self.units[unit].elements {
             self.scatter(gpu, unit)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sharing for FullySharded {
+    fn begin_step(&mut self, gpu: &Gpu, unscale: f32) -> Result<(), Error> {
+        self.unscale = unscale;
+        clear(
+            &gpu.compute,
+            self.state.gradients.address(),
+            self.state.gradients.bytes(),
+        )?;
+        clear(&gpu.compute, self.overflow.address(), self.overflow.bytes())?;
+        // What was gathered before the optimizer's step is out of date.
+        for place in &mut self.places {
+            place.unit = None;
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ pub(crate) fn plan(first: &Rc<Gpu>, options: &TrainOptions, way: OneProcess) -> 
         samples: sizes.batch / microbatches,
     };
     network.check(1, false, making.rows())?;
-    let devices = devices::open(Rc::clone(first), count)?;
+    let devices = devices::open(Rc::clone(first), count, options.straggler)?;
     let engine: Box<dyn Engine> = match way {
         OneProcess::Replicas(_) => Box::new(replicate(devices, &making, &shares)?),
         OneProcess::Layers(_) => Box::new(divide(devices, &making)?),

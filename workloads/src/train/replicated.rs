@@ -10,7 +10,7 @@ use crate::model::{Layout, Piece, TensorParallel};
 use crate::schedule::Optimizer;
 
 use super::reducer::Reducer;
-use super::sharing::{Phase, Sharing};
+use super::sharing::{Phase, Placement, Sharing};
 use super::state::{State, Update};
 
 /// What a stage's parameters are made for.
@@ -141,23 +141,7 @@ impl Replicated {
     }
 }
 
-impl Sharing for Replicated {
-    fn begin_step(&mut self, gpu: &Gpu, unscale: f32) -> Result<(), Error> {
-        self.unscale = unscale;
-        if self.micro.is_some() {
-            clear(
-                &gpu.compute,
-                self.state.gradients.address(),
-                self.state.gradients.bytes(),
-            )?;
-            clear(&gpu.compute, self.overflow.address(), self.overflow.bytes())?;
-        }
-        if let Some(reducer) = &mut self.reducer {
-            reducer.begin_step();
-        }
-        Ok(())
-    }
-
+impl Placement for Replicated {
     fn parameters(&mut self, _gpu: &Gpu, unit: usize, _phase: Phase) -> Result<u64, Error> {
         let base = self.working.as_ref().unwrap_or(&self.state.parameters);
         Ok(base.address() + (self.members[unit].start * self.data_type.bytes()) as u64)
@@ -189,6 +173,24 @@ impl Sharing for Replicated {
             Some(reducer) if last => reducer.ready(gpu, self.state.gradients.address(), elements),
             _ => Ok(()),
         }
+    }
+}
+
+impl Sharing for Replicated {
+    fn begin_step(&mut self, gpu: &Gpu, unscale: f32) -> Result<(), Error> {
+        self.unscale = unscale;
+        if self.micro.is_some() {
+            clear(
+                &gpu.compute,
+                self.state.gradients.address(),
+                self.state.gradients.bytes(),
+            )?;
+            clear(&gpu.compute, self.overflow.address(), self.overflow.bytes())?;
+        }
+        if let Some(reducer) = &mut self.reducer {
+            reducer.begin_step();
+        }
+        Ok(())
     }
 
     fn finish_backward(&mut self, gpu: &Gpu) -> Result<Option<u64>, Error> {

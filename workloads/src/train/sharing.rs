@@ -17,11 +17,9 @@ pub(crate) enum Phase {
     Backward,
 }
 
-/// Where a stage's parameters are and where its gradients go. Units are numbered within the stage.
-pub(crate) trait Sharing {
-    /// A step begins: gradients are accumulated anew. `unscale` undoes the loss scaling.
-    fn begin_step(&mut self, gpu: &Gpu, unscale: f32) -> Result<(), Error>;
-
+/// Where the parameters of a stage's units are while it computes, and where their gradients go. Units are numbered
+/// within the stage.
+pub(crate) trait Placement {
     /// The flat parameters of a unit, in the type that is computed in; ready for the compute stream.
     fn parameters(&mut self, gpu: &Gpu, unit: usize, phase: Phase) -> Result<u64, Error>;
 
@@ -34,6 +32,12 @@ pub(crate) trait Sharing {
     /// Gradients of these elements of the unit are on their way on the compute stream; `last`: of the step's last
     /// microbatch, so that they may be reduced.
     fn ready(&mut self, gpu: &Gpu, unit: usize, elements: Range<usize>, last: bool) -> Result<(), Error>;
+}
+
+/// How a rank holds its stage's parameters, gradients and moments through a step and over the run.
+pub(crate) trait Sharing: Placement {
+    /// A step begins: gradients are accumulated anew. `unscale` undoes the loss scaling.
+    fn begin_step(&mut self, gpu: &Gpu, unscale: f32) -> Result<(), Error>;
 
     /// The step's backward passes have been enqueued: the compute stream goes on when gradients are reduced. Device
     /// address of an i32 that is 1 if a gradient overflowed, where that is watched.

@@ -5,7 +5,7 @@ use crate::gpu::{Buffer, DataType, Gpu};
 use crate::model::{Gradients, Pass, Unit};
 use crate::nvtx::Range;
 
-use super::sharing::{Phase, Sharing};
+use super::sharing::{Phase, Placement};
 
 /// Activations of one microbatch in flight: outputs of units, and what forward keeps for backward.
 struct Slot {
@@ -136,12 +136,12 @@ impl Stage {
         (slot, input): (usize, u64),
         units: std::ops::Range<usize>,
         phase: Phase,
-        sharing: &mut dyn Sharing,
+        placement: &mut dyn Placement,
     ) -> Result<(), Error> {
         for unit in units {
-            let parameters = sharing.parameters(gpu, unit, phase)?;
+            let parameters = placement.parameters(gpu, unit, phase)?;
             self.units[unit].forward(&self.pass(gpu, slot, unit, input, parameters))?;
-            sharing.done(gpu, unit, phase)?;
+            placement.done(gpu, unit, phase)?;
         }
         Ok(())
     }
@@ -152,9 +152,9 @@ impl Stage {
         gpu: &Gpu,
         slot: usize,
         input: u64,
-        sharing: &mut dyn Sharing,
+        placement: &mut dyn Placement,
     ) -> Result<(), Error> {
-        self.run_forward(gpu, (slot, input), 0..self.units.len(), Phase::Forward, sharing)
+        self.run_forward(gpu, (slot, input), 0..self.units.len(), Phase::Forward, placement)
     }
 
     /// Computes gradients, given the loss's gradient by the stage's output (overwritten); that by the stage's input goes
@@ -165,7 +165,7 @@ impl Stage {
         (slot, input): (usize, u64),
         (delta, to): (u64, Option<u64>),
         last: bool,
-        sharing: &mut dyn Sharing,
+        placement: &mut dyn Placement,
     ) -> Result<(), Error> {
         let mut delta = delta;
         for unit in (0..self.units.len()).rev() {
@@ -174,7 +174,7 @@ impl Stage {
             if ends_segment {
                 let _range = Range::new("recompute");
                 let first = unit - unit % self.segment;
-                self.run_forward(gpu, (slot, input), first..unit + 1, Phase::Recompute, sharing)?;
+                self.run_forward(gpu, (slot, input), first..unit + 1, Phase::Recompute, placement)?;
             }
             let before = if unit == 0 {
                 to
@@ -182,17 +182,17 @@ impl Stage {
                 let free = usize::from(delta == self.deltas[0].address());
                 Some(self.deltas[free].address())
             };
-            let parameters = sharing.parameters(gpu, unit, Phase::Backward)?;
+            let parameters = placement.parameters(gpu, unit, Phase::Backward)?;
             let gradients = Gradients {
-                parameters: sharing.gradients(gpu, unit)?,
+                parameters: placement.gradients(gpu, unit)?,
                 output: delta,
                 input: before,
             };
             let pass = self.pass(gpu, slot, unit, input, parameters);
             self.units[unit].backward(&pass, &gradients, &mut |elements| {
-                sharing.ready(gpu, unit, elements, last)
+                placement.ready(gpu, unit, elements, last)
             })?;
-            sharing.done(gpu, unit, Phase::Backward)?;
+            placement.done(gpu, unit, Phase::Backward)?;
             if let (true, Some(before)) = (unit > 0, before) {
                 delta = before;
             }
