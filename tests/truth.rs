@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use common::{TrueOperation, analysis, expect_status, fresh_folder, record_workload, truth_of_rank};
+use common::{
+    TrueOperation, analysis, expect_status, fresh_folder, gputrace, record_workload, stdout, truth_of_rank,
+};
 use gputrace_trace::{Process, Recording};
 
 /// The operations of a recorded process by correlation id, in the truth log's terms.
@@ -89,7 +91,7 @@ fn assert_recorded_as_delivered(folder: &Path, truth_folder: &Path, ranks: u32) 
             .expect("a process of that rank");
         let truth = truth_of_rank(truth_folder, rank);
         assert!(
-            truth.len() > 50,
+            truth.len() > 20,
             "rank {rank}: only {} operations in the truth log",
             truth.len()
         );
@@ -204,6 +206,56 @@ fn twenty_runs_are_recorded_as_they_were() {
         eprintln!("run {run}: {workload:?}, record layouts of CUPTI {layout}");
         assert_recorded_as_delivered(&folder, &truth, ranks);
         assert_measures_equal_the_scripts(&folder, &truth);
+    }
+}
+
+/// Every bundled workload, with options for a short run, and how many processes it is.
+const WORKLOADS: &[(&str, &str, u32)] = &[
+    ("single", "--steps 4", 1),
+    ("dp", "--steps 3 --ranks 3 --batch 96", 1),
+    (
+        "ddp",
+        "--steps 3 --ranks 3 --batch 96 --compress bf16 --grad-monitor",
+        3,
+    ),
+    ("fsdp", "--steps 3 --prefetch 1", 2),
+    ("mp", "--steps 3", 1),
+    ("pp", "--steps 3 --pipeline gpipe", 2),
+    ("tp", "--steps 3", 2),
+    ("tp", "--steps 3 --sequence-parallel", 2),
+    ("3d", "--steps 2", 8),
+    ("p2p", "--iterations 2 --tensors 64K,256K", 1),
+    ("collectives", "--ranks 3 --max-bytes 4096 --iterations 2", 3),
+    ("ring", "--ranks 3 --max-bytes 4096 --iterations 2", 3),
+    ("async", "--iterations 2", 2),
+];
+
+#[test]
+fn every_workload_is_recorded_as_it_was() {
+    for &(name, options, processes) in WORKLOADS {
+        eprintln!("{name} {options}");
+        let (_keep, folder) = fresh_folder("recording");
+        let truth = folder.with_file_name("truth");
+        let settings = [
+            ("SCALE", "1000"),
+            ("TOPOLOGY", if name == "p2p" { "pcie" } else { "hgx" }),
+        ];
+        let workload = std::iter::once(name).chain(options.split(' '));
+        expect_status(&mut record_workload(&folder, &truth, &settings, workload), 0);
+        assert_recorded_as_delivered(&folder, &truth, processes);
+        assert_measures_equal_the_scripts(&folder, &truth);
+    }
+}
+
+#[test]
+fn no_workload_is_left_out() {
+    let list = stdout(&expect_status(gputrace().args(["workload", "--list"]), 0));
+    let listed: Vec<&str> = list.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(listed.len() > 10, "{list}");
+    for name in listed {
+        // This one compares numbers and is no training to look at.
+        let told = name == "check" || WORKLOADS.iter().any(|(tried, ..)| *tried == name);
+        assert!(told, "{name} is in no run of this test");
     }
 }
 
