@@ -4,6 +4,7 @@ mod blas;
 mod data_type;
 mod launch;
 mod modules;
+mod peers;
 mod staging;
 mod transfer;
 
@@ -15,6 +16,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr};
 pub(crate) use blas::Matrix;
 pub(crate) use data_type::DataType;
 pub(crate) use launch::Queue;
+pub(crate) use peers::enable_peer_access;
 pub(crate) use staging::Staging;
 pub(crate) use transfer::{clear, copy};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result};
 
 use super::link::{Link, Links};
 use super::{
@@ -11,6 +11,7 @@ use super::{
     parse_bytes, timed_event,
 };
 use crate::error::Error;
+use crate::gpu::enable_peer_access;
 use crate::nvtx::Range;
 use crate::rank::Rank;
 
@@ -92,27 +93,6 @@ fn pattern(tensor: usize, bytes: usize) -> Vec<u8> {
     (0..bytes)
         .map(|index| (index.wrapping_mul(0x9e37_79b1) >> 11).wrapping_add(tensor * 29) as u8)
         .collect()
-}
-
-/// Lets kernels and copies of `from` reach `to`'s memory; whether that is possible here.
-fn enable_peer_access(from: &CudaContext, to: &CudaContext) -> Result<bool, Error> {
-    let mut can = 0;
-    // SAFETY: devices that are open, and a place for the answer.
-    unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, from.cu_device(), to.cu_device()) }.result()?;
-    if can == 0 {
-        return Ok(false);
-    }
-    from.bind_to_thread()?;
-    // SAFETY: the current context gets access to another that is open.
-    let enabled = unsafe { sys::cuCtxEnablePeerAccess(to.cu_ctx(), 0) };
-    match enabled {
-        sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(true),
-        // Possible, but no more peers at this time, say: then it is staged.
-        sys::CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED | sys::CUresult::CUDA_ERROR_TOO_MANY_PEERS => {
-            Ok(false)
-        }
-        other => Ok(other.result().map(|()| true)?),
-    }
 }
 
 impl Machine {

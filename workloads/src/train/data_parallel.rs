@@ -43,7 +43,7 @@ pub(crate) struct DataParallel {
     pub(crate) replicas: Vec<Replica>,
     pub(crate) state: Replicated,
     /// Where each unit begins in the flat vectors, and the end, in elements.
-    pub(crate) starts: Vec<usize>,
+    pub(crate) starts: Rc<[usize]>,
     pub(crate) data_type: DataType,
     pub(crate) microbatches: usize,
     pub(crate) microbatch: Microbatch,
@@ -56,20 +56,20 @@ pub(crate) struct DataParallel {
 }
 
 /// A replica's copied parameters as the stage takes them.
-struct Copied<'a> {
+struct Copied {
     parameters: u64,
     gradients: u64,
-    starts: &'a [usize],
+    starts: Rc<[usize]>,
     bytes: usize,
 }
 
-impl Copied<'_> {
+impl Copied {
     fn at(&self, base: u64, unit: usize) -> u64 {
         base + (self.starts[unit] * self.bytes) as u64
     }
 }
 
-impl Placement for Copied<'_> {
+impl Placement for Copied {
     fn parameters(&mut self, _gpu: &Gpu, unit: usize, _phase: Phase) -> Result<u64, Error> {
         Ok(self.at(self.parameters, unit))
     }
@@ -148,26 +148,24 @@ impl DataParallel {
     }
 
     /// Where a replica's parameters and gradients are.
-    fn copied(&mut self, index: usize) -> Result<(u64, u64), Error> {
-        if index > 0 {
-            let replica = &self.replicas[index];
-            return Ok((replica.parameters.address(), replica.gradients.address()));
-        }
+    fn placement(&mut self, index: usize) -> Result<Copied, Error> {
         let gpu = Rc::clone(&self.first().gpu);
-        let parameters = self.state.parameters(&gpu, 0, Phase::Forward)?;
-        Ok((parameters, self.replicas[0].gradients.address()))
+        let replica = &self.replicas[index];
+        Ok(Copied {
+            gradients: replica.gradients.address(),
+            parameters: match index {
+                0 => self.state.parameters(&gpu, 0, Phase::Forward)?,
+                _ => replica.parameters.address(),
+            },
+            starts: Rc::clone(&self.starts),
+            bytes: self.data_type.bytes(),
+        })
     }
 
     fn forward(&mut self) -> Result<(), Error> {
         for index in 0..self.replicas.len() {
             let _range = nvtx::Range::new(&format!("forward, GPU {index}"));
-            let (parameters, gradients) = self.copied(index)?;
-            let mut sharing = Copied {
-                parameters,
-                gradients,
-                starts: &self.starts,
-                bytes: self.data_type.bytes(),
-            };
+            let mut placement = self.placement(index)?;
             let replica = &self.replicas[index];
             let gpu = replica.device.enter()?;
             if let Some(count) = replica.cast_count {
@@ -176,7 +174,7 @@ impl DataParallel {
             }
             replica
                 .stage
-                .forward(gpu, 0, replica.computed_input(), &mut sharing)?;
+                .forward(gpu, 0, replica.computed_input(), &mut placement)?;
         }
         Ok(())
     }
@@ -207,19 +205,13 @@ impl DataParallel {
     fn backward(&mut self) -> Result<(), Error> {
         for index in 0..self.replicas.len() {
             let _range = nvtx::Range::new(&format!("backward, GPU {index}"));
-            let (parameters, gradients) = self.copied(index)?;
-            let mut sharing = Copied {
-                parameters,
-                gradients,
-                starts: &self.starts,
-                bytes: self.data_type.bytes(),
-            };
+            let mut placement = self.placement(index)?;
             let replica = &self.replicas[index];
             let gpu = replica.device.enter()?;
             let delta = (replica.delta.address(), None);
             replica
                 .stage
-                .backward(gpu, (0, replica.computed_input()), delta, true, &mut sharing)?;
+                .backward(gpu, (0, replica.computed_input()), delta, true, &mut placement)?;
         }
         Ok(())
     }

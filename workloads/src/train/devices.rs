@@ -5,7 +5,7 @@ use std::rc::Rc;
 use cudarc::driver::{CudaEvent, result, sys};
 
 use crate::error::Error;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, enable_peer_access};
 
 /// One of several GPUs, with the event by which the others know how far it has come.
 pub(crate) struct Device {
@@ -49,13 +49,9 @@ pub(crate) fn open(first: Rc<Gpu>, count: u32, straggler: Option<(u32, f64)>) ->
 /// Lets `from` reach `to`'s memory, where the hardware can.
 fn open_to(from: &Gpu, to: &Gpu) -> Result<(), Error> {
     let (own, other) = (&from.context, &to.context);
-    let mut can = 0;
-    // SAFETY: devices that are open, and a place for the answer.
-    unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, own.cu_device(), other.cu_device()) }.result()?;
-    if can == 0 {
+    if !enable_peer_access(own, other)? {
         return Ok(());
     }
-    from.bind()?;
     // Memory of the stream-ordered kind has permissions of its own, beside those of contexts.
     let mut pool = std::ptr::null_mut();
     let access = sys::CUmemAccessDesc {
@@ -65,14 +61,8 @@ fn open_to(from: &Gpu, to: &Gpu) -> Result<(), Error> {
         },
         flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
-    // SAFETY: contexts and devices that are open; valid places for the pool and for one description.
+    // SAFETY: a device that is open; valid places for the pool and for one description.
     unsafe {
-        match sys::cuCtxEnablePeerAccess(other.cu_ctx(), 0) {
-            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
-            // No more peers at this time: copies are staged.
-            sys::CUresult::CUDA_ERROR_TOO_MANY_PEERS => return Ok(()),
-            code => code.result()?,
-        }
         sys::cuDeviceGetDefaultMemPool(&raw mut pool, other.cu_device()).result()?;
         sys::cuMemPoolSetAccess(pool, &raw const access, 1).result()?;
     }

@@ -205,7 +205,7 @@ fn replicate(
     Ok(DataParallel {
         replicas,
         state,
-        starts,
+        starts: starts.into(),
         data_type,
         microbatches: making.microbatches,
         microbatch: making.microbatch(),
