@@ -1,11 +1,12 @@
 //! The truth log: every operation with the times that it really had on the modelled device.
 //!
 //! `SIMGPU_TRUTH/rank{r}.jsonl`, one line an operation, written by a thread of its own at most 50 ms later; and at the
-//! end `rank{r}.summary.json` with how many operations were stretched because the CPU could not keep up.
+//! end `rank{r}.summary.json`: how many operations there were, how many of them were stretched because the CPU could not
+//! keep up (their lines say so), how many were computed late without that, and by how much the latest.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use crate::device::{CompletedOp, OpKind};
 
 static OPERATIONS: AtomicU64 = AtomicU64::new(0);
 static STRETCHED: AtomicU64 = AtomicU64::new(0);
+static LATE: AtomicU64 = AtomicU64::new(0);
+static MOST_LAG_NS: AtomicI64 = AtomicI64::new(0);
 
 struct Log {
     file: File,
@@ -54,14 +57,16 @@ fn log() -> Option<MutexGuard<'static, Log>> {
         .map(|log| log.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Counts an operation that the CPU could not compute in its modelled time.
-pub(crate) fn count_stretched() {
-    STRETCHED.fetch_add(1, Ordering::Relaxed);
+/// Counts an operation whose arithmetic was done so long after its modelled end.
+pub(crate) fn count_late(lag_ns: i64) {
+    LATE.fetch_add(1, Ordering::Relaxed);
+    MOST_LAG_NS.fetch_max(lag_ns, Ordering::Relaxed);
 }
 
 /// Notes a finished operation.
 pub(crate) fn record(op: &CompletedOp) {
     OPERATIONS.fetch_add(1, Ordering::Relaxed);
+    STRETCHED.fetch_add(u64::from(op.stretched), Ordering::Relaxed);
     let Some(mut log) = log() else { return };
     let (kind, name) = match &op.kind {
         OpKind::Kernel { name, .. } => ("kernel", name.to_string_lossy().into_owned()),
@@ -72,6 +77,9 @@ pub(crate) fn record(op: &CompletedOp) {
         "kind": kind, "name": name, "device": op.device, "stream": op.stream, "correlation": op.correlation,
         "start_ns": op.start_ns, "end_ns": op.end_ns,
     });
+    if op.stretched {
+        line["stretched"] = true.into();
+    }
     if config().skew.is_some() {
         line["delivered_start_ns"] = delivered_ns(op.start_ns).into();
         line["delivered_end_ns"] = delivered_ns(op.end_ns).into();
@@ -95,6 +103,7 @@ pub(crate) fn close() {
     if let Some(folder) = &config().truth {
         let summary = serde_json::json!({
             "operations": OPERATIONS.load(Ordering::Relaxed), "stretched": STRETCHED.load(Ordering::Relaxed),
+            "late": LATE.load(Ordering::Relaxed), "most_lag_ns": MOST_LAG_NS.load(Ordering::Relaxed),
         });
         let path = folder.join(format!("rank{}.summary.json", config().rank));
         if let Err(error) = std::fs::write(&path, format!("{summary}\n")) {

@@ -91,6 +91,8 @@ pub(crate) struct CompletedOp {
     pub(crate) correlation: u32,
     pub(crate) start_ns: i64,
     pub(crate) end_ns: i64,
+    /// Whether it ended later than modelled, because the CPU could not keep up.
+    pub(crate) stretched: bool,
     pub(crate) kind: OpKind,
 }
 

@@ -183,7 +183,7 @@ impl Plan {
                     stages: stage.ranks as usize,
                     link: Link::new(gpu, Rc::clone(ranks), data_type.into())?,
                     inputs: buffers(if is_first { 0 } else { input_bytes })?,
-                    deltas: buffers(if is_first { 0 } else { input_bytes })?,
+                    deltas: buffers(input_bytes)?,
                     received: gpu.buffer(if is_last { 0 } else { output_bytes })?,
                     input_count: input_bytes / data_type.bytes(),
                     output_count: output_bytes / data_type.bytes(),

@@ -26,7 +26,8 @@ pub(crate) struct Pipeline {
     pub(crate) stage: usize,
     pub(crate) stages: usize,
     pub(crate) link: Link,
-    /// Inputs received and gradients to be sent, one of each a slot.
+    /// Inputs received and gradients by them, to be sent, one of each a slot. The first stage computes those too and
+    /// sends them nowhere: without that product its backward pass would be shorter than that of equal layers elsewhere.
     pub(crate) inputs: Vec<Buffer>,
     pub(crate) deltas: Vec<Buffer>,
     /// The gradient received by the output.
@@ -179,7 +180,7 @@ impl Runner {
                     } else {
                         pipe.inputs[slot].address()
                     };
-                    let to = (!first).then(|| pipe.deltas[slot].address());
+                    let to = Some(pipe.deltas[slot].address());
                     let is_last_microbatch = microbatch + 1 == self.microbatches;
                     self.stage.backward(
                         gpu,
