@@ -172,11 +172,8 @@ impl Library {
     pub(super) fn number(&self) -> Result<c_int, Error> {
         let mut version = 0;
         // SAFETY: a valid place for the result.
-        self.check(
-            "version",
-            unsafe { (self.version)(&raw mut version) },
-            std::ptr::null_mut(),
-        )?;
+        let code = unsafe { (self.version)(&raw mut version) };
+        self.check("version", code, std::ptr::null_mut())?;
         Ok(version)
     }
 

@@ -37,7 +37,6 @@ enum Operation {
     Broadcast = 1,
     Gather = 2,
     Barrier = 3,
-    Max = 4,
 }
 
 impl Operation {
@@ -46,7 +45,6 @@ impl Operation {
             1 => "broadcast",
             2 => "gather",
             3 => "barrier",
-            4 => "max",
             _ => "nothing that is known",
         }
     }
@@ -97,29 +95,6 @@ impl Store {
         self.run(Operation::Barrier, |turn| {
             let all = turn.gather(&[])?;
             turn.broadcast(all.map(|_| &[][..])).map(|_| ())
-        })
-    }
-
-    /// The greatest value of all ranks, for all of them; not a number when one's is not.
-    pub(crate) fn max(&self, value: f64) -> Result<f64, Error> {
-        self.run(Operation::Max, |turn| {
-            let all = turn.gather(&value.to_le_bytes())?;
-            let greatest = all
-                .map(|all| {
-                    all.iter()
-                        .map(|bytes| number(bytes))
-                        .try_fold(f64::NEG_INFINITY, |greatest, value| {
-                            let value = value?;
-                            Ok::<f64, Error>(if value.is_nan() || value > greatest {
-                                value
-                            } else {
-                                greatest
-                            })
-                        })
-                })
-                .transpose()?;
-            let told = turn.broadcast(greatest.map(f64::to_le_bytes).as_ref().map(|bytes| &bytes[..]))?;
-            number(&told)
         })
     }
 
@@ -247,13 +222,6 @@ impl Turn<'_> {
             self.membership.name_of(peer),
         )))
     }
-}
-
-fn number(bytes: &[u8]) -> Result<f64, Error> {
-    bytes
-        .try_into()
-        .map(f64::from_le_bytes)
-        .map_err(|_| Error::new("max: a rank sent something else than a number"))
 }
 
 /// How long to wait for the meeting and in a call, by what the variable says.

@@ -4,7 +4,7 @@ use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, result};
 
 use crate::error::Error;
-use crate::gpu::{DataType, Gpu};
+use crate::gpu::{Buffer, DataType, Gpu};
 use crate::model::Network;
 use crate::nvtx::Range;
 use crate::schedule::Optimizer;
@@ -81,7 +81,7 @@ fn measure(
             start.record(&gpu.compute)?;
         }
         stage.forward(gpu, 0, input.address(), &mut sharing)?;
-        let gradient = (delta.address(), to.as_ref().map(|to| to.address()));
+        let gradient = (delta.address(), to.as_ref().map(Buffer::address));
         stage.backward(gpu, (0, input.address()), gradient, false, &mut sharing)?;
     }
     stop.record(&gpu.compute)?;

@@ -80,11 +80,6 @@ impl Stage {
         })
     }
 
-    /// The units.
-    pub(crate) fn units(&self) -> &[Box<dyn Unit>] {
-        &self.units
-    }
-
     /// A place for the loss's gradient by the last unit's output.
     pub(crate) fn delta(&self) -> u64 {
         self.deltas[0].address()
