@@ -164,7 +164,7 @@ fn transfers(communicator: &Communicator) -> (Vec<Candidate>, Vec<Candidate>) {
         pairs.extend(member.receives.keys().map(|&sender| (sender, rank)));
     }
     // Waiting for one rank in one direction at one place is one hang, whoever waits.
-    let mut apart: BTreeMap<(u32, bool, usize, Did), Vec<(u32, usize)>> = BTreeMap::new();
+    let mut apart: BTreeMap<_, Vec<(u32, usize)>> = BTreeMap::new();
     let mut joined = Vec::new();
     let none = Vec::new();
     for (sender, receiver) in pairs.into_iter().filter(|(sender, receiver)| sender != receiver) {
