@@ -331,7 +331,7 @@ fn a_hang_that_follows_from_another_comes_after_it() {
     job.enqueue(2, &[of(PAIR, 1)], false)
         .enqueue(0, &[of(TP, 0)], false);
     let all = job.hangs();
-    let told: Vec<(&str, bool, Vec<(u32, &str)>)> = all
+    let told: Vec<_> = all
         .iter()
         .map(|hang| (hang.communicator.as_str(), hang.follows, absent(hang)))
         .collect();
