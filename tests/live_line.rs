@@ -78,7 +78,7 @@ fn shown(text: &str) -> Vec<String> {
                     let end = loop {
                         match letters.next() {
                             Some(digit) if digit.is_ascii_digit() || "?;".contains(digit) => {
-                                number.push(digit)
+                                number.push(digit);
                             }
                             other => break other,
                         }
