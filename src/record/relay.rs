@@ -25,13 +25,13 @@ impl Relay {
         if let Some(output) = child.stdout.take() {
             let line = progress.live_line();
             threads.push(std::thread::spawn(move || {
-                pass_on(output, &line, &mut io::stdout())
+                pass_on(output, &line, &mut io::stdout());
             }));
         }
         if let Some(output) = child.stderr.take() {
             let line = progress.live_line();
             threads.push(std::thread::spawn(move || {
-                pass_on(output, &line, &mut io::stderr())
+                pass_on(output, &line, &mut io::stderr());
             }));
         }
         Self { threads }
