@@ -23,7 +23,14 @@ impl std::error::Error for Error {}
 
 impl From<cudarc::driver::DriverError> for Error {
     fn from(error: cudarc::driver::DriverError) -> Self {
-        Self(format!("CUDA: {error}"))
+        use cudarc::driver::sys::CUresult;
+
+        match error.0 {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::new(
+                "the GPU is out of memory: take a smaller --batch or --hidden, or --checkpoint, or more ranks",
+            ),
+            _ => Self(format!("CUDA: {error}")),
+        }
     }
 }
 
