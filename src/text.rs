@@ -45,9 +45,14 @@ pub fn bytes(count: u64) -> String {
     format!("{text} {unit}")
 }
 
-/// A bandwidth in GB/s (10^9).
+/// A bandwidth given in GB/s (10^9): "15.70 GB/s", and what is too slow for three digits of it in MB/s or kB/s.
 pub fn gigabytes_per_second(value: f64) -> String {
-    format!("{value:.2} GB/s")
+    let (value, unit) = match value {
+        _ if value >= 0.995 || value <= 0.0 => (value, "GB/s"),
+        _ if value >= 0.000_995 => (value * 1e3, "MB/s"),
+        _ => (value * 1e6, "kB/s"),
+    };
+    format!("{value:.2} {unit}")
 }
 
 /// A ratio as a percentage, a dash where it is not known.

@@ -44,6 +44,8 @@ pub(crate) struct Part {
     pub(crate) function: String,
     /// Sender and receiver of a point-to-point operation, as ranks in the communicator.
     pub(crate) pair: Option<(u32, u32)>,
+    /// Which end of it this is.
+    pub(crate) sends: bool,
     /// NCCL's or the framework's number of the operation.
     pub(crate) sequence: Option<u64>,
     /// `None` where the source does not say.
@@ -215,6 +217,7 @@ pub(crate) fn parts(
             // The two ends of one transfer are one operation.
             function: if pair.is_some() { "SendRecv" } else { function }.to_owned(),
             pair,
+            sends: function == "Send",
             sequence: rows.sequence[row],
             bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0),
             dtype: names.get(rows.datatype[row]).to_owned(),
@@ -260,6 +263,7 @@ pub(crate) fn parts(
                 ranks_in_communicator: None,
                 function: function.to_owned(),
                 pair: None,
+                sends: false,
                 sequence: None,
                 bytes: None,
                 dtype,

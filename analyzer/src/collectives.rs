@@ -23,6 +23,10 @@ pub struct Collective {
     pub ranks: Vec<u32>,
     /// Ranks in the communicator, recorded or not; null where that is not known. Of a transfer between two ranks it is 2.
     pub communicator_ranks: Option<u32>,
+    /// Of a transfer between two ranks: the job's rank that sends; null of all else, and where that end was not recorded.
+    pub sender: Option<u32>,
+    /// The rank that receives, likewise.
+    pub receiver: Option<u32>,
     /// Start of its first kernel on any rank; null without one.
     pub start_ns: Option<i64>,
     /// Bytes as nccl-tests counts them: count x size, and ranks times that for AllGather, ReduceScatter, AlltoAll, Gather and
@@ -65,6 +69,8 @@ pub(crate) struct ParticipantTime {
     pub(crate) device: u32,
     pub(crate) wait_ns: i64,
     pub(crate) transfer_ns: i64,
+    /// Of a transfer between two ranks: whether it is the sender.
+    pub(crate) sends: bool,
 }
 
 /// How the participants of a collective came to it.
@@ -171,13 +177,24 @@ pub(crate) fn collectives(parts: &[Parts], job: Job) -> Matched {
         let function = part.function.as_str();
         let who = (part.participant.process, part.participant.place);
         let place = seen
-            .entry((who, part.communicator, function, part.pair, part.sequence))
+            .entry((
+                who,
+                part.communicator,
+                function,
+                part.pair,
+                part.sends,
+                part.sequence,
+            ))
             .or_insert(0_u64);
         let (number, occurrence) = part.sequence.map_or((*place, 0), |sequence| (sequence, *place));
         *place += 1;
         if part.sequence.is_none() && part.pair.is_none() {
             let counts = unnumbered.entry((part.communicator, function)).or_default();
             counts.insert(part.participant, *place);
+        }
+        // What a rank sends to itself has both ends in one kernel, and is one part.
+        if !part.sends && part.pair.is_some_and(|(sender, receiver)| sender == receiver) {
+            continue;
         }
         groups
             .entry(Key {
@@ -262,6 +279,7 @@ struct Arrival {
     device: u32,
     start: i64,
     end: i64,
+    sends: bool,
 }
 
 impl Matched {
@@ -276,14 +294,15 @@ impl Matched {
                     device: kernel.device,
                     start: kernel.start,
                     end: kernel.end,
+                    sends: part.sends,
                 })
             })
             .collect();
         arrivals.sort_by_key(|arrival| (arrival.start, arrival.rank, arrival.device));
         let said = parts.iter().filter_map(|part| part.ranks_in_communicator).max();
         let present = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let ranks = if key.pair.is_some() {
-            Some(2)
+        let ranks = if let Some((sender, receiver)) = key.pair {
+            Some(if sender == receiver { 1 } else { 2 })
         } else {
             said.map(|said| said.max(present)).or_else(|| {
                 // Of a process with several GPUs each takes part: the job is whole when all its ranks are here.
@@ -323,6 +342,7 @@ impl Matched {
                     device: arrival.device,
                     wait_ns: wait,
                     transfer_ns: arrival.end - arrival.start - wait,
+                    sends: arrival.sends,
                 });
             }
         }
@@ -348,6 +368,11 @@ impl Matched {
             .filter(|&time| time > 0 && shared_kernel == 1);
         // Bytes a nanosecond are GB/s.
         let algbw = slowest.zip(bytes).map(|(time, bytes)| bytes as f64 / time as f64);
+        let end = |sends: bool| {
+            let (sender, receiver) = key.pair?;
+            let there = |part: &&&Part| part.sends == sends || sender == receiver;
+            parts.iter().find(there)?.rank
+        };
         let in_job: BTreeSet<u32> = parts.iter().filter_map(|part| part.rank).collect();
         Collective {
             communicator: communicator_text(key.communicator),
@@ -355,6 +380,8 @@ impl Matched {
             sequence: key.numbered.then_some(key.number),
             ranks: in_job.into_iter().collect(),
             communicator_ranks: ranks,
+            sender: end(true),
+            receiver: end(false),
             start_ns: first_start,
             longest_kernel_ns: arrivals.iter().map(|arrival| arrival.end - arrival.start).max(),
             bytes,

@@ -10,6 +10,7 @@ mod clocks;
 mod collective_parts;
 mod collectives;
 mod communication;
+mod communicators;
 mod compare;
 mod copies;
 mod findings;
@@ -31,6 +32,7 @@ mod statistics;
 mod step_detection;
 mod steps;
 pub mod tables;
+mod transfers;
 
 use std::collections::BTreeMap;
 
@@ -41,6 +43,7 @@ use serde::Serialize;
 pub use arrivals::{ArrivalAnalysis, CollectiveSize};
 pub use collectives::Collective;
 pub use communication::CommunicationAnalysis;
+pub use communicators::CommunicatorAnalysis;
 pub use compare::{Change, ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};
 pub use copies::CopyAnalysis;
 pub use findings::Finding;
@@ -53,6 +56,7 @@ pub use memory::MemoryAnalysis;
 pub use queues::QueueAnalysis;
 pub use statistics::Distribution;
 pub use steps::{StepAnalysis, StepSummary, step_number};
+pub use transfers::TransferAnalysis;
 
 use collective_parts::{Part, Parts};
 use collectives::Job;
@@ -145,6 +149,10 @@ pub struct Analysis {
     pub ranks: Vec<RankAnalysis>,
     /// Matched over ranks, by when they were enqueued.
     pub collectives: Vec<Collective>,
+    /// Who is in which communicator, and what it cost; those first that a rank waits longest on without computing.
+    pub communicators: Vec<CommunicatorAnalysis>,
+    /// Sends and receives by pair of ranks.
+    pub transfers: Vec<TransferAnalysis>,
     /// How fast collectives of each kind and size went, where the source says their bytes.
     pub collective_sizes: Vec<CollectiveSize>,
     /// How each rank came to its collectives.
@@ -198,9 +206,13 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     let clocks = clocks::clocks(recording, &operations);
     // Where no process says its rank, their order is as good as any; beside others that do it is not.
     let any_rank = processes.iter().any(|process| process.header.rank.is_some());
+    let rank_of = |index: usize| {
+        let place = u32::try_from(index).unwrap_or(u32::MAX);
+        processes[index].header.rank.or((!any_rank).then_some(place))
+    };
     let parts: Vec<Parts> = parallel::map(processes.len(), |index| {
         let place = u32::try_from(index).unwrap_or(u32::MAX);
-        let rank = processes[index].header.rank.or((!any_rank).then_some(place));
+        let rank = rank_of(index);
         collective_parts::parts(&processes[index], place, rank, &operations[index], names)
     });
     // Collectives are matched whole, before anything is cut to steps.
@@ -254,6 +266,14 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     .into_iter()
     .flatten()
     .collect();
+    let communicators = communicators::communicators(
+        processes,
+        rank_of,
+        &parts,
+        &operations,
+        &matched.collectives,
+        names,
+    );
     let arrivals = arrivals::arrivals(&matched.collectives);
     let sum = |of: fn(&Parts) -> u64| parts.iter().map(of).sum::<u64>();
     let mut losses = recording.losses.clone();
@@ -379,6 +399,8 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         findings: findings::findings(&hangs, &ranks, &matched.collectives, &arrivals),
         hangs,
         ranks,
+        communicators,
+        transfers: transfers::transfers(&matched.collectives),
         collective_sizes: arrivals::sizes(&matched.collectives),
         collectives: matched.collectives,
         arrivals,

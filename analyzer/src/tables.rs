@@ -121,6 +121,11 @@ fn column_type(name: &str, rows: &[Row]) -> ColumnType {
         "count",
         "ranks",
         "communicator_ranks",
+        "sender",
+        "receiver",
+        "operations",
+        "shared",
+        "timed",
     ];
     if name.ends_with("_ns") || name.ends_with("bytes") || INTEGERS.contains(&name) {
         return ColumnType::Integer;
@@ -294,6 +299,18 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             arrival_rows.push(members);
         }
     }
+    let mut communicator_rows = Vec::new();
+    for communicator in &analysis.communicators {
+        for time in &communicator.times {
+            let mut members = row(communicator);
+            members.retain(|name, _| name.starts_with("communicator"));
+            members.insert("rank".to_owned(), time.rank.into());
+            members.insert("device_index".to_owned(), time.device.into());
+            members.insert("time_ns".to_owned(), time.time_ns.into());
+            members.insert("exposed_ns".to_owned(), time.exposed_ns.into());
+            communicator_rows.push(members);
+        }
+    }
     let numbered_notes: Vec<(u64, &str)> = (1..).zip(analysis.notes.iter().map(String::as_str)).collect();
     let kernels = frame(&rows_by_rank(ranks, |rank| rank.kernels.clone()))?;
     let named: Vec<(&'static str, DataFrame)> = vec![
@@ -342,6 +359,15 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             frame(&analysis.collectives.iter().map(row).collect::<Vec<_>>())?,
         ),
         ("collective_ranks", frame(&arrival_rows)?),
+        (
+            "communicators",
+            frame(&analysis.communicators.iter().map(row).collect::<Vec<_>>())?,
+        ),
+        ("communicator_ranks", frame(&communicator_rows)?),
+        (
+            "transfers",
+            frame(&analysis.transfers.iter().map(row).collect::<Vec<_>>())?,
+        ),
         (
             "collective_sizes",
             frame(&analysis.collective_sizes.iter().map(row).collect::<Vec<_>>())?,

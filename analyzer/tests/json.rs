@@ -83,6 +83,8 @@ fn every_member_has_the_name_that_is_promised() {
             "device",
             "ranks",
             "collectives",
+            "communicators",
+            "transfers",
             "collective_sizes",
             "arrivals",
             "clock",
@@ -165,6 +167,8 @@ fn every_member_has_the_name_that_is_promised() {
         "communicator",
         "communicator_name",
         "communicator_ranks",
+        "sender",
+        "receiver",
         "sequence",
         "ranks",
         "start_ns",
@@ -188,6 +192,17 @@ fn every_member_has_the_name_that_is_promised() {
         collective["bytes"].is_null(),
         "three elements of a size that is not known"
     );
+    let of_communicator = [
+        "communicator",
+        "communicator_name",
+        "communicator_ranks",
+        "ranks",
+        "operations",
+        "bytes",
+        "time_ns",
+        "exposed_ns",
+    ];
+    check(&json["communicators"][0], &[&of_communicator]);
     check(
         &json["findings"][0],
         &[&["text", "evidence", "rank", "saves_ns", "saves_per_step_ns"]],

@@ -1,5 +1,6 @@
 //! What a person reads: tables per rank, causes, kernels, collectives, findings, losses.
 
+mod communicators;
 mod sections;
 mod table;
 

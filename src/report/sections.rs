@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gputrace_analyzer::{Analysis, RankAnalysis, Sort};
 
 use super::View;
+use super::communicators;
 use super::table::{Overflow, print_table, terminal_width};
 use crate::text::{bytes, duration, gigabytes_per_second, percent, shorten, thousands};
 
@@ -27,7 +28,7 @@ fn name(text: &str, others: usize) -> String {
     shorten(text, terminal_width().saturating_sub(others).max(NARROWEST_NAME))
 }
 
-fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
+pub(super) fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), text)
 }
 
@@ -117,6 +118,8 @@ pub fn print(analysis: &Analysis, view: View) {
             ]
         },
     );
+    communicators::communicators(analysis);
+    communicators::transfers(analysis);
     arrivals(analysis);
     collective_sizes(analysis);
     by_rank(

@@ -140,4 +140,72 @@ impl Build {
         });
         self
     }
+
+    /// A process's place in a communicator.
+    pub fn member(
+        &mut self,
+        process: usize,
+        communicator: u64,
+        name: &str,
+        rank: u32,
+        ranks: u32,
+    ) -> &mut Self {
+        let name = Some(self.recording.names.intern(name));
+        let communicators = &mut self.recording.processes[process].tables.communicators;
+        communicators.push(Communicator {
+            communicator,
+            name,
+            rank,
+            ranks,
+            ..Communicator::default()
+        });
+        self
+    }
+
+    /// A kernel that carries operations of NCCL: the next ones of [`Self::carried`] with its plan.
+    pub fn carrier(&mut self, process: usize, plan: u64, start: i64, end: i64) -> &mut Self {
+        let correlation = 5000 + plan as u32;
+        self.kernel(process, "a_kernel_of_any_name", 9, start, end, correlation);
+        let tables = &mut self.recording.processes[process].tables;
+        tables.external_correlations.push(ExternalCorrelation {
+            correlation,
+            kind: 5,
+            id: plan,
+        });
+        self
+    }
+
+    /// An operation in the kernel of a plan; its rank in the communicator comes from [`Self::member`]. With a peer it has
+    /// no number.
+    pub fn carried(
+        &mut self,
+        process: usize,
+        plan: u64,
+        communicator: u64,
+        function: &str,
+        peer_or_sequence: Result<i32, u64>,
+        bytes: u64,
+    ) -> &mut Self {
+        let (function, datatype) = (
+            self.recording.names.intern(function),
+            self.recording.names.intern("ncclInt8"),
+        );
+        let tables = &mut self.recording.processes[process].tables;
+        let members = &tables.communicators;
+        let place = members.communicator.iter().position(|one| *one == communicator);
+        tables.collectives.push(Collective {
+            start_ns: TimeNs(plan as i64),
+            communicator,
+            rank: members.rank[place.expect("a member of the communicator")],
+            sequence: peer_or_sequence.err(),
+            function,
+            datatype,
+            count: bytes,
+            bytes,
+            peer: peer_or_sequence.ok(),
+            plan: Some(plan),
+            ..Collective::default()
+        });
+        self
+    }
 }

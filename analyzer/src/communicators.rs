@@ -1,0 +1,179 @@
+//! Communicators: who is in each, what ran on it, and what it cost every rank.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gputrace_trace::{Interner, Process};
+use serde::Serialize;
+
+use crate::collective_parts::Parts;
+use crate::collectives::Collective;
+use crate::communication::communicator_text;
+use crate::intervals::IntervalSet;
+use crate::kinds::Kind;
+use crate::measures::{lies_within, union_of_kind};
+use crate::operations::ProcessOperations;
+
+/// One communicator over all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CommunicatorAnalysis {
+    /// Its hash, in hexadecimal; "unknown" where the source does not tell communicators apart.
+    pub communicator: String,
+    /// Its name, where it has one.
+    pub communicator_name: Option<String>,
+    /// Ranks in it, recorded or not; null where that is not known.
+    pub communicator_ranks: Option<u32>,
+    /// The job's ranks that were recorded in it, each once: by their rank in the communicator where the source says that.
+    pub ranks: Vec<u32>,
+    /// Collectives and transfers between two ranks, each once for all who took part.
+    pub operations: usize,
+    /// Bytes of those, as each counts; null where none says how many.
+    pub bytes: Option<u64>,
+    /// By rank: time passed with at least one of its operations. Where several GPUs of a process take part the key is
+    /// "rank.device".
+    pub time_ns: BTreeMap<String, i64>,
+    /// By rank: the part of that in which no compute runs.
+    pub exposed_ns: BTreeMap<String, i64>,
+    /// The same as a list, for tables.
+    #[serde(skip)]
+    pub(crate) times: Vec<DeviceTime>,
+}
+
+impl CommunicatorAnalysis {
+    /// The rank with most exposed time, and that time; of equal ones the first.
+    #[must_use]
+    pub fn most_exposed(&self) -> Option<(&str, i64)> {
+        let mut most: Option<(&str, i64)> = None;
+        for (rank, &time) in &self.exposed_ns {
+            if most.is_none_or(|(_, longest)| time > longest) {
+                most = Some((rank, time));
+            }
+        }
+        most
+    }
+}
+
+/// What one device spent on a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceTime {
+    pub(crate) rank: u32,
+    pub(crate) device: u32,
+    pub(crate) time_ns: i64,
+    pub(crate) exposed_ns: i64,
+}
+
+/// All communicators, those first whose exposed time is longest on a rank. `rank_of` gives the rank of the process at a
+/// place of the recording; `collectives` are those of the chosen steps.
+pub(crate) fn communicators(
+    processes: &[Process],
+    rank_of: impl Fn(usize) -> Option<u32>,
+    parts: &[Parts],
+    operations: &[ProcessOperations],
+    collectives: &[Collective],
+    names: &Interner,
+) -> Vec<CommunicatorAnalysis> {
+    let mut members: BTreeMap<Option<u64>, BTreeSet<(u32, u32)>> = BTreeMap::new();
+    let mut sizes: BTreeMap<Option<u64>, u32> = BTreeMap::new();
+    let mut named: BTreeMap<Option<u64>, String> = BTreeMap::new();
+    for (place, process) in processes.iter().enumerate() {
+        let table = &process.tables.communicators;
+        for row in 0..table.communicator.len() {
+            let communicator = Some(table.communicator[row]);
+            let size = sizes.entry(communicator).or_insert(0);
+            *size = (*size).max(table.ranks[row]);
+            if let Some(name) = table.name[row] {
+                named
+                    .entry(communicator)
+                    .or_insert_with(|| names.get(name).to_owned());
+            }
+            let in_it = members.entry(communicator).or_default();
+            in_it.extend(rank_of(place).map(|rank| (table.rank[row], rank)));
+        }
+    }
+    let mut times: BTreeMap<Option<u64>, Vec<DeviceTime>> = BTreeMap::new();
+    for (parts, operations) in parts.iter().zip(operations) {
+        let mut kernels: BTreeMap<(Option<u64>, u32, u32), Vec<(i64, i64)>> = BTreeMap::new();
+        for part in &parts.all {
+            let (Some(kernel), Some(rank)) = (part.kernel, part.rank) else {
+                continue;
+            };
+            let chosen = operations
+                .devices
+                .get(&kernel.device)
+                .and_then(|device| device.chosen);
+            let (start, end) = chosen.unwrap_or((kernel.start, kernel.end));
+            if chosen.is_some() && !lies_within(kernel.start, kernel.end, start, end) {
+                continue;
+            }
+            let cut = (kernel.start.max(start), kernel.end.min(end));
+            let of_device = kernels.entry((part.communicator, rank, kernel.device));
+            of_device.or_default().push(cut);
+        }
+        let mut compute: BTreeMap<u32, IntervalSet> = BTreeMap::new();
+        for ((communicator, rank, device), kernels) in kernels {
+            let compute = compute.entry(device).or_insert_with(|| {
+                operations
+                    .devices
+                    .get(&device)
+                    .map(|operations| union_of_kind(&operations.cut, Kind::Compute))
+                    .unwrap_or_default()
+            });
+            let union = IntervalSet::union_of(kernels);
+            let time_ns = union.length_ns();
+            // Who takes part without being told of (a kernel that is known by its name) is told of here.
+            let in_it = members.entry(communicator).or_default();
+            if !in_it.iter().any(|(_, known)| *known == rank) {
+                in_it.insert((rank, rank));
+            }
+            times.entry(communicator).or_default().push(DeviceTime {
+                rank,
+                device,
+                time_ns,
+                exposed_ns: time_ns - union.intersection(compute).length_ns(),
+            });
+        }
+    }
+    let mut found: BTreeMap<String, CommunicatorAnalysis> = BTreeMap::new();
+    for (communicator, in_it) in members {
+        let mut entry = CommunicatorAnalysis {
+            communicator: communicator_text(communicator),
+            communicator_name: named.remove(&communicator),
+            communicator_ranks: sizes.get(&communicator).copied().filter(|size| *size > 0),
+            ..CommunicatorAnalysis::default()
+        };
+        for (_, rank) in in_it {
+            if !entry.ranks.contains(&rank) {
+                entry.ranks.push(rank);
+            }
+        }
+        let times = times.remove(&communicator).unwrap_or_default();
+        for time in &times {
+            let alone = times.iter().filter(|other| other.rank == time.rank).count() == 1;
+            let label = if alone {
+                time.rank.to_string()
+            } else {
+                format!("{}.{}", time.rank, time.device)
+            };
+            // Several processes may say that they are one rank: their times are the rank's.
+            *entry.time_ns.entry(label.clone()).or_insert(0) += time.time_ns;
+            *entry.exposed_ns.entry(label).or_insert(0) += time.exposed_ns;
+        }
+        entry.times = times;
+        found.insert(entry.communicator.clone(), entry);
+    }
+    for collective in collectives {
+        let entry = found
+            .entry(collective.communicator.clone())
+            .or_insert_with(|| CommunicatorAnalysis {
+                communicator: collective.communicator.clone(),
+                ranks: collective.ranks.clone(),
+                ..CommunicatorAnalysis::default()
+            });
+        entry.operations += 1;
+        if let Some(bytes) = collective.bytes {
+            entry.bytes = Some(entry.bytes.unwrap_or(0).saturating_add(bytes));
+        }
+    }
+    let mut found: Vec<CommunicatorAnalysis> = found.into_values().collect();
+    found.sort_by_key(|entry| std::cmp::Reverse(entry.most_exposed().map_or(0, |(_, time)| time)));
+    found
+}
