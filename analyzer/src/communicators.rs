@@ -61,6 +61,9 @@ pub(crate) struct DeviceTime {
     pub(crate) exposed_ns: i64,
 }
 
+/// A communicator, a rank and the device that it uses it on.
+type Use = (Option<u64>, u32, u32);
+
 /// All communicators, those first whose exposed time is longest on a rank. `rank_of` gives the rank of the process at a
 /// place of the recording; `collectives` are those of the chosen steps.
 pub(crate) fn communicators(
@@ -91,7 +94,7 @@ pub(crate) fn communicators(
     }
     let mut times: BTreeMap<Option<u64>, Vec<DeviceTime>> = BTreeMap::new();
     for (parts, operations) in parts.iter().zip(operations) {
-        let mut kernels: BTreeMap<(Option<u64>, u32, u32), Vec<(i64, i64)>> = BTreeMap::new();
+        let mut kernels: BTreeMap<Use, Vec<(i64, i64)>> = BTreeMap::new();
         for part in &parts.all {
             let (Some(kernel), Some(rank)) = (part.kernel, part.rank) else {
                 continue;
