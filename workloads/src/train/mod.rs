@@ -46,6 +46,7 @@ use state::Update;
 
 /// Trains on this rank as `way` says.
 pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store) -> Result<(), Error> {
+    check_straggler(options, rank.ranks)?;
     let plan = |gpu: &Rc<Gpu>| Plan::new(gpu, options, way, rank, store);
     run_plan(options, plan, rank, store)
 }
@@ -70,6 +71,16 @@ pub(crate) fn run_one_process(
         rank,
         store,
     )
+}
+
+/// Refuses a straggler that is not there.
+fn check_straggler(options: &TrainOptions, count: u32) -> Result<(), Error> {
+    match options.straggler {
+        Some((straggler, factor)) if straggler >= count => Err(Error::new(format!(
+            "--straggler {straggler}:{factor}: there are {count} to choose from, numbered from 0"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn run_plan(

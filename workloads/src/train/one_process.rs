@@ -30,6 +30,12 @@ pub(crate) enum OneProcess {
 }
 
 impl OneProcess {
+    /// How many GPUs it uses.
+    pub(crate) fn gpus(self) -> u32 {
+        let (Self::Replicas(count) | Self::Layers(count)) = self;
+        count
+    }
+
     /// What it is called on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -103,7 +109,7 @@ pub(crate) fn plan(first: &Rc<Gpu>, options: &TrainOptions, way: OneProcess) -> 
     let sizes = options.sizes(&first.name)?;
     let network = sizes.architecture.network();
     let microbatches = options.accumulate as usize;
-    let (OneProcess::Replicas(count) | OneProcess::Layers(count)) = way;
+    let count = way.gpus();
     let replicas = match way {
         OneProcess::Replicas(count) => count as usize,
         OneProcess::Layers(_) => 1,
