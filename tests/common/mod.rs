@@ -83,6 +83,8 @@ pub struct TrueOperation {
     pub end_ns: i64,
     pub delivered_start_ns: i64,
     pub delivered_end_ns: i64,
+    /// Longer than modelled, because the CPU could not keep up.
+    pub stretched: bool,
 }
 
 /// The truth log of one rank, by correlation id. Panics on an operation that stands there twice.
@@ -107,6 +109,7 @@ pub fn truth_of_rank(folder: &Path, rank: u32) -> BTreeMap<u64, TrueOperation> {
             end_ns,
             delivered_start_ns: number("delivered_start_ns").unwrap_or(start_ns),
             delivered_end_ns: number("delivered_end_ns").unwrap_or(end_ns),
+            stretched: value["stretched"] == true,
         };
         let correlation = value["correlation"].as_u64().expect("correlation");
         assert_eq!(
