@@ -47,8 +47,18 @@ fn recorded_as_modelled(operation: &str, kernel: &str, rows: &[(f64, f64)], wait
         let truth = folder.with_file_name("truth");
         let (ranks, size, factor) = (RANKS.to_string(), bytes.to_string(), scale.to_string());
         let workload = [
-            "collectives", "--ranks", &ranks, "--operation", operation, "--min-bytes", &size, "--max-bytes", &size,
-            "--iterations", "5", "--no-check",
+            "collectives",
+            "--ranks",
+            &ranks,
+            "--operation",
+            operation,
+            "--min-bytes",
+            &size,
+            "--max-bytes",
+            &size,
+            "--iterations",
+            "5",
+            "--no-check",
         ];
         expect_status(
             &mut record_workload(&folder, &truth, &[("SCALE", &factor)], workload),
@@ -112,5 +122,10 @@ fn all_gather_and_reduce_scatter() {
 #[test]
 fn broadcast_and_reduce() {
     recorded_as_modelled("broadcast", "ncclDevKernel_Broadcast", ONE_WAY, for_those_before);
-    recorded_as_modelled("reduce", "ncclDevKernel_Reduce_", ONE_WAY, for_those_before_the_root);
+    recorded_as_modelled(
+        "reduce",
+        "ncclDevKernel_Reduce_",
+        ONE_WAY,
+        for_those_before_the_root,
+    );
 }

@@ -10,7 +10,7 @@ use crate::data::{DataSet, Language, Perceptron, Sampler};
 use crate::error::Error;
 use crate::gpu::{DataType, Gpu};
 use crate::loader::{Loader, LoaderNeeds};
-use crate::model::{Layout, Loss, Network, TensorParallel, Unit};
+use crate::model::{Layout, Loss, Network, TensorParallel, Unit, UnitSpec};
 use crate::options::{Architecture, DdpOptions, FsdpOptions, Sizes, TrainOptions};
 use crate::rank::Rank;
 use crate::store::Store;
@@ -48,7 +48,7 @@ pub(crate) enum Balance {
     Time,
     /// Device memory of each unit, measured before training
     Memory,
-    /// Number of units
+    /// Number of layers; of a transformer, of blocks
     #[default]
     Layers,
 }
@@ -324,10 +324,19 @@ fn stage_bounds(
         return Ok(vec![0, units]);
     }
     let weights = match way.division.balance {
-        Balance::Layers => vec![1.0; units],
+        Balance::Layers => network.units.iter().map(as_layers).collect(),
         by => measure::weights(gpu, network, (rows, data_type), by, store)?,
     };
     Ok(pipeline::balance(&weights, stages))
+}
+
+/// How many layers a unit counts for. Tables and the last projection are little beside a block, so that stages are equal
+/// that have equally many blocks.
+fn as_layers(unit: &UnitSpec) -> f64 {
+    match unit {
+        UnitSpec::Linear { .. } | UnitSpec::Block { .. } => 1.0,
+        UnitSpec::Embedding { .. } | UnitSpec::Head { .. } => 0.1,
+    }
 }
 
 /// How this rank holds its parameters.
