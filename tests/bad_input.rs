@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{analysis, expect_status, fresh_folder, gputrace, one_line, stderr, stdout};
+use common::{analysis, expect_status, fresh_folder, gputrace, one_line, simulated_workload, stderr, stdout};
 
 fn record(folder: &Path, command: &[&str]) -> std::process::Command {
     let mut record = gputrace();
@@ -122,6 +122,34 @@ fn a_wrong_option_of_a_workload_fails_without_a_recording_of_nothing() {
         "{}",
         stderr(&output)
     );
+}
+
+#[test]
+fn a_straggler_that_is_no_rank_is_refused() {
+    for way in ["single", "ddp", "dp", "pp"] {
+        let mut command = simulated_workload();
+        command.args([way, "--straggler", "5:2"]);
+        let line = one_line(&expect_status(&mut command, 2));
+        assert!(
+            line.contains("--straggler 5:2") && line.contains("numbered from 0"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn memory_that_is_too_small_says_what_to_choose() {
+    for way in ["single", "ddp", "fsdp", "mp", "tp"] {
+        let mut command = simulated_workload();
+        command
+            .args([way, "--batch", "1000000", "--samples", "1000000"])
+            .env("SIMGPU_MEMORY", "0.1");
+        let line = one_line(&expect_status(&mut command, 2));
+        assert!(
+            line.contains("out of memory") && line.contains("--batch"),
+            "{line}"
+        );
+    }
 }
 
 #[test]

@@ -213,6 +213,27 @@ fn desync(text: &str) -> Result<Desync, String> {
     parsed().ok_or_else(|| "expected RANK:STEP:skip, RANK:STEP:other or RANK:STEP:size".to_owned())
 }
 
+/// A rate at which plain gradient descent neither crawls nor runs away, for a perceptron of these sizes.
+///
+/// It runs away at 2 by the curvature of the loss. Of the mean square over n outputs that is about 2/n times the sum of
+/// the layers' largest second moments of their input: 1/3 of the features (uniform from -1 to 1), and of what comes out
+/// of ReLU its mean's square, 2/3 / 2 pi, for each column besides. Narrow layers scatter about that: (1 + 2 / the root
+/// of their columns) squared is what they may have more.
+fn stable_rate(sizes: &[usize]) -> f32 {
+    let [features, hidden @ .., outputs] = sizes else {
+        return MOST_RATE;
+    };
+    let spread = 1.0 / 3.0;
+    let mean_square = 2.0 * spread / std::f32::consts::TAU;
+    let scatter = |columns: usize| (1.0 + 2.0 / (columns as f32).sqrt()).powi(2);
+    let moments: f32 = hidden
+        .iter()
+        .map(|&columns| (spread + mean_square * columns as f32) * scatter(columns))
+        .sum::<f32>()
+        + spread * scatter(*features);
+    (*outputs as f32 / moments).min(MOST_RATE)
+}
+
 fn straggler(text: &str) -> Result<(u32, f64), String> {
     text.split_once(':')
         .and_then(|(rank, times)| Some((rank.parse().ok()?, factor(times).ok()?)))
@@ -289,6 +310,9 @@ impl Architecture {
     }
 }
 
+/// The highest rate that is chosen for a perceptron.
+const MOST_RATE: f32 = 4.0;
+
 impl TrainOptions {
     /// Fills in what was left out: from the preset, else for the device.
     pub(crate) fn sizes(&self, device_name: &str) -> Result<Sizes, Error> {
@@ -298,11 +322,11 @@ impl TrainOptions {
         let (architecture, batch, samples, rate) = match options.model {
             Model::Mlp => {
                 let (sizes, batch, samples, rate) = if self.preset == Some(Preset::Listing) {
-                    (vec![6, 4, 2], 32, 1024, 0.01)
+                    (vec![6, 4, 2], 32, 1024, Some(0.01))
                 } else if simulated {
-                    (vec![512, 1024, 512], 256, 4096, 4.0)
+                    (vec![512, 1024, 512], 256, 4096, None)
                 } else {
-                    (vec![4096, 16384, 4096], 4096, 16384, 4.0)
+                    (vec![4096, 16384, 4096], 4096, 16384, None)
                 };
                 let sizes = match (&options.sizes, options.layers, options.hidden) {
                     (Some(sizes), ..) => sizes.clone(),
@@ -313,6 +337,7 @@ impl TrainOptions {
                         [&sizes[..1], &inner, &sizes[sizes.len() - 1..]].concat()
                     }
                 };
+                let rate = rate.unwrap_or_else(|| stable_rate(&sizes));
                 (Architecture::Perceptron(sizes), batch, samples, rate)
             }
             Model::Transformer => {
@@ -400,6 +425,19 @@ mod tests {
             .sizes("any")
             .expect("sizes");
         assert_eq!(sizes.architecture, Architecture::Perceptron(vec![6, 8, 8, 8, 2]));
+    }
+
+    #[test]
+    fn the_rate_goes_by_the_sizes() {
+        let rate = |sizes: &[&str]| single(sizes).sizes("Simulated").expect("sizes").learning_rate;
+        assert!((rate(&[]) - 4.0).abs() < 1e-6);
+        // What runs away at 2 and at 4.
+        assert!(rate(&["--sizes", "1,1,1"]) < 0.5);
+        assert!(rate(&["--sizes", "7,13,5,9,3"]) < 1.0);
+        assert!(rate(&["--sizes", "128,512,64"]) < 1.5);
+        assert!(rate(&["--layers", "3"]) < 2.5);
+        assert!((rate(&["--sizes", "1,1,1", "--learning-rate", "3"]) - 3.0).abs() < 1e-6);
+        assert!((rate(&["--preset", "listing"]) - 0.01).abs() < 1e-6);
     }
 
     #[test]
