@@ -197,11 +197,11 @@ fn exposed(ranks: &[RankAnalysis]) -> Option<Finding> {
     let most = rank.communication.first().map_or_else(String::new, |most| {
         format!("; most of it {} ({})", most.name, milliseconds(most.exposed_ns))
     });
+    let advice = advice_on(rank.communication.first().map_or("", |most| most.name.as_str()));
     Some(of_rank(
         rank,
         exposed_ns,
-        "Communication is not hidden behind compute: try smaller or earlier buckets, a larger batch, or less data on the wire"
-            .to_owned(),
+        format!("Communication is not hidden behind compute: {advice}"),
         format!(
             "{}: {} of {} communication ran without compute, {}{most}",
             label(rank),
@@ -210,6 +210,15 @@ fn exposed(ranks: &[RankAnalysis]) -> Option<Finding> {
             percent_of_span(exposed_ns, rank)
         ),
     ))
+}
+
+/// What helps against the collective that is exposed most: each way to train has one of its own.
+fn advice_on(collective: &str) -> &'static str {
+    match collective {
+        "SendRecv" | "Send" | "Recv" => "try more microbatches, or stages that take equally long",
+        "AllGather" | "ReduceScatter" => "try to prefetch the next layers, a larger batch, or larger units",
+        _ => "try smaller or earlier buckets, a larger batch, or less data on the wire",
+    }
 }
 
 fn host_late(ranks: &[RankAnalysis]) -> Option<Finding> {
@@ -450,4 +459,17 @@ fn straggler(
             .filter(|steps| *steps > 0)
             .map(|steps| last.cost_ns / steps),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_collective() {
+        assert!(advice_on("SendRecv").contains("microbatches"));
+        assert!(advice_on("AllGather").contains("prefetch"));
+        assert!(advice_on("AllReduce").contains("buckets"));
+        assert!(advice_on("").contains("buckets"));
+    }
 }
