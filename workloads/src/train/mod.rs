@@ -65,6 +65,7 @@ pub(crate) fn run_one_process(
             rank.ranks
         )));
     }
+    check_straggler(options, way.gpus())?;
     run_plan(
         options,
         |gpu: &Rc<Gpu>| one_process::plan(gpu, options, way),
