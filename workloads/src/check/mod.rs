@@ -16,6 +16,7 @@ mod products;
 mod report;
 mod shards;
 mod units;
+mod values;
 
 use std::rc::Rc;
 
