@@ -59,6 +59,9 @@ type Receive = *mut c_void;
 type Comm = *mut c_void;
 type Stream = *mut c_void;
 
+/// What all-reduce, reduce-scatter, broadcast, gather and scatter look like: the fifth argument is a reduction or a root.
+pub(super) type Exchange = unsafe extern "C" fn(Send, Receive, usize, c_int, c_int, Comm, Stream) -> c_int;
+
 /// Makes the table and what fills it: nothing where a symbol is missing, except for those in brackets.
 macro_rules! library {
     ($($field:ident: $symbol:literal, ($($argument:ty),*) -> $result:ty;)* [$($later:ident: $later_symbol:literal, ($($later_argument:ty),*);)*]) => {

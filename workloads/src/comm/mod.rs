@@ -12,7 +12,7 @@ use cudarc::driver::CudaStream;
 
 use crate::error::Error;
 use crate::gpu::DataType;
-use library::{Library, library, missing};
+use library::{Exchange, Library, library, missing};
 
 /// ncclUniqueId.
 #[repr(C)]
@@ -177,6 +177,35 @@ impl Communicator {
         checked
     }
 
+    /// Calls one of the many functions that take two buffers, a count, a type, and a reduction or a root.
+    ///
+    /// The addresses must hold what the function's documentation in nccl.h demands.
+    fn exchange(
+        &self,
+        name: &str,
+        function: Exchange,
+        [send, receive]: [u64; 2],
+        count: usize,
+        (element, reduction_or_root): (Element, c_int),
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (send, receive) = (send as *const c_void, receive as *mut c_void);
+        let kind = element as c_int;
+        // SAFETY: addresses as the type's and the function's documentation demand; the handle is a communicator.
+        let code = unsafe {
+            function(
+                send,
+                receive,
+                count,
+                kind,
+                reduction_or_root,
+                self.handle,
+                raw(stream),
+            )
+        };
+        self.check(name, code)
+    }
+
     /// All ranks get the reduction of all ranks' elements.
     pub(crate) fn all_reduce(
         &self,
@@ -185,20 +214,15 @@ impl Communicator {
         (element, reduction): (Element, Reduction),
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (kind, operation) = (element as c_int, reduction as c_int);
-        // SAFETY: addresses as the type's documentation demands.
-        let code = unsafe {
-            (self.library.all_reduce)(
-                send as _,
-                receive as _,
-                count,
-                kind,
-                operation,
-                self.handle,
-                raw(stream),
-            )
-        };
-        self.check("all-reduce", code)
+        let all = self.library.all_reduce;
+        self.exchange(
+            "all-reduce",
+            all,
+            [send, receive],
+            count,
+            (element, reduction as c_int),
+            stream,
+        )
     }
 
     /// `root` gets the reduction of all ranks' elements.
@@ -235,20 +259,15 @@ impl Communicator {
         (element, reduction): (Element, Reduction),
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (kind, operation) = (element as c_int, reduction as c_int);
-        // SAFETY: as in `all_reduce`; `send` holds `receive_count` elements for every rank.
-        let code = unsafe {
-            (self.library.reduce_scatter)(
-                send as _,
-                receive as _,
-                receive_count,
-                kind,
-                operation,
-                self.handle,
-                raw(stream),
-            )
-        };
-        self.check("reduce-scatter", code)
+        let all = self.library.reduce_scatter;
+        self.exchange(
+            "reduce-scatter",
+            all,
+            [send, receive],
+            receive_count,
+            (element, reduction as c_int),
+            stream,
+        )
     }
 
     /// All ranks get `root`'s elements.
@@ -260,20 +279,8 @@ impl Communicator {
         root: u32,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (kind, root) = (element as c_int, root.cast_signed());
-        // SAFETY: as in `all_reduce`.
-        let code = unsafe {
-            (self.library.broadcast)(
-                send as _,
-                receive as _,
-                count,
-                kind,
-                root,
-                self.handle,
-                raw(stream),
-            )
-        };
-        self.check("broadcast", code)
+        let (all, what) = (self.library.broadcast, (element, root.cast_signed()));
+        self.exchange("broadcast", all, [send, receive], count, what, stream)
     }
 
     /// All ranks get all ranks' elements, `send_count` of each, in the order of the ranks.
@@ -333,20 +340,8 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         if let Some(gather) = self.library.gather {
-            let (kind, root) = (element as c_int, root.cast_signed());
-            // SAFETY: as in `all_reduce`; on the root `receive` has room for every rank's elements.
-            let code = unsafe {
-                gather(
-                    send as _,
-                    receive as _,
-                    count,
-                    kind,
-                    root,
-                    self.handle,
-                    raw(stream),
-                )
-            };
-            return self.check("gather", code);
+            let what = (element, root.cast_signed());
+            return self.exchange("gather", gather, [send, receive], count, what, stream);
         }
         group(|| {
             self.send(send, count, element, root, stream)?;
@@ -368,20 +363,8 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         if let Some(scatter) = self.library.scatter {
-            let (kind, root) = (element as c_int, root.cast_signed());
-            // SAFETY: as in `all_reduce`; on the root `send` holds every rank's elements.
-            let code = unsafe {
-                scatter(
-                    send as _,
-                    receive as _,
-                    count,
-                    kind,
-                    root,
-                    self.handle,
-                    raw(stream),
-                )
-            };
-            return self.check("scatter", code);
+            let what = (element, root.cast_signed());
+            return self.exchange("scatter", scatter, [send, receive], count, what, stream);
         }
         group(|| {
             for peer in (0..self.ranks).filter(|_| self.rank == root) {
