@@ -6,11 +6,13 @@
 
 pub mod collective_names;
 pub mod column;
+pub mod control;
 pub mod copy_words;
 pub mod follow;
 pub mod hang;
 pub mod manifest;
 pub mod names;
+pub mod options;
 pub mod parallel;
 pub mod recording;
 pub mod stream;

@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::hang::Hang;
+use crate::options::CollectorOptions;
 
 /// The `format` member of every manifest.
 pub const FORMAT: &str = "gputrace.recording";
@@ -52,6 +53,8 @@ pub struct Manifest {
     pub gputrace: String,
     /// "recording" while it grows, "complete" after, "rebuilt" when the file was missing.
     pub state: String,
+    /// What was asked to be recorded.
+    pub options: CollectorOptions,
     /// "cuda", "sim" or "imported".
     pub device: String,
     /// The command that was recorded.
@@ -101,6 +104,9 @@ pub struct Device {
     pub uuid: Option<String>,
 }
 
+/// The role of a folder that holds a host's samples.
+pub const HOST_ROLE: &str = "host";
+
 /// `process.json`: what is true of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -109,6 +115,8 @@ pub struct ProcessHeader {
     pub format: String,
     /// Version of the format.
     pub version: Version,
+    /// "rank" (or nothing) for a process of the command; "host" for what the recorder sampled of a host itself.
+    pub role: String,
     /// Host name.
     pub host: String,
     /// Process id.

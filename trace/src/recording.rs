@@ -10,7 +10,9 @@ use arrow_array::RecordBatch;
 use serde::de::DeserializeOwned;
 
 pub use crate::manifest::LossEntry as Loss;
-use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, VERSION, Version};
+use crate::manifest::{
+    FORMAT, HOST_ROLE, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, VERSION, Version,
+};
 use crate::names::Interner;
 use crate::parallel;
 use crate::stream::{StreamEnd, StreamFile};
@@ -49,6 +51,8 @@ pub struct Recording {
     pub manifest: Manifest,
     /// Processes, by rank and then by folder.
     pub processes: Vec<Process>,
+    /// What recorders sampled of their hosts and devices: no ranks.
+    pub hosts: Vec<Process>,
     /// The strings of all tables.
     pub names: Interner,
     /// Everything that was lost, while recording and on reading.
@@ -237,6 +241,10 @@ impl Recording {
             process.tables.renumber(&numbers);
             self.processes.push(process);
         }
+        for mut host in other.hosts {
+            host.tables.renumber(&numbers);
+            self.hosts.push(host);
+        }
         self.sort_processes();
         self.losses.extend(other.losses);
         self.notes.extend(other.notes);
@@ -385,7 +393,11 @@ impl Recording {
             );
         }
         self.collect_losses(&process);
-        self.processes.push(process);
+        if process.header.role == HOST_ROLE {
+            self.hosts.push(process);
+        } else {
+            self.processes.push(process);
+        }
         Ok(())
     }
 

@@ -347,6 +347,21 @@ tables! {
         tsc: Option<u64>,
     }
 
+    /// When this process recorded, where that was not all the time; and when others kept it from recording. Windows of one
+    /// `what` do not overlap.
+    windows: Window / Windows {
+        /// Start.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// "active", "warm-up", or what kept it: "taken by another profiler", ...
+        what: NameId,
+        /// The first step in it, counted from 0, where steps decided.
+        first_step: Option<u64>,
+        /// Which of the schedule's repeats, counted from 0.
+        repeat: Option<u64>,
+    }
+
     /// What was lost, as it was lost: the sums over rows are the totals.
     losses: LossRow / LossRows {
         /// When it was counted.

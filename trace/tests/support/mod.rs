@@ -158,7 +158,7 @@ macro_rules! for_each_table {
             communicators: Communicators, api_calls: ApiCalls, synchronizations: Synchronizations,
             overheads: Overheads, markers: Markers, memory: MemoryEvents, counters: Counters,
             external_correlations: ExternalCorrelations, contexts: Contexts, streams: Streams,
-            clocks: Clocks, losses: LossRows, operators: Operators
+            clocks: Clocks, windows: Windows, losses: LossRows, operators: Operators
         }
     };
 }
