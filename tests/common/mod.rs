@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test file uses a part of this.
 
+pub mod kineto_events;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -2,14 +2,14 @@
 
 #![allow(dead_code)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 
 use cudarc::driver::{CudaContext, CudaStream, result};
-use cudarc::nccl::sys::{self, ncclDataType_t as Type, ncclResult_t as Code};
+use cudarc::nccl::sys::{self, ncclDataType_t as Type, ncclRedOp_t as Op, ncclResult_t as Code};
 
 pub const IN_CHILD: &str = "SIMGPU_TEST_CHILD";
 
@@ -279,14 +279,14 @@ pub unsafe fn all_reduce_with(
     type AllReduce =
         unsafe extern "C" fn(u64, u64, usize, Type, u32, sys::ncclComm_t, sys::cudaStream_t) -> Code;
     unsafe extern "C" {
-        fn dlopen(name: *const std::ffi::c_char, flags: i32) -> *mut std::ffi::c_void;
-        fn dlsym(library: *mut std::ffi::c_void, name: *const std::ffi::c_char) -> *mut std::ffi::c_void;
+        fn dlopen(name: *const c_char, flags: i32) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
     }
     // SAFETY: the stand-in's function, with the signature of nccl.h; its reduction is an int in C.
     unsafe {
         let library = dlopen(c"libnccl.so".as_ptr(), 2);
         let function = dlsym(library, c"ncclAllReduce".as_ptr());
-        let function = std::mem::transmute::<*mut std::ffi::c_void, AllReduce>(function);
+        let function = std::mem::transmute::<*mut c_void, AllReduce>(function);
         function(buffer, buffer, count, Type::ncclFloat32, reduction, comm, stream)
     }
 }
@@ -319,4 +319,23 @@ pub fn f32s(count: usize, value: impl Fn(usize) -> f32) -> Vec<f32> {
 
 pub fn bytes_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// All-reduces one f32 in place on a communicator.
+pub fn all_reduce(rank: &Rank, comm: sys::ncclComm_t, value: f32) -> f32 {
+    let buffer = rank.upload(&[value]);
+    // SAFETY: one f32 there.
+    rank.check(unsafe {
+        let to = buffer as *mut c_void;
+        sys::ncclAllReduce(to, to, 1, Type::ncclFloat32, Op::ncclSum, comm, rank.stream())
+    });
+    f32::from_le_bytes(rank.download(buffer, 4).try_into().expect("4 bytes"))
+}
+
+/// Splits a communicator.
+pub fn split(rank: &Rank, comm: sys::ncclComm_t, color: i32, key: i32) -> sys::ncclComm_t {
+    let mut made = std::ptr::null_mut();
+    // SAFETY: a communicator, and a place for the new one.
+    rank.check(unsafe { sys::ncclCommSplit(comm, color, key, &raw mut made, std::ptr::null_mut()) });
+    made
 }
