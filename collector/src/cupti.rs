@@ -1,10 +1,11 @@
 //! The running libcupti: found, asked for its functions one by one, and switched on.
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::buffers;
 use crate::decode::RecordSizes;
+use crate::discovery::{self, Surroundings};
 use crate::records::RECORDED_KINDS;
 
 /// CUptiResult values that mean something here.
@@ -54,56 +55,71 @@ pub(crate) struct Cupti {
     pub(crate) version: u32,
 }
 
-/// The names of CUPTI's library, newest first.
-const SONAMES: [&CStr; 3] = [c"libcupti.so.13", c"libcupti.so.12", c"libcupti.so"];
-
 fn open(name: &CStr, flags: i32) -> Option<*mut c_void> {
     // SAFETY: loads NVIDIA's CUPTI, which is made to be loaded so; the handle is never closed.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL | flags) };
     (!handle.is_null()).then_some(handle)
 }
 
-/// The library: one that is loaded already (a second would be a second CUPTI that collides with it), then the one
-/// that GPUTRACE_CUPTI names, then those beside the program's own CUDA packages, then the loader's.
-fn find() -> Option<*mut c_void> {
-    let loaded = SONAMES.into_iter().find_map(|name| open(name, libc::RTLD_NOLOAD));
-    loaded
-        .or_else(|| {
-            open(
-                &CString::new(std::env::var_os("GPUTRACE_CUPTI")?.into_encoded_bytes()).ok()?,
-                0,
-            )
-        })
-        .or_else(|| {
-            package_libraries()
-                .into_iter()
-                .find_map(|path| open(&CString::new(path.into_os_string().into_encoded_bytes()).ok()?, 0))
-        })
-        .or_else(|| SONAMES.into_iter().find_map(|name| open(name, 0)))
+/// The version of the driver that is loaded (13020 is 13.2), by cuDriverGetVersion, which needs no initialised driver.
+fn driver_version() -> Option<i32> {
+    let handle = open(c"libcuda.so.1", libc::RTLD_NOLOAD)?;
+    // SAFETY: `handle` is open.
+    let symbol = unsafe { libc::dlsym(handle, c"cuDriverGetVersion".as_ptr()) };
+    if symbol.is_null() {
+        return None;
+    }
+    // SAFETY: the signature is cuda.h's, in every version.
+    let get: unsafe extern "C" fn(*mut i32) -> u32 = unsafe { std::mem::transmute(symbol) };
+    let mut version = 0;
+    // SAFETY: the place is valid for the result.
+    (unsafe { get(&raw mut version) } == SUCCESS && version > 0).then_some(version)
 }
 
-/// libcupti in the Python packages that this process has libraries of loaded.
-fn package_libraries() -> Vec<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut found: Vec<PathBuf> = Vec::new();
-    let packages = maps.lines().filter_map(|line| {
-        let path = &line[line.find('/')?..];
-        Some(PathBuf::from(
-            &path[..path.find("/site-packages/")? + "/site-packages".len()],
-        ))
-    });
-    for folder in packages {
-        for place in [
-            "nvidia/cu13/lib/libcupti.so.13",
-            "nvidia/cuda_cupti/lib/libcupti.so.12",
-        ] {
-            let path = folder.join(place);
-            if !found.contains(&path) && path.exists() {
-                found.push(path);
-            }
-        }
+/// The library: one that is loaded already, then those that [`discovery`] knows, then the loader's own.
+///
+/// # Errors
+/// That there is none for this driver, as a sentence.
+fn find() -> Result<*mut c_void, String> {
+    let names = || {
+        discovery::NAMES
+            .into_iter()
+            .filter_map(|name| CString::new(name).ok())
+    };
+    // By name: also where a file goes by several names, of which the process's list of files has another one.
+    if let Some(handle) = names().find_map(|name| open(&name, libc::RTLD_NOLOAD)) {
+        return Ok(handle);
     }
-    found
+    let version = driver_version();
+    let driver = version.and_then(discovery::generation_of_driver);
+    let found = discovery::find(&Surroundings::of_this_process(), driver);
+    let by_path = found.usable.into_iter().find_map(|candidate| {
+        let path = CString::new(candidate.path.into_os_string().into_encoded_bytes()).ok()?;
+        open(&path, 0)
+    });
+    let by_loader = || {
+        discovery::NAMES
+            .into_iter()
+            .filter(|name| discovery::suits(Path::new(name), driver))
+            .find_map(|name| open(&CString::new(name).ok()?, 0))
+    };
+    by_path.or_else(by_loader).ok_or_else(|| {
+        let why = found.too_new.first().map_or_else(
+            || "CUPTI was not found".to_owned(),
+            |candidate| {
+                format!(
+                    "{} is newer than the driver (CUDA {}.{}) and does not run on it",
+                    candidate.path.display(),
+                    version.unwrap_or(0) / 1000,
+                    version.unwrap_or(0) % 1000 / 10
+                )
+            },
+        );
+        format!(
+            "{why}, so no GPU activity is recorded: {}",
+            discovery::how_to_get(version)
+        )
+    })
 }
 
 /// The subscriber's callback: subscribing is only to be alone, nothing is called back.
@@ -115,9 +131,7 @@ impl Cupti {
     /// # Errors
     /// Why nothing of the GPU can be recorded, as a sentence.
     pub(crate) fn start(notes: &mut Vec<String>) -> Result<Self, String> {
-        let handle = find().ok_or(
-            "CUPTI was not found, so no GPU activity is recorded: put libcupti's folder into LD_LIBRARY_PATH or name the library in GPUTRACE_CUPTI",
-        )?;
+        let handle = find()?;
         let functions = Functions::load(handle);
         let mut cupti = Self {
             functions,

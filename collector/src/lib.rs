@@ -11,6 +11,7 @@
 mod buffers;
 mod cupti;
 pub mod decode;
+pub mod discovery;
 mod exit;
 mod header;
 mod host_events;
