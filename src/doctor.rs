@@ -1,5 +1,7 @@
 //! `gputrace doctor`: what this machine has, and what to do about what it lacks.
 
+mod cupti;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 
@@ -42,19 +44,12 @@ impl Finding {
 
 /// Prints the report. Always 0: a machine without a GPU is no error.
 pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
-    let (gpus, gpu_finding) = gpus();
-    let mut findings = vec![gpu_finding];
-    findings.push(versioned(
-        "CUPTI",
-        &["libcupti.so.13", "libcupti.so.12", "libcupti.so"],
-        "cuptiGetVersion",
-        "install the CUDA toolkit's CUPTI or `pip install nvidia-cuda-cupti`, and put its folder into LD_LIBRARY_PATH; \
-         a program that brings its own (PyTorch does) needs nothing",
-    ));
+    let (gpus, driver_version, gpu_finding) = gpus();
+    let mut findings = vec![gpu_finding, cupti::finding(driver_version)];
     findings.push(versioned(
         "NCCL",
         &["libnccl.so.2", "libnccl.so"],
-        "ncclGetVersion",
+        c"ncclGetVersion",
         "needed for the bundled multi-GPU workloads: `pip install nvidia-nccl-cu13`, and put its folder into \
          LD_LIBRARY_PATH; PyTorch brings its own",
     ));
@@ -109,7 +104,8 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
     Ok(0)
 }
 
-fn gpus() -> (Vec<Value>, Finding) {
+/// The GPUs, the driver's CUDA version (13020 is 13.2), and what is to be said of both.
+fn gpus() -> (Vec<Value>, Option<i32>, Finding) {
     const WITHOUT: &str = "bundled workloads run on simulated GPUs: `gputrace record -- workload ddp`; \
                            for real ones install NVIDIA's driver, or give the container its GPUs (--gpus all)";
     let nvml = match Nvml::init() {
@@ -117,6 +113,7 @@ fn gpus() -> (Vec<Value>, Finding) {
         Err(error) => {
             return (
                 Vec::new(),
+                None,
                 Finding::absent("driver", format!("NVML: {error}"), WITHOUT),
             );
         }
@@ -144,39 +141,45 @@ fn gpus() -> (Vec<Value>, Finding) {
     } else {
         Finding::present("driver", format!("{driver}, {} GPUs", gpus.len()))
     };
-    (gpus, finding)
+    (gpus, nvml.sys_cuda_driver_version().ok(), finding)
+}
+
+/// Opens a library.
+fn open(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: loading runs the library's initialisers; these are NVIDIA's own libraries, which are loaded so by every
+    // CUDA program. The handle is never closed.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    (!handle.is_null()).then_some(handle)
 }
 
 /// Opens the first of these libraries that the loader finds.
 fn load(names: &[&'static str]) -> Option<(&'static str, *mut c_void)> {
-    names.iter().find_map(|name| {
-        let c_name = CString::new(*name).ok()?;
-        // SAFETY: loading runs the library's initialisers; these are NVIDIA's own libraries, which are loaded so by
-        // every CUDA program. The handle is never closed.
-        let handle = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-        (!handle.is_null()).then_some((*name, handle))
-    })
+    names
+        .iter()
+        .find_map(|name| Some((*name, open(&CString::new(*name).ok()?)?)))
 }
 
-/// A library with a function that tells its version (`int f(int *version)`, as cuptiGetVersion and ncclGetVersion are).
-fn versioned(what: &'static str, names: &[&'static str], function: &str, advice: &str) -> Finding {
+/// What a library's function tells of its version (`int f(int *version)`, as cuptiGetVersion and ncclGetVersion are).
+fn version_of(handle: *mut c_void, function: &CStr) -> Option<c_int> {
+    // SAFETY: `handle` came from dlopen and is open.
+    let symbol = unsafe { libc::dlsym(handle, function.as_ptr()) };
+    if symbol.is_null() {
+        return None;
+    }
+    // SAFETY: both functions have this C signature in every version of their headers.
+    let get: unsafe extern "C" fn(*mut c_int) -> c_int = unsafe { std::mem::transmute(symbol) };
+    let mut version = 0;
+    // SAFETY: `version` is a valid place for the result.
+    (unsafe { get(&raw mut version) } == 0).then_some(version)
+}
+
+/// A library that tells its version.
+fn versioned(what: &'static str, names: &[&'static str], function: &CStr, advice: &str) -> Finding {
     let Some((name, handle)) = load(names) else {
         return Finding::absent(what, "not found", advice);
     };
-    let version = CString::new(function).ok().and_then(|function| {
-        // SAFETY: `handle` came from dlopen and is open.
-        let symbol = unsafe { libc::dlsym(handle, function.as_ptr()) };
-        if symbol.is_null() {
-            return None;
-        }
-        // SAFETY: both functions have this C signature in every version of their headers.
-        let get: unsafe extern "C" fn(*mut c_int) -> c_int = unsafe { std::mem::transmute(symbol) };
-        let mut version = 0;
-        // SAFETY: `version` is a valid place for the result.
-        (unsafe { get(&raw mut version) } == 0).then_some(version)
-    });
     let folder = loaded_from(handle).map_or_else(String::new, |path| format!(" ({})", path.display()));
-    match version {
+    match version_of(handle, function) {
         Some(version) => Finding::present(what, format!("{name}, version {version}{folder}")),
         None => Finding::absent(what, format!("{name}{folder} does not tell its version"), advice),
     }
