@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::cost;
+
 /// Size of one buffer: 16,912 kernel records of 248 bytes.
 pub(crate) const BUFFER_BYTES: usize = 4 << 20;
 /// Memory for all buffers, unless GPUTRACE_MAX_BUFFER_BYTES says otherwise.
@@ -73,12 +75,14 @@ fn allocate() -> usize {
     if address == libc::MAP_FAILED {
         0
     } else {
+        cost::memory_taken(BUFFER_BYTES);
         address as usize
     }
 }
 
 /// CUPTI wants a buffer (`CUpti_BuffersCallbackRequestFunc`).
 pub(crate) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
+    let _measured = cost::enter(cost::Callback::Buffer);
     let mut address = 0;
     if !crate::session::is_dead() {
         let mut pool = pool();
@@ -95,6 +99,7 @@ pub(crate) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize
             pool.over_cap.push(address);
         }
     }
+    cost::buffer_requested(address != 0);
     // SAFETY: CUPTI passes valid places for the three results.
     unsafe {
         *buffer = address as *mut u8;
@@ -111,9 +116,11 @@ pub(crate) unsafe extern "C" fn completed(
     _: usize,
     valid_bytes: usize,
 ) {
+    let _measured = cost::enter(cost::Callback::Buffer);
     if buffer.is_null() || crate::session::is_dead() {
         return;
     }
+    cost::buffer_completed(valid_bytes);
     let address = buffer as usize;
     let mut pool = pool();
     let place = pool.over_cap.iter().position(|&known| known == address);
@@ -151,6 +158,7 @@ pub(crate) fn recycle(full: &Full) {
     if full.over_cap {
         // SAFETY: our own mapping; CUPTI has given it back and nobody else knows it.
         unsafe { libc::munmap(full.address as *mut c_void, BUFFER_BYTES) };
+        cost::memory_given_back(BUFFER_BYTES);
         return;
     }
     // SAFETY: one of our buffers, which CUPTI has given back.

@@ -58,8 +58,9 @@ pub(crate) fn folder_name(header: &ProcessHeader) -> String {
     format!("{host}-{}-{}", header.pid, header.started_ns)
 }
 
-/// Writes the header into the process's folder.
-pub(crate) fn write(folder: &Path, header: &ProcessHeader) -> io::Result<()> {
+/// Writes the header into the process's folder, with what recording has cost so far.
+pub(crate) fn write(folder: &Path, header: &mut ProcessHeader) -> io::Result<()> {
+    header.collector = Some(crate::cost::so_far());
     write_json(&folder.join(PROCESS_FILE), header)
 }
 

@@ -9,6 +9,7 @@
 //! buffers, `GPUTRACE_VERBOSE=1` says on stderr what the recording's notes say.
 
 mod buffers;
+mod cost;
 mod cupti;
 pub mod decode;
 pub mod discovery;

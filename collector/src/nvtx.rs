@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gputrace_trace::{TimeNs, now};
 
+use crate::cost;
 use crate::host_events::{self, HostEvent, Range, thread_id};
 use crate::session;
 
@@ -167,6 +168,7 @@ fn plain(name: String) -> Text {
 
 /// Runs a callback's body; a panic stays here, and a forked child does nothing.
 fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    let _measured = cost::enter(cost::Callback::Nvtx);
     if session::is_dead() {
         return otherwise;
     }

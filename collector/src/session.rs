@@ -65,6 +65,7 @@ pub(crate) fn begin() {
     if PROCESS.swap(std::process::id(), Ordering::SeqCst) != 0 {
         return;
     }
+    crate::cost::begin();
     let started = now();
     let mut process = header::new(started);
     let folder = recording.join(header::folder_name(&process));
@@ -79,7 +80,7 @@ pub(crate) fn begin() {
         }
     };
     // Written before anything else can go wrong, so that the process shows in the recording however it ends.
-    if let Err(error) = header::write(&folder, &process) {
+    if let Err(error) = header::write(&folder, &mut process) {
         complain(&format!("{}: {error}", folder.display()));
     }
     point_others_here();

@@ -17,6 +17,7 @@ use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 use gputrace_trace::{DurationNs, now};
 
 use crate::buffers;
+use crate::cost;
 use crate::cupti::Cupti;
 use crate::decode::{Decoder, RecordSizes};
 use crate::header;
@@ -30,6 +31,8 @@ const FIRST_FLUSH: Duration = Duration::from_millis(30);
 const FLUSH: Duration = Duration::from_millis(450);
 /// How often rows are written that fill no batch.
 const WRITE: Duration = Duration::from_millis(950);
+/// How often the header is written although nothing in it changed but what recording has cost: a killed process leaves that.
+const HEADER: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -50,6 +53,7 @@ pub(crate) struct Sink {
     writer: ProcessWriter,
     header: ProcessHeader,
     header_changed: bool,
+    header_written: Instant,
     cupti: Option<Cupti>,
     decoder: Decoder,
     dump: Option<PathBuf>,
@@ -73,6 +77,7 @@ impl Sink {
             writer,
             header,
             header_changed: true,
+            header_written: Instant::now(),
             cupti,
             decoder: Decoder::new(sizes, Box::new(names)),
             dump: std::env::var_os("GPUTRACE_DUMP").map(PathBuf::from),
@@ -118,6 +123,7 @@ impl Sink {
                 flushed = Instant::now();
                 if let Some(cupti) = &self.cupti {
                     cupti.flush(false);
+                    cost::flushed(flushed.elapsed());
                 }
                 self.take(Duration::from_millis(2));
             }
@@ -143,6 +149,7 @@ impl Sink {
                 self.dump(full.bytes());
                 // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
                 let decoded = unsafe { self.decoder.decode(full.bytes(), &mut self.writer) };
+                cost::records_read(decoded.records);
                 self.lose(
                     "operations without time stamps",
                     decoded.without_times,
@@ -267,11 +274,20 @@ impl Sink {
         } else {
             self.rows_written(BATCH_ROWS);
         }
-        if self.header_changed {
+        if self.header_changed || self.header_written.elapsed() >= HEADER {
             self.header_changed = false;
-            let written = header::write(self.writer.folder(), &self.header);
+            self.header_written = Instant::now();
+            self.count_cost();
+            let written = header::write(self.writer.folder(), &mut self.header);
             self.complain_of_disk(written);
         }
+    }
+
+    /// Brings the counts that only this thread knows up to date.
+    fn count_cost(&mut self) {
+        let (rows, bytes) = self.writer.totals();
+        cost::on_disk(rows, bytes);
+        cost::own_thread();
     }
 
     /// Whether there are rows of events: those about the recording itself are no reason to hurry.
@@ -343,7 +359,8 @@ impl Sink {
                 .notes
                 .push(format!("the recording could not be closed: {error}")),
         }
-        if let Err(error) = header::write(self.writer.folder(), &self.header) {
+        self.count_cost();
+        if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
             crate::session::complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }

@@ -104,6 +104,64 @@ pub struct Device {
     pub uuid: Option<String>,
 }
 
+/// Callbacks of one kind: the program's threads inside the collector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallbackCost {
+    /// How many there were, but for fewer than 64 on each thread.
+    pub calls: u64,
+    /// How many of them were timed.
+    pub samples: u64,
+    /// Nanoseconds in all of them, by the samples.
+    pub time_ns: u64,
+    /// The longest that was timed, nanoseconds.
+    pub longest_ns: u64,
+}
+
+/// What recording cost in one process, as the collector measured it itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CollectorCost {
+    /// Nanoseconds since the collector began.
+    pub wall_ns: u64,
+    /// CPU time of the whole process, the collector in it, nanoseconds.
+    pub process_cpu_ns: u64,
+    /// CPU time of the collector's own threads, nanoseconds.
+    pub own_cpu_ns: u64,
+    /// Callbacks on the program's threads (and CUPTI's) by their kind: "buffers", "nvtx", "nccl", "calls", "others".
+    pub callbacks: BTreeMap<String, CallbackCost>,
+    /// Buffers that CUPTI asked for.
+    pub buffers_requested: u64,
+    /// Buffers that CUPTI gave back.
+    pub buffers_completed: u64,
+    /// Buffers that CUPTI asked for in vain.
+    pub buffers_refused: u64,
+    /// Bytes of records that CUPTI delivered.
+    pub bytes_from_cupti: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Rows written, of all tables.
+    pub rows: u64,
+    /// Bytes of them on the disk.
+    pub bytes_written: u64,
+    /// The most memory that the collector's buffers, queues and waiting rows took at a time, bytes.
+    pub peak_memory_bytes: u64,
+    /// How often CUPTI was asked for its buffers.
+    pub flushes: u64,
+    /// Nanoseconds that this took in all.
+    pub flush_ns: u64,
+    /// Nanoseconds of the longest.
+    pub longest_flush_ns: u64,
+}
+
+impl CollectorCost {
+    /// Nanoseconds of the program's threads inside callbacks.
+    #[must_use]
+    pub fn callback_ns(&self) -> u64 {
+        self.callbacks.values().map(|cost| cost.time_ns).sum()
+    }
+}
+
 /// The role of a folder that holds a host's samples.
 pub const HOST_ROLE: &str = "host";
 
@@ -151,6 +209,8 @@ pub struct ProcessHeader {
     pub rows: BTreeMap<String, u64>,
     /// What could not be recorded and why.
     pub notes: Vec<String>,
+    /// What recording has cost so far; `None` in recordings of others.
+    pub collector: Option<CollectorCost>,
 }
 
 impl Manifest {

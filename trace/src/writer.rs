@@ -37,6 +37,7 @@ pub struct TableWriter<T: Table> {
     /// Encoded bytes that are not on the disk yet.
     waiting: VecDeque<Buffer>,
     rows_encoded: u64,
+    bytes_written: u64,
     lost_rows: u64,
 }
 
@@ -52,6 +53,7 @@ impl<T: Table> TableWriter<T> {
             file: None,
             waiting: VecDeque::new(),
             rows_encoded: 0,
+            bytes_written: 0,
             lost_rows: 0,
         }
     }
@@ -106,7 +108,10 @@ impl<T: Table> TableWriter<T> {
                 .collect();
             match file.write_vectored(&slices) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => consume(&mut self.waiting, written),
+                Ok(written) => {
+                    self.bytes_written += written as u64;
+                    consume(&mut self.waiting, written);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -135,6 +140,8 @@ pub trait AnyTableWriter {
     fn pending(&self) -> usize;
     /// Rows encoded so far: all that were pushed but for the pending and the lost.
     fn rows_encoded(&self) -> u64;
+    /// Bytes on the disk so far.
+    fn bytes_written(&self) -> u64;
     /// Rows lost since the last call, which sets the count back to 0.
     fn take_lost_rows(&mut self) -> u64;
     /// Writes all pending rows as one batch.
@@ -160,6 +167,10 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
 
     fn rows_encoded(&self) -> u64 {
         self.rows_encoded
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.bytes_written
     }
 
     fn take_lost_rows(&mut self) -> u64 {
@@ -255,6 +266,16 @@ impl ProcessWriter {
             }
         });
         rows
+    }
+
+    /// Rows encoded and bytes on the disk so far, of all tables.
+    pub fn totals(&mut self) -> (u64, u64) {
+        let mut totals = (0, 0);
+        self.tables.each(&mut |table| {
+            totals.0 += table.rows_encoded();
+            totals.1 += table.bytes_written();
+        });
+        totals
     }
 
     /// Rows lost since the last call because the disk refused, by table.

@@ -58,6 +58,7 @@ fn text(text: *const c_char) -> Option<String> {
 }
 
 fn guarded(body: impl FnOnce()) -> c_int {
+    let _measured = crate::cost::enter(crate::cost::Callback::Nccl);
     if !session::is_dead() {
         // What goes wrong here costs a row, never the program's collective.
         drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
