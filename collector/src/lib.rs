@@ -25,6 +25,8 @@ mod sink;
 
 use std::ffi::c_int;
 
+pub use nvtx::InitializeInjectionNvtx2;
+
 /// Called by the CUDA driver inside the process's first `cuInit`, when CUDA_INJECTION64_PATH names this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {

@@ -11,18 +11,18 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::now;
+use gputrace_trace::options::DEFAULT_MEMORY_BYTES;
 use gputrace_trace::tables;
 use gputrace_trace::time::clock_snapshot;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
-use gputrace_trace::{DurationNs, now};
 
 use crate::buffers;
 use crate::cost;
 use crate::cupti::Cupti;
 use crate::decode::{Decoder, RecordSizes};
 use crate::header;
-use crate::host_events::{self, HostEvent};
-use crate::nvtx;
+use crate::host_events;
 
 /// How often the thread looks around, at most.
 const TICK: Duration = Duration::from_millis(20);
@@ -57,6 +57,7 @@ pub(crate) struct Sink {
     cupti: Option<Cupti>,
     decoder: Decoder,
     dump: Option<PathBuf>,
+    host_events: host_events::Rows,
     /// When rows were last written that filled no batch; `None` before the first.
     written: Option<Instant>,
     disk_complained: bool,
@@ -69,6 +70,7 @@ impl Sink {
         header: ProcessHeader,
         cupti: Option<Cupti>,
     ) -> io::Result<()> {
+        host_events::begin(DEFAULT_MEMORY_BYTES / host_events::SHARE_OF_MEMORY);
         let sizes = cupti
             .as_ref()
             .map_or_else(RecordSizes::default, Cupti::record_sizes);
@@ -81,6 +83,7 @@ impl Sink {
             cupti,
             decoder: Decoder::new(sizes, Box::new(names)),
             dump: std::env::var_os("GPUTRACE_DUMP").map(PathBuf::from),
+            host_events: host_events::Rows::default(),
             written: None,
             disk_complained: false,
         };
@@ -173,81 +176,7 @@ impl Sink {
     }
 
     fn take_host_events(&mut self) {
-        let (events, lost) = host_events::take();
-        self.lose(
-            "NVTX ranges and NCCL operations",
-            lost,
-            "steps, ranges and collectives",
-        );
-        for event in events {
-            match event {
-                HostEvent::Range(range) => self.range(&range),
-                HostEvent::Operation(operation) => self.operation(&operation),
-                HostEvent::Communicator(communicator) => {
-                    header::learn_rank(&mut self.header, communicator.rank, communicator.ranks);
-                    self.header.nccl_profiler_version = Some(communicator.profiler_version);
-                    self.header_changed = true;
-                    let name = communicator
-                        .name
-                        .as_deref()
-                        .map(|name| self.writer.names.intern(name));
-                    self.writer.tables.communicators.push(tables::Communicator {
-                        created_ns: communicator.created,
-                        communicator: communicator.communicator,
-                        name,
-                        rank: communicator.rank,
-                        ranks: communicator.ranks,
-                        nodes: communicator.nodes,
-                    });
-                }
-            }
-        }
-    }
-
-    fn range(&mut self, range: &host_events::Range) {
-        let names = &mut self.writer.names;
-        let (name, domain) = (
-            names.intern(&range.name),
-            names.intern(&nvtx::domain_name(range.domain)),
-        );
-        self.writer.tables.markers.push(tables::Marker {
-            start_ns: range.start,
-            duration_ns: range.end.map(|end| end - range.start),
-            name,
-            domain,
-            thread: range.thread,
-            kind: range.kind,
-            depth: range.depth,
-            category: range.category,
-            color: range.color,
-            payload: range.payload,
-        });
-    }
-
-    fn operation(&mut self, operation: &host_events::Operation) {
-        let names = &mut self.writer.names;
-        let row = tables::Collective {
-            start_ns: operation.start,
-            duration_ns: DurationNs(operation.end.0 - operation.start.0),
-            communicator: operation.communicator,
-            rank: operation.rank,
-            sequence: operation.sequence,
-            function: names.intern(&operation.function),
-            datatype: names.intern(&operation.datatype),
-            count: operation.count,
-            bytes: operation.count * crate::nccl::datatype_bytes(&operation.datatype),
-            root: operation.root,
-            peer: operation.peer,
-            algorithm: operation.algorithm.as_deref().map(|text| names.intern(text)),
-            protocol: operation.protocol.as_deref().map(|text| names.intern(text)),
-            channels: operation.channels,
-            warps: operation.warps,
-            plan: operation.plan,
-            thread: operation.thread,
-            graph_captured: u8::from(operation.graph_captured),
-            kernel: None,
-        };
-        self.writer.tables.collectives.push(row);
+        self.header_changed |= self.host_events.take(&mut self.writer, &mut self.header);
     }
 
     fn lose(&mut self, what: &str, count: u64, affects: &str) {
@@ -343,7 +272,7 @@ impl Sink {
         // Delivery is asynchronous: the last buffers may come a moment after the flush returns.
         self.take(Duration::from_millis(50));
         self.take(Duration::from_millis(5));
-        let open = nvtx::open_ranges();
+        let open = self.host_events.open_ranges();
         self.lose("NVTX ranges still open at the end", open, "steps and ranges");
         self.writer.tables.clocks.push(clock_snapshot());
         match self.writer.close() {

@@ -253,8 +253,12 @@ tables! {
         category: Option<u32>,
         /// The colour, ARGB.
         color: Option<u32>,
-        /// A numeric payload.
+        /// A numeric payload, rounded where a double can't hold it.
         payload: Option<f64>,
+        /// `nvtxPayloadType_t` of it: 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32.
+        payload_type: Option<u8>,
+        /// An integer payload without loss: its 64 bits, sign-extended where the type is signed.
+        payload_integer: Option<u64>,
     }
 
     /// What a framework did on the host: operators as PyTorch's profiler names them ("aten::mm").

@@ -7,15 +7,18 @@
 //! CUPTI's external correlation; the operations that NCCL tells of right after belong to the same plan.
 
 mod abi;
+mod records;
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use abi::{COLL, Descriptor, KERNEL_LAUNCH, Logger, P2P, Plugin};
 use gputrace_trace::now;
 
-use crate::host_events::{self, Communicator, HostEvent, Operation, thread_id};
+pub(crate) use records::{Communicator, Operation};
+
+use crate::host_events::{Lost, Text, record, with_thread};
 use crate::session;
 
 /// CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2: 0 and 1 are PyTorch's.
@@ -49,12 +52,10 @@ pub(crate) fn datatype_bytes(name: &str) -> u64 {
     }
 }
 
-fn text(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: NCCL passes static, zero-terminated names.
-    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+/// NCCL's names are static, zero-terminated texts, or null.
+fn text(text: *const c_char) -> Text<'static> {
+    // SAFETY: as above.
+    unsafe { Text::from_c(text) }
 }
 
 fn guarded(body: impl FnOnce()) -> c_int {
@@ -85,16 +86,19 @@ fn begin(
             .cast();
             *mask = (COLL | P2P | KERNEL_LAUNCH) as c_int;
         }
-        let name = text(name);
-        host_events::push(HostEvent::Communicator(Communicator {
-            created: now(),
-            communicator: id,
-            name,
-            rank,
-            ranks,
-            nodes,
-            profiler_version: version,
-        }));
+        let created_ns = now().0;
+        with_thread(Lost::Operations, |thread| {
+            let communicator = Communicator {
+                created_ns,
+                communicator: id,
+                name: (!name.is_null()).then(|| thread.text(text(name))),
+                rank,
+                ranks,
+                nodes,
+                profiler_version: version,
+            };
+            thread.push(Lost::Operations, record::COMMUNICATOR, &communicator.fields());
+        });
     })
 }
 
@@ -119,8 +123,8 @@ init!(init_6, 6);
 init!(init_7, 7);
 
 /// Whether an operation has a root: for the others NCCL's field means nothing.
-fn is_rooted(function: &str) -> bool {
-    matches!(function, "Broadcast" | "Reduce" | "Gather" | "Scatter")
+fn is_rooted(function: &[u8]) -> bool {
+    matches!(function, b"Broadcast" | b"Reduce" | b"Gather" | b"Scatter")
 }
 
 unsafe extern "C" fn start(
@@ -159,52 +163,56 @@ unsafe extern "C" fn start(
 /// # Safety
 /// The texts in `coll` are NCCL's.
 unsafe fn collective(context: &Context, coll: &abi::Coll) {
-    let function = text(coll.function).unwrap_or_default();
-    let moment = now();
-    host_events::push(HostEvent::Operation(Operation {
-        start: moment,
-        end: now(),
-        communicator: context.communicator,
-        rank: context.rank,
-        sequence: Some(coll.sequence),
-        root: is_rooted(&function).then_some(coll.root),
-        function,
-        datatype: text(coll.datatype).unwrap_or_default(),
-        count: coll.count as u64,
-        peer: None,
-        algorithm: text(coll.algorithm),
-        protocol: text(coll.protocol),
-        channels: coll.channels,
-        warps: coll.warps,
-        plan: current_plan(),
-        thread: thread_id(),
-        graph_captured: false,
-    }));
+    let start_ns = now().0;
+    let function = text(coll.function);
+    with_thread(Lost::Operations, |thread| {
+        let mut operation = Operation {
+            start_ns,
+            duration_ns: 0,
+            communicator: context.communicator,
+            rank: context.rank,
+            sequence: Some(coll.sequence),
+            root: is_rooted(function.bytes).then_some(coll.root),
+            function: thread.text(function),
+            datatype: thread.text(text(coll.datatype)),
+            count: coll.count as u64,
+            peer: None,
+            algorithm: (!coll.algorithm.is_null()).then(|| thread.text(text(coll.algorithm))),
+            protocol: (!coll.protocol.is_null()).then(|| thread.text(text(coll.protocol))),
+            channels: coll.channels,
+            warps: coll.warps,
+            plan: current_plan(),
+        };
+        operation.duration_ns = now().0 - start_ns;
+        thread.push(Lost::Operations, record::OPERATION, &operation.fields());
+    });
 }
 
 /// # Safety
 /// The texts in `p2p` are NCCL's.
 unsafe fn point_to_point(context: &Context, p2p: &abi::P2p) {
-    let moment = now();
-    host_events::push(HostEvent::Operation(Operation {
-        start: moment,
-        end: now(),
-        communicator: context.communicator,
-        rank: context.rank,
-        sequence: None,
-        function: text(p2p.function).unwrap_or_default(),
-        datatype: text(p2p.datatype).unwrap_or_default(),
-        count: p2p.count as u64,
-        root: None,
-        peer: Some(p2p.peer),
-        algorithm: None,
-        protocol: None,
-        channels: p2p.channels,
-        warps: 0,
-        plan: current_plan(),
-        thread: thread_id(),
-        graph_captured: false,
-    }));
+    let start_ns = now().0;
+    with_thread(Lost::Operations, |thread| {
+        let mut operation = Operation {
+            start_ns,
+            duration_ns: 0,
+            communicator: context.communicator,
+            rank: context.rank,
+            sequence: None,
+            function: thread.text(text(p2p.function)),
+            datatype: thread.text(text(p2p.datatype)),
+            count: p2p.count as u64,
+            root: None,
+            peer: Some(p2p.peer),
+            algorithm: None,
+            protocol: None,
+            channels: p2p.channels,
+            warps: 0,
+            plan: current_plan(),
+        };
+        operation.duration_ns = now().0 - start_ns;
+        thread.push(Lost::Operations, record::OPERATION, &operation.fields());
+    });
 }
 
 fn current_plan() -> Option<u64> {

@@ -39,8 +39,11 @@ const NVTX: Wanted = Wanted {
     affects: "NVTX ranges and marks",
 };
 const TEXT: usize = 8;
-const UINT64: usize = 9;
-const OTHER_PAYLOADS: std::ops::Range<usize> = 10..15;
+/// The payloads' columns, in the order of `nvtxPayloadType_t` from 1 on; and three of its values.
+const PAYLOADS: std::ops::Range<usize> = 9..15;
+const UINT64: u8 = 1;
+const DOUBLE: u8 = 3;
+const FLOAT: u8 = 6;
 
 const MPI_NEEDED: &[&str] = &["start", "end", "globalTid"];
 const MPI_AFFECTS: &str = "MPI calls: what the host waited for";
@@ -149,9 +152,19 @@ fn nvtx(import: &mut Import<'_>) -> u64 {
             }
             None => return Err(Wrong::Open),
         };
-        let mut payload = cells.integer(UINT64)?.map(|value| value.cast_unsigned() as f64);
-        for index in OTHER_PAYLOADS {
-            payload = payload.or(cells.number(index)?);
+        let (mut payload, mut payload_type, mut payload_integer) = (None, None, None);
+        for (index, kind) in PAYLOADS.zip(1..) {
+            let Some(number) = cells.number(index)? else {
+                continue;
+            };
+            (payload, payload_type) = (Some(number), Some(kind));
+            if !matches!(kind, DOUBLE | FLOAT) {
+                payload_integer = cells.integer(index)?.map(i64::cast_unsigned);
+            }
+            if kind == UINT64 {
+                payload = payload_integer.map(|integer| integer as f64);
+            }
+            break;
         }
         let name = match cells.text(TEXT)? {
             Some(text) => import.names.intern(&text),
@@ -176,6 +189,8 @@ fn nvtx(import: &mut Import<'_>) -> u64 {
             // 32 bits; some versions write them signed.
             color: color.map(|color| color as u32),
             payload,
+            payload_type,
+            payload_integer,
         };
         import.processes.list_mut()[place].tables.markers.push(marker);
         Ok(())

@@ -240,7 +240,12 @@ fn nvtx_ranges_keep_kind_domain_depth_and_payload() {
         (step.category, step.color, step.payload),
         (Some(4), Some(0xff00_00ff), Some(2.5))
     );
-    assert_eq!(markers.row(2).payload, Some(u64::MAX as f64));
+    let mark = markers.row(2);
+    assert_eq!(
+        (mark.payload, mark.payload_type, mark.payload_integer),
+        (Some(u64::MAX as f64), Some(1), Some(u64::MAX))
+    );
+    assert_eq!((step.payload_type, step.payload_integer), (Some(3), None));
     assert_eq!(
         loss(&recording, "NVTX_EVENTS that are ranges with only one end").count,
         Some(1)

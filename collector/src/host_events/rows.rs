@@ -1,0 +1,264 @@
+//! The writer's side: takes what the threads' rings hold and makes rows of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::names::NameId;
+use gputrace_trace::tables;
+use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
+use gputrace_trace::{DurationNs, TimeNs, now};
+
+use super::ring::{Consumer, Record};
+use super::{LOSSES, LOST_ELSEWHERE, ThreadInfo, record, take_new};
+use crate::{header, nccl, nvtx};
+
+/// Bytes of distinct texts that are kept; programs that number their ranges make new ones without end.
+const MOST_TEXT_BYTES: usize = 16 << 20;
+/// What a text weighs beside its bytes, here and in the writer.
+const TEXT_EXTRA_BYTES: usize = 64;
+/// What names beyond them become.
+const NO_ROOM: &str = "(more names than there is room for)";
+/// Ranges between any two threads that may be open at once: against programs that never end them.
+const MOST_STARTED: usize = 1 << 16;
+
+/// One thread's ring.
+struct Source {
+    info: Arc<ThreadInfo>,
+    consumer: Consumer,
+}
+
+/// What the writer knows of the threads and their texts.
+#[derive(Default)]
+pub(crate) struct Rows {
+    sources: Vec<Source>,
+    texts: HashMap<u64, NameId>,
+    text_bytes: usize,
+    /// Texts that found no room, not told yet.
+    texts_lost: u64,
+    /// Domains' names by their numbers.
+    domains: Vec<NameId>,
+    /// Push/pop ranges that were open when their thread ended.
+    left_open: u64,
+    /// Ranges that began and may end on another thread, by number, with the thread that began them.
+    started: HashMap<u64, (nvtx::Range, u32)>,
+    /// Ends that came before their beginnings.
+    ended: HashMap<u64, i64>,
+    record: Record,
+}
+
+impl Rows {
+    /// Makes rows of all that has come. Gives whether the header has changed.
+    pub(crate) fn take(&mut self, writer: &mut ProcessWriter, header: &mut ProcessHeader) -> bool {
+        self.sources.extend(
+            take_new()
+                .into_iter()
+                .map(|(info, consumer)| Source { info, consumer }),
+        );
+        let mut changed = false;
+        let mut sources = std::mem::take(&mut self.sources);
+        // An end that waited for a whole round has no beginning: that was lost, or the program made its number up.
+        let waited: Vec<u64> = self.ended.keys().copied().collect();
+        sources.retain_mut(|source| {
+            // Asked before reading: what is pushed before the end is read below.
+            let ended = source.consumer.is_closed();
+            let mut record = std::mem::take(&mut self.record);
+            let mut rows = 0;
+            while source.consumer.pop(&mut record) {
+                changed |= self.row(&record, source.info.id, writer, header);
+                rows += 1;
+                if rows % BATCH_ROWS == 0 {
+                    // A full batch goes to the disk before the next is begun; a refusal is told of by the caller's flush.
+                    drop(writer.flush(BATCH_ROWS));
+                }
+            }
+            self.record = record;
+            self.losses(&source.info, writer);
+            if ended {
+                self.left_open += u64::from(source.info.open_ranges.load(Ordering::Relaxed));
+            }
+            !ended
+        });
+        self.sources = sources;
+        for id in waited {
+            self.ended.remove(&id);
+        }
+        for ((_, what, affects), count) in LOSSES.iter().zip(&LOST_ELSEWHERE) {
+            lose(writer, what, count.swap(0, Ordering::Relaxed), affects);
+        }
+        let texts = std::mem::take(&mut self.texts_lost);
+        lose(writer, "names beyond the memory for names", texts, "names");
+        changed
+    }
+
+    fn losses(&mut self, info: &ThreadInfo, writer: &mut ProcessWriter) {
+        for ((_, what, affects), count) in LOSSES.iter().zip(&info.lost) {
+            if count.load(Ordering::Relaxed) > 0 {
+                lose(writer, what, count.swap(0, Ordering::Relaxed), affects);
+            }
+        }
+    }
+
+    /// Ranges that are open, or were when their thread ended.
+    pub(crate) fn open_ranges(&self) -> u64 {
+        let open = self
+            .sources
+            .iter()
+            .map(|source| u64::from(source.info.open_ranges.load(Ordering::Relaxed)));
+        self.left_open + open.sum::<u64>() + self.started.len() as u64
+    }
+
+    fn row(
+        &mut self,
+        record: &Record,
+        thread: u32,
+        writer: &mut ProcessWriter,
+        header: &mut ProcessHeader,
+    ) -> bool {
+        match record.kind {
+            record::TEXT => self.learn(record.fields[0], &record.bytes, writer),
+            record::RANGE => {
+                let range = nvtx::Range::read(&record.fields);
+                self.range(&range, thread, writer);
+            }
+            record::RANGE_START => self.range_starts(&record.fields, thread, writer),
+            record::RANGE_END => self.range_ends(&record.fields, writer),
+            record::OPERATION => {
+                let operation = nccl::Operation::read(&record.fields);
+                let datatype = self.name(operation.datatype);
+                let bytes = operation.count * nccl::datatype_bytes(writer.names.get(datatype));
+                let row = tables::Collective {
+                    start_ns: TimeNs(operation.start_ns),
+                    duration_ns: DurationNs(operation.duration_ns),
+                    communicator: operation.communicator,
+                    rank: operation.rank,
+                    sequence: operation.sequence,
+                    function: self.name(operation.function),
+                    datatype,
+                    count: operation.count,
+                    bytes,
+                    root: operation.root,
+                    peer: operation.peer,
+                    algorithm: operation.algorithm.map(|text| self.name(text)),
+                    protocol: operation.protocol.map(|text| self.name(text)),
+                    channels: operation.channels,
+                    warps: operation.warps,
+                    plan: operation.plan,
+                    thread,
+                    graph_captured: 0,
+                    kernel: None,
+                };
+                writer.tables.collectives.push(row);
+            }
+            record::COMMUNICATOR => {
+                let communicator = nccl::Communicator::read(&record.fields);
+                header::learn_rank(header, communicator.rank, communicator.ranks);
+                header.nccl_profiler_version = Some(communicator.profiler_version);
+                let row = tables::Communicator {
+                    created_ns: TimeNs(communicator.created_ns),
+                    communicator: communicator.communicator,
+                    name: communicator.name.map(|text| self.name(text)),
+                    rank: communicator.rank,
+                    ranks: communicator.ranks,
+                    nodes: communicator.nodes,
+                };
+                writer.tables.communicators.push(row);
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn range(&mut self, range: &nvtx::Range, thread: u32, writer: &mut ProcessWriter) {
+        let row = tables::Marker {
+            start_ns: TimeNs(range.start_ns),
+            duration_ns: range.duration_ns.map(DurationNs),
+            name: self.name(range.text),
+            domain: self.domain(range.domain, writer),
+            thread,
+            kind: range.kind,
+            depth: range.depth,
+            category: range.category,
+            color: range.color,
+            payload: range.payload.and_then(nvtx::Payload::as_number),
+            payload_type: range.payload.map(|payload| payload.kind),
+            payload_integer: range.payload.and_then(nvtx::Payload::as_integer),
+        };
+        writer.tables.markers.push(row);
+    }
+
+    /// The two halves of a range may come in either order when they are of two threads.
+    fn range_starts(&mut self, fields: &[u64], thread: u32, writer: &mut ProcessWriter) {
+        let (id, mut range) = (fields[0], nvtx::Range::read(&fields[1..]));
+        if let Some(end_ns) = self.ended.remove(&id) {
+            range.duration_ns = Some(end_ns - range.start_ns);
+            self.range(&range, thread, writer);
+        } else if self.started.len() < MOST_STARTED {
+            self.started.insert(id, (range, thread));
+        } else {
+            lose(
+                writer,
+                "NVTX ranges beyond those that may be open at once",
+                1,
+                "ranges",
+            );
+        }
+    }
+
+    fn range_ends(&mut self, fields: &[u64], writer: &mut ProcessWriter) {
+        let (id, end_ns) = (fields[0], fields[1].cast_signed());
+        if let Some((mut range, thread)) = self.started.remove(&id) {
+            range.duration_ns = Some(end_ns - range.start_ns);
+            self.range(&range, thread, writer);
+        } else if self.ended.len() < MOST_STARTED {
+            self.ended.insert(id, end_ns);
+        }
+    }
+
+    /// Keeps a text for the records after it.
+    fn learn(&mut self, hash: u64, bytes: &[u8], writer: &mut ProcessWriter) {
+        if self.texts.contains_key(&hash) {
+            return;
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let name = if self.text_bytes + text.len() <= MOST_TEXT_BYTES {
+            self.text_bytes += text.len() + TEXT_EXTRA_BYTES;
+            writer.names.intern(&text)
+        } else {
+            self.texts_lost += 1;
+            writer.names.intern(NO_ROOM)
+        };
+        // Those that are known to have no room are bounded too: beyond that they have no name at all.
+        if self.texts.len() < MOST_TEXT_BYTES / TEXT_EXTRA_BYTES {
+            self.texts.insert(hash, name);
+        }
+    }
+
+    fn name(&self, text: u64) -> NameId {
+        self.texts.get(&text).copied().unwrap_or_default()
+    }
+
+    fn domain(&mut self, domain: u32, writer: &mut ProcessWriter) -> NameId {
+        let domain = domain as usize;
+        while self.domains.len() <= domain {
+            let name = nvtx::domain_name(self.domains.len());
+            self.domains.push(writer.names.intern(&name));
+        }
+        self.domains[domain]
+    }
+}
+
+/// Notes a loss.
+fn lose(writer: &mut ProcessWriter, what: &str, count: u64, affects: &str) {
+    if count > 0 {
+        let row = tables::LossRow {
+            time_ns: now(),
+            what: writer.names.intern(what),
+            count,
+            affects: writer.names.intern(affects),
+        };
+        writer.tables.losses.push(row);
+    }
+}

@@ -1,0 +1,84 @@
+//! What a program says of a range: nvtxEventAttributes_t.
+
+use std::ffi::c_void;
+
+use super::range::Payload;
+use super::{Label, domains};
+use crate::host_events::Text;
+
+/// nvtxEventAttributes_t, version 2 and 3.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Attributes {
+    pub(super) version: u16,
+    pub(super) size: u16,
+    pub(super) category: u32,
+    pub(super) color_type: i32,
+    pub(super) color: u32,
+    pub(super) payload_type: i32,
+    pub(super) reserved: i32,
+    pub(super) payload: u64,
+    pub(super) message_type: i32,
+    pub(super) message: *const c_void,
+}
+
+const _: () = assert!(size_of::<Attributes>() == 48);
+
+/// nvtxMessageType_t.
+const ASCII: i32 = 1;
+const UNICODE: i32 = 2;
+const REGISTERED: i32 = 3;
+/// NVTX_COLOR_ARGB.
+const ARGB: i32 = 1;
+
+/// The longest wide text that is read, in characters.
+const LONGEST_WIDE: usize = 32 << 10;
+
+/// wchar_t is 32 bits on Linux.
+pub(super) fn wide_text(mut text: *const u32) -> String {
+    let mut result = String::new();
+    if text.is_null() {
+        return result;
+    }
+    for _ in 0..LONGEST_WIDE {
+        // SAFETY: NVTX's contract is a text that ends in a zero, which was not passed yet.
+        let character = unsafe { text.read_unaligned() };
+        if character == 0 {
+            break;
+        }
+        result.push(char::from_u32(character).unwrap_or(char::REPLACEMENT_CHARACTER));
+        text = text.wrapping_add(1);
+    }
+    result
+}
+
+/// Calls `body` with what the attributes say; null says nothing.
+#[inline]
+pub(super) fn with_label<T>(attributes: *const Attributes, body: impl FnOnce(Label<'_>) -> T) -> T {
+    // SAFETY: null, or the program's attributes by NVTX's contract.
+    let Some(attributes) = (unsafe { attributes.as_ref() }) else {
+        return body(Label::default());
+    };
+    let payload_kind = attributes.payload_type;
+    let mut label = Label {
+        text: Text::default(),
+        category: (attributes.category != 0).then_some(attributes.category),
+        color: (attributes.color_type == ARGB).then_some(attributes.color),
+        payload: (1..=6).contains(&payload_kind).then_some(Payload {
+            kind: payload_kind as u8,
+            bits: attributes.payload,
+        }),
+    };
+    let wide;
+    label.text = match attributes.message_type {
+        // SAFETY: the type says that it is a text, which NVTX's contract has end in a zero.
+        ASCII => unsafe { Text::from_c(attributes.message.cast()) },
+        UNICODE => {
+            wide = wide_text(attributes.message.cast());
+            Text::new(wide.as_bytes())
+        }
+        REGISTERED => domains::registered(attributes.message),
+        _ => Text::default(),
+    };
+    body(label)
+}

@@ -1,0 +1,171 @@
+//! NVTX: the tool's side of the C interface (nvtx3/nvtxDetail/nvtxTypes.h, NVTX 3.1), called on the program's threads.
+//!
+//! A push reads the clock and keeps what it was told on the thread's own stack; a pop reads the clock and passes one
+//! finished range on. Ranges that end on any thread go to the writer in two halves, which it joins.
+
+mod attributes;
+mod callbacks;
+mod domains;
+mod injection;
+mod range;
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gputrace_trace::now;
+
+pub(crate) use domains::domain_name;
+pub use injection::InitializeInjectionNvtx2;
+use range::Open;
+pub(crate) use range::{Payload, Range};
+
+use crate::host_events::{BUDGET, Lost, Text, record, with_thread};
+use crate::{cost, session};
+
+/// Range kinds of the markers table.
+const PUSH_POP: u8 = 0;
+const START_END: u8 = 1;
+const MARK: u8 = 2;
+/// Ranges that one thread may have pushed: against programs that never pop.
+const MOST_OPEN: usize = 4096;
+/// NVTX_NO_PUSH_POP_TRACKING.
+const NOT_TRACKED: c_int = -2;
+
+static NEXT_RANGE: AtomicU64 = AtomicU64::new(1);
+
+/// What a range or mark says of itself.
+#[derive(Clone, Copy, Default)]
+struct Label<'a> {
+    text: Text<'a>,
+    category: Option<u32>,
+    color: Option<u32>,
+    payload: Option<Payload>,
+}
+
+/// The push/pop ranges that a thread has open.
+#[derive(Default)]
+pub(crate) struct Stack {
+    open: Vec<Open>,
+    /// Pushes that found the stack full; as many pops are theirs.
+    beyond: usize,
+}
+
+impl Stack {
+    /// Puts a range on top; gives its depth in its domain.
+    #[inline]
+    fn push(&mut self, mut range: Open) -> Option<u16> {
+        if self.open.len() == self.open.capacity() && !self.grow() {
+            self.beyond += 1;
+            return None;
+        }
+        let below = self.open.iter().rfind(|open| open.domain == range.domain);
+        let depth = below.map_or(0, |below| below.depth + 1);
+        range.set_depth(depth);
+        self.open.push(range);
+        Some(depth)
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let capacity = self.open.capacity();
+        let more = (2 * capacity).clamp(16, MOST_OPEN);
+        if more <= capacity || !BUDGET.take((more - capacity) * size_of::<Open>()) {
+            return false;
+        }
+        self.open.reserve_exact(more - self.open.len());
+        true
+    }
+
+    /// Takes the innermost range of a domain off.
+    #[inline]
+    fn pop(&mut self, domain: u32) -> Option<Open> {
+        if self.beyond > 0 {
+            self.beyond -= 1;
+            return None;
+        }
+        match self.open.last() {
+            Some(last) if last.domain == domain => self.open.pop(),
+            _ => {
+                let place = self.open.iter().rposition(|open| open.domain == domain)?;
+                Some(self.open.remove(place))
+            }
+        }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        BUDGET.give(self.open.capacity() * size_of::<Open>());
+    }
+}
+
+/// Runs a callback's body; a panic stays here, and a forked child does nothing.
+#[inline]
+fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    let _measured = cost::enter(cost::Callback::Nvtx);
+    if session::is_dead() {
+        return otherwise;
+    }
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(otherwise)
+}
+
+#[inline]
+fn push(domain: u32, label: Label<'_>) -> c_int {
+    let depth = with_thread(Lost::Ranges, |thread| {
+        let text = thread.text(label.text);
+        // The clock last, so that what happens here is not in the range.
+        let range = Open::new(domain, text, &label, now().0);
+        let depth = thread.ranges.push(range);
+        thread.set_open_ranges(thread.ranges.open.len());
+        if depth.is_none() {
+            thread.lose(Lost::Ranges);
+        }
+        depth
+    });
+    depth.flatten().map_or(NOT_TRACKED, c_int::from)
+}
+
+#[inline]
+fn pop(domain: u32) -> c_int {
+    let end_ns = now().0;
+    let depth = with_thread(Lost::Ranges, |thread| {
+        let mut range = thread.ranges.pop(domain)?;
+        thread.set_open_ranges(thread.ranges.open.len());
+        thread.push(Lost::Ranges, record::RANGE, range.end(end_ns));
+        Some(range.depth)
+    });
+    depth.flatten().map_or(NOT_TRACKED, c_int::from)
+}
+
+fn mark(domain: u32, label: Label<'_>) {
+    let start_ns = now().0;
+    with_thread(Lost::Ranges, |thread| {
+        let mut range = Range::new(MARK, domain, thread.text(label.text), &label);
+        range.start_ns = start_ns;
+        let (fields, count) = range.fields();
+        thread.push(Lost::Ranges, record::RANGE, &fields[..count]);
+    });
+}
+
+fn start(domain: u32, label: Label<'_>) -> u64 {
+    let id = NEXT_RANGE.fetch_add(1, Ordering::Relaxed);
+    with_thread(Lost::Ranges, |thread| {
+        let mut range = Range::new(START_END, domain, thread.text(label.text), &label);
+        range.start_ns = now().0;
+        let (fields, _) = range.fields();
+        let mut begun = [id; 1 + range::FIELDS];
+        begun[1..].copy_from_slice(&fields);
+        thread.push(Lost::Ranges, record::RANGE_START, &begun);
+    });
+    id
+}
+
+fn end(id: u64) {
+    let end_ns = now().0;
+    with_thread(Lost::Ranges, |thread| {
+        thread.push(Lost::Ranges, record::RANGE_END, &[id, end_ns.cast_unsigned()]);
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! NVTX's side of the contract, and what becomes of what it is told.
+
+use std::ffi::{CString, c_char, c_void};
+use std::sync::atomic::AtomicPtr;
+
+use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::tables::Marker;
+use gputrace_trace::writer::ProcessWriter;
+use gputrace_trace::{Interner, Recording, Table};
+
+use super::attributes::Attributes;
+use super::injection::{
+    CallbackTable, EXPORT_CALLBACKS, InitializeInjectionNvtx2, MODULE_CORE, MODULE_CORE2,
+};
+use super::*;
+use crate::header;
+use crate::host_events::Rows;
+
+/// NVTX's side: function pointers by slot, and the tables that hand out their addresses.
+static CORE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
+static CORE2: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
+
+unsafe extern "C" fn module_functions(
+    module: u32,
+    table: *mut *const *mut *const c_void,
+    count: *mut u32,
+) -> c_int {
+    let functions = match module {
+        MODULE_CORE => &CORE,
+        MODULE_CORE2 => &CORE2,
+        _ => return 0,
+    };
+    let addresses: Vec<*mut *const c_void> = functions
+        .iter()
+        .map(|function| function.as_ptr().cast())
+        .collect();
+    // SAFETY: the tool passes places for both results; the addresses live for ever, as the functions do.
+    unsafe {
+        *table = Box::leak(addresses.into_boxed_slice()).as_ptr();
+        *count = 16;
+    }
+    1
+}
+
+unsafe extern "C" fn export_table(id: u32) -> *const c_void {
+    static TABLE: CallbackTable = CallbackTable {
+        size: size_of::<CallbackTable>(),
+        get_module_functions: Some(module_functions),
+    };
+    if id == EXPORT_CALLBACKS {
+        (&raw const TABLE).cast()
+    } else {
+        std::ptr::null()
+    }
+}
+
+fn slot<F: Copy>(functions: &[AtomicPtr<c_void>; 16], index: usize) -> F {
+    let function = functions[index].load(Ordering::Relaxed);
+    assert!(!function.is_null(), "slot {index} is filled");
+    // SAFETY: F is the signature that NVTX gives the slot, a function pointer.
+    unsafe { std::mem::transmute_copy(&function) }
+}
+
+#[test]
+fn ranges_marks_and_domains_arrive_as_nvtx_defines_them() {
+    // SAFETY: no other thread of this test program reads the environment.
+    unsafe { std::env::set_var("GPUTRACE_DIR", "/nowhere") };
+    // SAFETY: the function above is NVTX's side of the contract.
+    assert_eq!(unsafe { InitializeInjectionNvtx2(Some(export_table)) }, 1);
+    let push: extern "C" fn(*const c_char) -> c_int = slot(&CORE, 9);
+    let pop: extern "C" fn() -> c_int = slot(&CORE, 11);
+    let range_start: extern "C" fn(*const c_char) -> u64 = slot(&CORE, 5);
+    let range_end: extern "C" fn(u64) = slot(&CORE, 7);
+    let domain_create: extern "C" fn(*const c_char) -> *const c_void = slot(&CORE2, 12);
+    let register: extern "C" fn(*const c_void, *const c_char) -> *const c_void = slot(&CORE2, 10);
+    let domain_mark: extern "C" fn(*const c_void, *const Attributes) = slot(&CORE2, 1);
+
+    assert_eq!((push(c"outer".as_ptr()), push(c"inner".as_ptr())), (0, 1));
+    assert_eq!((pop(), pop()), (1, 0));
+    assert_eq!(pop(), NOT_TRACKED, "nothing is pushed any more");
+    let id = range_start(c"across threads".as_ptr());
+    let domain = domain_create(c"data".as_ptr());
+    let attributes = Attributes {
+        version: 3,
+        size: 48,
+        category: 7,
+        color_type: 1,
+        color: 0xff00_ff00,
+        payload_type: 5,
+        reserved: 0,
+        payload: 0xffff_fffe,
+        message_type: 3,
+        message: register(domain, c"registered".as_ptr()),
+    };
+    domain_mark(domain, &raw const attributes);
+    std::thread::spawn(move || range_end(id)).join().expect("ends");
+
+    let long = vec![b'n'; 100_000];
+    let long = CString::new(long).expect("no zero in it");
+    push(long.as_ptr());
+    pop();
+    push(c"not \xff UTF-8".as_ptr());
+    pop();
+    push(std::ptr::null());
+    pop();
+    domain_mark(domain, std::ptr::null());
+
+    let (rows, names) = written();
+    let found: Vec<(&str, u8, u16)> = rows
+        .iter()
+        .map(|row| (names.get(row.name), row.kind, row.depth))
+        .collect();
+    let long = long.to_str().expect("letters");
+    assert_eq!(
+        found,
+        [
+            ("inner", PUSH_POP, 1),
+            ("outer", PUSH_POP, 0),
+            ("registered", MARK, 0),
+            (long, PUSH_POP, 0),
+            ("not \u{fffd} UTF-8", PUSH_POP, 0),
+            ("", PUSH_POP, 0),
+            ("", MARK, 0),
+            ("across threads", START_END, 0)
+        ]
+    );
+    let mark = &rows[2];
+    assert_eq!(
+        (mark.duration_ns, mark.category, mark.color, mark.payload),
+        (None, Some(7), Some(0xff00_ff00), Some(-2.0))
+    );
+    assert_eq!(
+        (mark.payload_type, mark.payload_integer),
+        (Some(5), Some((-2i64).cast_unsigned()))
+    );
+    assert_eq!((names.get(mark.domain), names.get(rows[0].domain)), ("data", ""));
+    let (inner, outer) = (&rows[0], &rows[1]);
+    let end = |row: &Marker| row.start_ns + row.duration_ns.expect("a range");
+    assert!(
+        outer.start_ns <= inner.start_ns && end(inner) <= end(outer),
+        "one encloses the other"
+    );
+    assert_eq!(rows[7].thread, outer.thread, "the thread that began it");
+}
+
+/// What the writer makes of all that has come, as a reader finds it: in the order of this thread's events, with ranges
+/// whose two halves came from two threads at the end.
+fn written() -> (Vec<Marker>, Interner) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("process");
+    let mut writer = ProcessWriter::create(&path).expect("a folder");
+    let mut header = ProcessHeader::new();
+    let mut rows = Rows::default();
+    rows.take(&mut writer, &mut header);
+    rows.take(&mut writer, &mut header);
+    assert_eq!(rows.open_ranges(), 0);
+    writer.close().expect("written");
+    header::write(&path, &mut header).expect("written");
+    let recording = Recording::open(folder.path()).expect("opens");
+    let markers = &recording.processes[0].tables.markers;
+    assert_eq!(recording.processes[0].tables.losses.len(), 0);
+    let mut found: Vec<Marker> = (0..markers.len()).map(|row| markers.row(row)).collect();
+    found.sort_by_key(|row| row.kind == START_END);
+    (found, recording.names)
+}
