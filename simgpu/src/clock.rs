@@ -13,12 +13,25 @@ pub(crate) fn now_ns() -> i64 {
     spec.tv_sec * 1_000_000_000 + spec.tv_nsec
 }
 
-/// The stamp that is delivered for a device's true time: with SIMGPU_SKEW, off by an offset and a drift since the start.
+/// The stamp that CUPTI gives a true time of the host: with the fault `clock-step`, off by the step once it has come.
+pub(crate) fn stamp_ns(true_ns: i64) -> i64 {
+    let config = config();
+    match config.clock_step {
+        Some(step) if true_ns - config.started_ns >= step.after_ns => true_ns + step.by_ns,
+        _ => true_ns,
+    }
+}
+
+/// The stamp that is delivered for a device's true time: that of the host's, and with SIMGPU_SKEW off by an offset and a
+/// drift since the start.
 pub(crate) fn delivered_ns(true_ns: i64) -> i64 {
     let config = config();
-    let Some(skew) = &config.skew else { return true_ns };
+    let stamp_ns = stamp_ns(true_ns);
+    let Some(skew) = &config.skew else {
+        return stamp_ns;
+    };
     let since_start = true_ns - config.started_ns;
-    true_ns + skew.offset_ns + (i128::from(since_start) * i128::from(skew.drift_ppm) / 1_000_000) as i64
+    stamp_ns + skew.offset_ns + (i128::from(since_start) * i128::from(skew.drift_ppm) / 1_000_000) as i64
 }
 
 /// Sleeps until a moment of `CLOCK_REALTIME`, if it is still to come.

@@ -7,11 +7,34 @@
 //! | SIMGPU_MEMORY | GB (1e9 bytes) of each GPU | 141 |
 //! | SIMGPU_SCALE | how many times slower than an H200 node (FLOP/s and bytes/s; latencies stay) | 1000 |
 //! | SIMGPU_SEED | seeds the small jitter of modelled times | 0 |
-//! | SIMGPU_CUPTI | record layouts: 12.0, 12.8, 13.0 or 13.4 | 13.4 |
+//! | SIMGPU_CUPTI | version of CUPTI: 12.0, 12.2 to 12.6, 12.8, 12.9, 13.0 to 13.5 | 13.4 |
 //! | SIMGPU_SLOW | `rank:N=FACTOR` or `link:A-B=FACTOR`, comma-separated | none |
 //! | SIMGPU_SKEW | `OFFSET_NS` or `OFFSET_NS,DRIFT_PPM`: what the delivered device stamps are off by | none |
-//! | SIMGPU_FAULTS | `no-cupti`, `subscriber-taken`, `drop`, `zero-timestamps`, `oom`, comma-separated | none |
+//! | SIMGPU_FAULTS | names of faults (below), comma-separated, some with `:VALUE` | none |
 //! | SIMGPU_TRUTH | folder for the truth log | none |
+//!
+//! Faults, all of CUPTI but the last:
+//!
+//! | fault | what happens | VALUE |
+//! |---|---|---|
+//! | no-cupti | every function answers CUPTI_ERROR_NOT_INITIALIZED | |
+//! | missing-symbols | only the functions that no profiler can do without are there; dlsym finds no others | |
+//! | subscriber-taken | another tool has subscribed | |
+//! | drop | records are dropped for want of room, and counted by CUPTI | one in so many, 10 |
+//! | zero-timestamps | operations have start and end 0 | one in so many, 1 |
+//! | incomplete | kernels have end 0 | one in so many, 7 |
+//! | out-of-order | records of a buffer are out of order, in groups | records a group, 8 |
+//! | unknown-kinds | records of a kind that no header names lie between the others | after so many, 5 |
+//! | longer-records | every record has more bytes behind it than any header gives it | bytes, at most 128, 24 |
+//! | lost-buffers | some buffers are never completed | one in so many, 3 |
+//! | late | buffers are completed late, after cuptiActivityFlushAll has returned | milliseconds, 300 |
+//! | held-back | a plain flush delivers no operation while any operation runs or waits | |
+//! | foreign-threads | each buffer is completed on a thread of its own, many at the same time | |
+//! | dying-threads | ... while that thread's thread-local values are being destroyed | |
+//! | deadlocks | what CUPTI forbids blocks for ever, and says so on stderr: two flushes at the same time, a flush in a callback that may not | |
+//! | fatal-error | CUPTI reports a fatal error and is finalized | after so many driver calls, 300 |
+//! | clock-step | the clock that CUPTI stamps with steps | NANOSECONDS@MILLISECONDS since the start, 5000000000@500 |
+//! | oom | a device has 1 MiB for the program | |
 //!
 //! Two nodes on one machine: a process sees the devices of both, the first half on the one node and the rest on the
 //! other, so that a launcher that starts all ranks here finds a device for each. Without SIMGPU_DEVICES they are 16,
@@ -52,7 +75,8 @@ pub(crate) struct Config {
     /// Slow links: device, device, factor.
     pub(crate) slow_links: Vec<(u32, u32, f64)>,
     pub(crate) skew: Option<Skew>,
-    pub(crate) faults: Vec<String>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) clock_step: Option<ClockStep>,
     pub(crate) truth: Option<PathBuf>,
     pub(crate) rank: u32,
     pub(crate) started_ns: i64,
@@ -82,8 +106,28 @@ impl Config {
 
     /// Whether a fault was asked for.
     pub(crate) fn has_fault(&self, name: &str) -> bool {
-        self.faults.iter().any(|fault| fault == name)
+        self.faults.iter().any(|fault| fault.name == name)
     }
+
+    /// The value of a fault that was asked for, or its default.
+    pub(crate) fn fault_value(&self, name: &str) -> Option<u64> {
+        let fault = self.faults.iter().find(|fault| fault.name == name)?;
+        fault.value.or_else(|| default_value(name))
+    }
+}
+
+/// A fault that was asked for.
+pub(crate) struct Fault {
+    name: &'static str,
+    value: Option<u64>,
+}
+
+/// A step of the clock that CUPTI stamps with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockStep {
+    pub(crate) by_ns: i64,
+    /// Since the start.
+    pub(crate) after_ns: i64,
 }
 
 /// Memory of an H200 in bytes.
@@ -91,7 +135,62 @@ const MEMORY_BYTES: u64 = 141_000_000_000;
 /// GPUs on each of a node's two sockets.
 const DEVICES_A_SOCKET: u32 = 4;
 
-const FAULTS: &[&str] = &["no-cupti", "subscriber-taken", "drop", "zero-timestamps", "oom"];
+/// All faults, with the default of their value where they have one.
+const FAULTS: &[(&str, Option<u64>)] = &[
+    ("no-cupti", None),
+    ("missing-symbols", None),
+    ("subscriber-taken", None),
+    ("drop", Some(10)),
+    ("zero-timestamps", Some(1)),
+    ("incomplete", Some(7)),
+    ("out-of-order", Some(8)),
+    ("unknown-kinds", Some(5)),
+    ("longer-records", Some(24)),
+    ("lost-buffers", Some(3)),
+    ("late", Some(300)),
+    ("held-back", None),
+    ("foreign-threads", None),
+    ("dying-threads", None),
+    ("deadlocks", None),
+    ("fatal-error", Some(300)),
+    ("clock-step", None),
+    ("oom", None),
+];
+
+fn default_value(name: &str) -> Option<u64> {
+    FAULTS.iter().find(|(known, _)| *known == name)?.1
+}
+
+/// One fault as it is asked for: a name, or a name, a colon and a number from 1 on.
+fn fault(text: &str) -> Option<Fault> {
+    let (name, value) = match text.split_once(':') {
+        Some((name, value)) => (name, Some(value.parse().ok().filter(|value| *value > 0)?)),
+        None => (text, None),
+    };
+    let (name, default) = FAULTS.iter().find(|(known, _)| *known == name)?;
+    (value.is_none() || default.is_some()).then_some(Fault { name, value })
+}
+
+/// `NANOSECONDS@MILLISECONDS`.
+fn clock_step(text: &str) -> Option<ClockStep> {
+    let (by, after) = text.split_once('@')?;
+    let after_ms: i64 = after.parse().ok().filter(|after| *after >= 0)?;
+    Some(ClockStep {
+        by_ns: by.parse().ok()?,
+        after_ns: after_ms * 1_000_000,
+    })
+}
+
+/// The versions of CUPTI whose records and functions are known: major * 100 + minor.
+const VERSIONS: &[u32] = &[
+    1200, 1202, 1203, 1204, 1205, 1206, 1208, 1209, 1300, 1301, 1302, 1303, 1304, 1305,
+];
+
+fn version(text: &str) -> Option<u32> {
+    let (major, minor) = text.split_once('.')?;
+    let version = major.parse::<u32>().ok()? * 100 + minor.parse::<u32>().ok()?;
+    VERSIONS.contains(&version).then_some(version)
+}
 
 /// The controls as the environment gives them.
 pub(crate) fn config() -> &'static Config {
@@ -116,6 +215,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         slow_links: Vec::new(),
         skew: None,
         faults: Vec::new(),
+        clock_step: None,
         truth: variable("SIMGPU_TRUTH").map(PathBuf::from),
         rank,
         started_ns: crate::clock::now_ns(),
@@ -168,16 +268,14 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         config.seed = value.parse().ok()?;
         Some(())
     });
-    set("SIMGPU_CUPTI", "12.0, 12.8, 13.0 or 13.4", &mut |value| {
-        config.cupti = match value {
-            "12.0" => 1200,
-            "12.8" => 1208,
-            "13.0" => 1300,
-            "13.4" => 1304,
-            _ => return None,
-        };
-        Some(())
-    });
+    set(
+        "SIMGPU_CUPTI",
+        "12.0, 12.2 to 12.6, 12.8, 12.9 or 13.0 to 13.5",
+        &mut |value| {
+            config.cupti = version(value)?;
+            Some(())
+        },
+    );
     set(
         "SIMGPU_SLOW",
         "rank:N=FACTOR or link:A-B=FACTOR, comma-separated",
@@ -208,13 +306,18 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         });
         Some(())
     });
-    set("SIMGPU_FAULTS", &FAULTS.join(", "), &mut |value| {
-        config.faults = value.split(',').map(|fault| fault.trim().to_owned()).collect();
-        config
-            .faults
-            .iter()
-            .all(|fault| FAULTS.contains(&fault.as_str()))
-            .then_some(())
+    let names: Vec<&str> = FAULTS.iter().map(|(name, _)| *name).collect();
+    set("SIMGPU_FAULTS", &names.join(", "), &mut |value| {
+        for part in value.split(',').map(str::trim) {
+            match part.strip_prefix("clock-step") {
+                Some(step) => {
+                    let step = step.strip_prefix(':').unwrap_or("5000000000@500");
+                    config.clock_step = Some(clock_step(step)?);
+                }
+                None => config.faults.push(fault(part)?),
+            }
+        }
+        Some(())
     });
     config.wrong = wrong;
     config
@@ -278,6 +381,24 @@ pub(crate) mod tests {
     fn a_wrong_setting_is_named() {
         let wrong = with(&[("SIMGPU_SCALE", "fast")]).wrong;
         assert!(wrong.is_some_and(|wrong| wrong.starts_with("SIMGPU_SCALE=fast: expected")));
-        assert!(with(&[("SIMGPU_FAULTS", "fire")]).wrong.is_some());
+        for faults in ["fire", "drop:0", "oom:3", "clock-step:5", ""] {
+            assert!(with(&[("SIMGPU_FAULTS", faults)]).wrong.is_some(), "{faults}");
+        }
+        assert!(with(&[("SIMGPU_CUPTI", "12.7")]).wrong.is_some());
+    }
+
+    #[test]
+    fn faults_have_values() {
+        let config = with(&[("SIMGPU_FAULTS", "drop, late:20,clock-step:-5@7,deadlocks")]);
+        assert!(config.wrong.is_none(), "{:?}", config.wrong);
+        assert_eq!(
+            ["drop", "late", "deadlocks", "incomplete"].map(|name| config.fault_value(name)),
+            [Some(10), Some(20), None, None]
+        );
+        assert!(config.has_fault("deadlocks") && !config.has_fault("incomplete"));
+        assert_eq!(
+            config.clock_step.map(|step| (step.by_ns, step.after_ns)),
+            Some((-5, 7_000_000))
+        );
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn record(op: &CompletedOp) {
     if op.stretched {
         line["stretched"] = true.into();
     }
-    if config().skew.is_some() {
+    if config().skew.is_some() || config().clock_step.is_some() {
         line["delivered_start_ns"] = delivered_ns(op.start_ns).into();
         line["delivered_end_ns"] = delivered_ns(op.end_ns).into();
     }

@@ -2,11 +2,9 @@
 
 use std::ffi::{CStr, c_int, c_longlong, c_uint, c_void};
 
-use cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum as Callback;
-
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, guarded, handles};
 use crate::device::{OpKind, Submission, model};
-use crate::driver::{entry, error, stream_from_handle};
+use crate::driver::{LaunchConfig, error, launch_of_library, stream_from_handle};
 use crate::kernels::{Array, Matrix, Values, product};
 
 /// An element type, by cudaDataType_t's numbers.
@@ -149,14 +147,15 @@ impl Gemm {
         }
         let name = self.kernel_name();
         let element_bytes = self.a.data_type.bytes();
-        let code = entry::enter(
-            Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel as u32,
-            c"cuLaunchKernel",
+        let grid = [m.div_ceil(128) as u32, n.div_ceil(128) as u32, batch as u32];
+        let code = launch_of_library(
+            &LaunchConfig::new(grid, [256, 1, 1], 32 << 10, stream),
+            name,
             |call| {
                 let stream = stream_from_handle(stream)?;
                 let kind = OpKind::Kernel {
                     name,
-                    grid: [m.div_ceil(128) as u32, n.div_ceil(128) as u32, batch as u32],
+                    grid,
                     block: [256, 1, 1],
                     registers: 122,
                     dynamic_shared_bytes: 32 << 10,

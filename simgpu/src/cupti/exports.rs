@@ -1,88 +1,79 @@
-//! CUPTI's C interface (cupti_activity.h, cupti_callbacks.h, cupti_result.h).
+//! The C interface of CUPTI's activities (cupti_activity.h, cupti_result.h, cupti_version.h).
 
 use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 
-use super::{
-    CALLBACK_NAMES, CompleteFunction, DROPPED, ENABLED, EXTERNAL, KNOWN, RequestFunction, SUBSCRIBED,
-    device_slot, emit, flush, lock, records, register,
-};
-use crate::clock::now_ns;
+use super::delivery::{CompleteFunction, RequestFunction};
+use super::layouts::{UNKNOWN_BYTES, kind};
+use super::{EXTERNAL, attributes, delivery, layouts};
+use crate::clock::{now_ns, stamp_ns};
 use crate::config::config;
 
 /// CUptiResult values.
-const SUCCESS: u32 = 0;
-const INVALID_PARAMETER: u32 = 1;
-const MAX_LIMIT_REACHED: u32 = 12;
-const NOT_INITIALIZED: u32 = 15;
-const QUEUE_EMPTY: u32 = 18;
-const INVALID_KIND: u32 = 21;
-const NOT_SUPPORTED: u32 = 27;
-const MULTIPLE_SUBSCRIBERS: u32 = 39;
-const UNKNOWN: u32 = 999;
-
-/// Whether this CUPTI refuses everything, as one without the rights to profile does.
-fn refuses() -> bool {
-    config().has_fault("no-cupti")
+pub(super) mod code {
+    pub(in crate::cupti) const SUCCESS: u32 = 0;
+    pub(in crate::cupti) const INVALID_PARAMETER: u32 = 1;
+    pub(in crate::cupti) const INVALID_OPERATION: u32 = 7;
+    pub(in crate::cupti) const PARAMETER_SIZE: u32 = 10;
+    pub(in crate::cupti) const MAX_LIMIT_REACHED: u32 = 12;
+    pub(in crate::cupti) const NOT_INITIALIZED: u32 = 15;
+    pub(in crate::cupti) const QUEUE_EMPTY: u32 = 18;
+    pub(in crate::cupti) const INVALID_KIND: u32 = 21;
+    pub(in crate::cupti) const NOT_SUPPORTED: u32 = 27;
+    pub(in crate::cupti) const MULTIPLE_SUBSCRIBERS: u32 = 39;
+    pub(in crate::cupti) const UNKNOWN: u32 = 999;
 }
 
-fn guarded(body: impl FnOnce() -> Result<(), u32>) -> u32 {
+/// Whether this CUPTI refuses everything: as one without the rights to profile does, or after a fatal error.
+fn refuses() -> bool {
+    config().has_fault("no-cupti") || super::is_dead()
+}
+
+/// Keeps panics on this side of the C boundary.
+pub(super) fn guarded(body: impl FnOnce() -> Result<(), u32>) -> u32 {
     match catch_unwind(AssertUnwindSafe(|| {
-        if refuses() { Err(NOT_INITIALIZED) } else { body() }
+        if refuses() {
+            Err(code::NOT_INITIALIZED)
+        } else {
+            body()
+        }
     })) {
-        Ok(Ok(())) => SUCCESS,
+        Ok(Ok(())) => code::SUCCESS,
         Ok(Err(code)) => code,
-        Err(_) => UNKNOWN,
+        Err(_) => code::UNKNOWN,
     }
 }
 
-fn put<T>(place: *mut T, value: T) -> Result<(), u32> {
-    crate::driver::entry::put(place, value).map_err(|_| INVALID_PARAMETER)
+/// Writes through a C out-pointer.
+pub(super) fn put<T>(place: *mut T, value: T) -> Result<(), u32> {
+    crate::driver::entry::put(place, value).map_err(|_| code::INVALID_PARAMETER)
 }
 
 /// cuptiGetVersion.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiGetVersion(version: *mut u32) -> u32 {
-    guarded(|| put(version, records::version_number(config().cupti)))
+    guarded(|| put(version, layouts::version_number(config().cupti)))
 }
 
-/// cuptiSubscribe: one subscriber a process. Callbacks are not simulated; the subscription keeps others out.
-#[unsafe(no_mangle)]
-pub extern "C" fn cuptiSubscribe(
-    subscriber: *mut usize,
-    _callback: *const c_void,
-    _data: *mut c_void,
-) -> u32 {
-    guarded(|| {
-        if config().has_fault("subscriber-taken") || SUBSCRIBED.swap(true, Ordering::Relaxed) {
-            return Err(MULTIPLE_SUBSCRIBERS);
-        }
-        put(subscriber, 1)
-    })
-}
-
-/// cuptiUnsubscribe.
-#[unsafe(no_mangle)]
-pub extern "C" fn cuptiUnsubscribe(_subscriber: usize) -> u32 {
-    guarded(|| {
-        if SUBSCRIBED.swap(false, Ordering::Relaxed) {
-            Ok(())
-        } else {
-            Err(INVALID_PARAMETER)
-        }
-    })
-}
-
-/// cuptiActivityRegisterCallbacks.
+/// cuptiActivityRegisterCallbacks. A second registration is accepted like the first, and takes all buffers over.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityRegisterCallbacks(
     request: Option<RequestFunction>,
     complete: Option<CompleteFunction>,
 ) -> u32 {
     guarded(|| {
-        let (request, complete) = request.zip(complete).ok_or(INVALID_PARAMETER)?;
-        register(request, complete);
+        let (request, complete) = request.zip(complete).ok_or(code::INVALID_PARAMETER)?;
+        super::set_process();
+        delivery::register(request, complete);
+        Ok(())
+    })
+}
+
+fn enable_kind(activity: u32, enable: bool) -> u32 {
+    guarded(|| {
+        layouts::size_of(activity, config().cupti).ok_or(code::INVALID_KIND)?;
+        super::set_process();
+        super::enable(activity, enable);
         Ok(())
     })
 }
@@ -90,31 +81,39 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 /// cuptiActivityEnable. Devices, contexts and streams that are known already get their records now.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnable(activity: u32) -> u32 {
-    guarded(|| {
-        records::size_of(activity, config().cupti).ok_or(INVALID_KIND)?;
-        ENABLED.fetch_or(1 << activity, Ordering::Relaxed);
-        for record in lock(&KNOWN).iter().filter(|record| record.kind() == activity) {
-            emit(&device_slot(), record);
-        }
-        Ok(())
-    })
+    enable_kind(activity, true)
 }
 
 /// cuptiActivityDisable.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityDisable(activity: u32) -> u32 {
+    enable_kind(activity, false)
+}
+
+/// cuptiActivityEnableDriverApi (since 12.5): one driver call's records, with or without the kind.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityEnableDriverApi(callback: u32, enable: u8) -> u32 {
     guarded(|| {
-        records::size_of(activity, config().cupti).ok_or(INVALID_KIND)?;
-        ENABLED.fetch_and(!(1 << activity), Ordering::Relaxed);
-        Ok(())
+        super::set_process();
+        super::enable_driver_call(callback, enable != 0).ok_or(code::INVALID_PARAMETER)
     })
 }
 
-/// cuptiActivityFlushAll. Flag 1 (forced) returns when the client has its buffers; 0 may return before.
+/// cuptiActivityEnableRuntimeApi (since 12.5): there are no runtime calls here.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityEnableRuntimeApi(_callback: u32, _enable: u8) -> u32 {
+    guarded(|| Ok(()))
+}
+
+/// cuptiActivityFlushAll. Flag 1 (forced) returns when the client has its buffers, with the records of what still runs;
+/// 0 may return before.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(flag: u32) -> u32 {
     guarded(|| {
-        flush(flag & 1 != 0);
+        if !delivery::has_client() {
+            return Err(code::INVALID_OPERATION);
+        }
+        delivery::flush(flag & 1 != 0);
         Ok(())
     })
 }
@@ -123,6 +122,22 @@ pub extern "C" fn cuptiActivityFlushAll(flag: u32) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushPeriod(_milliseconds: u32) -> u32 {
     guarded(|| Ok(()))
+}
+
+/// A record's size where it lies in a buffer: with the faults `unknown-kinds` and `longer-records`, what they make of it.
+pub(super) fn walked_size(record_kind: u32) -> Option<usize> {
+    let config = config();
+    let bytes = match record_kind {
+        kind::UNKNOWN if config.has_fault("unknown-kinds") => UNKNOWN_BYTES,
+        known => layouts::size_of(known, config.cupti)?,
+    };
+    Some(
+        bytes
+            + config
+                .fault_value("longer-records")
+                .map_or(0, |more| more.min(128) as usize)
+                .next_multiple_of(8),
+    )
 }
 
 /// cuptiActivityGetNextRecord: walks a buffer by the emulated version's record sizes.
@@ -134,7 +149,7 @@ pub extern "C" fn cuptiActivityGetNextRecord(
 ) -> u32 {
     guarded(|| {
         if buffer.is_null() || record.is_null() {
-            return Err(INVALID_PARAMETER);
+            return Err(code::INVALID_PARAMETER);
         }
         // SAFETY: not null; the caller passes null or the record it got last.
         let last = unsafe { record.read_unaligned() };
@@ -143,16 +158,16 @@ pub extern "C" fn cuptiActivityGetNextRecord(
         let next = if last.is_null() {
             buffer
         } else {
-            let size = records::size_of(kind_at(last), config().cupti).ok_or(INVALID_KIND)?;
+            let size = walked_size(kind_at(last)).ok_or(code::INVALID_KIND)?;
             last.wrapping_add(size)
         };
         let offset = (next as usize).wrapping_sub(buffer as usize);
         if offset + 8 > valid_bytes {
-            return Err(MAX_LIMIT_REACHED);
+            return Err(code::MAX_LIMIT_REACHED);
         }
-        let size = records::size_of(kind_at(next), config().cupti).ok_or(INVALID_KIND)?;
+        let size = walked_size(kind_at(next)).ok_or(code::INVALID_KIND)?;
         if offset + size > valid_bytes {
-            return Err(MAX_LIMIT_REACHED);
+            return Err(code::MAX_LIMIT_REACHED);
         }
         put(record, next)
     })
@@ -165,25 +180,19 @@ pub extern "C" fn cuptiActivityGetNumDroppedRecords(
     _stream: u32,
     dropped: *mut usize,
 ) -> u32 {
-    guarded(|| put(dropped, DROPPED.swap(0, Ordering::Relaxed) as usize))
+    guarded(|| put(dropped, delivery::take_dropped() as usize))
 }
 
-/// cuptiActivitySetAttribute: sizes of device buffers and the like, of which there are none here.
+/// cuptiActivitySetAttribute.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivitySetAttribute(_attribute: u32, size: *mut usize, value: *mut c_void) -> u32 {
-    guarded(|| {
-        if size.is_null() || value.is_null() {
-            Err(INVALID_PARAMETER)
-        } else {
-            Ok(())
-        }
-    })
+pub extern "C" fn cuptiActivitySetAttribute(attribute: u32, size: *mut usize, value: *mut c_void) -> u32 {
+    guarded(|| attributes::set(attribute, size, value))
 }
 
 /// cuptiActivityGetAttribute.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityGetAttribute(_attribute: u32, _size: *mut usize, _value: *mut c_void) -> u32 {
-    guarded(|| Err(NOT_SUPPORTED))
+pub extern "C" fn cuptiActivityGetAttribute(attribute: u32, size: *mut usize, value: *mut c_void) -> u32 {
+    guarded(|| attributes::get(attribute, size, value))
 }
 
 /// cuptiActivityPushExternalCorrelationId.
@@ -203,7 +212,7 @@ pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u6
             let place = stack.iter().rposition(|(pushed, _)| *pushed == kind)?;
             Some(stack.remove(place).1)
         });
-        let id = popped.ok_or(QUEUE_EMPTY)?;
+        let id = popped.ok_or(code::QUEUE_EMPTY)?;
         if last.is_null() { Ok(()) } else { put(last, id) }
     })
 }
@@ -211,13 +220,19 @@ pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u6
 /// cuptiGetTimestamp.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiGetTimestamp(timestamp: *mut u64) -> u32 {
-    guarded(|| put(timestamp, now_ns().cast_unsigned()))
+    guarded(|| put(timestamp, stamp_ns(now_ns()).cast_unsigned()))
 }
 
 /// cuptiSetThreadIdType: calls are always stamped with the system's thread id (1).
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiSetThreadIdType(kind: u32) -> u32 {
-    guarded(|| if kind == 1 { Ok(()) } else { Err(NOT_SUPPORTED) })
+    guarded(|| {
+        if kind == 1 {
+            Ok(())
+        } else {
+            Err(code::NOT_SUPPORTED)
+        }
+    })
 }
 
 /// cuptiGetThreadIdType.
@@ -226,31 +241,13 @@ pub extern "C" fn cuptiGetThreadIdType(kind: *mut u32) -> u32 {
     guarded(|| put(kind, 1))
 }
 
-/// cuptiGetCallbackName: of driver callbacks (domain 1) that were called in this process.
-#[unsafe(no_mangle)]
-pub extern "C" fn cuptiGetCallbackName(domain: u32, callback: u32, name: *mut *const c_char) -> u32 {
-    guarded(|| {
-        if domain != 1 {
-            return Err(INVALID_PARAMETER);
-        }
-        let known = lock(&CALLBACK_NAMES)
-            .get(&callback)
-            .copied()
-            .ok_or(INVALID_PARAMETER)?;
-        put(name, known.as_ptr())
-    })
-}
-
 /// cuptiActivityGetStructSize (since 13.2): the size of a kind's record.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityGetStructSize(activity: u32, _version: u32, size: *mut usize) -> u32 {
     guarded(|| {
-        if config().cupti < 1302 {
-            return Err(NOT_SUPPORTED);
-        }
         put(
             size,
-            records::size_of(activity, config().cupti).ok_or(INVALID_KIND)?,
+            layouts::size_of(activity, config().cupti).ok_or(code::INVALID_KIND)?,
         )
     })
 }
@@ -260,14 +257,14 @@ pub extern "C" fn cuptiActivityGetStructSize(activity: u32, _version: u32, size:
 pub extern "C" fn cuptiGetResultString(result: u32, text: *mut *const c_char) -> u32 {
     guarded(|| {
         let name: &CStr = match result {
-            SUCCESS => c"CUPTI_SUCCESS",
-            INVALID_PARAMETER => c"CUPTI_ERROR_INVALID_PARAMETER",
-            MAX_LIMIT_REACHED => c"CUPTI_ERROR_MAX_LIMIT_REACHED",
-            NOT_INITIALIZED => c"CUPTI_ERROR_NOT_INITIALIZED",
-            QUEUE_EMPTY => c"CUPTI_ERROR_QUEUE_EMPTY",
-            INVALID_KIND => c"CUPTI_ERROR_INVALID_KIND",
-            NOT_SUPPORTED => c"CUPTI_ERROR_NOT_SUPPORTED",
-            MULTIPLE_SUBSCRIBERS => c"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
+            code::SUCCESS => c"CUPTI_SUCCESS",
+            code::INVALID_PARAMETER => c"CUPTI_ERROR_INVALID_PARAMETER",
+            code::MAX_LIMIT_REACHED => c"CUPTI_ERROR_MAX_LIMIT_REACHED",
+            code::NOT_INITIALIZED => c"CUPTI_ERROR_NOT_INITIALIZED",
+            code::QUEUE_EMPTY => c"CUPTI_ERROR_QUEUE_EMPTY",
+            code::INVALID_KIND => c"CUPTI_ERROR_INVALID_KIND",
+            code::NOT_SUPPORTED => c"CUPTI_ERROR_NOT_SUPPORTED",
+            code::MULTIPLE_SUBSCRIBERS => c"CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
             _ => c"CUPTI_ERROR_UNKNOWN",
         };
         put(text, name.as_ptr())

@@ -1,71 +1,81 @@
-//! CUPTI: what the rest of the stand-in tells it, and how records reach the client's buffers.
+//! CUPTI: what the rest of the stand-in tells it, and how that reaches a client.
 //!
-//! Calls' records go into a buffer of the calling thread, operations' records into one of the device. Full buffers,
-//! and on a flush those that hold anything, are handed to the client by a worker thread, as CUPTI's own does.
+//! `callbacks` calls subscribers, `records` writes activity records in the layouts of `layouts`, `delivery` brings them
+//! to the client's buffers, `in_flight` keeps what was launched and is not done. The C interface is in `exports` and
+//! `callback_exports`.
 
+mod attributes;
+mod callback_exports;
+mod callbacks;
+mod delivery;
 mod exports;
+mod in_flight;
+mod layouts;
 mod records;
+mod symbols;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
-use records::{DriverCall, Record, kind};
+use callbacks::wait;
+use layouts::kind;
+use records::{DriverCall, Record};
+
+pub(crate) use callbacks::{Entering, ModuleData, event, resource};
+pub(crate) use symbols::hide_newer;
 
 use crate::clock::now_ns;
 use crate::config::config;
 use crate::device::{self, CompletedOp};
+use crate::driver;
 
-/// CUpti_BuffersCallbackRequestFunc and CUpti_BuffersCallbackCompleteFunc.
-type RequestFunction = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
-type CompleteFunction = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
-
-/// One buffer of the client's that is being filled.
-struct Buffer {
-    address: usize,
-    capacity: usize,
-    used: usize,
-}
-
-/// A place where records are gathered: one a thread, and one for all devices.
-type Slot = Arc<Mutex<Option<Buffer>>>;
-
-struct Client {
-    request: RequestFunction,
-    full: Mutex<Sender<Delivery>>,
-}
-
-enum Delivery {
-    Buffer(Buffer),
-    /// Asks the worker to say that it has come this far.
-    Fence(Sender<()>),
-}
-
+/// Enabled kinds, a bit each.
 static ENABLED: AtomicU64 = AtomicU64::new(0);
-static SUBSCRIBED: AtomicBool = AtomicBool::new(false);
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// Enabled driver calls, a bit each: all with their kind, or one by one.
+static DRIVER_CALLS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 static NEXT_CORRELATION: AtomicU32 = AtomicU32::new(1);
-static CLIENT: OnceLock<Client> = OnceLock::new();
-static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
-/// The process that set everything up: in a forked child nothing is recorded.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// Finalized after a fatal error: every function fails.
+static DEAD: AtomicBool = AtomicBool::new(false);
+/// A child of the process that set everything up: nothing is recorded.
+static FORKED: AtomicBool = AtomicBool::new(false);
 /// Devices, contexts and streams known so far: kinds enabled later still get their records.
 static KNOWN: Mutex<Vec<Record>> = Mutex::new(Vec::new());
-/// The names of the callback ids that were seen.
-static CALLBACK_NAMES: Mutex<BTreeMap<u32, &'static CStr>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(0) };
-    static THREAD_SLOT: RefCell<Option<Slot>> = const { RefCell::new(None) };
     /// Ids pushed by the client: kind and id, innermost last.
     static EXTERNAL: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_dead() -> bool {
+    DEAD.load(Ordering::Relaxed)
+}
+
+fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+fn is_recording() -> bool {
+    !is_dead() && !is_forked()
+}
+
+/// This process is the one that is recorded, and its children are not.
+fn set_process() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the function lives as long as this library, which is never unloaded, and only stores a flag.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
 }
 
 fn is_enabled(record_kind: u32) -> bool {
@@ -77,7 +87,45 @@ fn is_enabled(record_kind: u32) -> bool {
     } else {
         1 << record_kind
     };
-    bits & wanted != 0 && PROCESS.load(Ordering::Relaxed) == std::process::id()
+    bits & wanted != 0 && is_recording()
+}
+
+/// Switches a kind on or off.
+fn enable(record_kind: u32, enable: bool) {
+    if enable {
+        ENABLED.fetch_or(1 << record_kind, Ordering::Relaxed);
+    } else {
+        ENABLED.fetch_and(!(1 << record_kind), Ordering::Relaxed);
+    }
+    if record_kind == kind::DRIVER {
+        for word in &DRIVER_CALLS {
+            word.store(if enable { u64::MAX } else { 0 }, Ordering::Relaxed);
+        }
+    }
+    if enable {
+        for record in lock(&KNOWN).iter().filter(|record| record.kind() == record_kind) {
+            delivery::emit_for_device(record);
+        }
+    }
+}
+
+/// Switches the records of one driver call on or off, whatever is said of the kind before.
+fn enable_driver_call(callback: u32, enable: bool) -> Option<()> {
+    let word = DRIVER_CALLS.get(callback as usize / 64)?;
+    let bit = 1 << (callback % 64);
+    if enable {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+    Some(())
+}
+
+fn is_driver_call_enabled(callback: u32) -> bool {
+    DRIVER_CALLS
+        .get(callback as usize / 64)
+        .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (callback % 64) != 0)
+        && is_recording()
 }
 
 fn thread_id() -> u32 {
@@ -90,169 +138,40 @@ fn thread_id() -> u32 {
     })
 }
 
-fn thread_slot() -> Slot {
-    let fresh = || {
-        let slot = Slot::default();
-        lock(&SLOTS).push(Arc::clone(&slot));
-        slot
-    };
-    THREAD_SLOT
-        .try_with(|slot| Arc::clone(slot.borrow_mut().get_or_insert_with(fresh)))
-        .unwrap_or_else(|_| device_slot())
-}
-
-fn device_slot() -> Slot {
-    static DEVICE_SLOT: OnceLock<Slot> = OnceLock::new();
-    Arc::clone(DEVICE_SLOT.get_or_init(|| {
-        let slot = Slot::default();
-        lock(&SLOTS).push(Arc::clone(&slot));
-        slot
-    }))
-}
-
-/// Starts delivering to a client. The second registration of a process changes nothing.
-fn register(request: RequestFunction, complete: CompleteFunction) {
-    PROCESS.store(std::process::id(), Ordering::Relaxed);
-    CLIENT.get_or_init(|| {
-        let (full, deliveries) = channel();
-        let deliver = move || {
-            for delivery in deliveries {
-                match delivery {
-                    Delivery::Buffer(buffer) => {
-                        // SAFETY: the client gave this buffer and this function for this purpose.
-                        unsafe {
-                            complete(
-                                std::ptr::null_mut(),
-                                0,
-                                buffer.address as *mut u8,
-                                buffer.capacity,
-                                buffer.used,
-                            );
-                        }
-                    }
-                    Delivery::Fence(reached) => drop(reached.send(())),
-                }
-            }
-        };
-        if let Err(error) = std::thread::Builder::new()
-            .name("simgpu-cupti".to_owned())
-            .spawn(deliver)
-        {
-            eprintln!("simgpu: no thread for CUPTI: {error}");
-        }
-        Client {
-            request,
-            full: Mutex::new(full),
-        }
-    });
-}
-
-/// Asks the client for a buffer; `None` when it gives none that a record fits into.
-fn request_buffer(client: &Client) -> Option<Buffer> {
-    let (mut address, mut capacity, mut most) = (std::ptr::null_mut(), 0usize, 0usize);
-    // SAFETY: the client's function fills the three places; they are valid for the call.
-    unsafe { (client.request)(&raw mut address, &raw mut capacity, &raw mut most) };
-    if address.is_null() || capacity < 512 {
-        return None;
-    }
-    // SAFETY: the client gave `capacity` writable bytes. CUPTI zeroes buffers before it writes.
-    unsafe { address.write_bytes(0, capacity) };
-    Some(Buffer {
-        address: address as usize,
-        capacity,
-        used: 0,
-    })
-}
-
-fn emit(slot: &Slot, record: &Record) {
-    let Some(client) = CLIENT.get() else { return };
-    let bytes = record.as_bytes();
-    static EMITTED: AtomicU64 = AtomicU64::new(0);
-    if config().has_fault("drop") && EMITTED.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
-        DROPPED.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
-    let mut slot = lock(slot);
-    if slot
-        .as_ref()
-        .is_some_and(|buffer| buffer.used + bytes.len() > buffer.capacity)
-        && let Some(buffer) = slot.take()
-    {
-        // The worker lives as long as the process; if it could not start, the records are lost.
-        drop(lock(&client.full).send(Delivery::Buffer(buffer)));
-    }
-    if slot.is_none() {
-        *slot = request_buffer(client);
-    }
-    let Some(buffer) = slot.as_mut() else {
-        DROPPED.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
-    // SAFETY: the buffer has `capacity` bytes of the client's, and the record was checked to fit behind `used`.
-    unsafe {
-        ((buffer.address + buffer.used) as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-    }
-    buffer.used += bytes.len();
-}
-
-/// Hands all buffers that hold anything to the worker. `fence`: waits until the client has them.
-fn flush(fence: bool) {
-    let Some(client) = CLIENT.get() else { return };
-    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
-        return;
-    }
-    let start_ns = now_ns();
-    let slots: Vec<Slot> = lock(&SLOTS).clone();
-    let mut any = false;
-    for slot in slots {
-        let buffer = lock(&slot).take_if(|buffer| buffer.used > 0);
-        if let Some(buffer) = buffer {
-            any = true;
-            drop(lock(&client.full).send(Delivery::Buffer(buffer)));
-        }
-    }
-    if any && !fence && is_enabled(kind::OVERHEAD) {
-        emit(
-            &thread_slot(),
-            &records::overhead(thread_id(), start_ns, now_ns()),
-        );
-    }
-    if fence {
-        let (reached, wait) = channel();
-        if lock(&client.full).send(Delivery::Fence(reached)).is_ok() {
-            // A client that takes longer than this is left to its own.
-            let _ = wait.recv_timeout(std::time::Duration::from_secs(5));
-        }
-    }
-}
-
 /// A driver call between its enter and its exit.
 pub(crate) struct ApiCall {
     callback: u32,
     correlation: u32,
     start_ns: i64,
+    told: Option<callbacks::Told>,
 }
 
-/// Begins a driver call: gives it a correlation id.
-pub(crate) fn enter_driver(callback: u32, name: &'static CStr) -> ApiCall {
+/// Begins a driver call: gives it a correlation id, and tells who wants to know.
+pub(crate) fn enter_driver(call: &Entering) -> ApiCall {
     let correlation = NEXT_CORRELATION.fetch_add(1, Ordering::Relaxed);
-    if is_enabled(kind::DRIVER) {
-        lock(&CALLBACK_NAMES).entry(callback).or_insert(name);
-    }
+    fail_when_due(correlation);
+    let told = callbacks::enter(call, correlation);
     if is_enabled(kind::EXTERNAL_CORRELATION) {
         // The innermost id of each kind; the records precede the call's own.
-        let ids = EXTERNAL.with_borrow(|stack| stack.iter().copied().collect::<BTreeMap<u32, u64>>());
-        for (external_kind, id) in ids {
-            emit(
-                &thread_slot(),
-                &records::external_correlation(external_kind, id, correlation),
-            );
+        let ids = EXTERNAL.try_with(|stack| stack.borrow().iter().copied().collect::<BTreeMap<u32, u64>>());
+        for (external_kind, id) in ids.unwrap_or_default() {
+            delivery::emit_for_thread(&records::external_correlation(external_kind, id, correlation));
         }
     }
     ApiCall {
-        callback,
+        callback: call.callback,
         correlation,
         start_ns: now_ns(),
+        told,
+    }
+}
+
+/// With the fault `fatal-error`: says so, and is finalized.
+fn fail_when_due(correlation: u32) {
+    let due = config().fault_value("fatal-error");
+    if due.is_some_and(|calls| u64::from(correlation) == calls) {
+        callbacks::fatal_error();
+        DEAD.store(true, Ordering::Relaxed);
     }
 }
 
@@ -264,7 +183,7 @@ impl ApiCall {
 
     /// Ends the call and gives its result back.
     pub(crate) fn finish(self, result: u32) -> u32 {
-        if is_enabled(kind::DRIVER) {
+        if is_driver_call_enabled(self.callback) {
             let call = DriverCall {
                 callback: self.callback,
                 start_ns: self.start_ns,
@@ -273,41 +192,63 @@ impl ApiCall {
                 correlation: self.correlation,
                 result,
             };
-            emit(&thread_slot(), &records::driver_call(&call));
+            delivery::emit_for_thread(&records::driver_call(&call));
+        }
+        if let Some(told) = self.told {
+            told.exit(result, self.correlation);
         }
         result
     }
 }
 
+/// An operation is launched, with what is known of it; gives its ticket.
+pub(crate) fn operation_launched(op: CompletedOp) -> u64 {
+    in_flight::launched(op)
+}
+
+/// It starts on the device.
+pub(crate) fn operation_started(ticket: u64, start_ns: i64) {
+    in_flight::started(ticket, start_ns);
+}
+
 /// A finished operation.
-pub(crate) fn operation_done(op: &CompletedOp) {
-    let record = records::operation(op);
-    if is_enabled(record.kind()) {
-        emit(&device_slot(), &record);
+pub(crate) fn operation_done(ticket: u64, op: &CompletedOp) {
+    if let in_flight::Fate::Waits = in_flight::done(ticket) {
+        delivery::emit_for_device(&records::operation(op));
     }
 }
 
-/// The host waited, or made a stream wait (`CUpti_ActivitySynchronizationType`), from `start_ns` until now.
-pub(crate) fn synchronized(
-    wait: u32,
-    context: u32,
-    stream: u32,
-    event: u32,
-    correlation: u32,
-    start_ns: i64,
-) {
+/// What was waited for, as `CUpti_ActivitySynchronization` has it; `u32::MAX` where there is none.
+pub(crate) struct Wait {
+    /// CUpti_ActivitySynchronizationType: event 1, stream for event 2, stream 3, context 4.
+    pub(crate) what: u32,
+    pub(crate) context: u32,
+    pub(crate) stream: u32,
+    pub(crate) event: u32,
+    pub(crate) correlation: u32,
+    pub(crate) start_ns: i64,
+}
+
+/// The host waited, or made a stream wait, from the start until now.
+pub(crate) fn synchronized(wait: &Wait) {
     if is_enabled(kind::SYNCHRONIZATION) {
-        let ids = [correlation, context, stream, event];
-        emit(
-            &thread_slot(),
-            &records::synchronization(wait, ids, start_ns, now_ns()),
-        );
+        delivery::emit_for_thread(&records::synchronization(wait, now_ns()));
     }
+}
+
+/// Tells subscribers that a stream was waited for.
+pub(crate) fn stream_synchronized(context: u64, stream: u64) {
+    callbacks::synchronized(wait::STREAM_SYNCHRONIZED, context, stream);
+}
+
+/// Tells subscribers that a context was waited for.
+pub(crate) fn context_synchronized(context: u64) {
+    callbacks::synchronized(wait::CONTEXT_SYNCHRONIZED, context, 0);
 }
 
 fn make_known(record: Record) {
     if is_enabled(record.kind()) {
-        emit(&device_slot(), &record);
+        delivery::emit_for_device(&record);
     }
     lock(&KNOWN).push(record);
 }
@@ -319,14 +260,31 @@ pub(crate) fn device_known(index: u32) {
     make_known(records::device(index, name));
 }
 
-/// A context was made.
-pub(crate) fn context_created(context: u32, device: u32, null_stream: u32) {
-    make_known(records::context(context, device, null_stream));
+/// A context was made; its default stream is told of by `stream_created`.
+pub(crate) fn context_created(context: &driver::Context, null_stream: u32) {
+    make_known(records::context(context.id, context.device, null_stream));
+    resource::<()>(event::CONTEXT_CREATED, context.handle, 0, None);
+}
+
+/// A context is about to go.
+pub(crate) fn context_ending(context: &driver::Context) {
+    resource::<()>(event::CONTEXT_DESTROY_STARTING, context.handle, 0, None);
 }
 
 /// A stream was made (flag: `CUpti_ActivityStreamFlag`).
-pub(crate) fn stream_created(context: u32, stream: u32, priority: i32, flag: u32) {
-    make_known(records::stream(context, stream, priority, flag));
+pub(crate) fn stream_created(context: &driver::Context, handle: u64, id: u32, priority: i32, flag: u32) {
+    make_known(records::stream(context.id, id, priority, flag));
+    resource::<()>(event::STREAM_CREATED, context.handle, handle, None);
+}
+
+/// A stream is about to go.
+pub(crate) fn stream_ending(context: u64, handle: u64) {
+    resource::<()>(event::STREAM_DESTROY_STARTING, context, handle, None);
+}
+
+/// cuInit is done.
+pub(crate) fn initialised() {
+    resource::<()>(event::CU_INIT_FINISHED, 0, 0, None);
 }
 
 /// A new stream id, as CUPTI numbers streams over all contexts.

@@ -5,71 +5,30 @@
 //! the newest layout and cut to the size that the emulated version gives it.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::delivered_ns;
+use super::Wait;
+use super::exports::walked_size;
+use super::layouts::{UNKNOWN_BYTES, kind};
+use crate::clock::{delivered_ns, stamp_ns};
 use crate::config::config;
 use crate::device::{self, CompletedOp, MULTIPROCESSORS, OpKind, model};
 
-/// CUpti_ActivityKind values.
-pub(super) mod kind {
-    pub(in crate::cupti) const MEMCPY: u32 = 1;
-    pub(in crate::cupti) const MEMSET: u32 = 2;
-    pub(in crate::cupti) const KERNEL: u32 = 3;
-    pub(in crate::cupti) const DRIVER: u32 = 4;
-    pub(in crate::cupti) const RUNTIME: u32 = 5;
-    pub(in crate::cupti) const DEVICE: u32 = 8;
-    pub(in crate::cupti) const CONTEXT: u32 = 9;
-    pub(in crate::cupti) const CONCURRENT_KERNEL: u32 = 10;
-    pub(in crate::cupti) const OVERHEAD: u32 = 17;
-    pub(in crate::cupti) const MEMCPY2: u32 = 22;
-    pub(in crate::cupti) const STREAM: u32 = 37;
-    pub(in crate::cupti) const SYNCHRONIZATION: u32 = 38;
-    pub(in crate::cupti) const EXTERNAL_CORRELATION: u32 = 39;
-}
+/// CUpti_ActivityOverheadKind.
+pub(super) const BUFFER_FLUSH: u32 = 1 << 16;
 
-/// A record's size in bytes in the emulated version (`cupti` as in `Config::cupti`); `None` for an unknown kind.
-pub(super) fn size_of(record_kind: u32, cupti: u32) -> Option<usize> {
-    let by_version = |sizes: [usize; 4]| match cupti {
-        1200 => sizes[0],
-        1208 => sizes[1],
-        1300 => sizes[2],
-        _ => sizes[3],
-    };
-    Some(match record_kind {
-        kind::MEMCPY => by_version([88, 96, 96, 112]),
-        kind::MEMSET => by_version([88, 88, 88, 104]),
-        kind::KERNEL | kind::CONCURRENT_KERNEL => by_version([208, 208, 216, 248]),
-        kind::DRIVER | kind::RUNTIME => 40,
-        kind::DEVICE => by_version([176, 184, 184, 192]),
-        kind::CONTEXT => by_version([16, 32, 32, 40]),
-        kind::MEMCPY2 => 96,
-        kind::STREAM | kind::EXTERNAL_CORRELATION => 24,
-        kind::OVERHEAD | kind::SYNCHRONIZATION => by_version([40, 56, 56, 56]),
-        _ => return None,
-    })
-}
-
-/// The version number that cuptiGetVersion gives.
-pub(super) fn version_number(cupti: u32) -> u32 {
-    match cupti {
-        1200 => 18,
-        1208 => 26,
-        1300 => 130_000,
-        _ => 130_401,
-    }
-}
-
-/// A record being written: the newest layouts need 248 bytes at most.
+/// A record being written: the newest layouts need 248 bytes at most, and by a fault 128 more lie behind.
+#[derive(Clone)]
 pub(super) struct Record {
-    bytes: [u8; 248],
+    bytes: [u8; 384],
     length: usize,
 }
 
 impl Record {
     fn new(record_kind: u32) -> Self {
         let mut record = Self {
-            bytes: [0; 248],
-            length: size_of(record_kind, config().cupti).unwrap_or(0),
+            bytes: [0; 384],
+            length: walked_size(record_kind).unwrap_or(0).min(384),
         };
         record.put(0, record_kind.to_le_bytes());
         record
@@ -87,11 +46,38 @@ impl Record {
         self.put(offset, value.to_le_bytes());
     }
 
-    /// Start and end: 0 both with the fault that CUPTI shows when its device buffers run out.
-    fn times(&mut self, offset: usize, start_ns: i64, end_ns: i64) {
-        let zero = config().has_fault("zero-timestamps");
-        self.u64(offset, if zero { 0 } else { start_ns.cast_unsigned() });
-        self.u64(offset + 8, if zero { 0 } else { end_ns.cast_unsigned() });
+    /// Start and end of an operation: 0 both with the fault that CUPTI shows when its device buffers run out.
+    fn times(&mut self, offset: usize, op: &CompletedOp) {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let delivered = |true_ns: i64| {
+            if true_ns == 0 {
+                0
+            } else {
+                delivered_ns(true_ns).cast_unsigned()
+            }
+        };
+        let (mut start, mut end) = (delivered(op.start_ns), delivered(op.end_ns));
+        let config = config();
+        if !config.faults.is_empty() {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+            let is_turn = |fault| {
+                let every = config.fault_value(fault);
+                every.is_some_and(|every| count.is_multiple_of(every))
+            };
+            if is_turn("zero-timestamps") {
+                (start, end) = (0, 0);
+            } else if is_turn("incomplete") && matches!(op.kind, OpKind::Kernel { .. }) {
+                end = 0;
+            }
+        }
+        self.u64(offset, start);
+        self.u64(offset + 8, end);
+    }
+
+    /// Start and end on the host.
+    fn stamps(&mut self, offset: usize, start_ns: i64, end_ns: i64) {
+        self.u64(offset, stamp_ns(start_ns).cast_unsigned());
+        self.u64(offset + 8, stamp_ns(end_ns).cast_unsigned());
     }
 
     /// The bytes in the emulated version's layout.
@@ -105,9 +91,18 @@ impl Record {
     }
 }
 
-/// The record of a finished operation.
+/// The kind of an operation's record.
+pub(super) fn kind_of(op: &CompletedOp) -> u32 {
+    match &op.kind {
+        OpKind::Kernel { .. } => kind::CONCURRENT_KERNEL,
+        OpKind::Copy { peers: Some(_), .. } => kind::MEMCPY2,
+        OpKind::Copy { .. } => kind::MEMCPY,
+        OpKind::Memset { .. } => kind::MEMSET,
+    }
+}
+
+/// The record of an operation.
 pub(super) fn operation(op: &CompletedOp) -> Record {
-    let (start_ns, end_ns) = (delivered_ns(op.start_ns), delivered_ns(op.end_ns));
     match &op.kind {
         OpKind::Kernel {
             name,
@@ -118,7 +113,7 @@ pub(super) fn operation(op: &CompletedOp) -> Record {
         } => {
             let mut record = Record::new(kind::CONCURRENT_KERNEL);
             record.put(6, registers.to_le_bytes());
-            record.times(16, start_ns, end_ns);
+            record.times(16, op);
             record.u32(40, op.device);
             record.u32(44, op.context);
             record.u32(48, op.stream);
@@ -141,11 +136,7 @@ pub(super) fn operation(op: &CompletedOp) -> Record {
             peers,
         } => {
             let peer = *peers;
-            let mut record = Record::new(if peer.is_some() {
-                kind::MEMCPY2
-            } else {
-                kind::MEMCPY
-            });
+            let mut record = Record::new(kind_of(op));
             record.put(
                 4,
                 [
@@ -156,7 +147,7 @@ pub(super) fn operation(op: &CompletedOp) -> Record {
                 ],
             );
             record.u64(8, *bytes);
-            record.times(16, start_ns, end_ns);
+            record.times(16, op);
             record.u32(32, op.device);
             record.u32(36, op.context);
             record.u32(40, op.stream);
@@ -180,7 +171,7 @@ pub(super) fn operation(op: &CompletedOp) -> Record {
             let mut record = Record::new(kind::MEMSET);
             record.u32(4, *value);
             record.u64(8, *bytes);
-            record.times(16, start_ns, end_ns);
+            record.times(16, op);
             record.u32(32, op.device);
             record.u32(36, op.context);
             record.u32(40, op.stream);
@@ -206,8 +197,7 @@ pub(super) struct DriverCall {
 pub(super) fn driver_call(call: &DriverCall) -> Record {
     let mut record = Record::new(kind::DRIVER);
     record.u32(4, call.callback);
-    record.u64(8, call.start_ns.cast_unsigned());
-    record.u64(16, call.end_ns.cast_unsigned());
+    record.stamps(8, call.start_ns, call.end_ns);
     record.u32(24, std::process::id());
     record.u32(28, call.thread);
     record.u32(32, call.correlation);
@@ -225,29 +215,35 @@ pub(super) fn external_correlation(external_kind: u32, id: u64, correlation: u32
 }
 
 /// `CUpti_ActivitySynchronization2`.
-pub(super) fn synchronization(wait: u32, ids: [u32; 4], start_ns: i64, end_ns: i64) -> Record {
-    let [correlation, context, stream, event] = ids;
+pub(super) fn synchronization(wait: &Wait, end_ns: i64) -> Record {
     let mut record = Record::new(kind::SYNCHRONIZATION);
-    record.u32(4, wait);
-    record.u64(8, start_ns.cast_unsigned());
-    record.u64(16, end_ns.cast_unsigned());
-    record.u32(24, correlation);
-    record.u32(28, context);
-    record.u32(32, stream);
-    record.u32(36, event);
+    record.u32(4, wait.what);
+    record.stamps(8, wait.start_ns, end_ns);
+    record.u32(24, wait.correlation);
+    record.u32(28, wait.context);
+    record.u32(32, wait.stream);
+    record.u32(36, wait.event);
     record
 }
 
-/// `CUpti_ActivityOverhead3` of a buffer being handed over (kind 1 << 16: buffer flush), on a thread.
-pub(super) fn overhead(thread: u32, start_ns: i64, end_ns: i64) -> Record {
+/// `CUpti_ActivityOverhead3`, on a thread.
+pub(super) fn overhead(what: u32, thread: u32, start_ns: i64, end_ns: i64) -> Record {
     let mut record = Record::new(kind::OVERHEAD);
-    record.u32(4, 1 << 16);
+    record.u32(4, what);
     // CUPTI_ACTIVITY_OBJECT_THREAD, whose object id is process and thread.
     record.u32(8, 2);
     record.u32(12, std::process::id());
     record.u32(16, thread);
-    record.u64(24, start_ns.cast_unsigned());
-    record.u64(32, end_ns.cast_unsigned());
+    record.stamps(24, start_ns, end_ns);
+    record
+}
+
+/// A record of a kind that no header names.
+pub(super) fn unknown() -> Record {
+    let mut record = Record::new(kind::UNKNOWN);
+    for offset in (8..UNKNOWN_BYTES).step_by(8) {
+        record.u64(offset, 0x5151_5151_5151_5151);
+    }
     record
 }
 

@@ -83,7 +83,7 @@ pub(crate) enum OpKind {
     },
 }
 
-/// An operation that has run, with true times.
+/// An operation with its true times; 0 what is not known yet.
 pub(crate) struct CompletedOp {
     pub(crate) device: u32,
     pub(crate) context: u32,

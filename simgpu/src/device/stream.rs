@@ -86,7 +86,8 @@ impl Event {
 }
 
 enum Item {
-    Operation(Submission, i64),
+    /// With CUPTI's ticket and when it was submitted.
+    Operation(Submission, u64, i64),
     Record(Arc<EventRecord>, i64),
     Wait(Arc<EventRecord>),
     HostFunction(Box<dyn FnOnce() + Send>),
@@ -152,7 +153,21 @@ impl Stream {
 
     /// Puts an operation at the stream's end.
     pub(crate) fn submit(&self, submission: Submission) {
-        self.push(Item::Operation(submission, now_ns()));
+        let ticket = cupti::operation_launched(self.operation(&submission, 0, 0, false));
+        self.push(Item::Operation(submission, ticket, now_ns()));
+    }
+
+    fn operation(&self, submission: &Submission, start_ns: i64, end_ns: i64, stretched: bool) -> CompletedOp {
+        CompletedOp {
+            device: self.device,
+            context: self.context,
+            stream: self.id,
+            correlation: submission.correlation,
+            start_ns,
+            end_ns,
+            stretched,
+            kind: submission.kind.clone(),
+        }
     }
 
     /// Records at the stream's end: done once all work before it is.
@@ -207,12 +222,15 @@ impl Stream {
                 }
             };
             match item {
-                Item::Operation(submission, submitted_ns) => {
+                Item::Operation(submission, ticket, submitted_ns) => {
                     let start_ns = clock_ns.max(submitted_ns + model::LAUNCH_LATENCY_NS);
-                    clock_ns = self.run(submission, start_ns);
+                    let op = self.run(submission, ticket, start_ns);
+                    clock_ns = op.end_ns;
                     if clock_ns > now_ns() + AHEAD_NS {
                         sleep_until(clock_ns - AHEAD_NS / 2);
                     }
+                    // Profilers hear of it when it is done, or shortly before.
+                    cupti::operation_done(ticket, &op);
                 }
                 Item::Record(record, recorded_ns) => {
                     clock_ns = clock_ns.max(recorded_ns);
@@ -229,14 +247,11 @@ impl Stream {
         }
     }
 
-    fn run(&self, submission: Submission, start_ns: i64) -> i64 {
-        let Submission {
-            correlation,
-            kind,
-            work,
-        } = submission;
-        busy::begin(self.device, self.id, &kind, start_ns);
-        let mut end_ns = work(start_ns).max(start_ns + 1);
+    fn run(&self, submission: Submission, ticket: u64, start_ns: i64) -> CompletedOp {
+        busy::begin(self.device, self.id, &submission.kind, start_ns);
+        cupti::operation_started(ticket, start_ns);
+        let mut op = self.operation(&submission, start_ns, 0, false);
+        let mut end_ns = (submission.work)(start_ns).max(start_ns + 1);
         let now = KEPT_UP_NS.take().unwrap_or_else(now_ns);
         let lag_ns = now - end_ns;
         let stretched = lag_ns > MOST_LAG_NS;
@@ -247,19 +262,9 @@ impl Stream {
             truth::count_late(lag_ns);
         }
         busy::end(self.device, self.id, end_ns);
-        let op = CompletedOp {
-            device: self.device,
-            context: self.context,
-            stream: self.id,
-            correlation,
-            start_ns,
-            end_ns,
-            stretched,
-            kind,
-        };
+        (op.end_ns, op.stretched) = (end_ns, stretched);
         truth::record(&op);
-        cupti::operation_done(&op);
-        end_ns
+        op
     }
 }
 

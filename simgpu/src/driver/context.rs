@@ -97,6 +97,15 @@ pub(super) fn default_stream_of(context: u32) -> Option<u64> {
         .map(|known| known.default_stream)
 }
 
+/// The handle of a context by CUPTI's id; 0 if there is none.
+pub(super) fn handle_of(context: u32) -> u64 {
+    let books = books();
+    let mut contexts = books.primary.values().map(|(context, _)| context);
+    contexts
+        .find(|known| known.id == context)
+        .map_or(0, |known| known.handle)
+}
+
 /// The device's primary context, made at its first use.
 fn retain_primary(device: u32) -> Context {
     let mut books = books();
@@ -117,8 +126,8 @@ fn retain_primary(device: u32) -> Context {
         context.default_stream,
         Stream::start(stream, context.id, device, true, 0),
     );
-    cupti::context_created(context.id, device, stream);
-    cupti::stream_created(context.id, stream, 0, 3);
+    cupti::context_created(&context, stream);
+    cupti::stream_created(&context, context.default_stream, stream, 0, 3);
     context
 }
 
@@ -182,10 +191,12 @@ driver_functions! {
             // SAFETY: registers a function that lives as long as this library, which is never unloaded.
             unsafe { libc::atexit(at_exit) };
             books().initialised = true;
+            cupti::hide_newer();
             inject();
             for device in 0..config().devices {
                 cupti::device_known(device);
             }
+            cupti::initialised();
         });
         Ok(())
     }
@@ -198,13 +209,17 @@ driver_functions! {
     /// cuDevicePrimaryCtxRelease_v2. The context stays: its memory and streams die with the process.
     fn cuDevicePrimaryCtxRelease_v2 = CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxRelease_v2(device: c_int) |_| {
         let device = check_device(device)?;
-        match books().primary.get_mut(&device) {
-            Some((_, uses)) if *uses > 0 => {
+        let last = match books().primary.get_mut(&device) {
+            Some((context, uses)) if *uses > 0 => {
                 *uses -= 1;
-                Ok(())
+                (*uses == 0).then_some(*context)
             }
-            _ => Err(error::INVALID_CONTEXT),
+            _ => return Err(error::INVALID_CONTEXT),
+        };
+        if let Some(context) = last {
+            cupti::context_ending(&context);
         }
+        Ok(())
     }
 
     /// cuDevicePrimaryCtxGetState.
@@ -263,7 +278,15 @@ driver_functions! {
             }
         }
         crate::device::pool::synchronised(context.device);
-        cupti::synchronized(4, context.id, u32::MAX, u32::MAX, call.correlation, start_ns);
+        cupti::synchronized(&cupti::Wait {
+            what: 4,
+            context: context.id,
+            stream: u32::MAX,
+            event: u32::MAX,
+            correlation: call.correlation,
+            start_ns,
+        });
+        cupti::context_synchronized(context.handle);
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! What every entry point does: tell CUPTI, keep panics on this side of the C boundary, return a CUresult.
 
-use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::error;
 use crate::cupti;
+
+pub(crate) use crate::cupti::Entering;
 
 /// The call that an entry point is serving.
 pub(crate) struct Call {
@@ -13,8 +14,8 @@ pub(crate) struct Call {
 }
 
 /// Runs an entry point's body between CUPTI's enter and exit.
-pub(crate) fn enter(callback: u32, name: &'static CStr, body: impl FnOnce(&Call) -> Result<(), u32>) -> u32 {
-    let api = cupti::enter_driver(callback, name);
+pub(crate) fn enter(entering: &Entering, body: impl FnOnce(&Call) -> Result<(), u32>) -> u32 {
+    let api = cupti::enter_driver(entering);
     let call = Call {
         correlation: api.correlation(),
     };
@@ -46,11 +47,18 @@ macro_rules! driver_functions {
                 Ok(name) => name,
                 Err(_) => c"",
             };
-            $crate::driver::entry::enter(
-                cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum::$callback as u32,
-                NAME,
-                |$call| $body,
-            )
+            /// The arguments as tools see them (generated_cuda_meta.h).
+            #[repr(C)]
+            #[allow(dead_code)] // Read by tools only.
+            struct Parameters { $($argument: $type),* }
+            let parameters = Parameters { $($argument),* };
+            let entering = $crate::driver::entry::Entering {
+                callback: cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum::$callback as u32,
+                name: NAME,
+                parameters: (&raw const parameters).cast(),
+                symbol: None,
+            };
+            $crate::driver::entry::enter(&entering, |$call| $body)
         }
     )*};
 }

@@ -1,21 +1,84 @@
 //! Launching kernels.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{CStr, c_uint, c_void};
 
-use super::entry::{Call, driver_functions};
+use cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum as Callback;
+
+use super::entry::{self, Call, Entering, driver_functions};
 use super::error;
 use super::module::function;
 use super::stream::{order_with_default, stream_from_handle};
 use crate::device::{OpKind, Submission};
 use crate::kernels::{self, Arguments};
 
-/// CUlaunchConfig (cuda.h), without its attributes.
+/// CUlaunchConfig (cuda.h); attributes change nothing here.
 #[repr(C)]
 pub struct LaunchConfig {
     grid: [c_uint; 3],
     block: [c_uint; 3],
     shared_bytes: c_uint,
     stream: u64,
+    attributes: *const c_void,
+    attribute_count: c_uint,
+}
+
+impl LaunchConfig {
+    /// Without attributes.
+    pub(crate) fn new(grid: [u32; 3], block: [u32; 3], shared_bytes: u32, stream: u64) -> Self {
+        Self {
+            grid,
+            block,
+            shared_bytes,
+            stream,
+            attributes: std::ptr::null(),
+            attribute_count: 0,
+        }
+    }
+}
+
+/// Launches a kernel of one of the libraries here, as cuLaunchKernelEx seen by tools; the kernel is not a function of a
+/// module, so that its handle is null.
+pub(crate) fn launch_of_library(
+    config: &LaunchConfig,
+    symbol: &'static CStr,
+    body: impl FnOnce(&Call) -> Result<(), u32>,
+) -> u32 {
+    /// cuLaunchKernelEx_params.
+    #[repr(C)]
+    struct Parameters {
+        config: *const LaunchConfig,
+        function: u64,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    }
+    let parameters = Parameters {
+        config,
+        function: 0,
+        parameters: std::ptr::null_mut(),
+        extra: std::ptr::null_mut(),
+    };
+    let entering = Entering {
+        callback: Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx as u32,
+        name: c"cuLaunchKernelEx",
+        parameters: (&raw const parameters).cast(),
+        symbol: Some(symbol),
+    };
+    entry::enter(&entering, body)
+}
+
+/// The name of the kernel that a call launches, from its arguments as tools see them.
+pub(crate) fn launched_symbol(callback: u32, parameters: *const c_void) -> Option<&'static CStr> {
+    const LAUNCH: u32 = Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel as u32;
+    const LAUNCH_EX: u32 = Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx as u32;
+    // The function is the first argument of the one and the second of the other.
+    let place = match callback {
+        LAUNCH => 0,
+        LAUNCH_EX => 1,
+        _ => return None,
+    };
+    // SAFETY: the arguments of these calls, as `driver_functions` lays them out: words of 8 bytes up to the function.
+    let handle = unsafe { parameters.cast::<u64>().add(place).read() };
+    function(handle).ok().map(|function| function.name)
 }
 
 fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut c_void) -> Result<(), u32> {
@@ -69,7 +132,7 @@ driver_functions! {
         if !extra.is_null() {
             return Err(error::NOT_SUPPORTED);
         }
-        let config = LaunchConfig { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes, stream };
+        let config = LaunchConfig::new([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared_bytes, stream);
         launch(call, handle, &config, parameters)
     }
 
@@ -78,7 +141,7 @@ driver_functions! {
         if config.is_null() {
             return Err(error::INVALID_VALUE);
         }
-        // SAFETY: not null, and the caller passes a CUlaunchConfig, whose first members these are.
+        // SAFETY: not null, and the caller passes a CUlaunchConfig.
         launch(call, handle, unsafe { &*config }, parameters)
     }
 }

@@ -9,10 +9,12 @@ mod memory;
 mod module;
 mod peers;
 mod pools;
+mod profiler;
 mod queries;
 mod stream;
 
-pub(crate) use context::{current_context, has_context, with_device};
+pub(crate) use context::{Context, current_context, has_context, with_device};
+pub(crate) use launch::{LaunchConfig, launch_of_library, launched_symbol};
 pub(crate) use stream::{order_with_default, stream_from_handle};
 
 /// CUresult values (cuda.h).

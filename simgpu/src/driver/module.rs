@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::current_context;
+use super::context::{current_context, handle_of};
 use super::entry::{driver_functions, put};
 use super::{error, next_handle};
+use crate::cupti::{self, ModuleData, event};
 use crate::kernels::{self, CpuKernel};
 
 /// A kernel that can be launched.
@@ -25,10 +27,29 @@ struct Entry {
     parameter_bytes: Vec<usize>,
 }
 
+struct Module {
+    /// CUPTI's id of its context.
+    context: u32,
+    /// CUPTI's id of the module.
+    id: u32,
+    entries: Vec<Entry>,
+    /// What it was loaded from: tools may read it until it is unloaded.
+    image: Arc<CStr>,
+}
+
+impl Module {
+    fn data(id: u32, image: &CStr) -> ModuleData {
+        ModuleData {
+            id,
+            bytes: image.to_bytes().len(),
+            image: image.as_ptr(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Books {
-    /// With CUPTI's id of their context.
-    modules: BTreeMap<u64, (u32, Vec<Entry>)>,
+    modules: BTreeMap<u64, Module>,
     functions: BTreeMap<u64, Arc<Function>>,
 }
 
@@ -83,7 +104,8 @@ fn parameter_bytes(parameter: &str) -> Option<usize> {
 }
 
 fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
-    let context = current_context()?.id;
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let context = current_context()?;
     if image.is_null() {
         return Err(error::INVALID_VALUE);
     }
@@ -96,8 +118,18 @@ fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
         .and_then(parse_ptx)
         .ok_or(error::INVALID_IMAGE)?;
     let handle = next_handle();
-    books().modules.insert(handle, (context, entries));
-    put(place, handle)
+    let module = Module {
+        context: context.id,
+        id: NEXT.fetch_add(1, Ordering::Relaxed),
+        entries,
+        image: Arc::from(text),
+    };
+    let (id, image) = (module.id, Arc::clone(&module.image));
+    books().modules.insert(handle, module);
+    put(place, handle)?;
+    let data = Module::data(id, &image);
+    cupti::resource(event::MODULE_LOADED, context.handle, 0, Some(&data));
+    Ok(())
 }
 
 driver_functions! {
@@ -113,7 +145,10 @@ driver_functions! {
 
     /// cuModuleUnload.
     fn cuModuleUnload = CUPTI_DRIVER_TRACE_CBID_cuModuleUnload(module: u64) |_| {
-        books().modules.remove(&module).map(|_| ()).ok_or(error::INVALID_HANDLE)
+        let removed = books().modules.remove(&module).ok_or(error::INVALID_HANDLE)?;
+        let data = Module::data(removed.id, &removed.image);
+        cupti::resource(event::MODULE_UNLOAD_STARTING, handle_of(removed.context), 0, Some(&data));
+        Ok(())
     }
 
     /// cuModuleGetFunction.
@@ -124,7 +159,7 @@ driver_functions! {
         // SAFETY: the C interface has the caller pass a zero-terminated name.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let mut books = books();
-        let (context, entries) = books.modules.get(&module).ok_or(error::INVALID_HANDLE)?;
+        let Module { context, entries, .. } = books.modules.get(&module).ok_or(error::INVALID_HANDLE)?;
         let entry = entries.iter().find(|entry| entry.name == name).ok_or(error::NOT_FOUND)?;
         let Some(kernel) = kernels::find(&name) else {
             eprintln!("simgpu: kernel {name}: the simulated GPU has no CPU function of that name");

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::{current_context, default_stream_of};
+use super::context::{current_context, default_stream_of, handle_of};
 use super::entry::{driver_functions, put};
 use super::{error, next_handle};
 use crate::clock::now_ns;
-use crate::cupti;
+use crate::cupti::{self, Wait};
 use crate::device::{Event, Stream, all_streams, forget_stream, pool, register_stream};
 
 /// CU_STREAM_NON_BLOCKING.
@@ -72,7 +72,7 @@ fn create(place: *mut u64, flags: c_uint, priority: c_int) -> Result<(), u32> {
         handle,
         Stream::start(id, context.id, context.device, blocking, priority),
     );
-    cupti::stream_created(context.id, id, priority, if blocking { 1 } else { 2 });
+    cupti::stream_created(&context, handle, id, priority, if blocking { 1 } else { 2 });
     Ok(())
 }
 
@@ -100,18 +100,23 @@ driver_functions! {
 
     /// cuStreamDestroy_v2: returns at once; the stream's work goes on to its end.
     fn cuStreamDestroy_v2 = CUPTI_DRIVER_TRACE_CBID_cuStreamDestroy_v2(stream: u64) |_| {
+        let known = stream_from_handle(stream)?;
+        cupti::stream_ending(handle_of(known.context), stream);
         forget_stream(stream).ok_or(error::INVALID_HANDLE)?.end();
         Ok(())
     }
 
     /// cuStreamSynchronize.
     fn cuStreamSynchronize = CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize(stream: u64) |call| {
+        let handle = stream;
         let stream = stream_from_handle(stream)?;
         order_with_default(&stream)?;
         let start_ns = now_ns();
         stream.synchronize();
         pool::synchronised(stream.device);
-        cupti::synchronized(3, stream.context, stream.id, u32::MAX, call.correlation, start_ns);
+        let (context, stream) = (stream.context, stream.id);
+        cupti::synchronized(&Wait { what: 3, context, stream, event: u32::MAX, correlation: call.correlation, start_ns });
+        cupti::stream_synchronized(handle_of(context), handle);
         Ok(())
     }
 
@@ -128,7 +133,8 @@ driver_functions! {
         if let Some(record) = waited.current() {
             stream.wait_for(record);
         }
-        cupti::synchronized(2, stream.context, stream.id, waited.id, call.correlation, start_ns);
+        let (context, stream) = (stream.context, stream.id);
+        cupti::synchronized(&Wait { what: 2, context, stream, event: waited.id, correlation: call.correlation, start_ns });
         Ok(())
     }
 
@@ -188,7 +194,8 @@ driver_functions! {
             pool::synchronised(event.device);
         }
         let context = current_context().map_or(u32::MAX, |context| context.id);
-        cupti::synchronized(1, context, u32::MAX, event.id, call.correlation, start_ns);
+        let (event, correlation) = (event.id, call.correlation);
+        cupti::synchronized(&Wait { what: 1, context, stream: u32::MAX, event, correlation, start_ns });
         Ok(())
     }
 

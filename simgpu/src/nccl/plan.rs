@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex};
 
-use cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum as Callback;
-
 use super::communicator::Communicator;
 use super::errors::{self, Failure, Outcome};
 use super::group::{Call, Work};
@@ -15,7 +13,7 @@ use super::operation::{Operation, SCALED_SUM, Transfer};
 use super::profiler::{CollectiveInfo, Event};
 use super::{collective, lock, point_to_point, reduce, timing};
 use crate::device::{OpKind, Stream, Submission};
-use crate::driver::{entry, order_with_default, stream_from_handle, with_device};
+use crate::driver::{LaunchConfig, launch_of_library, order_with_default, stream_from_handle, with_device};
 
 /// A collective for the profiler, as the caller has it.
 pub(super) fn user_info(operation: &Operation, stream: u64) -> CollectiveInfo {
@@ -252,12 +250,12 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
     let plan = Plan::of(communicator, calls);
     let profiler = communicator.profiler.as_ref();
     let launch_event = profiler.map_or(Event::NONE, |profiler| profiler.kernel_launch(group_api, handle));
-    let code = entry::enter(
-        Callback::CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx as u32,
-        c"cuLaunchKernelEx",
+    let (name, channels, threads) = plan.kernel();
+    let code = launch_of_library(
+        &LaunchConfig::new([channels, 1, 1], [threads, 1, 1], 0, handle),
+        name,
         |call| {
             order_with_default(&stream)?;
-            let (name, channels, threads) = plan.kernel();
             let kind = OpKind::Kernel {
                 name,
                 grid: [channels, 1, 1],

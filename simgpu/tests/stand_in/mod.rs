@@ -36,6 +36,7 @@ pub fn on_the_stand_in(name: &str, settings: &[(&str, &str)], body: impl FnOnce(
     }
     let output = Command::new(std::env::current_exe().expect("a path"))
         .args([name, "--exact", "--nocapture"])
+        .env("RUST_BACKTRACE", "0")
         .env(IN_CHILD, "1")
         .env("LD_LIBRARY_PATH", &folder)
         .envs(settings.iter().copied())
@@ -52,10 +53,12 @@ fn remove(folder: &Path) {
     drop(std::fs::remove_dir_all(folder));
 }
 
-fn simgpu_names() -> [&'static str; 4] {
+fn simgpu_names() -> [&'static str; 6] {
     [
         "libcuda.so",
         "libcuda.so.1",
+        "libcupti.so",
+        "libcupti.so.13",
         "libnvidia-ml.so",
         "libnvidia-ml.so.1",
     ]
