@@ -78,8 +78,8 @@ pub unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most:
 pub fn walk(buffer: *mut u8, valid: usize) -> Vec<Record> {
     let mut starts = Vec::new();
     let mut record = null_mut();
-    // SAFETY: a completed buffer; only addresses are taken.
     let end = loop {
+        // SAFETY: a completed buffer; only addresses are taken.
         let result = unsafe { sys::cuptiActivityGetNextRecord(buffer, valid, &raw mut record) };
         if result != SUCCESS {
             break result;
