@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use gputrace_trace::step_names::step_word;
 use gputrace_trace::{Interner, Process};
 use serde::Serialize;
 
@@ -65,15 +66,8 @@ pub fn step_number(name: &str) -> Option<u64> {
 
 /// Who calls steps so, and the number.
 fn step_word_and_number(name: &str) -> Option<(&'static str, u64)> {
-    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    let (word, number) = name.split_at(name.len() - digits);
-    let word = word
-        .trim_end_matches([' ', '#', '_', ':', '='])
-        .to_ascii_lowercase();
-    let word = ["step", "profilerstep", "iteration", "iter"]
-        .into_iter()
-        .find(|known| *known == word)?;
-    Some((word, number.parse().ok()?))
+    let (word, number) = step_word(name.as_bytes())?;
+    Some((word.text(), number?))
 }
 
 /// The steps of a process, by start. Where steps are called by several words (PyTorch's "ProfilerStep#3" around the

@@ -29,6 +29,17 @@ impl Full {
         // SAFETY: one of our buffers, of BUFFER_BYTES, which CUPTI has given back with so many bytes written.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.valid_bytes.min(BUFFER_BYTES)) }
     }
+
+    /// The records, to be moved within the buffer.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; nobody else knows the buffer until it is recycled.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.valid_bytes.min(BUFFER_BYTES)) }
+    }
+
+    /// What the buffer takes of memory.
+    pub(crate) fn capacity(&self) -> usize {
+        BUFFER_BYTES
+    }
 }
 
 struct Pool {

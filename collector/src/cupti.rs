@@ -3,10 +3,12 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 
-use crate::buffers;
+use gputrace_trace::options::{CollectorOptions, Kind};
+
 use crate::decode::RecordSizes;
 use crate::discovery::{self, Surroundings};
-use crate::records::RECORDED_KINDS;
+use crate::records::{RECORDED_KINDS, kind};
+use crate::{buffers, callbacks, session};
 
 /// CUptiResult values that mean something here.
 const SUCCESS: u32 = 0;
@@ -36,6 +38,8 @@ struct Functions {
         ) -> u32,
     >,
     enable: Option<unsafe extern "C" fn(u32) -> u32>,
+    disable: Option<unsafe extern "C" fn(u32) -> u32>,
+    enable_callback: Option<unsafe extern "C" fn(u32, usize, u32, u32) -> u32>,
     flush_all: Option<unsafe extern "C" fn(u32) -> u32>,
     next_record: Option<unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32>,
     dropped: Option<unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32>,
@@ -53,6 +57,32 @@ pub(crate) struct Cupti {
     functions: Functions,
     /// cuptiGetVersion's number.
     pub(crate) version: u32,
+    /// The kinds that are switched on.
+    kinds: &'static [u32],
+    /// Those of them that nobody asked for: they tell what was launched in which window, or by which collective.
+    pub(crate) hidden: &'static [u32],
+}
+
+/// The word that asks for a kind; `None` for what is always recorded.
+fn asked_by(activity: u32) -> Option<Kind> {
+    match activity {
+        kind::CONCURRENT_KERNEL | kind::KERNEL => Some(Kind::Kernels),
+        kind::MEMCPY | kind::MEMCPY2 => Some(Kind::Copies),
+        kind::MEMSET => Some(Kind::Memsets),
+        kind::DRIVER | kind::RUNTIME => Some(Kind::Calls),
+        kind::SYNCHRONIZATION => Some(Kind::Synchronizations),
+        kind::OVERHEAD => Some(Kind::Overheads),
+        kind::EXTERNAL_CORRELATION => Some(Kind::Collectives),
+        _ => None,
+    }
+}
+
+/// Whether calls are needed although nobody asked for them: an operation belongs to the window that it was launched in, and
+/// the ids that join kernels to collectives come with calls only.
+fn needs_calls(options: &CollectorOptions) -> bool {
+    let asked = |kind| options.records(kind);
+    let operations = asked(Kind::Kernels) || asked(Kind::Copies) || asked(Kind::Memsets);
+    operations && (asked(Kind::Collectives) || options.is_partial())
 }
 
 fn open(name: &CStr, flags: i32) -> Option<*mut c_void> {
@@ -122,20 +152,19 @@ fn find() -> Result<*mut c_void, String> {
     })
 }
 
-/// The subscriber's callback: subscribing is only to be alone, nothing is called back.
-unsafe extern "C" fn ignore(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
-
 impl Cupti {
     /// Finds CUPTI and switches its recording on. What could not be switched on is noted.
     ///
     /// # Errors
     /// Why nothing of the GPU can be recorded, as a sentence.
-    pub(crate) fn start(notes: &mut Vec<String>) -> Result<Self, String> {
+    pub(crate) fn start(options: &CollectorOptions, notes: &mut Vec<String>) -> Result<Self, String> {
         let handle = find()?;
         let functions = Functions::load(handle);
         let mut cupti = Self {
             functions,
             version: 0,
+            kinds: &[],
+            hidden: &[],
         };
         if let Some(get_version) = functions.get_version {
             // SAFETY: the place is valid for the result.
@@ -151,7 +180,7 @@ impl Cupti {
         };
         let mut subscriber = 0;
         // SAFETY: the place is valid, and the callback lives as long as this library.
-        match unsafe { subscribe(&raw mut subscriber, ignore, std::ptr::null_mut()) } {
+        match unsafe { subscribe(&raw mut subscriber, callbacks::called, std::ptr::null_mut()) } {
             SUCCESS => {}
             MULTIPLE_SUBSCRIBERS => {
                 return Err("another tool (Nsight, a debugger, another profiler) holds CUPTI in this process, so no GPU activity is recorded: run without it".to_owned());
@@ -163,7 +192,14 @@ impl Cupti {
                 ));
             }
         }
-        buffers::configure(max_buffer_bytes(), cupti.version >= MAY_REFUSE_SINCE);
+        if let Some(enable_callback) = functions.enable_callback {
+            for (domain, id) in callbacks::wanted(options.profiler_calls) {
+                // SAFETY: plain values; a CUPTI that does not know a callback refuses it, which costs what it would have told.
+                unsafe { enable_callback(1, subscriber, domain, id) };
+            }
+        }
+        let most = usize::try_from(options.memory_bytes).unwrap_or(usize::MAX);
+        buffers::configure(most, cupti.version >= MAY_REFUSE_SINCE);
         if let Some(set_attribute) = functions.set_attribute {
             let (mut size, mut zeroed) = (1usize, 1u8);
             // SAFETY: an attribute of one byte. A CUPTI that does not know it zeroes buffers itself, which costs time only.
@@ -181,10 +217,20 @@ impl Cupti {
                 cupti.describe(result)
             ));
         }
-        for (kind, what) in RECORDED_KINDS {
+        let (mut kinds, mut hidden) = (Vec::new(), Vec::new());
+        for (activity, what) in RECORDED_KINDS {
+            let by = asked_by(activity);
+            if by.is_some_and(|by| !options.records(by)) {
+                if by != Some(Kind::Calls) || !needs_calls(options) {
+                    continue;
+                }
+                hidden.push(activity);
+            }
             // SAFETY: a plain value; an unknown kind is an error code.
-            let result = unsafe { enable(kind) };
-            if result != SUCCESS {
+            let result = unsafe { enable(activity) };
+            if result == SUCCESS {
+                kinds.push(activity);
+            } else {
                 notes.push(format!(
                     "{what} are not recorded: CUPTI {}: {}",
                     cupti.version,
@@ -192,6 +238,9 @@ impl Cupti {
                 ));
             }
         }
+        // Kept for the process's life: callbacks read them at any time.
+        cupti.kinds = kinds.leak();
+        cupti.hidden = hidden.leak();
         Ok(cupti)
     }
 
@@ -230,16 +279,36 @@ impl Cupti {
 
     /// Asks for the buffers whose records are complete; `forced`: for all there is. Only ever called by one thread at a time.
     pub(crate) fn flush(&self, forced: bool) {
-        if let Some(flush_all) = self.functions.flush_all {
+        if let Some(flush_all) = self.functions.flush_all.filter(|_| !session::has_lost_cupti()) {
             // SAFETY: called on a thread of our own, holding no lock, as CUPTI wants it.
             unsafe { flush_all(u32::from(forced)) };
+        }
+    }
+
+    /// Switches all kinds off or on, but those of which each record comes once only.
+    pub(crate) fn switch(&self, on: bool) {
+        let switch = if on {
+            self.functions.enable
+        } else {
+            self.functions.disable
+        };
+        let Some(switch) = switch.filter(|_| !session::has_lost_cupti()) else {
+            return;
+        };
+        for &activity in self
+            .kinds
+            .iter()
+            .filter(|activity| asked_by(**activity).is_some())
+        {
+            // SAFETY: a plain value. What CUPTI refuses to switch off is left out when it comes.
+            unsafe { switch(activity) };
         }
     }
 
     /// Records that CUPTI had no room for since the last call.
     pub(crate) fn dropped(&self) -> u64 {
         let mut count = 0usize;
-        if let Some(dropped) = self.functions.dropped {
+        if let Some(dropped) = self.functions.dropped.filter(|_| !session::has_lost_cupti()) {
             // SAFETY: the place is valid; null and 0 mean all contexts and streams.
             unsafe { dropped(std::ptr::null_mut(), 0, &raw mut count) };
         }
@@ -249,11 +318,7 @@ impl Cupti {
     /// The name of a call: kind 4 (driver) or 5 (runtime), and its callback id.
     pub(crate) fn callback_name(&self, kind: u32, callback: u32) -> Option<String> {
         // CUPTI_CB_DOMAIN_DRIVER_API and _RUNTIME_API.
-        let domain = if kind == crate::records::kind::DRIVER {
-            1
-        } else {
-            2
-        };
+        let domain = if kind == kind::DRIVER { 1 } else { 2 };
         let mut name = std::ptr::null();
         // SAFETY: the place is valid for the result.
         let result = unsafe { (self.functions.callback_name?)(domain, callback, &raw mut name) };
@@ -266,7 +331,7 @@ impl Cupti {
 
     /// From here on this thread's launches carry the id.
     pub(crate) fn push_id(&self, kind: u32, id: u64) {
-        if let Some(push_id) = self.functions.push_id {
+        if let Some(push_id) = self.functions.push_id.filter(|_| !session::has_lost_cupti()) {
             // SAFETY: plain values.
             unsafe { push_id(kind, id) };
         }
@@ -274,19 +339,12 @@ impl Cupti {
 
     /// Ends the innermost id of this thread.
     pub(crate) fn pop_id(&self, kind: u32) {
-        if let Some(pop_id) = self.functions.pop_id {
+        if let Some(pop_id) = self.functions.pop_id.filter(|_| !session::has_lost_cupti()) {
             let mut last = 0;
             // SAFETY: the place is valid for the result.
             unsafe { pop_id(kind, &raw mut last) };
         }
     }
-}
-
-fn max_buffer_bytes() -> usize {
-    std::env::var("GPUTRACE_MAX_BUFFER_BYTES")
-        .ok()
-        .and_then(|bytes| bytes.parse().ok())
-        .unwrap_or(buffers::DEFAULT_MAX_BYTES)
 }
 
 impl Functions {
@@ -305,6 +363,9 @@ impl Functions {
                 register: symbol(c"cuptiActivityRegisterCallbacks")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 enable: symbol(c"cuptiActivityEnable").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                disable: symbol(c"cuptiActivityDisable").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                enable_callback: symbol(c"cuptiEnableCallback")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 flush_all: symbol(c"cuptiActivityFlushAll").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 next_record: symbol(c"cuptiActivityGetNextRecord")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),

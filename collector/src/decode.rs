@@ -27,7 +27,7 @@ impl RecordSizes {
         }
     }
 
-    fn get(&self, kind: u32) -> Option<usize> {
+    pub(crate) fn get(&self, kind: u32) -> Option<usize> {
         self.sizes.get(kind as usize).copied().filter(|&size| size >= 8)
     }
 }

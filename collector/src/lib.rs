@@ -5,10 +5,13 @@
 //! decodes and writes, and whatever is missing is noted in the recording instead of shown to the program.
 //!
 //! Variables: `GPUTRACE_DIR` is the recording's folder (without it nothing happens at all), `GPUTRACE_CUPTI` the
-//! libcupti to use, `GPUTRACE_MAX_BUFFER_BYTES` the memory for CUPTI's buffers, `GPUTRACE_DUMP` a folder for the raw
-//! buffers, `GPUTRACE_VERBOSE=1` says on stderr what the recording's notes say.
+//! libcupti to use, `GPUTRACE_OPTIONS` and `GPUTRACE_CONTROL` what to record and when (see `gputrace_trace::options` and
+//! `control`), `GPUTRACE_DUMP` a folder for the raw buffers, `GPUTRACE_VERBOSE=1` says on stderr what the recording's
+//! notes say.
 
 mod buffers;
+mod callbacks;
+mod config;
 mod cost;
 mod cupti;
 pub mod decode;
@@ -18,10 +21,12 @@ mod header;
 mod host_events;
 mod nccl;
 mod nvtx;
+mod power;
 mod rank;
 pub mod records;
 mod session;
 mod sink;
+mod windows;
 
 use std::ffi::c_int;
 

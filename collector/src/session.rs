@@ -7,16 +7,20 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gputrace_trace::now;
+use gputrace_trace::options::FOLDER_VARIABLE;
 use gputrace_trace::writer::ProcessWriter;
 
 use crate::cupti::Cupti;
 use crate::sink::Sink;
-use crate::{exit, header};
+use crate::windows::watch;
+use crate::{config, exit, header};
 
 /// Set in a forked child: it has none of our threads, and CUPTI does not work in it.
 static DEAD: AtomicBool = AtomicBool::new(false);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
+/// Set when CUPTI has ended itself: none of its functions may be called any more.
+static CUPTI_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Whether nothing may be recorded here.
 pub(crate) fn is_dead() -> bool {
@@ -26,6 +30,16 @@ pub(crate) fn is_dead() -> bool {
 /// The running CUPTI, if it could be started.
 pub(crate) fn cupti() -> Option<&'static Cupti> {
     CUPTI.get()
+}
+
+/// Whether CUPTI has ended itself.
+pub(crate) fn has_lost_cupti() -> bool {
+    CUPTI_LOST.load(Ordering::Relaxed)
+}
+
+/// CUPTI says that it ends itself after an error.
+pub(crate) fn lose_cupti() {
+    CUPTI_LOST.store(true, Ordering::Relaxed);
 }
 
 extern "C" fn in_child() {
@@ -58,9 +72,12 @@ fn point_others_here() {
 
 /// Begins the recording, once a process. Without GPUTRACE_DIR nothing happens.
 pub(crate) fn begin() {
-    let Some(recording) = std::env::var_os("GPUTRACE_DIR").map(PathBuf::from) else {
+    let Some(recording) = std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from) else {
         return;
     };
+    if !config::is_wanted() {
+        return;
+    }
     // The first caller begins; PROCESS stays set, so that a second injection finds it.
     if PROCESS.swap(std::process::id(), Ordering::SeqCst) != 0 {
         return;
@@ -68,6 +85,8 @@ pub(crate) fn begin() {
     crate::cost::begin();
     let started = now();
     let mut process = header::new(started);
+    let config = config::get();
+    process.notes.extend(config.notes.iter().cloned());
     let folder = recording.join(header::folder_name(&process));
     let writer = match ProcessWriter::create(&folder) {
         Ok(writer) => writer,
@@ -86,7 +105,8 @@ pub(crate) fn begin() {
     point_others_here();
     // SAFETY: the handler only sets an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    let cupti = match Cupti::start(&mut process.notes) {
+    watch::begin();
+    let cupti = match Cupti::start(&config.options, &mut process.notes) {
         Ok(cupti) => {
             process.cupti_version = Some(cupti.version);
             Some(*CUPTI.get_or_init(|| cupti))

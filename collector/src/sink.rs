@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::now;
-use gputrace_trace::options::DEFAULT_MEMORY_BYTES;
 use gputrace_trace::tables;
 use gputrace_trace::time::clock_snapshot;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
@@ -21,8 +20,9 @@ use crate::buffers;
 use crate::cost;
 use crate::cupti::Cupti;
 use crate::decode::{Decoder, RecordSizes};
-use crate::header;
 use crate::host_events;
+use crate::windows::{Gate, Phase};
+use crate::{config, header, power, session};
 
 /// How often the thread looks around, at most.
 const TICK: Duration = Duration::from_millis(20);
@@ -34,6 +34,11 @@ const WRITE: Duration = Duration::from_millis(950);
 /// How often the header is written although nothing in it changed but what recording has cost: a killed process leaves that.
 const HEADER: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
+/// For how long nothing must have been wanted until CUPTI is switched off; and where that is done to measure what it costs.
+const OFF_AFTER: Duration = Duration::from_secs(2);
+const OFF_AFTER_MEASURED: Duration = Duration::from_millis(100);
+/// How long after a window's end what was launched in it is waited for, until the window counts as whole.
+const WHOLE_AFTER: Duration = Duration::from_millis(300);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static FINISHED: Mutex<bool> = Mutex::new(false);
@@ -48,6 +53,20 @@ pub(crate) fn finish(patience: Duration) {
     drop(waited);
 }
 
+/// How many flushes were asked for, and how many of those were answered.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+static ANSWERED: Mutex<u64> = Mutex::new(0);
+static ANSWERED_CHANGED: Condvar = Condvar::new();
+
+/// Asks the thread to flush CUPTI at once, because a context is about to go, and waits for it.
+pub(crate) fn flush_before_end(patience: Duration) {
+    let ticket = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
+    buffers::wake();
+    let answered = ANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = ANSWERED_CHANGED.wait_timeout_while(answered, patience, |answered| *answered < ticket);
+    drop(waited);
+}
+
 /// The thread's state.
 pub(crate) struct Sink {
     writer: ProcessWriter,
@@ -58,6 +77,14 @@ pub(crate) struct Sink {
     decoder: Decoder,
     dump: Option<PathBuf>,
     host_events: host_events::Rows,
+    gate: Gate,
+    /// Since when nothing is wanted.
+    off_since: Option<Instant>,
+    /// When windows ended that are not yet known to be whole on the disk.
+    ended: Vec<Instant>,
+    /// NCCL told of a rank that nobody asked for: nothing is recorded here any more.
+    is_unwanted: bool,
+    has_told_of_cupti: bool,
     /// When rows were last written that filled no batch; `None` before the first.
     written: Option<Instant>,
     disk_complained: bool,
@@ -70,11 +97,13 @@ impl Sink {
         header: ProcessHeader,
         cupti: Option<Cupti>,
     ) -> io::Result<()> {
-        host_events::begin(DEFAULT_MEMORY_BYTES / host_events::SHARE_OF_MEMORY);
+        host_events::begin(config::get().options.memory_bytes / host_events::SHARE_OF_MEMORY);
         let sizes = cupti
             .as_ref()
             .map_or_else(RecordSizes::default, Cupti::record_sizes);
         let names = move |kind, callback| cupti.as_ref()?.callback_name(kind, callback);
+        let hidden = cupti.as_ref().map_or(&[][..], |cupti| cupti.hidden);
+        let gate = Gate::new(&config::get().options, sizes.clone(), hidden);
         let mut sink = Self {
             writer,
             header,
@@ -84,6 +113,11 @@ impl Sink {
             decoder: Decoder::new(sizes, Box::new(names)),
             dump: std::env::var_os("GPUTRACE_DUMP").map(PathBuf::from),
             host_events: host_events::Rows::default(),
+            gate,
+            off_since: None,
+            ended: Vec::new(),
+            is_unwanted: false,
+            has_told_of_cupti: false,
             written: None,
             disk_complained: false,
         };
@@ -114,22 +148,36 @@ impl Sink {
     fn run(&mut self) {
         let mut flushed = Instant::now();
         let mut clocks = Instant::now();
+        let mut answered = 0;
         self.writer.tables.clocks.push(clock_snapshot());
         while !STOP.load(Ordering::Acquire) {
             self.take(TICK);
+            self.gate.look();
+            let has_ended = self.note_windows();
+            let asked = ASKED.load(Ordering::Acquire);
+            let is_ended_window_due = self
+                .ended
+                .first()
+                .is_some_and(|ended| ended.elapsed() >= WHOLE_AFTER);
             let period = if self.written.is_some() {
                 FLUSH
             } else {
                 FIRST_FLUSH
             };
-            if flushed.elapsed() >= period {
+            let is_due = flushed.elapsed() >= period && !power::is_off();
+            if is_due || has_ended || is_ended_window_due || asked != answered || self.gate.is_full() {
                 flushed = Instant::now();
-                if let Some(cupti) = &self.cupti {
-                    cupti.flush(false);
-                    cost::flushed(flushed.elapsed());
-                }
-                self.take(Duration::from_millis(2));
+                self.flush();
             }
+            if is_ended_window_due {
+                self.count_whole_windows();
+            }
+            if asked != answered {
+                answered = asked;
+                *ANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = answered;
+                ANSWERED_CHANGED.notify_all();
+            }
+            self.switch_by_phase();
             if clocks.elapsed() >= SECOND {
                 clocks = Instant::now();
                 self.writer.tables.clocks.push(clock_snapshot());
@@ -139,44 +187,153 @@ impl Sink {
         self.close();
     }
 
+    /// Asks CUPTI for what is complete, and takes it in.
+    fn flush(&mut self) {
+        if let Some(cupti) = &self.cupti {
+            let begun = Instant::now();
+            cupti.flush(false);
+            cost::flushed(begun.elapsed());
+        }
+        self.take(Duration::from_millis(2));
+        self.release(false);
+    }
+
+    /// Switches CUPTI off when nothing is wanted for long, and on again before something is.
+    fn switch_by_phase(&mut self) {
+        let is_off_for_long = matches!(self.gate.phase(), Phase::Off { soon: false }) && !self.gate.detects();
+        if !is_off_for_long && !self.is_unwanted {
+            self.off_since = None;
+            power::on();
+            return;
+        }
+        let after = if config::get().options.measure_overhead_steps.is_some() {
+            OFF_AFTER_MEASURED
+        } else {
+            OFF_AFTER
+        };
+        if self.off_since.get_or_insert_with(Instant::now).elapsed() >= after && !power::is_off() {
+            power::off();
+        }
+    }
+
+    /// Writes down the windows that have ended; gives whether an active one has.
+    fn note_windows(&mut self) -> bool {
+        let mut has_ended = false;
+        for window in self.gate.take_ended() {
+            let what = if window.is_warm_up { "warm-up" } else { "active" };
+            let row = tables::Window {
+                start_ns: window.start,
+                duration_ns: window.end - window.start,
+                what: self.writer.names.intern(what),
+                first_step: window.first_step,
+                repeat: window.repeat,
+            };
+            self.writer.tables.windows.push(row);
+            if !window.is_warm_up {
+                has_ended = true;
+                self.ended.push(Instant::now());
+            }
+        }
+        has_ended
+    }
+
+    /// Puts all there is on the disk, and counts the windows that are whole with it.
+    fn count_whole_windows(&mut self) {
+        self.rows_written(0);
+        let before = self.ended.len();
+        self.ended.retain(|ended| ended.elapsed() < WHOLE_AFTER);
+        self.header.windows += (before - self.ended.len()) as u64;
+        self.header_changed = true;
+    }
+
     /// Decodes what has come; waits up to `patience` for it.
     fn take(&mut self, patience: Duration) {
-        for full in buffers::take_full(patience) {
+        for mut full in buffers::take_full(patience) {
+            if self.is_unwanted {
+                buffers::recycle(&full);
+                continue;
+            }
             if full.over_cap {
                 self.lose(
                     "CUPTI buffers beyond the memory limit",
                     1,
                     "all GPU activity in them",
                 );
+                buffers::recycle(&full);
             } else {
                 self.dump(full.bytes());
-                // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
-                let decoded = unsafe { self.decoder.decode(full.bytes(), &mut self.writer) };
-                cost::records_read(decoded.records);
-                self.lose(
-                    "operations without time stamps",
-                    decoded.without_times,
-                    "every time of the device",
-                );
-                let unread = "bytes of CUPTI records of unknown length";
-                self.lose(unread, decoded.unread_bytes, "everything");
-                self.rows_written(BATCH_ROWS);
+                if self.gate.is_partial() {
+                    self.gate.hold(full);
+                } else {
+                    let kept = self.gate.leave_out(full.bytes_mut());
+                    self.decode(&full, kept);
+                }
             }
-            buffers::recycle(&full);
             if let Some(cupti) = &self.cupti {
                 let dropped = cupti.dropped();
                 self.lose("CUPTI records dropped for want of buffers", dropped, "everything");
             }
         }
+        if session::has_lost_cupti() && !self.has_told_of_cupti {
+            self.has_told_of_cupti = true;
+            self.lose(
+                "CUPTI ended itself after an error",
+                1,
+                "all GPU activity from here on",
+            );
+        }
+        // As long as nobody can tell which step it is, what the host did waits too.
+        if !self.gate.is_undecided() {
+            self.take_host_events();
+        }
+    }
+
+    /// Decodes the held buffers of which it is known what is recorded.
+    fn release(&mut self, all: bool) {
+        for (full, kept) in self.gate.release(all) {
+            self.decode(&full, kept);
+        }
+        if all && self.gate.is_undecided() {
+            self.take_host_events();
+        }
+    }
+
+    /// Makes rows of the first `length` bytes of a buffer, and gives it back.
+    fn decode(&mut self, full: &buffers::Full, length: usize) {
+        // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
+        let decoded = unsafe { self.decoder.decode(&full.bytes()[..length], &mut self.writer) };
+        cost::records_read(decoded.records);
+        self.lose(
+            "operations without time stamps",
+            decoded.without_times,
+            "every time of the device",
+        );
+        let unread = "bytes of CUPTI records of unknown length";
+        self.lose(unread, decoded.unread_bytes, "everything");
+        self.rows_written(BATCH_ROWS);
+        buffers::recycle(full);
         if self.decoder.devices.len() != self.header.devices.len() {
             self.header.devices.clone_from(&self.decoder.devices);
             self.header_changed = true;
         }
-        self.take_host_events();
+    }
+
+    /// The process is of a rank that nobody asked for, as NCCL tells late: what was recorded of it is taken away.
+    fn abandon(&mut self) {
+        self.is_unwanted = true;
+        power::off();
+        if let Err(error) = std::fs::remove_dir_all(self.writer.folder()) {
+            session::complain(&format!("{}: {error}", self.writer.folder().display()));
+        }
     }
 
     fn take_host_events(&mut self) {
-        self.header_changed |= self.host_events.take(&mut self.writer, &mut self.header);
+        self.header_changed |= self
+            .host_events
+            .take(&mut self.writer, &mut self.header, &mut self.gate);
+        if !config::get().wants_rank(self.header.rank) {
+            self.abandon();
+        }
     }
 
     fn lose(&mut self, what: &str, count: u64, affects: &str) {
@@ -194,6 +351,9 @@ impl Sink {
 
     /// Writes what is due.
     fn write(&mut self) {
+        if self.is_unwanted {
+            return;
+        }
         let due = self
             .written
             .map_or_else(|| self.has_events(), |written| written.elapsed() >= WRITE);
@@ -214,6 +374,10 @@ impl Sink {
 
     /// Brings the counts that only this thread knows up to date.
     fn count_cost(&mut self) {
+        let left_out = self.gate.left_out().iter();
+        self.header.left_out = left_out
+            .map(|(table, rows)| ((*table).to_owned(), *rows))
+            .collect();
         let (rows, bytes) = self.writer.totals();
         cost::on_disk(rows, bytes);
         cost::own_thread();
@@ -250,7 +414,7 @@ impl Sink {
             self.header
                 .notes
                 .push(format!("the recording could not always be written: {error}"));
-            crate::session::complain(&format!("{}: {error}", self.writer.folder().display()));
+            session::complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }
 
@@ -261,7 +425,7 @@ impl Sink {
         let version = self.header.cupti_version.unwrap_or(0);
         let path = folder.join(format!("cupti{version}-{}-{number}.bin", self.header.pid));
         if let Err(error) = std::fs::write(&path, bytes) {
-            crate::session::complain(&format!("{}: {error}", path.display()));
+            session::complain(&format!("{}: {error}", path.display()));
         }
     }
 
@@ -272,6 +436,16 @@ impl Sink {
         // Delivery is asynchronous: the last buffers may come a moment after the flush returns.
         self.take(Duration::from_millis(50));
         self.take(Duration::from_millis(5));
+        if self.is_unwanted {
+            return;
+        }
+        self.release(true);
+        self.take_host_events();
+        if self.gate.is_partial() {
+            self.gate.end();
+            self.note_windows();
+            self.header.windows += self.ended.len() as u64;
+        }
         let open = self.host_events.open_ranges();
         self.lose("NVTX ranges still open at the end", open, "steps and ranges");
         self.writer.tables.clocks.push(clock_snapshot());
@@ -290,7 +464,7 @@ impl Sink {
         }
         self.count_cost();
         if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
-            crate::session::complain(&format!("{}: {error}", self.writer.folder().display()));
+            session::complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod names;
 pub mod options;
 pub mod parallel;
 pub mod recording;
+pub mod step_names;
 pub mod stream;
 mod table;
 pub mod tables;

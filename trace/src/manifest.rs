@@ -209,6 +209,10 @@ pub struct ProcessHeader {
     pub rows: BTreeMap<String, u64>,
     /// What could not be recorded and why.
     pub notes: Vec<String>,
+    /// Windows of recording that have ended and are whole on the disk: rows of the `windows` table that are "active".
+    pub windows: u64,
+    /// Rows that were left out because they lay outside all windows, by table: no loss.
+    pub left_out: BTreeMap<String, u64>,
     /// What recording has cost so far; `None` in recordings of others.
     pub collector: Option<CollectorCost>,
 }

@@ -121,6 +121,12 @@ impl Thread {
         }
     }
 
+    /// Its number (`gettid`).
+    #[inline]
+    pub(crate) fn id(&self) -> u32 {
+        self.info.id
+    }
+
     /// Says how many push/pop ranges are open.
     #[inline]
     pub(crate) fn set_open_ranges(&self, count: usize) {

@@ -6,12 +6,15 @@ use std::sync::atomic::Ordering;
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::names::NameId;
+use gputrace_trace::options::Kind;
+use gputrace_trace::step_names::step_word;
 use gputrace_trace::tables;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 use gputrace_trace::{DurationNs, TimeNs, now};
 
 use super::ring::{Consumer, Record};
 use super::{LOSSES, LOST_ELSEWHERE, ThreadInfo, record, take_new};
+use crate::windows::Gate;
 use crate::{header, nccl, nvtx};
 
 /// Bytes of distinct texts that are kept; programs that number their ranges make new ones without end.
@@ -50,7 +53,12 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Makes rows of all that has come. Gives whether the header has changed.
-    pub(crate) fn take(&mut self, writer: &mut ProcessWriter, header: &mut ProcessHeader) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        writer: &mut ProcessWriter,
+        header: &mut ProcessHeader,
+        gate: &mut Gate,
+    ) -> bool {
         self.sources.extend(
             take_new()
                 .into_iter()
@@ -66,7 +74,7 @@ impl Rows {
             let mut record = std::mem::take(&mut self.record);
             let mut rows = 0;
             while source.consumer.pop(&mut record) {
-                changed |= self.row(&record, source.info.id, writer, header);
+                changed |= self.row(&record, source.info.id, writer, header, gate);
                 rows += 1;
                 if rows % BATCH_ROWS == 0 {
                     // A full batch goes to the disk before the next is begun; a refusal is told of by the caller's flush.
@@ -115,17 +123,21 @@ impl Rows {
         thread: u32,
         writer: &mut ProcessWriter,
         header: &mut ProcessHeader,
+        gate: &mut Gate,
     ) -> bool {
         match record.kind {
             record::TEXT => self.learn(record.fields[0], &record.bytes, writer),
             record::RANGE => {
                 let range = nvtx::Range::read(&record.fields);
-                self.range(&range, thread, writer);
+                self.range(&range, thread, writer, gate);
             }
-            record::RANGE_START => self.range_starts(&record.fields, thread, writer),
-            record::RANGE_END => self.range_ends(&record.fields, writer),
+            record::RANGE_START => self.range_starts(&record.fields, thread, writer, gate),
+            record::RANGE_END => self.range_ends(&record.fields, writer, gate),
             record::OPERATION => {
                 let operation = nccl::Operation::read(&record.fields);
+                if !gate.wants(Kind::Collectives) || !gate.keeps(TimeNs(operation.start_ns), "collectives") {
+                    return false;
+                }
                 let datatype = self.name(operation.datatype);
                 let bytes = operation.count * nccl::datatype_bytes(writer.names.get(datatype));
                 let row = tables::Collective {
@@ -171,11 +183,18 @@ impl Rows {
         false
     }
 
-    fn range(&mut self, range: &nvtx::Range, thread: u32, writer: &mut ProcessWriter) {
+    fn range(&mut self, range: &nvtx::Range, thread: u32, writer: &mut ProcessWriter, gate: &mut Gate) {
+        let name = self.name(range.text);
+        // To measure what recording costs, steps are needed that were not recorded too.
+        let is_kept = gate.is_measuring() && step_word(writer.names.get(name).as_bytes()).is_some()
+            || gate.wants(Kind::Ranges) && gate.keeps(TimeNs(range.start_ns), "markers");
+        if !is_kept {
+            return;
+        }
         let row = tables::Marker {
             start_ns: TimeNs(range.start_ns),
             duration_ns: range.duration_ns.map(DurationNs),
-            name: self.name(range.text),
+            name,
             domain: self.domain(range.domain, writer),
             thread,
             kind: range.kind,
@@ -190,11 +209,11 @@ impl Rows {
     }
 
     /// The two halves of a range may come in either order when they are of two threads.
-    fn range_starts(&mut self, fields: &[u64], thread: u32, writer: &mut ProcessWriter) {
+    fn range_starts(&mut self, fields: &[u64], thread: u32, writer: &mut ProcessWriter, gate: &mut Gate) {
         let (id, mut range) = (fields[0], nvtx::Range::read(&fields[1..]));
         if let Some(end_ns) = self.ended.remove(&id) {
             range.duration_ns = Some(end_ns - range.start_ns);
-            self.range(&range, thread, writer);
+            self.range(&range, thread, writer, gate);
         } else if self.started.len() < MOST_STARTED {
             self.started.insert(id, (range, thread));
         } else {
@@ -207,11 +226,11 @@ impl Rows {
         }
     }
 
-    fn range_ends(&mut self, fields: &[u64], writer: &mut ProcessWriter) {
+    fn range_ends(&mut self, fields: &[u64], writer: &mut ProcessWriter, gate: &mut Gate) {
         let (id, end_ns) = (fields[0], fields[1].cast_signed());
         if let Some((mut range, thread)) = self.started.remove(&id) {
             range.duration_ns = Some(end_ns - range.start_ns);
-            self.range(&range, thread, writer);
+            self.range(&range, thread, writer, gate);
         } else if self.ended.len() < MOST_STARTED {
             self.ended.insert(id, end_ns);
         }

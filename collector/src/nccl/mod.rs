@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use abi::{COLL, Descriptor, KERNEL_LAUNCH, Logger, P2P, Plugin};
 use gputrace_trace::now;
+use gputrace_trace::options::Kind;
 
 pub(crate) use records::{Communicator, Operation};
 
 use crate::host_events::{Lost, Text, record, with_thread};
-use crate::session;
+use crate::{config, session};
 
 /// CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2: 0 and 1 are PyTorch's.
 const CORRELATION_KIND: u32 = 5;
@@ -84,7 +85,12 @@ fn begin(
                 rank,
             })))
             .cast();
-            *mask = (COLL | P2P | KERNEL_LAUNCH) as c_int;
+            // Who is in which communicator, and so the rank, is told in any case.
+            *mask = if config::is_wanted() && config::get().options.records(Kind::Collectives) {
+                (COLL | P2P | KERNEL_LAUNCH) as c_int
+            } else {
+                0
+            };
         }
         let created_ns = now().0;
         with_thread(Lost::Operations, |thread| {

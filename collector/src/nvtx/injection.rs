@@ -5,6 +5,8 @@
 use std::ffi::{c_int, c_void};
 
 use super::callbacks;
+use crate::config;
+use crate::windows::watch;
 
 /// NVTX_ETID_CALLBACKS; NVTX_CB_MODULE_CORE and _CORE2.
 pub(super) const EXPORT_CALLBACKS: u32 = 1;
@@ -61,9 +63,10 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     get_export_table: Option<unsafe extern "C" fn(u32) -> *const c_void>,
 ) -> c_int {
     // Without a recording to write to, NVTX stays as cheap as it is without a tool.
-    if std::env::var_os("GPUTRACE_DIR").is_none() {
+    if !config::is_wanted() || !config::get().needs_ranges() {
         return 0;
     }
+    watch::begin();
     let Some(get_export_table) = get_export_table else {
         return 0;
     };

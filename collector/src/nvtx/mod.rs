@@ -12,7 +12,7 @@ mod range;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gputrace_trace::now;
+use gputrace_trace::{TimeNs, now};
 
 pub(crate) use domains::domain_name;
 pub use injection::InitializeInjectionNvtx2;
@@ -20,6 +20,7 @@ use range::Open;
 pub(crate) use range::{Payload, Range};
 
 use crate::host_events::{BUDGET, Lost, Text, record, with_thread};
+use crate::windows::watch;
 use crate::{cost, session};
 
 /// Range kinds of the markers table.
@@ -114,11 +115,14 @@ fn push(domain: u32, label: Label<'_>) -> c_int {
     let depth = with_thread(Lost::Ranges, |thread| {
         let text = thread.text(label.text);
         // The clock last, so that what happens here is not in the range.
-        let range = Open::new(domain, text, &label, now().0);
+        let start = now();
+        let range = Open::new(domain, text, &label, start.0);
         let depth = thread.ranges.push(range);
         thread.set_open_ranges(thread.ranges.open.len());
         if depth.is_none() {
             thread.lose(Lost::Ranges);
+        } else {
+            watch::range_begins(label.text, start, thread.id());
         }
         depth
     });
@@ -130,6 +134,7 @@ fn pop(domain: u32) -> c_int {
     let end_ns = now().0;
     let depth = with_thread(Lost::Ranges, |thread| {
         let mut range = thread.ranges.pop(domain)?;
+        watch::range_ends(range.text(), TimeNs(end_ns));
         thread.set_open_ranges(thread.ranges.open.len());
         thread.push(Lost::Ranges, record::RANGE, range.end(end_ns));
         Some(range.depth)
@@ -151,7 +156,9 @@ fn start(domain: u32, label: Label<'_>) -> u64 {
     let id = NEXT_RANGE.fetch_add(1, Ordering::Relaxed);
     with_thread(Lost::Ranges, |thread| {
         let mut range = Range::new(START_END, domain, thread.text(label.text), &label);
-        range.start_ns = now().0;
+        let start = now();
+        range.start_ns = start.0;
+        watch::range_starts(id, label.text, start, thread.id());
         let (fields, _) = range.fields();
         let mut begun = [id; 1 + range::FIELDS];
         begun[1..].copy_from_slice(&fields);
@@ -162,6 +169,7 @@ fn start(domain: u32, label: Label<'_>) -> u64 {
 
 fn end(id: u64) {
     let end_ns = now().0;
+    watch::range_stops(id, TimeNs(end_ns));
     with_thread(Lost::Ranges, |thread| {
         thread.push(Lost::Ranges, record::RANGE_END, &[id, end_ns.cast_unsigned()]);
     });

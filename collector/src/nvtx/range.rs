@@ -86,6 +86,12 @@ impl Open {
         self.fields[0] |= u64::from(depth) << 24;
     }
 
+    /// The number of its text.
+    #[inline]
+    pub(super) fn text(&self) -> u64 {
+        self.fields[3]
+    }
+
     /// The record of the range that ends.
     #[inline]
     pub(super) fn end(&mut self, end_ns: i64) -> &[u64] {

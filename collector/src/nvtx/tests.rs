@@ -1,5 +1,8 @@
 //! NVTX's side of the contract, and what becomes of what it is told.
 
+use crate::config;
+use crate::decode::RecordSizes;
+use crate::windows::Gate;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::AtomicPtr;
 
@@ -151,8 +154,9 @@ fn written() -> (Vec<Marker>, Interner) {
     let mut writer = ProcessWriter::create(&path).expect("a folder");
     let mut header = ProcessHeader::new();
     let mut rows = Rows::default();
-    rows.take(&mut writer, &mut header);
-    rows.take(&mut writer, &mut header);
+    let mut gate = Gate::new(&config::get().options, RecordSizes::default(), &[]);
+    rows.take(&mut writer, &mut header, &mut gate);
+    rows.take(&mut writer, &mut header, &mut gate);
     assert_eq!(rows.open_ranges(), 0);
     writer.close().expect("written");
     header::write(&path, &mut header).expect("written");

@@ -1,0 +1,101 @@
+//! What CUPTI calls us back for: rare calls of the driver, graphs that are made, and CUPTI's own end.
+//!
+//! Called on the program's threads, inside the driver: nothing here blocks, and only calls of which a program makes a
+//! handful are asked for, so that its launches pay nothing.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use gputrace_trace::now;
+
+use crate::windows::Event;
+use crate::windows::watch;
+use crate::{power, session, sink};
+
+/// CUpti_CallbackDomain.
+const DRIVER_API: u32 = 1;
+const RESOURCE: u32 = 3;
+const STATE: u32 = 6;
+/// CUpti_driver_api_trace_cbid.
+const PROFILER_START: u32 = 308;
+const PROFILER_STOP: u32 = 309;
+const CONTEXT_DESTROY: u32 = 11;
+const CONTEXT_DESTROY_V2: u32 = 322;
+const PRIMARY_CONTEXT_RELEASE: u32 = 387;
+const PRIMARY_CONTEXT_RESET: u32 = 389;
+const PRIMARY_CONTEXT_RELEASE_V2: u32 = 544;
+const PRIMARY_CONTEXT_RESET_V2: u32 = 545;
+/// CUpti_CallbackIdResource.
+const GRAPH_CREATED: u32 = 9;
+const GRAPH_EXEC_CREATE_STARTING: u32 = 17;
+/// CUpti_CallbackIdState.
+const FATAL_ERROR: u32 = 1;
+/// CUPTI_API_ENTER.
+const ENTER: u32 = 0;
+
+/// How long the end of a context may be held up.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The callbacks that are asked for: domain and id. `profiler_calls`: whether these decide what is recorded.
+pub(crate) fn wanted(profiler_calls: bool) -> impl Iterator<Item = (u32, u32)> {
+    let profiler = [PROFILER_START, PROFILER_STOP].map(|id| (DRIVER_API, id));
+    let ends = [
+        CONTEXT_DESTROY,
+        CONTEXT_DESTROY_V2,
+        PRIMARY_CONTEXT_RELEASE,
+        PRIMARY_CONTEXT_RELEASE_V2,
+        PRIMARY_CONTEXT_RESET,
+        PRIMARY_CONTEXT_RESET_V2,
+    ]
+    .map(|id| (DRIVER_API, id));
+    let others = [
+        (RESOURCE, GRAPH_CREATED),
+        (RESOURCE, GRAPH_EXEC_CREATE_STARTING),
+        (STATE, FATAL_ERROR),
+    ];
+    profiler
+        .into_iter()
+        .filter(move |_| profiler_calls)
+        .chain(ends)
+        .chain(others)
+}
+
+/// CUpti_CallbackData begins so.
+#[repr(C)]
+struct CallData {
+    site: u32,
+}
+
+/// The subscriber's callback (`CUpti_CallbackFunc`).
+pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: u32, id: u32, data: *const c_void) {
+    if session::is_dead() {
+        return;
+    }
+    // A panic must not reach CUPTI.
+    drop(catch_unwind(AssertUnwindSafe(|| match domain {
+        DRIVER_API => {
+            // SAFETY: CUPTI passes a CUpti_CallbackData for this domain, valid for the call.
+            if let Some(data) = unsafe { data.cast::<CallData>().as_ref() }
+                && data.site == ENTER
+            {
+                driver_call(id);
+            }
+        }
+        RESOURCE => power::graph_seen(),
+        STATE if id == FATAL_ERROR => session::lose_cupti(),
+        _ => {}
+    })));
+}
+
+fn driver_call(id: u32) {
+    match id {
+        PROFILER_START => {
+            power::on();
+            watch::note(now(), Event::Profiler(true));
+        }
+        PROFILER_STOP => watch::note(now(), Event::Profiler(false)),
+        // The context's records must be asked for before it is gone.
+        _ => sink::flush_before_end(PATIENCE),
+    }
+}

@@ -1,0 +1,61 @@
+//! Switching CUPTI's recording off and on again, for times in which nothing is wanted for long.
+//!
+//! While it is off, CUPTI costs nothing. Switching takes CUPTI some time and its locks, so it is only done when nothing will
+//! be wanted soon; and never once the process has a CUDA graph: CUPTI loses sight of the nodes of graphs that were made
+//! before calls were switched off and on.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::session;
+
+const ON: u8 = 0;
+const OFF: u8 = 1;
+
+static STATE: AtomicU8 = AtomicU8::new(ON);
+static SWITCHING: Mutex<()> = Mutex::new(());
+static GRAPHS: AtomicBool = AtomicBool::new(false);
+
+/// Whether everything is switched off: callbacks may return at once, nothing of theirs will be recorded.
+#[inline]
+pub(crate) fn is_off() -> bool {
+    STATE.load(Ordering::Relaxed) == OFF
+}
+
+/// The process captures or makes a CUDA graph: from here on CUPTI stays on.
+pub(crate) fn graph_seen() {
+    GRAPHS.store(true, Ordering::Relaxed);
+}
+
+/// Switches off, unless that is not possible here. Gives whether it is off now.
+pub(crate) fn off() -> bool {
+    let _switching = SWITCHING.lock().unwrap_or_else(PoisonError::into_inner);
+    if GRAPHS.load(Ordering::Relaxed) {
+        return false;
+    }
+    if STATE.swap(OFF, Ordering::Relaxed) == ON
+        && let Some(cupti) = session::cupti()
+    {
+        cupti.switch(false);
+    }
+    true
+}
+
+/// Switches on again. Called by the writer ahead of time, and by a thread of the program that says that now it matters.
+#[inline]
+pub(crate) fn on() {
+    if is_off() {
+        on_again();
+    }
+}
+
+#[cold]
+fn on_again() {
+    let _switching = SWITCHING.lock().unwrap_or_else(PoisonError::into_inner);
+    if STATE.load(Ordering::Relaxed) == OFF {
+        if let Some(cupti) = session::cupti() {
+            cupti.switch(true);
+        }
+        STATE.store(ON, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,323 @@
+//! The writer's side of windows: which of what comes is recorded.
+//!
+//! CUPTI's buffers come in no particular order. While parts of the run are left out they wait for the next flush, after
+//! which all calls are known that launched what is in them; and where steps have to be detected, until the kernels that
+//! they launched have been seen. Then each record is kept or left out, in place.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use gputrace_trace::options::{CollectorOptions, Kind};
+use gputrace_trace::{TimeNs, now};
+
+use super::detector::{Detector, Seen};
+use super::filter::{self, Moment};
+use super::{Event, Machine, Phase, Window, watch};
+use crate::buffers::Full;
+use crate::config;
+use crate::decode::RecordSizes;
+use crate::records::{self, kind, read};
+
+/// How long after a window's end its last operation may begin. Correlation ids are 32 bits: later ones are other launches.
+const LATEST_START_NS: i64 = 600_000_000_000;
+/// Windows whose launches are remembered.
+const REMEMBERED: usize = 64;
+/// Launches that are remembered for the moment of a detected step.
+const LAUNCHES: usize = 1 << 16;
+
+/// The calls of a window, by correlation id.
+struct Launched {
+    window: TimeNs,
+    last_start: i64,
+    first: u32,
+    last: u32,
+}
+
+struct Held {
+    full: Full,
+    /// The highest correlation id of a call in it.
+    last_call: u32,
+    is_scanned: bool,
+}
+
+/// See the module's text.
+pub(crate) struct Gate {
+    options: &'static CollectorOptions,
+    machine: Machine,
+    /// The recorder's switch, as it was seen last.
+    switch: bool,
+    detector: Option<Detector>,
+    sizes: RecordSizes,
+    held: Vec<Held>,
+    held_bytes: usize,
+    most_held_bytes: usize,
+    /// Events of the application's threads are known until here.
+    known_until: TimeNs,
+    launched: VecDeque<Launched>,
+    /// Correlation id and start of calls, for detected steps.
+    calls: VecDeque<(u32, i64)>,
+    /// Kinds that are switched on for our own sake and make no rows, by bit.
+    hidden: u128,
+    left_out: BTreeMap<&'static str, u64>,
+}
+
+impl Gate {
+    /// The gate of a process; `hidden`: kinds that CUPTI delivers and nobody asked for.
+    pub(crate) fn new(options: &'static CollectorOptions, sizes: RecordSizes, hidden: &[u32]) -> Self {
+        let start = now();
+        let switch = config::get().is_switched_on();
+        let machine = Machine::new(options, start, switch);
+        let detector = machine.needs_steps().then(Detector::default);
+        Self {
+            options,
+            machine,
+            switch,
+            detector,
+            sizes,
+            held: Vec::new(),
+            held_bytes: 0,
+            most_held_bytes: usize::try_from(options.memory_bytes / 4).unwrap_or(usize::MAX),
+            known_until: start,
+            launched: VecDeque::new(),
+            calls: VecDeque::new(),
+            hidden: hidden
+                .iter()
+                .fold(0, |bits, kind| bits | 1u128.checked_shl(*kind).unwrap_or(0)),
+            left_out: BTreeMap::new(),
+        }
+    }
+
+    /// Whether rows of this kind were asked for.
+    pub(crate) fn wants(&self, kind: Kind) -> bool {
+        self.options.records(kind)
+    }
+
+    /// Whether steps are recorded in any case, to measure what recording costs.
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.options.measure_overhead_steps.is_some()
+    }
+
+    /// Whether buffers are to be given to [`Self::hold`] rather than decoded at once.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.machine.is_partial()
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.machine.phase()
+    }
+
+    /// Whether steps are neither named nor detected yet, so that nothing of the host can be told apart.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.detects() && !self.detector.as_ref().is_some_and(Detector::has_pattern)
+    }
+
+    /// Whether steps are detected, so that kernels must come however little is recorded.
+    pub(crate) fn detects(&self) -> bool {
+        self.detector.is_some() && !self.machine.has_named_steps()
+    }
+
+    /// Takes in the switch and what the application's threads have noted.
+    pub(crate) fn look(&mut self) {
+        let until = now();
+        for (at, event) in watch::take() {
+            self.machine.apply(at, event);
+        }
+        let switch = config::get().is_switched_on();
+        if switch != self.switch {
+            self.switch = switch;
+            self.machine.apply(until, Event::Switch(switch));
+        }
+        self.known_until = until;
+    }
+
+    /// Whether a row of the host's that began at this moment is recorded. Those that are not are counted.
+    pub(crate) fn keeps(&mut self, at: TimeNs, table: &'static str) -> bool {
+        if !self.machine.is_partial() {
+            return true;
+        }
+        if at > self.known_until {
+            self.look();
+        }
+        let keeps = self.machine.window_at(at).is_some();
+        if !keeps {
+            *self.left_out.entry(table).or_default() += 1;
+        }
+        keeps
+    }
+
+    /// The windows that have ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> Vec<Window> {
+        self.machine.take_ended()
+    }
+
+    /// Ends the window that is open.
+    pub(crate) fn end(&mut self) {
+        self.machine.end(now());
+    }
+
+    /// Rows that were left out so far, by table.
+    pub(crate) fn left_out(&self) -> &BTreeMap<&'static str, u64> {
+        &self.left_out
+    }
+
+    /// Keeps a buffer until the next flush.
+    pub(crate) fn hold(&mut self, full: Full) {
+        self.held_bytes += full.capacity();
+        self.held.push(Held {
+            full,
+            last_call: 0,
+            is_scanned: false,
+        });
+    }
+
+    /// Whether so much is held that the next flush must come now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held_bytes >= self.most_held_bytes
+    }
+
+    /// After a flush: the held buffers that can be decided, each with only what is recorded at its front, and the length of
+    /// that. `all`: decides the others too, by what is known.
+    pub(crate) fn release(&mut self, all: bool) -> Vec<(Full, usize)> {
+        self.look();
+        let all = all || self.is_full();
+        if self.detects() {
+            self.detect();
+        }
+        let horizon = self.detector.as_ref().map_or(0, |detector| detector.horizon);
+        let waits = self.detects() && !all;
+        let is_undecided = self.is_undecided();
+        let (held, decided): (Vec<Held>, Vec<Held>) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|held| waits && (is_undecided || held.last_call > horizon));
+        self.held = held;
+        for held in &decided {
+            self.learn_launches(held.full.bytes());
+        }
+        let mut released = Vec::new();
+        for Held { mut full, .. } in decided {
+            self.held_bytes -= full.capacity();
+            let kept = self.leave_out(full.bytes_mut());
+            released.push((full, kept));
+        }
+        released
+    }
+
+    /// Finds the steps in what has come.
+    fn detect(&mut self) {
+        let Some(detector) = &mut self.detector else {
+            return;
+        };
+        let mut kernels = Vec::new();
+        for held in self.held.iter_mut().filter(|held| !held.is_scanned) {
+            held.is_scanned = true;
+            let (calls, last_call) = (&mut self.calls, &mut held.last_call);
+            filter::walk(held.full.bytes(), &self.sizes, |record_kind, bytes| {
+                if let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) {
+                    *last_call = correlation.max(*last_call);
+                    calls.push_back((correlation, start));
+                } else if matches!(record_kind, kind::CONCURRENT_KERNEL | kind::KERNEL) {
+                    let record: records::Kernel = read(bytes);
+                    if record.start != 0 {
+                        kernels.push(Seen {
+                            stream: record.stream,
+                            name: record.name,
+                            start: TimeNs(record.start.cast_signed()),
+                            end: TimeNs(record.end.cast_signed()),
+                            correlation: record.correlation,
+                        });
+                    }
+                }
+            });
+        }
+        let excess = self.calls.len().saturating_sub(LAUNCHES);
+        self.calls.drain(..excess);
+        kernels.sort_by_key(|kernel| kernel.start);
+        let begins = detector.take(&kernels);
+        if begins.is_empty() {
+            return;
+        }
+        // A runtime call and the driver call inside it share the id: the outer one began first.
+        self.calls.make_contiguous().sort_unstable();
+        for kernel in begins {
+            let place = self
+                .calls
+                .partition_point(|(correlation, _)| *correlation < kernel.correlation);
+            let launch = self
+                .calls
+                .get(place)
+                .filter(|(correlation, _)| *correlation == kernel.correlation);
+            let at = launch.map_or(kernel.start, |(_, start)| TimeNs(*start));
+            self.machine.apply(at, Event::DetectedStep);
+        }
+    }
+
+    /// Learns which calls were made in windows.
+    fn learn_launches(&mut self, bytes: &[u8]) {
+        let (machine, launched) = (&self.machine, &mut self.launched);
+        filter::walk(bytes, &self.sizes, |record_kind, bytes| {
+            let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) else {
+                return;
+            };
+            let Some(window) = machine.window_at(TimeNs(start)) else {
+                return;
+            };
+            let last_start = window.end.0.saturating_add(LATEST_START_NS);
+            match launched
+                .iter_mut()
+                .rev()
+                .find(|known| known.window == window.start)
+            {
+                Some(known) => {
+                    known.first = known.first.min(correlation);
+                    known.last = known.last.max(correlation);
+                    known.last_start = last_start;
+                }
+                None => launched.push_back(Launched {
+                    window: window.start,
+                    last_start,
+                    first: correlation,
+                    last: correlation,
+                }),
+            }
+        });
+        let excess = self.launched.len().saturating_sub(REMEMBERED);
+        self.launched.drain(..excess);
+    }
+
+    /// Leaves out what is not recorded; gives the length of what is.
+    pub(crate) fn leave_out(&mut self, bytes: &mut [u8]) -> usize {
+        let is_partial = self.machine.is_partial();
+        if !is_partial && self.hidden == 0 {
+            return bytes.len();
+        }
+        let (machine, launched, left_out) = (&self.machine, &self.launched, &mut self.left_out);
+        let is_launched = |correlation: u32, start: i64| {
+            launched.iter().any(|window| {
+                (window.first..=window.last).contains(&correlation) && start <= window.last_start
+            })
+        };
+        let is_in = |start: i64| machine.window_at(TimeNs(start)).is_some();
+        filter::compact(bytes, &self.sizes, |record_kind, record| {
+            if self.hidden.checked_shr(record_kind).unwrap_or(0) & 1 == 1 {
+                return false;
+            }
+            let keeps = !is_partial
+                || match filter::moment(record_kind, record) {
+                    // Without times it is a loss, where it was launched in a window.
+                    Moment::Operation {
+                        start: 0,
+                        correlation,
+                    } => is_launched(correlation, i64::MIN),
+                    Moment::Operation { start, correlation } => {
+                        is_in(start) || is_launched(correlation, start)
+                    }
+                    Moment::Call { start, .. } | Moment::Began { start } => is_in(start),
+                    Moment::Joined { correlation } => is_launched(correlation, i64::MIN),
+                    Moment::Always => true,
+                };
+            if !keeps {
+                *left_out.entry(filter::table(record_kind)).or_default() += 1;
+            }
+            keeps
+        })
+    }
+}

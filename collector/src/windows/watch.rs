@@ -1,0 +1,111 @@
+//! The application's threads' side of windows: what they do that may begin or end one is noted with its moment.
+//!
+//! A few events a step; everything else costs one load, and, where ranges are looked at, one comparison.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use gputrace_trace::TimeNs;
+use gputrace_trace::step_names::step_word;
+
+use super::Event;
+use crate::host_events::Text;
+use crate::{config, power, session};
+
+/// Events that wait at most; the writer comes by each 20 ms.
+const CAPACITY: usize = 1 << 14;
+/// Bits of [`INTEREST`].
+const STEPS: u8 = 1;
+const RANGE: u8 = 2;
+
+static INTEREST: AtomicU8 = AtomicU8::new(0);
+/// The hash of the asked range's name.
+static RANGE_HASH: AtomicU64 = AtomicU64::new(0);
+/// Ranges of that name that may end on any thread, by number: open ones, and how many.
+static STARTED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+static STARTED_COUNT: AtomicUsize = AtomicUsize::new(0);
+static QUEUE: Mutex<Vec<(TimeNs, Event)>> = Mutex::new(Vec::new());
+
+/// From now on steps and ranges are looked for, as the options want them.
+pub(crate) fn begin() {
+    let options = &config::get().options;
+    let steps =
+        options.schedule.is_some() || options.steps.is_some() || options.measure_overhead_steps.is_some();
+    let interest = if steps { STEPS } else { 0 } | if options.range.is_some() { RANGE } else { 0 };
+    let name = options.range.as_deref().unwrap_or_default();
+    RANGE_HASH.store(Text::new(name.as_bytes()).hash, Ordering::Relaxed);
+    INTEREST.store(interest, Ordering::Relaxed);
+}
+
+/// A range begins, at the moment that its row will have. Gives whether it is one of the asked name.
+#[inline]
+pub(crate) fn range_begins(name: Text<'_>, at: TimeNs, thread: u32) -> bool {
+    let interest = INTEREST.load(Ordering::Relaxed);
+    if interest == 0 {
+        return false;
+    }
+    if interest & STEPS != 0
+        && let Some((word, number)) = step_word(name.bytes)
+    {
+        note(at, Event::Step { word, number, thread });
+    }
+    let is_asked = interest & RANGE != 0 && name.hash == RANGE_HASH.load(Ordering::Relaxed);
+    if is_asked {
+        power::on();
+        note(at, Event::RangeBegins);
+    }
+    is_asked
+}
+
+/// A range ends whose name has this hash.
+#[inline]
+pub(crate) fn range_ends(hash: u64, at: TimeNs) {
+    if INTEREST.load(Ordering::Relaxed) & RANGE != 0 && hash == RANGE_HASH.load(Ordering::Relaxed) {
+        note(at, Event::RangeEnds);
+    }
+}
+
+/// A range begins that may end on any thread.
+pub(crate) fn range_starts(id: u64, name: Text<'_>, at: TimeNs, thread: u32) {
+    if range_begins(name, at, thread) {
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if started.len() < CAPACITY {
+            started.push(id);
+            STARTED_COUNT.store(started.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// ... ends.
+#[inline]
+pub(crate) fn range_stops(id: u64, at: TimeNs) {
+    if STARTED_COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(place) = started.iter().position(|open| *open == id) {
+        started.swap_remove(place);
+        STARTED_COUNT.store(started.len(), Ordering::Relaxed);
+        drop(started);
+        note(at, Event::RangeEnds);
+    }
+}
+
+/// Notes an event for the writer.
+pub(crate) fn note(at: TimeNs, event: Event) {
+    if session::is_dead() {
+        return;
+    }
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    // A program that has so many steps in 20 ms has none that anybody can follow.
+    if queue.len() < CAPACITY {
+        queue.push((at, event));
+    }
+}
+
+/// Takes the events since the last call, in the order of time.
+pub(crate) fn take() -> Vec<(TimeNs, Event)> {
+    let mut events = std::mem::take(&mut *QUEUE.lock().unwrap_or_else(PoisonError::into_inner));
+    events.sort_by_key(|(at, _)| *at);
+    events
+}
