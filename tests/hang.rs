@@ -127,12 +127,12 @@ fn a_stopped_rank_is_named_and_the_workload_ended() {
         .find(|one| one["name"] == "AllReduce" && one["sequence"].as_u64() == sequence)
         .expect("it was enqueued");
     assert!(waited["longest_kernel_ns"].is_null() && waited["algbw"].is_null());
+    let rows = &recording.manifest.rows;
     assert!(
         recording
-            .manifest
-            .rows
-            .values()
-            .all(|rows| rows["collectives"] > 20)
+            .processes
+            .iter()
+            .all(|process| rows[&process.folder]["collectives"] > 20)
     );
 }
 

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
 use crate::names::Interner;
-use crate::recording::process_folders;
+use crate::recording::{process_folders, segment_of};
 use crate::stream::{RowCounter, StreamEnd, StreamFile};
 use crate::tables::{TABLE_NAMES, Tables};
 
@@ -97,6 +98,11 @@ impl Follower {
 pub struct Progress {
     path: PathBuf,
     counters: BTreeMap<PathBuf, RowCounter>,
+    /// Whether a folder holds a host's samples, of those whose header could be read.
+    hosts: BTreeMap<PathBuf, bool>,
+    /// Rows of folders that are no longer there: a recording kept below a size loses its oldest.
+    gone: Counts,
+    seen: BTreeMap<PathBuf, Counts>,
 }
 
 /// Sums over a recording's processes at one moment.
@@ -119,35 +125,86 @@ impl Progress {
         Self {
             path: path.to_owned(),
             counters: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            gone: Counts::default(),
+            seen: BTreeMap::new(),
         }
     }
 
-    /// Counts what was written until now.
+    /// Counts what was written until now, what was removed again included.
     ///
     /// # Errors
     /// When the folder or one of its files can't be read.
     pub fn read(&mut self) -> io::Result<Counts> {
+        let folders = process_folders(&self.path)?;
+        let seen = std::mem::take(&mut self.seen);
+        for (folder, counts) in seen {
+            if folders.contains(&folder) {
+                self.seen.insert(folder, counts);
+            } else {
+                self.gone.add(counts);
+            }
+        }
+        let mut processes = BTreeSet::new();
+        for folder in folders {
+            if self.is_host(&folder) {
+                continue;
+            }
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            processes.insert(segment_of(&name).0.to_owned());
+            let counts = self.count(&folder)?;
+            self.seen.insert(folder, counts);
+        }
+        let mut sum = self.gone;
+        for counts in self.seen.values() {
+            sum.add(*counts);
+        }
+        sum.processes = processes.len();
+        Ok(sum)
+    }
+
+    fn is_host(&mut self, folder: &Path) -> bool {
+        if let Some(known) = self.hosts.get(folder) {
+            return *known;
+        }
+        let header = std::fs::read(folder.join(PROCESS_FILE))
+            .ok()
+            .and_then(|text| serde_json::from_slice::<ProcessHeader>(&text).ok());
+        let Some(header) = header else { return false };
+        let is_host = header.role == HOST_ROLE;
+        self.hosts.insert(folder.to_owned(), is_host);
+        is_host
+    }
+
+    fn count(&mut self, folder: &Path) -> io::Result<Counts> {
         let mut counts = Counts::default();
-        for folder in process_folders(&self.path)? {
-            counts.processes += 1;
-            for table in TABLE_NAMES
-                .iter()
-                .filter(|name| !matches!(**name, "clocks" | "losses"))
-            {
-                let path = folder.join(format!("{table}.arrows"));
-                if path.exists() {
-                    let rows = self.counters.entry(path.clone()).or_default().read(&path)?;
-                    counts.events = counts.events.saturating_add(rows);
-                    match *table {
-                        "kernels" | "copies" | "memsets" => {
-                            counts.operations = counts.operations.saturating_add(rows);
-                        }
-                        "collectives" => counts.collectives = counts.collectives.saturating_add(rows),
-                        _ => {}
-                    }
+        for table in TABLE_NAMES
+            .iter()
+            .filter(|name| !matches!(**name, "clocks" | "losses" | "windows"))
+        {
+            let path = folder.join(format!("{table}.arrows"));
+            if !path.exists() {
+                continue;
+            }
+            let rows = self.counters.entry(path.clone()).or_default().read(&path)?;
+            counts.events = counts.events.saturating_add(rows);
+            match *table {
+                "kernels" | "copies" | "memsets" => {
+                    counts.operations = counts.operations.saturating_add(rows);
                 }
+                "collectives" => counts.collectives = counts.collectives.saturating_add(rows),
+                _ => {}
             }
         }
         Ok(counts)
+    }
+}
+
+impl Counts {
+    /// Adds rows; processes are counted by their names.
+    fn add(&mut self, other: Self) {
+        self.events = self.events.saturating_add(other.events);
+        self.operations = self.operations.saturating_add(other.operations);
+        self.collectives = self.collectives.saturating_add(other.collectives);
     }
 }

@@ -4,6 +4,7 @@
 //! Arrow IPC stream a table. [`writer::ProcessWriter`] writes, [`recording::Recording`] reads, [`follow::Follower`]
 //! reads what still grows. This crate knows no CUDA and no web.
 
+pub mod clock_steps;
 pub mod collective_names;
 pub mod column;
 pub mod control;
@@ -20,6 +21,7 @@ pub mod stream;
 mod table;
 pub mod tables;
 pub mod time;
+pub mod topology;
 pub mod writer;
 
 pub use names::{Interner, NameId};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hang::Hang;
 use crate::options::CollectorOptions;
+use crate::topology::Topology;
 
 /// The `format` member of every manifest.
 pub const FORMAT: &str = "gputrace.recording";
@@ -53,8 +54,17 @@ pub struct Manifest {
     pub gputrace: String,
     /// "recording" while it grows, "complete" after, "rebuilt" when the file was missing.
     pub state: String,
+    /// The launch that the recorder was started with together with others: "slurm JOB STEP", ...; recorders of one launch
+    /// share a recording.
+    pub launch: Option<String>,
     /// What was asked to be recorded.
     pub options: CollectorOptions,
+    /// What the recorder does by itself.
+    pub recorder: RecorderOptions,
+    /// When the recorder switched recording on and off; nothing where it was on throughout.
+    pub switches: Vec<Switch>,
+    /// How the hosts' GPUs are connected.
+    pub topology: Vec<Topology>,
     /// "cuda", "sim" or "imported".
     pub device: String,
     /// The command that was recorded.
@@ -82,6 +92,32 @@ pub struct Manifest {
     pub losses: Vec<LossEntry>,
     /// What could not be recorded and why, and other things worth knowing.
     pub notes: Vec<String>,
+}
+
+/// What the recorder was asked that is not for the collector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecorderOptions {
+    /// Samples of devices and hosts a second; 0 for none.
+    pub sample_hz: f64,
+    /// Seconds after the command's start before recording begins.
+    pub delay_s: Option<f64>,
+    /// Seconds of recording, after which it is switched off.
+    pub duration_s: Option<f64>,
+    /// Bytes that the recording may hold; the oldest are removed.
+    pub max_size_bytes: Option<u64>,
+}
+
+/// Recording was switched on or off.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Switch {
+    /// When, nanoseconds since the epoch.
+    pub time_ns: i64,
+    /// Whether it was switched on.
+    pub on: bool,
+    /// What did it: "--delay", "--duration", "SIGUSR1".
+    pub by: String,
 }
 
 /// One GPU that a process could see.
@@ -162,6 +198,18 @@ impl CollectorCost {
     }
 }
 
+/// A thread that was watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thread {
+    /// Its process.
+    pub pid: u32,
+    /// Its own number (`gettid`).
+    pub thread: u32,
+    /// The name that the kernel has of it, 15 bytes at most.
+    pub name: String,
+}
+
 /// The role of a folder that holds a host's samples.
 pub const HOST_ROLE: &str = "host";
 
@@ -201,8 +249,10 @@ pub struct ProcessHeader {
     pub driver_version: Option<u32>,
     /// NCCL profiler plugin version in use: 4 to 7.
     pub nccl_profiler_version: Option<u32>,
-    /// GPUs.
+    /// GPUs; of a host's samples those of the host, by NVML's index.
     pub devices: Vec<Device>,
+    /// Of a host's samples: the threads that were watched.
+    pub threads: Vec<Thread>,
     /// NCCL_*, CUDA_* and SIMGPU_* variables.
     pub environment: BTreeMap<String, String>,
     /// Rows written when the process ended, by table.
@@ -225,6 +275,38 @@ impl Manifest {
             format: FORMAT.to_owned(),
             version: VERSION,
             ..Self::default()
+        }
+    }
+}
+
+impl Manifest {
+    /// Takes in the manifest of another recorder of the same recording.
+    pub fn absorb(&mut self, other: Self) {
+        if other.state == "recording" {
+            self.state = other.state;
+        }
+        self.started_ns = self.started_ns.min(other.started_ns);
+        self.ended_ns = self.ended_ns.zip(other.ended_ns).map(|(a, b)| a.max(b));
+        // The first that failed; unknown where one is.
+        self.exit_status = self
+            .exit_status
+            .zip(other.exit_status)
+            .map(|(a, b)| if a == 0 { b } else { a });
+        self.hang_after_ns = self.hang_after_ns.max(other.hang_after_ns);
+        self.hangs.extend(other.hangs);
+        self.ended_on_hang |= other.ended_on_hang;
+        self.switches.extend(other.switches);
+        self.topology.extend(other.topology);
+        self.rows.extend(other.rows);
+        for loss in other.losses {
+            if !self.losses.contains(&loss) {
+                self.losses.push(loss);
+            }
+        }
+        for note in other.notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use arrow_array::RecordBatch;
 use serde::de::DeserializeOwned;
 
+use crate::clock_steps;
 pub use crate::manifest::LossEntry as Loss;
 use crate::manifest::{
     FORMAT, HOST_ROLE, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, VERSION, Version,
@@ -98,12 +99,32 @@ fn check_version(path: &Path, version: Version) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The folders of a recording's processes, sorted by name: those with a header or a table in them.
-pub(crate) fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
+/// The process that a folder's name belongs to, and which part of it: `NAME` is part 0, then come `NAME.1`, `NAME.2`, ...
+#[must_use]
+pub fn segment_of(name: &str) -> (&str, u64) {
+    match name.rsplit_once('.') {
+        Some((process, number)) if !process.is_empty() => match number.parse() {
+            Ok(number) => (process, number),
+            Err(_) => (name, 0),
+        },
+        _ => (name, 0),
+    }
+}
+
+/// The folders of a recording's processes, sorted by name: those with a header or a table in them. What begins with a dot
+/// is on its way out.
+///
+/// # Errors
+/// When the folder can't be read.
+pub fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for entry in fs::read_dir(path)? {
         let folder = entry?.path();
-        let is_process = folder.is_dir()
+        let hidden = folder
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_process = !hidden
+            && folder.is_dir()
             && (folder.join(PROCESS_FILE).exists()
                 || fs::read_dir(&folder)?.filter_map(Result::ok).any(|file| {
                     file.path()
@@ -116,6 +137,28 @@ pub(crate) fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     folders.sort();
     Ok(folders)
+}
+
+/// The manifests of a recording, `manifest.json` first: recorders that share a folder have one each.
+///
+/// # Errors
+/// When the folder can't be read.
+pub fn manifest_files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name == MANIFEST_FILE || name.starts_with("manifest-") && name.ends_with(".json") {
+            files.push(path.join(name.as_ref()));
+        }
+    }
+    files.sort_by_key(|file| {
+        (
+            file.file_name().is_none_or(|name| name != MANIFEST_FILE),
+            file.clone(),
+        )
+    });
+    Ok(files)
 }
 
 /// Reads each process's folder into a recording of its own, on all cores.
@@ -203,6 +246,7 @@ impl Recording {
                 };
             }
         }
+        recording.absorb_manifests(&manifest_path)?;
         for part in read_processes(&folders, tables) {
             recording.absorb(part?);
         }
@@ -211,9 +255,10 @@ impl Recording {
             .rows
             .iter()
             .filter(|(folder, _)| {
-                !folders
-                    .iter()
-                    .any(|found| found.file_name().is_some_and(|name| name == folder.as_str()))
+                !folders.iter().any(|found| {
+                    let name = found.file_name().unwrap_or_default().to_string_lossy();
+                    segment_of(&name).0 == folder.as_str()
+                })
             })
             .map(|(folder, tables)| {
                 let rows = tables.values().fold(0u64, |all, rows| all.saturating_add(*rows));
@@ -227,11 +272,59 @@ impl Recording {
                 "everything of that process, and whatever compares or sums ranks",
             );
         }
+        recording.join_segments();
+        let all = recording.processes.iter_mut().chain(&mut recording.hosts);
+        for (folder, step) in clock_steps::undo(all) {
+            recording.notes.push(clock_steps::note(&folder, step));
+        }
         recording.sort_processes();
         if recording.manifest.state == "rebuilt" {
             recording.rebuild_manifest();
         }
         Ok(recording)
+    }
+
+    /// Takes in the manifests of other recorders that wrote into the same folder.
+    fn absorb_manifests(&mut self, own: &Path) -> Result<(), OpenError> {
+        let cannot_read =
+            |path: &Path, error: io::Error| OpenError(format!("{}: cannot be read: {error}", path.display()));
+        let files = manifest_files(&self.path).map_err(|error| cannot_read(&self.path, error))?;
+        for path in files.into_iter().filter(|path| path != own) {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            match read_json::<Manifest>(&path).map_err(|error| cannot_read(&path, error))? {
+                Json::Read(other) if other.format == FORMAT => {
+                    check_version(&path, other.version)?;
+                    self.losses.extend(other.losses.iter().cloned());
+                    self.notes.extend(other.notes.iter().cloned());
+                    if other.state == "recording" {
+                        self.lose(
+                            format!("{name} is not closed: its recorder still runs, or was killed"),
+                            Some(1),
+                            "exit status, and whatever is still to come",
+                        );
+                    }
+                    if self.manifest.state == "rebuilt" {
+                        // A recorder's own word on the run is better than what headers tell.
+                        self.manifest = other;
+                    } else {
+                        self.manifest.absorb(other);
+                    }
+                }
+                Json::Read(_) | Json::Damaged(_) => {
+                    self.lose(
+                        format!("{name} is damaged"),
+                        Some(1),
+                        "notes of one of the recorders",
+                    );
+                }
+                Json::Missing => {}
+            }
+        }
+        Ok(())
     }
 
     /// Takes in the processes of another recording of the same run, and whatever it says.
@@ -248,6 +341,33 @@ impl Recording {
         self.sort_processes();
         self.losses.extend(other.losses);
         self.notes.extend(other.notes);
+    }
+
+    /// Puts the parts of each process together that a recording kept below a size consists of.
+    fn join_segments(&mut self) {
+        for all in [&mut self.processes, &mut self.hosts] {
+            all.sort_by(|a, b| segment_of(&a.folder).cmp(&segment_of(&b.folder)));
+            let mut joined: Vec<Process> = Vec::with_capacity(all.len());
+            for part in all.drain(..) {
+                let process = segment_of(&part.folder).0.to_owned();
+                match joined.last_mut().filter(|last| last.folder == process) {
+                    Some(last) => {
+                        last.tables.append(part.tables);
+                        // The last part's header is the latest; what earlier ones noted has been taken in.
+                        let rows = std::mem::take(&mut last.header.rows);
+                        last.header = part.header;
+                        for (table, rows) in rows {
+                            *last.header.rows.entry(table).or_default() += rows;
+                        }
+                    }
+                    None => joined.push(Process {
+                        folder: process,
+                        ..part
+                    }),
+                }
+            }
+            *all = joined;
+        }
     }
 
     /// Puts the processes in their order: by rank, and then by folder.

@@ -54,6 +54,10 @@ pub trait Table: Default {
     fn renumber(&mut self, numbers: &[NameId]);
     /// Moves all points in time by `by`.
     fn shift(&mut self, by: DurationNs);
+    /// All columns, each a `Vec`.
+    fn columns_mut(&mut self) -> Vec<&mut dyn std::any::Any>;
+    /// Appends all rows of another table, whose names have the same numbers.
+    fn append(&mut self, other: Self);
     /// Makes room for so many more rows.
     fn reserve(&mut self, rows: usize);
     /// Gives back memory that no row uses.
@@ -161,6 +165,14 @@ macro_rules! tables {
                     } )*
                 }
 
+                fn columns_mut(&mut self) -> Vec<&mut dyn Any> {
+                    vec![$( &mut self.$column as &mut dyn Any, )*]
+                }
+
+                fn append(&mut self, other: Self) {
+                    $( self.$column.extend(other.$column); )*
+                }
+
                 fn reserve(&mut self, rows: usize) {
                     $( self.$column.reserve_exact(rows); )*
                 }
@@ -216,6 +228,16 @@ macro_rules! tables {
             /// Moves all points in time by `by`.
             pub fn shift(&mut self, by: DurationNs) {
                 $( self.$field.shift(by); )*
+            }
+
+            /// Calls `visit` with every table's name and columns.
+            pub fn each_columns(&mut self, visit: &mut dyn FnMut(&'static str, Vec<&mut dyn Any>)) {
+                $( visit(stringify!($field), self.$field.columns_mut()); )*
+            }
+
+            /// Appends all rows of another process's tables, whose names have the same numbers.
+            pub fn append(&mut self, other: Self) {
+                $( self.$field.append(other.$field); )*
             }
 
             /// Gives back memory that no row uses.

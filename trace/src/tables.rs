@@ -305,6 +305,10 @@ tables! {
         device: Option<u32>,
         /// The value.
         value: f64,
+        /// The process that it is about, where it is about one of several: in a host's samples.
+        pid: Option<u32>,
+        /// The thread of it.
+        thread: Option<u32>,
     }
 
     /// Joins ids of ours to CUPTI's correlation ids (`CUpti_ActivityExternalCorrelation`).

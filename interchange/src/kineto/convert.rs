@@ -523,6 +523,7 @@ impl Converter {
                     name,
                     device: Some(device),
                     value: total as f64,
+                    ..Counter::default()
                 });
             }
         }
@@ -542,8 +543,8 @@ impl Converter {
             self.tables.counters.push(Counter {
                 time_ns,
                 name,
-                device: None,
                 value,
+                ..Counter::default()
             });
         }
     }

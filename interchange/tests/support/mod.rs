@@ -195,6 +195,7 @@ pub fn two_ranks() -> Recording {
                 name: names.intern("power_watts"),
                 device: Some(0),
                 value,
+                ..Counter::default()
             });
         }
         recording.processes.push(Process {

@@ -246,6 +246,7 @@ pub fn generate(total: u64, names: &mut Interner, sink: &mut dyn FnMut(Row, &Int
                 name: power,
                 device: Some(0),
                 value: 400.0 + jitter.uniform() * 200.0,
+                ..Counter::default()
             };
             give(Row::Counter(counter), names);
         }

@@ -1,0 +1,607 @@
+//! Undoing steps of the clock: what was stamped after one is moved to where it would be without.
+//!
+//! Stamps are `CLOCK_REALTIME`, which an administrator or NTP may set while a program runs. The `clocks` table has it beside
+//! `CLOCK_BOOTTIME`, about once a second. Both are slewed alike, so their difference changes by steps alone; one of
+//! [`LEAST_STEP_NS`] or more is undone:
+//!
+//! - Between which two readings it happened is known. When in between is found in the order of rows: a table's rows are
+//!   written in the order in which things ended, so the step is where the next row's end lies off by as much as the clock
+//!   was set. The table with the most rows in that second says it for all.
+//! - A row that began before the step and ended after it has a duration that is wrong by as much; that is mended too.
+//! - All processes of a host get the timeline of the earliest reading among them.
+//!
+//! GPU times are CUPTI's, which brings them to this clock by itself: near a step they are as good as it made them.
+
+use std::any::Any;
+
+use crate::recording::Process;
+use crate::tables::{Clocks, Tables};
+use crate::time::{DurationNs, TimeNs};
+
+/// Steps below are left: no number of an analysis would change by them.
+pub const LEAST_STEP_NS: i64 = 1_000_000;
+/// How exactly the clocks of one reading belong together (see [`crate::time::clock_snapshot`]).
+const READING_NS: i64 = 50_000;
+/// A reading that is off by more was not interrupted: the clock was set, and set again.
+const MOST_INTERRUPTED_NS: i64 = 100_000_000;
+/// A host's processes whose clocks differ by more do not share a boot: one has a time namespace of its own.
+const MOST_NS: i64 = 86_400_000_000_000;
+
+/// A step that was undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When, on the timeline without it.
+    pub time_ns: i64,
+    /// By how much the clock was set: forward where positive.
+    pub by_ns: i64,
+}
+
+/// Real time less the time since boot, for each reading; `None` for one that was interrupted between its clocks.
+fn offsets(clocks: &Clocks) -> Vec<Option<i64>> {
+    let raw: Vec<i64> = (0..clocks.realtime_ns.len())
+        .map(|row| {
+            let steady = match clocks.boottime_ns[row] {
+                0 => clocks.monotonic_ns[row],
+                boottime => boottime,
+            };
+            clocks.realtime_ns[row].0.saturating_sub(steady)
+        })
+        .collect();
+    let differ = |a: i64, b: i64| a.saturating_sub(b).saturating_abs() >= LEAST_STEP_NS;
+    (0..raw.len())
+        .map(|row| {
+            let off = |last: i64| raw[row].saturating_sub(last).saturating_abs();
+            let alone = row > 0
+                && off(raw[row - 1]) < MOST_INTERRUPTED_NS
+                && raw
+                    .get(row + 1)
+                    .is_some_and(|next| differ(raw[row], raw[row - 1]) && !differ(*next, raw[row - 1]));
+            (!alone).then_some(raw[row])
+        })
+        .collect()
+}
+
+/// A step between two readings.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    /// Real time of the last reading before.
+    before_ns: i64,
+    /// What passed until the reading after it.
+    length_ns: i64,
+    by_ns: i64,
+}
+
+impl Gap {
+    /// The reading after the step, by the clock as it was set before.
+    fn after_ns(&self) -> i64 {
+        self.before_ns.saturating_add(self.length_ns)
+    }
+
+    /// Whether something with this stamp can have been before the step.
+    fn can_be_before(&self, stamp: i64) -> bool {
+        stamp <= self.after_ns().saturating_add(READING_NS)
+    }
+
+    /// Whether it can have been after.
+    fn can_be_after(&self, stamp: i64) -> bool {
+        stamp
+            >= self
+                .before_ns
+                .saturating_add(self.by_ns)
+                .saturating_sub(READING_NS)
+    }
+}
+
+/// The first step that the readings show.
+fn first_gap(clocks: &Clocks) -> Option<Gap> {
+    let offsets = offsets(clocks);
+    let mut before: Option<(usize, i64)> = None;
+    for (row, offset) in offsets.iter().enumerate() {
+        let Some(offset) = *offset else { continue };
+        match before {
+            Some((last, base)) if offset.saturating_sub(base).saturating_abs() >= LEAST_STEP_NS => {
+                let by_ns = offset.saturating_sub(base);
+                let before_ns = clocks.realtime_ns[last].0;
+                let length_ns = clocks.realtime_ns[row]
+                    .0
+                    .saturating_sub(before_ns)
+                    .saturating_sub(by_ns);
+                // Readings that do not follow each other tell nothing.
+                return (length_ns >= 0).then_some(Gap {
+                    before_ns,
+                    length_ns,
+                    by_ns,
+                });
+            }
+            // The base stays, so that small steps add up.
+            Some((_, base)) => before = Some((row, base)),
+            None => before = Some((row, offset)),
+        }
+    }
+    None
+}
+
+/// Times and durations of a table's rows.
+struct Times<'a> {
+    starts: &'a mut Vec<TimeNs>,
+    durations: Option<Durations<'a>>,
+}
+
+enum Durations<'a> {
+    All(&'a mut Vec<DurationNs>),
+    Some(&'a mut Vec<Option<DurationNs>>),
+}
+
+impl<'a> Times<'a> {
+    fn of(columns: Vec<&'a mut dyn Any>) -> Option<Self> {
+        let (mut starts, mut durations) = (None, None);
+        for column in columns {
+            if column.is::<Vec<TimeNs>>() {
+                starts = column.downcast_mut();
+            } else if column.is::<Vec<DurationNs>>() {
+                durations = column.downcast_mut().map(Durations::All);
+            } else if column.is::<Vec<Option<DurationNs>>>() {
+                durations = column.downcast_mut().map(Durations::Some);
+            }
+        }
+        Some(Self {
+            starts: starts?,
+            durations,
+        })
+    }
+
+    fn duration(&self, row: usize) -> i64 {
+        match &self.durations {
+            Some(Durations::All(durations)) => durations[row].0,
+            Some(Durations::Some(durations)) => durations[row].map_or(0, |duration| duration.0),
+            None => 0,
+        }
+    }
+
+    fn lengthen(&mut self, row: usize, by: i64) {
+        let longer = |duration: &mut DurationNs| duration.0 = duration.0.saturating_add(by);
+        match &mut self.durations {
+            Some(Durations::All(durations)) => longer(&mut durations[row]),
+            Some(Durations::Some(durations)) => {
+                if let Some(duration) = &mut durations[row] {
+                    longer(duration);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn end(&self, row: usize) -> i64 {
+        self.starts[row].0.saturating_add(self.duration(row))
+    }
+
+    /// The ends between which the step lies if it lies before a row: those of the row before and of the row. `None` where one
+    /// of them cannot be where it would be.
+    fn around(&self, row: usize, gap: Gap) -> Option<(i64, i64)> {
+        let (mut last, mut next) = (self.end(row - 1), self.end(row));
+        if !gap.can_be_before(last) || !gap.can_be_after(next) {
+            return None;
+        }
+        if gap.by_ns > 0 {
+            // The readings lie in between, so that the step shows where few rows are. (Set back, the clock ran through the
+            // same moments twice, and a reading's place among the rows is not known.)
+            last = last.max(gap.before_ns);
+            next = next.min(gap.after_ns().saturating_add(gap.by_ns));
+        }
+        Some((last, next))
+    }
+
+    /// The row that the step lies before, and when that was (by the clock as it was set before), somewhere between two
+    /// moments. `near`: where it is known to be from another table; without it only a row that shows it is taken.
+    fn pivot(&self, gap: Gap, near: Option<i64>) -> Option<(usize, (i64, i64))> {
+        // How much straighter the ends run with the step there: by all of it where it is, but for what passed meanwhile.
+        // Where the moment is known, less by what it is off.
+        let worth = |(last, next): (i64, i64)| {
+            let step = next.saturating_sub(last);
+            let straighter = step
+                .saturating_abs()
+                .saturating_sub(step.saturating_sub(gap.by_ns).saturating_abs());
+            let moment = i64::midpoint(last, next.saturating_sub(gap.by_ns));
+            let off = near.map_or(0, |near| moment.saturating_sub(near).saturating_abs());
+            straighter.saturating_sub(off)
+        };
+        let rows = self.starts.len();
+        let inside = (1..rows).filter_map(|row| {
+            let around = self.around(row, gap)?;
+            let worth = worth(around);
+            (near.is_some() || worth > 0).then_some((worth, row, around))
+        });
+        // Or all rows lie after the step, or before: then none shows it.
+        let whole = near.filter(|_| rows > 0).into_iter().flat_map(|near| {
+            let all_after = self.end(0) >= near.saturating_add(gap.by_ns).saturating_sub(READING_NS);
+            let all_before = self.end(rows - 1) <= near.saturating_add(READING_NS);
+            let around = (near, near.saturating_add(gap.by_ns));
+            [
+                all_after.then_some((0, 0, around)),
+                all_before.then_some((0, rows, around)),
+            ]
+        });
+        inside
+            .chain(whole.flatten())
+            .max_by_key(|(worth, ..)| *worth)
+            .map(|(_, row, (last, next))| (row, (last, next.saturating_sub(gap.by_ns))))
+    }
+
+    /// Rows whose end lies between the readings, and so can say when the step was.
+    fn rows_inside(&self, gap: Gap) -> usize {
+        (0..self.starts.len())
+            .map(|row| self.end(row))
+            .filter(|&end| end >= gap.before_ns && end <= gap.after_ns().saturating_add(gap.by_ns.max(0)))
+            .count()
+    }
+
+    /// Undoes the step; `moment`: when it was, by the clock as it was set before.
+    fn undo(&mut self, gap: Gap, moment: i64) {
+        let pivot = self.pivot(gap, Some(moment)).map(|(row, _)| row);
+        for row in 0..self.starts.len() {
+            let (start, end) = (self.starts[row].0, self.end(row));
+            let is_after = |stamp: i64| match (gap.can_be_before(stamp), gap.can_be_after(stamp)) {
+                (true, false) => false,
+                (false, _) => true,
+                // Set forward, the clock left out the moments after the step.
+                (true, true) if gap.by_ns > 0 => stamp > moment,
+                (true, true) => pivot.is_some_and(|pivot| row >= pivot),
+            };
+            if !is_after(end) {
+                continue;
+            }
+            // Of two readings of a start the one that makes the shorter row, if that is not negative.
+            let began_after = if gap.by_ns > 0 {
+                is_after(start)
+            } else {
+                !gap.can_be_before(start) || end >= start && gap.can_be_after(start)
+            };
+            if began_after {
+                self.starts[row] = TimeNs(start.saturating_sub(gap.by_ns));
+            } else {
+                self.lengthen(row, gap.by_ns.saturating_neg());
+            }
+        }
+    }
+}
+
+/// When the step was, by the clock as it was set before, from whichever table has the most rows there.
+fn locate(tables: &mut Tables, gap: Gap) -> i64 {
+    let mut best: Option<(usize, (i64, i64))> = None;
+    let mut each = |visit: &mut dyn FnMut(&Times<'_>)| {
+        tables.each_columns(&mut |name, columns| {
+            if name != "clocks"
+                && let Some(times) = Times::of(columns)
+            {
+                visit(&times);
+            }
+        });
+    };
+    each(&mut |times| {
+        let rows = times.rows_inside(gap);
+        if best.is_none_or(|(most, _)| rows > most)
+            && let Some((_, around)) = times.pivot(gap, None)
+        {
+            best = Some((rows, around));
+        }
+    });
+    // Nothing that shows it happened meanwhile, so any moment does.
+    let (last, next) = best.map_or((gap.before_ns, gap.after_ns()), |(_, around)| around);
+    if gap.by_ns < 0 {
+        return i64::midpoint(last, next);
+    }
+    // Set forward, the clock left moments out: those without any stamp, of starts as of ends.
+    let next = next.saturating_add(gap.by_ns);
+    let mut stamps = vec![last, next];
+    each(&mut |times| {
+        let inside = |stamp: &i64| *stamp > last && *stamp < next;
+        let starts = times.starts.iter().map(|start| start.0);
+        stamps.extend(starts.filter(inside));
+        stamps.extend((0..times.starts.len()).map(|row| times.end(row)).filter(inside));
+    });
+    stamps.sort_unstable();
+    stamps
+        .windows(2)
+        .max_by_key(|pair| pair[1].saturating_sub(pair[0]))
+        .map_or(last, |pair| pair[0])
+}
+
+/// Undoes all steps that a process's readings show.
+fn undo_in(process: &mut Process) -> Vec<Step> {
+    let mut steps = Vec::new();
+    // Each round takes one away, at the latest between the last two readings.
+    for _ in 0..process.tables.clocks.realtime_ns.len() {
+        let Some(gap) = first_gap(&process.tables.clocks) else {
+            break;
+        };
+        let moment = locate(&mut process.tables, gap);
+        process.tables.each_columns(&mut |name, columns| {
+            if name != "clocks"
+                && let Some(mut times) = Times::of(columns)
+            {
+                times.undo(gap, moment);
+            }
+        });
+        // Readings are in their order.
+        let mut after = false;
+        for time in &mut process.tables.clocks.realtime_ns {
+            if after {
+                time.0 = time.0.saturating_sub(gap.by_ns);
+            }
+            after |= time.0 == gap.before_ns;
+        }
+        if let Some(ended_ns) = &mut process.header.ended_ns {
+            *ended_ns = ended_ns.saturating_sub(gap.by_ns);
+        }
+        steps.push(Step {
+            time_ns: moment,
+            by_ns: gap.by_ns,
+        });
+    }
+    steps
+}
+
+/// Undoes the steps of all processes of a recording: what was undone in each folder.
+pub(crate) fn undo<'a>(processes: impl Iterator<Item = &'a mut Process>) -> Vec<(String, Step)> {
+    let mut undone = Vec::new();
+    let mut hosts: std::collections::BTreeMap<String, Vec<(i64, i64, &mut Process)>> =
+        std::collections::BTreeMap::new();
+    for process in processes {
+        for step in undo_in(process) {
+            undone.push((process.folder.clone(), step));
+        }
+        let first = offsets(&process.tables.clocks).into_iter().flatten().next();
+        if let Some(offset) = first {
+            let boottime = process.tables.clocks.boottime_ns[0];
+            hosts
+                .entry(process.header.host.clone())
+                .or_default()
+                .push((boottime, offset, process));
+        }
+    }
+    for processes in hosts.into_values() {
+        // Time since boot goes on whatever happens to the clock.
+        let Some(base) = processes
+            .iter()
+            .min_by_key(|(boottime, ..)| *boottime)
+            .map(|(_, offset, _)| *offset)
+        else {
+            continue;
+        };
+        for (_, offset, process) in processes {
+            let by_ns = offset.saturating_sub(base);
+            if by_ns.saturating_abs() < LEAST_STEP_NS || by_ns.saturating_abs() > MOST_NS {
+                continue;
+            }
+            let time_ns = process.header.started_ns.saturating_sub(by_ns);
+            process.tables.shift(DurationNs(by_ns.saturating_neg()));
+            process.header.started_ns = time_ns;
+            process.header.ended_ns = process.header.ended_ns.map(|ended| ended.saturating_sub(by_ns));
+            undone.push((process.folder.clone(), Step { time_ns, by_ns }));
+        }
+    }
+    undone
+}
+
+/// The note of a step.
+pub(crate) fn note(folder: &str, step: Step) -> String {
+    let direction = if step.by_ns > 0 { "forward" } else { "back" };
+    format!(
+        "{folder}: the clock was set {direction} by {:.3} s; times are given as if it had not been",
+        step.by_ns.unsigned_abs() as f64 / 1e9
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::NameId;
+    use crate::table::Table;
+    use crate::tables::{ApiCall, Clock, Counter, Kernel, Marker};
+    use proptest::prelude::*;
+
+    const SECOND: i64 = 1_000_000_000;
+    const BOOT: i64 = 1_700_000_000 * SECOND;
+
+    /// A clock that is set at moments, by so much; moments are time since boot, in order.
+    struct FaultyClock(Vec<(i64, i64)>);
+
+    impl FaultyClock {
+        fn read(&self, moment: i64) -> i64 {
+            let steps = self.0.iter().filter(|(at, _)| moment >= *at).map(|(_, by)| by);
+            BOOT + moment + steps.sum::<i64>()
+        }
+
+        fn reading(&self, moment: i64) -> Clock {
+            Clock {
+                realtime_ns: TimeNs(self.read(moment)),
+                monotonic_ns: moment - 7,
+                boottime_ns: moment,
+                tsc: None,
+            }
+        }
+    }
+
+    /// Calls, ranges and kernels of `seconds` as the clock stamps them, each with its true times beside it.
+    fn process(clock: &FaultyClock, begin: i64, seconds: i64, gaps: &[i64]) -> (Process, Process) {
+        let (mut stamped, mut truth) = (Process::default(), Process::default());
+        let true_clock = FaultyClock(clock.0.iter().filter(|(at, _)| *at <= begin).copied().collect());
+        for (process, clock) in [(&mut stamped, clock), (&mut truth, &true_clock)] {
+            let tables = &mut process.tables;
+            for second in 0..=seconds {
+                tables.clocks.push(clock.reading(begin + second * SECOND));
+            }
+            let mut moment = begin + 1;
+            let mut place = 0;
+            while moment < begin + seconds * SECOND {
+                let gap = gaps[place % gaps.len()];
+                place += 1;
+                // From here to there, one after another, as a thread makes calls.
+                let (start, end) = (moment, moment + gap / 2);
+                let times = |clock: &FaultyClock| {
+                    let start_ns = TimeNs(clock.read(start));
+                    (start_ns, TimeNs(clock.read(end)) - start_ns)
+                };
+                let (start_ns, duration_ns) = times(clock);
+                tables.api_calls.push(ApiCall {
+                    start_ns,
+                    duration_ns,
+                    correlation: place as u32,
+                    ..ApiCall::default()
+                });
+                if place % 3 == 0 {
+                    tables.kernels.push(Kernel {
+                        start_ns,
+                        duration_ns,
+                        ..Kernel::default()
+                    });
+                }
+                if place % 5 == 0 {
+                    let range = Marker {
+                        start_ns,
+                        duration_ns: Some(duration_ns),
+                        ..Marker::default()
+                    };
+                    tables.markers.push(range);
+                    let mark = Marker {
+                        start_ns: start_ns + duration_ns,
+                        ..Marker::default()
+                    };
+                    tables.markers.push(mark);
+                }
+                if place % 40 == 0 {
+                    tables.counters.push(Counter {
+                        time_ns: start_ns,
+                        name: NameId::default(),
+                        ..Counter::default()
+                    });
+                }
+                moment += gap;
+            }
+            process.header.ended_ns = Some(clock.read(begin + seconds * SECOND));
+        }
+        (stamped, truth)
+    }
+
+    #[track_caller]
+    fn assert_same(mended: &Process, truth: &Process) {
+        let same = |what: &str, a: &[i64], b: &[i64]| {
+            assert_eq!(a.len(), b.len(), "{what}");
+            for (row, (a, b)) in a.iter().zip(b).enumerate() {
+                assert!(
+                    (a - b).abs() <= READING_NS,
+                    "{what}: row {row} is off by {}",
+                    a - b
+                );
+            }
+        };
+        let times = |times: &[TimeNs]| times.iter().map(|time| time.0).collect::<Vec<i64>>();
+        let lengths = |lengths: &[DurationNs]| lengths.iter().map(|length| length.0).collect::<Vec<i64>>();
+        let (a, b) = (&mended.tables, &truth.tables);
+        same(
+            "calls",
+            &times(&a.api_calls.start_ns),
+            &times(&b.api_calls.start_ns),
+        );
+        same(
+            "lengths",
+            &lengths(&a.api_calls.duration_ns),
+            &lengths(&b.api_calls.duration_ns),
+        );
+        same(
+            "kernels",
+            &times(&a.kernels.start_ns),
+            &times(&b.kernels.start_ns),
+        );
+        same("ranges", &times(&a.markers.start_ns), &times(&b.markers.start_ns));
+        same(
+            "samples",
+            &times(&a.counters.time_ns),
+            &times(&b.counters.time_ns),
+        );
+        assert_eq!(mended.header.ended_ns, truth.header.ended_ns);
+    }
+
+    #[test]
+    fn a_clock_that_is_slewed_or_off_by_little_is_left_alone() {
+        let clock = FaultyClock((1..5).map(|at| (at * SECOND + 500, 150_000)).collect());
+        let (mut stamped, _) = process(&clock, 100, 6, &[400_000]);
+        let before = stamped.clone();
+        assert_eq!(undo([&mut stamped].into_iter()), []);
+        assert_eq!(stamped, before);
+    }
+
+    #[test]
+    fn one_interrupted_reading_is_no_step() {
+        let (mut stamped, truth) = process(&FaultyClock(Vec::new()), 100, 6, &[400_000]);
+        stamped.tables.clocks.monotonic_ns[3] += 30_000_000;
+        stamped.tables.clocks.boottime_ns[3] += 30_000_000;
+        assert_eq!(undo([&mut stamped].into_iter()), []);
+        assert_same(&stamped, &truth);
+    }
+
+    #[test]
+    fn processes_of_a_host_come_to_one_timeline() {
+        let clock = FaultyClock(vec![(3 * SECOND, -2 * SECOND)]);
+        let (mut early, early_truth) = process(&clock, 100, 6, &[300_000]);
+        let (mut late, _) = process(&clock, 4 * SECOND, 2, &[300_000]);
+        let undone = undo([&mut early, &mut late].into_iter());
+        assert_eq!(undone.len(), 2);
+        assert_same(&early, &early_truth);
+        assert_eq!(late.tables.clocks.realtime_ns[0].0, BOOT + 4 * SECOND);
+    }
+
+    #[test]
+    fn readings_without_meaning_are_survived() {
+        for extreme in [i64::MIN, i64::MAX, 0] {
+            let mut process = Process::default();
+            for realtime in [0, extreme, 5, -extreme.saturating_abs()] {
+                process.tables.clocks.push(Clock {
+                    realtime_ns: TimeNs(realtime),
+                    monotonic_ns: extreme,
+                    boottime_ns: 3,
+                    tsc: None,
+                });
+                process.tables.api_calls.push(ApiCall {
+                    start_ns: TimeNs(realtime),
+                    duration_ns: DurationNs(extreme),
+                    ..ApiCall::default()
+                });
+            }
+            undo([&mut process].into_iter());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn steps_are_undone_wherever_they_fall(
+            at in 1..9 * SECOND,
+            by in prop_oneof![2_000_000..30_000_000i64, SECOND..40 * SECOND],
+            back in any::<bool>(),
+            // Shorter than the step, so that it shows.
+            gaps in prop::collection::vec(50_000..500_000i64, 1..20),
+        ) {
+            let by = if back { -by } else { by };
+            let clock = FaultyClock(vec![(at + 100, by)]);
+            let (mut stamped, truth) = process(&clock, 100, 10, &gaps);
+            let undone = undo([&mut stamped].into_iter());
+            prop_assert_eq!(undone.len(), 1);
+            prop_assert!((undone[0].1.by_ns - by).abs() <= READING_NS);
+            assert_same(&stamped, &truth);
+        }
+
+        #[test]
+        fn several_steps_are_undone(
+            first in SECOND..3 * SECOND,
+            second in 7 * SECOND..9 * SECOND,
+            by in prop::collection::vec(prop_oneof![-SECOND..-10_000_000, 10_000_000..SECOND], 2),
+        ) {
+            let clock = FaultyClock(vec![(first, by[0]), (second, by[1])]);
+            let (mut stamped, truth) = process(&clock, 100, 10, &[170_000, 90_000, 333_000]);
+            prop_assert_eq!(undo([&mut stamped].into_iter()).len(), 2);
+            assert_same(&stamped, &truth);
+        }
+    }
+}
