@@ -5,12 +5,14 @@ mod cupti;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 
+use gputrace_trace::topology::Topology;
 use nvml_wrapper::Nvml;
 use serde_json::{Value, json};
 
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
-use crate::{libraries, text};
+use crate::report::{self, Overflow};
+use crate::{libraries, text, topology};
 
 /// One line of the report.
 struct Finding {
@@ -44,8 +46,13 @@ impl Finding {
 
 /// Prints the report. Always 0: a machine without a GPU is no error.
 pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
-    let (gpus, driver_version, gpu_finding) = gpus();
-    let mut findings = vec![gpu_finding, cupti::finding(driver_version)];
+    let Gpus {
+        list: gpus,
+        driver_version,
+        finding,
+        topology,
+    } = gpus();
+    let mut findings = vec![finding, cupti::finding(driver_version)];
     findings.push(versioned(
         "NCCL",
         &["libnccl.so.2", "libnccl.so"],
@@ -73,7 +80,7 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
             .collect();
         anstream::println!(
             "{:#}",
-            json!({"schema": "gputrace.doctor/1", "gpus": gpus, "findings": findings})
+            json!({"schema": "gputrace.doctor/1", "gpus": gpus, "findings": findings, "topology": topology})
         );
         return Ok(0);
     }
@@ -101,21 +108,49 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
             }
         }
     }
+    if let Some(topology) = &topology {
+        print_topology(topology);
+    }
     Ok(0)
 }
 
-/// The GPUs, the driver's CUDA version (13020 is 13.2), and what is to be said of both.
-fn gpus() -> (Vec<Value>, Option<i32>, Finding) {
+fn print_topology(topology: &Topology) {
+    let (headings, rows) = topology::matrix(topology);
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let title = "Topology (NV18: 18 NVLinks; over PCIe, nearest first: PIX one bridge, PXB several bridges, PHB a host \
+                 bridge, NODE host bridges of one NUMA node, SYS the link between NUMA nodes)";
+    report::print_table(title, &headings, &rows, Overflow::Continue);
+    let refused = topology::without_peer_access(topology);
+    if !refused.is_empty() {
+        let text = format!(
+            "no peer access, so that copies go through the host: {}",
+            refused.join(", ")
+        );
+        anstream::println!("\n{}", text::wrap(&text, report::terminal_width()).join("\n"));
+    }
+}
+
+/// What NVML tells.
+struct Gpus {
+    list: Vec<Value>,
+    /// The driver's CUDA version (13020 is 13.2).
+    driver_version: Option<i32>,
+    finding: Finding,
+    topology: Option<Topology>,
+}
+
+fn gpus() -> Gpus {
     const WITHOUT: &str = "bundled workloads run on simulated GPUs: `gputrace record -- workload ddp`; \
                            for real ones install NVIDIA's driver, or give the container its GPUs (--gpus all)";
     let nvml = match Nvml::init() {
         Ok(nvml) => nvml,
         Err(error) => {
-            return (
-                Vec::new(),
-                None,
-                Finding::absent("driver", format!("NVML: {error}"), WITHOUT),
-            );
+            return Gpus {
+                list: Vec::new(),
+                driver_version: None,
+                finding: Finding::absent("driver", format!("NVML: {error}"), WITHOUT),
+                topology: None,
+            };
         }
     };
     let count = nvml.device_count().unwrap_or(0);
@@ -141,7 +176,13 @@ fn gpus() -> (Vec<Value>, Option<i32>, Finding) {
     } else {
         Finding::present("driver", format!("{driver}, {} GPUs", gpus.len()))
     };
-    (gpus, nvml.sys_cuda_driver_version().ok(), finding)
+    let host = gethostname::gethostname();
+    Gpus {
+        topology: (!gpus.is_empty()).then(|| topology::of(&nvml, &host.to_string_lossy())),
+        list: gpus,
+        driver_version: nvml.sys_cuda_driver_version().ok(),
+        finding,
+    }
 }
 
 /// Opens a library.

@@ -7,10 +7,13 @@ mod doctor;
 mod export;
 mod failure;
 mod libraries;
+mod merge;
+mod nvml;
 mod opening;
 mod record;
 mod report;
 mod text;
+mod topology;
 mod workload;
 
 use clap::Parser;
@@ -42,6 +45,7 @@ fn main() {
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     let status = result.unwrap_or_else(|failure| {

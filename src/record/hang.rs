@@ -82,6 +82,12 @@ impl Watch {
         Seen::Hang(found)
     }
 
+    /// Nothing is recorded for a while: standing still then means nothing.
+    pub fn rest(&mut self) {
+        self.grew = Instant::now();
+        self.examined = None;
+    }
+
     /// Reads what is written so far; a recording that can't be read at this moment shows nothing.
     fn examine(&self, after: Duration) -> Vec<Hang> {
         let Ok(recording) = Recording::open_tables(&self.folder, hangs::TABLES) else {

@@ -2,27 +2,41 @@
 
 mod child;
 mod hang;
+mod launch;
+mod newest;
+mod options;
 mod output;
 mod progress;
 mod relay;
+mod samples;
+mod switch;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
-use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, write_json};
+use gputrace_trace::follow::Counts;
+use gputrace_trace::manifest::{Manifest, write_json};
+use gputrace_trace::options::{CONTROL_VARIABLE, CollectorOptions, FOLDER_VARIABLE, Kind, OPTIONS_VARIABLE};
 use gputrace_trace::{Recording, now};
 
 use crate::cli::RecordArgs;
 use crate::device::{self, Device};
 use crate::failure::Failure;
 use crate::{analyze, libraries, opening, workload};
+use launch::Launch;
+use output::Output;
+use progress::ProgressLine;
+use samples::{Sampler, Wanted};
+use switch::Switch;
 
 /// How long to sleep between looks at the command.
 const POLL: Duration = Duration::from_millis(20);
+/// How long the recorder that speaks for a launch waits for the others at the end.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Records, prints what was recorded, and gives the command's exit status.
 pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
@@ -30,11 +44,17 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     if bundled {
         workload::check_name(&args.command[1..])?;
     }
+    let asked = options::collector(args)?;
     let collector = libraries::find(libraries::COLLECTOR)?;
     let device = device::choose(args.device, bundled)?;
     let mut command = command_line(args, bundled)?;
     for (key, value) in &args.simulation {
-        command.env(format!("SIMGPU_{key}"), value);
+        let key = format!("SIMGPU_{key}");
+        if device == Device::Sim {
+            // SAFETY: no other thread runs yet. The simulated GPUs that we sample have the settings of the command's.
+            unsafe { std::env::set_var(&key, value) };
+        }
+        command.env(key, value);
     }
     command.envs(device.environment()?);
 
@@ -44,100 +64,312 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         args.command.first()
     };
     let name = output::name_of(name.map_or(OsStr::new("run"), OsString::as_os_str));
-    let folder = output::create(args.output.as_deref(), &name)?;
-    inject(&mut command, &collector, &folder);
+    let launch = Launch::of(args.join.as_deref(), &|name| std::env::var(name).ok());
+    let host = gethostname::gethostname().to_string_lossy().into_owned();
+    let output = Output::create(args.output.as_deref(), &name, launch.as_ref(), &host)?;
+    inject(&mut command, &collector, &output.folder);
+    command.env(OPTIONS_VARIABLE, asked.to_text());
 
-    let mut manifest = manifest(args, &command, device);
-    if let Err(error) = write_json(&folder.join(MANIFEST_FILE), &manifest) {
-        remove(&folder);
-        return Err(Failure::new(format!(
-            "{}: cannot be written: {error}: nothing was run",
-            folder.display()
-        )));
+    // Of the recorders of a launch one speaks for all.
+    let speaks = launch.as_ref().is_none_or(|launch| match launch.rank {
+        Some(rank) => rank == 0,
+        None => output.is_made_by_us,
+    });
+    let mut manifest = manifest(args, &command, device, asked);
+    manifest.launch = launch.as_ref().map(|launch| launch.id.clone());
+    if !speaks {
+        manifest.hang_after_ns = Some(0);
     }
-    if !args.quiet {
+    let cannot = |what: &str, error: &io::Error| {
+        output.remove();
+        Failure::new(format!(
+            "{}: {what}: {error}: nothing was run",
+            output.folder.display()
+        ))
+    };
+    write_json(&output.manifest, &manifest).map_err(|error| cannot("cannot be written", &error))?;
+    let switch = Switch::create(output.control.clone(), args.delay, args.duration)
+        .map_err(|error| cannot("no switch can be made there", &error))?;
+    command.env(CONTROL_VARIABLE, switch.path());
+    let quiet = args.quiet || !speaks;
+    if !quiet {
         anstream::eprintln!("{}", announcement(device, args, bundled));
     }
 
     child::note_signals();
-    let mut progress = progress::ProgressLine::new(&folder, args.quiet, bundled);
+    let progress = ProgressLine::new(&output.folder, quiet, bundled);
     if progress.is_relayed() {
         relay::pipe(&mut command);
     }
     let mut child = match child::start(&mut command, bundled) {
         Ok(child) => child,
         Err(error) => {
-            remove(&folder);
-            return Err(not_started(&args.command[0], &error));
+            let failure = not_started(&args.command[0], &error);
+            output.remove();
+            if output.is_shared {
+                manifest.notes.push(failure.to_string());
+                manifest.exit_status = Some(failure.status());
+                manifest.state = "complete".to_owned();
+                manifest.ended_ns = Some(now().0);
+                keep(&output.manifest, &manifest);
+            }
+            return Err(failure);
         }
     };
     let relay = relay::Relay::start(&mut child, &progress);
-    let mut watch = hang::Watch::new(&folder, args.hang_after.map(Duration::from_secs_f64));
-    let mut ending: Option<hang::Ending> = None;
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) => {}
-            Err(error) => return Err(Failure::new(format!("lost sight of the command: {error}"))),
+    let leads = output.leads_host();
+    let sampler = leads
+        .then(|| start_sampler(&output.folder, &mut manifest, device))
+        .flatten();
+    let hang_after = manifest.hang_after_ns.filter(|after| *after > 0);
+    let hang_after = hang_after.map(|after| Duration::from_nanos(after.cast_unsigned()));
+    let newest = args.max_size.filter(|_| leads);
+    let newest_host = output.is_shared.then_some(host.as_str());
+    let running = Running {
+        args,
+        bundled,
+        quiet,
+        speaks,
+        launch,
+        watch: hang::Watch::new(&output.folder, hang_after),
+        newest: newest.map(|bytes| newest::Newest::new(&output.folder, bytes, newest_host)),
+        ending: None,
+        output,
+        manifest,
+        switch,
+        sampler,
+        progress,
+    };
+    running.to_the_end(child, relay)
+}
+
+/// Everything of a recording whose command runs.
+struct Running<'a> {
+    args: &'a RecordArgs,
+    bundled: bool,
+    quiet: bool,
+    /// Whether we print for all recorders of the launch, and look at the recording as a whole.
+    speaks: bool,
+    launch: Option<Launch>,
+    output: Output,
+    manifest: Manifest,
+    switch: Switch,
+    sampler: Option<Sampler>,
+    newest: Option<newest::Newest>,
+    progress: ProgressLine,
+    watch: hang::Watch,
+    ending: Option<hang::Ending>,
+}
+
+impl Running<'_> {
+    fn to_the_end(mut self, mut child: Child, relay: relay::Relay) -> Result<i32, Failure> {
+        let ended = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) => {}
+                Err(error) => return Err(Failure::new(format!("lost sight of the command: {error}"))),
+            }
+            child::pass_signals(&child);
+            self.tick(&child);
+            std::thread::sleep(POLL);
+        };
+        if let Some(ending) = &self.ending {
+            ending.kill_processes();
         }
-        child::pass_signals(&child);
-        if let Some(counts) = progress.tick() {
-            match watch.look(counts) {
-                hang::Seen::Nothing => {}
-                hang::Seen::Hang(hangs) => {
-                    progress.suspend(|| hang::tell(&hangs));
-                    manifest.hangs = hangs;
-                    manifest.ended_on_hang = bundled || args.end_on_hang;
-                    keep(&folder, &manifest);
-                    if manifest.ended_on_hang {
-                        progress.suspend(|| anstream::eprintln!("gputrace: ending the command"));
-                        ending = Some(hang::Ending::begin(&child, &folder));
-                    }
-                }
-                hang::Seen::GoesOn(after) => {
-                    let note = format!("the job stood still for {:.1} s and went on", after.as_secs_f64());
-                    progress.suspend(|| anstream::eprintln!("gputrace: {note}"));
-                    let was = manifest.hangs.drain(..).next();
-                    let was = was.map(|hang| format!(": {}", gputrace_analyzer::hangs::text(&hang)));
-                    manifest.notes.push(format!("{note}{}", was.unwrap_or_default()));
-                    keep(&folder, &manifest);
-                }
+        relay.finish();
+        let status = child::shell_status(ended);
+        self.end(status);
+        Ok(if self.ending.is_some() {
+            hang::STATUS
+        } else {
+            status
+        })
+    }
+
+    /// Whatever is to be done now and then.
+    fn tick(&mut self, child: &Child) {
+        for switched in self.switch.tick() {
+            let sentence = switch::sentence(&switched);
+            if !self.args.quiet {
+                self.progress
+                    .suspend(|| anstream::eprintln!("gputrace: {sentence}"));
+            }
+            self.manifest.notes.push(sentence);
+            self.manifest.switches.push(switched);
+            keep(&self.output.manifest, &self.manifest);
+        }
+        if let Some(sampler) = &self.sampler {
+            sampler.pause(!self.switch.is_on());
+            if let Some(topology) = sampler.take_topology() {
+                self.manifest.topology.push(topology);
+                keep(&self.output.manifest, &self.manifest);
             }
         }
-        if let Some(ending) = &mut ending {
-            ending.tick(&child);
+        if let Some(newest) = &mut self.newest {
+            newest.tick();
         }
-        std::thread::sleep(POLL);
-    };
-    if let Some(ending) = &ending {
-        ending.kill_processes();
+        // Looking costs more with every process, so that not every recorder of a launch does.
+        if self.speaks
+            && let Some(counts) = self.progress.tick()
+        {
+            self.look_for_hangs(child, counts);
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.tick(child);
+        }
     }
-    relay.finish();
-    let status = child::shell_status(ended);
-    let last_line = progress.finish();
-    if !args.quiet {
-        anstream::eprintln!("recorded: {last_line}");
+
+    fn look_for_hangs(&mut self, child: &Child, counts: Counts) {
+        if !self.switch.is_on() {
+            // Nothing grows, which says nothing.
+            self.watch.rest();
+            return;
+        }
+        match self.watch.look(counts) {
+            hang::Seen::Nothing => {}
+            hang::Seen::Hang(hangs) => {
+                self.progress.suspend(|| hang::tell(&hangs));
+                self.manifest.hangs = hangs;
+                self.manifest.ended_on_hang = self.bundled || self.args.end_on_hang;
+                keep(&self.output.manifest, &self.manifest);
+                if self.manifest.ended_on_hang {
+                    self.progress
+                        .suspend(|| anstream::eprintln!("gputrace: ending the command"));
+                    self.ending = Some(hang::Ending::begin(child, &self.output.folder));
+                }
+            }
+            hang::Seen::GoesOn(after) => {
+                let note = format!("the job stood still for {:.1} s and went on", after.as_secs_f64());
+                self.progress.suspend(|| anstream::eprintln!("gputrace: {note}"));
+                let was = self.manifest.hangs.drain(..).next();
+                let was = was.map(|hang| format!(": {}", gputrace_analyzer::hangs::text(&hang)));
+                self.manifest
+                    .notes
+                    .push(format!("{note}{}", was.unwrap_or_default()));
+                keep(&self.output.manifest, &self.manifest);
+            }
+        }
     }
-    manifest.exit_status = Some(status);
-    if status != 0 {
+
+    /// Closes the recording and shows it. Nothing here changes the command's status: a failed recording is said, on stderr.
+    fn end(&mut self, status: i32) {
+        if let Some(topology) = self.sampler.take().and_then(Sampler::stop) {
+            self.manifest.topology.push(topology);
+        }
+        if let Some(newest) = &mut self.newest {
+            newest.look();
+            self.manifest.losses.extend(newest.loss());
+        }
+        self.switch.remove();
+        self.output.unmark();
+        self.manifest.exit_status = Some(status);
+        self.manifest.state = "complete".to_owned();
+        self.manifest.ended_ns = Some(now().0);
+        if status != 0 {
+            anstream::eprintln!(
+                "gputrace: {} ended with status {status}",
+                self.args.command[0].to_string_lossy()
+            );
+        }
+        // Reading a long recording takes a while, and what is known already must not be lost meanwhile.
+        if let Err(error) = write_json(&self.output.manifest, &self.manifest) {
+            return self.cannot_close(&error);
+        }
+        if !self.speaks {
+            return;
+        }
+        if let Some(launch) = &self.launch {
+            let missing = self.output.wait_for_others(launch.size, OTHERS_PATIENCE);
+            if missing > 0 {
+                let note =
+                    format!("{missing} other recorders of this launch had not ended when this one had");
+                anstream::eprintln!("gputrace: {note}");
+                self.manifest.notes.push(note);
+            }
+        }
+        let last_line = self.progress.finish();
+        if !self.quiet {
+            anstream::eprintln!("recorded: {last_line}");
+        }
+        if let Some(recording) = self.count_rows()
+            && !self.quiet
+            && let Err(failure) = show(&self.output.folder, &recording)
+        {
+            anstream::eprintln!("gputrace: {failure}");
+        }
+    }
+
+    fn cannot_close(&self, error: &io::Error) {
         anstream::eprintln!(
-            "gputrace: {} ended with status {status}",
-            args.command[0].to_string_lossy()
+            "gputrace: {}: cannot be closed: {error}: what was written until then can be read",
+            self.output.folder.display()
         );
     }
-    // From here on nothing changes the command's status: a failed recording is said, on stderr.
-    let recording = close(&folder, manifest, args.quiet);
-    if let Some(recording) = recording.filter(|_| !args.quiet)
-        && let Err(failure) = show(&folder, &recording)
-    {
-        anstream::eprintln!("gputrace: {failure}");
+
+    /// Notes how many rows each process wrote. Gives the recording, as it can be read.
+    fn count_rows(&mut self) -> Option<Recording> {
+        let folder = &self.output.folder;
+        let opened = if self.quiet {
+            Recording::open(folder).map_err(|error| Failure::new(error.to_string()))
+        } else {
+            opening::open(std::slice::from_ref(folder))
+        };
+        let mut recording = match opened {
+            Ok(recording) => recording,
+            Err(failure) => {
+                anstream::eprintln!("gputrace: {failure}");
+                return None;
+            }
+        };
+        for process in recording.processes.iter().chain(&recording.hosts) {
+            let rows = process
+                .tables
+                .row_counts()
+                .into_iter()
+                .filter(|(_, rows)| *rows > 0);
+            let rows: BTreeMap<String, u64> = rows
+                .map(|(table, rows)| (table.to_owned(), rows as u64))
+                .collect();
+            self.manifest.rows.insert(process.folder.clone(), rows);
+        }
+        if recording.processes.is_empty() {
+            let note = "no process of the command used CUDA".to_owned();
+            recording.notes.push(note.clone());
+            self.manifest.notes.push(note);
+        }
+        if let Err(error) = write_json(&self.output.manifest, &self.manifest) {
+            self.cannot_close(&error);
+        }
+        recording.manifest.rows.clone_from(&self.manifest.rows);
+        Some(recording)
     }
-    Ok(if ending.is_some() { hang::STATUS } else { status })
+}
+
+/// Begins to sample devices and host, where that is asked; without it the rest is recorded all the same.
+fn start_sampler(folder: &Path, manifest: &mut Manifest, device: Device) -> Option<Sampler> {
+    let asked = &manifest.options;
+    let wanted = Wanted {
+        hz: manifest.recorder.sample_hz,
+        devices: asked.records(Kind::Devices).then_some(device),
+        host: asked.records(Kind::Host),
+    };
+    if wanted.hz <= 0.0 || !(wanted.host || wanted.devices.is_some()) {
+        return None;
+    }
+    match Sampler::start(folder, &manifest.host, wanted) {
+        Ok(sampler) => Some(sampler),
+        Err(error) => {
+            manifest
+                .notes
+                .push(format!("no samples of devices and host: {error}"));
+            None
+        }
+    }
 }
 
 /// Writes the manifest of a recording that goes on; its closing will tell where that is not possible.
-fn keep(folder: &Path, manifest: &Manifest) {
-    drop(write_json(&folder.join(MANIFEST_FILE), manifest));
+fn keep(path: &Path, manifest: &Manifest) {
+    drop(write_json(path, manifest));
 }
 
 /// The command to start: our own executable for a bundled workload.
@@ -164,10 +396,10 @@ fn inject(command: &mut Command, collector: &Path, folder: &Path) {
         .env("CUDA_INJECTION64_PATH", collector)
         .env("NVTX_INJECTION64_PATH", collector)
         .env("NCCL_PROFILER_PLUGIN", collector)
-        .env("GPUTRACE_DIR", folder);
+        .env(FOLDER_VARIABLE, folder);
 }
 
-fn manifest(args: &RecordArgs, command: &Command, device: Device) -> Manifest {
+fn manifest(args: &RecordArgs, command: &Command, device: Device, asked: CollectorOptions) -> Manifest {
     let mut environment: BTreeMap<String, String> = std::env::vars_os()
         .chain(
             command
@@ -197,7 +429,12 @@ fn manifest(args: &RecordArgs, command: &Command, device: Device) -> Manifest {
             .collect(),
         host: gethostname::gethostname().to_string_lossy().into_owned(),
         started_ns: now().0,
-        hang_after_ns: Some(args.hang_after.map_or(0, |seconds| (seconds * 1e9) as i64)),
+        hang_after_ns: Some(match args.hang_after {
+            Some(seconds) if options::shows_hangs(&asked) => (seconds * 1e9) as i64,
+            _ => 0,
+        }),
+        recorder: options::recorder(args, &asked),
+        options: asked,
         environment,
         ..Manifest::new()
     }
@@ -229,65 +466,6 @@ fn not_started(program: &OsStr, error: &io::Error) -> Failure {
         ))
         .with_status(126),
     }
-}
-
-/// Writes the closing manifest: how it ended, and then how many rows each process wrote. Gives the recording, as it can be
-/// read.
-fn close(folder: &Path, mut manifest: Manifest, quiet: bool) -> Option<Recording> {
-    manifest.state = "complete".to_owned();
-    manifest.ended_ns = Some(now().0);
-    let cannot = |error: io::Error| {
-        anstream::eprintln!(
-            "gputrace: {}: cannot be closed: {error}: what was written until then can be read",
-            folder.display()
-        );
-    };
-    // Reading a long recording takes a while, and what is known already must not be lost meanwhile.
-    let path = folder.join(MANIFEST_FILE);
-    if let Err(error) = write_json(&path, &manifest) {
-        cannot(error);
-        return None;
-    }
-    let opened = if quiet {
-        Recording::open(folder).map_err(|error| Failure::new(error.to_string()))
-    } else {
-        opening::open(&[folder.to_owned()])
-    };
-    let mut recording = match opened {
-        Ok(recording) => recording,
-        Err(failure) => {
-            anstream::eprintln!("gputrace: {failure}");
-            return None;
-        }
-    };
-    for process in &recording.processes {
-        let rows = process
-            .tables
-            .row_counts()
-            .into_iter()
-            .filter(|(_, rows)| *rows > 0);
-        let rows = rows
-            .map(|(table, rows)| (table.to_owned(), rows as u64))
-            .collect();
-        manifest.rows.insert(process.folder.clone(), rows);
-    }
-    if recording.processes.is_empty() {
-        let note = "no process of the command used CUDA".to_owned();
-        recording.notes.push(note.clone());
-        manifest.notes.push(note);
-    }
-    if let Err(error) = write_json(&path, &manifest) {
-        cannot(error);
-    }
-    recording.manifest = manifest;
-    Some(recording)
-}
-
-/// Takes away a recording that never began: its manifest and its folder, nothing else.
-fn remove(folder: &Path) {
-    // Best effort: the failure that led here is the one to tell.
-    drop(std::fs::remove_file(folder.join(MANIFEST_FILE)));
-    drop(std::fs::remove_dir(folder));
 }
 
 /// Prints the tables, where the recording is, and what to do next.

@@ -1,36 +1,184 @@
-//! The folder that a recording is written into.
+//! The folder that a recording is written into: one of its own, or one that the recorders of a launch share.
+//!
+//! No file has two writers. Who makes the folder writes `manifest.json`, every other recorder `manifest-HOST-PID.json`, and
+//! readers put them together. What only one on a host is to do (samples, keeping the size) is done by who can make the
+//! host's mark.
 
 use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
+use gputrace_trace::control::CONTROL_FILE;
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
+use gputrace_trace::recording::manifest_files;
+
+use super::launch::Launch;
 use crate::failure::Failure;
 
-/// Makes the recording's folder: `wanted`, or gputrace-NAME-DATE here. Never one that exists.
-pub fn create(wanted: Option<&Path>, name: &str) -> Result<PathBuf, Failure> {
-    let folder = match wanted {
-        Some(folder) => {
-            make(folder)?;
-            folder.to_owned()
-        }
-        None => make_dated(name)?,
-    };
-    folder
-        .canonicalize()
-        .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
+/// How long a recorder waits for who made the folder to write its manifest: a shared disk may show it late.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// An older folder without a manifest is nobody's that begins now.
+const YOUNG: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A recording's folder, and which of its files are ours.
+pub struct Output {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Our manifest.
+    pub manifest: PathBuf,
+    /// Our control file.
+    pub control: PathBuf,
+    /// Whether other recorders write into it too.
+    pub is_shared: bool,
+    /// Whether the folder is of our making.
+    pub is_made_by_us: bool,
+    /// The host's mark, if we made it.
+    mark: Option<PathBuf>,
 }
 
-fn make(folder: &Path) -> Result<(), Failure> {
-    std::fs::create_dir(folder).map_err(|error| {
-        let what = folder.display();
-        Failure::new(match error.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                format!("{what}: exists already: a recording never overwrites; name another folder with -o, or remove it")
+impl Output {
+    /// Makes the folder: `wanted`, or gputrace-NAME-DATE here. Never one that exists, unless a recorder of the same launch
+    /// has made it.
+    pub fn create(
+        wanted: Option<&Path>,
+        name: &str,
+        launch: Option<&Launch>,
+        host: &str,
+    ) -> Result<Self, Failure> {
+        let (folder, made) = match (wanted, launch) {
+            (Some(folder), launch) => (folder.to_owned(), make_or_join(folder, launch)?),
+            // All have to come to the same name.
+            (None, Some(launch)) => {
+                let folder = PathBuf::from(format!("gputrace-{name}-{}", launch.file_name()));
+                let made = make_or_join(&folder, Some(launch))?;
+                (folder, made)
             }
-            std::io::ErrorKind::NotFound => {
-                format!("{what}: its parent folder does not exist: make it first, or name another with -o")
+            (None, None) => (make_dated(name)?, true),
+        };
+        let folder = folder
+            .canonicalize()
+            .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+        let clean = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                c
+            } else {
+                '_'
             }
-            _ => format!("{what}: cannot be made: {error}: name a folder that you can write with -o"),
+        };
+        let host: String = host.chars().map(clean).collect();
+        let own = format!("{host}-{}", std::process::id());
+        let (manifest, control) = if made {
+            (MANIFEST_FILE.to_owned(), CONTROL_FILE.to_owned())
+        } else {
+            (format!("manifest-{own}.json"), format!("{CONTROL_FILE}-{own}"))
+        };
+        let is_shared = launch.is_some();
+        let mark = is_shared.then(|| folder.join(format!(".leader-{host}")));
+        let mark = mark.filter(|mark| fs::File::create_new(mark).is_ok());
+        Ok(Self {
+            manifest: folder.join(manifest),
+            control: folder.join(control),
+            folder,
+            is_shared,
+            is_made_by_us: made,
+            mark,
         })
+    }
+
+    /// Whether we do what only one recorder on a host is to do.
+    pub fn leads_host(&self) -> bool {
+        !self.is_shared || self.mark.is_some()
+    }
+
+    /// Takes away a recording that never began: our manifest, and the folder if it is ours alone; nothing else.
+    pub fn remove(&self) {
+        // Best effort: the failure that led here is the one to tell.
+        drop(fs::remove_file(&self.control));
+        self.unmark();
+        if !self.is_shared {
+            drop(fs::remove_file(&self.manifest));
+            drop(fs::remove_dir(&self.folder));
+        }
+    }
+
+    /// Takes away the host's mark at the end.
+    pub fn unmark(&self) {
+        if let Some(mark) = &self.mark {
+            drop(fs::remove_file(mark));
+        }
+    }
+
+    /// Waits until all recorders of the launch have closed theirs, for some seconds; how many are missing then.
+    pub fn wait_for_others(&self, size: Option<u32>, patience: Duration) -> usize {
+        let begun = Instant::now();
+        loop {
+            let states: Vec<bool> = manifest_files(&self.folder)
+                .unwrap_or_default()
+                .iter()
+                .map(|path| read(path).is_some_and(|manifest| manifest.state != "recording"))
+                .collect();
+            let closed = states.iter().filter(|closed| **closed).count();
+            let all = size.map_or(states.len(), |size| size as usize);
+            if closed >= all || begun.elapsed() >= patience {
+                return all.saturating_sub(closed);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+fn read(path: &Path) -> Option<Manifest> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Makes the folder, or finds that another recorder of the launch did: whether we made it.
+fn make_or_join(folder: &Path, launch: Option<&Launch>) -> Result<bool, Failure> {
+    match (fs::create_dir(folder), launch) {
+        (Ok(()), _) => Ok(true),
+        (Err(error), Some(launch)) if error.kind() == ErrorKind::AlreadyExists => {
+            if is_of_launch(folder, launch) {
+                Ok(false)
+            } else {
+                Err(not_made(folder, &error))
+            }
+        }
+        (Err(error), _) => Err(not_made(folder, &error)),
+    }
+}
+
+/// Whether a folder is our launch's; waits for its manifest if it is new.
+fn is_of_launch(folder: &Path, launch: &Launch) -> bool {
+    let begun = Instant::now();
+    loop {
+        if let Some(manifest) = read(&folder.join(MANIFEST_FILE)) {
+            return manifest.launch.as_deref() == Some(&launch.id);
+        }
+        let age = fs::metadata(folder)
+            .and_then(|metadata| metadata.modified())
+            .ok()
+            .and_then(|modified| SystemTime::now().duration_since(modified).ok());
+        if age.is_some_and(|age| age > YOUNG) || begun.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn not_made(folder: &Path, error: &std::io::Error) -> Failure {
+    let what = folder.display();
+    Failure::new(match error.kind() {
+        ErrorKind::AlreadyExists => {
+            format!(
+                "{what}: exists already: a recording never overwrites; name another folder with -o, or remove it"
+            )
+        }
+        ErrorKind::NotFound => {
+            format!("{what}: its parent folder does not exist: make it first, or name another with -o")
+        }
+        _ => format!("{what}: cannot be made: {error}: name a folder that you can write with -o"),
     })
 }
 
@@ -44,7 +192,7 @@ fn make_dated(name: &str) -> Result<PathBuf, Failure> {
         }
         folder = PathBuf::from(format!("gputrace-{name}-{date}-{number}"));
     }
-    make(&folder)?;
+    make_or_join(&folder, None)?;
     Ok(folder)
 }
 

@@ -151,7 +151,7 @@ impl ProgressLine {
     }
 
     /// Removes the line and gives its last text.
-    pub fn finish(mut self) -> String {
+    pub fn finish(&mut self) -> String {
         self.look();
         self.live.clear();
         self.line()

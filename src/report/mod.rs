@@ -8,7 +8,7 @@ use gputrace_analyzer::{Analysis, Sort};
 use gputrace_trace::Loss;
 
 use crate::text::{duration, one_line, thousands, wrap};
-use table::terminal_width;
+pub use table::{Overflow, print_table, terminal_width};
 
 /// A loss as a sentence.
 pub fn loss_line(loss: &Loss) -> String {

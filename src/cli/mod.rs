@@ -1,9 +1,13 @@
 //! The command line: what can be typed, with its help.
 
+mod record;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use record::RecordArgs;
 
 /// Why a multi-GPU training job is slow: record it, analyse it, hand it on.
 #[derive(Parser, Debug)]
@@ -22,6 +26,7 @@ Examples:
   gputrace analyze traces/                        a folder of PyTorch traces, one a rank
   gputrace analyze report.sqlite                  an Nsight Systems export
   gputrace export run1 --format chrome -o run1.json.gz
+  gputrace merge node0/run1 node1/run1 -o run1    parts of one run from several hosts
   gputrace doctor                                 what this machine has and lacks";
 
 #[derive(Subcommand, Debug)]
@@ -33,6 +38,15 @@ Examples:
   gputrace record --sim SCALE=500 --sim SEED=7 -- workload ddp
   gputrace record -o run1 -- torchrun --nproc-per-node 8 train.py
   gputrace record -- mpirun -n 8 ./train
+  srun gputrace record -o run1 -- ./train         one recorder a task, one recording
+
+Parts of a run:
+  gputrace record --schedule wait=5,warmup=1,active=3,repeat=2 -- python train.py
+  gputrace record --steps 100..120 -- python train.py
+  gputrace record --delay 60 --duration 30 -- python train.py
+  gputrace record --max-size 2G -- python train.py              the newest 2 GiB
+  gputrace record --kinds +memory,-calls --ranks 0,8 -- torchrun --nproc-per-node 8 train.py
+  kill -USR1 RECORDER                             switches recording on and off
 
 The exit status is the command's own: 128 + signal when a signal ended it, 127 when it was not found, \
 and 124 when it hung and was ended for that.")]
@@ -58,6 +72,14 @@ Examples:
   gputrace export run1 --format chrome -o run1.json      for Perfetto and chrome://tracing
   gputrace export run1 --format chrome -o run1.json.gz   the same, compressed")]
     Export(ExportArgs),
+    /// Put the parts of one run together that were recorded on several hosts
+    #[command(after_help = "\
+Examples:
+  gputrace merge run1-node0 run1-node1 -o run1
+  gputrace merge /scratch/*/run1 -o run1
+
+Nothing is rewritten: files are linked where the disk allows it, and copied where not.")]
+    Merge(MergeArgs),
     /// Say what this machine has, and what to do about what it lacks
     Doctor(DoctorArgs),
 }
@@ -71,31 +93,6 @@ pub enum DeviceChoice {
     Cuda,
     /// The simulated GPU
     Sim,
-}
-
-#[derive(Args, Debug)]
-pub struct RecordArgs {
-    /// The folder to write, which must not exist yet [default: gputrace-NAME-DATE here]
-    #[arg(short, long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-    /// Which GPU the command gets
-    #[arg(long, value_enum, default_value = "auto", value_name = "WHICH")]
-    pub device: DeviceChoice,
-    /// A setting of the simulated GPU, as SIMGPU_KEY in the command's environment; repeatable
-    #[arg(long = "sim", value_name = "KEY=VALUE", value_parser = parse_setting)]
-    pub simulation: Vec<(String, String)>,
-    /// Say that the job hangs when no GPU has finished anything for so long though collectives are enqueued; 0 for never
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_hang_after)]
-    pub hang_after: HangAfter,
-    /// End a command that hangs, as bundled workloads are ended: SIGTERM, and SIGKILL 5 seconds later
-    #[arg(long)]
-    pub end_on_hang: bool,
-    /// Print nothing but errors
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// The command, after `--`; `workload NAME` is a bundled one
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]
@@ -162,40 +159,27 @@ pub enum ExportFormat {
 }
 
 #[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// The parts: recordings of the same run
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// The folder to make, which must not exist yet
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Merge what does not look like one run
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Args, Debug)]
 pub struct DoctorArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
 }
 
-fn parse_setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value))
-            if !key.is_empty()
-                && key
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') =>
-        {
-            Ok((key.to_ascii_uppercase(), value.to_owned()))
-        }
-        _ => Err("expected KEY=VALUE, for example SCALE=500".to_owned()),
-    }
-}
-
-/// Seconds; `None` for never.
-pub type HangAfter = Option<f64>;
-
-fn parse_hang_after(text: &str) -> Result<HangAfter, String> {
-    /// As long as a recording can be.
-    const MOST_SECONDS: f64 = 1e9;
-    match text.parse::<f64>() {
-        Ok(0.0) => Ok(None),
-        Ok(seconds) if seconds > 0.0 && seconds <= MOST_SECONDS => Ok(Some(seconds)),
-        _ => Err("expected seconds, for example 60, or 0 for never".to_owned()),
-    }
-}
-
-fn parse_steps(text: &str) -> Result<(u64, u64), String> {
+/// Two numbers, both counted.
+pub fn parse_steps(text: &str) -> Result<(u64, u64), String> {
     let wrong = || "expected A..B, for example 5..20".to_owned();
     let (first, last) = text.split_once("..").ok_or_else(wrong)?;
     let (first, last) = (first.trim().parse().ok(), last.trim().parse().ok());
@@ -219,28 +203,5 @@ mod tests {
         assert_eq!(parse_steps("3..9"), Ok((3, 9)));
         assert!(parse_steps("9..3").is_err());
         assert!(parse_steps("3").is_err());
-    }
-
-    #[test]
-    fn hangs_are_looked_for_after_seconds() {
-        assert_eq!(parse_hang_after("2.5"), Ok(Some(2.5)));
-        assert_eq!(parse_hang_after("0"), Ok(None));
-        for wrong in ["-1", "nan", "inf", "soon", ""] {
-            assert!(parse_hang_after(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn settings_are_keys_and_values() {
-        assert_eq!(
-            parse_setting("scale=500"),
-            Ok(("SCALE".to_owned(), "500".to_owned()))
-        );
-        assert_eq!(
-            parse_setting("SLOW=rank:1=2"),
-            Ok(("SLOW".to_owned(), "rank:1=2".to_owned()))
-        );
-        assert!(parse_setting("=5").is_err());
-        assert!(parse_setting("A B=5").is_err());
     }
 }

@@ -1,0 +1,238 @@
+//! `gputrace merge`: puts the parts of one run, recorded on several hosts, into one folder.
+//!
+//! Process folders and manifests are taken as they are, by hard links where the disk allows it, else by copies. Everything
+//! is made aside and renamed at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gputrace_trace::Recording;
+use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, write_json};
+use gputrace_trace::recording::{manifest_files, process_folders};
+
+use crate::cli::MergeArgs;
+use crate::failure::Failure;
+
+/// One of the recordings to put together.
+struct Part {
+    path: PathBuf,
+    /// Its manifests, the main one first, as files and as what they say.
+    manifests: Vec<(PathBuf, Manifest)>,
+    folders: Vec<PathBuf>,
+    /// Of its processes: rank and number of ranks.
+    ranks: Vec<(u32, Option<u32>)>,
+    hosts: BTreeSet<String>,
+    /// Whether its GPUs were simulated.
+    is_simulated: bool,
+    processes: usize,
+}
+
+/// Merges, says what became of it, and gives the exit status.
+pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
+    let parts: Vec<Part> = args
+        .paths
+        .iter()
+        .map(|path| open(path))
+        .collect::<Result<_, _>>()?;
+    refuse_clashes(&parts)?;
+    if !args.force {
+        refuse_strangers(&parts)?;
+    }
+    if args.output.exists() {
+        return Err(Failure::new(format!(
+            "{}: exists already: name another folder with -o",
+            args.output.display()
+        )));
+    }
+    let name = args
+        .output
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let aside = args
+        .output
+        .with_file_name(format!(".{name}.part-{}", std::process::id()));
+    let made = fill(&aside, &parts).and_then(|()| fs::rename(&aside, &args.output));
+    if let Err(error) = made {
+        // The failure itself is the one to tell.
+        drop(fs::remove_dir_all(&aside));
+        return Err(Failure::new(format!(
+            "{}: cannot be made: {error}",
+            args.output.display()
+        )));
+    }
+    let hosts: BTreeSet<&String> = parts.iter().flat_map(|part| &part.hosts).collect();
+    let processes: usize = parts.iter().map(|part| part.processes).sum();
+    anstream::eprintln!(
+        "{}: {processes} processes of {} hosts, from {} recordings",
+        args.output.display(),
+        hosts.len(),
+        parts.len()
+    );
+    Ok(0)
+}
+
+fn open(path: &Path) -> Result<Part, Failure> {
+    // Whatever cannot be opened as a recording is told as everywhere.
+    let recording = Recording::open_tables(path, &[]).map_err(|error| Failure::new(error.to_string()))?;
+    let cannot = |error: io::Error| Failure::new(format!("{}: cannot be read: {error}", path.display()));
+    let mut manifests = Vec::new();
+    for file in manifest_files(path).map_err(cannot)? {
+        let text = fs::read(&file).map_err(cannot)?;
+        // A damaged one is left behind, as readers leave it.
+        if let Ok(manifest) = serde_json::from_slice::<Manifest>(&text)
+            && manifest.format == FORMAT
+        {
+            manifests.push((file, manifest));
+        }
+    }
+    let headers = || recording.processes.iter().map(|process| &process.header);
+    Ok(Part {
+        path: path.to_owned(),
+        manifests,
+        folders: process_folders(path).map_err(cannot)?,
+        ranks: headers()
+            .filter_map(|header| Some((header.rank?, header.world_size)))
+            .collect(),
+        hosts: headers().map(|header| header.host.clone()).collect(),
+        is_simulated: recording.is_simulated(),
+        processes: recording.processes.len(),
+    })
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Two folders of one name are the same process, of which there cannot be two.
+fn refuse_clashes(parts: &[Part]) -> Result<(), Failure> {
+    let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
+    for part in parts {
+        for folder in &part.folders {
+            let name = name_of(folder);
+            if let Some(other) = seen.insert(name.clone(), &part.path) {
+                return Err(Failure::new(format!(
+                    "{} and {} both hold the process folder {name}: name each part once",
+                    other.display(),
+                    part.path.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What does not look like one run.
+fn refuse_strangers(parts: &[Part]) -> Result<(), Failure> {
+    const ANYWAY: &str = "--force merges them all the same";
+    let Some((first, others)) = parts.split_first() else {
+        return Ok(());
+    };
+    let main = |part: &Part| part.manifests.first().map(|(_, manifest)| manifest.clone());
+    for part in others {
+        let (a, b) = (first.path.display(), part.path.display());
+        if first.is_simulated != part.is_simulated {
+            return Err(Failure::new(format!(
+                "{a} and {b}: one was recorded on simulated GPUs, the other on real ones; {ANYWAY}"
+            )));
+        }
+        if let (Some(one), Some(other)) = (main(first), main(part)) {
+            match (&one.launch, &other.launch) {
+                (Some(one), Some(other)) if one == other => {}
+                (Some(one), Some(other)) => {
+                    return Err(Failure::new(format!(
+                        "{a} and {b} are of different launches ({one}; {other}); {ANYWAY}"
+                    )));
+                }
+                _ if !overlap(&one, &other) => {
+                    return Err(Failure::new(format!(
+                        "{a} and {b} were not recorded at the same time: parts of one run are; {ANYWAY}"
+                    )));
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut ranks: BTreeMap<u32, &Path> = BTreeMap::new();
+    let mut size: Option<(u32, &Path)> = None;
+    for part in parts {
+        let own: BTreeSet<u32> = part.ranks.iter().map(|(rank, _)| *rank).collect();
+        for rank in own {
+            if let Some(other) = ranks.insert(rank, &part.path) {
+                return Err(Failure::new(format!(
+                    "rank {rank} is in {} and in {}: parts of one run have each rank once; {ANYWAY}",
+                    other.display(),
+                    part.path.display()
+                )));
+            }
+        }
+        for world in part.ranks.iter().filter_map(|(_, size)| *size) {
+            let (expected, other) = *size.get_or_insert((world, &part.path));
+            if world != expected {
+                return Err(Failure::new(format!(
+                    "{} has ranks of {expected}, {} of {world}: parts of one run have the same number; {ANYWAY}",
+                    other.display(),
+                    part.path.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether two recordings were made at the same time, by the clocks of their hosts; unknown ends do not count against it.
+fn overlap(a: &Manifest, b: &Manifest) -> bool {
+    /// Clocks of hosts, and launchers, are that far apart at most.
+    const SLACK_NS: i64 = 60_000_000_000;
+    let ends_before = |a: &Manifest, b: &Manifest| {
+        a.ended_ns
+            .is_some_and(|end| end.saturating_add(SLACK_NS) < b.started_ns)
+    };
+    !ends_before(a, b) && !ends_before(b, a)
+}
+
+/// Makes the folder with everything in it.
+fn fill(aside: &Path, parts: &[Part]) -> io::Result<()> {
+    fs::create_dir(aside)?;
+    let mut number = 0;
+    for part in parts {
+        for (_, manifest) in &part.manifests {
+            let name = match number {
+                0 => MANIFEST_FILE.to_owned(),
+                number => format!("manifest-{number}.json"),
+            };
+            number += 1;
+            let mut manifest = manifest.clone();
+            if name == MANIFEST_FILE {
+                let parts: Vec<String> = parts.iter().map(|part| part.path.display().to_string()).collect();
+                manifest.notes.push(format!("merged from {}", parts.join(", ")));
+            }
+            write_json(&aside.join(name), &manifest)?;
+        }
+        for folder in &part.folders {
+            let target = aside.join(name_of(folder));
+            fs::create_dir(&target)?;
+            for file in fs::read_dir(folder)? {
+                let file = file?.path();
+                if file.is_file() {
+                    link_or_copy(&file, &target.join(name_of(&file)))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A second name for a file, or a copy where it is on another disk.
+fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
+    if fs::hard_link(from, to).is_err() {
+        fs::copy(from, to)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,392 @@
+//! Samples of the devices' and the host's state, taken on a thread of the recorder's own.
+//!
+//! They are written into a folder of their own in the recording, which is no rank's. A round that takes longer than its
+//! period would take a processor for itself: then the period is doubled, and that is noted.
+
+mod devices;
+mod fields;
+mod proc;
+mod processes;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use gputrace_trace::follow::Follower;
+use gputrace_trace::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader, write_json};
+use gputrace_trace::tables::{Counter, LossRow};
+use gputrace_trace::time::clock_snapshot;
+use gputrace_trace::topology::Topology;
+use gputrace_trace::writer::ProcessWriter;
+use gputrace_trace::{NameId, now};
+
+use crate::device::Device;
+use crate::{nvml, topology};
+use devices::Devices;
+use processes::Processes;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Rounds in a row that must be too long before the rate is lowered: one alone may have other reasons.
+const LATE_ROUNDS: u32 = 5;
+
+/// What is to be sampled.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Samples a second, more than 0.
+    pub hz: f64,
+    /// State of the devices, of which kind.
+    pub devices: Option<Device>,
+    /// State of the processes and the machine.
+    pub host: bool,
+}
+
+/// What both threads see.
+struct Shared {
+    stop: AtomicBool,
+    paused: AtomicBool,
+}
+
+/// The running thread.
+pub struct Sampler {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+    topology: Receiver<Topology>,
+}
+
+impl Sampler {
+    /// Begins to sample into the recording in `folder`.
+    ///
+    /// # Errors
+    /// When there can be no thread, or no folder for the samples.
+    pub fn start(folder: &Path, host: &str, wanted: Wanted) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+        });
+        let (sender, topology) = channel();
+        let header = header(host);
+        let writer = ProcessWriter::create(&folder.join(folder_name(&header)))?;
+        let mut sampling = Sampling {
+            recording: folder.to_owned(),
+            writer,
+            header,
+            header_written: None,
+            shared: Arc::clone(&shared),
+            wanted,
+        };
+        let thread = std::thread::Builder::new()
+            .name("samples".to_owned())
+            .spawn(move || sampling.run(&sender))?;
+        Ok(Self {
+            shared,
+            thread,
+            topology,
+        })
+    }
+
+    /// Takes samples, or none for a while.
+    pub fn pause(&self, paused: bool) {
+        self.shared.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// How the devices are connected, once that is known.
+    pub fn take_topology(&self) -> Option<Topology> {
+        self.topology.try_recv().ok()
+    }
+
+    /// Ends it and closes its files; gives what was not taken yet.
+    pub fn stop(self) -> Option<Topology> {
+        self.shared.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        // One that panicked has said so, and its folder tells that it was not closed.
+        drop(self.thread.join());
+        self.topology.try_recv().ok()
+    }
+}
+
+fn header(host: &str) -> ProcessHeader {
+    ProcessHeader {
+        role: HOST_ROLE.to_owned(),
+        host: host.to_owned(),
+        pid: std::process::id(),
+        parent_pid: std::os::unix::process::parent_id(),
+        command: std::env::args().collect(),
+        started_ns: now().0,
+        ..ProcessHeader::new()
+    }
+}
+
+fn folder_name(header: &ProcessHeader) -> String {
+    let clean = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
+    let host: String = header.host.chars().map(clean).collect();
+    format!("host-{host}-{}-{}", header.pid, header.started_ns)
+}
+
+/// The thread's state.
+struct Sampling {
+    recording: PathBuf,
+    writer: ProcessWriter,
+    header: ProcessHeader,
+    /// As it was last written.
+    header_written: Option<ProcessHeader>,
+    shared: Arc<Shared>,
+    wanted: Wanted,
+}
+
+impl Sampling {
+    fn run(&mut self, topology: &Sender<Topology>) {
+        self.write_header();
+        self.writer.tables.clocks.push(clock_snapshot());
+        let opened = self.wanted.devices.map(nvml::open);
+        let nvml = match &opened {
+            Some(Ok(nvml)) => Some(nvml),
+            Some(Err(error)) => {
+                self.header
+                    .notes
+                    .push(format!("no samples of devices: NVML: {error}"));
+                None
+            }
+            None => None,
+        };
+        let mut devices = nvml.map(Devices::new);
+        if let (Some(nvml), Some(devices)) = (nvml, &devices) {
+            self.header.devices = devices.list();
+            // Where nobody listens any more the command has ended.
+            drop(topology.send(topology::of(nvml, &self.header.host)));
+        }
+        let mut processes = self
+            .wanted
+            .host
+            .then(|| Processes::new(&self.recording, &self.header.host));
+        let mut used = Used::new(&self.recording, &self.header.host);
+        let mut period = Duration::from_secs_f64(1.0 / self.wanted.hz);
+        let mut next = Instant::now();
+        let mut second = Instant::now();
+        let mut late = 0;
+        let mut round_name: Option<NameId> = None;
+        let own_notes = self.header.notes.clone();
+        let mut rate_note = None;
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let began = Instant::now();
+            if !self.shared.paused.load(Ordering::Relaxed) {
+                if let Some(devices) = &mut devices {
+                    self.sample_devices(devices);
+                }
+                if let Some(processes) = &mut processes {
+                    self.sample_processes(processes);
+                }
+                let took = began.elapsed();
+                let name = *round_name.get_or_insert_with(|| self.writer.names.intern("round_seconds"));
+                self.count(
+                    name,
+                    Counter {
+                        value: took.as_secs_f64(),
+                        ..Counter::default()
+                    },
+                );
+                late = if took > period { late + 1 } else { 0 };
+                if late == LATE_ROUNDS {
+                    late = 0;
+                    period *= 2;
+                    rate_note = Some(format!(
+                        "samples were to be taken {} times a second; a round takes {:.0} ms: they were taken {:.2} times a \
+                         second",
+                        self.wanted.hz,
+                        took.as_secs_f64() * 1e3,
+                        1.0 / period.as_secs_f64()
+                    ));
+                }
+            }
+            if second.elapsed() >= SECOND {
+                second = Instant::now();
+                self.writer.tables.clocks.push(clock_snapshot());
+                if let Some(devices) = &mut devices
+                    && let Some(uuids) = used.look()
+                {
+                    devices.use_only(uuids);
+                }
+                self.notes(
+                    &own_notes,
+                    devices.as_ref(),
+                    processes.as_ref(),
+                    rate_note.as_deref(),
+                );
+                self.lose(devices.as_mut());
+                // A disk that refuses keeps the rows for the next time; those that find no room are counted.
+                drop(self.writer.flush(1));
+                self.write_header();
+            }
+            next += period;
+            let now = Instant::now();
+            match next.checked_duration_since(now) {
+                Some(wait) => std::thread::park_timeout(wait),
+                None => next = now,
+            }
+        }
+        self.notes(
+            &own_notes,
+            devices.as_ref(),
+            processes.as_ref(),
+            rate_note.as_deref(),
+        );
+        self.lose(devices.as_mut());
+        self.close();
+    }
+
+    fn count(&mut self, name: NameId, counter: Counter) {
+        self.writer.tables.counters.push(Counter {
+            time_ns: now(),
+            name,
+            ..counter
+        });
+    }
+
+    fn sample_devices(&mut self, devices: &mut Devices<'_>) {
+        let writer = &mut self.writer;
+        devices.sample(&mut |device, name, value| {
+            let name = writer.names.intern(name);
+            writer.tables.counters.push(Counter {
+                time_ns: now(),
+                name,
+                device: Some(device),
+                value,
+                ..Counter::default()
+            });
+        });
+    }
+
+    fn sample_processes(&mut self, processes: &mut Processes) {
+        let writer = &mut self.writer;
+        processes.sample(&mut |about, name, value| {
+            let name = writer.names.intern(name);
+            writer.tables.counters.push(Counter {
+                time_ns: now(),
+                name,
+                value,
+                pid: about.pid,
+                thread: about.thread,
+                ..Counter::default()
+            });
+        });
+    }
+
+    fn notes(
+        &mut self,
+        own: &[String],
+        devices: Option<&Devices<'_>>,
+        processes: Option<&Processes>,
+        rate: Option<&str>,
+    ) {
+        let mut notes = own.to_vec();
+        notes.extend(devices.map(Devices::notes).unwrap_or_default());
+        notes.extend(processes.map(Processes::notes).unwrap_or_default());
+        notes.extend(rate.map(str::to_owned));
+        self.header.notes = notes;
+        self.header.threads = processes.map(Processes::threads).unwrap_or_default();
+    }
+
+    fn lose(&mut self, devices: Option<&mut Devices<'_>>) {
+        let failures = devices.map_or(0, Devices::take_failures);
+        let mut losses = vec![("samples that NVML failed to give".to_owned(), failures)];
+        for (table, count) in self.writer.take_lost_rows() {
+            losses.push((format!("rows of {table} that the disk had no room for"), count));
+        }
+        for (what, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
+            let names = &mut self.writer.names;
+            let row = LossRow {
+                time_ns: now(),
+                what: names.intern(&what),
+                count,
+                affects: names.intern("state of devices and host"),
+            };
+            self.writer.tables.losses.push(row);
+        }
+    }
+
+    fn write_header(&mut self) {
+        if self.header_written.as_ref() == Some(&self.header) {
+            return;
+        }
+        // Where the disk refuses it is tried again next time.
+        if write_json(&self.writer.folder().join(PROCESS_FILE), &self.header).is_ok() {
+            self.header_written = Some(self.header.clone());
+        }
+    }
+
+    fn close(&mut self) {
+        self.writer.tables.clocks.push(clock_snapshot());
+        match self.writer.close() {
+            Ok(rows) => {
+                let rows = rows.into_iter().map(|(table, rows)| (table.to_owned(), rows));
+                self.header.rows = rows.collect();
+                self.header.ended_ns = Some(now().0);
+            }
+            Err(error) => self
+                .header
+                .notes
+                .push(format!("the samples could not be closed: {error}")),
+        }
+        self.write_header();
+    }
+}
+
+/// Which devices the recorded processes of a host use: those that they have contexts on.
+struct Used {
+    recording: PathBuf,
+    host: String,
+    contexts: Follower,
+    /// By process folder: the devices with a context, by index within the process.
+    indices: Vec<(String, u32)>,
+    uuids: BTreeSet<String>,
+}
+
+impl Used {
+    fn new(recording: &Path, host: &str) -> Self {
+        Self {
+            recording: recording.to_owned(),
+            host: host.to_owned(),
+            contexts: Follower::new(recording, &["contexts"]),
+            indices: Vec::new(),
+            uuids: BTreeSet::new(),
+        }
+    }
+
+    /// Their UUIDs, when there are new ones.
+    fn look(&mut self) -> Option<&BTreeSet<String>> {
+        let growths = self.contexts.read().unwrap_or_default();
+        for growth in growths {
+            let devices = growth.tables.contexts.device;
+            self.indices
+                .extend(devices.into_iter().map(|device| (growth.folder.clone(), device)));
+        }
+        let before = self.uuids.len();
+        let (recording, host, uuids) = (&self.recording, &self.host, &mut self.uuids);
+        // A header may not have its devices yet; then it is looked at again.
+        self.indices.retain(|(folder, device)| {
+            let header = std::fs::read(recording.join(folder).join(PROCESS_FILE))
+                .ok()
+                .and_then(|text| serde_json::from_slice::<ProcessHeader>(&text).ok());
+            let Some(header) = header else { return true };
+            let found = header.devices.iter().find(|found| found.index == *device);
+            let Some(uuid) = found.and_then(|found| found.uuid.clone()) else {
+                return true;
+            };
+            if header.host == *host {
+                uuids.insert(uuid);
+            }
+            false
+        });
+        (self.uuids.len() > before).then_some(&self.uuids)
+    }
+}
