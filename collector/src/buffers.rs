@@ -21,6 +21,10 @@ pub(crate) struct Full {
     pub(crate) valid_bytes: usize,
     /// Taken although the cap was reached: its records are to be counted and thrown away.
     pub(crate) over_cap: bool,
+    /// Where its user-defined records lay, from where to where, before structs were made of them.
+    user_defined: Option<(usize, usize)>,
+    /// Bytes of those that could not be read.
+    pub(crate) unread_bytes: usize,
 }
 
 impl Full {
@@ -39,6 +43,23 @@ impl Full {
     /// What the buffer takes of memory.
     pub(crate) fn capacity(&self) -> usize {
         BUFFER_BYTES
+    }
+
+    /// Whether its records were user-defined as they were delivered.
+    pub(crate) fn was_user_defined(&self) -> bool {
+        self.user_defined.is_some()
+    }
+
+    /// Makes structs of user-defined records, in place.
+    fn expand(&mut self) {
+        let Some((from, end)) = self.user_defined else {
+            return;
+        };
+        // SAFETY: one of our buffers, of BUFFER_BYTES, which CUPTI has given back and nobody else knows.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, BUFFER_BYTES) };
+        let expanded = crate::second::expand(bytes, from, end);
+        self.valid_bytes = expanded.bytes;
+        self.unread_bytes = expanded.unread_bytes;
     }
 }
 
@@ -132,7 +153,16 @@ pub(crate) unsafe extern "C" fn completed(
         return;
     }
     cost::buffer_completed(valid_bytes);
-    let address = buffer as usize;
+    queue(buffer as usize, valid_bytes, None);
+}
+
+/// CUPTI gives a buffer back that it has filled from `from` on with user-defined records.
+pub(crate) fn completed_from(buffer: *mut u8, from: usize, valid_bytes: usize) {
+    let end = from.saturating_add(valid_bytes).min(BUFFER_BYTES);
+    queue(buffer as usize, 0, Some((from, end)));
+}
+
+fn queue(address: usize, valid_bytes: usize, user_defined: Option<(usize, usize)>) {
     let mut pool = pool();
     let place = pool.over_cap.iter().position(|&known| known == address);
     if let Some(place) = place {
@@ -142,6 +172,8 @@ pub(crate) unsafe extern "C" fn completed(
         address,
         valid_bytes,
         over_cap: place.is_some(),
+        user_defined,
+        unread_bytes: 0,
     });
     drop(pool);
     WAKE.notify_one();
@@ -156,7 +188,12 @@ pub(crate) fn take_full(patience: Duration) -> Vec<Full> {
             .unwrap_or_else(PoisonError::into_inner)
             .0;
     }
-    std::mem::take(&mut pool.full)
+    let mut full = std::mem::take(&mut pool.full);
+    drop(pool);
+    for buffer in full.iter_mut().filter(|buffer| !buffer.over_cap) {
+        buffer.expand();
+    }
+    full
 }
 
 /// Wakes the writer, if it waits in [`take_full`].
@@ -174,5 +211,9 @@ pub(crate) fn recycle(full: &Full) {
     }
     // SAFETY: one of our buffers, which CUPTI has given back.
     unsafe { (full.address as *mut u8).write_bytes(0, full.valid_bytes.min(BUFFER_BYTES)) };
+    if let Some((from, end)) = full.user_defined {
+        // SAFETY: as above.
+        unsafe { ((full.address + from) as *mut u8).write_bytes(0, end - from) };
+    }
     pool().free.push(full.address);
 }

@@ -3,11 +3,13 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 
+use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::options::{CollectorOptions, Kind};
 
 use crate::decode::RecordSizes;
 use crate::discovery::{self, Surroundings};
 use crate::records::{RECORDED_KINDS, kind};
+use crate::second::{Attempt, Second};
 use crate::{buffers, callbacks, session};
 
 /// CUptiResult values that mean something here.
@@ -55,6 +57,8 @@ struct Functions {
 #[derive(Clone, Copy)]
 pub(crate) struct Cupti {
     functions: Functions,
+    /// The subscription beside others, if it is that.
+    second: Option<Second>,
     /// cuptiGetVersion's number.
     pub(crate) version: u32,
     /// The kinds that are switched on.
@@ -75,6 +79,31 @@ fn asked_by(activity: u32) -> Option<Kind> {
         kind::EXTERNAL_CORRELATION => Some(Kind::Collectives),
         _ => None,
     }
+}
+
+/// A kind that is to be switched on.
+struct WantedKind {
+    activity: u32,
+    what: &'static str,
+    /// Needed, and asked for by nobody.
+    is_hidden: bool,
+}
+
+/// The kinds that these options need, in the order in which they are switched on.
+fn wanted_kinds(options: &CollectorOptions) -> Vec<WantedKind> {
+    let mut wanted = Vec::new();
+    for (activity, what) in RECORDED_KINDS {
+        let by = asked_by(activity);
+        let is_hidden = by.is_some_and(|by| !options.records(by));
+        if !is_hidden || by == Some(Kind::Calls) && needs_calls(options) {
+            wanted.push(WantedKind {
+                activity,
+                what,
+                is_hidden,
+            });
+        }
+    }
+    wanted
 }
 
 /// Whether calls are needed although nobody asked for them: an operation belongs to the window that it was launched in, and
@@ -157,11 +186,12 @@ impl Cupti {
     ///
     /// # Errors
     /// Why nothing of the GPU can be recorded, as a sentence.
-    pub(crate) fn start(options: &CollectorOptions, notes: &mut Vec<String>) -> Result<Self, String> {
+    pub(crate) fn start(options: &CollectorOptions, process: &mut ProcessHeader) -> Result<Self, String> {
         let handle = find()?;
         let functions = Functions::load(handle);
         let mut cupti = Self {
             functions,
+            second: None,
             version: 0,
             kinds: &[],
             hidden: &[],
@@ -170,69 +200,38 @@ impl Cupti {
             // SAFETY: the place is valid for the result.
             unsafe { get_version(&raw mut cupti.version) };
         }
-        let (Some(register), Some(enable), Some(subscribe)) =
-            (functions.register, functions.enable, functions.subscribe)
-        else {
+        if functions.register.is_none() || functions.enable.is_none() || functions.subscribe.is_none() {
             return Err(format!(
                 "CUPTI {} is too old, so no GPU activity is recorded: 12.0 or later is needed",
                 cupti.version
             ));
-        };
-        let mut subscriber = 0;
-        // SAFETY: the place is valid, and the callback lives as long as this library.
-        match unsafe { subscribe(&raw mut subscriber, callbacks::called, std::ptr::null_mut()) } {
-            SUCCESS => {}
-            MULTIPLE_SUBSCRIBERS => {
-                return Err("another tool (Nsight, a debugger, another profiler) holds CUPTI in this process, so no GPU activity is recorded: run without it".to_owned());
-            }
-            result => {
-                return Err(format!(
-                    "CUPTI refused to start ({}), so no GPU activity is recorded",
-                    cupti.describe(result)
-                ));
-            }
         }
+        let most = usize::try_from(options.memory_bytes).unwrap_or(usize::MAX);
+        buffers::configure(most, cupti.version >= MAY_REFUSE_SINCE);
+        let wanted = wanted_kinds(options);
+        let subscriber = match cupti.subscribe_beside_others(handle, &wanted, process) {
+            Some(subscriber) => subscriber,
+            None => cupti.subscribe_alone()?,
+        };
         if let Some(enable_callback) = functions.enable_callback {
             for (domain, id) in callbacks::wanted(options.profiler_calls) {
                 // SAFETY: plain values; a CUPTI that does not know a callback refuses it, which costs what it would have told.
                 unsafe { enable_callback(1, subscriber, domain, id) };
             }
         }
-        let most = usize::try_from(options.memory_bytes).unwrap_or(usize::MAX);
-        buffers::configure(most, cupti.version >= MAY_REFUSE_SINCE);
-        if let Some(set_attribute) = functions.set_attribute {
-            let (mut size, mut zeroed) = (1usize, 1u8);
-            // SAFETY: an attribute of one byte. A CUPTI that does not know it zeroes buffers itself, which costs time only.
-            unsafe { set_attribute(ATTRIBUTE_ZEROED, &raw mut size, (&raw mut zeroed).cast()) };
-        }
-        if let Some(set_thread_id_type) = functions.set_thread_id_type {
-            // SAFETY: a plain value. On failure threads go by their pthread id, which is still one number a thread.
-            unsafe { set_thread_id_type(THREAD_ID_SYSTEM) };
-        }
-        // SAFETY: both functions live as long as this library and keep CUPTI's contract (see `buffers`).
-        let result = unsafe { register(buffers::requested, buffers::completed) };
-        if result != SUCCESS {
-            return Err(format!(
-                "CUPTI refused our buffers ({}), so no GPU activity is recorded",
-                cupti.describe(result)
-            ));
+        if cupti.second.is_none() {
+            cupti.register()?;
         }
         let (mut kinds, mut hidden) = (Vec::new(), Vec::new());
-        for (activity, what) in RECORDED_KINDS {
-            let by = asked_by(activity);
-            if by.is_some_and(|by| !options.records(by)) {
-                if by != Some(Kind::Calls) || !needs_calls(options) {
-                    continue;
-                }
-                hidden.push(activity);
-            }
-            // SAFETY: a plain value; an unknown kind is an error code.
-            let result = unsafe { enable(activity) };
+        for wanted in wanted {
+            let result = cupti.enable(wanted.activity);
             if result == SUCCESS {
-                kinds.push(activity);
+                kinds.push(wanted.activity);
+                hidden.extend(wanted.is_hidden.then_some(wanted.activity));
             } else {
-                notes.push(format!(
-                    "{what} are not recorded: CUPTI {}: {}",
+                process.notes.push(format!(
+                    "{} are not recorded: CUPTI {}: {}",
+                    wanted.what,
                     cupti.version,
                     cupti.describe(result)
                 ));
@@ -242,6 +241,107 @@ impl Cupti {
         cupti.kinds = kinds.leak();
         cupti.hidden = hidden.leak();
         Ok(cupti)
+    }
+
+    /// Subscribes beside others with user-defined records, if CUPTI and the driver can and the program does not mind; says
+    /// why not where that was tried.
+    fn subscribe_beside_others(
+        &mut self,
+        handle: *mut c_void,
+        wanted: &[WantedKind],
+        process: &mut ProcessHeader,
+    ) -> Option<usize> {
+        let symbol = |name: &CStr| {
+            // SAFETY: `handle` is open.
+            let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
+            (!symbol.is_null()).then_some(symbol)
+        };
+        let first = wanted.first()?.activity;
+        match Second::start(self.version, &symbol, callbacks::called, first) {
+            Attempt::Started(second) => {
+                self.second = Some(second);
+                Some(second.subscriber())
+            }
+            Attempt::Unsuitable => None,
+            Attempt::Failed(step, result) => {
+                let why = format!("{step}: {}", self.describe(result));
+                // With drivers before r610 there is one subscriber, which is nothing to be told of.
+                if result != MULTIPLE_SUBSCRIBERS {
+                    process.notes.push(format!(
+                        "CUPTI records for one profiler at a time, since the other way failed at {why}"
+                    ));
+                }
+                process.cupti_backend_why = Some(why);
+                None
+            }
+        }
+    }
+
+    /// Subscribes as the one subscriber of the process.
+    fn subscribe_alone(&self) -> Result<usize, String> {
+        let mut subscriber = 0;
+        let subscribe = self.functions.subscribe.ok_or("CUPTI cannot be subscribed to")?;
+        // SAFETY: the place is valid, and the callback lives as long as this library.
+        match unsafe { subscribe(&raw mut subscriber, callbacks::called, std::ptr::null_mut()) } {
+            SUCCESS => Ok(subscriber),
+            MULTIPLE_SUBSCRIBERS => Err("another tool (Nsight, a debugger, another profiler) holds CUPTI in this process, so no GPU activity is recorded: run without it".to_owned()),
+            result => Err(format!(
+                "CUPTI refused to start ({}), so no GPU activity is recorded",
+                self.describe(result)
+            )),
+        }
+    }
+
+    /// Settles how records come, and gives CUPTI our buffers.
+    fn register(&self) -> Result<(), String> {
+        if let Some(set_attribute) = self.functions.set_attribute {
+            let (mut size, mut zeroed) = (1usize, 1u8);
+            // SAFETY: an attribute of one byte. A CUPTI that does not know it zeroes buffers itself, which costs time only.
+            unsafe { set_attribute(ATTRIBUTE_ZEROED, &raw mut size, (&raw mut zeroed).cast()) };
+        }
+        if let Some(set_thread_id_type) = self.functions.set_thread_id_type {
+            // SAFETY: a plain value. On failure threads go by their pthread id, which is still one number a thread.
+            unsafe { set_thread_id_type(THREAD_ID_SYSTEM) };
+        }
+        let register = self.functions.register.ok_or("CUPTI takes no buffers")?;
+        // SAFETY: both functions live as long as this library and keep CUPTI's contract (see `buffers`).
+        let result = unsafe { register(buffers::requested, buffers::completed) };
+        if result != SUCCESS {
+            return Err(format!(
+                "CUPTI refused our buffers ({}), so no GPU activity is recorded",
+                self.describe(result)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Asks for a kind's records. Gives CUPTI's result.
+    fn enable(&self, activity: u32) -> u32 {
+        match (&self.second, self.functions.enable) {
+            (Some(second), _) => second.enable(activity),
+            // SAFETY: a plain value; an unknown kind is an error code.
+            (None, Some(enable)) => unsafe { enable(activity) },
+            (None, None) => SUCCESS,
+        }
+    }
+
+    /// Asks for no more records of a kind.
+    fn disable(&self, activity: u32) {
+        match (&self.second, self.functions.disable) {
+            (Some(second), _) => second.disable(activity),
+            // SAFETY: a plain value. What CUPTI refuses to switch off is left out when it comes.
+            (None, Some(disable)) => drop(unsafe { disable(activity) }),
+            (None, None) => {}
+        }
+    }
+
+    /// How it records, as the process's header says it.
+    pub(crate) fn backend(&self) -> &'static str {
+        if self.second.is_some() {
+            "user-defined records"
+        } else {
+            "activity"
+        }
     }
 
     fn describe(&self, result: u32) -> String {
@@ -261,6 +361,9 @@ impl Cupti {
     /// the first record to the second is the size.
     pub(crate) fn record_sizes(&self) -> RecordSizes {
         const PROBE_BYTES: usize = 4096;
+        if self.second.is_some() {
+            return Second::record_sizes();
+        }
         RecordSizes::ask(|kind| {
             let next_record = self.functions.next_record?;
             let mut probe = vec![u64::from(kind); PROBE_BYTES / 8];
@@ -287,28 +390,32 @@ impl Cupti {
 
     /// Switches all kinds off or on, but those of which each record comes once only.
     pub(crate) fn switch(&self, on: bool) {
-        let switch = if on {
-            self.functions.enable
-        } else {
-            self.functions.disable
-        };
-        let Some(switch) = switch.filter(|_| !session::has_lost_cupti()) else {
+        if session::has_lost_cupti() {
             return;
-        };
+        }
         for &activity in self
             .kinds
             .iter()
             .filter(|activity| asked_by(**activity).is_some())
         {
-            // SAFETY: a plain value. What CUPTI refuses to switch off is left out when it comes.
-            unsafe { switch(activity) };
+            if on {
+                self.enable(activity);
+            } else {
+                self.disable(activity);
+            }
         }
     }
 
     /// Records that CUPTI had no room for since the last call.
     pub(crate) fn dropped(&self) -> u64 {
+        if session::has_lost_cupti() {
+            return 0;
+        }
+        if let Some(second) = &self.second {
+            return second.dropped();
+        }
         let mut count = 0usize;
-        if let Some(dropped) = self.functions.dropped.filter(|_| !session::has_lost_cupti()) {
+        if let Some(dropped) = self.functions.dropped {
             // SAFETY: the place is valid; null and 0 mean all contexts and streams.
             unsafe { dropped(std::ptr::null_mut(), 0, &raw mut count) };
         }
@@ -331,7 +438,12 @@ impl Cupti {
 
     /// From here on this thread's launches carry the id.
     pub(crate) fn push_id(&self, kind: u32, id: u64) {
-        if let Some(push_id) = self.functions.push_id.filter(|_| !session::has_lost_cupti()) {
+        if session::has_lost_cupti() {
+            return;
+        }
+        if let Some(second) = &self.second {
+            second.push_id(kind, id);
+        } else if let Some(push_id) = self.functions.push_id {
             // SAFETY: plain values.
             unsafe { push_id(kind, id) };
         }
@@ -339,7 +451,12 @@ impl Cupti {
 
     /// Ends the innermost id of this thread.
     pub(crate) fn pop_id(&self, kind: u32) {
-        if let Some(pop_id) = self.functions.pop_id.filter(|_| !session::has_lost_cupti()) {
+        if session::has_lost_cupti() {
+            return;
+        }
+        if let Some(second) = &self.second {
+            second.pop_id(kind);
+        } else if let Some(pop_id) = self.functions.pop_id {
             let mut last = 0;
             // SAFETY: the place is valid for the result.
             unsafe { pop_id(kind, &raw mut last) };

@@ -24,6 +24,7 @@ mod nvtx;
 mod power;
 mod rank;
 pub mod records;
+pub mod second;
 mod session;
 mod sink;
 mod windows;

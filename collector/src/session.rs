@@ -106,9 +106,10 @@ pub(crate) fn begin() {
     // SAFETY: the handler only sets an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     watch::begin();
-    let cupti = match Cupti::start(&config.options, &mut process.notes) {
+    let cupti = match Cupti::start(&config.options, &mut process) {
         Ok(cupti) => {
             process.cupti_version = Some(cupti.version);
+            process.cupti_backend = Some(cupti.backend().to_owned());
             Some(*CUPTI.get_or_init(|| cupti))
         }
         Err(why) => {

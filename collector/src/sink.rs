@@ -261,7 +261,13 @@ impl Sink {
                 );
                 buffers::recycle(&full);
             } else {
-                self.dump(full.bytes());
+                if !full.was_user_defined() {
+                    self.dump(full.bytes());
+                }
+                let unread = "bytes of CUPTI records of unknown layout";
+                self.lose(unread, full.unread_bytes as u64, "everything");
+                let changed = "changes of layout of CUPTI's records";
+                self.lose(changed, crate::second::changed_layouts(), "everything until then");
                 if self.gate.is_partial() {
                     self.gate.hold(full);
                 } else {

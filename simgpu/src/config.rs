@@ -8,6 +8,7 @@
 //! | SIMGPU_SCALE | how many times slower than an H200 node (FLOP/s and bytes/s; latencies stay) | 1000 |
 //! | SIMGPU_SEED | seeds the small jitter of modelled times | 0 |
 //! | SIMGPU_CUPTI | version of CUPTI: 12.0, 12.2 to 12.6, 12.8, 12.9, 13.0 to 13.5 | 13.4 |
+//! | SIMGPU_DRIVER | release of the driver: from 610 on CUPTI 13.3 and later have several subscribers | 580 |
 //! | SIMGPU_SLOW | `rank:N=FACTOR` or `link:A-B=FACTOR`, comma-separated | none |
 //! | SIMGPU_SKEW | `OFFSET_NS` or `OFFSET_NS,DRIFT_PPM`: what the delivered device stamps are off by | none |
 //! | SIMGPU_FAULTS | names of faults (below), comma-separated, some with `:VALUE` | none |
@@ -70,6 +71,8 @@ pub(crate) struct Config {
     pub(crate) seed: u64,
     /// Version of CUPTI's record layouts: major * 100 + minor.
     pub(crate) cupti: u32,
+    /// Release of the driver (580 is r580).
+    pub(crate) driver: u32,
     /// How many times slower this rank's device is.
     pub(crate) slowdown: f64,
     /// Slow links: device, device, factor.
@@ -211,6 +214,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         scale: 1000.0,
         seed: 0,
         cupti: 1304,
+        driver: 580,
         slowdown: 1.0,
         slow_links: Vec::new(),
         skew: None,
@@ -276,6 +280,13 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
             Some(())
         },
     );
+    set("SIMGPU_DRIVER", "a release from 525 to 699", &mut |value| {
+        config.driver = value
+            .parse()
+            .ok()
+            .filter(|release| (525..700).contains(release))?;
+        Some(())
+    });
     set(
         "SIMGPU_SLOW",
         "rank:N=FACTOR or link:A-B=FACTOR, comma-separated",

@@ -245,6 +245,12 @@ pub struct ProcessHeader {
     pub rank_source: Option<String>,
     /// CUPTI's version number.
     pub cupti_version: Option<u32>,
+    /// How CUPTI recorded: `activity` or `user-defined records`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cupti_backend: Option<String>,
+    /// Why it was not the other way, where that was tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cupti_backend_why: Option<String>,
     /// CUDA driver's version number.
     pub driver_version: Option<u32>,
     /// NCCL profiler plugin version in use: 4 to 7.

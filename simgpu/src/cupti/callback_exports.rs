@@ -44,6 +44,7 @@ pub extern "C" fn cuptiSubscribe(
             return Err(code::INVALID_PARAMETER);
         }
         let callback = callback.ok_or(code::INVALID_PARAMETER)?;
+        super::second::refuse_older()?;
         if config().has_fault("subscriber-taken") || callbacks::count() > 0 {
             return Err(code::MULTIPLE_SUBSCRIBERS);
         }
@@ -55,7 +56,10 @@ pub extern "C" fn cuptiSubscribe(
 /// cuptiUnsubscribe: no callbacks any more; activities stay as they are.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiUnsubscribe(handle: usize) -> u32 {
-    guarded(|| callbacks::unsubscribe(handle).ok_or(code::INVALID_PARAMETER))
+    guarded(|| {
+        super::second::unsubscribe(handle);
+        callbacks::unsubscribe(handle).ok_or(code::INVALID_PARAMETER)
+    })
 }
 
 /// cuptiEnableCallback.

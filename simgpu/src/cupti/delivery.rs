@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::layouts::{MAY_REFUSE_SINCE, PER_THREAD_SINCE, version_number};
 use super::records::{self, Record};
-use super::{attributes, in_flight, is_dead, is_forked, is_recording, kind, lock};
+use super::{attributes, in_flight, is_dead, is_forked, is_recording, kind, lock, second};
 use crate::clock::now_ns;
 use crate::config::config;
 
@@ -107,12 +107,16 @@ fn thread_slot() -> Slot {
 
 /// Puts a record into the calling thread's buffer.
 pub(super) fn emit_for_thread(record: &Record) {
-    emit(&thread_slot(), record);
+    if !second::take(record) {
+        emit(&thread_slot(), record);
+    }
 }
 
 /// Puts a record into the devices' buffer.
 pub(super) fn emit_for_device(record: &Record) {
-    emit(&device_slot(), record);
+    if !second::take(record) {
+        emit(&device_slot(), record);
+    }
 }
 
 fn device_slot() -> Slot {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::delivery::{CompleteFunction, RequestFunction};
 use super::layouts::{UNKNOWN_BYTES, kind};
-use super::{EXTERNAL, attributes, delivery, layouts};
+use super::{EXTERNAL, attributes, delivery, layouts, second};
 use crate::clock::{now_ns, stamp_ns};
 use crate::config::config;
 
@@ -16,6 +16,7 @@ pub(super) mod code {
     pub(in crate::cupti) const INVALID_OPERATION: u32 = 7;
     pub(in crate::cupti) const PARAMETER_SIZE: u32 = 10;
     pub(in crate::cupti) const MAX_LIMIT_REACHED: u32 = 12;
+    pub(in crate::cupti) const NOT_COMPATIBLE: u32 = 14;
     pub(in crate::cupti) const NOT_INITIALIZED: u32 = 15;
     pub(in crate::cupti) const QUEUE_EMPTY: u32 = 18;
     pub(in crate::cupti) const INVALID_KIND: u32 = 21;
@@ -63,6 +64,7 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 ) -> u32 {
     guarded(|| {
         let (request, complete) = request.zip(complete).ok_or(code::INVALID_PARAMETER)?;
+        second::refuse_older()?;
         super::set_process();
         delivery::register(request, complete);
         Ok(())
@@ -72,6 +74,7 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 fn enable_kind(activity: u32, enable: bool) -> u32 {
     guarded(|| {
         layouts::size_of(activity, config().cupti).ok_or(code::INVALID_KIND)?;
+        second::refuse_older()?;
         super::set_process();
         super::enable(activity, enable);
         Ok(())
@@ -94,6 +97,7 @@ pub extern "C" fn cuptiActivityDisable(activity: u32) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnableDriverApi(callback: u32, enable: u8) -> u32 {
     guarded(|| {
+        second::refuse_older()?;
         super::set_process();
         super::enable_driver_call(callback, enable != 0).ok_or(code::INVALID_PARAMETER)
     })
@@ -110,6 +114,10 @@ pub extern "C" fn cuptiActivityEnableRuntimeApi(_callback: u32, _enable: u8) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(flag: u32) -> u32 {
     guarded(|| {
+        if second::is_active() {
+            second::flush(flag & 1 != 0);
+            return Ok(());
+        }
         if !delivery::has_client() {
             return Err(code::INVALID_OPERATION);
         }
@@ -180,13 +188,19 @@ pub extern "C" fn cuptiActivityGetNumDroppedRecords(
     _stream: u32,
     dropped: *mut usize,
 ) -> u32 {
-    guarded(|| put(dropped, delivery::take_dropped() as usize))
+    guarded(|| {
+        second::refuse_older()?;
+        put(dropped, delivery::take_dropped() as usize)
+    })
 }
 
 /// cuptiActivitySetAttribute.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivitySetAttribute(attribute: u32, size: *mut usize, value: *mut c_void) -> u32 {
-    guarded(|| attributes::set(attribute, size, value))
+    guarded(|| {
+        second::refuse_older()?;
+        attributes::set(attribute, size, value)
+    })
 }
 
 /// cuptiActivityGetAttribute.
@@ -199,6 +213,7 @@ pub extern "C" fn cuptiActivityGetAttribute(attribute: u32, size: *mut usize, va
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> u32 {
     guarded(|| {
+        second::refuse_older()?;
         EXTERNAL.with_borrow_mut(|stack| stack.push((kind, id)));
         Ok(())
     })
@@ -208,6 +223,7 @@ pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> u32 {
     guarded(|| {
+        second::refuse_older()?;
         let popped = EXTERNAL.with_borrow_mut(|stack| {
             let place = stack.iter().rposition(|(pushed, _)| *pushed == kind)?;
             Some(stack.remove(place).1)
@@ -220,7 +236,12 @@ pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u6
 /// cuptiGetTimestamp.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiGetTimestamp(timestamp: *mut u64) -> u32 {
-    guarded(|| put(timestamp, stamp_ns(now_ns()).cast_unsigned()))
+    guarded(|| {
+        if !second::plain_timestamp_works() {
+            return Err(code::NOT_COMPATIBLE);
+        }
+        put(timestamp, stamp_ns(now_ns()).cast_unsigned())
+    })
 }
 
 /// cuptiSetThreadIdType: calls are always stamped with the system's thread id (1).
@@ -260,6 +281,7 @@ pub extern "C" fn cuptiGetResultString(result: u32, text: *mut *const c_char) ->
             code::SUCCESS => c"CUPTI_SUCCESS",
             code::INVALID_PARAMETER => c"CUPTI_ERROR_INVALID_PARAMETER",
             code::MAX_LIMIT_REACHED => c"CUPTI_ERROR_MAX_LIMIT_REACHED",
+            code::NOT_COMPATIBLE => c"CUPTI_ERROR_NOT_COMPATIBLE",
             code::NOT_INITIALIZED => c"CUPTI_ERROR_NOT_INITIALIZED",
             code::QUEUE_EMPTY => c"CUPTI_ERROR_QUEUE_EMPTY",
             code::INVALID_KIND => c"CUPTI_ERROR_INVALID_KIND",

@@ -12,6 +12,7 @@ mod exports;
 mod in_flight;
 mod layouts;
 mod records;
+mod second;
 mod symbols;
 
 use std::cell::{Cell, RefCell};
@@ -79,7 +80,7 @@ fn set_process() {
 }
 
 fn is_enabled(record_kind: u32) -> bool {
-    let bits = ENABLED.load(Ordering::Relaxed);
+    let bits = ENABLED.load(Ordering::Relaxed) | second::enabled_kinds();
     // KERNEL and CONCURRENT_KERNEL differ in how kernels are traced, not in the record.
     let kernel = |kind| matches!(kind, kind::KERNEL | kind::CONCURRENT_KERNEL);
     let wanted = if kernel(record_kind) {
@@ -109,6 +110,16 @@ fn enable(record_kind: u32, enable: bool) {
     }
 }
 
+/// The records of what is known of a kind.
+fn known(record_kind: u32) -> Vec<Record> {
+    let known = lock(&KNOWN);
+    known
+        .iter()
+        .filter(|record| record.kind() == record_kind)
+        .cloned()
+        .collect()
+}
+
 /// Switches the records of one driver call on or off, whatever is said of the kind before.
 fn enable_driver_call(callback: u32, enable: bool) -> Option<()> {
     let word = DRIVER_CALLS.get(callback as usize / 64)?;
@@ -122,9 +133,10 @@ fn enable_driver_call(callback: u32, enable: bool) -> Option<()> {
 }
 
 fn is_driver_call_enabled(callback: u32) -> bool {
-    DRIVER_CALLS
+    (DRIVER_CALLS
         .get(callback as usize / 64)
         .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (callback % 64) != 0)
+        || second::enabled_kinds() & 1 << kind::DRIVER != 0)
         && is_recording()
 }
 
@@ -152,6 +164,7 @@ pub(crate) fn enter_driver(call: &Entering) -> ApiCall {
     fail_when_due(correlation);
     let told = callbacks::enter(call, correlation);
     if is_enabled(kind::EXTERNAL_CORRELATION) {
+        second::emit_external(correlation);
         // The innermost id of each kind; the records precede the call's own.
         let ids = EXTERNAL.try_with(|stack| stack.borrow().iter().copied().collect::<BTreeMap<u32, u64>>());
         for (external_kind, id) in ids.unwrap_or_default() {

@@ -1,0 +1,212 @@
+//! Which fields are asked for of each kind: those that the recording's tables need, and where their values go in the
+//! structs that the decoder reads (`records`).
+
+use std::mem::offset_of;
+
+use crate::records::{
+    ApiCall, Context, Device, ExternalCorrelation, Kernel, Memcpy, Memset, Overhead, PeerCopy, Stream,
+    Synchronization, kind,
+};
+
+/// A field: its number in the kind's `CUpti_Activity*FieldIds`, and its place in the struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The number.
+    pub id: i32,
+    /// Offset in the struct.
+    pub to: usize,
+    /// Bytes in the struct: what CUPTI gives is as long or longer, or is filled up with zeros.
+    pub bytes: usize,
+}
+
+/// What is asked for of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct KindFields {
+    /// CUpti_ActivityKind.
+    pub kind: u32,
+    /// Size of the struct, rounded up to 8 bytes, which records are in a buffer.
+    pub record_bytes: usize,
+    /// The fields but the first, which is the kind.
+    pub fields: &'static [Field],
+    /// A value that no field gives: offset in the struct, and the value.
+    pub constant: Option<(usize, u32)>,
+}
+
+const fn bytes_of<T>(_: *const T) -> usize {
+    size_of::<T>()
+}
+
+/// `id => member` or, for a part of an array, `id => member[index]: type`.
+macro_rules! fields {
+    ($record:ident: $($id:literal => $member:ident $([$index:literal]: $type:ty)?),* $(,)?) => {
+        &[$( Field {
+            id: $id,
+            to: offset_of!($record, $member) $(+ $index * size_of::<$type>())?,
+            bytes: fields!(@bytes $record $member $($type)?),
+        } ),*]
+    };
+    (@bytes $record:ident $member:ident $type:ty) => { size_of::<$type>() };
+    (@bytes $record:ident $member:ident) => {{
+        let record = std::mem::MaybeUninit::<$record>::uninit();
+        // SAFETY: makes a pointer to a member of a place that is valid; nothing is read.
+        bytes_of(unsafe { &raw const (*record.as_ptr()).$member })
+    }};
+}
+
+const fn padded<T>() -> usize {
+    size_of::<T>().next_multiple_of(8)
+}
+
+const fn of<T>(record_kind: u32, fields: &'static [Field]) -> KindFields {
+    KindFields {
+        kind: record_kind,
+        record_bytes: padded::<T>(),
+        fields,
+        constant: None,
+    }
+}
+
+const KERNEL: &[Field] = fields! { Kernel:
+    4 => registers, 7 => start, 8 => end, 10 => device, 11 => context, 12 => stream,
+    13 => grid[0]: i32, 14 => grid[1]: i32, 15 => grid[2]: i32,
+    16 => block[0]: i32, 17 => block[1]: i32, 18 => block[2]: i32,
+    19 => static_shared, 20 => dynamic_shared, 22 => correlation, 24 => name,
+    31 => graph_node, 33 => graph,
+};
+const MEMCPY: &[Field] = fields! { Memcpy:
+    1 => copy_kind, 2 => source_kind, 3 => destination_kind, 4 => flags, 5 => bytes, 6 => start, 7 => end,
+    8 => device, 9 => context, 10 => stream, 11 => correlation, 12 => graph_node, 13 => graph,
+};
+const PEER_COPY: &[Field] = fields! { PeerCopy:
+    1 => copy_kind, 2 => source_kind, 3 => destination_kind, 4 => flags, 5 => bytes, 6 => start, 7 => end,
+    8 => device, 9 => context, 10 => stream, 11 => source_device, 13 => destination_device, 15 => correlation,
+    16 => graph_node, 17 => graph,
+};
+const MEMSET: &[Field] = fields! { Memset:
+    1 => value, 2 => bytes, 3 => start, 4 => end, 5 => device, 6 => context, 7 => stream, 8 => correlation,
+    9 => flags, 10 => memory_kind, 11 => graph_node, 12 => graph,
+};
+const API_CALL: &[Field] = fields! { ApiCall:
+    1 => callback, 2 => start, 3 => end, 5 => thread, 6 => correlation, 7 => result,
+};
+const SYNCHRONIZATION: &[Field] = fields! { Synchronization:
+    1 => wait, 2 => start, 3 => end, 4 => correlation, 5 => context, 6 => stream, 7 => event,
+};
+const OVERHEAD: &[Field] = fields! { Overhead:
+    1 => overhead, 3 => object[1]: u32, 4 => start, 5 => end,
+};
+const EXTERNAL_CORRELATION: &[Field] = fields! { ExternalCorrelation:
+    1 => external_kind, 2 => id, 3 => correlation,
+};
+const CONTEXT: &[Field] = fields! { Context: 1 => context, 2 => device, 4 => null_stream };
+const STREAM: &[Field] = fields! { Stream: 1 => context, 2 => stream, 3 => priority, 4 => flag };
+const DEVICE: &[Field] = fields! { Device:
+    2 => memory_bandwidth, 3 => memory_bytes, 9 => multiprocessors, 24 => capability_major,
+    25 => capability_minor, 26 => id, 28 => uuid, 29 => name,
+};
+
+/// CUPTI_ACTIVITY_OBJECT_THREAD: user-defined records of overheads name a thread and say nothing of other objects.
+const THREAD_OBJECT: u32 = 2;
+
+/// Every kind that can be recorded.
+pub const KINDS: &[KindFields] = &[
+    of::<Kernel>(kind::CONCURRENT_KERNEL, KERNEL),
+    of::<Memcpy>(kind::MEMCPY, MEMCPY),
+    of::<PeerCopy>(kind::MEMCPY2, PEER_COPY),
+    of::<Memset>(kind::MEMSET, MEMSET),
+    of::<ApiCall>(kind::DRIVER, API_CALL),
+    of::<ApiCall>(kind::RUNTIME, API_CALL),
+    of::<Synchronization>(kind::SYNCHRONIZATION, SYNCHRONIZATION),
+    KindFields {
+        constant: Some((offset_of!(Overhead, object_kind), THREAD_OBJECT)),
+        ..of::<Overhead>(kind::OVERHEAD, OVERHEAD)
+    },
+    of::<ExternalCorrelation>(kind::EXTERNAL_CORRELATION, EXTERNAL_CORRELATION),
+    of::<Context>(kind::CONTEXT, CONTEXT),
+    of::<Stream>(kind::STREAM, STREAM),
+    of::<Device>(kind::DEVICE, DEVICE),
+];
+
+/// What is asked for of a kind.
+#[must_use]
+pub fn of_kind(record_kind: u32) -> Option<&'static KindFields> {
+    KINDS.iter().find(|fields| fields.kind == record_kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use cudarc::cupti::sys;
+
+    use super::*;
+    use crate::records::RECORDED_KINDS;
+
+    #[test]
+    fn every_recorded_kind_has_fields() {
+        for (record_kind, what) in RECORDED_KINDS {
+            assert!(of_kind(record_kind).is_some(), "{what}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_headers() {
+        macro_rules! numbers {
+            ($($fields:ident $enum:ident: $($id:ident)*;)*) => {$(
+                assert_eq!(
+                    $fields.iter().map(|field| field.id).collect::<Vec<_>>(),
+                    [$( sys::$enum::$id as i32 ),*],
+                    stringify!($enum)
+                );
+            )*};
+        }
+        numbers! {
+            KERNEL CUpti_ActivityKernelFieldIds: KERNEL_FIELD_REGISTERS_PER_THREAD KERNEL_FIELD_START KERNEL_FIELD_END
+                KERNEL_FIELD_DEVICE_ID KERNEL_FIELD_CONTEXT_ID KERNEL_FIELD_STREAM_ID
+                KERNEL_FIELD_GRID_X KERNEL_FIELD_GRID_Y KERNEL_FIELD_GRID_Z
+                KERNEL_FIELD_BLOCK_X KERNEL_FIELD_BLOCK_Y KERNEL_FIELD_BLOCK_Z
+                KERNEL_FIELD_STATIC_SHARED_MEMORY KERNEL_FIELD_DYNAMIC_SHARED_MEMORY KERNEL_FIELD_CORRELATION_ID
+                KERNEL_FIELD_NAME KERNEL_FIELD_GRAPH_NODE_ID KERNEL_FIELD_GRAPH_ID;
+            MEMCPY CUpti_ActivityMemcpyFieldIds: MEMCPY_FIELD_COPY_KIND MEMCPY_FIELD_SRC_KIND MEMCPY_FIELD_DST_KIND
+                MEMCPY_FIELD_FLAGS MEMCPY_FIELD_BYTES MEMCPY_FIELD_START MEMCPY_FIELD_END MEMCPY_FIELD_DEVICE_ID
+                MEMCPY_FIELD_CONTEXT_ID MEMCPY_FIELD_STREAM_ID MEMCPY_FIELD_CORRELATION_ID MEMCPY_FIELD_GRAPH_NODE_ID
+                MEMCPY_FIELD_GRAPH_ID;
+            PEER_COPY CUpti_ActivityMemcpy2FieldIds: MEMCPY2_FIELD_COPY_KIND MEMCPY2_FIELD_SRC_KIND
+                MEMCPY2_FIELD_DST_KIND MEMCPY2_FIELD_FLAGS MEMCPY2_FIELD_BYTES MEMCPY2_FIELD_START MEMCPY2_FIELD_END
+                MEMCPY2_FIELD_DEVICE_ID MEMCPY2_FIELD_CONTEXT_ID MEMCPY2_FIELD_STREAM_ID MEMCPY2_FIELD_SRC_DEVICE_ID
+                MEMCPY2_FIELD_DST_DEVICE_ID MEMCPY2_FIELD_CORRELATION_ID MEMCPY2_FIELD_GRAPH_NODE_ID
+                MEMCPY2_FIELD_GRAPH_ID;
+            MEMSET CUpti_ActivityMemsetFieldIds: MEMSET_FIELD_VALUE MEMSET_FIELD_BYTES MEMSET_FIELD_START
+                MEMSET_FIELD_END MEMSET_FIELD_DEVICE_ID MEMSET_FIELD_CONTEXT_ID MEMSET_FIELD_STREAM_ID
+                MEMSET_FIELD_CORRELATION_ID MEMSET_FIELD_FLAGS MEMSET_FIELD_MEMORY_KIND MEMSET_FIELD_GRAPH_NODE_ID
+                MEMSET_FIELD_GRAPH_ID;
+            API_CALL CUpti_ActivityApiFieldIds: API_FIELD_CBID API_FIELD_START API_FIELD_END API_FIELD_THREAD_ID
+                API_FIELD_CORRELATION_ID API_FIELD_RETURN_VALUE;
+            SYNCHRONIZATION CUpti_ActivitySynchronizationFieldIds: SYNCHRONIZATION_FIELD_TYPE
+                SYNCHRONIZATION_FIELD_START SYNCHRONIZATION_FIELD_END SYNCHRONIZATION_FIELD_CORRELATION_ID
+                SYNCHRONIZATION_FIELD_CONTEXT_ID SYNCHRONIZATION_FIELD_STREAM_ID SYNCHRONIZATION_FIELD_CUDA_EVENT_ID;
+            OVERHEAD CUpti_ActivityOverheadFieldIds: OVERHEAD_FIELD_OVERHEAD_KIND OVERHEAD_FIELD_THREAD_ID
+                OVERHEAD_FIELD_START OVERHEAD_FIELD_END;
+            EXTERNAL_CORRELATION CUpti_ActivityExternalCorrelationFieldIds: EXTERNAL_CORRELATION_FIELD_EXTERNAL_KIND
+                EXTERNAL_CORRELATION_FIELD_EXTERNAL_ID EXTERNAL_CORRELATION_FIELD_CORRELATION_ID;
+            CONTEXT CUpti_ActivityContextFieldIds: CONTEXT_FIELD_CONTEXT_ID CONTEXT_FIELD_DEVICE_ID
+                CONTEXT_FIELD_NULL_STREAM_ID;
+            STREAM CUpti_ActivityStreamFieldIds: STREAM_FIELD_CONTEXT_ID STREAM_FIELD_STREAM_ID STREAM_FIELD_PRIORITY
+                STREAM_FIELD_FLAG;
+            DEVICE CUpti_ActivityDeviceFieldIds: DEVICE_FIELD_GLOBAL_MEMORY_BANDWIDTH DEVICE_FIELD_GLOBAL_MEMORY_SIZE
+                DEVICE_FIELD_NUM_MULTIPROCESSORS DEVICE_FIELD_COMPUTE_CAPABILITY_MAJOR
+                DEVICE_FIELD_COMPUTE_CAPABILITY_MINOR DEVICE_FIELD_ID DEVICE_FIELD_UUID DEVICE_FIELD_NAME;
+        }
+    }
+
+    #[test]
+    fn members_keep_inside_their_records() {
+        for kind_fields in KINDS {
+            for field in kind_fields.fields {
+                assert!(
+                    field.to >= 4 && field.to + field.bytes <= kind_fields.record_bytes,
+                    "kind {}: {field:?}",
+                    kind_fields.kind
+                );
+            }
+        }
+    }
+}
