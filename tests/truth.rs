@@ -248,6 +248,24 @@ fn every_workload_is_recorded_as_it_was() {
 }
 
 #[test]
+fn user_defined_records_are_recorded_as_they_were() {
+    for (version, workload) in [
+        ("13.3", &["ddp", "--steps", "4"][..]),
+        ("13.5", &["3d", "--steps", "1"]),
+    ] {
+        let (_keep, folder) = fresh_folder("recording");
+        let truth = folder.with_file_name("truth");
+        let settings = [("CUPTI", version), ("DRIVER", "610")];
+        expect_status(&mut record_workload(&folder, &truth, &settings, workload), 0);
+        let recording = Recording::open(&folder).expect("the recording opens");
+        let backend = recording.processes[0].header.cupti_backend.as_deref();
+        assert_eq!(backend, Some("user-defined records"));
+        assert_recorded_as_delivered(&folder, &truth, if workload[0] == "ddp" { 2 } else { 8 });
+        assert_measures_equal_the_scripts(&folder, &truth);
+    }
+}
+
+#[test]
 fn no_workload_is_left_out() {
     let list = stdout(&expect_status(gputrace().args(["workload", "--list"]), 0));
     let listed: Vec<&str> = list.lines().filter_map(|line| line.split(' ').next()).collect();

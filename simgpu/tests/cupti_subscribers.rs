@@ -26,11 +26,14 @@ const KERNEL: Kind = Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 const DRIVER: Kind = Kind::CUPTI_ACTIVITY_KIND_DRIVER;
 const EXTERNAL: Kind = Kind::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
 
+/// Offset and size of a kind's fields.
+type Places = BTreeMap<i32, (usize, usize)>;
+
 /// What a subscriber got: its records, and the places of fields by kind.
 struct Got {
     handle: AtomicUsize,
     records: Mutex<Vec<Record>>,
-    places: Mutex<BTreeMap<u32, BTreeMap<i32, (usize, usize)>>>,
+    places: Mutex<BTreeMap<u32, Places>>,
 }
 
 static GOT: [Got; 2] = [const {

@@ -117,6 +117,9 @@ impl Plan {
     }
 }
 
+/// A kind's layout as values: the kind, the record's bytes, and of each field its number, offset and bytes.
+pub type Layout = (u32, usize, Vec<(i32, usize, usize)>);
+
 /// The plans of the kinds that a subscriber has enabled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plans {
@@ -169,9 +172,9 @@ impl Plans {
         plans
     }
 
-    /// The plans of layouts given as values: kind, record bytes, (field, offset, bytes) each.
+    /// The plans of layouts given as values.
     #[must_use]
-    pub fn of(layouts: &[(u32, usize, Vec<(i32, usize, usize)>)]) -> Self {
+    pub fn of(layouts: &[Layout]) -> Self {
         let mut plans = Self::default();
         for (record_kind, record_bytes, entries) in layouts {
             if let Some((fields, place)) =

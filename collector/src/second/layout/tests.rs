@@ -6,9 +6,6 @@ use super::*;
 use crate::records::{self, kind};
 use crate::second::fields::Field;
 
-/// Kind, record bytes, fields: as [`Plans::of`] takes them.
-type Layout = (u32, usize, Vec<(i32, usize, usize)>);
-
 /// The layout that CUPTI makes of the fields in this order, each so much longer than in the struct.
 fn laid_out(record_kind: u32, order: &[(Field, usize)], others: &[(i32, usize)]) -> Layout {
     let mut entries = vec![(0, 0, 4)];

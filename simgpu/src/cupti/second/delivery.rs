@@ -1,6 +1,7 @@
 //! Each subscriber's buffers: filled here, handed back by a thread of CUPTI's.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -57,17 +58,15 @@ impl Subscriber {
         {
             self.hand_over(buffer);
         }
-        if !buffers.contains_key(&place) {
-            match self.request_buffer(place) {
-                Some(buffer) => drop(buffers.insert(place, buffer)),
+        let buffer = match buffers.entry(place) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => match self.request_buffer(place) {
+                Some(buffer) => entry.insert(buffer),
                 None => {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
-            }
-        }
-        let Some(buffer) = buffers.get_mut(&place) else {
-            return;
+            },
         };
         // SAFETY: the buffer has `capacity` bytes of the client's, and the record was checked to fit behind `used`; a
         // new buffer has room for any.

@@ -79,12 +79,14 @@ impl Calls {
     }
 }
 
+/// Fields with their places, and the layout that the client is told.
+type UserDefined = (Vec<(Field, usize)>, &'static RecordLayout);
+
 /// An enabled kind of a subscriber.
 pub(super) struct Selection {
     kind: u32,
     calls: Calls,
-    /// For user-defined records: the fields with their places, and the layout that the client is told.
-    user_defined: Option<(Vec<(Field, usize)>, &'static RecordLayout)>,
+    user_defined: Option<UserDefined>,
 }
 
 /// The bytes of a C struct of `T` that the caller says are there, by its first member.
@@ -225,7 +227,7 @@ unsafe fn read_calls(options: *const ApiOptions) -> Result<Calls, u32> {
 }
 
 /// Lays fields out one behind the other in the order in which they were asked for, each aligned to its size.
-fn lay_out(record_kind: u32, ids: &[i32]) -> Result<(Vec<(Field, usize)>, &'static RecordLayout), u32> {
+fn lay_out(record_kind: u32, ids: &[i32]) -> Result<UserDefined, u32> {
     if ids.first() != Some(&0) {
         return Err(code::INVALID_PARAMETER);
     }
