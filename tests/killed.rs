@@ -3,11 +3,13 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::programs::{collector, compiled, library_path};
 use common::{analysis, fresh_folder, record_workload, truth_of_rank};
 use gputrace_trace::Recording;
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, write_json};
 
 /// A number generator of one line (xorshift): moments that differ from run to run of the loop, and are the same each time.
 fn next_random(state: &mut u64) -> u64 {
@@ -125,4 +127,71 @@ fn ranks_and_recorders_killed_at_thirty_moments() {
         }
         assert_opens_with_what_was_flushed(&folder, &truth, delay);
     }
+}
+
+/// Starts a program that launches in two threads, as the recorder would start it, and kills it after `delay`. Whatever
+/// is there then opens, is told to be cut, and has each kernel once.
+fn kill_a_launch_loop(program: &Path, delay: Duration) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = Manifest {
+        state: "recording".to_owned(),
+        ..Manifest::new()
+    };
+    write_json(&folder.path().join(MANIFEST_FILE), &manifest).expect("a manifest, as the recorder makes it");
+    let library = collector();
+    let mut command = Command::new(program);
+    command
+        .args(["launch", "2", "60"])
+        .env("LD_LIBRARY_PATH", library_path())
+        .env("CUDA_INJECTION64_PATH", &library)
+        .env("NVTX_INJECTION64_PATH", &library)
+        .env("GPUTRACE_DIR", folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().expect("the program starts");
+    std::thread::sleep(delay);
+    kill(child.id());
+    child.wait().expect("it ends");
+    let recording =
+        Recording::open(folder.path()).unwrap_or_else(|error| panic!("killed after {delay:?}: {error}"));
+    let [process] = &recording.processes[..] else {
+        return; // It had not come to cuInit, or no further than an empty folder.
+    };
+    let cut = recording
+        .losses
+        .iter()
+        .any(|loss| !loss.what.contains("manifest"));
+    assert!(cut, "killed after {delay:?}: nothing told");
+    let kernels = &process.tables.kernels;
+    let ids: std::collections::BTreeSet<u64> = kernels.correlation.iter().map(|&id| u64::from(id)).collect();
+    assert_eq!(
+        ids.len(),
+        kernels.correlation.len(),
+        "killed after {delay:?}: none twice"
+    );
+}
+
+/// GPUTRACE_TEST_KILLS: how many, instead of a hundred.
+#[test]
+fn a_launch_loop_killed_at_a_hundred_moments() {
+    let kills: u32 = std::env::var("GPUTRACE_TEST_KILLS")
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(100);
+    let program = compiled("threads");
+    library_path();
+    std::thread::scope(|scope| {
+        for worker in 0..2u64 {
+            let program = &program;
+            scope.spawn(move || {
+                let mut state = 0x2545_f491_4f6c_dd1d ^ (worker + 1);
+                for round in 0..kills / 2 {
+                    // While it starts, around the first batches, and later.
+                    let most = [60, 300, 300, 1_500][(round % 4) as usize];
+                    let delay = Duration::from_micros(next_random(&mut state) % (most * 1_000));
+                    kill_a_launch_loop(program, delay);
+                }
+            });
+        }
+    });
 }

@@ -17,6 +17,7 @@ mod cupti;
 pub mod decode;
 pub mod discovery;
 mod exit;
+mod forked;
 mod header;
 mod host_events;
 mod nccl;
@@ -26,6 +27,7 @@ mod rank;
 pub mod records;
 pub mod second;
 mod session;
+mod signals;
 mod sink;
 mod windows;
 

@@ -1,6 +1,7 @@
 //! The recording of this process: begun once, by the driver's injection, and dead in every forked child.
 
 use std::ffi::{CStr, CString, OsStr};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -11,12 +12,9 @@ use gputrace_trace::options::FOLDER_VARIABLE;
 use gputrace_trace::writer::ProcessWriter;
 
 use crate::cupti::Cupti;
-use crate::sink::Sink;
 use crate::windows::watch;
-use crate::{config, exit, header};
+use crate::{config, exit, forked, header, signals, sink};
 
-/// Set in a forked child: it has none of our threads, and CUPTI does not work in it.
-static DEAD: AtomicBool = AtomicBool::new(false);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
 /// Set when CUPTI has ended itself: none of its functions may be called any more.
@@ -24,7 +22,7 @@ static CUPTI_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Whether nothing may be recorded here.
 pub(crate) fn is_dead() -> bool {
-    DEAD.load(Ordering::Relaxed)
+    forked::is_child()
 }
 
 /// The running CUPTI, if it could be started.
@@ -40,10 +38,6 @@ pub(crate) fn has_lost_cupti() -> bool {
 /// CUPTI says that it ends itself after an error.
 pub(crate) fn lose_cupti() {
     CUPTI_LOST.store(true, Ordering::Relaxed);
-}
-
-extern "C" fn in_child() {
-    DEAD.store(true, Ordering::Relaxed);
 }
 
 /// Where this library lies, as the loader knows it.
@@ -88,7 +82,7 @@ pub(crate) fn begin() {
     let config = config::get();
     process.notes.extend(config.notes.iter().cloned());
     let folder = recording.join(header::folder_name(&process));
-    let writer = match ProcessWriter::create(&folder) {
+    let writer = match signals::quietly(|| ProcessWriter::create(&folder)) {
         Ok(writer) => writer,
         Err(error) => {
             complain(&format!(
@@ -99,12 +93,22 @@ pub(crate) fn begin() {
         }
     };
     // Written before anything else can go wrong, so that the process shows in the recording however it ends.
-    if let Err(error) = header::write(&folder, &mut process) {
+    if let Err(error) = signals::quietly(|| header::write(&folder, &mut process)) {
         complain(&format!("{}: {error}", folder.display()));
     }
     point_others_here();
-    // SAFETY: the handler only sets an atomic.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    forked::watch();
+    let thread = match sink::Thread::start() {
+        Ok(thread) => thread,
+        Err(error) => {
+            let note = format!("no thread for the recorder ({error}), so this process is not recorded");
+            complain(&note);
+            process.notes.push(note);
+            // The note is all there is to say; if it can't be written, it was shown.
+            drop(signals::quietly(|| header::write(&folder, &mut process)));
+            return;
+        }
+    };
     watch::begin();
     let cupti = match Cupti::start(&config.options, &mut process) {
         Ok(cupti) => {
@@ -125,10 +129,7 @@ pub(crate) fn begin() {
     for note in &process.notes {
         complain(note);
     }
-    if let Err(error) = Sink::start(writer, process, cupti) {
-        complain(&format!("no thread for the recording: {error}"));
-        return;
-    }
+    thread.begin(writer, process, cupti);
     // Last, so that it runs first at exit: before CUPTI's and the driver's own handlers.
     exit::register();
 }
@@ -145,6 +146,8 @@ fn known_trouble(version: u32) -> Option<&'static str> {
 /// Says something on stderr, if the user asked to hear it.
 pub(crate) fn complain(text: &str) {
     if std::env::var_os("GPUTRACE_VERBOSE").is_some_and(|value| value != OsStr::from_bytes(b"0")) {
-        eprintln!("gputrace: {text}");
+        // Not eprintln, which panics when nobody reads.
+        let line = format!("gputrace: {text}\n");
+        drop(signals::quietly(|| std::io::stderr().write_all(line.as_bytes())));
     }
 }

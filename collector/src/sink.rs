@@ -7,6 +7,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use crate::cupti::Cupti;
 use crate::decode::{Decoder, RecordSizes};
 use crate::host_events;
 use crate::windows::{Gate, Phase};
-use crate::{config, header, power, session};
+use crate::{config, header, power, session, signals};
 
 /// How often the thread looks around, at most.
 const TICK: Duration = Duration::from_millis(20);
@@ -90,13 +91,40 @@ pub(crate) struct Sink {
     disk_complained: bool,
 }
 
+/// The thread, before it has anything to do.
+pub(crate) struct Thread(Sender<Sink>);
+
+impl Thread {
+    /// Starts the thread. Before CUPTI is: without a thread nobody would take CUPTI's buffers.
+    ///
+    /// # Errors
+    /// When the process may not have another thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (sender, receiver) = channel::<Sink>();
+        let body = move || {
+            // A panic of ours must cost the recording only: the program's exit would wait for the mark below.
+            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                if let Ok(mut sink) = receiver.recv() {
+                    sink.run();
+                }
+            })));
+            *FINISHED.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            FINISHED_CHANGED.notify_all();
+        };
+        let thread = std::thread::Builder::new().name("gputrace".to_owned());
+        signals::all_blocked(|| thread.spawn(body))?;
+        Ok(Self(sender))
+    }
+
+    /// Gives it its work, from now until the process ends.
+    pub(crate) fn begin(self, writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) {
+        // It waits for just this, so it is there.
+        drop(self.0.send(Sink::new(writer, header, cupti)));
+    }
+}
+
 impl Sink {
-    /// Starts the thread.
-    pub(crate) fn start(
-        writer: ProcessWriter,
-        header: ProcessHeader,
-        cupti: Option<Cupti>,
-    ) -> io::Result<()> {
+    fn new(writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) -> Self {
         host_events::begin(config::get().options.memory_bytes / host_events::SHARE_OF_MEMORY);
         let sizes = cupti
             .as_ref()
@@ -104,7 +132,7 @@ impl Sink {
         let names = move |kind, callback| cupti.as_ref()?.callback_name(kind, callback);
         let hidden = cupti.as_ref().map_or(&[][..], |cupti| cupti.hidden);
         let gate = Gate::new(&config::get().options, sizes.clone(), hidden);
-        let mut sink = Self {
+        Self {
             writer,
             header,
             header_changed: true,
@@ -120,29 +148,7 @@ impl Sink {
             has_told_of_cupti: false,
             written: None,
             disk_complained: false,
-        };
-        let body = move || {
-            // A panic of ours must cost the recording only: the program's exit would wait for the mark below.
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                sink.run();
-            })));
-            *FINISHED.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            FINISHED_CHANGED.notify_all();
-        };
-        // Signals are the program's: none is to be handled on our thread.
-        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: both sets are valid places; the thread inherits the mask, and ours is put back right after.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         }
-        let spawned = std::thread::Builder::new()
-            .name("gputrace".to_owned())
-            .spawn(body);
-        // SAFETY: `before` was filled in above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-        spawned.map(|_| ())
     }
 
     fn run(&mut self) {

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test file uses a part of this.
 
 pub mod kineto_events;
+pub mod programs;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

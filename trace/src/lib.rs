@@ -15,6 +15,7 @@ pub mod manifest;
 pub mod names;
 pub mod options;
 pub mod parallel;
+mod private_file;
 pub mod recording;
 pub mod step_names;
 pub mod stream;

@@ -4,13 +4,14 @@
 //! newer minor versions are ignored; a newer major version is refused.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::hang::Hang;
 use crate::options::CollectorOptions;
+use crate::private_file;
 use crate::topology::Topology;
 
 /// The `format` member of every manifest.
@@ -338,7 +339,9 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let written = (|| {
         let mut text = serde_json::to_vec_pretty(value)?;
         text.push(b'\n');
-        std::fs::File::create(&aside)?.write_all(&text)?;
+        // One that was left behind by a process that was killed.
+        drop(std::fs::remove_file(&aside));
+        private_file::write_new(&aside, &text)?;
         std::fs::rename(&aside, path)
     })();
     if written.is_err() {

@@ -4,8 +4,9 @@
 //! that come meanwhile wait up to a bound and are then counted as lost. A reader sees whole batches and a cut tail.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Write};
+use std::fs::Permissions;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use arrow_buffer::Buffer;
@@ -14,6 +15,7 @@ use arrow_ipc::writer::{DictionaryHandling, IpcWriteOptions, StreamEncoder};
 use arrow_schema::ArrowError;
 
 use crate::names::Interner;
+use crate::private_file::PrivateFile;
 use crate::table::{Dictionaries, Table};
 use crate::tables::TableWriters;
 
@@ -29,11 +31,10 @@ const ZSTD_LEVEL: i32 = -2;
 
 /// Writes one table's file.
 pub struct TableWriter<T: Table> {
-    path: PathBuf,
     rows: T,
     dictionaries: Dictionaries,
     encoder: Option<StreamEncoder>,
-    file: Option<File>,
+    file: PrivateFile,
     /// Encoded bytes that are not on the disk yet.
     waiting: VecDeque<Buffer>,
     rows_encoded: u64,
@@ -46,11 +47,10 @@ impl<T: Table> TableWriter<T> {
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self {
-            path: folder.join(format!("{}.arrows", T::NAME)),
             rows: T::default(),
             dictionaries: Vec::new(),
             encoder: None,
-            file: None,
+            file: PrivateFile::new(folder.join(format!("{}.arrows", T::NAME))),
             waiting: VecDeque::new(),
             rows_encoded: 0,
             bytes_written: 0,
@@ -89,15 +89,6 @@ impl<T: Table> TableWriter<T> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => self.file.insert(
-                OpenOptions::new()
-                    .create_new(true)
-                    .append(true)
-                    .open(&self.path)?,
-            ),
-        };
         while !self.waiting.is_empty() {
             // A batch is some dozen buffers: one call writes them all.
             let slices: Vec<IoSlice<'_>> = self
@@ -106,7 +97,7 @@ impl<T: Table> TableWriter<T> {
                 .take(SLICES)
                 .map(|buffer| IoSlice::new(buffer))
                 .collect();
-            match file.write_vectored(&slices) {
+            match self.file.write_vectored(&slices) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     self.bytes_written += written as u64;
@@ -211,6 +202,11 @@ impl ProcessWriter {
     /// When the folder can't be made or exists already.
     pub fn create(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir(folder)?;
+        // Whatever the program's mask: we must be able to write into it, and readers to look.
+        let mode = std::fs::metadata(folder)?.permissions().mode();
+        if mode & 0o700 != 0o700 {
+            std::fs::set_permissions(folder, Permissions::from_mode(mode | 0o700))?;
+        }
         Ok(Self {
             names: Interner::default(),
             tables: TableWriters::new(folder),

@@ -1,0 +1,78 @@
+//! Signals are the program's: none that our work raises may reach it, and none of its own is handled on our thread.
+
+use std::mem::MaybeUninit;
+
+/// What writing can raise: a limit on file sizes (SIGXFSZ), a pipe that nobody reads (SIGPIPE).
+const OF_WRITING: [libc::c_int; 2] = [libc::SIGXFSZ, libc::SIGPIPE];
+
+fn change(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: both are valid places. It fails for an unknown `how` alone, and then changes nothing; an empty set,
+    // which zeroes are, is what `before` then holds.
+    unsafe {
+        libc::pthread_sigmask(how, set, before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn empty() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset fills the set in, and cannot fail on a valid place.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+/// Runs `body` with all signals blocked; threads that it starts inherit that.
+pub(crate) fn all_blocked<T>(body: impl FnOnce() -> T) -> T {
+    let mut all = empty();
+    // SAFETY: a valid set.
+    unsafe { libc::sigfillset(&raw mut all) };
+    let before = change(libc::SIG_SETMASK, &all);
+    let result = body();
+    change(libc::SIG_SETMASK, &before);
+    result
+}
+
+/// Runs `body`, which writes, on a thread of the program: what that raises is taken back.
+pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> T {
+    let mut ours = empty();
+    let mut pending = empty();
+    // SAFETY: valid sets and signal numbers.
+    unsafe {
+        libc::sigpending(&raw mut pending);
+        for signal in OF_WRITING {
+            if libc::sigismember(&raw const pending, signal) == 0 {
+                libc::sigaddset(&raw mut ours, signal);
+            }
+        }
+    }
+    let before = change(libc::SIG_BLOCK, &ours);
+    let result = body();
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: valid places; the signals are blocked, none of them was pending, and nothing is waited for.
+    while unsafe { libc::sigtimedwait(&raw const ours, std::ptr::null_mut(), &raw const at_once) } > 0 {}
+    change(libc::SIG_SETMASK, &before);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_our_writing_raises_is_taken_back() {
+        // SAFETY: the signal goes to this thread. Its default action would end the process.
+        let raised = quietly(|| unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGXFSZ) });
+        assert_eq!(raised, 0);
+        let mut pending = empty();
+        // SAFETY: a valid place.
+        unsafe { libc::sigpending(&raw mut pending) };
+        // SAFETY: a valid set.
+        assert_eq!(unsafe { libc::sigismember(&raw const pending, libc::SIGXFSZ) }, 0);
+    }
+}
