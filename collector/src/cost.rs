@@ -57,6 +57,7 @@ static BUFFERS_COMPLETED: AtomicU64 = AtomicU64::new(0);
 static BUFFERS_REFUSED: AtomicU64 = AtomicU64::new(0);
 static BYTES_FROM_CUPTI: AtomicU64 = AtomicU64::new(0);
 static RECORDS: AtomicU64 = AtomicU64::new(0);
+static FOLDED_CALLS: AtomicU64 = AtomicU64::new(0);
 static ROWS: AtomicU64 = AtomicU64::new(0);
 static BYTES_WRITTEN: AtomicU64 = AtomicU64::new(0);
 static MEMORY: AtomicU64 = AtomicU64::new(0);
@@ -189,6 +190,11 @@ pub(crate) fn records_read(records: u64) {
     RECORDS.fetch_add(records, Ordering::Relaxed);
 }
 
+/// So many driver calls were left out as parts of runtime calls.
+pub(crate) fn calls_folded(calls: u64) {
+    FOLDED_CALLS.fetch_add(calls, Ordering::Relaxed);
+}
+
 /// CUPTI was asked for its buffers, which took so long.
 pub(crate) fn flushed(took: Duration) {
     let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -250,6 +256,7 @@ pub(crate) fn so_far() -> CollectorCost {
         buffers_refused: load(&BUFFERS_REFUSED),
         bytes_from_cupti: load(&BYTES_FROM_CUPTI),
         records: load(&RECORDS),
+        folded_calls: load(&FOLDED_CALLS),
         rows: load(&ROWS),
         bytes_written: load(&BYTES_WRITTEN),
         peak_memory_bytes: load(&PEAK_MEMORY),

@@ -320,6 +320,19 @@ impl Sink {
             decoded.without_times,
             "every time of the device",
         );
+        self.lose(
+            "operations that had not ended",
+            decoded.unfinished,
+            "their durations",
+        );
+        cost::calls_folded(decoded.folded);
+        for (kind, count) in self.decoder.take_unknown_kinds() {
+            self.lose(
+                &format!("CUPTI records of kind {kind}"),
+                count,
+                "what this version of gputrace does not know",
+            );
+        }
         let unread = "bytes of CUPTI records of unknown length";
         self.lose(unread, decoded.unread_bytes, "everything");
         self.rows_written(BATCH_ROWS);

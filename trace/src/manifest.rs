@@ -139,6 +139,30 @@ pub struct Device {
     pub memory_bandwidth_bytes_per_s: Option<u64>,
     /// UUID as 32 hexadecimal digits.
     pub uuid: Option<String>,
+    /// What a multiprocessor holds at most.
+    pub limits: Option<Limits>,
+}
+
+/// What one multiprocessor of a device, and one block on it, can hold: what occupancy follows from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// Threads a warp.
+    pub warp_threads: u32,
+    /// Warps that a multiprocessor runs at a time.
+    pub warps: u32,
+    /// Blocks that it runs at a time.
+    pub blocks: u32,
+    /// Its registers.
+    pub registers: u32,
+    /// Its shared memory, bytes.
+    pub shared_bytes: u32,
+    /// Registers that a block may have.
+    pub registers_a_block: u32,
+    /// Shared memory that a block has without asking for more, bytes.
+    pub shared_bytes_a_block: u32,
+    /// Threads that a block may have.
+    pub threads_a_block: u32,
 }
 
 /// Callbacks of one kind: the program's threads inside the collector.
@@ -177,6 +201,8 @@ pub struct CollectorCost {
     pub bytes_from_cupti: u64,
     /// Records in them.
     pub records: u64,
+    /// Driver calls among them that are no rows, since a runtime call made them.
+    pub folded_calls: u64,
     /// Rows written, of all tables.
     pub rows: u64,
     /// Bytes of them on the disk.

@@ -162,6 +162,10 @@ macro_rules! tables {
                         for time in times {
                             *time = *time + by;
                         }
+                    } else if let Some(times) = (&mut self.$column as &mut dyn Any).downcast_mut::<Vec<Option<TimeNs>>>() {
+                        for time in times.iter_mut().flatten() {
+                            *time = *time + by;
+                        }
                     } )*
                 }
 

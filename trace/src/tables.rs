@@ -51,6 +51,18 @@ tables! {
         static_shared_bytes: i32,
         /// Dynamic shared memory a block.
         dynamic_shared_bytes: i32,
+        /// Shared memory a multiprocessor that the driver set aside for the kernel; 0 where it is not known.
+        shared_executed_bytes: u32,
+        /// Local memory a thread.
+        local_bytes: u32,
+        /// `CUpti_ActivityLaunchType`: 0 ordinary, 1 cooperative on one device, 2 on several, 3 of a command list.
+        launch_type: u8,
+        /// Blocks a cluster in x; null for a launch without clusters.
+        cluster_x: Option<u32>,
+        /// Blocks a cluster in y.
+        cluster_y: Option<u32>,
+        /// Blocks a cluster in z.
+        cluster_z: Option<u32>,
         /// The CUDA graph that launched the kernel.
         graph: Option<u32>,
         /// The node of that graph.
@@ -114,6 +126,57 @@ tables! {
         /// `CUpti_ActivityFlag`.
         flags: u16,
         /// The CUDA graph that launched the memset.
+        graph: Option<u32>,
+        /// The node of that graph.
+        graph_node: Option<u64>,
+    }
+
+    /// Launches of CUDA graphs as wholes, where graphs are not recorded by node (`CUpti_ActivityGraphTrace` and later).
+    graph_launches: GraphLaunch / GraphLaunches {
+        /// Start of the first node on a device.
+        start_ns: TimeNs,
+        /// End of the last one minus that.
+        duration_ns: DurationNs,
+        /// The executable graph.
+        graph: u32,
+        /// Device of the first node.
+        device: u32,
+        /// CUPTI's context id.
+        context: u32,
+        /// The stream that the graph was launched into.
+        stream: u32,
+        /// Joins the launch to its call.
+        correlation: u32,
+        /// Device of the last node.
+        end_device: Option<u32>,
+        /// CUPTI's context id of the last node.
+        end_context: Option<u32>,
+    }
+
+    /// Records whose times are not whole, kept as what they are: operations that had not ended when the recording did, and those
+    /// that CUPTI had no times for.
+    ///
+    /// No duration can be made of them, so they are rows here and not in the table of their kind.
+    untimed_operations: UntimedOperation / UntimedOperations {
+        /// `CUpti_ActivityKind`: 10 kernel, 1 and 22 copy, 2 memset, 4 and 5 call, 38 synchronization, 51 graph, 52 compilation.
+        kind: u32,
+        /// Start; null where CUPTI gave no time at all.
+        start_ns: Option<TimeNs>,
+        /// A kernel's or call's name.
+        name: Option<NameId>,
+        /// Device index.
+        device: Option<u32>,
+        /// CUPTI's context id.
+        context: Option<u32>,
+        /// CUPTI's stream id.
+        stream: Option<u32>,
+        /// Host thread of a call.
+        thread: Option<u32>,
+        /// Joins it to its call.
+        correlation: u32,
+        /// Bytes of a copy or memset.
+        bytes: Option<u64>,
+        /// The CUDA graph that launched it.
         graph: Option<u32>,
         /// The node of that graph.
         graph_node: Option<u64>,
@@ -217,6 +280,10 @@ tables! {
         event: Option<u32>,
         /// Joins it to its call.
         correlation: u32,
+        /// Which recording of the event was waited for: unlike the event's id, one is used once.
+        event_synchronization: Option<u64>,
+        /// What the call returned (`CUresult`), where CUPTI says; 0 is success.
+        result: Option<u32>,
     }
 
     /// CUPTI's own work (`CUpti_ActivityOverhead`).
@@ -230,6 +297,45 @@ tables! {
         /// `CUpti_ActivityObjectKind` of what it happened to.
         object_kind: u32,
         /// Thread, where the object is a thread.
+        thread: Option<u32>,
+        /// Device index, where the object is a device, a context or a stream.
+        device: Option<u32>,
+        /// Joins it to the call that brought it about, where CUPTI says.
+        correlation: Option<u32>,
+    }
+
+    /// Modules of device code that were loaded (`CUpti_ActivityModule`). CUPTI gives no time: the call that loaded one is in
+    /// `api_calls`.
+    modules: Module / Modules {
+        /// CUPTI's context id.
+        context: u32,
+        /// The module's id.
+        module: u32,
+        /// Bytes of its code.
+        bytes: u64,
+    }
+
+    /// Device code that was compiled at run time, or found in the cache (`CUpti_ActivityJit` and later).
+    compilations: Compilation / Compilations {
+        /// Start on the host.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// `CUpti_ActivityJitEntryType`: 1 from PTX to machine code, 2 from NVVM IR to PTX.
+        entry: u32,
+        /// `CUpti_ActivityJitOperationType`: 1 loaded from the cache, 2 stored there, 3 compiled.
+        operation: u32,
+        /// Device index.
+        device: u32,
+        /// Joins it to its call.
+        correlation: u32,
+        /// Joins the compilation and what the cache did about it.
+        unit: u64,
+        /// Bytes of the cache.
+        cache_bytes: u64,
+        /// The cache's file.
+        cache_path: Option<NameId>,
+        /// Host thread, where CUPTI says.
         thread: Option<u32>,
     }
 
@@ -291,6 +397,44 @@ tables! {
         context: u32,
         /// Stream of an asynchronous allocation.
         stream: Option<u32>,
+        /// Joins it to its call.
+        correlation: u32,
+        /// The variable's name, of a static allocation.
+        name: Option<NameId>,
+        /// The library or program that asked for it, where CUPTI says.
+        source: Option<NameId>,
+        /// `CUpti_ActivityMemoryPoolType` of the pool that it is from: 1 of this process, 2 imported; null without a pool.
+        pool_type: Option<u32>,
+        /// The pool's address.
+        pool_address: Option<u64>,
+        /// The pool's size then, bytes.
+        pool_bytes: Option<u64>,
+        /// How much of the pool was in use then, bytes.
+        pool_used_bytes: Option<u64>,
+    }
+
+    /// Memory pools that were made, trimmed and destroyed (`CUpti_ActivityMemoryPool2` and later).
+    memory_pools: MemoryPoolEvent / MemoryPoolEvents {
+        /// When.
+        time_ns: TimeNs,
+        /// `CUpti_ActivityMemoryPoolOperationType`: 1 made, 2 destroyed, 3 trimmed.
+        operation: u32,
+        /// `CUpti_ActivityMemoryPoolType`: 1 of this process, 2 imported.
+        pool_type: u32,
+        /// Device index.
+        device: u32,
+        /// The pool's address.
+        address: u64,
+        /// The pool's size, bytes.
+        bytes: u64,
+        /// How much of it was in use, bytes.
+        used_bytes: u64,
+        /// How much the pool keeps when memory is freed, bytes.
+        release_threshold_bytes: u64,
+        /// What a trimming was to leave, bytes.
+        least_bytes_kept: Option<u64>,
+        /// Whether its memory is managed; null where CUPTI does not say.
+        is_managed: Option<u8>,
         /// Joins it to its call.
         correlation: u32,
     }

@@ -3,6 +3,14 @@
 //! Later versions of a record only append to earlier ones, so each struct here holds the members that gputrace
 //! reads, at the offsets that they have in every version. Enums are integers: an unknown value is data.
 
+mod gpu;
+mod host;
+mod resources;
+
+pub use gpu::{GraphTrace, Kernel, Memcpy, Memset, PeerCopy};
+pub use host::{ApiCall, ExternalCorrelation, Jit, Module, Overhead, Synchronization};
+pub use resources::{Context, Device, Memory, MemoryPool, Stream};
+
 /// `CUpti_ActivityKind` values.
 pub mod kind {
     /// Copy.
@@ -25,12 +33,22 @@ pub mod kind {
     pub const OVERHEAD: u32 = 17;
     /// Copy between devices.
     pub const MEMCPY2: u32 = 22;
+    /// A module that was loaded.
+    pub const MODULE: u32 = 27;
     /// Stream.
     pub const STREAM: u32 = 37;
     /// Waiting.
     pub const SYNCHRONIZATION: u32 = 38;
     /// An id of ours joined to a call.
     pub const EXTERNAL_CORRELATION: u32 = 39;
+    /// Allocation or free.
+    pub const MEMORY2: u32 = 49;
+    /// A memory pool that was made, trimmed or destroyed.
+    pub const MEMORY_POOL: u32 = 50;
+    /// A CUDA graph as a whole.
+    pub const GRAPH_TRACE: u32 = 51;
+    /// Code that was compiled, or found in the cache, at run time.
+    pub const JIT: u32 = 52;
 }
 
 /// The kinds that are recorded, in the order in which they are enabled.
@@ -49,218 +67,6 @@ pub const RECORDED_KINDS: [(u32, &str); 12] = [
     (kind::RUNTIME, "runtime calls"),
 ];
 
-/// `CUpti_ActivityKernel9` and later.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)] // The members are CUPTI's own.
-pub struct Kernel {
-    pub kind: u32,
-    pub cache_config: u8,
-    pub shared_memory_config: u8,
-    pub registers: u16,
-    pub partitioned_requested: u32,
-    pub partitioned_executed: u32,
-    pub start: u64,
-    pub end: u64,
-    pub completed: u64,
-    pub device: u32,
-    pub context: u32,
-    pub stream: u32,
-    pub grid: [i32; 3],
-    pub block: [i32; 3],
-    pub static_shared: i32,
-    pub dynamic_shared: i32,
-    pub local_per_thread: u32,
-    pub local_total: u32,
-    pub correlation: u32,
-    pub grid_id: i64,
-    pub name: u64,
-    pub reserved0: u64,
-    pub queued: u64,
-    pub submitted: u64,
-    pub launch_type: u8,
-    pub carveout: [u8; 3],
-    pub shared_executed: u32,
-    pub graph_node: u64,
-    pub shared_limit: u32,
-    pub graph: u32,
-}
-
-/// `CUpti_ActivityMemcpy5` and later.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Memcpy {
-    pub kind: u32,
-    pub copy_kind: u8,
-    pub source_kind: u8,
-    pub destination_kind: u8,
-    pub flags: u8,
-    pub bytes: u64,
-    pub start: u64,
-    pub end: u64,
-    pub device: u32,
-    pub context: u32,
-    pub stream: u32,
-    pub correlation: u32,
-    pub runtime_correlation: u32,
-    pub pad: u32,
-    pub reserved0: u64,
-    pub graph_node: u64,
-    pub graph: u32,
-}
-
-/// `CUpti_ActivityMemcpyPtoP4`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct PeerCopy {
-    pub kind: u32,
-    pub copy_kind: u8,
-    pub source_kind: u8,
-    pub destination_kind: u8,
-    pub flags: u8,
-    pub bytes: u64,
-    pub start: u64,
-    pub end: u64,
-    pub device: u32,
-    pub context: u32,
-    pub stream: u32,
-    pub source_device: u32,
-    pub source_context: u32,
-    pub destination_device: u32,
-    pub destination_context: u32,
-    pub correlation: u32,
-    pub reserved0: u64,
-    pub graph_node: u64,
-    pub graph: u32,
-}
-
-/// `CUpti_ActivityMemset4` and later.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Memset {
-    pub kind: u32,
-    pub value: u32,
-    pub bytes: u64,
-    pub start: u64,
-    pub end: u64,
-    pub device: u32,
-    pub context: u32,
-    pub stream: u32,
-    pub correlation: u32,
-    pub flags: u16,
-    pub memory_kind: u16,
-    pub pad: u32,
-    pub reserved0: u64,
-    pub graph_node: u64,
-    pub graph: u32,
-}
-
-/// `CUpti_ActivityAPI`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct ApiCall {
-    pub kind: u32,
-    pub callback: u32,
-    pub start: u64,
-    pub end: u64,
-    pub process: u32,
-    pub thread: u32,
-    pub correlation: u32,
-    pub result: u32,
-}
-
-/// `CUpti_ActivitySynchronization` and later.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Synchronization {
-    pub kind: u32,
-    pub wait: u32,
-    pub start: u64,
-    pub end: u64,
-    pub correlation: u32,
-    pub context: u32,
-    pub stream: u32,
-    pub event: u32,
-}
-
-/// `CUpti_ActivityOverhead` and later.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Overhead {
-    pub kind: u32,
-    pub overhead: u32,
-    pub object_kind: u32,
-    pub object: [u32; 3],
-    pub start: u64,
-    pub end: u64,
-}
-
-/// `CUpti_ActivityExternalCorrelation`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct ExternalCorrelation {
-    pub kind: u32,
-    pub external_kind: u32,
-    pub id: u64,
-    pub correlation: u32,
-}
-
-/// `CUpti_ActivityContext` and later.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Context {
-    pub kind: u32,
-    pub context: u32,
-    pub device: u32,
-    pub compute_api: u16,
-    pub null_stream: u16,
-}
-
-/// `CUpti_ActivityStream`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Stream {
-    pub kind: u32,
-    pub context: u32,
-    pub stream: u32,
-    pub priority: i32,
-    pub flag: u32,
-}
-
-/// `CUpti_ActivityDevice4` and later.
-#[repr(C)]
-#[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Device {
-    pub kind: u32,
-    pub flags: u32,
-    /// In kB/s.
-    pub memory_bandwidth: u64,
-    pub memory_bytes: u64,
-    pub constant_bytes: u32,
-    pub l2_bytes: u32,
-    pub warp: u32,
-    pub clock: u32,
-    pub copy_engines: u32,
-    pub multiprocessors: u32,
-    pub limits: [u32; 14],
-    pub capability_major: u32,
-    pub capability_minor: u32,
-    pub id: u32,
-    pub ecc: u32,
-    pub uuid: [u8; 16],
-    pub name: u64,
-}
-
 /// A record type, read from a place in a buffer.
 ///
 /// # Safety
@@ -273,7 +79,15 @@ macro_rules! records {
         unsafe impl Record for $name {}
     )*};
 }
-records! { Kernel Memcpy PeerCopy Memset ApiCall Synchronization Overhead ExternalCorrelation Context Stream Device }
+records! { Kernel Memcpy PeerCopy Memset GraphTrace ApiCall Synchronization Overhead ExternalCorrelation Module Jit }
+records! { Context Stream Device Memory MemoryPool }
+
+/// Whether a record of so many bytes has the member that begins at `offset`.
+#[must_use]
+#[inline]
+pub fn reaches(bytes: &[u8], offset: usize) -> bool {
+    bytes.len() > offset
+}
 
 /// Reads a record from its bytes; members that the bytes do not reach are 0.
 #[must_use]
@@ -314,8 +128,10 @@ mod tests {
         same_offsets!(Kernel, CUpti_ActivityKernel13: registers = registersPerThread, start = start, end = end,
             device = deviceId, context = contextId, stream = streamId, grid = gridX, block = blockX,
             static_shared = staticSharedMemory, dynamic_shared = dynamicSharedMemory, correlation = correlationId,
-            name = name, graph_node = graphNodeId, graph = graphId);
-        same_offsets!(Kernel, CUpti_ActivityKernel9: start = start, correlation = correlationId, name = name, graph = graphId);
+            name = name, graph_node = graphNodeId, graph = graphId, local_per_thread = localMemoryPerThread,
+            launch_type = launchType, shared_executed = sharedMemoryExecuted, cluster = clusterX,
+            local_total_v2 = localMemoryTotal_v2);
+        same_offsets!(Kernel, CUpti_ActivityKernel9: cluster = clusterX, launch_type = launchType, start = start, correlation = correlationId, name = name, graph = graphId);
         same_offsets!(Memcpy, CUpti_ActivityMemcpy7: copy_kind = copyKind, bytes = bytes, start = start, device = deviceId,
             stream = streamId, correlation = correlationId, graph_node = graphNodeId, graph = graphId);
         same_offsets!(PeerCopy, CUpti_ActivityMemcpyPtoP4: bytes = bytes, source_device = srcDeviceId,
@@ -325,16 +141,39 @@ mod tests {
         same_offsets!(ApiCall, CUpti_ActivityAPI: callback = cbid, start = start, thread = threadId,
             correlation = correlationId, result = returnValue);
         same_offsets!(Synchronization, CUpti_ActivitySynchronization2: wait = type_, start = start,
-            correlation = correlationId, context = contextId, stream = streamId, event = cudaEventId);
+            correlation = correlationId, context = contextId, stream = streamId, event = cudaEventId,
+            event_synchronization = cudaEventSyncId, result = returnValue);
         same_offsets!(Overhead, CUpti_ActivityOverhead3: overhead = overheadKind, object_kind = objectKind,
-            object = objectId, start = start, end = end);
+            object = objectId, start = start, end = end, correlation = correlationId, data = overheadData);
+        same_offsets!(GraphTrace, CUpti_ActivityGraphTrace2: correlation = correlationId, start = start, end = end,
+            device = deviceId, graph = graphId, context = contextId, stream = streamId, end_device = endDeviceId,
+            end_context = endContextId);
+        same_offsets!(GraphTrace, CUpti_ActivityGraphTrace: start = start, graph = graphId, stream = streamId);
+        same_offsets!(Module, CUpti_ActivityModule: context = contextId, id = id, cubin_bytes = cubinSize);
+        same_offsets!(Jit, CUpti_ActivityJit2: entry = jitEntryType, operation = jitOperationType, device = deviceId,
+            start = start, end = end, correlation = correlationId, operation_id = jitOperationCorrelationId,
+            cache_bytes = cacheSize, cache_path = cachePath, thread = threadId);
+        same_offsets!(Memory, CUpti_ActivityMemory4: operation = memoryOperationType, memory_kind = memoryKind,
+            correlation = correlationId, address = address, bytes = bytes, time = timestamp, device = deviceId,
+            context = contextId, stream = streamId, name = name, is_asynchronous = isAsync,
+            pool_type = memoryPoolConfig, source = source);
+        same_offsets!(Memory, CUpti_ActivityMemory3: bytes = bytes, stream = streamId, pool_type = memoryPoolConfig);
+        same_offsets!(MemoryPool, CUpti_ActivityMemoryPool3: operation = memoryPoolOperationType,
+            pool_type = memoryPoolType, correlation = correlationId, device = deviceId, least_bytes_kept = minBytesToKeep,
+            address = address, bytes = size, release_threshold = releaseThreshold, time = timestamp,
+            used_bytes = utilizedSize, is_managed = isManagedPool);
+        same_offsets!(MemoryPool, CUpti_ActivityMemoryPool2: time = timestamp, used_bytes = utilizedSize);
         same_offsets!(ExternalCorrelation, CUpti_ActivityExternalCorrelation: external_kind = externalKind,
             id = externalId, correlation = correlationId);
         same_offsets!(Context, CUpti_ActivityContext4: context = contextId, device = deviceId, null_stream = nullStreamId);
         same_offsets!(Stream, CUpti_ActivityStream: context = contextId, stream = streamId, priority = priority, flag = flag);
         same_offsets!(Device, CUpti_ActivityDevice6: memory_bandwidth = globalMemoryBandwidth,
             memory_bytes = globalMemorySize, multiprocessors = numMultiprocessors,
-            capability_major = computeCapabilityMajor, id = id, uuid = uuid, name = name);
+            warps_a_multiprocessor = maxWarpsPerMultiprocessor, blocks_a_multiprocessor = maxBlocksPerMultiprocessor,
+            shared_bytes_a_multiprocessor = maxSharedMemoryPerMultiprocessor,
+            registers_a_multiprocessor = maxRegistersPerMultiprocessor, registers_a_block = maxRegistersPerBlock,
+            shared_bytes_a_block = maxSharedMemoryPerBlock, threads_a_block = maxThreadsPerBlock,
+            most_block = maxBlockDimX, most_grid = maxGridDimX, capability_major = computeCapabilityMajor, id = id, uuid = uuid, name = name);
     }
 
     #[test]
