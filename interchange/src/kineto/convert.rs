@@ -398,6 +398,7 @@ impl Converter {
                 .graph_node
                 .and_then(|node| u64::try_from(node).ok())
                 .filter(|&node| node != 0),
+            ..Kernel::default()
         });
         if args.collective.is_some() {
             let times = (span.start_ns, span.duration_ns);
@@ -465,6 +466,7 @@ impl Converter {
             stream,
             event: small(args.event),
             correlation,
+            ..Synchronization::default()
         });
     }
 

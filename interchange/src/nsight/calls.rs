@@ -117,6 +117,7 @@ fn synchronizations(import: &mut Import<'_>) {
             stream: some(stream)?,
             event: some(event)?,
             correlation: narrow(correlation.unwrap_or(0))?,
+            ..Synchronization::default()
         };
         import.tables(pid)?.synchronizations.push(synchronization);
         Ok(())
@@ -135,6 +136,7 @@ fn overheads(import: &mut Import<'_>) {
             kind: overhead_kind(name.map_or("", |name| import.names.get(name))),
             object_kind: OBJECT_THREAD,
             thread: Some(thread_of(global)),
+            ..Overhead::default()
         };
         // The profiler also works in processes that never use CUDA; those are no part of the recording.
         if let Some(place) = import.processes.known(global) {

@@ -223,8 +223,8 @@ fn memory(import: &mut Import<'_>, kinds: &MemoryKinds) {
             bytes: narrow(bytes)?,
             device: narrow(device.unwrap_or(0))?,
             context: narrow(context.unwrap_or(0))?,
-            stream: None,
             correlation: narrow(correlation.unwrap_or(0))?,
+            ..MemoryEvent::default()
         };
         import.tables(Some(pid))?.memory.push(event);
         Ok(())

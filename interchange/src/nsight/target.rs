@@ -130,6 +130,7 @@ fn gpu(cells: &Cells<'_>) -> Option<Gpu> {
             memory_bandwidth_bytes_per_s: size(3),
             multiprocessors: number(cells, 4).filter(|&count| count > 0),
             uuid: (uuid.len() == 32).then_some(uuid),
+            limits: None,
         },
     })
 }

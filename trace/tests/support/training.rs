@@ -223,6 +223,7 @@ pub fn generate(total: u64, names: &mut Interner, sink: &mut dyn FnMut(Row, &Int
                 stream: Some(20),
                 event: Some((number % 37) as u32),
                 correlation,
+                ..Synchronization::default()
             };
             give(Row::Synchronization(synchronization), names);
         }
