@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::Interner;
+use gputrace_trace::manifest::Device;
+use gputrace_trace::tables::Kernels;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::kernel_names::short_name;
 use crate::kinds::{Kind, KindFrom, reason};
 use crate::measures::union_of_kind;
+use crate::occupancy::Occupancy;
 use crate::operations::{Name, Operation};
 use crate::statistics::{Distribution, sum};
 use crate::{Options, Sort};
@@ -30,6 +33,8 @@ pub struct KernelAnalysis {
     pub total_ns: i64,
     /// Total over the total of all operations of the device.
     pub share: f64,
+    /// Theoretical occupancy, 0 to 1: the mean over its time; null where the launches or the device do not tell.
+    pub occupancy: Option<f64>,
     /// Mean, extremes and percentiles.
     #[serde(flatten)]
     pub durations: Distribution,
@@ -48,18 +53,61 @@ pub struct KindAnalysis {
     pub time_ns: i64,
 }
 
-/// The operations by name, in the order that is asked for.
-pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Options) -> Vec<KernelAnalysis> {
-    let mut groups: FxHashMap<(Name, Kind, KindFrom), Vec<i64>> = FxHashMap::default();
+/// Occupancies are added up in units of this.
+const OCCUPANCY_UNIT: f64 = 1e-9;
+
+/// Operations of one name.
+#[derive(Default)]
+struct Group {
+    durations: Vec<i64>,
+    /// Weights of those whose occupancy is known, and the sum over them of weight times occupancy in [`OCCUPANCY_UNIT`]s:
+    /// whole numbers, whose sum does not depend on their order.
+    weights: i128,
+    occupied: i128,
+}
+
+impl Group {
+    fn add(&mut self, duration_ns: i64, occupancy: Option<f64>) {
+        self.durations.push(duration_ns);
+        if let Some(occupancy) = occupancy {
+            // One that took no time counts little, and not nothing.
+            let weight = i128::from(duration_ns.max(0)) * 1000 + 1;
+            self.weights += weight;
+            self.occupied += weight * (occupancy / OCCUPANCY_UNIT).round() as i128;
+        }
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.durations.extend(other.durations);
+        self.weights += other.weights;
+        self.occupied += other.occupied;
+    }
+}
+
+/// The operations by name, in the order that is asked for. `kernels` are those of the process, and `device` what is known of
+/// theirs.
+pub(crate) fn by_name(
+    operations: &[Operation],
+    names: &Interner,
+    options: &Options,
+    kernels: &Kernels,
+    device: Option<&Device>,
+) -> Vec<KernelAnalysis> {
+    let mut occupancies = Occupancy::new(device);
+    let mut groups: FxHashMap<(Name, Kind, KindFrom), Group> = FxHashMap::default();
     for operation in operations {
         let group = groups
             .entry((operation.name, operation.kind, operation.kind_from))
             .or_default();
-        group.push(operation.end - operation.start);
+        let occupancy = match operation.name {
+            Name::Kernel(_) => occupancies.of(kernels, operation.row as usize),
+            Name::Copy { .. } | Name::Memset { .. } => None,
+        };
+        group.add(operation.end - operation.start, occupancy);
     }
     // By text: two names may be the same in short.
-    let mut by_text: BTreeMap<(String, Kind, KindFrom), (String, Vec<i64>)> = BTreeMap::new();
-    for ((name, kind, kind_from), durations) in groups {
+    let mut by_text: BTreeMap<(String, Kind, KindFrom), (String, Group)> = BTreeMap::new();
+    for ((name, kind, kind_from), found) in groups {
         let text = name.text(names);
         let text = if options.short_names {
             short_name(&text)
@@ -69,31 +117,33 @@ pub(crate) fn by_name(operations: &[Operation], names: &Interner, options: &Opti
         let reason = || reason(name, kind, kind_from, names);
         let group = by_text
             .entry((text, kind, kind_from))
-            .or_insert_with(|| (reason(), Vec::new()));
+            .or_insert_with(|| (reason(), Group::default()));
         // Names that are one in short may have several reasons: the first in order, whichever name came first.
         group.0 = reason().min(std::mem::take(&mut group.0));
-        group.1.extend(durations);
+        group.1.extend(found);
     }
     let all: i64 = by_text
         .values()
-        .fold(0, |all, (_, durations)| all.saturating_add(sum(durations)));
+        .fold(0, |all, (_, group)| all.saturating_add(sum(&group.durations)));
     let mut kernels: Vec<KernelAnalysis> = by_text
         .into_iter()
-        .map(|((name, kind, kind_from), (kind_reason, mut durations))| {
-            let total_ns = sum(&durations);
+        .map(|((name, kind, kind_from), (kind_reason, mut group))| {
+            let total_ns = sum(&group.durations);
             KernelAnalysis {
                 name,
                 kind: kind.name().to_owned(),
                 kind_from: kind_from.name().to_owned(),
                 kind_reason,
-                count: durations.len(),
+                count: group.durations.len(),
                 total_ns,
+                occupancy: (group.weights > 0)
+                    .then(|| group.occupied as f64 / group.weights as f64 * OCCUPANCY_UNIT),
                 share: if all > 0 {
                     total_ns as f64 / all as f64
                 } else {
                     0.0
                 },
-                durations: Distribution::of(&mut durations),
+                durations: Distribution::of(&mut group.durations),
             }
         })
         .collect();

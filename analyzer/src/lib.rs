@@ -26,13 +26,17 @@ mod launches;
 mod links;
 mod measures;
 mod memory;
+mod occupancy;
 mod operations;
+mod overhead;
 mod queues;
+mod recording_cost;
 mod statistics;
 mod step_detection;
 mod steps;
 pub mod tables;
 mod transfers;
+mod unfinished;
 
 use std::collections::BTreeMap;
 
@@ -53,10 +57,13 @@ pub use kernels::{KernelAnalysis, KindAnalysis};
 pub use launches::LaunchAnalysis;
 pub use measures::Measures;
 pub use memory::MemoryAnalysis;
+pub use overhead::RecordingOverhead;
 pub use queues::QueueAnalysis;
+pub use recording_cost::RecordingCost;
 pub use statistics::Distribution;
 pub use steps::{StepAnalysis, StepSummary, step_number};
 pub use transfers::TransferAnalysis;
+pub use unfinished::UnfinishedOperation;
 
 use collective_parts::{Part, Parts};
 use collectives::Job;
@@ -164,6 +171,12 @@ pub struct Analysis {
     pub clock_end_spread_ns: Option<i64>,
     /// Operations that ranks waited in and that never ended: those first that explain others.
     pub hangs: Vec<Hang>,
+    /// What had begun and not ended when the recording did; of each process the first hundred.
+    pub unfinished: Vec<UnfinishedOperation>,
+    /// What recording cost each process, as its collector measured it itself.
+    pub recording_cost: Vec<RecordingCost>,
+    /// What recording added to the steps; null where it was not switched off and on to measure that.
+    pub recording_overhead: Option<RecordingOverhead>,
     /// Hangs first, then by what they could save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
@@ -406,6 +419,9 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         arrivals,
         clock: clocks.assumption,
         clock_end_spread_ns: matched.end_spread_ns,
+        unfinished: unfinished::unfinished(processes, names),
+        recording_cost: recording_cost::costs(processes),
+        recording_overhead: overhead::overhead(processes, names),
         losses,
         notes,
     }
@@ -544,7 +560,7 @@ fn analyze_process(
             longest_gaps: idle.longest,
             streams: idle::streams(operations, &tables.api_calls),
             kinds: kernels::by_kind(operations, whole),
-            kernels: kernels::by_name(whole, names, options),
+            kernels: kernels::by_name(whole, names, options, &tables.kernels, device),
             communication: communication::communication(parts, device_index, operations, chosen),
             copies: copies::copies(whole, &tables.copies, device_index, device_name.as_deref()),
             launches: launches::launches(all_operations, chosen, process, names),

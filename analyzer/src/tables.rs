@@ -381,6 +381,18 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             frame(&analysis.hangs.iter().map(row).collect::<Vec<_>>())?,
         ),
         (
+            "unfinished",
+            frame(&analysis.unfinished.iter().map(row).collect::<Vec<_>>())?,
+        ),
+        (
+            "recording_cost",
+            frame(&analysis.recording_cost.iter().map(row).collect::<Vec<_>>())?,
+        ),
+        (
+            "recording_overhead",
+            frame(&analysis.recording_overhead.iter().map(row).collect::<Vec<_>>())?,
+        ),
+        (
             "findings",
             frame(&analysis.findings.iter().map(row).collect::<Vec<_>>())?,
         ),

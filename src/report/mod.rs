@@ -1,6 +1,7 @@
 //! What a person reads: tables per rank, causes, kernels, collectives, findings, losses.
 
 mod communicators;
+mod recording;
 mod sections;
 mod table;
 
@@ -57,6 +58,7 @@ pub fn print(analysis: &Analysis, view: View) {
     } else {
         sections::print(analysis, view);
     }
+    recording::unfinished(analysis);
     print_list(
         "Findings",
         analysis.findings.iter().map(|finding| {
@@ -70,6 +72,7 @@ pub fn print(analysis: &Analysis, view: View) {
             format!("{}{saves}: {}", finding.text, finding.evidence)
         }),
     );
+    recording::cost(analysis);
     print_list("Lost", analysis.losses.iter().map(loss_line));
     print_list("Notes", analysis.notes.iter().cloned());
 }

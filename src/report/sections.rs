@@ -418,7 +418,16 @@ fn kernels(analysis: &Analysis, view: View) {
     let title = "Kernels (total is a sum over streams, not time passed)";
     if let [rank] = analysis.ranks.as_slice() {
         let headings = [
-            "kernel", "kind", "count", "total", "share", "mean", "p50", "p99", "max",
+            "kernel",
+            "kind",
+            "count",
+            "total",
+            "share",
+            "mean",
+            "p50",
+            "p99",
+            "max",
+            "occupancy",
         ];
         let rows: Vec<Vec<String>> = rank
             .kernels
@@ -435,6 +444,9 @@ fn kernels(analysis: &Analysis, view: View) {
                     duration(kernel.durations.p50_ns),
                     duration(kernel.durations.p99_ns),
                     duration(kernel.durations.max_ns),
+                    kernel
+                        .occupancy
+                        .map_or_else(|| "-".to_owned(), |share| percent(Some(share))),
                 ]
             })
             .collect();
