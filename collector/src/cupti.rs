@@ -4,9 +4,9 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 
 use gputrace_trace::manifest::ProcessHeader;
-use gputrace_trace::options::{CollectorOptions, Kind};
+use gputrace_trace::options::{CollectorOptions, GraphLevel, Kind};
 
-use crate::decode::RecordSizes;
+use crate::decode::{RecordSizes, wanted_callbacks};
 use crate::discovery::{self, Surroundings};
 use crate::records::{RECORDED_KINDS, kind};
 use crate::second::{Attempt, Second};
@@ -45,6 +45,8 @@ struct Functions {
     flush_all: Option<unsafe extern "C" fn(u32) -> u32>,
     next_record: Option<unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32>,
     dropped: Option<unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32>,
+    enable_driver_call: Option<unsafe extern "C" fn(u32, u8) -> u32>,
+    enable_runtime_call: Option<unsafe extern "C" fn(u32, u8) -> u32>,
     set_attribute: Option<unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> u32>,
     set_thread_id_type: Option<unsafe extern "C" fn(u32) -> u32>,
     callback_name: Option<unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32>,
@@ -63,6 +65,8 @@ pub(crate) struct Cupti {
     pub(crate) version: u32,
     /// The kinds that are switched on.
     kinds: &'static [u32],
+    /// The calls that are switched on one by one, as kind and callback id.
+    calls: &'static [(u32, u32)],
     /// Those of them that nobody asked for: they tell what was launched in which window, or by which collective.
     pub(crate) hidden: &'static [u32],
 }
@@ -77,6 +81,9 @@ fn asked_by(activity: u32) -> Option<Kind> {
         kind::SYNCHRONIZATION => Some(Kind::Synchronizations),
         kind::OVERHEAD => Some(Kind::Overheads),
         kind::EXTERNAL_CORRELATION => Some(Kind::Collectives),
+        kind::MODULE | kind::JIT => Some(Kind::Modules),
+        kind::MEMORY2 | kind::MEMORY_POOL => Some(Kind::Memory),
+        kind::GRAPH_TRACE => Some(Kind::Kernels),
         _ => None,
     }
 }
@@ -95,6 +102,10 @@ fn wanted_kinds(options: &CollectorOptions) -> Vec<WantedKind> {
     for (activity, what) in RECORDED_KINDS {
         let by = asked_by(activity);
         let is_hidden = by.is_some_and(|by| !options.records(by));
+        // Settled for the process's life: with launches of whole graphs, their nodes are not recorded.
+        if activity == kind::GRAPH_TRACE && options.graphs != GraphLevel::Graph {
+            continue;
+        }
         if !is_hidden || by == Some(Kind::Calls) && needs_calls(options) {
             wanted.push(WantedKind {
                 activity,
@@ -194,6 +205,7 @@ impl Cupti {
             second: None,
             version: 0,
             kinds: &[],
+            calls: &[],
             hidden: &[],
         };
         if let Some(get_version) = functions.get_version {
@@ -224,6 +236,11 @@ impl Cupti {
         }
         let (mut kinds, mut hidden) = (Vec::new(), Vec::new());
         for wanted in wanted {
+            if matches!(wanted.activity, kind::DRIVER | kind::RUNTIME) && cupti.enable_calls(wanted.activity)
+            {
+                hidden.extend(wanted.is_hidden.then_some(wanted.activity));
+                continue;
+            }
             let result = cupti.enable(wanted.activity);
             if result == SUCCESS {
                 kinds.push(wanted.activity);
@@ -344,6 +361,37 @@ impl Cupti {
         }
     }
 
+    /// Switches the calls of an API that are recorded on one by one, so that the others make no records. Gives whether that is
+    /// possible (since CUDA 12.5): else the whole kind is to be switched on, and what is not wanted left out later.
+    fn enable_calls(&mut self, api: u32) -> bool {
+        let Some(enable) = self.enable_call(api) else {
+            return false;
+        };
+        let wanted = wanted_callbacks(api, |api, callback| self.callback_name(api, callback));
+        let enabled: Vec<(u32, u32)> = wanted
+            .into_iter()
+            // SAFETY: plain values; a call that CUPTI does not let be chosen is an error code.
+            .filter(|&callback| unsafe { enable(callback, 1) } == SUCCESS)
+            .map(|callback| (api, callback))
+            .collect();
+        if enabled.is_empty() {
+            return false;
+        }
+        self.calls = [self.calls, &enabled].concat().leak();
+        true
+    }
+
+    /// What switches one call on or off; none as one of several subscribers.
+    fn enable_call(&self, api: u32) -> Option<unsafe extern "C" fn(u32, u8) -> u32> {
+        if self.second.is_some() {
+            None
+        } else if api == kind::DRIVER {
+            self.functions.enable_driver_call
+        } else {
+            self.functions.enable_runtime_call
+        }
+    }
+
     fn describe(&self, result: u32) -> String {
         let mut text = std::ptr::null();
         if let Some(result_string) = self.functions.result_string {
@@ -402,6 +450,12 @@ impl Cupti {
                 self.enable(activity);
             } else {
                 self.disable(activity);
+            }
+        }
+        for &(api, callback) in self.calls {
+            if let Some(enable) = self.enable_call(api) {
+                // SAFETY: as above.
+                unsafe { enable(callback, u8::from(on)) };
             }
         }
     }
@@ -487,6 +541,10 @@ impl Functions {
                 next_record: symbol(c"cuptiActivityGetNextRecord")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 dropped: symbol(c"cuptiActivityGetNumDroppedRecords")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                enable_driver_call: symbol(c"cuptiActivityEnableDriverApi")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                enable_runtime_call: symbol(c"cuptiActivityEnableRuntimeApi")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 set_attribute: symbol(c"cuptiActivitySetAttribute")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),

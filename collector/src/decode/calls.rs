@@ -108,26 +108,24 @@ fn is_work(name: &str) -> bool {
     WORK.iter().any(|work| name.starts_with(work))
 }
 
-/// The calls to record, as `CUpti_ActivityKind` (driver or runtime) and callback id, by the names that the running CUPTI
-/// has for them. Empty where it gives none.
+/// The calls to record of an API (`CUpti_ActivityKind`: driver or runtime), as callback ids, by the names that the running
+/// CUPTI has for them. Empty where it gives none.
 #[must_use]
-pub fn wanted_callbacks(name_of: impl Fn(u32, u32) -> Option<String>) -> Vec<(u32, u32)> {
+pub fn wanted_callbacks(api: u32, name_of: impl Fn(u32, u32) -> Option<String>) -> Vec<u32> {
     let mut wanted = Vec::new();
-    for api in [kind::DRIVER, kind::RUNTIME] {
-        let mut unnamed = 0;
-        for callback in 1..MOST_CALLBACKS {
-            match name_of(api, callback) {
-                Some(name) => {
-                    unnamed = 0;
-                    if is_wanted(&name) {
-                        wanted.push((api, callback));
-                    }
+    let mut unnamed = 0;
+    for callback in 1..MOST_CALLBACKS {
+        match name_of(api, callback) {
+            Some(name) => {
+                unnamed = 0;
+                if is_wanted(&name) {
+                    wanted.push(callback);
                 }
-                None => unnamed += 1,
             }
-            if unnamed == GAP {
-                break;
-            }
+            None => unnamed += 1,
+        }
+        if unnamed == GAP {
+            break;
         }
     }
     wanted
@@ -392,13 +390,14 @@ mod tests {
 
     #[test]
     fn callbacks_are_found_by_name_across_gaps() {
-        let wanted = wanted_callbacks(|api, callback| match (api, callback) {
+        let name_of = |api: u32, callback: u32| match (api, callback) {
             (kind::DRIVER, 307) => Some("cuLaunchKernel".to_owned()),
             (kind::DRIVER, 1..=200) => Some("cuCtxGetCurrent".to_owned()),
             (kind::RUNTIME, 211) => Some("cudaLaunchKernel_v7000".to_owned()),
             _ => None,
-        });
-        assert_eq!(wanted, [(kind::DRIVER, 307), (kind::RUNTIME, 211)]);
-        assert!(wanted_callbacks(|_, _| None).is_empty());
+        };
+        assert_eq!(wanted_callbacks(kind::DRIVER, name_of), [307]);
+        assert_eq!(wanted_callbacks(kind::RUNTIME, name_of), [211]);
+        assert!(wanted_callbacks(kind::DRIVER, |_, _| None).is_empty());
     }
 }

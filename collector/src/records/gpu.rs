@@ -39,8 +39,6 @@ pub struct Kernel {
     pub channel: u32,
     pub channel_type: u32,
     pub cluster: [u32; 3],
-    pub cluster_scheduling: u32,
-    pub local_total_v2: u64,
 }
 
 /// `CUpti_ActivityMemcpy5` and later.

@@ -51,8 +51,8 @@ pub mod kind {
     pub const JIT: u32 = 52;
 }
 
-/// The kinds that are recorded, in the order in which they are enabled.
-pub const RECORDED_KINDS: [(u32, &str); 12] = [
+/// The kinds that are recorded where they are asked for, in the order in which they are enabled.
+pub const RECORDED_KINDS: [(u32, &str); 17] = [
     (kind::DEVICE, "devices"),
     (kind::CONTEXT, "contexts"),
     (kind::STREAM, "streams"),
@@ -63,6 +63,11 @@ pub const RECORDED_KINDS: [(u32, &str); 12] = [
     (kind::SYNCHRONIZATION, "synchronisations"),
     (kind::OVERHEAD, "CUPTI's overhead"),
     (kind::EXTERNAL_CORRELATION, "the join of collectives to kernels"),
+    (kind::GRAPH_TRACE, "launches of graphs"),
+    (kind::MODULE, "modules"),
+    (kind::JIT, "compilations"),
+    (kind::MEMORY2, "allocations"),
+    (kind::MEMORY_POOL, "memory pools"),
     (kind::DRIVER, "driver calls"),
     (kind::RUNTIME, "runtime calls"),
 ];
@@ -129,8 +134,7 @@ mod tests {
             device = deviceId, context = contextId, stream = streamId, grid = gridX, block = blockX,
             static_shared = staticSharedMemory, dynamic_shared = dynamicSharedMemory, correlation = correlationId,
             name = name, graph_node = graphNodeId, graph = graphId, local_per_thread = localMemoryPerThread,
-            launch_type = launchType, shared_executed = sharedMemoryExecuted, cluster = clusterX,
-            local_total_v2 = localMemoryTotal_v2);
+            launch_type = launchType, shared_executed = sharedMemoryExecuted, cluster = clusterX);
         same_offsets!(Kernel, CUpti_ActivityKernel9: cluster = clusterX, launch_type = launchType, start = start, correlation = correlationId, name = name, graph = graphId);
         same_offsets!(Memcpy, CUpti_ActivityMemcpy7: copy_kind = copyKind, bytes = bytes, start = start, device = deviceId,
             stream = streamId, correlation = correlationId, graph_node = graphNodeId, graph = graphId);

@@ -52,6 +52,7 @@ pub(super) fn moment(record_kind: u32, bytes: &[u8]) -> Moment {
         kind::MEMCPY => operation!(bytes, Memcpy),
         kind::MEMCPY2 => operation!(bytes, PeerCopy),
         kind::MEMSET => operation!(bytes, Memset),
+        kind::GRAPH_TRACE => operation!(bytes, GraphTrace),
         kind::DRIVER | kind::RUNTIME => Moment::Call {
             start: i64_at(bytes, offset_of!(records::ApiCall, start)),
             correlation: u32_at(bytes, offset_of!(records::ApiCall, correlation)),
@@ -61,6 +62,15 @@ pub(super) fn moment(record_kind: u32, bytes: &[u8]) -> Moment {
         },
         kind::OVERHEAD => Moment::Began {
             start: i64_at(bytes, offset_of!(records::Overhead, start)),
+        },
+        kind::JIT => Moment::Began {
+            start: i64_at(bytes, offset_of!(records::Jit, start)),
+        },
+        kind::MEMORY2 => Moment::Began {
+            start: i64_at(bytes, offset_of!(records::Memory, time)),
+        },
+        kind::MEMORY_POOL => Moment::Began {
+            start: i64_at(bytes, offset_of!(records::MemoryPool, time)),
         },
         kind::EXTERNAL_CORRELATION => Moment::Joined {
             correlation: u32_at(bytes, offset_of!(records::ExternalCorrelation, correlation)),
@@ -78,6 +88,10 @@ pub(super) fn table(record_kind: u32) -> &'static str {
         kind::DRIVER | kind::RUNTIME => "api_calls",
         kind::SYNCHRONIZATION => "synchronizations",
         kind::OVERHEAD => "overheads",
+        kind::GRAPH_TRACE => "graph_launches",
+        kind::JIT => "compilations",
+        kind::MEMORY2 => "memory",
+        kind::MEMORY_POOL => "memory_pools",
         kind::EXTERNAL_CORRELATION => "external_correlations",
         _ => "others",
     }
