@@ -2,6 +2,7 @@
 
 use gputrace_trace::tables::{Counters, MemoryEvents};
 use gputrace_trace::{Interner, NameId};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 /// Points of a timeline.
@@ -21,6 +22,10 @@ pub struct MemoryAnalysis {
     pub peak_at_ns: i64,
     /// Most bytes that the allocator held at once; null where it did not say.
     pub peak_reserved_bytes: Option<u64>,
+    /// The most that memory pools of this process held at once, summed over pools; null without pools.
+    pub peak_pool_bytes: Option<u64>,
+    /// The most of that which was in use at once.
+    pub peak_pool_used_bytes: Option<u64>,
     /// Allocations.
     pub allocations: usize,
     /// Frees.
@@ -56,6 +61,48 @@ fn thinned(points: &[(i64, u64)]) -> Vec<(i64, u64)> {
         .collect()
 }
 
+/// What each event allocates or frees. A free may not say its size: then it is that of what was allocated at its address.
+fn sizes(events: &MemoryEvents, order: &[usize]) -> Vec<u64> {
+    let mut at: FxHashMap<u64, u64> = FxHashMap::default();
+    let mut sizes = vec![0; order.len()];
+    // In the order of time, but what is given out at a moment may be freed at the same: so allocations first.
+    let mut by_time: Vec<usize> = (0..order.len()).collect();
+    by_time.sort_by_key(|&place| (events.time_ns[order[place]], events.operation[order[place]]));
+    for place in by_time {
+        let index = order[place];
+        let (address, bytes) = (events.address[index], events.bytes[index]);
+        sizes[place] = if events.operation[index] == RELEASE {
+            let allocated = at.remove(&address);
+            if bytes > 0 { bytes } else { allocated.unwrap_or(0) }
+        } else {
+            at.insert(address, bytes);
+            bytes
+        };
+    }
+    sizes
+}
+
+/// The most that pools held and used at once: each event says the state of its own pool, the sum is over the pools.
+fn pool_peaks(events: &MemoryEvents, order: &[usize]) -> (Option<u64>, Option<u64>) {
+    let mut pools: FxHashMap<u64, (u64, u64)> = FxHashMap::default();
+    let (mut held, mut used, mut peaks) = (0u64, 0u64, None);
+    for &index in order {
+        let (Some(pool), Some(bytes), Some(used_bytes)) = (
+            events.pool_address[index],
+            events.pool_bytes[index],
+            events.pool_used_bytes[index],
+        ) else {
+            continue;
+        };
+        let before = pools.insert(pool, (bytes, used_bytes)).unwrap_or((0, 0));
+        held = held.saturating_sub(before.0).saturating_add(bytes);
+        used = used.saturating_sub(before.1).saturating_add(used_bytes);
+        let (most_held, most_used) = peaks.unwrap_or((0, 0));
+        peaks = Some((held.max(most_held), used.max(most_used)));
+    }
+    (peaks.map(|(held, _)| held), peaks.map(|(_, used)| used))
+}
+
 /// The memory of a device; `None` where nothing is recorded of it.
 pub(crate) fn memory(
     events: &MemoryEvents,
@@ -81,8 +128,9 @@ pub(crate) fn memory(
         let mut used = 0i128;
         let points: Vec<(i64, u64)> = order
             .iter()
-            .map(|&index| {
-                let bytes = i128::from(events.bytes[index]);
+            .zip(sizes(events, &order))
+            .map(|(&index, bytes)| {
+                let bytes = i128::from(bytes);
                 // What was allocated before the recording began is freed too: below nothing there is nothing.
                 used = (used
                     + if events.operation[index] == RELEASE {
@@ -103,7 +151,10 @@ pub(crate) fn memory(
         .iter()
         .copied()
         .max_by_key(|(time, bytes)| (*bytes, std::cmp::Reverse(*time)))?;
+    let (peak_pool_bytes, peak_pool_used_bytes) = pool_peaks(events, &order);
     Some(MemoryAnalysis {
+        peak_pool_bytes,
+        peak_pool_used_bytes,
         peak_bytes,
         peak_at_ns,
         peak_reserved_bytes: reserved.iter().map(|(_, bytes)| *bytes).max(),
@@ -120,6 +171,34 @@ mod tests {
     use gputrace_trace::{Table, TimeNs};
 
     use super::*;
+
+    #[test]
+    fn pools_are_summed_and_frees_without_a_size_have_their_allocation_s() {
+        let mut events = MemoryEvents::default();
+        for (time, operation, address, bytes, pool, pool_bytes, pool_used) in [
+            (10, 1, 0x10, 100, 0xa, 1000, 100),
+            (20, 1, 0x20, 300, 0xb, 500, 300),
+            (30, 2, 0x10, 0, 0xa, 1000, 0),
+            (40, 1, 0x30, 50, 0xb, 800, 350),
+            (50, 2, 0x20, 0, 0xb, 0, 50),
+        ] {
+            events.push(MemoryEvent {
+                time_ns: TimeNs(time),
+                operation,
+                memory_kind: 3,
+                address,
+                bytes,
+                pool_type: Some(1),
+                pool_address: Some(pool),
+                pool_bytes: Some(pool_bytes),
+                pool_used_bytes: Some(pool_used),
+                ..MemoryEvent::default()
+            });
+        }
+        let memory = memory(&events, &Counters::default(), 0, &Interner::default()).unwrap();
+        assert_eq!(memory.timeline, [(10, 100), (20, 400), (30, 300), (40, 350), (50, 50)]);
+        assert_eq!((memory.peak_pool_bytes, memory.peak_pool_used_bytes), (Some(1800), Some(400)));
+    }
 
     #[test]
     fn a_peak_is_allocations_minus_frees() {
