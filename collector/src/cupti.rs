@@ -454,7 +454,7 @@ impl Cupti {
         }
         for &(api, callback) in self.calls {
             if let Some(enable) = self.enable_call(api) {
-                // SAFETY: as above.
+                // SAFETY: plain values.
                 unsafe { enable(callback, u8::from(on)) };
             }
         }
