@@ -27,6 +27,14 @@ impl RecordSizes {
         }
     }
 
+    /// The kinds whose size is known, with their sizes.
+    pub fn known(&self) -> impl Iterator<Item = (u32, usize)> {
+        (0u32..)
+            .zip(&self.sizes)
+            .filter(|(_, size)| **size >= 8)
+            .map(|(kind, size)| (kind, *size))
+    }
+
     pub(crate) fn get(&self, kind: u32) -> Option<usize> {
         self.sizes.get(kind as usize).copied().filter(|&size| size >= 8)
     }
@@ -172,6 +180,16 @@ impl Decoder {
             call_names: HashMap::new(),
             devices: Vec::new(),
         }
+    }
+
+    /// The sizes of records that this decoder goes by.
+    pub(crate) fn sizes(&self) -> &RecordSizes {
+        &self.sizes
+    }
+
+    /// The name of a call.
+    pub(crate) fn call_name(&self, kind: u32, callback: u32) -> Option<String> {
+        (self.callback_name)(kind, callback)
     }
 
     /// Decodes one buffer into rows.
