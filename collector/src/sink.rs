@@ -446,7 +446,9 @@ impl Sink {
             return;
         }
         self.release(true);
-        self.take_host_events();
+        self.header_changed |= self
+            .host_events
+            .finish(&mut self.writer, &mut self.header, &mut self.gate);
         if self.gate.is_partial() {
             self.gate.end();
             self.note_windows();
