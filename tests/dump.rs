@@ -1,4 +1,5 @@
-//! Raw buffers that a run leaves with GPUTRACE_DUMP, decoded again in another process: the rows are those of the recording.
+//! What a run leaves with GPUTRACE_DUMP: its buffers, decoded again in another process, give the recording's rows, and NCCL's
+//! events are all there.
 
 mod common;
 
@@ -94,4 +95,29 @@ fn dumped_buffers_give_the_recordings_rows_again() {
     let recorded = summary(&Recording::open(&folder).expect("a recording"));
     assert_eq!(summary(&decode(&buffers, &again)), recorded);
     assert!(recorded.keys().any(|key| key.starts_with("kernel ncclDevKernel")));
+
+    // NCCL's events: as many collectives began as rows tell, and their names can be read.
+    let mut functions = Vec::new();
+    for path in dumps
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+    {
+        let text = std::fs::read_to_string(path).expect("a file");
+        for line in text.lines() {
+            let event: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let descriptor = event["descriptor"].as_str().unwrap_or_default();
+            // The type comes first, little-endian: 2 is a collective, whose function's name is the event's second member.
+            if event["call"] == "start" && descriptor.starts_with("02") {
+                functions.push(event["texts"]["32"].as_str().expect("a name").to_owned());
+            }
+        }
+    }
+    let recording = Recording::open(&folder).expect("a recording");
+    let rows: usize = recording
+        .processes
+        .iter()
+        .map(|process| process.tables.collectives.function.len())
+        .sum();
+    assert_eq!(functions.len(), rows);
+    assert!(functions.iter().any(|function| function == "AllReduce"));
 }

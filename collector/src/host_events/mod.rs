@@ -300,7 +300,7 @@ pub(crate) fn lose_elsewhere(lost: Lost) {
 }
 
 /// The calling thread's id (`gettid`).
-fn thread_id() -> u32 {
+pub(crate) fn thread_id() -> u32 {
     // SAFETY: no preconditions.
     unsafe { libc::gettid() }.cast_unsigned()
 }

@@ -102,6 +102,7 @@ pub(super) fn begin(
     // SAFETY: NCCL passes a valid place.
     unsafe { *context = std::ptr::from_mut(Box::leak(Box::new(made))).cast() };
     VERSION.fetch_max(version, Ordering::Relaxed);
+    super::raw::init(version, id, counts);
     if ranks > 1 {
         tell(id);
     }

@@ -8,7 +8,7 @@ use gputrace_trace::now;
 use super::abi::{self, Descriptor, EVENT_OFFSET};
 use super::contexts::{self, Context};
 use super::records::{Api, Call, Detail, DetailKind, Operation, Source, trimmed};
-use super::{guarded, next_plan, pop_id, push_id, text};
+use super::{guarded, next_plan, pop_id, push_id, raw, text};
 use crate::host_events::{Lost, Thread, record, with_thread};
 
 /// What a handle is of: its lowest bits. The rest is a number.
@@ -77,6 +77,8 @@ pub(super) unsafe extern "C" fn start(
             // SAFETY: as above.
             unsafe { *handle = std::ptr::without_provenance_mut((number << TAG_BITS | tag) as usize) };
         }
+        // SAFETY: as above.
+        unsafe { raw::start(context, kind, descriptor.cast(), (*handle) as usize) };
     })
 }
 
@@ -427,6 +429,7 @@ impl Start<'_> {
 
 pub(super) unsafe extern "C" fn stop(handle: *mut c_void) -> c_int {
     guarded(|| {
+        raw::stop(handle);
         let (number, tag) = (handle as u64 >> TAG_BITS, handle as u64 & ((1 << TAG_BITS) - 1));
         match tag {
             LAUNCH => {
@@ -481,6 +484,7 @@ pub(super) unsafe extern "C" fn state(handle: *mut c_void, state: c_int, argumen
         } else {
             0
         };
+        raw::state(handle, state, has_value.then_some(value));
         let time_ns = now().0.cast_unsigned();
         let fields = [number, u64::from(state.cast_unsigned()), time_ns, value];
         with_thread(Lost::Details, |thread| {

@@ -11,6 +11,7 @@ mod abi;
 mod calls;
 mod contexts;
 mod events;
+mod raw;
 mod records;
 
 use std::ffi::{c_char, c_int, c_void};
