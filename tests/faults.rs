@@ -84,11 +84,11 @@ fn operations_without_time_stamps_are_counted_and_no_part_of_any_time() {
 
 #[test]
 fn older_profiler_plugins_carry_the_same_collectives() {
-    for version in ["5", "6", "7"] {
+    for version in ["2.28", "2.29", "2.31"] {
         let (_keep, folder) = fresh_folder("recording");
         let mut record = gputrace();
         record
-            .env("SIMGPU_NCCL_PROFILER", version)
+            .env("SIMGPU_NCCL", version)
             .args(["record", "--quiet", "--device", "sim", "-o"])
             .arg(&folder);
         expect_status(

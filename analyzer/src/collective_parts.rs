@@ -9,6 +9,9 @@ use crate::kernel_names;
 use crate::kinds::Kind;
 use crate::operations::{Name, Operation, ProcessOperations};
 
+/// The `source` of collectives that copies do.
+const COPY_ENGINE: u8 = 2;
+
 /// Who takes part: of a process with several GPUs each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Participant {
@@ -169,19 +172,35 @@ pub(crate) fn parts(
     for plan in rows.plan.iter().flatten() {
         *sharing.entry(*plan).or_default() += 1;
     }
+    // Which of its plan's operations each is: where a plan is a group of calls that launched as many kernels as it has
+    // operations, each has its own.
+    let mut place_in_plan: HashMap<u64, usize> = HashMap::new();
     let kernels = Kernels::new(operations);
     let mut taken: HashSet<u32> = HashSet::new();
     let mut parts = Parts::default();
     for row in 0..rows.start_ns.len() {
+        let place_of_row = rows.plan[row].map(|plan| {
+            let place = place_in_plan.entry(plan).or_default();
+            *place += 1;
+            *place - 1
+        });
         let by_plan = || {
-            let correlation = operations.plans.get(&rows.plan[row]?)?;
-            kernels.by_correlation.get(correlation)
+            let plan = rows.plan[row]?;
+            let launches = operations.plans.get(&plan)?;
+            let each_its_own = sharing.get(&plan).is_some_and(|count| *count == launches.len());
+            let place = place_of_row.filter(|_| each_its_own).unwrap_or(0);
+            kernels.by_correlation.get(launches.get(place)?)
         };
         let by_row = rows.kernel[row]
             .and_then(|row| u32::try_from(row).ok())
             .and_then(|row| kernels.by_row.get(&row));
         let kernel = by_row.or_else(by_plan);
-        parts.without_kernel += u64::from(kernel.is_none());
+        // Alone in a communicator, and where copies do it, there is none to be found.
+        let needs_kernel = rows.source[row] != COPY_ENGINE
+            && known
+                .get(&rows.communicator[row])
+                .is_none_or(|row| communicators.ranks[*row] != 1);
+        parts.without_kernel += u64::from(kernel.is_none() && needs_kernel);
         if let Some((_, operation)) = kernel {
             taken.insert(operation.row);
         }
@@ -223,6 +242,12 @@ pub(crate) fn parts(
             dtype: names.get(rows.datatype[row]).to_owned(),
             kernel,
             shared: rows.plan[row]
+                .filter(|plan| {
+                    operations
+                        .plans
+                        .get(plan)
+                        .is_none_or(|launches| launches.len() == 1)
+                })
                 .and_then(|plan| sharing.get(&plan).copied())
                 .unwrap_or(1),
             enqueued: rows.start_ns[row].0,

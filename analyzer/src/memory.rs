@@ -196,8 +196,14 @@ mod tests {
             });
         }
         let memory = memory(&events, &Counters::default(), 0, &Interner::default()).unwrap();
-        assert_eq!(memory.timeline, [(10, 100), (20, 400), (30, 300), (40, 350), (50, 50)]);
-        assert_eq!((memory.peak_pool_bytes, memory.peak_pool_used_bytes), (Some(1800), Some(400)));
+        assert_eq!(
+            memory.timeline,
+            [(10, 100), (20, 400), (30, 300), (40, 350), (50, 50)]
+        );
+        assert_eq!(
+            (memory.peak_pool_bytes, memory.peak_pool_used_bytes),
+            (Some(1800), Some(400))
+        );
     }
 
     #[test]

@@ -171,8 +171,9 @@ pub(crate) struct ProcessOperations {
     pub(crate) stream_waits: FxHashMap<(Option<u32>, u32), Vec<i64>>,
     /// When each thread told any stream to wait for an event, sorted: only where no record says which stream.
     pub(crate) thread_waits: FxHashMap<u32, Vec<i64>>,
-    /// Plans of collectives to the correlation ids of their kernels' launches.
-    pub(crate) plans: FxHashMap<u64, u32>,
+    /// Plans of collectives to the correlation ids of their kernels, in the order of the launches: one, but where a plan is
+    /// a group of calls.
+    pub(crate) plans: FxHashMap<u64, Vec<u32>>,
     /// Operations left out because their end lies before their start.
     pub(crate) backwards: u64,
     /// Operations left out because their times are no times.
@@ -192,18 +193,18 @@ impl ProcessOperations {
         // Only launches that a collective names: other tools push ids of their own.
         let wanted: FxHashSet<u64> = tables.collectives.plan.iter().flatten().copied().collect();
         let external = &tables.external_correlations;
-        let plans: FxHashMap<u64, u32> = external
-            .id
-            .iter()
-            .zip(&external.correlation)
-            .filter(|(id, correlation)| **correlation != 0 && wanted.contains(id))
-            .map(|(id, correlation)| (*id, *correlation))
-            .collect();
+        // A group's number is on all that it launched, events and copies too: which are kernels is seen below.
+        let mut launches: FxHashMap<u32, u64> = FxHashMap::default();
+        for (id, correlation) in external.id.iter().zip(&external.correlation) {
+            if *correlation != 0 && wanted.contains(id) {
+                launches.insert(*correlation, *id);
+            }
+        }
         let mut all = Self {
             devices: BTreeMap::new(),
             stream_waits: FxHashMap::default(),
             thread_waits: FxHashMap::default(),
-            plans,
+            plans: FxHashMap::default(),
             backwards: 0,
             impossible: 0,
             before_call: 0,
@@ -223,7 +224,7 @@ impl ProcessOperations {
         for (device, count) in counts {
             all.devices.entry(device).or_default().cut.reserve_exact(count);
         }
-        all.add_kernels(process, names);
+        all.add_kernels(process, names, &launches);
         let (copies, memsets) = (&tables.copies, &tables.memsets);
         for (index, row) in (0..copies.start_ns.len()).zip(0u32..) {
             let start = copies.start_ns[index].0;
@@ -267,6 +268,9 @@ impl ProcessOperations {
                 },
             );
         }
+        for kernels in all.plans.values_mut() {
+            kernels.sort_unstable();
+        }
         all.devices.retain(|_, operations| !operations.cut.is_empty());
         for operations in all.devices.values_mut() {
             sort(&mut operations.cut);
@@ -294,9 +298,8 @@ impl ProcessOperations {
         }
     }
 
-    fn add_kernels(&mut self, process: &Process, names: &Interner) {
+    fn add_kernels(&mut self, process: &Process, names: &Interner, launches: &FxHashMap<u32, u64>) {
         let kernels = &process.tables.kernels;
-        let of_nccl: FxHashSet<u32> = self.plans.values().copied().collect();
         let described: FxHashSet<u64> = process
             .tables
             .collectives
@@ -315,7 +318,11 @@ impl ProcessOperations {
             };
             let (kind, kind_from) = if described.contains(&u64::from(row)) {
                 (Kind::Communication, KindFrom::Metadata)
-            } else if of_nccl.contains(&correlation) {
+            } else if let Some(plan) = launches.get(&correlation) {
+                let kernels = self.plans.entry(*plan).or_default();
+                if !kernels.contains(&correlation) {
+                    kernels.push(correlation);
+                }
                 (Kind::Communication, KindFrom::NcclPlugin)
             } else if named() {
                 (Kind::Communication, KindFrom::Name)

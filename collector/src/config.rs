@@ -67,10 +67,11 @@ impl Config {
         }
     }
 
-    /// Whether anything needs the program's ranges: their rows, or windows by them.
+    /// Whether anything needs the program's ranges: their rows, windows by them, or what NCCL's own say of its calls.
     pub(crate) fn needs_ranges(&self) -> bool {
         let options = &self.options;
         options.records(Kind::Ranges)
+            || options.records(Kind::Collectives)
             || options.range.is_some()
             || options.schedule.is_some()
             || options.steps.is_some()

@@ -16,6 +16,7 @@ mod cost;
 mod cupti;
 pub mod decode;
 pub mod discovery;
+pub mod dump;
 mod exit;
 mod forked;
 mod header;

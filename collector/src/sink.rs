@@ -5,7 +5,6 @@
 //! CUPTI, since two at a time deadlock.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -21,6 +20,7 @@ use crate::buffers;
 use crate::cost;
 use crate::cupti::Cupti;
 use crate::decode::{Decoder, RecordSizes};
+use crate::dump;
 use crate::host_events;
 use crate::windows::{Gate, Phase};
 use crate::{config, header, power, session, signals};
@@ -76,7 +76,6 @@ pub(crate) struct Sink {
     header_written: Instant,
     cupti: Option<Cupti>,
     decoder: Decoder,
-    dump: Option<PathBuf>,
     host_events: host_events::Rows,
     gate: Gate,
     /// Since when nothing is wanted.
@@ -139,7 +138,6 @@ impl Sink {
             header_written: Instant::now(),
             cupti,
             decoder: Decoder::new(sizes, Box::new(names)),
-            dump: std::env::var_os("GPUTRACE_DUMP").map(PathBuf::from),
             host_events: host_events::Rows::default(),
             gate,
             off_since: None,
@@ -444,14 +442,10 @@ impl Sink {
     }
 
     fn dump(&self, bytes: &[u8]) {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let Some(folder) = &self.dump else { return };
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let version = self.header.cupti_version.unwrap_or(0);
-        let path = folder.join(format!("cupti{version}-{}-{number}.bin", self.header.pid));
-        if let Err(error) = std::fs::write(&path, bytes) {
-            session::complain(&format!("{}: {error}", path.display()));
-        }
+        let call_name = |kind, callback| self.decoder.call_name(kind, callback);
+        // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
+        unsafe { dump::buffer(bytes, self.decoder.sizes(), version, &call_name) };
     }
 
     fn close(&mut self) {
@@ -465,7 +459,9 @@ impl Sink {
             return;
         }
         self.release(true);
-        self.take_host_events();
+        self.header_changed |= self
+            .host_events
+            .finish(&mut self.writer, &mut self.header, &mut self.gate);
         if self.gate.is_partial() {
             self.gate.end();
             self.note_windows();

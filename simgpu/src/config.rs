@@ -9,6 +9,7 @@
 //! | SIMGPU_SEED | seeds the small jitter of modelled times | 0 |
 //! | SIMGPU_CUPTI | version of CUPTI: 12.0, 12.2 to 12.6, 12.8, 12.9, 13.0 to 13.5 | 13.4 |
 //! | SIMGPU_DRIVER | release of the driver: from 610 on CUPTI 13.3 and later have several subscribers | 580 |
+//! | SIMGPU_NCCL | which NCCL to behave as towards profilers: 2.27, 2.28, 2.29, 2.30 or 2.31 | 2.30 |
 //! | SIMGPU_SLOW | `rank:N=FACTOR` or `link:A-B=FACTOR`, comma-separated | none |
 //! | SIMGPU_SKEW | `OFFSET_NS` or `OFFSET_NS,DRIFT_PPM`: what the delivered device stamps are off by | none |
 //! | SIMGPU_FAULTS | names of faults (below), comma-separated, some with `:VALUE` | none |
@@ -73,6 +74,8 @@ pub(crate) struct Config {
     pub(crate) cupti: u32,
     /// Release of the driver (580 is r580).
     pub(crate) driver: u32,
+    /// NCCL's version, as ncclGetVersion gives it.
+    pub(crate) nccl: i32,
     /// How many times slower this rank's device is.
     pub(crate) slowdown: f64,
     /// Slow links: device, device, factor.
@@ -215,6 +218,7 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         seed: 0,
         cupti: 1304,
         driver: 580,
+        nccl: 23_007,
         slowdown: 1.0,
         slow_links: Vec::new(),
         skew: None,
@@ -285,6 +289,17 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
             .parse()
             .ok()
             .filter(|release| (525..700).contains(release))?;
+        Some(())
+    });
+    set("SIMGPU_NCCL", "2.27, 2.28, 2.29, 2.30 or 2.31", &mut |value| {
+        config.nccl = match value {
+            "2.27" => 22_707,
+            "2.28" => 22_809,
+            "2.29" => 22_907,
+            "2.30" => 23_007,
+            "2.31" => 23_102,
+            _ => return None,
+        };
         Some(())
     });
     set(

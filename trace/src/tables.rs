@@ -182,7 +182,8 @@ tables! {
         graph_node: Option<u64>,
     }
 
-    /// Collective and point-to-point operations as NCCL enqueued them (profiler plugin, `Coll` and `P2p` events).
+    /// Collective and point-to-point operations as NCCL enqueued them (profiler plugin, `Coll` and `P2p` events; where
+    /// NCCL does not send those, its `CollApi` and `P2pApi` events or its NVTX ranges, see `source`).
     ///
     /// Times are host times of the enqueueing; when it ran on the device is its kernel's to say, found through `plan`.
     collectives: Collective / Collectives {
@@ -200,7 +201,7 @@ tables! {
         function: NameId,
         /// "ncclFloat32", ...
         datatype: NameId,
-        /// Elements, as NCCL counts them for this function.
+        /// Elements of the call; as NCCL counts them for this function (some in bytes) where the call is not known.
         count: u64,
         /// Bytes of `count` elements.
         bytes: u64,
@@ -217,7 +218,8 @@ tables! {
         /// Warps a channel.
         warps: u8,
         /// Number of the kernel launch that carries the operation: the `id` in [`ExternalCorrelation`] with the
-        /// launch's `correlation`. Operations of one group share a kernel and so a plan. Null where no launch was seen.
+        /// launch's `correlation`. Operations of one group share a kernel and so a plan. Where NCCL did not tell of the
+        /// launch it is the number of the group of calls, around all that the group launched. Null where there is neither.
         plan: Option<u64>,
         /// Host thread.
         thread: u32,
@@ -226,6 +228,85 @@ tables! {
         /// The row of its kernel in this process's kernels, where the source ties the two together; times are then
         /// the kernel's.
         kernel: Option<u64>,
+        /// How it reduces, where NCCL's NVTX ranges say: "Sum", "Prod", "Max", "Min", "Avg", "PreMulSum".
+        reduction: Option<NameId>,
+        /// Who told of it: 0 the plugin, as it was put into a kernel; 1 the plugin, but only the call; 2 the plugin, as
+        /// copies; 3 NVTX alone.
+        source: u8,
+        /// The stream's handle (`CUstream`) that it was called with, or that its kernel was launched on.
+        stream: Option<u64>,
+        /// The tag that the program gave (NCCL 2.31 and later).
+        user_tag: Option<u64>,
+        /// Which of several kernels for it (NCCL 2.31 and later), or how copies were kept in step ("MC", "UC").
+        variant: Option<NameId>,
+        /// Whether its kernel works on symmetric memory.
+        symmetric: u8,
+        /// Its number in this process, which `nccl_channels` and `nccl_proxy` name; null unless those are recorded.
+        operation: Option<u64>,
+    }
+
+    /// NCCL's kernels by channel, and phases of them, on request (profiler plugin, `KernelCh` and `KernelPhase`).
+    ///
+    /// Times of the row are the host's: when NCCL noticed. Device times are of the GPU's own `globaltimer`.
+    nccl_channels: NcclChannel / NcclChannels {
+        /// When NCCL noticed the start.
+        start_ns: TimeNs,
+        /// Until it noticed the end.
+        duration_ns: DurationNs,
+        /// The `operation` in [`Collective`] that it is part of; null where it is not known.
+        operation: Option<u64>,
+        /// NCCL's communicator hash.
+        communicator: u64,
+        /// This process's rank in it.
+        rank: u32,
+        /// The channel.
+        channel: u8,
+        /// The phase's name; null for the channel as a whole.
+        phase: Option<NameId>,
+        /// Start by the device's clock, nanoseconds.
+        device_start_ns: u64,
+        /// End by the device's clock.
+        device_end_ns: Option<u64>,
+    }
+
+    /// What NCCL's proxy threads do for operations, on request: one row for each channel's part, and one for each of its
+    /// steps (profiler plugin, `ProxyOp` and `ProxyStep`).
+    nccl_proxy: NcclProxyStep / NcclProxySteps {
+        /// Start.
+        start_ns: TimeNs,
+        /// End minus start.
+        duration_ns: DurationNs,
+        /// Its number in this process.
+        number: u64,
+        /// The `operation` in [`Collective`], or for a step the `number` of its part; null where that is another
+        /// process's.
+        parent: Option<u64>,
+        /// NCCL's communicator hash.
+        communicator: u64,
+        /// This process's rank in it.
+        rank: u32,
+        /// Host thread.
+        thread: u32,
+        /// The step's number; null for the part as a whole.
+        step: Option<u32>,
+        /// The part's channel.
+        channel: Option<u8>,
+        /// 1 if the part sends, 0 if it receives.
+        sends: Option<u8>,
+        /// The part's peer rank.
+        peer: Option<i32>,
+        /// How many steps the part has.
+        steps: Option<u32>,
+        /// Bytes of the step, or of a chunk of the part.
+        bytes: Option<u64>,
+        /// How long the step waited for the GPU.
+        gpu_wait_ns: Option<DurationNs>,
+        /// How long it waited for the peer to take more.
+        peer_wait_ns: Option<DurationNs>,
+        /// How long it was in the network.
+        network_ns: Option<DurationNs>,
+        /// How long received data took to be visible to the GPU.
+        flush_ns: Option<DurationNs>,
     }
 
     /// Communicators that NCCL set up in this process.

@@ -121,7 +121,10 @@ pub(super) fn communicators(
         let finished = finished_plans(process);
         let rows = &process.tables.collectives;
         let names = |row: usize| recording.names.get(rows.function[row]);
-        for row in 0..rows.start_ns.len() {
+        // Rows that NCCL told of by their calls alone come later than those around them.
+        let mut order: Vec<usize> = (0..rows.start_ns.len()).collect();
+        order.sort_by_key(|row| rows.start_ns[*row]);
+        for row in order {
             let communicator = all.entry(rows.communicator[row]).or_default();
             let member = communicator.members.entry(rows.rank[row]).or_default();
             (member.process, member.runs) = (place, runs(place));

@@ -189,6 +189,11 @@ impl Calls {
     }
 
     #[inline]
+    /// The name of a call by CUPTI.
+    pub(super) fn name(&self, kind: u32, callback: u32) -> Option<String> {
+        (self.name_of)(kind, callback)
+    }
+
     fn known(&mut self, record: &records::ApiCall, writer: &mut ProcessWriter) -> Known {
         let api = usize::from(record.kind == kind::RUNTIME);
         match self.known[api].get(record.callback as usize) {

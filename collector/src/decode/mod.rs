@@ -35,6 +35,14 @@ impl RecordSizes {
     }
 
     #[inline]
+    /// The kinds whose size is known, with their sizes.
+    pub fn known(&self) -> impl Iterator<Item = (u32, usize)> {
+        (0u32..)
+            .zip(&self.sizes)
+            .filter(|(_, size)| **size >= 8)
+            .map(|(kind, size)| (kind, *size))
+    }
+
     pub(crate) fn get(&self, kind: u32) -> Option<usize> {
         self.sizes.get(kind as usize).copied().filter(|&size| size >= 8)
     }
@@ -128,6 +136,16 @@ impl Decoder {
             unknown_kinds: Vec::new(),
             devices: Vec::new(),
         }
+    }
+
+    /// The sizes of records that this decoder goes by.
+    pub(crate) fn sizes(&self) -> &RecordSizes {
+        &self.sizes
+    }
+
+    /// The name of a call.
+    pub(crate) fn call_name(&self, kind: u32, callback: u32) -> Option<String> {
+        self.calls.name(kind, callback)
     }
 
     /// Decodes one buffer into rows.

@@ -4,8 +4,12 @@
 //! rings share a budget of memory; an event that finds no room is counted by its kind and dropped. A thread that ends
 //! leaves its ring to the writer, which reads the rest and frees it.
 
+mod details;
+mod operations;
 mod ring;
 mod rows;
+#[cfg(test)]
+pub(crate) mod testing;
 mod texts;
 
 use std::cell::Cell;
@@ -14,12 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use ring::Budget;
+#[cfg(test)]
+pub(crate) use ring::MOST_FIELDS;
 use ring::{Consumer, Producer};
 pub(crate) use rows::Rows;
 pub(crate) use texts::{Registered, Text};
 
 use crate::nvtx::Stack;
-use crate::session;
+use crate::{nccl, session};
 
 /// Memory of all rings until a recording begins that takes them.
 const EARLY_BYTES: usize = 4 << 20;
@@ -40,14 +46,21 @@ pub(crate) fn begin(most_bytes: u64) {
 pub(crate) enum Lost {
     Ranges,
     Operations,
+    /// Proxy steps and kernels by channel.
+    Details,
     /// A text: the event that names it is there, without its name.
     Texts,
 }
 
 /// What is lost of each kind, and what that touches.
-const LOSSES: [(Lost, &str, &str); 3] = [
+const LOSSES: [(Lost, &str, &str); 4] = [
     (Lost::Ranges, "NVTX ranges and marks", "steps and ranges"),
     (Lost::Operations, "NCCL operations", "collectives"),
+    (
+        Lost::Details,
+        "NCCL proxy steps and channels",
+        "proxy steps and channels",
+    ),
     (Lost::Texts, "names of ranges and operations", "names"),
 ];
 
@@ -65,6 +78,16 @@ pub(crate) mod record {
     pub(crate) const OPERATION: u8 = 5;
     /// A communicator that was set up (`nccl::Communicator`).
     pub(crate) const COMMUNICATOR: u8 = 6;
+    /// A call of NCCL (`nccl::Api`).
+    pub(crate) const NCCL_API: u8 = 7;
+    /// The end of a group of calls: its number, and whether its kernels were launched on the same thread.
+    pub(crate) const NCCL_GROUP_END: u8 = 8;
+    /// The beginning of something within an operation (`nccl::Detail`).
+    pub(crate) const NCCL_DETAIL: u8 = 9;
+    /// A change of its state: number, state, time, value.
+    pub(crate) const NCCL_DETAIL_STATE: u8 = 10;
+    /// Its end: number and time.
+    pub(crate) const NCCL_DETAIL_END: u8 = 11;
 }
 
 /// What the writer sees of a thread beside its ring.
@@ -86,6 +109,8 @@ pub(crate) struct Thread {
     sent: texts::Sent,
     /// Its open push/pop ranges.
     pub(crate) ranges: Stack,
+    /// What it is doing in NCCL.
+    pub(crate) nccl: nccl::State,
 }
 
 impl Thread {
@@ -250,6 +275,7 @@ fn create(place: &Place) -> *mut Thread {
         producer,
         sent: texts::Sent::new(),
         ranges: Stack::default(),
+        nccl: nccl::State::default(),
     }));
     place.thread.set(thread);
     thread
@@ -274,7 +300,7 @@ pub(crate) fn lose_elsewhere(lost: Lost) {
 }
 
 /// The calling thread's id (`gettid`).
-fn thread_id() -> u32 {
+pub(crate) fn thread_id() -> u32 {
     // SAFETY: no preconditions.
     unsafe { libc::gettid() }.cast_unsigned()
 }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use gputrace_trace::manifest::ProcessHeader;
-use gputrace_trace::names::NameId;
+use gputrace_trace::names::{Interner, NameId};
 use gputrace_trace::options::Kind;
 use gputrace_trace::step_names::step_word;
 use gputrace_trace::tables;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 use gputrace_trace::{DurationNs, TimeNs, now};
 
+use super::details::Details;
+use super::operations::{Names, Operations};
 use super::ring::{Consumer, Record};
-use super::{LOSSES, LOST_ELSEWHERE, ThreadInfo, record, take_new};
+use super::{LOSSES, LOST_ELSEWHERE, Lost, ThreadInfo, record, take_new};
 use crate::windows::Gate;
 use crate::{header, nccl, nvtx};
 
@@ -48,6 +50,8 @@ pub(crate) struct Rows {
     started: HashMap<u64, (nvtx::Range, u32)>,
     /// Ends that came before their beginnings.
     ended: HashMap<u64, i64>,
+    operations: Operations,
+    details: Details,
     record: Record,
 }
 
@@ -65,6 +69,7 @@ impl Rows {
                 .map(|(info, consumer)| Source { info, consumer }),
         );
         let mut changed = false;
+        let early = self.operations.early();
         let mut sources = std::mem::take(&mut self.sources);
         // An end that waited for a whole round has no beginning: that was lost, or the program made its number up.
         let waited: Vec<u64> = self.ended.keys().copied().collect();
@@ -75,6 +80,7 @@ impl Rows {
             let mut rows = 0;
             while source.consumer.pop(&mut record) {
                 changed |= self.row(&record, source.info.id, writer, header, gate);
+                self.put_operations(writer, gate);
                 rows += 1;
                 if rows % BATCH_ROWS == 0 {
                     // A full batch goes to the disk before the next is begun; a refusal is told of by the caller's flush.
@@ -92,15 +98,66 @@ impl Rows {
         for id in waited {
             self.ended.remove(&id);
         }
+        if LOST_ELSEWHERE[Lost::Operations as usize].load(Ordering::Relaxed) > 0 {
+            self.operations.stop_counting();
+        }
         for ((_, what, affects), count) in LOSSES.iter().zip(&LOST_ELSEWHERE) {
             lose(writer, what, count.swap(0, Ordering::Relaxed), affects);
         }
+        let (operations, mut names) = (&mut self.operations, names(&self.texts, &mut writer.names));
+        operations.retry(early, &mut names);
+        operations.expire(false, &mut names);
+        self.put_operations(writer, gate);
+        let details = std::mem::take(&mut self.details.lost);
+        lose(
+            writer,
+            "NCCL proxy steps and channels",
+            details,
+            "proxy steps and channels",
+        );
         let texts = std::mem::take(&mut self.texts_lost);
         lose(writer, "names beyond the memory for names", texts, "names");
         changed
     }
 
+    /// At the end: what waits for more becomes rows as it is.
+    pub(crate) fn finish(
+        &mut self,
+        writer: &mut ProcessWriter,
+        header: &mut ProcessHeader,
+        gate: &mut Gate,
+    ) -> bool {
+        let changed = self.take(writer, header, gate);
+        let (operations, mut names) = (&mut self.operations, names(&self.texts, &mut writer.names));
+        operations.retry(usize::MAX, &mut names);
+        operations.expire(true, &mut names);
+        self.put_operations(writer, gate);
+        changed
+    }
+
+    /// NCCL's operations that are done.
+    fn put_operations(&mut self, writer: &mut ProcessWriter, gate: &mut Gate) {
+        for row in self.operations.ready.drain(..) {
+            if gate.wants(Kind::Collectives) && gate.keeps(row.start_ns, "collectives") {
+                writer.tables.collectives.push(row);
+            }
+        }
+        for row in self.details.channels.drain(..) {
+            if gate.wants(Kind::Channels) && gate.keeps(row.start_ns, "nccl_channels") {
+                writer.tables.nccl_channels.push(row);
+            }
+        }
+        for row in self.details.proxy.drain(..) {
+            if gate.wants(Kind::Proxy) && gate.keeps(row.start_ns, "nccl_proxy") {
+                writer.tables.nccl_proxy.push(row);
+            }
+        }
+    }
+
     fn losses(&mut self, info: &ThreadInfo, writer: &mut ProcessWriter) {
+        if info.lost[Lost::Operations as usize].load(Ordering::Relaxed) > 0 {
+            self.operations.stop_counting();
+        }
         for ((_, what, affects), count) in LOSSES.iter().zip(&info.lost) {
             if count.load(Ordering::Relaxed) > 0 {
                 lose(writer, what, count.swap(0, Ordering::Relaxed), affects);
@@ -135,38 +192,30 @@ impl Rows {
             record::RANGE_END => self.range_ends(&record.fields, writer, gate),
             record::OPERATION => {
                 let operation = nccl::Operation::read(&record.fields);
-                if !gate.wants(Kind::Collectives) || !gate.keeps(TimeNs(operation.start_ns), "collectives") {
-                    return false;
-                }
-                let datatype = self.name(operation.datatype);
-                let bytes = operation.count * nccl::datatype_bytes(writer.names.get(datatype));
-                let row = tables::Collective {
-                    start_ns: TimeNs(operation.start_ns),
-                    duration_ns: DurationNs(operation.duration_ns),
-                    communicator: operation.communicator,
-                    rank: operation.rank,
-                    sequence: operation.sequence,
-                    function: self.name(operation.function),
-                    datatype,
-                    count: operation.count,
-                    bytes,
-                    root: operation.root,
-                    peer: operation.peer,
-                    algorithm: operation.algorithm.map(|text| self.name(text)),
-                    protocol: operation.protocol.map(|text| self.name(text)),
-                    channels: operation.channels,
-                    warps: operation.warps,
-                    plan: operation.plan,
-                    thread,
-                    graph_captured: 0,
-                    kernel: None,
-                };
-                writer.tables.collectives.push(row);
+                let (operations, mut names) = (&mut self.operations, names(&self.texts, &mut writer.names));
+                operations.enqueued(operation, thread, &mut names);
+            }
+            record::NCCL_API => self.operations.called(nccl::Api::read(&record.fields), thread),
+            record::NCCL_GROUP_END => {
+                let (group, launched) = (record.fields[0], record.fields[1] != 0);
+                let (operations, mut names) = (&mut self.operations, names(&self.texts, &mut writer.names));
+                operations.group_ended(group, launched, &mut names);
+            }
+            record::NCCL_DETAIL => self.details.begin(&record.fields),
+            record::NCCL_DETAIL_STATE => self.details.change(&record.fields),
+            record::NCCL_DETAIL_END => {
+                let names = names(&self.texts, &mut writer.names);
+                self.details.end(&record.fields, thread, &names);
             }
             record::COMMUNICATOR => {
                 let communicator = nccl::Communicator::read(&record.fields);
+                if !self.operations.learn(&communicator) {
+                    return false;
+                }
                 header::learn_rank(header, communicator.rank, communicator.ranks);
-                header.nccl_profiler_version = Some(communicator.profiler_version);
+                if communicator.profiler_version != 0 {
+                    header.nccl_profiler_version = Some(communicator.profiler_version);
+                }
                 let row = tables::Communicator {
                     created_ns: TimeNs(communicator.created_ns),
                     communicator: communicator.communicator,
@@ -267,6 +316,11 @@ impl Rows {
         }
         self.domains[domain]
     }
+}
+
+/// What makes names of texts' numbers.
+fn names<'a>(known: &'a HashMap<u64, NameId>, interner: &'a mut Interner) -> Names<'a> {
+    Names { known, interner }
 }
 
 /// Notes a loss.

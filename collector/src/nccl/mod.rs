@@ -1,45 +1,116 @@
-//! The NCCL profiler plugin: what NCCL enqueues, and in which kernel launch.
+//! NCCL: what it enqueues, and in which kernel launch, by its profiler plugin and by the NVTX ranges of its calls.
 //!
 //! NCCL calls on the program's threads, between the program's call and its return: nothing here blocks, calls CUDA or
 //! grows without bound. Handles are numbers, so that a stop that comes late or twice means nothing.
 //!
 //! The join to kernels: while NCCL launches a kernel, the thread's launches carry a number of ours (the *plan*) in
-//! CUPTI's external correlation; the operations that NCCL tells of right after belong to the same plan.
+//! CUPTI's external correlation; the operations that NCCL tells of right after belong to the same plan. Around that the
+//! whole group of calls has a number too, for kernels that are launched without being told of.
 
 mod abi;
+mod calls;
+mod contexts;
+mod events;
+mod raw;
 mod records;
 
-use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use abi::{COLL, Descriptor, KERNEL_LAUNCH, Logger, P2P, Plugin};
-use gputrace_trace::now;
+use abi::{Init, Init4, Logger, Plugin};
 use gputrace_trace::options::Kind;
 
-pub(crate) use records::{Communicator, Operation};
+pub(crate) use calls::{PayloadData, call_begins, call_ends, group_range, is_nccl, learn_domain};
+#[allow(unused_imports)] // For whoever turns recording on and off.
+pub(crate) use contexts::set_recording;
+pub(crate) use records::{Api, Call, Communicator, Detail, DetailKind, Operation, Source};
 
-use crate::host_events::{Lost, Text, record, with_thread};
-use crate::{config, session};
+use crate::host_events::{Lost, Text, with_thread};
+use crate::{config, cost, session};
 
 /// CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2: 0 and 1 are PyTorch's.
 const CORRELATION_KIND: u32 = 5;
 /// ncclSuccess: whatever happens here, NCCL goes on.
 const SUCCESS: c_int = 0;
-/// The handle of a kernel launch; that of everything else is 1.
-const LAUNCH_HANDLE: usize = 2;
 
+/// Numbers of plans and groups: one series, since both go to CUPTI as external correlation ids.
 static NEXT_PLAN: AtomicU64 = AtomicU64::new(1);
 
-thread_local! {
-    /// The plan of the thread's last kernel launch; 0 before the first.
-    static PLAN: Cell<u64> = const { Cell::new(0) };
+fn next_plan() -> u64 {
+    NEXT_PLAN.fetch_add(1, Ordering::Relaxed)
 }
 
-/// One communicator; NCCL gets its address as the context. Never freed: NCCL may use it late, and there are few.
-struct Context {
-    communicator: u64,
-    rank: u32,
+/// What a thread is doing in NCCL.
+#[derive(Default)]
+pub(crate) struct State {
+    /// The plan of the kernel that is being launched; 0 outside.
+    launching: u64,
+    /// The plan of the last kernel launch, until its operations have been told.
+    plan: u64,
+    /// The stream of that launch.
+    stream: u64,
+    /// Whether a kernel was launched on this thread since the group began.
+    launched: bool,
+    /// The group of calls that is open, whose number CUPTI has; 0 outside.
+    group: u64,
+    /// What the user calls, by NVTX.
+    calls: calls::State,
+}
+
+/// Whether what happens within operations is recorded.
+pub(crate) fn records_details() -> bool {
+    let options = &config::get().options;
+    options.records(Kind::Proxy) || options.records(Kind::Channels)
+}
+
+/// The events that are asked of NCCL.
+fn mask(version: u32) -> u64 {
+    // Who is in which communicator, and so the rank, is told in any case.
+    if !config::is_wanted() {
+        return 0;
+    }
+    let options = &config::get().options;
+    let mut mask = 0;
+    if options.records(Kind::Collectives) {
+        mask |= abi::COLL | abi::P2P | abi::KERNEL_LAUNCH;
+        if version >= 6 {
+            mask |= abi::CE_COLL;
+        }
+    }
+    if options.records(Kind::Proxy) {
+        mask |= abi::PROXY_OP | abi::PROXY_STEP;
+    }
+    if options.records(Kind::Channels) {
+        mask |= abi::KERNEL_CHANNEL;
+        if version >= 7 {
+            mask |= abi::KERNEL_PHASE;
+        }
+    }
+    if version < 5 {
+        // Version 4 knows kinds up to bit 7.
+        mask &= 0xff;
+    }
+    mask
+}
+
+/// The plan of the kernel that NCCL is launching on this thread right now: what a CUDA graph node that is made meanwhile
+/// belongs to.
+#[allow(dead_code)] // For whoever follows graph nodes.
+pub(crate) fn launching_plan() -> Option<u64> {
+    with_thread(Lost::Operations, |thread| thread.nccl.launching).filter(|&plan| plan != 0)
+}
+
+/// From here on this thread's launches carry the number.
+fn push_id(id: u64) {
+    if let Some(cupti) = session::cupti() {
+        cupti.push_id(CORRELATION_KIND, id);
+    }
+}
+
+fn pop_id() {
+    if let Some(cupti) = session::cupti() {
+        cupti.pop_id(CORRELATION_KIND);
+    }
 }
 
 /// Bytes of one element of a data type by NCCL's name for it; 0 for one that is not known.
@@ -60,52 +131,12 @@ fn text(text: *const c_char) -> Text<'static> {
 }
 
 fn guarded(body: impl FnOnce()) -> c_int {
-    let _measured = crate::cost::enter(crate::cost::Callback::Nccl);
+    let _measured = cost::enter(cost::Callback::Nccl);
     if !session::is_dead() {
         // What goes wrong here costs a row, never the program's collective.
         drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
     }
     SUCCESS
-}
-
-fn begin(
-    context: *mut *mut c_void,
-    id: u64,
-    mask: *mut c_int,
-    name: *const c_char,
-    counts: [c_int; 3],
-    version: u32,
-) -> c_int {
-    guarded(|| {
-        let [nodes, ranks, rank] = counts.map(c_int::cast_unsigned);
-        // SAFETY: NCCL passes valid places; the mask's stays valid, but is set just this once.
-        unsafe {
-            *context = std::ptr::from_mut(Box::leak(Box::new(Context {
-                communicator: id,
-                rank,
-            })))
-            .cast();
-            // Who is in which communicator, and so the rank, is told in any case.
-            *mask = if config::is_wanted() && config::get().options.records(Kind::Collectives) {
-                (COLL | P2P | KERNEL_LAUNCH) as c_int
-            } else {
-                0
-            };
-        }
-        let created_ns = now().0;
-        with_thread(Lost::Operations, |thread| {
-            let communicator = Communicator {
-                created_ns,
-                communicator: id,
-                name: (!name.is_null()).then(|| thread.text(text(name))),
-                rank,
-                ranks,
-                nodes,
-                profiler_version: version,
-            };
-            thread.push(Lost::Operations, record::COMMUNICATOR, &communicator.fields());
-        });
-    })
 }
 
 macro_rules! init {
@@ -120,7 +151,7 @@ macro_rules! init {
             rank: c_int,
             _: Logger,
         ) -> c_int {
-            begin(context, id, mask, name, [nodes, ranks, rank], $version)
+            guarded(|| contexts::begin(context, id, mask, name, [nodes, ranks, rank], $version))
         }
     };
 }
@@ -128,155 +159,51 @@ init!(init_5, 5);
 init!(init_6, 6);
 init!(init_7, 7);
 
-/// Whether an operation has a root: for the others NCCL's field means nothing.
-fn is_rooted(function: &[u8]) -> bool {
-    matches!(function, b"Broadcast" | b"Reduce" | b"Gather" | b"Scatter")
-}
-
-unsafe extern "C" fn start(
-    context: *mut c_void,
-    handle: *mut *mut c_void,
-    descriptor: *mut Descriptor,
+unsafe extern "C" fn init_4(
+    context: *mut *mut c_void,
+    mask: *mut c_int,
+    name: *const c_char,
+    id: u64,
+    nodes: c_int,
+    ranks: c_int,
+    rank: c_int,
+    _: Logger,
 ) -> c_int {
-    guarded(|| {
-        // SAFETY: NCCL passes a valid place for the handle, the context that `begin` made, and a descriptor.
-        let (context, descriptor) = unsafe {
-            *handle = std::ptr::without_provenance_mut(1);
-            match (context.cast::<Context>().as_ref(), descriptor.as_ref()) {
-                (Some(context), Some(descriptor)) => (context, descriptor),
-                _ => return,
-            }
-        };
-        match descriptor.kind {
-            KERNEL_LAUNCH => {
-                // SAFETY: as above.
-                unsafe { *handle = std::ptr::without_provenance_mut(LAUNCH_HANDLE) };
-                let plan = NEXT_PLAN.fetch_add(1, Ordering::Relaxed);
-                PLAN.set(plan);
-                if let Some(cupti) = session::cupti() {
-                    cupti.push_id(CORRELATION_KIND, plan);
-                }
-            }
-            // SAFETY: the kind says which member of the union it is.
-            COLL => unsafe { collective(context, &descriptor.details.coll) },
-            // SAFETY: as above.
-            P2P => unsafe { point_to_point(context, &descriptor.details.p2p) },
-            _ => {}
-        }
-    })
-}
-
-/// # Safety
-/// The texts in `coll` are NCCL's.
-unsafe fn collective(context: &Context, coll: &abi::Coll) {
-    let start_ns = now().0;
-    let function = text(coll.function);
-    with_thread(Lost::Operations, |thread| {
-        let mut operation = Operation {
-            start_ns,
-            duration_ns: 0,
-            communicator: context.communicator,
-            rank: context.rank,
-            sequence: Some(coll.sequence),
-            root: is_rooted(function.bytes).then_some(coll.root),
-            function: thread.text(function),
-            datatype: thread.text(text(coll.datatype)),
-            count: coll.count as u64,
-            peer: None,
-            algorithm: (!coll.algorithm.is_null()).then(|| thread.text(text(coll.algorithm))),
-            protocol: (!coll.protocol.is_null()).then(|| thread.text(text(coll.protocol))),
-            channels: coll.channels,
-            warps: coll.warps,
-            plan: current_plan(),
-        };
-        operation.duration_ns = now().0 - start_ns;
-        thread.push(Lost::Operations, record::OPERATION, &operation.fields());
-    });
-}
-
-/// # Safety
-/// The texts in `p2p` are NCCL's.
-unsafe fn point_to_point(context: &Context, p2p: &abi::P2p) {
-    let start_ns = now().0;
-    with_thread(Lost::Operations, |thread| {
-        let mut operation = Operation {
-            start_ns,
-            duration_ns: 0,
-            communicator: context.communicator,
-            rank: context.rank,
-            sequence: None,
-            function: thread.text(text(p2p.function)),
-            datatype: thread.text(text(p2p.datatype)),
-            count: p2p.count as u64,
-            root: None,
-            peer: Some(p2p.peer),
-            algorithm: None,
-            protocol: None,
-            channels: p2p.channels,
-            warps: 0,
-            plan: current_plan(),
-        };
-        operation.duration_ns = now().0 - start_ns;
-        thread.push(Lost::Operations, record::OPERATION, &operation.fields());
-    });
-}
-
-fn current_plan() -> Option<u64> {
-    Some(PLAN.get()).filter(|&plan| plan != 0)
-}
-
-unsafe extern "C" fn stop(handle: *mut c_void) -> c_int {
-    guarded(|| {
-        if handle as usize == LAUNCH_HANDLE
-            && let Some(cupti) = session::cupti()
-        {
-            cupti.pop_id(CORRELATION_KIND);
-        }
-    })
-}
-
-unsafe extern "C" fn state(_handle: *mut c_void, _state: c_int, _arguments: *mut c_void) -> c_int {
-    SUCCESS
-}
-
-unsafe extern "C" fn finalize(_context: *mut c_void) -> c_int {
-    SUCCESS
+    guarded(|| contexts::begin(context, id, mask, name, [nodes, ranks, rank], 4))
 }
 
 const NAME: *const c_char = c"gputrace".as_ptr();
 
-/// Version 5: NCCL 2.28.
+const fn plugin<I>(init: I) -> Plugin<I> {
+    Plugin {
+        name: NAME,
+        init,
+        start: events::start,
+        stop: events::stop,
+        state: events::state,
+        finalize: events::finalize,
+    }
+}
+
+/// Version 4: NCCL 2.27.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)] // NCCL's name.
-pub static ncclProfiler_v5: Plugin = Plugin {
-    name: NAME,
-    init: init_5,
-    start,
-    stop,
-    state,
-    finalize,
-};
+pub static ncclProfiler_v4: Plugin<Init4> = plugin(init_4 as Init4);
+
+/// Version 5: NCCL 2.28.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static ncclProfiler_v5: Plugin<Init> = plugin(init_5 as Init);
 
 /// Version 6: NCCL 2.29 and 2.30.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ncclProfiler_v6: Plugin = Plugin {
-    name: NAME,
-    init: init_6,
-    start,
-    stop,
-    state,
-    finalize,
-};
+pub static ncclProfiler_v6: Plugin<Init> = plugin(init_6 as Init);
 
 /// Version 7: from NCCL 2.31.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static ncclProfiler_v7: Plugin = Plugin {
-    name: NAME,
-    init: init_7,
-    start,
-    stop,
-    state,
-    finalize,
-};
+pub static ncclProfiler_v7: Plugin<Init> = plugin(init_7 as Init);
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use super::range::Payload;
 use super::{Label, domains};
 use crate::host_events::Text;
+use crate::nccl::PayloadData;
 
 /// nvtxEventAttributes_t, version 2 and 3.
 #[repr(C)]
@@ -30,6 +31,9 @@ const UNICODE: i32 = 2;
 const REGISTERED: i32 = 3;
 /// NVTX_COLOR_ARGB.
 const ARGB: i32 = 1;
+
+/// NVTX_PAYLOAD_TYPE_EXT: the payload is the address of `nvtxPayloadData_t`s, and the reserved member their number.
+const EXTENDED: i32 = 0xDFBD_0009_u32.cast_signed();
 
 /// The longest wide text that is read, in characters.
 const LONGEST_WIDE: usize = 32 << 10;
@@ -64,11 +68,17 @@ pub(super) fn with_label<T>(attributes: *const Attributes, body: impl FnOnce(Lab
         text: Text::default(),
         category: (attributes.category != 0).then_some(attributes.category),
         color: (attributes.color_type == ARGB).then_some(attributes.color),
+        extended: None,
         payload: (1..=6).contains(&payload_kind).then_some(Payload {
             kind: payload_kind as u8,
             bits: attributes.payload,
         }),
     };
+    if payload_kind == EXTENDED && attributes.reserved > 0 {
+        let data = std::ptr::without_provenance::<PayloadData>(attributes.payload as usize);
+        // SAFETY: null, or what the type says by NVTX's contract.
+        label.extended = unsafe { data.as_ref() }.copied();
+    }
     let wide;
     label.text = match attributes.message_type {
         // SAFETY: the type says that it is a text, which NVTX's contract has end in a zero.

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::host_events::{BUDGET, Lost, Registered, Text, lose_elsewhere};
+use crate::nccl;
 
 /// Domains that programs may make; more are taken for the default one.
 const MOST_DOMAINS: usize = 1 << 16;
@@ -55,6 +56,7 @@ pub(super) fn create_domain(name: &str) -> *const c_void {
             let number = domains.names.len();
             domains.names.push(name.to_owned());
             domains.numbers.insert(name.to_owned(), number);
+            nccl::learn_domain(name, number as u32);
             number
         }
         None => {

@@ -6,6 +6,7 @@
 mod attributes;
 mod callbacks;
 mod domains;
+mod extension;
 mod injection;
 mod range;
 
@@ -20,6 +21,7 @@ use range::Open;
 pub(crate) use range::{Payload, Range};
 
 use crate::host_events::{BUDGET, Lost, Text, record, with_thread};
+use crate::nccl::{self, PayloadData};
 use crate::windows::watch;
 use crate::{cost, session};
 
@@ -41,6 +43,8 @@ struct Label<'a> {
     category: Option<u32>,
     color: Option<u32>,
     payload: Option<Payload>,
+    /// The first extended payload.
+    extended: Option<PayloadData>,
 }
 
 /// The push/pop ranges that a thread has open.
@@ -114,6 +118,10 @@ fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 fn push(domain: u32, label: Label<'_>) -> c_int {
     let depth = with_thread(Lost::Ranges, |thread| {
         let text = thread.text(label.text);
+        if nccl::is_nccl(domain) {
+            nccl::call_begins(thread, label.extended.as_ref());
+            nccl::group_range(thread, &label.text);
+        }
         // The clock last, so that what happens here is not in the range.
         let start = now();
         let range = Open::new(domain, text, &label, start.0);
@@ -131,12 +139,21 @@ fn push(domain: u32, label: Label<'_>) -> c_int {
 
 #[inline]
 fn pop(domain: u32) -> c_int {
+    pop_with(domain, None)
+}
+
+/// Ends the innermost range of a domain; `payload` is what it says of itself only now.
+#[inline]
+fn pop_with(domain: u32, payload: Option<&PayloadData>) -> c_int {
     let end_ns = now().0;
     let depth = with_thread(Lost::Ranges, |thread| {
         let mut range = thread.ranges.pop(domain)?;
         watch::range_ends(range.text(), TimeNs(end_ns));
         thread.set_open_ranges(thread.ranges.open.len());
         thread.push(Lost::Ranges, record::RANGE, range.end(end_ns));
+        if nccl::is_nccl(domain) {
+            nccl::call_ends(thread, range.start_ns(), end_ns, payload);
+        }
         Some(range.depth)
     });
     depth.flatten().map_or(NOT_TRACKED, c_int::from)

@@ -92,6 +92,11 @@ impl Open {
         self.fields[3]
     }
 
+    /// When it began.
+    pub(super) fn start_ns(&self) -> i64 {
+        self.fields[1].cast_signed()
+    }
+
     /// The record of the range that ends.
     #[inline]
     pub(super) fn end(&mut self, end_ns: i64) -> &[u64] {

@@ -1,23 +1,17 @@
 //! NVTX's side of the contract, and what becomes of what it is told.
 
-use crate::config;
-use crate::decode::RecordSizes;
-use crate::windows::Gate;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::AtomicPtr;
 
-use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::tables::Marker;
-use gputrace_trace::writer::ProcessWriter;
-use gputrace_trace::{Interner, Recording, Table};
+use gputrace_trace::{Interner, Table};
 
 use super::attributes::Attributes;
 use super::injection::{
     CallbackTable, EXPORT_CALLBACKS, InitializeInjectionNvtx2, MODULE_CORE, MODULE_CORE2,
 };
 use super::*;
-use crate::header;
-use crate::host_events::Rows;
+use crate::host_events::testing;
 
 /// NVTX's side: function pointers by slot, and the tables that hand out their addresses.
 static CORE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
@@ -66,6 +60,7 @@ fn slot<F: Copy>(functions: &[AtomicPtr<c_void>; 16], index: usize) -> F {
 
 #[test]
 fn ranges_marks_and_domains_arrive_as_nvtx_defines_them() {
+    let turn = testing::turn();
     // SAFETY: no other thread of this test program reads the environment.
     unsafe { std::env::set_var("GPUTRACE_DIR", "/nowhere") };
     // SAFETY: the function above is NVTX's side of the contract.
@@ -108,7 +103,7 @@ fn ranges_marks_and_domains_arrive_as_nvtx_defines_them() {
     pop();
     domain_mark(domain, std::ptr::null());
 
-    let (rows, names) = written();
+    let (rows, names) = written(&turn);
     let found: Vec<(&str, u8, u16)> = rows
         .iter()
         .map(|row| (names.get(row.name), row.kind, row.depth))
@@ -146,24 +141,11 @@ fn ranges_marks_and_domains_arrive_as_nvtx_defines_them() {
     assert_eq!(rows[7].thread, outer.thread, "the thread that began it");
 }
 
-/// What the writer makes of all that has come, as a reader finds it: in the order of this thread's events, with ranges
-/// whose two halves came from two threads at the end.
-fn written() -> (Vec<Marker>, Interner) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("process");
-    let mut writer = ProcessWriter::create(&path).expect("a folder");
-    let mut header = ProcessHeader::new();
-    let mut rows = Rows::default();
-    let mut gate = Gate::new(&config::get().options, RecordSizes::default(), &[]);
-    rows.take(&mut writer, &mut header, &mut gate);
-    rows.take(&mut writer, &mut header, &mut gate);
-    assert_eq!(rows.open_ranges(), 0);
-    writer.close().expect("written");
-    header::write(&path, &mut header).expect("written");
-    let recording = Recording::open(folder.path()).expect("opens");
-    let markers = &recording.processes[0].tables.markers;
-    assert_eq!(recording.processes[0].tables.losses.len(), 0);
+/// The rows in the order of this thread's events, with ranges whose two halves came from two threads at the end.
+fn written(turn: &testing::Turn) -> (Vec<Marker>, Interner) {
+    let (tables, names) = turn.written();
+    let markers = &tables.markers;
     let mut found: Vec<Marker> = (0..markers.len()).map(|row| markers.row(row)).collect();
     found.sort_by_key(|row| row.kind == START_END);
-    (found, recording.names)
+    (found, names)
 }

@@ -9,10 +9,8 @@ use super::errors::{self, Failure, Outcome};
 use super::nvtx::{self, Named, Range};
 use super::operation::Factor;
 use super::{collective, group, network, reduce, result};
+use crate::config::config;
 use crate::driver::{current_context, entry, with_device};
-
-/// 2.30.7.
-const VERSION: c_int = 23_007;
 
 /// Runs a function's body: its error is kept for ncclGetLastError, and a panic stays here.
 pub(super) fn guarded(body: impl FnOnce() -> Outcome<()>) -> c_int {
@@ -40,7 +38,7 @@ pub struct UniqueId {
 /// ncclGetVersion.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
-    guarded(|| put(version, VERSION))
+    guarded(|| put(version, config().nccl))
 }
 
 /// ncclGetUniqueId: this process introduces the ranks to each other.
@@ -420,6 +418,7 @@ pub extern "C" fn ncclGetLastError(_communicator: u64) -> *const c_char {
 /// ncclGroupStart.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupStart() -> c_int {
+    let _range = Range::new(Named::GroupStart, Default::default);
     guarded(|| {
         group::start();
         Ok(())
@@ -429,5 +428,6 @@ pub extern "C" fn ncclGroupStart() -> c_int {
 /// ncclGroupEnd.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupEnd() -> c_int {
+    let _range = Range::new(Named::GroupEnd, Default::default);
     guarded(group::end)
 }

@@ -227,6 +227,8 @@ struct Call {
     short: &'static [&'static CStr],
 }
 
+/// Of calls without a payload.
+const NO_SCHEMA: u64 = u64::MAX;
 const HASH: &CStr = c"NCCL communicator ID";
 const BYTES: &CStr = c"Message size [bytes]";
 const ROOT: &CStr = c"Root";
@@ -237,7 +239,7 @@ const RANK: &CStr = c"Rank";
 const DEVICE: &CStr = c"CUDA device";
 
 macro_rules! calls {
-    ($($call:ident = $name:literal, $schema:literal, [$($long:expr),*], [$($short:expr),*];)*) => {
+    ($($call:ident = $name:literal, $schema:expr, [$($long:expr),*], [$($short:expr),*];)*) => {
         /// The calls that have ranges with payloads.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Named {
@@ -268,6 +270,8 @@ calls! {
     AlltoAll = c"ncclAlltoAll", 16, [HASH, BYTES], [];
     Gather = c"ncclGather", 17, [HASH, BYTES], [ROOT];
     Scatter = c"ncclScatter", 18, [HASH, BYTES], [ROOT];
+    GroupStart = c"ncclGroupStart", NO_SCHEMA, [], [];
+    GroupEnd = c"ncclGroupEnd", NO_SCHEMA, [], [];
 }
 
 /// The domain and the names, as the tool knows them.
@@ -382,7 +386,7 @@ fn register_schemas(domain: usize) {
     type Register = extern "C" fn(usize, *const SchemaAttributes) -> u64;
     // SAFETY: the tool fills this slot with a function of this signature, as NVTX defines it.
     let register = unsafe { std::mem::transmute::<*mut c_void, Register>(function) };
-    for call in CALLS {
+    for call in CALLS.iter().filter(|call| call.schema != NO_SCHEMA) {
         let long = call.long.iter().map(|name| (UINT64, name));
         let short = call.short.iter().map(|name| (INT, name));
         let mut offset = 0;
@@ -457,7 +461,7 @@ impl Range {
         let (long, short) = values();
         let payload = encode(call, &long, &short);
         let data = PayloadData {
-            schema: FIRST_SCHEMA + call.schema,
+            schema: FIRST_SCHEMA.wrapping_add(call.schema),
             bytes: 8 * payload.len(),
             payload: payload.as_ptr().cast(),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use super::communicator::Communicator;
 use super::errors::{self, Failure, Outcome};
@@ -10,8 +10,9 @@ use super::group::{Call, Work};
 use super::mesh::Mesh;
 use super::model::{Choice, Function};
 use super::operation::{Operation, SCALED_SUM, Transfer};
-use super::profiler::{CollectiveInfo, Event};
-use super::{collective, lock, point_to_point, reduce, timing};
+use super::profiler::{CollectiveInfo, Event, Profiler, Within};
+use super::{collective, lock, point_to_point, profiler, reduce, timing};
+use crate::config::config;
 use crate::device::{OpKind, Stream, Submission};
 use crate::driver::{LaunchConfig, launch_of_library, order_with_default, stream_from_handle, with_device};
 
@@ -158,18 +159,28 @@ fn kernel_name(operation: &Operation, choice: &Choice) -> &'static CStr {
     static NAMES: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
     let function = operation.function.name().to_string_lossy();
     let datatype = reduce::datatype(operation.datatype).map_or("", |(.., name)| name);
-    // The name only tells ring from tree; the protocol in it is always LL (NCCL before 2.31).
     let shape = if choice.algorithm == c"TREE" {
-        "TREE_LL"
+        "TREE"
     } else {
-        "RING_LL"
+        "RING"
     };
-    let name = match operation.function {
-        Function::AllReduce | Function::ReduceScatter | Function::Reduce => {
-            let reduction = reduce::operation_name(operation.reduction).unwrap_or("Sum");
-            format!("ncclDevKernel_{function}_{reduction}_{datatype}_{shape}")
+    let reduces = matches!(
+        operation.function,
+        Function::AllReduce | Function::ReduceScatter | Function::Reduce
+    );
+    let name = if config().nccl >= 23_100 {
+        // Since 2.31 neither the reduction nor the protocol.
+        if reduces {
+            format!("ncclDevKernel_{function}_{datatype}_{shape}")
+        } else {
+            format!("ncclDevKernel_{function}_{shape}")
         }
-        _ => format!("ncclDevKernel_{function}_{shape}"),
+    } else if reduces {
+        // The name only tells ring from tree; the protocol in it is always LL.
+        let reduction = reduce::operation_name(operation.reduction).unwrap_or("Sum");
+        format!("ncclDevKernel_{function}_{reduction}_{datatype}_{shape}_LL")
+    } else {
+        format!("ncclDevKernel_{function}_{shape}_LL")
     };
     let mut names = lock(&NAMES);
     names
@@ -249,7 +260,19 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
     }
     let plan = Plan::of(communicator, calls);
     let profiler = communicator.profiler.as_ref();
+    // A kernel of nothing but silent operations has nobody who would tell of it.
+    let tells = plan
+        .collectives
+        .iter()
+        .any(|(operation, ..)| !is_silent(operation))
+        || !plan.transfers.is_empty();
+    let profiler = profiler.filter(|_| tells);
     let launch_event = profiler.map_or(Event::NONE, |profiler| profiler.kernel_launch(group_api, handle));
+    // The proxy is told of operations after the kernel was launched; the kernel may run before that.
+    let told = profiler
+        .is_some_and(Profiler::wants_within)
+        .then(Told::default)
+        .map(Arc::new);
     let (name, channels, threads) = plan.kernel();
     let code = launch_of_library(
         &LaunchConfig::new([channels, 1, 1], [threads, 1, 1], 0, handle),
@@ -266,7 +289,7 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
             stream.submit(Submission {
                 correlation: call.correlation,
                 kind,
-                work: kernel(communicator, &plan),
+                work: kernel(communicator, &plan, told.clone()),
             });
             Ok(())
         },
@@ -281,12 +304,31 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
         profiler.stop(launch_event);
         let group = profiler.group(group_api);
         // All of the plan's operations begin before the first ends; "ends" means enqueued.
-        let mut begun = Vec::new();
-        for (operation, choice, api) in &plan.collectives {
-            begun.push(profiler.coll(*api, group, &task_info(operation, handle), choice));
+        let (mut begun, mut within) = (Vec::new(), Vec::new());
+        for (operation, choice, api) in plan
+            .collectives
+            .iter()
+            .filter(|(operation, ..)| !is_silent(operation))
+        {
+            let event = profiler.coll(*api, group, &task_info(operation, handle), choice);
+            begun.push(event);
+            within.push(Within {
+                operation: event,
+                channels: choice.channels,
+                bytes: operation.bytes() as u64,
+            });
         }
         for (transfer, api, channels) in &plan.transfers {
-            begun.push(profiler.p2p(*api, group, transfer, *channels));
+            let event = profiler.p2p(*api, group, transfer, *channels);
+            begun.push(event);
+            within.push(Within {
+                operation: event,
+                channels: *channels,
+                bytes: transfer.bytes as u64,
+            });
+        }
+        if let Some(told) = told {
+            told.give(within);
         }
         for event in begun {
             profiler.stop(event);
@@ -300,8 +342,43 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
     }
 }
 
+/// What the proxy is told of a kernel's operations.
+#[derive(Default)]
+struct Told {
+    operations: Mutex<Option<Vec<Within>>>,
+    given: Condvar,
+}
+
+impl Told {
+    fn give(&self, operations: Vec<Within>) {
+        *lock(&self.operations) = Some(operations);
+        self.given.notify_all();
+    }
+
+    fn wait(&self) -> Vec<Within> {
+        let operations = self
+            .given
+            .wait_while(lock(&self.operations), |operations| operations.is_none());
+        operations
+            .map(|mut operations| operations.take())
+            .ok()
+            .flatten()
+            .unwrap_or_default()
+    }
+}
+
+/// Whether the profiler is told only of an operation's call.
+fn is_silent(operation: &Operation) -> bool {
+    operation.function == Function::Broadcast && profiler::broadcasts_are_silent()
+}
+
 /// What the kernel does: collectives, then sends and receives.
-fn kernel(communicator: &Communicator, plan: &Plan) -> Box<dyn FnOnce(i64) -> i64 + Send> {
+fn kernel(
+    communicator: &Arc<Communicator>,
+    plan: &Plan,
+    told: Option<Arc<Told>>,
+) -> Box<dyn FnOnce(i64) -> i64 + Send> {
+    let watched = told.map(|told| (told, Arc::clone(communicator)));
     let mesh = Arc::clone(&communicator.mesh);
     let running = Arc::clone(&communicator.running);
     let operations: Vec<(Operation, i64)> = plan
@@ -312,7 +389,11 @@ fn kernel(communicator: &Communicator, plan: &Plan) -> Box<dyn FnOnce(i64) -> i6
     let transfers: Vec<Transfer> = plan.transfers.iter().map(|(transfer, ..)| *transfer).collect();
     Box::new(move |start_ns: i64| {
         let _running = lock(&running);
-        run(&mesh, &operations, &transfers, start_ns).unwrap_or_else(|failure| {
+        let watching = watched.as_ref().and_then(|(told, communicator)| {
+            let profiler = communicator.profiler.as_ref()?;
+            Some((profiler, profiler.kernel_begins(&told.wait(), start_ns)))
+        });
+        let end_ns = run(&mesh, &operations, &transfers, start_ns).unwrap_or_else(|failure| {
             errors::note(&failure);
             if mesh.inbox.failure().is_none() {
                 // Found out here first: nobody may wait for this rank.
@@ -320,7 +401,11 @@ fn kernel(communicator: &Communicator, plan: &Plan) -> Box<dyn FnOnce(i64) -> i6
                 mesh.abort(failure);
             }
             point_to_point::cut_short(start_ns)
-        })
+        });
+        if let Some((profiler, watching)) = watching {
+            profiler.kernel_ends(watching, end_ns);
+        }
+        end_ns
     })
 }
 

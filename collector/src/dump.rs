@@ -1,0 +1,237 @@
+//! Raw data as CUPTI and NCCL delivered them, for `GPUTRACE_DUMP=DIR`: what one run on a GPU showed can be decoded again on
+//! machines that have none.
+//!
+//! `cupti-VERSION-PID-N.dump` is one buffer: a line of JSON ([`Head`]) and then the bytes. Records hold addresses of names;
+//! the head says what stood there, so that a reader can put names of its own in their place. `nccl-PID.jsonl` has one line
+//! a call of the profiler plugin.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::decode::RecordSizes;
+use crate::records::{self, kind, read};
+
+/// The first line of a dumped buffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// CUPTI's version number.
+    pub cupti_version: u32,
+    /// Bytes of a record, by kind.
+    pub record_bytes: BTreeMap<u32, usize>,
+    /// Names of kernels, devices and the like, by the address in the records.
+    pub names: BTreeMap<u64, String>,
+    /// Names of calls: "KIND:CALLBACK" to name.
+    pub calls: BTreeMap<String, String>,
+}
+
+/// A buffer that was read back: ready for [`crate::decode::Decoder`].
+pub struct Dumped {
+    /// What its first line says.
+    pub head: Head,
+    /// The records; their names are at `texts`.
+    pub bytes: Vec<u8>,
+    /// Keeps the names where the records say.
+    _texts: Vec<CString>,
+}
+
+/// The folder for dumps, if there is one.
+pub(crate) fn folder() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| std::env::var_os("GPUTRACE_DUMP").map(PathBuf::from))
+        .as_deref()
+}
+
+/// Where in a record of a kind addresses of texts stand.
+fn texts_in(record_kind: u32) -> &'static [usize] {
+    use std::mem::offset_of;
+    match record_kind {
+        kind::KERNEL | kind::CONCURRENT_KERNEL => &[offset_of!(records::Kernel, name)],
+        kind::DEVICE => &[offset_of!(records::Device, name)],
+        kind::JIT => &[offset_of!(records::Jit, cache_path)],
+        kind::MEMORY2 => &[
+            offset_of!(records::Memory, name),
+            offset_of!(records::Memory, source),
+        ],
+        _ => &[],
+    }
+}
+
+/// Where in a record of a kind stands the address of memory that its reader is to free: nothing that a dump could hold.
+fn owned_in(record_kind: u32) -> &'static [usize] {
+    match record_kind {
+        kind::OVERHEAD => &[std::mem::offset_of!(records::Overhead, data)],
+        _ => &[],
+    }
+}
+
+/// The records of a buffer: offset, kind and length of each.
+fn records_of(bytes: &[u8], size_of: impl Fn(u32) -> Option<usize>) -> Vec<(usize, u32, usize)> {
+    let mut found = Vec::new();
+    let mut offset = 0;
+    while let Some(head) = bytes.get(offset..offset + 4) {
+        let record_kind = u32::from_le_bytes(head.try_into().unwrap_or_default());
+        let Some(size) = size_of(record_kind).filter(|size| (8..=bytes.len() - offset).contains(size)) else {
+            break;
+        };
+        found.push((offset, record_kind, size));
+        offset += size;
+    }
+    found
+}
+
+/// The addresses of texts in a record: each with its place in the buffer.
+fn addresses(bytes: &[u8], offset: usize, record_kind: u32, size: usize) -> Vec<(usize, u64)> {
+    let places = texts_in(record_kind).iter().filter(|place| **place + 8 <= size);
+    places
+        .filter_map(|place| {
+            let place = offset + place;
+            let address = u64::from_le_bytes(bytes.get(place..place + 8)?.try_into().ok()?);
+            (address != 0).then_some((place, address))
+        })
+        .collect()
+}
+
+/// What a buffer needs to be understood later.
+///
+/// # Safety
+/// Addresses of names in the buffer must be null or lead to zero-terminated text.
+unsafe fn head(
+    bytes: &[u8],
+    sizes: &RecordSizes,
+    cupti_version: u32,
+    call_name: &dyn Fn(u32, u32) -> Option<String>,
+) -> Head {
+    let mut head = Head {
+        cupti_version,
+        record_bytes: sizes.known().collect(),
+        ..Head::default()
+    };
+    for (offset, record_kind, size) in records_of(bytes, |record_kind| sizes.get(record_kind)) {
+        for (_, address) in addresses(bytes, offset, record_kind, size) {
+            head.names.entry(address).or_insert_with(|| {
+                // SAFETY: not null, and text by the caller's promise.
+                let text = unsafe { CStr::from_ptr(address as *const c_char) };
+                text.to_string_lossy().into_owned()
+            });
+        }
+        if matches!(record_kind, kind::DRIVER | kind::RUNTIME) {
+            let call: records::ApiCall = read(&bytes[offset..offset + size]);
+            let key = format!("{}:{}", call.kind, call.callback);
+            if !head.calls.contains_key(&key)
+                && let Some(name) = call_name(call.kind, call.callback)
+            {
+                head.calls.insert(key, name);
+            }
+        }
+    }
+    head
+}
+
+/// Writes one buffer to the folder, if there is one.
+///
+/// # Safety
+/// As [`head`].
+pub(crate) unsafe fn buffer(
+    bytes: &[u8],
+    sizes: &RecordSizes,
+    cupti_version: u32,
+    call_name: &dyn Fn(u32, u32) -> Option<String>,
+) {
+    static WRITTEN: Mutex<u64> = Mutex::new(0);
+    let Some(folder) = folder() else { return };
+    let number = {
+        let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        *written += 1;
+        *written
+    };
+    // SAFETY: the caller's promise is handed on.
+    let head = unsafe { head(bytes, sizes, cupti_version, call_name) };
+    let name = format!("cupti-{cupti_version}-{}-{number}.dump", std::process::id());
+    let path = folder.join(name);
+    let write = || -> io::Result<()> {
+        let mut text = serde_json::to_vec(&head)?;
+        text.push(b'\n');
+        text.extend_from_slice(bytes);
+        std::fs::write(&path, text)
+    };
+    if let Err(error) = write() {
+        crate::session::complain(&format!("{}: {error}", path.display()));
+    }
+}
+
+impl Dumped {
+    /// Reads a dumped buffer, its names put where its records look for them.
+    ///
+    /// # Errors
+    /// When the file can't be read or is no dump.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = std::fs::read(path)?;
+        let wrong = |what: &str| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: no dump of a CUPTI buffer: {what}", path.display()),
+            )
+        };
+        let end = file.iter().position(|&byte| byte == b'\n');
+        let end = end.ok_or_else(|| wrong("it has no first line"))?;
+        let head: Head = serde_json::from_slice(&file[..end]).map_err(|error| wrong(&error.to_string()))?;
+        let mut bytes = file[end + 1..].to_vec();
+        let mut texts: BTreeMap<u64, CString> = BTreeMap::new();
+        for (address, name) in &head.names {
+            texts.insert(
+                *address,
+                CString::new(name.as_str()).map_err(|_| wrong("a name with a zero"))?,
+            );
+        }
+        let sizes = head.record_bytes.clone();
+        for (offset, record_kind, size) in records_of(&bytes, |record_kind| sizes.get(&record_kind).copied())
+        {
+            for (place, address) in addresses(&bytes, offset, record_kind, size) {
+                // A name that the head does not know is none: its address means nothing here.
+                let here = texts.get(&address).map_or(0, |text| text.as_ptr() as u64);
+                bytes[place..place + 8].copy_from_slice(&here.to_le_bytes());
+            }
+            for place in owned_in(record_kind).iter().filter(|place| **place + 8 <= size) {
+                bytes[offset + place..offset + place + 8].fill(0);
+            }
+        }
+        Ok(Self {
+            head,
+            bytes,
+            _texts: texts.into_values().collect(),
+        })
+    }
+
+    /// The sizes of its records.
+    #[must_use]
+    pub fn sizes(&self) -> RecordSizes {
+        RecordSizes::ask(|record_kind| self.head.record_bytes.get(&record_kind).copied())
+    }
+}
+
+/// Appends one line to the dump of NCCL's events: `members` is what stands between the braces of a JSON object.
+pub(crate) fn nccl_event(members: &serde_json::Value) {
+    static FILE: Mutex<Option<std::fs::File>> = Mutex::new(None);
+    let Some(folder) = folder() else { return };
+    let path = folder.join(format!("nccl-{}.jsonl", std::process::id()));
+    let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    if file.is_none() {
+        *file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .ok();
+    }
+    let written = file
+        .as_mut()
+        .map(|file| file.write_all(format!("{members}\n").as_bytes()));
+    if !matches!(written, Some(Ok(()))) {
+        crate::session::complain(&format!("{}: not written", path.display()));
+    }
+}
