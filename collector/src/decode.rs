@@ -93,6 +93,7 @@ const QUERIES: &[&str] = &[
     "cuCtxPopCurrent",
     "cuDeviceGet",
     "cuDevicePrimaryCtxGetState",
+    "cuDriverGetVersion",
     "cuGetProcAddress",
     "cuGetErrorName",
     "cuGetErrorString",
