@@ -242,3 +242,55 @@ fn alternate_blocks_of_steps_are_left_alone_but_for_their_steps() {
         assert_eq!(first, [None, Some(6)]);
     }
 }
+
+#[test]
+fn a_recording_in_segments_is_one_and_each_stands_alone() {
+    let options = CollectorOptions {
+        segment_bytes: Some(40_000),
+        ..CollectorOptions::default()
+    };
+    let (_keep, folder) = fresh_folder("recording");
+    // Rows are written once a second at the least.
+    let mut command = injected(&folder, &options);
+    command.args(["ddp", "--steps", "200"]);
+    expect_status(&mut command, 0);
+    let whole = Recording::open(&folder).expect("a recording");
+    assert_eq!(whole.processes.len(), 2);
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .expect("the folder")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    folders.sort();
+    assert!(folders.len() >= 6, "{folders:?}");
+    let losses: Vec<&str> = whole.losses.iter().map(|loss| loss.what.as_str()).collect();
+    assert!(
+        losses.iter().all(|what| what.contains("manifest.json")),
+        "{losses:?}"
+    );
+    for process in &whole.processes {
+        assert_eq!(steps(&whole, process), (0..200).collect::<Vec<u64>>());
+        assert_eq!(
+            process.tables.communicators.rank.len(),
+            1,
+            "what is repeated is there once"
+        );
+        let contexts = &process.tables.contexts.context;
+        let known: std::collections::HashSet<u32> = contexts.iter().copied().collect();
+        assert_eq!(known.len(), contexts.len());
+        let written: u64 = process.header.rows["kernels"];
+        assert_eq!(process.tables.kernels.start_ns.len() as u64, written);
+    }
+
+    // The oldest go; what is left says so, and is whole in itself.
+    let first = folders
+        .iter()
+        .find(|path| path.extension().is_none())
+        .expect("a first segment");
+    std::fs::remove_dir_all(first).expect("removed");
+    let rest = Recording::open(&folder).expect("a recording");
+    assert_eq!(rest.processes.len(), 2);
+    for process in &rest.processes {
+        assert_eq!(process.tables.communicators.rank.len(), 1);
+        assert!(!process.tables.streams.stream.is_empty() && !process.tables.kernels.start_ns.is_empty());
+    }
+}

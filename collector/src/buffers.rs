@@ -1,25 +1,36 @@
-//! CUPTI's buffers: a capped pool, and the queue of those that CUPTI has filled.
+//! CUPTI's buffers: a pool within a budget of memory, and the queue of those that CUPTI has filled.
 //!
 //! The two callbacks run on threads of the program and of CUPTI, inside CUPTI's locks: they take a leaf lock for a few
-//! instructions and never call CUPTI.
+//! instructions and never call CUPTI. CUPTI keeps a buffer for each thread that calls CUDA, so the more are out, the smaller
+//! are those given: memory is what is bounded, not the number of threads.
 
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gputrace_trace::options::DEFAULT_MEMORY_BYTES;
+
 use crate::cost;
 
-/// Size of one buffer: 16,912 kernel records of 248 bytes.
-pub(crate) const BUFFER_BYTES: usize = 4 << 20;
-/// Memory for all buffers, unless GPUTRACE_MAX_BUFFER_BYTES says otherwise.
-pub(crate) const DEFAULT_MAX_BYTES: usize = 256 << 20;
+/// The largest buffer: 16,912 kernel records of 248 bytes.
+const LARGEST_BYTES: usize = 4 << 20;
+/// The smallest that is worth a request.
+const SMALLEST_BYTES: usize = 64 << 10;
+/// A buffer is at most this share of what is left, so that many threads find room.
+const SHARE_OF_REST: usize = 16;
+/// CUPTI's buffers get this share of the memory; the other is for the rings of threads, pending rows and names.
+pub(crate) const SHARE_OF_MEMORY: u64 = 2;
+/// Free buffers that stay mapped, as a share of the budget.
+const SHARE_OF_FREE: usize = 4;
 
 /// A buffer that CUPTI has filled.
 pub(crate) struct Full {
     address: usize,
-    pub(crate) valid_bytes: usize,
-    /// Taken although the cap was reached: its records are to be counted and thrown away.
+    size: usize,
+    valid_bytes: usize,
+    /// Given although there was no room: its records are to be counted and thrown away.
     pub(crate) over_cap: bool,
     /// Where its user-defined records lay, from where to where, before structs were made of them.
     user_defined: Option<(usize, usize)>,
@@ -30,19 +41,19 @@ pub(crate) struct Full {
 impl Full {
     /// The records.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: one of our buffers, of BUFFER_BYTES, which CUPTI has given back with so many bytes written.
-        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.valid_bytes.min(BUFFER_BYTES)) }
+        // SAFETY: one of our buffers, of `size` bytes, which CUPTI has given back with so many bytes written.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.valid_bytes) }
     }
 
     /// The records, to be moved within the buffer.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; nobody else knows the buffer until it is recycled.
-        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.valid_bytes.min(BUFFER_BYTES)) }
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.valid_bytes) }
     }
 
     /// What the buffer takes of memory.
     pub(crate) fn capacity(&self) -> usize {
-        BUFFER_BYTES
+        self.size
     }
 
     /// Whether its records were user-defined as they were delivered.
@@ -55,49 +66,73 @@ impl Full {
         let Some((from, end)) = self.user_defined else {
             return;
         };
-        // SAFETY: one of our buffers, of BUFFER_BYTES, which CUPTI has given back and nobody else knows.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, BUFFER_BYTES) };
+        // SAFETY: one of our buffers, of `size` bytes, which CUPTI has given back and nobody else knows.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.size) };
         let expanded = crate::second::expand(bytes, from, end);
         self.valid_bytes = expanded.bytes;
         self.unread_bytes = expanded.unread_bytes;
     }
 }
 
+/// A buffer that CUPTI has.
+struct Out {
+    size: usize,
+    over_cap: bool,
+    /// How often the callbacks had been registered when it was given.
+    registration: u32,
+}
+
 struct Pool {
-    free: Vec<usize>,
-    over_cap: Vec<usize>,
-    full: Vec<Full>,
+    most_bytes: usize,
+    /// Bytes of all buffers that count: with CUPTI, full, and free.
+    bytes: usize,
+    /// Free buffers: address and size.
+    free: Vec<(usize, usize)>,
+    free_bytes: usize,
+    /// Buffers that CUPTI has, by address.
+    out: Option<HashMap<usize, Out>>,
+    full: VecDeque<Full>,
+    full_bytes: usize,
+    registration: u32,
+    /// Buffers before this registration no longer count: another profiler has them.
+    counted_since: u32,
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
+    most_bytes: (DEFAULT_MEMORY_BYTES / SHARE_OF_MEMORY) as usize,
+    bytes: 0,
     free: Vec::new(),
-    over_cap: Vec::new(),
-    full: Vec::new(),
+    free_bytes: 0,
+    out: None,
+    full: VecDeque::new(),
+    full_bytes: 0,
+    registration: 0,
+    counted_since: 0,
 });
 static WAKE: Condvar = Condvar::new();
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-static CAP: AtomicUsize = AtomicUsize::new(DEFAULT_MAX_BYTES / BUFFER_BYTES);
 static MAY_REFUSE: AtomicBool = AtomicBool::new(false);
-/// Requests that were refused: CUPTI counts the records that this costs itself.
-pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
+/// Buffers that came back, and those of them that were never ours but another profiler's.
+static COMPLETED: AtomicU64 = AtomicU64::new(0);
+static FOREIGN: AtomicU64 = AtomicU64::new(0);
 
 fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the cap. `may_refuse`: whether this CUPTI survives a request that gets no buffer (12.9 and later do).
-pub(crate) fn configure(max_bytes: usize, may_refuse: bool) {
-    CAP.store((max_bytes / BUFFER_BYTES).max(2), Ordering::Relaxed);
+/// Sets the budget. `may_refuse`: whether this CUPTI survives a request that gets no buffer (12.9 and later do).
+pub(crate) fn configure(memory_bytes: u64, may_refuse: bool) {
+    let most = usize::try_from(memory_bytes / SHARE_OF_MEMORY).unwrap_or(usize::MAX);
+    pool().most_bytes = most.max(SHARE_OF_REST * SMALLEST_BYTES);
     MAY_REFUSE.store(may_refuse, Ordering::Relaxed);
 }
 
-/// Zeroed memory for one buffer; 0 when there is none.
-fn allocate() -> usize {
+/// Zeroed memory; 0 when there is none.
+fn map(size: usize) -> usize {
     // SAFETY: an anonymous mapping at an address of the kernel's choice replaces nothing.
     let address = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            BUFFER_BYTES,
+            size,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
@@ -107,35 +142,74 @@ fn allocate() -> usize {
     if address == libc::MAP_FAILED {
         0
     } else {
-        cost::memory_taken(BUFFER_BYTES);
+        cost::memory_taken(size);
         address as usize
+    }
+}
+
+fn unmap(address: usize, size: usize) {
+    // SAFETY: our own mapping of this size; CUPTI has given it back and nobody else knows it.
+    unsafe { libc::munmap(address as *mut c_void, size) };
+    cost::memory_given_back(size);
+}
+
+/// The size of the next buffer, of what is left; 0 when that is too little.
+fn next_size(rest: usize) -> usize {
+    if rest < SMALLEST_BYTES {
+        return 0;
+    }
+    let share = (rest / SHARE_OF_REST).clamp(SMALLEST_BYTES, LARGEST_BYTES);
+    1 << share.ilog2()
+}
+
+impl Pool {
+    /// A buffer for CUPTI: address, size, and whether it is beyond the budget. Address 0: there is none.
+    fn give(&mut self, may_refuse: bool) -> (usize, usize, bool) {
+        if let Some((address, size)) = self.free.pop() {
+            self.free_bytes -= size;
+            return (address, size, false);
+        }
+        let size = next_size(self.most_bytes.saturating_sub(self.bytes));
+        if size > 0 {
+            let address = map(size);
+            if address != 0 {
+                self.bytes += size;
+                return (address, size, false);
+            }
+        }
+        if may_refuse {
+            return (0, 0, false);
+        }
+        // An older CUPTI crashes without a buffer: it gets one whose records are thrown away.
+        (map(SMALLEST_BYTES), SMALLEST_BYTES, true)
     }
 }
 
 /// CUPTI wants a buffer (`CUpti_BuffersCallbackRequestFunc`).
 pub(crate) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
     let _measured = cost::enter(cost::Callback::Buffer);
-    let mut address = 0;
+    let (mut address, mut bytes) = (0, 0);
     if !crate::session::is_dead() {
         let mut pool = pool();
-        if let Some(free) = pool.free.pop() {
-            address = free;
-        } else if ALLOCATED.load(Ordering::Relaxed) < CAP.load(Ordering::Relaxed) {
-            address = allocate();
-            ALLOCATED.fetch_add(1, Ordering::Relaxed);
-        } else if MAY_REFUSE.load(Ordering::Relaxed) {
-            REFUSED.fetch_add(1, Ordering::Relaxed);
-        } else {
-            // An older CUPTI crashes without a buffer: it gets one whose records are thrown away.
-            address = allocate();
-            pool.over_cap.push(address);
+        let over_cap;
+        (address, bytes, over_cap) = pool.give(MAY_REFUSE.load(Ordering::Relaxed));
+        if address != 0 {
+            let registration = pool.registration;
+            pool.out.get_or_insert_with(HashMap::new).insert(
+                address,
+                Out {
+                    size: bytes,
+                    over_cap,
+                    registration,
+                },
+            );
         }
     }
     cost::buffer_requested(address != 0);
     // SAFETY: CUPTI passes valid places for the three results.
     unsafe {
         *buffer = address as *mut u8;
-        *size = if address == 0 { 0 } else { BUFFER_BYTES };
+        *size = if address == 0 { 0 } else { bytes };
         *most_records = 0;
     }
 }
@@ -152,26 +226,37 @@ pub(crate) unsafe extern "C" fn completed(
     if buffer.is_null() || crate::session::is_dead() {
         return;
     }
-    cost::buffer_completed(valid_bytes);
-    queue(buffer as usize, valid_bytes, None);
+    queue(buffer as usize, |size| (valid_bytes.min(size), None));
 }
 
 /// CUPTI gives a buffer back that it has filled from `from` on with user-defined records.
 pub(crate) fn completed_from(buffer: *mut u8, from: usize, valid_bytes: usize) {
-    let end = from.saturating_add(valid_bytes).min(BUFFER_BYTES);
-    queue(buffer as usize, 0, Some((from, end)));
+    queue(buffer as usize, |size| {
+        let end = from.saturating_add(valid_bytes).min(size);
+        (0, Some((from.min(end), end)))
+    });
 }
 
-fn queue(address: usize, valid_bytes: usize, user_defined: Option<(usize, usize)>) {
+/// Hands a buffer to the writer. `filled` gives, for its size, the valid bytes and where user-defined records lie.
+fn queue(address: usize, filled: impl FnOnce(usize) -> (usize, Option<(usize, usize)>)) {
     let mut pool = pool();
-    let place = pool.over_cap.iter().position(|&known| known == address);
-    if let Some(place) = place {
-        pool.over_cap.swap_remove(place);
+    let Some(out) = pool.out.as_mut().and_then(|out| out.remove(&address)) else {
+        // Somebody else gave it to CUPTI, and knows how to free it: it is left alone.
+        FOREIGN.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let (valid_bytes, user_defined) = filled(out.size);
+    cost::buffer_completed(user_defined.map_or(valid_bytes, |(from, end)| end - from));
+    COMPLETED.fetch_add(1, Ordering::Relaxed);
+    if !out.over_cap && out.registration < pool.counted_since {
+        pool.bytes += out.size;
     }
-    pool.full.push(Full {
+    pool.full_bytes += out.size;
+    pool.full.push_back(Full {
         address,
+        size: out.size,
         valid_bytes,
-        over_cap: place.is_some(),
+        over_cap: out.over_cap,
         user_defined,
         unread_bytes: 0,
     });
@@ -179,41 +264,158 @@ fn queue(address: usize, valid_bytes: usize, user_defined: Option<(usize, usize)
     WAKE.notify_one();
 }
 
-/// Takes all full buffers; waits up to `patience` for the first.
-pub(crate) fn take_full(patience: Duration) -> Vec<Full> {
-    let mut pool = pool();
-    if pool.full.is_empty() && !patience.is_zero() {
-        pool = WAKE
-            .wait_timeout(pool, patience)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
+/// Waits up to `patience` for a full buffer, or until somebody wakes the writer.
+pub(crate) fn wait(patience: Duration) {
+    let pool = pool();
+    if pool.full.is_empty() {
+        drop(WAKE.wait_timeout(pool, patience));
     }
-    let mut full = std::mem::take(&mut pool.full);
-    drop(pool);
-    for buffer in full.iter_mut().filter(|buffer| !buffer.over_cap) {
-        buffer.expand();
-    }
-    full
 }
 
-/// Wakes the writer, if it waits in [`take_full`].
+/// Takes the oldest full buffer.
+pub(crate) fn take() -> Option<Full> {
+    let mut pool = pool();
+    let mut full = pool.full.pop_front()?;
+    pool.full_bytes -= full.size;
+    drop(pool);
+    full.expand();
+    Some(full)
+}
+
+/// Whether a full buffer waits.
+pub(crate) fn is_waiting() -> bool {
+    !pool().full.is_empty()
+}
+
+/// Whether so much waits to be decoded that there will be no room for what comes.
+pub(crate) fn is_behind() -> bool {
+    let pool = pool();
+    pool.full_bytes > pool.most_bytes / 2
+}
+
+/// Wakes the writer, if it waits in [`wait`].
 pub(crate) fn wake() {
     WAKE.notify_one();
 }
 
 /// Gives a decoded buffer back to the pool, zeroed where it was written, as CUPTI is told to expect.
 pub(crate) fn recycle(full: &Full) {
+    let Full { address, size, .. } = *full;
     if full.over_cap {
-        // SAFETY: our own mapping; CUPTI has given it back and nobody else knows it.
-        unsafe { libc::munmap(full.address as *mut c_void, BUFFER_BYTES) };
-        cost::memory_given_back(BUFFER_BYTES);
+        unmap(address, size);
         return;
     }
     // SAFETY: one of our buffers, which CUPTI has given back.
-    unsafe { (full.address as *mut u8).write_bytes(0, full.valid_bytes.min(BUFFER_BYTES)) };
+    unsafe { (address as *mut u8).write_bytes(0, full.valid_bytes) };
     if let Some((from, end)) = full.user_defined {
         // SAFETY: as above.
-        unsafe { ((full.address + from) as *mut u8).write_bytes(0, end - from) };
+        unsafe { ((address + from) as *mut u8).write_bytes(0, end - from) };
     }
-    pool().free.push(full.address);
+    let mut pool = pool();
+    if pool.free_bytes + size <= pool.most_bytes / SHARE_OF_FREE {
+        pool.free_bytes += size;
+        pool.free.push((address, size));
+        return;
+    }
+    pool.bytes -= size;
+    drop(pool);
+    unmap(address, size);
+}
+
+/// Unmaps a free buffer, if there are more than one: for times in which none is asked for.
+pub(crate) fn shrink() {
+    let mut pool = pool();
+    if pool.free.len() > 1 {
+        // The first was free for longest.
+        let (address, size) = pool.free.remove(0);
+        pool.free_bytes -= size;
+        pool.bytes -= size;
+        drop(pool);
+        unmap(address, size);
+    }
+}
+
+/// How many buffers have come back so far, to see whether they still do.
+pub(crate) fn completed_count() -> u64 {
+    COMPLETED.load(Ordering::Relaxed)
+}
+
+/// Buffers since the last call that came back and were never ours.
+pub(crate) fn take_foreign() -> u64 {
+    FOREIGN.swap(0, Ordering::Relaxed)
+}
+
+/// The callbacks are registered anew after another profiler had its own: buffers that did not come back since went to it and
+/// count no longer. Gives how many those are. They stay mapped: CUPTI may still write to one that it holds.
+pub(crate) fn registered_anew() -> usize {
+    let mut pool = pool();
+    let since = pool.counted_since;
+    let gone = pool.out.as_ref().map_or(Vec::new(), |out| {
+        let gone = out
+            .values()
+            .filter(|out| !out.over_cap && out.registration >= since);
+        gone.map(|out| out.size).collect()
+    });
+    pool.bytes -= gone.iter().sum::<usize>();
+    pool.registration += 1;
+    pool.counted_since = pool.registration;
+    gone.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty(most_bytes: usize) -> Pool {
+        Pool {
+            most_bytes,
+            bytes: 0,
+            free: Vec::new(),
+            free_bytes: 0,
+            out: None,
+            full: VecDeque::new(),
+            full_bytes: 0,
+            registration: 0,
+            counted_since: 0,
+        }
+    }
+
+    #[test]
+    fn many_threads_find_room_within_the_budget() {
+        for most_bytes in [2 << 20, 32 << 20, 128 << 20] {
+            let mut pool = empty(most_bytes);
+            let mut given = Vec::new();
+            loop {
+                let (address, size, over_cap) = pool.give(true);
+                if address == 0 {
+                    break;
+                }
+                assert!(!over_cap);
+                given.push((address, size));
+            }
+            let total: usize = given.iter().map(|(_, size)| size).sum();
+            assert_eq!(total, pool.bytes);
+            assert!(
+                total <= most_bytes && total > most_bytes - SMALLEST_BYTES,
+                "{total} of {most_bytes}"
+            );
+            assert!(
+                most_bytes < 32 << 20 || given.len() > 128,
+                "{} buffers of {most_bytes}",
+                given.len()
+            );
+            for (address, size) in given {
+                unmap(address, size);
+            }
+        }
+    }
+
+    #[test]
+    fn an_older_cupti_is_never_refused() {
+        let mut pool = empty(0);
+        let (address, size, over_cap) = pool.give(false);
+        assert!(address != 0 && over_cap && pool.bytes == 0);
+        unmap(address, size);
+        assert_eq!(pool.give(true).0, 0);
+    }
 }

@@ -6,14 +6,15 @@ use std::path::Path;
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::options::{CollectorOptions, GraphLevel, Kind};
 
-use crate::decode::{RecordSizes, wanted_callbacks};
+use crate::decode::{PROBE, RecordSizes, wanted_callbacks};
 use crate::discovery::{self, Surroundings};
 use crate::records::{RECORDED_KINDS, kind};
-use crate::second::{Attempt, Second};
+use crate::second::{self, Attempt, Second};
 use crate::{buffers, callbacks, session};
 
 /// CUptiResult values that mean something here.
 const SUCCESS: u32 = 0;
+const NOT_COMPATIBLE: u32 = 14;
 const MULTIPLE_SUBSCRIBERS: u32 = 39;
 /// CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER.
 const ATTRIBUTE_ZEROED: u32 = 5;
@@ -69,6 +70,8 @@ pub(crate) struct Cupti {
     calls: &'static [(u32, u32)],
     /// Those of them that nobody asked for: they tell what was launched in which window, or by which collective.
     pub(crate) hidden: &'static [u32],
+    /// Whether this CUPTI refuses to record kernels in two ways at a time, so that it tells whether anybody does.
+    tells_of_kernels: bool,
 }
 
 /// The word that asks for a kind; `None` for what is always recorded.
@@ -207,6 +210,7 @@ impl Cupti {
             kinds: &[],
             calls: &[],
             hidden: &[],
+            tells_of_kernels: false,
         };
         if let Some(get_version) = functions.get_version {
             // SAFETY: the place is valid for the result.
@@ -218,8 +222,7 @@ impl Cupti {
                 cupti.version
             ));
         }
-        let most = usize::try_from(options.memory_bytes).unwrap_or(usize::MAX);
-        buffers::configure(most, cupti.version >= MAY_REFUSE_SINCE);
+        buffers::configure(options.memory_bytes, cupti.version >= MAY_REFUSE_SINCE);
         let wanted = wanted_kinds(options);
         let subscriber = match cupti.subscribe_beside_others(handle, &wanted, process) {
             Some(subscriber) => subscriber,
@@ -254,6 +257,8 @@ impl Cupti {
                 ));
             }
         }
+        cupti.tells_of_kernels =
+            kinds.contains(&kind::CONCURRENT_KERNEL) && cupti.refuses_kernels_in_two_ways();
         // Kept for the process's life: callbacks read them at any time.
         cupti.kinds = kinds.leak();
         cupti.hidden = hidden.leak();
@@ -311,7 +316,9 @@ impl Cupti {
 
     /// Settles how records come, and gives CUPTI our buffers.
     fn register(&self) -> Result<(), String> {
-        if let Some(set_attribute) = self.functions.set_attribute {
+        // Another profiler's buffers are not zeroed, and CUPTI would believe that they are.
+        let meets_others = second::older_client().is_some();
+        if let Some(set_attribute) = self.functions.set_attribute.filter(|_| !meets_others) {
             let (mut size, mut zeroed) = (1usize, 1u8);
             // SAFETY: an attribute of one byte. A CUPTI that does not know it zeroes buffers itself, which costs time only.
             unsafe { set_attribute(ATTRIBUTE_ZEROED, &raw mut size, (&raw mut zeroed).cast()) };
@@ -436,9 +443,99 @@ impl Cupti {
         }
     }
 
+    /// Whether this CUPTI refuses to record kernels one at a time while they are recorded as they run.
+    fn refuses_kernels_in_two_ways(&self) -> bool {
+        let (None, Some(enable), Some(disable)) =
+            (&self.second, self.functions.enable, self.functions.disable)
+        else {
+            return false;
+        };
+        // SAFETY: plain values, before the first context: what is refused changes nothing, and what is not is undone.
+        unsafe {
+            let result = enable(kind::KERNEL);
+            if result == SUCCESS {
+                disable(kind::KERNEL);
+                enable(kind::CONCURRENT_KERNEL);
+            }
+            result == NOT_COMPATIBLE
+        }
+    }
+
+    /// Whether others have buffers of their own, so that nobody can take ours.
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        self.second.is_some()
+    }
+
+    /// Makes a call of which CUPTI has a record, and which does nothing else. Gives whether it was made, and recorded by someone.
+    pub(crate) fn call_driver(&self) -> bool {
+        let is_probe = |&(api, callback): &(u32, u32)| {
+            api == kind::DRIVER && self.callback_name(api, callback).as_deref() == Some(PROBE)
+        };
+        let is_recorded = self.kinds.contains(&kind::DRIVER) || self.calls.iter().any(is_probe);
+        is_recorded && driver_version().is_some()
+    }
+
+    /// Whether anybody in this process has CUPTI record kernels. `true` where this CUPTI does not tell.
+    pub(crate) fn are_kernels_recorded(&self) -> bool {
+        let (true, Some(enable), Some(disable)) = (
+            self.tells_of_kernels,
+            self.functions.enable,
+            self.functions.disable,
+        ) else {
+            return true;
+        };
+        if session::has_lost_cupti() {
+            return true;
+        }
+        // SAFETY: plain values. Kernels one at a time are possible only as long as nobody records them as they run.
+        unsafe {
+            let is_free = enable(kind::KERNEL) == SUCCESS;
+            if is_free {
+                disable(kind::KERNEL);
+            }
+            !is_free
+        }
+    }
+
+    /// Registers our buffers again and switches all kinds on again, after another profiler had its own.
+    pub(crate) fn take_over(&self) {
+        let (Some(register), Some(enable)) = (self.functions.register, self.functions.enable) else {
+            return;
+        };
+        if session::has_lost_cupti() {
+            return;
+        }
+        // SAFETY: as in `start`.
+        unsafe {
+            register(buffers::requested, buffers::completed);
+            for &activity in self
+                .kinds
+                .iter()
+                .filter(|activity| asked_by(**activity).is_some())
+            {
+                enable(activity);
+            }
+        }
+        self.switch_calls(true);
+    }
+
+    fn switch_calls(&self, on: bool) {
+        for &(api, callback) in self.calls {
+            if let Some(enable) = self.enable_call(api) {
+                // SAFETY: plain values.
+                unsafe { enable(callback, u8::from(on)) };
+            }
+        }
+    }
+
     /// Switches all kinds off or on, but those of which each record comes once only.
     pub(crate) fn switch(&self, on: bool) {
         if session::has_lost_cupti() {
+            return;
+        }
+        if on && !self.are_kernels_recorded() {
+            // Another profiler may have come and gone.
+            self.take_over();
             return;
         }
         for &activity in self
@@ -452,12 +549,7 @@ impl Cupti {
                 self.disable(activity);
             }
         }
-        for &(api, callback) in self.calls {
-            if let Some(enable) = self.enable_call(api) {
-                // SAFETY: plain values.
-                unsafe { enable(callback, u8::from(on)) };
-            }
-        }
+        self.switch_calls(on);
     }
 
     /// Records that CUPTI had no room for since the last call.

@@ -26,10 +26,12 @@ mod nvtx;
 mod power;
 mod rank;
 pub mod records;
+mod rivals;
 pub mod second;
 mod session;
 mod signals;
 mod sink;
+mod walk;
 mod windows;
 
 use std::ffi::c_int;

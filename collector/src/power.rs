@@ -15,6 +15,8 @@ const OFF: u8 = 1;
 static STATE: AtomicU8 = AtomicU8::new(ON);
 static SWITCHING: Mutex<()> = Mutex::new(());
 static GRAPHS: AtomicBool = AtomicBool::new(false);
+/// Another profiler records: kinds are switched for the whole process, and so are not ours to switch.
+static HELD: AtomicBool = AtomicBool::new(false);
 
 /// Whether everything is switched off: callbacks may return at once, nothing of theirs will be recorded.
 #[inline]
@@ -27,10 +29,15 @@ pub(crate) fn graph_seen() {
     GRAPHS.store(true, Ordering::Relaxed);
 }
 
+/// Leaves everything as it is until told otherwise.
+pub(crate) fn hold(held: bool) {
+    HELD.store(held, Ordering::Relaxed);
+}
+
 /// Switches off, unless that is not possible here. Gives whether it is off now.
 pub(crate) fn off() -> bool {
     let _switching = SWITCHING.lock().unwrap_or_else(PoisonError::into_inner);
-    if GRAPHS.load(Ordering::Relaxed) {
+    if GRAPHS.load(Ordering::Relaxed) || HELD.load(Ordering::Relaxed) {
         return false;
     }
     if STATE.swap(OFF, Ordering::Relaxed) == ON

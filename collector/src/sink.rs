@@ -4,7 +4,9 @@
 //! first within 100 ms of the first record, then one a second or each 16 k rows. It is also the only one to flush
 //! CUPTI, since two at a time deadlock.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -22,8 +24,9 @@ use crate::cupti::Cupti;
 use crate::decode::{Decoder, RecordSizes};
 use crate::dump;
 use crate::host_events;
+use crate::rivals::{Rivals, Taken};
 use crate::windows::{Gate, Phase};
-use crate::{config, header, power, session, signals};
+use crate::{config, header, power, session, signals, walk};
 
 /// How often the thread looks around, at most.
 const TICK: Duration = Duration::from_millis(20);
@@ -78,6 +81,7 @@ pub(crate) struct Sink {
     decoder: Decoder,
     host_events: host_events::Rows,
     gate: Gate,
+    rivals: Rivals,
     /// Since when nothing is wanted.
     off_since: Option<Instant>,
     /// When windows ended that are not yet known to be whole on the disk.
@@ -88,6 +92,20 @@ pub(crate) struct Sink {
     /// When rows were last written that filled no batch; `None` before the first.
     written: Option<Instant>,
     disk_complained: bool,
+    /// The folder of the first segment.
+    first_folder: PathBuf,
+    /// Which segment is written now.
+    segment: u32,
+    /// Rows and bytes of the segments before.
+    before: (u64, u64),
+}
+
+/// Says in a header which rows were written.
+fn set_rows(header: &mut ProcessHeader, rows: Vec<(&'static str, u64)>) {
+    header.rows = rows
+        .into_iter()
+        .map(|(table, rows)| (table.to_owned(), rows))
+        .collect();
 }
 
 /// The thread, before it has anything to do.
@@ -132,6 +150,9 @@ impl Sink {
         let hidden = cupti.as_ref().map_or(&[][..], |cupti| cupti.hidden);
         let gate = Gate::new(&config::get().options, sizes.clone(), hidden);
         Self {
+            first_folder: writer.folder().to_owned(),
+            segment: 0,
+            before: (0, 0),
             writer,
             header,
             header_changed: true,
@@ -140,6 +161,7 @@ impl Sink {
             decoder: Decoder::new(sizes, Box::new(names)),
             host_events: host_events::Rows::default(),
             gate,
+            rivals: Rivals::new(),
             off_since: None,
             ended: Vec::new(),
             is_unwanted: false,
@@ -181,10 +203,12 @@ impl Sink {
                 *ANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = answered;
                 ANSWERED_CHANGED.notify_all();
             }
+            self.look_for_rivals();
             self.switch_by_phase();
             if clocks.elapsed() >= SECOND {
                 clocks = Instant::now();
                 self.writer.tables.clocks.push(clock_snapshot());
+                buffers::shrink();
             }
             self.write();
         }
@@ -215,9 +239,47 @@ impl Sink {
         } else {
             OFF_AFTER
         };
-        if self.off_since.get_or_insert_with(Instant::now).elapsed() >= after && !power::is_off() {
+        let is_due = self.off_since.get_or_insert_with(Instant::now).elapsed() >= after;
+        // Another profiler's kinds would be switched off with ours.
+        let is_alone = self.cupti.is_some_and(|cupti| cupti.is_one_of_several()) || self.rivals.is_alone();
+        if is_due && !power::is_off() && is_alone {
             power::off();
         }
+    }
+
+    /// Looks for another profiler.
+    fn look_for_rivals(&mut self) {
+        if let Some(cupti) = self.cupti.filter(|cupti| !cupti.is_one_of_several())
+            && let Some(taken) = self.rivals.look(&cupti)
+        {
+            self.note_taken(taken);
+        }
+        let foreign = buffers::take_foreign();
+        self.lose(
+            "buffers of another profiler that came here",
+            foreign,
+            "what it shows",
+        );
+    }
+
+    /// Writes down a time in which another profiler had CUPTI's buffers.
+    fn note_taken(&mut self, taken: Taken) {
+        let row = tables::Window {
+            start_ns: taken.start,
+            duration_ns: taken.end - taken.start,
+            what: self.writer.names.intern("taken by another profiler"),
+            first_step: None,
+            repeat: None,
+        };
+        self.writer.tables.windows.push(row);
+        let what = "times in which another profiler in the process had CUPTI's records";
+        self.lose(what, 1, "all GPU activity and calls in them");
+        let buffers = taken.buffers as u64;
+        self.lose(
+            "CUPTI buffers that went to another profiler",
+            buffers,
+            "everything in them",
+        );
     }
 
     /// Writes down the windows that have ended; gives whether an active one has.
@@ -252,18 +314,14 @@ impl Sink {
 
     /// Decodes what has come; waits up to `patience` for it.
     fn take(&mut self, patience: Duration) {
-        for mut full in buffers::take_full(patience) {
+        buffers::wait(patience);
+        let mut any = false;
+        while let Some(mut full) = buffers::take() {
+            any = true;
             if self.is_unwanted {
                 buffers::recycle(&full);
-                continue;
-            }
-            if full.over_cap {
-                self.lose(
-                    "CUPTI buffers beyond the memory limit",
-                    1,
-                    "all GPU activity in them",
-                );
-                buffers::recycle(&full);
+            } else if full.over_cap || buffers::is_behind() {
+                self.throw_away(&full);
             } else {
                 if !full.was_user_defined() {
                     self.dump(full.bytes());
@@ -274,15 +332,19 @@ impl Sink {
                 self.lose(changed, crate::second::changed_layouts(), "everything until then");
                 if self.gate.is_partial() {
                     self.gate.hold(full);
+                    if self.gate.is_full() {
+                        // The next flush decides what is recorded of it.
+                        break;
+                    }
                 } else {
                     let kept = self.gate.leave_out(full.bytes_mut());
                     self.decode(&full, kept);
                 }
             }
-            if let Some(cupti) = &self.cupti {
-                let dropped = cupti.dropped();
-                self.lose("CUPTI records dropped for want of buffers", dropped, "everything");
-            }
+        }
+        if any && let Some(cupti) = &self.cupti {
+            let dropped = cupti.dropped();
+            self.lose("CUPTI records dropped for want of buffers", dropped, "everything");
         }
         if session::has_lost_cupti() && !self.has_told_of_cupti {
             self.has_told_of_cupti = true;
@@ -341,6 +403,19 @@ impl Sink {
         }
     }
 
+    /// Counts what is in a buffer that there is no time or no room to decode, and gives it back.
+    fn throw_away(&mut self, full: &buffers::Full) {
+        let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+        walk::walk(full.bytes(), self.decoder.sizes(), |kind, _| {
+            *counts.entry(walk::table(kind)).or_default() += 1;
+        });
+        buffers::recycle(full);
+        for (table, count) in counts {
+            let what = format!("{table} in buffers that were thrown away: the writer fell behind");
+            self.lose(&what, count, table);
+        }
+    }
+
     /// The process is of a rank that nobody asked for, as NCCL tells late: what was recorded of it is taken away.
     fn abandon(&mut self) {
         self.is_unwanted = true;
@@ -386,12 +461,44 @@ impl Sink {
         } else {
             self.rows_written(BATCH_ROWS);
         }
+        self.begin_segment_if_due();
         if self.header_changed || self.header_written.elapsed() >= HEADER {
             self.header_changed = false;
             self.header_written = Instant::now();
             self.count_cost();
             let written = header::write(self.writer.folder(), &mut self.header);
             self.complain_of_disk(written);
+        }
+    }
+
+    /// Begins new files when those that are written hold enough.
+    fn begin_segment_if_due(&mut self) {
+        let Some(most) = config::get().options.segment_bytes else {
+            return;
+        };
+        let (rows, bytes) = self.writer.totals();
+        if bytes < most {
+            return;
+        }
+        let closed_folder = self.writer.folder().to_owned();
+        // NAME.1, NAME.2, ... behind NAME.
+        let mut next = self.first_folder.clone().into_os_string();
+        next.push(format!(".{}", self.segment + 1));
+        let next = PathBuf::from(next);
+        match self.writer.begin_segment(&next) {
+            Ok(rows_by_table) => {
+                self.before.0 += rows;
+                self.before.1 += bytes;
+                let mut closed = self.header.clone();
+                set_rows(&mut closed, rows_by_table);
+                header::close(&mut closed);
+                let written = header::write(&closed_folder, &mut closed);
+                self.complain_of_disk(written);
+                self.segment += 1;
+                self.writer.tables.clocks.push(clock_snapshot());
+                self.header_changed = true;
+            }
+            Err(error) => self.complain_of_disk(Err(error)),
         }
     }
 
@@ -402,7 +509,7 @@ impl Sink {
             .map(|(table, rows)| ((*table).to_owned(), *rows))
             .collect();
         let (rows, bytes) = self.writer.totals();
-        cost::on_disk(rows, bytes);
+        cost::on_disk(self.before.0 + rows, self.before.1 + bytes);
         cost::own_thread();
     }
 
@@ -459,6 +566,11 @@ impl Sink {
             return;
         }
         self.release(true);
+        // What is held may have kept others waiting.
+        while buffers::is_waiting() {
+            self.take(Duration::ZERO);
+            self.release(true);
+        }
         self.header_changed |= self
             .host_events
             .finish(&mut self.writer, &mut self.header, &mut self.gate);
@@ -467,15 +579,15 @@ impl Sink {
             self.note_windows();
             self.header.windows += self.ended.len() as u64;
         }
+        if let Some(taken) = self.rivals.end() {
+            self.note_taken(taken);
+        }
         let open = self.host_events.open_ranges();
         self.lose("NVTX ranges still open at the end", open, "steps and ranges");
         self.writer.tables.clocks.push(clock_snapshot());
         match self.writer.close() {
             Ok(rows) => {
-                self.header.rows = rows
-                    .into_iter()
-                    .map(|(table, rows)| (table.to_owned(), rows))
-                    .collect();
+                set_rows(&mut self.header, rows);
                 header::close(&mut self.header);
             }
             Err(error) => self

@@ -56,8 +56,8 @@ pub trait Table: Default {
     fn shift(&mut self, by: DurationNs);
     /// All columns, each a `Vec`.
     fn columns_mut(&mut self) -> Vec<&mut dyn std::any::Any>;
-    /// Appends all rows of another table, whose names have the same numbers.
-    fn append(&mut self, other: Self);
+    /// Appends the rows of another table, whose names have the same numbers; `once`: but for those that are here already.
+    fn append(&mut self, other: Self, once: bool);
     /// Makes room for so many more rows.
     fn reserve(&mut self, rows: usize);
     /// Gives back memory that no row uses.
@@ -173,8 +173,17 @@ macro_rules! tables {
                     vec![$( &mut self.$column as &mut dyn Any, )*]
                 }
 
-                fn append(&mut self, other: Self) {
-                    $( self.$column.extend(other.$column); )*
+                fn append(&mut self, other: Self, once: bool) {
+                    if once {
+                        for row in 0..other.len() {
+                            let row = other.row(row);
+                            if !(0..self.len()).any(|known| self.row(known) == row) {
+                                self.push(row);
+                            }
+                        }
+                    } else {
+                        $( self.$column.extend(other.$column); )*
+                    }
                 }
 
                 fn reserve(&mut self, rows: usize) {
@@ -239,9 +248,10 @@ macro_rules! tables {
                 $( visit(stringify!($field), self.$field.columns_mut()); )*
             }
 
-            /// Appends all rows of another process's tables, whose names have the same numbers.
-            pub fn append(&mut self, other: Self) {
-                $( self.$field.append(other.$field); )*
+            /// Appends the rows of a later part of the process, whose names have the same numbers; what stands is repeated in
+            /// each part, and taken once.
+            pub fn append(&mut self, later: Self) {
+                $( self.$field.append(later.$field, $crate::writer::STANDING_TABLES.contains(&stringify!($field))); )*
             }
 
             /// Gives back memory that no row uses.

@@ -29,6 +29,11 @@ const SLICES: usize = 256;
 /// (`cargo bench -p gputrace-trace`, `cargo bench -p gputrace-collector --bench decode -- --instructions`).
 const ZSTD_LEVEL: i32 = -2;
 
+/// Tables of what stands for the whole of a process: each segment begins with their rows, so that it can be read alone.
+pub const STANDING_TABLES: [&str; 4] = ["contexts", "streams", "communicators", "graph_nodes"];
+/// Rows of such a table that are repeated, at the most.
+const STANDING_ROWS: usize = 1 << 16;
+
 /// Writes one table's file.
 pub struct TableWriter<T: Table> {
     rows: T,
@@ -40,6 +45,8 @@ pub struct TableWriter<T: Table> {
     rows_encoded: u64,
     bytes_written: u64,
     lost_rows: u64,
+    /// Rows of a table of [`STANDING_TABLES`], for the segments to come.
+    standing: T,
 }
 
 impl<T: Table> TableWriter<T> {
@@ -55,6 +62,7 @@ impl<T: Table> TableWriter<T> {
             rows_encoded: 0,
             bytes_written: 0,
             lost_rows: 0,
+            standing: T::default(),
         }
     }
 
@@ -70,6 +78,12 @@ impl<T: Table> TableWriter<T> {
 
     fn encode(&mut self, names: &Interner) -> Result<(), ArrowError> {
         let rows = self.rows.len() as u64;
+        if STANDING_TABLES.contains(&T::NAME) {
+            let room = STANDING_ROWS.saturating_sub(self.standing.len());
+            for row in 0..self.rows.len().min(room) {
+                self.standing.push(self.rows.row(row));
+            }
+        }
         let batch = self.rows.take_batch(&mut self.dictionaries, names)?;
         if self.encoder.is_none() {
             let options = IpcWriteOptions::default()
@@ -145,6 +159,8 @@ pub trait AnyTableWriter {
     /// # Errors
     /// As [`Self::flush`].
     fn close(&mut self, names: &Interner) -> io::Result<()>;
+    /// From now on writes into another folder, where nothing of this table is yet.
+    fn begin_segment(&mut self, folder: &Path);
 }
 
 impl<T: Table> AnyTableWriter for TableWriter<T> {
@@ -184,6 +200,18 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
         }
         self.write_waiting()
     }
+
+    fn begin_segment(&mut self, folder: &Path) {
+        // What stands is encoded anew, and so kept anew for the next.
+        let mut rows = std::mem::take(&mut self.standing);
+        for row in 0..self.rows.len() {
+            rows.push(self.rows.row(row));
+        }
+        let lost_rows = self.lost_rows;
+        *self = Self::new(folder);
+        self.rows = rows;
+        self.lost_rows = lost_rows;
+    }
 }
 
 /// Writes all tables of one process.
@@ -201,12 +229,7 @@ impl ProcessWriter {
     /// # Errors
     /// When the folder can't be made or exists already.
     pub fn create(folder: &Path) -> io::Result<Self> {
-        std::fs::create_dir(folder)?;
-        // Whatever the program's mask: we must be able to write into it, and readers to look.
-        let mode = std::fs::metadata(folder)?.permissions().mode();
-        if mode & 0o700 != 0o700 {
-            std::fs::set_permissions(folder, Permissions::from_mode(mode | 0o700))?;
-        }
+        make_folder(folder)?;
         Ok(Self {
             names: Interner::default(),
             tables: TableWriters::new(folder),
@@ -253,6 +276,21 @@ impl ProcessWriter {
         result.map(|()| rows)
     }
 
+    /// Closes the files and begins new ones in another folder, which is made; the strings stay. Gives the rows of the files
+    /// that were closed.
+    ///
+    /// # Errors
+    /// When the folder can't be made, or the disk refuses the last rows: then everything goes on in the old files.
+    pub fn begin_segment(&mut self, folder: &Path) -> io::Result<Vec<(&'static str, u64)>> {
+        // First whatever may be refused, as long as there is a way back.
+        self.flush(1)?;
+        make_folder(folder)?;
+        let rows = self.close()?;
+        self.tables.each(&mut |table| table.begin_segment(folder));
+        folder.clone_into(&mut self.folder);
+        Ok(rows)
+    }
+
     /// Rows encoded so far, by table; tables without rows are left out.
     pub fn rows_encoded(&mut self) -> Vec<(&'static str, u64)> {
         let mut rows = Vec::new();
@@ -285,6 +323,17 @@ impl ProcessWriter {
         });
         lost
     }
+}
+
+/// Makes a process's folder.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir(folder)?;
+    // Whatever the program's mask: we must be able to write into it, and readers to look.
+    let mode = std::fs::metadata(folder)?.permissions().mode();
+    if mode & 0o700 != 0o700 {
+        std::fs::set_permissions(folder, Permissions::from_mode(mode | 0o700))?;
+    }
+    Ok(())
 }
 
 fn keep_first(result: &mut io::Result<()>, next: io::Result<()>) {

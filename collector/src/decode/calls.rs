@@ -82,6 +82,9 @@ const WANTED: &[&str] = &[
 /// Those of them that put work on a device, whose records carry the call's correlation id.
 const WORK: &[&str] = &["Launch", "GraphLaunch", "Memcpy", "Memset", "MemPrefetch"];
 
+/// A call of our own (see `crate::rivals`): its records tell that CUPTI's buffers come to us, and are no rows.
+pub(crate) const PROBE: &str = "cuDriverGetVersion";
+
 /// Callback ids are asked for up to here; CUPTI 13.5 has 850 of the driver and 560 of the runtime.
 const MOST_CALLBACKS: u32 = 8192;
 /// So many ids in a row without a name are the end.
@@ -108,7 +111,7 @@ fn is_work(name: &str) -> bool {
     WORK.iter().any(|work| name.starts_with(work))
 }
 
-/// The calls to record of an API (`CUpti_ActivityKind`: driver or runtime), as callback ids, by the names that the running
+/// The calls to record of an API (`CUpti_ActivityKind`: driver or runtime), and [`PROBE`], as callback ids, by the names that the running
 /// CUPTI has for them. Empty where it gives none.
 #[must_use]
 pub fn wanted_callbacks(api: u32, name_of: impl Fn(u32, u32) -> Option<String>) -> Vec<u32> {
@@ -118,7 +121,7 @@ pub fn wanted_callbacks(api: u32, name_of: impl Fn(u32, u32) -> Option<String>) 
         match name_of(api, callback) {
             Some(name) => {
                 unnamed = 0;
-                if is_wanted(&name) {
+                if is_wanted(&name) || name == PROBE {
                     wanted.push(callback);
                 }
             }
@@ -188,12 +191,12 @@ impl Calls {
         }
     }
 
-    #[inline]
     /// The name of a call by CUPTI.
     pub(super) fn name(&self, kind: u32, callback: u32) -> Option<String> {
         (self.name_of)(kind, callback)
     }
 
+    #[inline]
     fn known(&mut self, record: &records::ApiCall, writer: &mut ProcessWriter) -> Known {
         let api = usize::from(record.kind == kind::RUNTIME);
         match self.known[api].get(record.callback as usize) {

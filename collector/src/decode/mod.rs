@@ -12,6 +12,7 @@ use gputrace_trace::writer::ProcessWriter;
 use gputrace_trace::{DurationNs, TimeNs};
 
 use calls::Calls;
+pub(crate) use calls::PROBE;
 pub use calls::{is_wanted as is_wanted_call, wanted_callbacks};
 use names::KernelNames;
 

@@ -14,4 +14,5 @@ pub mod layout;
 mod older;
 mod subscription;
 
+pub(crate) use older::client as older_client;
 pub(crate) use subscription::{Attempt, Second, changed_layouts, expand};

@@ -97,7 +97,7 @@ unsafe fn is_older_client(base: u64, section: *const Dynamic) -> bool {
 }
 
 /// The first library of the program that would call CUPTI's older functions.
-pub(super) fn client() -> Option<String> {
+pub(crate) fn client() -> Option<String> {
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: the loader gives a library's headers, and `client` the place for the answer.
         unsafe {

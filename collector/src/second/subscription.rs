@@ -242,9 +242,6 @@ impl Second {
     }
 }
 
-/// Where a buffer's user-defined records begin: the front is for the structs that are made of them.
-const RECORDS_FROM: usize = buffers::BUFFER_BYTES / 2;
-
 /// What CUPTI has told of its layouts so far. A leaf lock, held for a comparison.
 static PLANS: Mutex<Option<Plans>> = Mutex::new(None);
 /// Layouts that were another than the same kind's before.
@@ -255,7 +252,7 @@ pub(crate) fn changed_layouts() -> u64 {
     CHANGED.swap(0, Ordering::Relaxed)
 }
 
-/// CUPTI wants a buffer: it gets the second half of one.
+/// CUPTI wants a buffer: it gets the second half of one; the front is for the structs that are made of its records.
 unsafe extern "C" fn requested(
     buffer: *mut *mut u8,
     size: *mut usize,
@@ -266,14 +263,15 @@ unsafe extern "C" fn requested(
     unsafe {
         buffers::requested(buffer, size, most_records);
         if !(*buffer).is_null() {
-            *buffer = (*buffer).add(RECORDS_FROM);
-            *size -= RECORDS_FROM;
+            let half = *size / 2;
+            *buffer = (*buffer).add(half);
+            *size = half;
         }
     }
 }
 
 /// CUPTI gives a buffer back, with the layouts of what is in it.
-unsafe extern "C" fn completed(buffer: *mut u8, _: usize, valid_bytes: usize, info: *const CompleteInfo) {
+unsafe extern "C" fn completed(buffer: *mut u8, size: usize, valid_bytes: usize, info: *const CompleteInfo) {
     if buffer.is_null() || crate::session::is_dead() {
         return;
     }
@@ -285,8 +283,8 @@ unsafe extern "C" fn completed(buffer: *mut u8, _: usize, valid_bytes: usize, in
             CHANGED.fetch_add(1, Ordering::Relaxed);
         }
     }
-    // SAFETY: one of ours, of which CUPTI was given the second half.
-    buffers::completed_from(unsafe { buffer.sub(RECORDS_FROM) }, RECORDS_FROM, valid_bytes);
+    // Of ours it was given the second half, and tells how long that is; another's is not found by that.
+    buffers::completed_from(buffer.wrapping_sub(size), size, valid_bytes);
 }
 
 /// Makes structs of the user-defined records between `from` and `end` of a buffer.

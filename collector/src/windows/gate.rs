@@ -13,9 +13,9 @@ use super::detector::{Detector, Seen};
 use super::filter::{self, Moment};
 use super::{Event, Machine, Phase, Window, watch};
 use crate::buffers::Full;
-use crate::config;
 use crate::decode::RecordSizes;
 use crate::records::{self, kind, read};
+use crate::{config, walk};
 
 /// How long after a window's end its last operation may begin. Correlation ids are 32 bits: later ones are other launches.
 const LATEST_START_NS: i64 = 600_000_000_000;
@@ -210,7 +210,7 @@ impl Gate {
         for held in self.held.iter_mut().filter(|held| !held.is_scanned) {
             held.is_scanned = true;
             let (calls, last_call) = (&mut self.calls, &mut held.last_call);
-            filter::walk(held.full.bytes(), &self.sizes, |record_kind, bytes| {
+            walk::walk(held.full.bytes(), &self.sizes, |record_kind, bytes| {
                 if let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) {
                     *last_call = correlation.max(*last_call);
                     calls.push_back((correlation, start));
@@ -253,7 +253,7 @@ impl Gate {
     /// Learns which calls were made in windows.
     fn learn_launches(&mut self, bytes: &[u8]) {
         let (machine, launched) = (&self.machine, &mut self.launched);
-        filter::walk(bytes, &self.sizes, |record_kind, bytes| {
+        walk::walk(bytes, &self.sizes, |record_kind, bytes| {
             let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) else {
                 return;
             };
@@ -296,7 +296,7 @@ impl Gate {
             })
         };
         let is_in = |start: i64| machine.window_at(TimeNs(start)).is_some();
-        filter::compact(bytes, &self.sizes, |record_kind, record| {
+        walk::compact(bytes, &self.sizes, |record_kind, record| {
             if self.hidden.checked_shr(record_kind).unwrap_or(0) & 1 == 1 {
                 return false;
             }
@@ -315,7 +315,7 @@ impl Gate {
                     Moment::Always => true,
                 };
             if !keeps {
-                *left_out.entry(filter::table(record_kind)).or_default() += 1;
+                *left_out.entry(walk::table(record_kind)).or_default() += 1;
             }
             keeps
         })

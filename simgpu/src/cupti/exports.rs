@@ -76,6 +76,15 @@ fn enable_kind(activity: u32, enable: bool) -> u32 {
         layouts::size_of(activity, config().cupti).ok_or(code::INVALID_KIND)?;
         second::refuse_older()?;
         super::set_process();
+        // Kernels are recorded as they run or one at a time, not in both ways.
+        let other = match activity {
+            kind::KERNEL => kind::CONCURRENT_KERNEL,
+            kind::CONCURRENT_KERNEL => kind::KERNEL,
+            _ => 0,
+        };
+        if enable && other != 0 && super::is_kind_enabled(other) {
+            return Err(code::NOT_COMPATIBLE);
+        }
         super::enable(activity, enable);
         Ok(())
     })

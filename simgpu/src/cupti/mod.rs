@@ -91,6 +91,11 @@ fn is_enabled(record_kind: u32) -> bool {
     bits & wanted != 0 && is_recording()
 }
 
+/// Whether a kind itself is switched on.
+fn is_kind_enabled(record_kind: u32) -> bool {
+    ENABLED.load(Ordering::Relaxed) & 1 << record_kind != 0
+}
+
 /// Switches a kind on or off.
 fn enable(record_kind: u32, enable: bool) {
     if enable {

@@ -1,0 +1,114 @@
+//! Walking over the records in a buffer without decoding them.
+
+use crate::decode::RecordSizes;
+use crate::records::kind;
+
+/// The table that a record's row would be of.
+pub(crate) fn table(record_kind: u32) -> &'static str {
+    match record_kind {
+        kind::CONCURRENT_KERNEL | kind::KERNEL => "kernels",
+        kind::MEMCPY | kind::MEMCPY2 => "copies",
+        kind::MEMSET => "memsets",
+        kind::DRIVER | kind::RUNTIME => "api_calls",
+        kind::SYNCHRONIZATION => "synchronizations",
+        kind::OVERHEAD => "overheads",
+        kind::GRAPH_TRACE => "graph_launches",
+        kind::JIT => "compilations",
+        kind::MEMORY2 => "memory",
+        kind::MEMORY_POOL => "memory_pools",
+        kind::EXTERNAL_CORRELATION => "external_correlations",
+        _ => "others",
+    }
+}
+
+/// Walks over whole records: kind and bytes of each. What is behind a record of unknown size is not visited.
+pub(crate) fn walk(bytes: &[u8], sizes: &RecordSizes, mut visit: impl FnMut(u32, &[u8])) {
+    let mut rest = bytes;
+    while let Some((head, _)) = rest.split_first_chunk::<4>() {
+        let record_kind = u32::from_le_bytes(*head);
+        let Some(record) = sizes.get(record_kind).and_then(|size| rest.get(..size)) else {
+            return;
+        };
+        visit(record_kind, record);
+        rest = &rest[record.len()..];
+    }
+}
+
+/// Moves the records that `keep` wants together at the front, with whatever is behind a record of unknown size. Gives their
+/// length.
+pub(crate) fn compact(
+    bytes: &mut [u8],
+    sizes: &RecordSizes,
+    mut keep: impl FnMut(u32, &[u8]) -> bool,
+) -> usize {
+    let (mut read, mut written) = (0, 0);
+    while let Some((head, _)) = bytes[read..].split_first_chunk::<4>() {
+        let record_kind = u32::from_le_bytes(*head);
+        let Some(size) = sizes.get(record_kind).filter(|size| read + size <= bytes.len()) else {
+            break;
+        };
+        if keep(record_kind, &bytes[read..read + size]) {
+            if read != written {
+                bytes.copy_within(read..read + size, written);
+            }
+            written += size;
+        }
+        read += size;
+    }
+    bytes.copy_within(read.., written);
+    written + bytes.len() - read
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Kind 1 has 8 bytes, kind 2 24, others are not known.
+    fn sizes() -> RecordSizes {
+        RecordSizes::ask(|kind| match kind {
+            1 => Some(8),
+            2 => Some(24),
+            _ => None,
+        })
+    }
+
+    /// Whether the number behind the kind is.
+    fn is_even(record: &[u8]) -> bool {
+        record[4] % 2 == 0
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_stays_in_order_and_whole(
+            records in prop::collection::vec((1u32..4, 0u32..100), 0..50), cut in 0usize..30
+        ) {
+            let mut bytes = Vec::new();
+            let mut starts = Vec::new();
+            for (kind, number) in records {
+                starts.push(bytes.len());
+                bytes.extend(kind.to_le_bytes());
+                bytes.extend(number.to_le_bytes());
+                bytes.resize(bytes.len() + if kind == 2 { 16 } else { 0 }, 7);
+            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            // From the first record on that is not known or not whole, everything stays.
+            let mut expected: Vec<u8> = Vec::new();
+            starts.retain(|start| *start < bytes.len());
+            for (place, &start) in starts.iter().enumerate() {
+                let record = &bytes[start..starts.get(place + 1).copied().unwrap_or(bytes.len())];
+                let is_whole = matches!((record[0], record.len()), (1, 8) | (2, 24));
+                if !is_whole {
+                    expected.extend(&bytes[start..]);
+                    break;
+                }
+                if is_even(record) {
+                    expected.extend(record);
+                }
+            }
+            let kept = compact(&mut bytes, &sizes(), |_, record| is_even(record));
+            prop_assert_eq!(&bytes[..kept], &expected[..]);
+        }
+    }
+}
