@@ -1,4 +1,4 @@
-//! Switching CUPTI's recording off and on again, for times in which nothing is wanted for long.
+//! Switching CUPTI's recording, and NCCL's telling, off and on again, for times in which nothing is wanted for long.
 //!
 //! While it is off, CUPTI costs nothing. Switching takes CUPTI some time and its locks, so it is only done when nothing will
 //! be wanted soon; and never once the process has a CUDA graph: CUPTI loses sight of the nodes of graphs that were made
@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::session;
+use crate::{nccl, session};
 
 const ON: u8 = 0;
 const OFF: u8 = 1;
@@ -40,10 +40,11 @@ pub(crate) fn off() -> bool {
     if GRAPHS.load(Ordering::Relaxed) || HELD.load(Ordering::Relaxed) {
         return false;
     }
-    if STATE.swap(OFF, Ordering::Relaxed) == ON
-        && let Some(cupti) = session::cupti()
-    {
-        cupti.switch(false);
+    if STATE.swap(OFF, Ordering::Relaxed) == ON {
+        if let Some(cupti) = session::cupti() {
+            cupti.switch(false);
+        }
+        nccl::set_recording(false);
     }
     true
 }
@@ -63,6 +64,7 @@ fn on_again() {
         if let Some(cupti) = session::cupti() {
             cupti.switch(true);
         }
+        nccl::set_recording(true);
         STATE.store(ON, Ordering::Relaxed);
     }
 }

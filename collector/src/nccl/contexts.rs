@@ -75,7 +75,6 @@ fn write(mask: &Mask) {
 }
 
 /// Whether NCCL is to tell anything: off between the windows of a recording.
-#[allow(dead_code)] // For whoever turns recording on and off.
 pub(crate) fn set_recording(on: bool) {
     RECORDING.store(i32::from(on), Ordering::Relaxed);
     for mask in MASKS.lock().unwrap_or_else(PoisonError::into_inner).iter() {

@@ -21,7 +21,6 @@ use abi::{Init, Init4, Logger, Plugin};
 use gputrace_trace::options::Kind;
 
 pub(crate) use calls::{PayloadData, call_begins, call_ends, group_range, is_nccl, learn_domain};
-#[allow(unused_imports)] // For whoever turns recording on and off.
 pub(crate) use contexts::set_recording;
 pub(crate) use records::{Api, Call, Communicator, Detail, DetailKind, Operation, Source};
 
