@@ -9,8 +9,10 @@ mod callback_exports;
 mod callbacks;
 mod delivery;
 mod exports;
+mod graphs;
 mod in_flight;
 mod layouts;
+pub(crate) mod memory;
 mod records;
 mod second;
 mod symbols;
@@ -25,7 +27,8 @@ use callbacks::wait;
 use layouts::kind;
 use records::{DriverCall, Record};
 
-pub(crate) use callbacks::{Entering, ModuleData, event, resource};
+pub(crate) use callbacks::{Entering, GraphData, ModuleData, event, resource};
+pub(crate) use graphs::{graph_event, graph_launched};
 pub(crate) use symbols::hide_newer;
 
 use crate::clock::now_ns;
@@ -102,6 +105,9 @@ fn enable(record_kind: u32, enable: bool) {
         ENABLED.fetch_or(1 << record_kind, Ordering::Relaxed);
     } else {
         ENABLED.fetch_and(!(1 << record_kind), Ordering::Relaxed);
+    }
+    if record_kind == kind::GRAPH_TRACE && enable {
+        graphs::trace_whole();
     }
     if record_kind == kind::DRIVER {
         for word in &DRIVER_CALLS {
@@ -221,6 +227,9 @@ impl ApiCall {
 
 /// An operation is launched, with what is known of it; gives its ticket.
 pub(crate) fn operation_launched(op: CompletedOp) -> u64 {
+    if op.graph.is_some() && graphs::are_traced_whole() {
+        return 0;
+    }
     in_flight::launched(op)
 }
 
@@ -231,9 +240,10 @@ pub(crate) fn operation_started(ticket: u64, start_ns: i64) {
 
 /// A finished operation.
 pub(crate) fn operation_done(ticket: u64, op: &CompletedOp) {
-    if let in_flight::Fate::Waits = in_flight::done(ticket) {
+    if in_flight::done(ticket) {
         delivery::emit_for_device(&records::operation(op));
     }
+    graphs::operation_done(op);
 }
 
 /// What was waited for, as `CUpti_ActivitySynchronization` has it; `u32::MAX` where there is none.
@@ -243,6 +253,8 @@ pub(crate) struct Wait {
     pub(crate) context: u32,
     pub(crate) stream: u32,
     pub(crate) event: u32,
+    /// Which recording of the event; 0 for none.
+    pub(crate) recording: u64,
     pub(crate) correlation: u32,
     pub(crate) start_ns: i64,
 }
@@ -251,6 +263,18 @@ pub(crate) struct Wait {
 pub(crate) fn synchronized(wait: &Wait) {
     if is_enabled(kind::SYNCHRONIZATION) {
         delivery::emit_for_thread(&records::synchronization(wait, now_ns()));
+    }
+}
+
+/// An event was recorded on a stream of a context and device. CUPTI tells of it only where waits are told of, too.
+pub(crate) fn event_recorded(event: u32, recording: u64, stream: &device::Stream, correlation: u32) {
+    if is_enabled(kind::CUDA_EVENT) && is_enabled(kind::SYNCHRONIZATION) {
+        delivery::emit_for_thread(&records::event_recorded(
+            event,
+            recording,
+            (stream.context, stream.device, stream.id),
+            correlation,
+        ));
     }
 }
 
