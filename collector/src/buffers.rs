@@ -45,11 +45,6 @@ impl Full {
         BUFFER_BYTES
     }
 
-    /// Whether its records were user-defined as they were delivered.
-    pub(crate) fn was_user_defined(&self) -> bool {
-        self.user_defined.is_some()
-    }
-
     /// Makes structs of user-defined records, in place.
     fn expand(&mut self) {
         let Some((from, end)) = self.user_defined else {
@@ -57,6 +52,7 @@ impl Full {
         };
         // SAFETY: one of our buffers, of BUFFER_BYTES, which CUPTI has given back and nobody else knows.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, BUFFER_BYTES) };
+        crate::second::dump(&bytes[from..end]);
         let expanded = crate::second::expand(bytes, from, end);
         self.valid_bytes = expanded.bytes;
         self.unread_bytes = expanded.unread_bytes;

@@ -265,9 +265,7 @@ impl Sink {
                 );
                 buffers::recycle(&full);
             } else {
-                if !full.was_user_defined() {
-                    self.dump(full.bytes());
-                }
+                self.dump(full.bytes());
                 let unread = "bytes of CUPTI records of unknown layout";
                 self.lose(unread, full.unread_bytes as u64, "everything");
                 let changed = "changes of layout of CUPTI's records";

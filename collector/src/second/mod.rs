@@ -14,4 +14,4 @@ pub mod layout;
 mod older;
 mod subscription;
 
-pub(crate) use subscription::{Attempt, Second, changed_layouts, expand};
+pub(crate) use subscription::{Attempt, Second, changed_layouts, dump, expand};
