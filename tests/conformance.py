@@ -4,6 +4,8 @@
                                              one line "KIND OFFSET" a record, then "end STATUS"
     conformance.py layouts VERSION           sizeof and offsetof by a C program against that version's headers:
                                              one line "STRUCT.MEMBER OFFSET" or "STRUCT SIZE"
+    conformance.py subscribers VERSION NAME...   the same for the structs of CUPTI's functions of a subscriber, and the
+                                             numbers of enumerators: one line "NAME NUMBER"
 
 Wheels are fetched with pip into the folder that CONFORMANCE_CACHE names, once. Exit status 77: something is missing
 here (pip, gcc, the wheels), said on stderr.
@@ -23,14 +25,29 @@ CUPTI = {
     "12.0": ["nvidia-cuda-cupti-cu12==12.0.146"],
     "12.8": ["nvidia-cuda-cupti-cu12==12.8.90"],
     "13.0": ["nvidia-cuda-cupti==13.0.85"],
+    "13.3": ["nvidia-cuda-cupti==13.3.75"],
     "13.4": ["nvidia-cuda-cupti==13.4.92"],
+    "13.5": ["nvidia-cuda-cupti==13.5.25"],
 }
 HEADERS = {
     "12.0": ["nvidia-cuda-runtime-cu12==12.0.146", "nvidia-cuda-nvcc-cu12==12.0.140"],
     "12.8": ["nvidia-cuda-runtime-cu12==12.8.90", "nvidia-cuda-nvcc-cu12==12.8.93"],
     "13.0": ["nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88"],
+    "13.3": ["nvidia-cuda-runtime==13.3.29", "nvidia-cuda-crt==13.3.73"],
     "13.4": ["nvidia-cuda-runtime==13.4.92", "nvidia-cuda-crt==13.4.92"],
+    "13.5": ["nvidia-cuda-runtime==13.4.92", "nvidia-cuda-crt==13.4.92"],
 }
+# The versions that STRUCTS names structs of.
+STRUCT_VERSIONS = ["12.0", "12.8", "13.0", "13.4"]
+# The structs of the functions of a subscriber, and their members; those of a last column since 13.4.
+SUBSCRIBER_STRUCTS = [
+    ("CUpti_SubscriberParams", "structSize subscriberName oldSubscriberName oldSubscriberSize allowMultipleSubscribers", ""),
+    ("CUpti_ActivityFieldSelection", "structSize numFields pFieldIds", ""),
+    ("CUpti_ActivityConfig", "structSize fieldSelection", "pKindOptions"),
+    ("CUpti_ActivityFieldLayoutEntry", "structSize fieldId offset size alignment", ""),
+    ("CUpti_ActivityRecordLayout", "structSize pEntries numFields recordSize", ""),
+    ("CUpti_BufferCallbackCompleteInfo", "structSize threadId ppRecordLayouts numRecordLayouts", ""),
+]
 # The struct of each record in each version, and the members that the stand-in writes.
 STRUCTS = {
     "kernel": (["Kernel9", "Kernel9", "Kernel10", "Kernel13"], "registersPerThread start end deviceId contextId streamId "
@@ -98,18 +115,14 @@ def walk(version, buffers):
         print("end", status)
 
 
-def layouts(version):
+def ask_headers(version, lines):
+    """Runs the lines of a C program's main against that version's headers and prints what it prints."""
     folders = [wheel(r) for r in CUPTI[version] + HEADERS[version]]
     includes = {str(p.parent) for f in folders for name in ("cupti.h", "cuda.h", "crt/host_defines.h") for p in f.rglob(name)}
     includes |= {str(pathlib.Path(p).parent) for p in includes if p.endswith("/crt")}
-    index = list(CUPTI).index(version)
-    lines = ["#include <stdio.h>", "#include <stddef.h>", "#include <cuda.h>", "#include <cupti.h>", "int main(void) {"]
-    for label, (versions, members) in STRUCTS.items():
-        struct = f"CUpti_Activity{versions[index]}"
-        lines.append(f'printf("{label} %zu\\n", sizeof({struct}));')
-        lines += [f'printf("{label}.{m} %zu\\n", offsetof({struct}, {m}));' for m in members.split()]
-    lines += ["return 0; }"]
-    source = CACHE / f"layouts-{version}-{os.getpid()}.c"
+    lines = ["#include <stdio.h>", "#include <stddef.h>", "#include <cuda.h>", "#include <cupti.h>", "int main(void) {",
+             *lines, "return 0; }"]
+    source = CACHE / f"headers-{version}-{os.getpid()}.c"
     program = source.with_suffix("")
     source.write_text("\n".join(lines))
     compiler = os.environ.get("CC", "gcc")
@@ -126,5 +139,25 @@ def layouts(version):
     program.unlink()
 
 
+def layouts(version):
+    index = STRUCT_VERSIONS.index(version)
+    lines = []
+    for label, (versions, members) in STRUCTS.items():
+        struct = f"CUpti_Activity{versions[index]}"
+        lines.append(f'printf("{label} %zu\\n", sizeof({struct}));')
+        lines += [f'printf("{label}.{m} %zu\\n", offsetof({struct}, {m}));' for m in members.split()]
+    ask_headers(version, lines)
+
+
+def subscribers(version, names):
+    lines = [f'printf("{name} %d\\n", (int){name});' for name in names]
+    for struct, members, later in SUBSCRIBER_STRUCTS:
+        lines.append(f'printf("{struct} %zu\\n", sizeof({struct}));')
+        members = members.split() + (later.split() if version != "13.3" else [])
+        lines += [f'printf("{struct}.{m} %zu\\n", offsetof({struct}, {m}));' for m in members]
+    ask_headers(version, lines)
+
+
 if __name__ == "__main__":
-    {"walk": lambda: walk(sys.argv[2], sys.argv[3:]), "layouts": lambda: layouts(sys.argv[2])}[sys.argv[1]]()
+    {"walk": lambda: walk(sys.argv[2], sys.argv[3:]), "layouts": lambda: layouts(sys.argv[2]),
+     "subscribers": lambda: subscribers(sys.argv[2], sys.argv[3:])}[sys.argv[1]]()

@@ -224,3 +224,115 @@ fn the_headers_of_four_versions_have_our_offsets() {
         }
     }
 }
+
+#[test]
+fn the_headers_have_our_subscriber_s_structs_and_fields() {
+    use gputrace_collector::second::abi::{
+        ActivityConfig, CompleteInfo, FieldSelection, LayoutEntry, RecordLayout, SubscriberParams,
+    };
+    use gputrace_collector::second::fields::of_kind;
+
+    macro_rules! structs {
+        ($($theirs:literal $ours:ident { $($member:literal $place:ident)* })*) => {
+            vec![$( ($theirs, size_of::<$ours>()),
+                $( (concat!($theirs, ".", $member), offset_of!($ours, $place)), )* )*]
+        };
+    }
+    let ours = structs! {
+        "CUpti_SubscriberParams" SubscriberParams { "structSize" struct_bytes "subscriberName" name
+            "oldSubscriberName" old_name "oldSubscriberSize" old_name_bytes "allowMultipleSubscribers" allow_several }
+        "CUpti_ActivityFieldSelection" FieldSelection { "structSize" struct_bytes "numFields" count "pFieldIds" ids }
+        "CUpti_ActivityConfig" ActivityConfig { "structSize" struct_bytes "fieldSelection" fields "pKindOptions" options }
+        "CUpti_ActivityFieldLayoutEntry" LayoutEntry { "structSize" struct_bytes "fieldId" id "offset" offset
+            "size" bytes "alignment" alignment }
+        "CUpti_ActivityRecordLayout" RecordLayout { "structSize" struct_bytes "pEntries" entries "numFields" count
+            "recordSize" record_bytes }
+        "CUpti_BufferCallbackCompleteInfo" CompleteInfo { "structSize" struct_bytes "threadId" thread
+            "ppRecordLayouts" layouts "numRecordLayouts" layout_count }
+    };
+    // Each kind's fields in the order of our list.
+    let fields: [(u32, &str, &str); 11] = [
+        (
+            kind::CONCURRENT_KERNEL,
+            "KERNEL",
+            "REGISTERS_PER_THREAD START END DEVICE_ID CONTEXT_ID STREAM_ID GRID_X GRID_Y GRID_Z BLOCK_X BLOCK_Y BLOCK_Z \
+             STATIC_SHARED_MEMORY DYNAMIC_SHARED_MEMORY CORRELATION_ID NAME GRAPH_NODE_ID GRAPH_ID",
+        ),
+        (
+            kind::MEMCPY,
+            "MEMCPY",
+            "COPY_KIND SRC_KIND DST_KIND FLAGS BYTES START END DEVICE_ID CONTEXT_ID STREAM_ID CORRELATION_ID \
+             GRAPH_NODE_ID GRAPH_ID",
+        ),
+        (
+            kind::MEMCPY2,
+            "MEMCPY2",
+            "COPY_KIND SRC_KIND DST_KIND FLAGS BYTES START END DEVICE_ID CONTEXT_ID STREAM_ID SRC_DEVICE_ID \
+             DST_DEVICE_ID CORRELATION_ID GRAPH_NODE_ID GRAPH_ID",
+        ),
+        (
+            kind::MEMSET,
+            "MEMSET",
+            "VALUE BYTES START END DEVICE_ID CONTEXT_ID STREAM_ID CORRELATION_ID FLAGS MEMORY_KIND GRAPH_NODE_ID GRAPH_ID",
+        ),
+        (
+            kind::DRIVER,
+            "API",
+            "CBID START END THREAD_ID CORRELATION_ID RETURN_VALUE",
+        ),
+        (
+            kind::SYNCHRONIZATION,
+            "SYNCHRONIZATION",
+            "TYPE START END CORRELATION_ID CONTEXT_ID STREAM_ID CUDA_EVENT_ID",
+        ),
+        (kind::OVERHEAD, "OVERHEAD", "OVERHEAD_KIND THREAD_ID START END"),
+        (
+            kind::EXTERNAL_CORRELATION,
+            "EXTERNAL_CORRELATION",
+            "EXTERNAL_KIND EXTERNAL_ID CORRELATION_ID",
+        ),
+        (kind::CONTEXT, "CONTEXT", "CONTEXT_ID DEVICE_ID NULL_STREAM_ID"),
+        (kind::STREAM, "STREAM", "CONTEXT_ID STREAM_ID PRIORITY FLAG"),
+        (
+            kind::DEVICE,
+            "DEVICE",
+            "GLOBAL_MEMORY_BANDWIDTH GLOBAL_MEMORY_SIZE NUM_MULTIPROCESSORS COMPUTE_CAPABILITY_MAJOR \
+             COMPUTE_CAPABILITY_MINOR ID UUID NAME",
+        ),
+    ];
+    let mut numbers: Vec<(String, usize)> = vec![
+        ("CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER".to_owned(), 5),
+        ("CUPTI_ACTIVITY_ATTR_USER_DEFINED_RECORDS".to_owned(), 11),
+        ("CUPTI_ACTIVITY_ATTR_THREAD_ID_TYPE".to_owned(), 21),
+    ];
+    for (record_kind, prefix, names) in fields {
+        let ids = of_kind(record_kind).expect("a kind").fields;
+        assert_eq!(ids.len(), names.split_whitespace().count(), "{prefix}");
+        for (field, name) in ids.iter().zip(names.split_whitespace()) {
+            numbers.push((format!("{prefix}_FIELD_{name}"), field.id as usize));
+        }
+    }
+    for version in ["13.3", "13.4", "13.5"] {
+        let names: Vec<&str> = numbers.iter().map(|(name, _)| name.as_str()).collect();
+        let Some(text) = script(&[&["subscribers", version], &names[..]].concat()) else {
+            return;
+        };
+        let theirs: BTreeMap<&str, usize> = text
+            .lines()
+            .map(|line| line.split_once(' ').expect("a name and a number"))
+            .map(|(name, number)| (name, number.parse().expect("a number")))
+            .collect();
+        for (name, number) in &numbers {
+            assert_eq!(theirs.get(name.as_str()), Some(number), "CUPTI {version}: {name}");
+        }
+        for (name, place) in &ours {
+            // The options of a kind's calls came with 13.4, at the end of the struct.
+            let expected = match (version, *name) {
+                ("13.3", "CUpti_ActivityConfig") => Some(size_of::<ActivityConfig>() - 8),
+                ("13.3", "CUpti_ActivityConfig.pKindOptions") => None,
+                _ => Some(*place),
+            };
+            assert_eq!(theirs.get(name).copied(), expected, "CUPTI {version}: {name}");
+        }
+    }
+}

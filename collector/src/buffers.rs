@@ -56,11 +56,6 @@ impl Full {
         self.size
     }
 
-    /// Whether its records were user-defined as they were delivered.
-    pub(crate) fn was_user_defined(&self) -> bool {
-        self.user_defined.is_some()
-    }
-
     /// Makes structs of user-defined records, in place.
     fn expand(&mut self) {
         let Some((from, end)) = self.user_defined else {
@@ -68,6 +63,7 @@ impl Full {
         };
         // SAFETY: one of our buffers, of `size` bytes, which CUPTI has given back and nobody else knows.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.size) };
+        crate::second::dump(&bytes[from..end]);
         let expanded = crate::second::expand(bytes, from, end);
         self.valid_bytes = expanded.bytes;
         self.unread_bytes = expanded.unread_bytes;

@@ -323,9 +323,7 @@ impl Sink {
             } else if full.over_cap || buffers::is_behind() {
                 self.throw_away(&full);
             } else {
-                if !full.was_user_defined() {
-                    self.dump(full.bytes());
-                }
+                self.dump(full.bytes());
                 let unread = "bytes of CUPTI records of unknown layout";
                 self.lose(unread, full.unread_bytes as u64, "everything");
                 let changed = "changes of layout of CUPTI's records";

@@ -198,6 +198,23 @@ impl Plans {
         changed
     }
 
+    /// The plans as text, a line a kind: the kind, the bytes of its user-defined record and of its struct, and of each piece
+    /// where it is in the one and in the other, and its bytes.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let line = |(record_kind, plan): (usize, &Plan)| {
+            let pieces = plan.copies[..plan.count].iter();
+            let pieces: String = pieces
+                .map(|copy| format!(" {}:{}:{}", copy.from, copy.to, copy.bytes))
+                .collect();
+            format!("{record_kind} {} {}{pieces}\n", plan.from_bytes, plan.to_bytes)
+        };
+        let plans = self.by_kind.iter().enumerate();
+        plans
+            .filter_map(|(record_kind, plan)| Some(line((record_kind, plan.as_ref()?))))
+            .collect()
+    }
+
     /// Fields that were asked for and that the layouts lack.
     #[must_use]
     pub fn missing(&self) -> usize {

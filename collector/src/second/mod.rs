@@ -15,4 +15,4 @@ mod older;
 mod subscription;
 
 pub(crate) use older::client as older_client;
-pub(crate) use subscription::{Attempt, Second, changed_layouts, expand};
+pub(crate) use subscription::{Attempt, Second, changed_layouts, dump, expand};

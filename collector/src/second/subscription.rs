@@ -298,3 +298,22 @@ pub(crate) fn expand(buffer: &mut [u8], from: usize, end: usize) -> Expanded {
         |plans| plans.expand(buffer, from, end),
     )
 }
+
+/// Writes user-defined records as they were delivered, and beside them how they are read, into the folder for dumps; the
+/// structs that are made of them are dumped like those of the first way.
+pub(crate) fn dump(records: &[u8]) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let Some(folder) = crate::dump::folder() else {
+        return;
+    };
+    let plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("user-defined-{}-{number}.bin", std::process::id()));
+    let written = std::fs::write(&path, records).and_then(|()| {
+        let text = plans.map_or_else(String::new, |plans| plans.describe());
+        std::fs::write(path.with_extension("plans"), text)
+    });
+    if let Err(error) = written {
+        crate::session::complain(&format!("{}: {error}", path.display()));
+    }
+}

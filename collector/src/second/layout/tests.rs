@@ -62,6 +62,12 @@ fn pieces_that_go_on_in_both_are_one() {
 }
 
 #[test]
+fn plans_are_written_as_text() {
+    let plans = Plans::of(&[usual(kind::CONTEXT), usual(kind::STREAM)]);
+    assert_eq!(plans.describe(), "9 16 16 4:4:8 12:14:2\n37 24 24 4:4:16\n");
+}
+
+#[test]
 fn layouts_that_contradict_themselves_give_no_plan() {
     let fields = of_kind(kind::DRIVER).expect("calls");
     let plan = |bytes, entries: &[(i32, usize, usize)]| Plan::new(fields, bytes, entries.iter().copied());
