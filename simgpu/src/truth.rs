@@ -77,6 +77,10 @@ pub(crate) fn record(op: &CompletedOp) {
         "kind": kind, "name": name, "device": op.device, "stream": op.stream, "correlation": op.correlation,
         "start_ns": op.start_ns, "end_ns": op.end_ns,
     });
+    if let Some(graph) = &op.graph {
+        line["graph"] = graph.run.graph.into();
+        line["graph_node"] = graph.node.into();
+    }
     if op.stretched {
         line["stretched"] = true.into();
     }

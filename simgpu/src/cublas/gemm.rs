@@ -1,9 +1,11 @@
 //! Matrix products. Column-major, as cuBLAS is.
 
 use std::ffi::{CStr, c_int, c_longlong, c_uint, c_void};
+use std::sync::Arc;
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, guarded, handles};
-use crate::device::{OpKind, Submission, model};
+use crate::device::{OpKind, model};
+use crate::driver::graph::capture;
 use crate::driver::{LaunchConfig, error, launch_of_library, stream_from_handle};
 use crate::kernels::{Array, Matrix, Values, product};
 
@@ -160,18 +162,16 @@ impl Gemm {
                     registers: 122,
                     dynamic_shared_bytes: 32 << 10,
                 };
-                let work = Box::new(move |start_ns: i64| {
-                    for &[a, b, c] in &products {
-                        product([m, n, k], alpha, a, b, beta, c);
-                    }
-                    start_ns + model::gemm_ns([m, n, k], batch, element_bytes)
-                });
-                stream.submit(Submission {
-                    correlation: call.correlation,
-                    kind,
-                    work,
-                });
-                Ok(())
+                let products = Arc::new(products);
+                capture::submit(&stream, call, kind, move || {
+                    let products = Arc::clone(&products);
+                    Box::new(move |start_ns: i64| {
+                        for &[a, b, c] in products.iter() {
+                            product([m, n, k], alpha, a, b, beta, c);
+                        }
+                        start_ns + model::gemm_ns([m, n, k], batch, element_bytes)
+                    })
+                })
             },
         );
         if code == error::SUCCESS {

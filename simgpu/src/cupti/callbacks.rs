@@ -28,6 +28,14 @@ pub(crate) mod event {
     pub(crate) const CU_INIT_FINISHED: u32 = 5;
     pub(crate) const MODULE_LOADED: u32 = 6;
     pub(crate) const MODULE_UNLOAD_STARTING: u32 = 7;
+    pub(crate) const GRAPH_CREATED: u32 = 9;
+    pub(crate) const GRAPH_DESTROY_STARTING: u32 = 10;
+    pub(crate) const GRAPHNODE_CREATED: u32 = 13;
+    pub(crate) const GRAPHNODE_DEPENDENCY_CREATED: u32 = 15;
+    pub(crate) const GRAPHEXEC_CREATE_STARTING: u32 = 17;
+    pub(crate) const GRAPHEXEC_CREATED: u32 = 18;
+    pub(crate) const GRAPHEXEC_DESTROY_STARTING: u32 = 19;
+    pub(crate) const GRAPHNODE_CLONED: u32 = 20;
 }
 
 /// CUpti_CallbackIdSync values.
@@ -71,6 +79,20 @@ pub(crate) struct ModuleData {
     pub(crate) id: u32,
     pub(crate) bytes: usize,
     pub(crate) image: *const c_char,
+}
+
+/// CUpti_GraphData.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct GraphData {
+    pub(crate) graph: u64,
+    pub(crate) original_graph: u64,
+    pub(crate) node: u64,
+    pub(crate) original_node: u64,
+    /// CUgraphNodeType.
+    pub(crate) node_type: u32,
+    pub(crate) dependency: u64,
+    pub(crate) executable: u64,
 }
 
 /// CUpti_SynchronizeData.

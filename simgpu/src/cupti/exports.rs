@@ -8,6 +8,7 @@ use super::layouts::{UNKNOWN_BYTES, kind};
 use super::{EXTERNAL, attributes, delivery, layouts, second};
 use crate::clock::{now_ns, stamp_ns};
 use crate::config::config;
+use crate::driver::graph;
 
 /// CUptiResult values.
 pub(super) mod code {
@@ -240,6 +241,24 @@ pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u6
         let id = popped.ok_or(code::QUEUE_EMPTY)?;
         if last.is_null() { Ok(()) } else { put(last, id) }
     })
+}
+
+/// cuptiGetGraphId.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiGetGraphId(handle: u64, id: *mut u32) -> u32 {
+    guarded(|| put(id, graph::graph_id(handle).ok_or(code::INVALID_PARAMETER)?))
+}
+
+/// cuptiGetGraphExecId (since 12.3).
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiGetGraphExecId(handle: u64, id: *mut u32) -> u32 {
+    guarded(|| put(id, graph::executable_id(handle).ok_or(code::INVALID_PARAMETER)?))
+}
+
+/// cuptiGetGraphNodeId.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiGetGraphNodeId(handle: u64, id: *mut u64) -> u32 {
+    guarded(|| put(id, graph::node_id(handle).ok_or(code::INVALID_PARAMETER)?))
 }
 
 /// cuptiGetTimestamp.

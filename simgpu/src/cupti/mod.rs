@@ -9,6 +9,7 @@ mod callback_exports;
 mod callbacks;
 mod delivery;
 mod exports;
+mod graphs;
 mod in_flight;
 mod layouts;
 mod records;
@@ -25,7 +26,8 @@ use callbacks::wait;
 use layouts::kind;
 use records::{DriverCall, Record};
 
-pub(crate) use callbacks::{Entering, ModuleData, event, resource};
+pub(crate) use callbacks::{Entering, GraphData, ModuleData, event, resource};
+pub(crate) use graphs::{graph_event, graph_launched};
 pub(crate) use symbols::hide_newer;
 
 use crate::clock::now_ns;
@@ -102,6 +104,9 @@ fn enable(record_kind: u32, enable: bool) {
         ENABLED.fetch_or(1 << record_kind, Ordering::Relaxed);
     } else {
         ENABLED.fetch_and(!(1 << record_kind), Ordering::Relaxed);
+    }
+    if record_kind == kind::GRAPH_TRACE && enable {
+        graphs::trace_whole();
     }
     if record_kind == kind::DRIVER {
         for word in &DRIVER_CALLS {
@@ -221,6 +226,9 @@ impl ApiCall {
 
 /// An operation is launched, with what is known of it; gives its ticket.
 pub(crate) fn operation_launched(op: CompletedOp) -> u64 {
+    if op.graph.is_some() && graphs::are_traced_whole() {
+        return 0;
+    }
     in_flight::launched(op)
 }
 
@@ -231,9 +239,10 @@ pub(crate) fn operation_started(ticket: u64, start_ns: i64) {
 
 /// A finished operation.
 pub(crate) fn operation_done(ticket: u64, op: &CompletedOp) {
-    if let in_flight::Fate::Waits = in_flight::done(ticket) {
+    if in_flight::done(ticket) {
         delivery::emit_for_device(&records::operation(op));
     }
+    graphs::operation_done(op);
 }
 
 /// What was waited for, as `CUpti_ActivitySynchronization` has it; `u32::MAX` where there is none.

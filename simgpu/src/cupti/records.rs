@@ -5,14 +5,20 @@
 //! the newest layout and cut to the size that the emulated version gives it.
 
 use std::ffi::CStr;
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use cudarc::cupti::sys::{
+    CUpti_ActivityGraphTrace2 as GraphTrace, CUpti_ActivityKernel13 as Kernel,
+    CUpti_ActivityMemcpy7 as Memcpy, CUpti_ActivityMemcpyPtoP4 as PeerCopy, CUpti_ActivityMemset5 as Memset,
+};
 
 use super::Wait;
 use super::exports::walked_size;
 use super::layouts::{UNKNOWN_BYTES, kind};
 use crate::clock::{delivered_ns, stamp_ns};
 use crate::config::config;
-use crate::device::{self, CompletedOp, MULTIPROCESSORS, OpKind, model};
+use crate::device::{self, CompletedOp, GraphRun, MULTIPROCESSORS, OpKind, model};
 
 /// CUpti_ActivityOverheadKind.
 pub(super) const BUFFER_FLUSH: u32 = 1 << 16;
@@ -80,6 +86,19 @@ impl Record {
         self.u64(offset + 8, stamp_ns(end_ns).cast_unsigned());
     }
 
+    /// The node and graph of an operation that is one of a graph's.
+    fn graph(&mut self, op: &CompletedOp) {
+        let Some(place) = &op.graph else { return };
+        let (node, graph) = match kind_of(op) {
+            kind::MEMCPY => (offset_of!(Memcpy, graphNodeId), offset_of!(Memcpy, graphId)),
+            kind::MEMCPY2 => (offset_of!(PeerCopy, graphNodeId), offset_of!(PeerCopy, graphId)),
+            kind::MEMSET => (offset_of!(Memset, graphNodeId), offset_of!(Memset, graphId)),
+            _ => (offset_of!(Kernel, graphNodeId), offset_of!(Kernel, graphId)),
+        };
+        self.u64(node, place.node);
+        self.u32(graph, place.run.graph);
+    }
+
     /// The bytes in the emulated version's layout.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
@@ -101,8 +120,37 @@ pub(super) fn kind_of(op: &CompletedOp) -> u32 {
     }
 }
 
+/// `CUpti_ActivityGraphTrace2`: a graph's launch as a whole.
+pub(super) fn graph(run: &GraphRun) -> Record {
+    let mut record = Record::new(kind::GRAPH_TRACE);
+    let (start_ns, end_ns) = run.times_ns();
+    let delivered = |true_ns: i64| {
+        if true_ns == 0 {
+            0
+        } else {
+            delivered_ns(true_ns).cast_unsigned()
+        }
+    };
+    record.u32(offset_of!(GraphTrace, correlationId), run.correlation);
+    record.u64(offset_of!(GraphTrace, start), delivered(start_ns));
+    record.u64(offset_of!(GraphTrace, end), delivered(end_ns));
+    record.u32(offset_of!(GraphTrace, deviceId), run.device);
+    record.u32(offset_of!(GraphTrace, graphId), run.graph);
+    record.u32(offset_of!(GraphTrace, contextId), run.context);
+    record.u32(offset_of!(GraphTrace, streamId), run.stream);
+    record.u32(offset_of!(GraphTrace, endDeviceId), run.device);
+    record.u32(offset_of!(GraphTrace, endContextId), run.context);
+    record
+}
+
 /// The record of an operation.
 pub(super) fn operation(op: &CompletedOp) -> Record {
+    let mut record = of_operation(op);
+    record.graph(op);
+    record
+}
+
+fn of_operation(op: &CompletedOp) -> Record {
     match &op.kind {
         OpKind::Kernel {
             name,

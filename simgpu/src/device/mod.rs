@@ -8,6 +8,8 @@ pub(crate) mod pool;
 mod stream;
 
 use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) use stream::{
     Event, EventRecord, Stream, all_streams, arithmetic_done, forget_stream, register_stream,
@@ -94,11 +96,81 @@ pub(crate) struct CompletedOp {
     /// Whether it ended later than modelled, because the CPU could not keep up.
     pub(crate) stretched: bool,
     pub(crate) kind: OpKind,
+    pub(crate) graph: Option<GraphPlace>,
 }
 
-/// An operation to run: its arithmetic gets the start on the device and gives the modelled end.
+/// One launch of a graph.
+pub(crate) struct GraphRun {
+    /// CUPTI's ids.
+    pub(crate) graph: u32,
+    pub(crate) correlation: u32,
+    pub(crate) device: u32,
+    pub(crate) context: u32,
+    pub(crate) stream: u32,
+    /// Operations that are not done.
+    left: AtomicUsize,
+    start_ns: AtomicI64,
+    end_ns: AtomicI64,
+    /// What CUPTI knows it by while it runs; 0 if it is not recorded as a whole.
+    pub(crate) ticket: AtomicU64,
+}
+
+impl GraphRun {
+    /// A launch on a stream of a graph with so many operations.
+    pub(crate) fn new(graph: u32, correlation: u32, stream: &Stream, operations: usize) -> Arc<Self> {
+        Arc::new(Self {
+            graph,
+            correlation,
+            device: stream.device,
+            context: stream.context,
+            stream: stream.id,
+            left: AtomicUsize::new(operations),
+            start_ns: AtomicI64::new(i64::MAX),
+            end_ns: AtomicI64::new(0),
+            ticket: AtomicU64::new(0),
+        })
+    }
+
+    /// One of its operations is done. Gives whether that was the last.
+    pub(crate) fn done(&self, op: &CompletedOp) -> bool {
+        self.start_ns.fetch_min(op.start_ns, Ordering::Relaxed);
+        self.end_ns.fetch_max(op.end_ns, Ordering::Relaxed);
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// From the first operation's start to the last one's end; 0 where that is not known yet.
+    pub(crate) fn times_ns(&self) -> (i64, i64) {
+        let start_ns = match self.start_ns.load(Ordering::Relaxed) {
+            i64::MAX => 0,
+            start_ns => start_ns,
+        };
+        let is_done = self.left.load(Ordering::Acquire) == 0;
+        (
+            start_ns,
+            if is_done {
+                self.end_ns.load(Ordering::Relaxed)
+            } else {
+                0
+            },
+        )
+    }
+}
+
+/// Which node of which launch of a graph an operation is.
+#[derive(Clone)]
+pub(crate) struct GraphPlace {
+    pub(crate) run: Arc<GraphRun>,
+    /// CUPTI's id of the node.
+    pub(crate) node: u64,
+}
+
+/// Computes an operation: gets the start on the device and gives the modelled end.
+pub(crate) type Work = Box<dyn FnOnce(i64) -> i64 + Send>;
+
+/// An operation to run.
 pub(crate) struct Submission {
     pub(crate) correlation: u32,
     pub(crate) kind: OpKind,
-    pub(crate) work: Box<dyn FnOnce(i64) -> i64 + Send>,
+    pub(crate) work: Work,
+    pub(crate) graph: Option<GraphPlace>,
 }

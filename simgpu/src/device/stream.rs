@@ -161,12 +161,17 @@ impl Stream {
         CompletedOp {
             device: self.device,
             context: self.context,
-            stream: self.id,
+            // A graph's nodes are told of as on the stream that it was launched on.
+            stream: submission
+                .graph
+                .as_ref()
+                .map_or(self.id, |graph| graph.run.stream),
             correlation: submission.correlation,
             start_ns,
             end_ns,
             stretched,
             kind: submission.kind.clone(),
+            graph: submission.graph.clone(),
         }
     }
 

@@ -1,14 +1,16 @@
 //! Launching kernels.
 
 use std::ffi::{CStr, c_uint, c_void};
+use std::sync::Arc;
 
 use cudarc::cupti::sys::CUpti_driver_api_trace_cbid_enum as Callback;
 
 use super::entry::{self, Call, Entering, driver_functions};
 use super::error;
-use super::module::function;
+use super::graph::{NodeWork, capture};
+use super::module::{Function, function};
 use super::stream::{order_with_default, stream_from_handle};
-use crate::device::{OpKind, Submission};
+use crate::device::{OpKind, Submission, Work};
 use crate::kernels::{self, Arguments};
 
 /// CUlaunchConfig (cuda.h); attributes change nothing here.
@@ -81,12 +83,12 @@ pub(crate) fn launched_symbol(callback: u32, parameters: *const c_void) -> Optio
     function(handle).ok().map(|function| function.name)
 }
 
-fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut c_void) -> Result<(), u32> {
-    let function = function(handle)?;
-    let stream = stream_from_handle(config.stream)?;
-    if stream.context != function.context {
-        return Err(error::INVALID_HANDLE);
-    }
+/// A kernel as the graph's nodes have it: what it is, and its arguments.
+fn kernel(
+    function: &Function,
+    config: &LaunchConfig,
+    parameters: *mut *mut c_void,
+) -> Result<(OpKind, Arguments), u32> {
     let threads: u64 = config.block.iter().map(|&count| u64::from(count)).product();
     if threads == 0 || threads > 1024 || config.grid.contains(&0) {
         return Err(error::INVALID_VALUE);
@@ -105,8 +107,6 @@ fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut
         // SAFETY: each pointer leads to as many bytes as the PTX declares for that parameter.
         arguments.push(unsafe { std::slice::from_raw_parts(place.cast::<u8>(), bytes) });
     }
-    let prepared = (function.kernel.prepare)(&arguments)?;
-    order_with_default(&stream)?;
     let kind = OpKind::Kernel {
         name: function.name,
         grid: config.grid,
@@ -114,11 +114,47 @@ fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut
         registers: kernels::REGISTERS,
         dynamic_shared_bytes: config.shared_bytes,
     };
-    let work = Box::new(move |start_ns: i64| start_ns + prepared());
+    Ok((kind, arguments))
+}
+
+/// A kernel as a graph's node.
+pub(super) fn kernel_node(
+    handle: u64,
+    config: &LaunchConfig,
+    parameters: *mut *mut c_void,
+) -> Result<NodeWork, u32> {
+    let function = function(handle)?;
+    let (kind, arguments) = kernel(&function, config, parameters)?;
+    let prepare = function.kernel.prepare;
+    // What is wrong is found now, not at the first launch.
+    drop(prepare(&arguments)?);
+    let make = move || -> Work {
+        match prepare(&arguments) {
+            Ok(prepared) => Box::new(move |start_ns: i64| start_ns + prepared()),
+            // Memory of a captured kernel was freed: it does nothing.
+            Err(_) => Box::new(|start_ns| start_ns),
+        }
+    };
+    Ok(NodeWork::operation(kind, Arc::new(make)))
+}
+
+fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut c_void) -> Result<(), u32> {
+    let function = function(handle)?;
+    let stream = stream_from_handle(config.stream)?;
+    if stream.context != function.context {
+        return Err(error::INVALID_HANDLE);
+    }
+    if capture::is_capturing(&stream) {
+        return capture::append(&stream, kernel_node(handle, config, parameters)?, &[]);
+    }
+    let (kind, arguments) = kernel(&function, config, parameters)?;
+    let prepared = (function.kernel.prepare)(&arguments)?;
+    order_with_default(&stream)?;
     stream.submit(Submission {
         correlation: call.correlation,
         kind,
-        work,
+        work: Box::new(move |start_ns: i64| start_ns + prepared()),
+        graph: None,
     });
     Ok(())
 }

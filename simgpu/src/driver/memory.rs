@@ -4,16 +4,18 @@
 //! done, as the driver's do.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use super::context::{Context, context_from_handle, context_of_device, current_context};
 use super::entry::{Call, driver_functions, put};
+use super::graph::{NodeWork, capture};
 use super::stream::{order_with_default, stream_from_handle};
 use super::{error, peers};
 use crate::config::config;
 use crate::device::links::Route;
 use crate::device::memory::{self, Place};
 use crate::device::model::{self, Path};
-use crate::device::{OpKind, Submission, arithmetic_done, pool};
+use crate::device::{OpKind, Submission, Work, arithmetic_done, pool};
 
 /// An address that may cross threads: the C interface makes its validity the caller's promise.
 #[derive(Clone, Copy)]
@@ -48,6 +50,83 @@ fn is_open(accessing: u32, address: u64) -> bool {
     }
 }
 
+/// What a copy is to CUPTI, and how it goes.
+struct Copying {
+    kind: OpKind,
+    path: Path,
+    route: Option<Route>,
+}
+
+fn copying(destination: u64, source: u64, bytes: usize, asynchronous: bool) -> Result<Copying, u32> {
+    if destination == 0 || source == 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let (source_kind, destination_kind) = (memory_kind(source), memory_kind(destination));
+    for (address, kind) in [(source, source_kind), (destination, destination_kind)] {
+        if kind == 3 {
+            memory::device_range(address, bytes).map_err(|_| error::INVALID_VALUE)?;
+        }
+    }
+    let devices = match (memory::place_of(source), memory::place_of(destination)) {
+        (Some(Place::Device(from)), Some(Place::Device(to))) if from != to => Some((from, to)),
+        _ => None,
+    };
+    let with_host = if source_kind.min(destination_kind) == 2 {
+        Path::HostPinned
+    } else {
+        Path::HostPageable
+    };
+    let (copy_kind, path) = match (source_kind == 3, destination_kind == 3) {
+        (true, true) if devices.is_some() => (10, Path::Device),
+        (true, true) => (8, Path::Device),
+        (false, true) => (1, with_host),
+        (true, false) => (2, with_host),
+        (false, false) => (9, Path::HostPinned),
+    };
+    let route = devices.map(|(from, to)| {
+        let direct = is_open(to, source) || is_open(from, destination);
+        Route::new(config(), from, to, direct)
+    });
+    let kind = OpKind::Copy {
+        copy_kind,
+        source_kind,
+        destination_kind,
+        asynchronous,
+        bytes: bytes as u64,
+        peers: devices,
+    };
+    Ok(Copying { kind, path, route })
+}
+
+/// Copies from one place to another. `staged`: what the source held when the copy was asked for.
+fn copy_work(
+    (destination, source, bytes): (u64, u64, usize),
+    staged: Option<Vec<u8>>,
+    path: Path,
+    route: Option<Route>,
+) -> Work {
+    let (from, to) = (Address(source), Address(destination));
+    Box::new(move |start_ns: i64| {
+        let (from, to) = (from, to);
+        let source = staged.as_ref().map_or(from.0 as *const u8, Vec::as_ptr);
+        // SAFETY: device ranges were checked before and CUDA forbids freeing them before the copy is done; host ranges
+        // are the caller's promise. Overlap is allowed for device to device, hence `copy`.
+        unsafe { std::ptr::copy(source, to.0 as *mut u8, bytes) };
+        let Some(route) = route else {
+            return start_ns + model::copy_ns(path, bytes as u64);
+        };
+        arithmetic_done();
+        model::peer_copy_end(route, bytes as u64, start_ns)
+    })
+}
+
+/// A copy as a graph's node: its source is read at each launch.
+pub(super) fn copy_node(destination: u64, source: u64, bytes: usize) -> Result<NodeWork, u32> {
+    let Copying { kind, path, route } = copying(destination, source, bytes, true)?;
+    let make = move || copy_work((destination, source, bytes), None, path, route.clone());
+    Ok(NodeWork::operation(kind, Arc::new(make)))
+}
+
 fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
     let &CopyRequest {
         destination,
@@ -59,86 +138,78 @@ fn copy(call: &Call, request: &CopyRequest) -> Result<(), u32> {
     if bytes == 0 {
         return Ok(());
     }
-    if destination == 0 || source == 0 {
-        return Err(error::INVALID_VALUE);
-    }
     let stream = stream_from_handle(stream)?;
-    order_with_default(&stream)?;
-    let (source_kind, destination_kind) = (memory_kind(source), memory_kind(destination));
-    for (address, kind) in [(source, source_kind), (destination, destination_kind)] {
-        if kind == 3 {
-            memory::device_range(address, bytes).map_err(|_| error::INVALID_VALUE)?;
-        }
+    if asynchronous && capture::is_capturing(&stream) {
+        return capture::append(&stream, copy_node(destination, source, bytes)?, &[]);
     }
-    let devices = match (memory::place_of(source), memory::place_of(destination)) {
-        (Some(Place::Device(from)), Some(Place::Device(to))) if from != to => Some((from, to)),
-        _ => None,
-    };
-    let host_kind = source_kind.min(destination_kind);
-    let (copy_kind, path) = match (source_kind == 3, destination_kind == 3) {
-        (true, true) => match devices {
-            Some(_) => (10, Path::Device),
-            None => (8, Path::Device),
-        },
-        (false, true) => (
-            1,
-            if host_kind == 2 {
-                Path::HostPinned
-            } else {
-                Path::HostPageable
-            },
-        ),
-        (true, false) => (
-            2,
-            if host_kind == 2 {
-                Path::HostPinned
-            } else {
-                Path::HostPageable
-            },
-        ),
-        (false, false) => (9, Path::HostPinned),
-    };
-    let route = devices.map(|(from, to)| {
-        let direct = is_open(to, source) || is_open(from, destination);
-        Route::new(config(), from, to, direct)
-    });
+    capture::forbid(&stream)?;
+    let Copying { kind, path, route } = copying(destination, source, bytes, asynchronous)?;
+    order_with_default(&stream)?;
     // The program may change pageable memory as soon as the call returns: staged now.
-    let staged = (source_kind == 1).then(|| {
+    let staged = (memory_kind(source) == 1).then(|| {
         let mut staged = vec![0u8; bytes];
         // SAFETY: the caller promises `bytes` readable bytes at `source`; the vector has room for them.
         unsafe { std::ptr::copy_nonoverlapping(source as *const u8, staged.as_mut_ptr(), bytes) };
         staged
     });
-    let (from, to) = (Address(source), Address(destination));
-    let kind = OpKind::Copy {
-        copy_kind,
-        source_kind,
-        destination_kind,
-        asynchronous,
-        bytes: bytes as u64,
-        peers: devices,
-    };
-    let work = Box::new(move |start_ns: i64| {
-        let (from, to) = (from, to);
-        let source = staged.as_ref().map_or(from.0 as *const u8, Vec::as_ptr);
-        // SAFETY: device ranges were checked above and CUDA forbids freeing them before the copy is done; host ranges
-        // are the caller's promise. Overlap is allowed for device to device, hence `copy`.
-        unsafe { std::ptr::copy(source, to.0 as *mut u8, bytes) };
-        let Some(route) = route else {
-            return start_ns + model::copy_ns(path, bytes as u64);
-        };
-        arithmetic_done();
-        model::peer_copy_end(route, bytes as u64, start_ns)
-    });
     stream.submit(Submission {
         correlation: call.correlation,
         kind,
-        work,
+        work: copy_work((destination, source, bytes), staged, path, route),
+        graph: None,
     });
-    if !asynchronous || destination_kind == 1 {
+    if !asynchronous || memory_kind(destination) == 1 {
         stream.synchronize();
     }
     Ok(())
+}
+
+/// Fills a range with a pattern of 1, 2 or 4 bytes.
+fn memset_work<const N: usize>(destination: u64, pattern: [u8; N], bytes: usize) -> Work {
+    Box::new(move |start_ns: i64| {
+        // SAFETY: the range was checked before; CUDA forbids freeing it before the memset is done.
+        let memory = unsafe { std::slice::from_raw_parts_mut(destination as *mut u8, bytes) };
+        for chunk in memory.chunks_exact_mut(N) {
+            chunk.copy_from_slice(&pattern);
+        }
+        start_ns + model::memset_ns(bytes as u64)
+    })
+}
+
+fn memset_kind<const N: usize>(
+    destination: u64,
+    pattern: [u8; N],
+    bytes: usize,
+    asynchronous: bool,
+) -> Result<OpKind, u32> {
+    memory::device_range(destination, bytes).map_err(|_| error::INVALID_VALUE)?;
+    let mut value = [0u8; 4];
+    value[..N].copy_from_slice(&pattern);
+    Ok(OpKind::Memset {
+        bytes: bytes as u64,
+        value: u32::from_le_bytes(value),
+        asynchronous,
+    })
+}
+
+/// A memset as a graph's node, of elements of 1, 2 or 4 bytes.
+pub(super) fn memset_node(
+    destination: u64,
+    value: u32,
+    element_bytes: usize,
+    count: usize,
+) -> Result<NodeWork, u32> {
+    fn node<const N: usize>(destination: u64, pattern: [u8; N], count: usize) -> Result<NodeWork, u32> {
+        let kind = memset_kind(destination, pattern, count * N, true)?;
+        let make = move || memset_work(destination, pattern, count * N);
+        Ok(NodeWork::operation(kind, Arc::new(make)))
+    }
+    match element_bytes {
+        1 => node(destination, [value as u8], count),
+        2 => node(destination, (value as u16).to_le_bytes(), count),
+        4 => node(destination, value.to_le_bytes(), count),
+        _ => Err(error::INVALID_VALUE),
+    }
 }
 
 fn set<const N: usize>(
@@ -154,28 +225,16 @@ fn set<const N: usize>(
     }
     let bytes = count * N;
     let stream = stream_from_handle(stream)?;
-    order_with_default(&stream)?;
-    memory::device_range(destination, bytes).map_err(|_| error::INVALID_VALUE)?;
-    let mut value = [0u8; 4];
-    value[..N].copy_from_slice(&pattern);
-    let kind = OpKind::Memset {
-        bytes: bytes as u64,
-        value: u32::from_le_bytes(value),
-        asynchronous,
-    };
-    let work = Box::new(move |start_ns: i64| {
-        // SAFETY: the range was checked above; CUDA forbids freeing it before the memset is done.
-        let memory = unsafe { std::slice::from_raw_parts_mut(destination as *mut u8, bytes) };
-        for chunk in memory.chunks_exact_mut(N) {
-            chunk.copy_from_slice(&pattern);
-        }
-        start_ns + model::memset_ns(bytes as u64)
-    });
-    stream.submit(Submission {
-        correlation: call.correlation,
-        kind,
-        work,
-    });
+    let kind = memset_kind(destination, pattern, bytes, asynchronous)?;
+    if !asynchronous {
+        capture::forbid(&stream)?;
+    }
+    if !capture::is_capturing(&stream) {
+        order_with_default(&stream)?;
+    }
+    capture::submit(&stream, call, kind, move || {
+        memset_work(destination, pattern, bytes)
+    })?;
     if !asynchronous {
         stream.synchronize();
     }

@@ -4,6 +4,7 @@
 
 mod context;
 pub(crate) mod entry;
+pub(crate) mod graph;
 mod launch;
 mod memory;
 mod module;
@@ -28,12 +29,20 @@ pub(crate) mod error {
     pub(crate) const INVALID_CONTEXT: u32 = 201;
     pub(crate) const PEER_ACCESS_UNSUPPORTED: u32 = 217;
     pub(crate) const INVALID_HANDLE: u32 = 400;
+    pub(crate) const ILLEGAL_STATE: u32 = 401;
     pub(crate) const NOT_FOUND: u32 = 500;
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     pub(crate) const PEER_ACCESS_NOT_ENABLED: u32 = 705;
     pub(crate) const NOT_SUPPORTED: u32 = 801;
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    pub(crate) const STREAM_CAPTURE_INVALIDATED: u32 = 901;
+    pub(crate) const STREAM_CAPTURE_MERGE: u32 = 902;
+    pub(crate) const STREAM_CAPTURE_UNMATCHED: u32 = 903;
+    pub(crate) const STREAM_CAPTURE_UNJOINED: u32 = 904;
+    pub(crate) const STREAM_CAPTURE_ISOLATION: u32 = 905;
+    pub(crate) const CAPTURED_EVENT: u32 = 907;
     pub(crate) const UNKNOWN: u32 = 999;
 }
 

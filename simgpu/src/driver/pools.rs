@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use super::context::current_context;
 use super::entry::{driver_functions, put};
 use super::error;
+use super::graph::capture;
 use super::queries::known_device;
 use super::stream::stream_from_handle;
 use crate::device::memory::{self, Place};
@@ -99,6 +100,7 @@ fn set_attribute(pool: u64, attribute: c_uint, value: *const c_void) -> Result<(
 /// Frees in the order of a stream.
 fn free_after(address: u64, stream: u64) -> Result<(), u32> {
     let stream = stream_from_handle(stream)?;
+    capture::forbid(&stream)?;
     if pool::free(address, Some(&*stream))? {
         return Ok(());
     }
@@ -198,13 +200,17 @@ driver_functions! {
     /// cuMemAllocAsync: from the current pool of the stream's device.
     fn cuMemAllocAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) |_| {
         current_context()?;
-        put(address, pool::allocate(None, bytes, &*stream_from_handle(stream)?)?)
+        let stream = stream_from_handle(stream)?;
+        capture::forbid(&stream)?;
+        put(address, pool::allocate(None, bytes, &stream)?)
     }
 
     /// cuMemAllocFromPoolAsync.
     fn cuMemAllocFromPoolAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync(address: *mut u64, bytes: usize, pool: u64, stream: u64) |_| {
         current_context()?;
-        put(address, pool::allocate(Some(pool), bytes, &*stream_from_handle(stream)?)?)
+        let stream = stream_from_handle(stream)?;
+        capture::forbid(&stream)?;
+        put(address, pool::allocate(Some(pool), bytes, &stream)?)
     }
 
     /// cuMemFreeAsync.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::{current_context, default_stream_of, handle_of};
 use super::entry::{driver_functions, put};
+use super::graph::{NodeWork, capture};
 use super::{error, next_handle};
 use crate::clock::now_ns;
 use crate::cupti::{self, Wait};
@@ -110,6 +111,7 @@ driver_functions! {
     fn cuStreamSynchronize = CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize(stream: u64) |call| {
         let handle = stream;
         let stream = stream_from_handle(stream)?;
+        capture::forbid(&stream)?;
         order_with_default(&stream)?;
         let start_ns = now_ns();
         stream.synchronize();
@@ -122,13 +124,18 @@ driver_functions! {
 
     /// cuStreamQuery.
     fn cuStreamQuery = CUPTI_DRIVER_TRACE_CBID_cuStreamQuery(stream: u64) |_| {
-        if stream_from_handle(stream)?.is_idle() { Ok(()) } else { Err(error::NOT_READY) }
+        let stream = stream_from_handle(stream)?;
+        capture::forbid(&stream)?;
+        if stream.is_idle() { Ok(()) } else { Err(error::NOT_READY) }
     }
 
     /// cuStreamWaitEvent: waits for the recording that is the newest now, not for later ones.
     fn cuStreamWaitEvent = CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent(stream: u64, waited: u64, _flags: c_uint) |call| {
         let stream = stream_from_handle(stream)?;
         let waited = event(waited)?;
+        if capture::wait(waited.id, &stream)? {
+            return Ok(());
+        }
         let start_ns = now_ns();
         if let Some(record) = waited.current() {
             stream.wait_for(record);
@@ -142,19 +149,13 @@ driver_functions! {
     fn cuLaunchHostFunc = CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc(stream: u64, function: Option<extern "C" fn(*mut c_void)>, data: *mut c_void) |_| {
         let function = function.ok_or(error::INVALID_VALUE)?;
         let data = data as usize;
-        stream_from_handle(stream)?.call(Box::new(move || function(data as *mut c_void)));
+        let stream = stream_from_handle(stream)?;
+        if capture::is_capturing(&stream) {
+            let work = NodeWork::Host(Arc::new(move || function(data as *mut c_void)));
+            return capture::append(&stream, work, &[]);
+        }
+        stream.call(Box::new(move || function(data as *mut c_void)));
         Ok(())
-    }
-
-    /// cuStreamIsCapturing: never, graphs are not simulated.
-    fn cuStreamIsCapturing = CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing(stream: u64, status: *mut c_uint) |_| {
-        stream_from_handle(stream)?;
-        put(status, 0)
-    }
-
-    /// cuStreamBeginCapture_v2: graphs are not simulated.
-    fn cuStreamBeginCapture_v2 = CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2(_stream: u64, _mode: c_uint) |_| {
-        Err(error::NOT_SUPPORTED)
     }
 
     /// cuEventCreate.
@@ -180,6 +181,9 @@ driver_functions! {
         if event.context != stream.context {
             return Err(error::INVALID_HANDLE);
         }
+        if capture::record(event.id, &stream) {
+            return Ok(());
+        }
         order_with_default(&stream)?;
         *event.record.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.record());
         Ok(())
@@ -188,6 +192,9 @@ driver_functions! {
     /// cuEventSynchronize.
     fn cuEventSynchronize = CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize(handle: u64) |call| {
         let event = event(handle)?;
+        if capture::is_captured(event.id) {
+            return Err(error::CAPTURED_EVENT);
+        }
         let start_ns = now_ns();
         if let Some(record) = event.current() {
             record.wait();

@@ -57,6 +57,11 @@ impl Communicator {
     }
 
     /// The next number of an operation, among those of its function.
+    pub(super) fn this_sequence(&self, function: &'static CStr) -> u64 {
+        lock(&self.sequences).get(function).copied().unwrap_or(0)
+    }
+
+    /// The number of a collective among those of its function, counted on.
     pub(super) fn next_sequence(&self, function: &'static CStr) -> u64 {
         let mut sequences = lock(&self.sequences);
         let next = sequences.entry(function).or_default();

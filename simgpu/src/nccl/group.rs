@@ -10,6 +10,8 @@ use super::operation::{Operation, Transfer};
 use super::plan;
 use super::profiler::Event;
 use crate::device::memory::device_range;
+use crate::driver::graph::capture;
+use crate::driver::stream_from_handle;
 
 /// What a call asks for.
 pub(super) enum Work {
@@ -88,7 +90,12 @@ pub(super) fn collective(handle: u64, operation: Operation, stream: u64) -> Outc
         if operation.count == 0 {
             return Ok(());
         }
-        let sequence = communicator.next_sequence(operation.function.name());
+        // What is captured has the number of the next that is not.
+        let sequence = if is_captured(stream) {
+            communicator.this_sequence(operation.function.name())
+        } else {
+            communicator.next_sequence(operation.function.name())
+        };
         let work = Work::Collective(Operation {
             sequence,
             ..operation
@@ -158,24 +165,29 @@ fn check_collective(operation: &Operation, communicator: &Communicator) -> Outco
     Ok(())
 }
 
+fn is_captured(stream: u64) -> bool {
+    stream_from_handle(stream).is_ok_and(|stream| capture::is_capturing(&stream))
+}
+
 /// Puts a call into the thread's group, and tells the profiler.
 fn queue(communicator: Arc<Communicator>, work: Work, stream: u64, depth: i32) {
     GROUP.with_borrow_mut(|group| {
         let mut api = Event::NONE;
         if let Some(profiler) = &communicator.profiler {
+            let captured = is_captured(stream);
             let group_api = match &group.event {
                 Some((_, event)) => *event,
                 None => {
-                    let event = profiler.group_api(depth + 1);
+                    let event = profiler.group_api(depth + 1, captured);
                     group.event = Some((Arc::clone(&communicator), event));
                     event
                 }
             };
             api = match &work {
                 Work::Collective(operation) => {
-                    profiler.coll_api(group_api, &plan::user_info(operation, stream))
+                    profiler.coll_api(group_api, &plan::user_info(operation, stream), captured)
                 }
-                Work::Transfer(transfer) => profiler.p2p_api(group_api, transfer, stream),
+                Work::Transfer(transfer) => profiler.p2p_api(group_api, transfer, stream, captured),
             };
         }
         group.calls.push(Call {

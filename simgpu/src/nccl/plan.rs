@@ -13,7 +13,8 @@ use super::operation::{Operation, SCALED_SUM, Transfer};
 use super::profiler::{CollectiveInfo, Event, Profiler, Within};
 use super::{collective, lock, point_to_point, profiler, reduce, timing};
 use crate::config::config;
-use crate::device::{OpKind, Stream, Submission};
+use crate::device::{OpKind, Stream, Submission, Work as KernelWork};
+use crate::driver::graph::{NodeWork, capture};
 use crate::driver::{LaunchConfig, launch_of_library, order_with_default, stream_from_handle, with_device};
 
 /// A collective for the profiler, as the caller has it.
@@ -250,14 +251,6 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
             others.push(other);
         }
     }
-    // The kernel waits for all of the group's streams and for the communicator's last kernel.
-    for other in &others {
-        stream.wait_for(other.record());
-    }
-    let mut last = lock(&communicator.last);
-    if let Some(record) = last.take() {
-        stream.wait_for(record);
-    }
     let plan = Plan::of(communicator, calls);
     let profiler = communicator.profiler.as_ref();
     // A kernel of nothing but silent operations has nobody who would tell of it.
@@ -267,6 +260,18 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
         .any(|(operation, ..)| !is_silent(operation))
         || !plan.transfers.is_empty();
     let profiler = profiler.filter(|_| tells);
+    if capture::is_capturing(&stream) {
+        let told = (profiler, group_api);
+        return capture_kernel(communicator, &plan, told, (&stream, handle), &others);
+    }
+    // The kernel waits for all of the group's streams and for the communicator's last kernel.
+    for other in &others {
+        stream.wait_for(other.record());
+    }
+    let mut last = lock(&communicator.last);
+    if let Some(record) = last.take() {
+        stream.wait_for(record);
+    }
     let launch_event = profiler.map_or(Event::NONE, |profiler| profiler.kernel_launch(group_api, handle));
     // The proxy is told of operations after the kernel was launched; the kernel may run before that.
     let told = profiler
@@ -279,17 +284,11 @@ fn launch_kernel(communicator: &Arc<Communicator>, calls: &[Call], group_api: Ev
         name,
         |call| {
             order_with_default(&stream)?;
-            let kind = OpKind::Kernel {
-                name,
-                grid: [channels, 1, 1],
-                block: [threads, 1, 1],
-                registers: 96,
-                dynamic_shared_bytes: 0,
-            };
             stream.submit(Submission {
                 correlation: call.correlation,
-                kind,
-                work: kernel(communicator, &plan, told.clone()),
+                kind: kernel_kind((name, channels, threads)),
+                work: kernel(communicator, &plan, told.clone())(),
+                graph: None,
             });
             Ok(())
         },
@@ -372,12 +371,64 @@ fn is_silent(operation: &Operation) -> bool {
     operation.function == Function::Broadcast && profiler::broadcasts_are_silent()
 }
 
-/// What the kernel does: collectives, then sends and receives.
+/// A kernel as CUPTI describes it: its name, channels and threads.
+fn kernel_kind((name, channels, threads): (&'static CStr, u32, u32)) -> OpKind {
+    OpKind::Kernel {
+        name,
+        grid: [channels, 1, 1],
+        block: [threads, 1, 1],
+        registers: 96,
+        dynamic_shared_bytes: 0,
+    }
+}
+
+/// Puts the kernel into the graph that is captured. A profiler hears of its launch now, and of nothing when the graph
+/// runs (NCCL tells of that only where proxies take part).
+fn capture_kernel(
+    communicator: &Arc<Communicator>,
+    plan: &Plan,
+    (profiler, group_api): (Option<&Profiler>, Event),
+    (stream, handle): (&Stream, u64),
+    others: &[Arc<Stream>],
+) -> Outcome<()> {
+    let event = profiler.map_or(Event::NONE, |profiler| profiler.kernel_launch(group_api, handle));
+    let (name, channels, threads) = plan.kernel();
+    // At each launch of the graph it comes after the communicator's last kernel, and the next comes after it.
+    let (before, after) = (Arc::clone(communicator), Arc::clone(communicator));
+    let work = NodeWork::Operation {
+        kind: kernel_kind((name, channels, threads)),
+        make: Arc::new(kernel(communicator, plan, None)),
+        around: Some((
+            Arc::new(move |stream: &Stream| {
+                if let Some(record) = lock(&before.last).take() {
+                    stream.wait_for(record);
+                }
+            }),
+            Arc::new(move |stream: &Stream| *lock(&after.last) = Some(stream.record())),
+        )),
+    };
+    let joining: Vec<u32> = others.iter().map(|other| other.id).collect();
+    let code = launch_of_library(
+        &LaunchConfig::new([channels, 1, 1], [threads, 1, 1], 0, handle),
+        name,
+        |_| capture::append(stream, work, &joining),
+    );
+    if let Some(profiler) = profiler {
+        profiler.stop(event);
+    }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(Failure::cuda("cuLaunchKernelEx", code))
+    }
+}
+
+/// Makes what the kernel does: collectives, then sends and receives.
 fn kernel(
     communicator: &Arc<Communicator>,
     plan: &Plan,
     told: Option<Arc<Told>>,
-) -> Box<dyn FnOnce(i64) -> i64 + Send> {
+) -> impl Fn() -> KernelWork + Send + Sync + 'static {
     let watched = told.map(|told| (told, Arc::clone(communicator)));
     let mesh = Arc::clone(&communicator.mesh);
     let running = Arc::clone(&communicator.running);
@@ -387,26 +438,32 @@ fn kernel(
         .map(|(operation, choice, _)| (*operation, choice.transfer_ns))
         .collect();
     let transfers: Vec<Transfer> = plan.transfers.iter().map(|(transfer, ..)| *transfer).collect();
-    Box::new(move |start_ns: i64| {
-        let _running = lock(&running);
-        let watching = watched.as_ref().and_then(|(told, communicator)| {
-            let profiler = communicator.profiler.as_ref()?;
-            Some((profiler, profiler.kernel_begins(&told.wait(), start_ns)))
-        });
-        let end_ns = run(&mesh, &operations, &transfers, start_ns).unwrap_or_else(|failure| {
-            errors::note(&failure);
-            if mesh.inbox.failure().is_none() {
-                // Found out here first: nobody may wait for this rank.
-                mesh.inbox.fail(failure.clone());
-                mesh.abort(failure);
+    let todo = Arc::new((operations, transfers));
+    move || {
+        let (mesh, running, todo) = (Arc::clone(&mesh), Arc::clone(&running), Arc::clone(&todo));
+        let watched = watched.clone();
+        Box::new(move |start_ns: i64| {
+            let _running = lock(&running);
+            let watching = watched.as_ref().and_then(|(told, communicator)| {
+                let profiler = communicator.profiler.as_ref()?;
+                Some((profiler, profiler.kernel_begins(&told.wait(), start_ns)))
+            });
+            let (operations, transfers) = &*todo;
+            let end_ns = run(&mesh, operations, transfers, start_ns).unwrap_or_else(|failure| {
+                errors::note(&failure);
+                if mesh.inbox.failure().is_none() {
+                    // Found out here first: nobody may wait for this rank.
+                    mesh.inbox.fail(failure.clone());
+                    mesh.abort(failure);
+                }
+                point_to_point::cut_short(start_ns)
+            });
+            if let Some((profiler, watching)) = watching {
+                profiler.kernel_ends(watching, end_ns);
             }
-            point_to_point::cut_short(start_ns)
-        });
-        if let Some((profiler, watching)) = watching {
-            profiler.kernel_ends(watching, end_ns);
-        }
-        end_ns
-    })
+            end_ns
+        })
+    }
 }
 
 fn run(mesh: &Mesh, operations: &[(Operation, i64)], transfers: &[Transfer], start_ns: i64) -> Outcome<i64> {

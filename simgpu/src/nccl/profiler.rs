@@ -259,14 +259,14 @@ impl Profiler {
     }
 
     /// The outermost group begins (depth 1: a call outside any group).
-    pub(super) fn group_api(&self, depth: c_int) -> Event {
+    pub(super) fn group_api(&self, depth: c_int, graph_captured: bool) -> Event {
         let any = GROUP_API | COLL_API | P2P_API | GROUP | COLL | P2P | KERNEL_LAUNCH | WITHIN;
         if self.version < 5 {
             return Event::NONE;
         }
         let details = Details {
             group_api: GroupApi {
-                graph_captured: false,
+                graph_captured,
                 group_depth: depth,
             },
         };
@@ -281,14 +281,14 @@ impl Profiler {
     }
 
     /// The user's call: begins and ends at once.
-    pub(super) fn coll_api(&self, group_api: Event, info: &CollectiveInfo) -> Event {
+    pub(super) fn coll_api(&self, group_api: Event, info: &CollectiveInfo, graph_captured: bool) -> Event {
         let coll_api = CollApi {
             function: info.function.as_ptr(),
             count: info.count,
             datatype: info.datatype.as_ptr(),
             root: info.root.cast_signed(),
             stream: info.stream as *mut c_void,
-            graph_captured: false,
+            graph_captured,
             user_tag: 0,
         };
         let event = self.start_since_5(
@@ -302,13 +302,19 @@ impl Profiler {
     }
 
     /// The user's call of a send or receive: begins and ends at once.
-    pub(super) fn p2p_api(&self, group_api: Event, transfer: &Transfer, stream: u64) -> Event {
+    pub(super) fn p2p_api(
+        &self,
+        group_api: Event,
+        transfer: &Transfer,
+        stream: u64,
+        graph_captured: bool,
+    ) -> Event {
         let p2p_api = P2pApi {
             function: transfer.name().as_ptr(),
             count: transfer.count,
             datatype: transfer.datatype_name().as_ptr(),
             stream: stream as *mut c_void,
-            graph_captured: false,
+            graph_captured,
             user_tag: 0,
         };
         let event = self.start_since_5(P2P_API | P2P | WITHIN, P2P_API, group_api, Details { p2p_api });
