@@ -193,8 +193,8 @@ fn branches_run_side_by_side_and_join() {
                 .push((kernel.u64(16), kernel.u64(24)));
         }
         let times: Vec<_> = by_node.values().collect();
-        for run in 0..2 {
-            let [first, one, other, last] = [0, 1, 2, 3].map(|node| times[node][run]);
+        let run_of = |run: usize| [0, 1, 2, 3].map(|node: usize| times[node][run]);
+        for [first, one, other, last] in [run_of(0), run_of(1)] {
             assert!(one.0 < other.1 && other.0 < one.1, "side by side");
             assert!(
                 first.1 <= one.0 && first.1 <= other.0 && one.1.max(other.1) <= last.0,
@@ -213,12 +213,13 @@ fn what_cannot_be_captured_spoils_the_capture() {
         let mut values = stream.clone_htod(&vec![1.0f32; 64]).expect("memory");
         // SAFETY: valid handles throughout; the results are what is tested.
         unsafe {
+            let mut graph = null_mut();
             assert_eq!(
                 sys::cuStreamBeginCapture_v2(null_mut(), MODE),
                 CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
             );
             assert_eq!(
-                sys::cuStreamEndCapture(stream.cu_stream(), &raw mut *&mut null_mut()),
+                sys::cuStreamEndCapture(stream.cu_stream(), &raw mut graph),
                 CUresult::CUDA_ERROR_ILLEGAL_STATE
             );
             stream.begin_capture(MODE).expect("begins");
@@ -226,7 +227,7 @@ fn what_cannot_be_captured_spoils_the_capture() {
                 sys::cuStreamSynchronize(stream.cu_stream()),
                 CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
             );
-            let mut graph = 1 as sys::CUgraph;
+            graph = 1 as sys::CUgraph;
             assert_eq!(
                 sys::cuStreamEndCapture(stream.cu_stream(), &raw mut graph),
                 CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_longlong, c_uint, c_void};
 use std::sync::Arc;
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, guarded, handles};
-use crate::device::{OpKind, model};
+use crate::device::{KernelResources, OpKind, model};
 use crate::driver::graph::capture;
 use crate::driver::{LaunchConfig, error, launch_of_library, stream_from_handle};
 use crate::kernels::{Array, Matrix, Values, product};
@@ -159,8 +159,11 @@ impl Gemm {
                     name,
                     grid,
                     block: [256, 1, 1],
-                    registers: 122,
-                    dynamic_shared_bytes: 32 << 10,
+                    resources: KernelResources {
+                        registers: 122,
+                        dynamic_shared_bytes: 32 << 10,
+                        ..KernelResources::default()
+                    },
                 };
                 let products = Arc::new(products);
                 capture::submit(&stream, call, kind, move || {

@@ -166,7 +166,11 @@ mod tests {
             (domain::DRIVER_API, DRIVER_IDS),
             (domain::RUNTIME_API, RUNTIME_IDS),
         ] {
-            let is_name = |name: String| name.starts_with("cu") || name.starts_with("reserved");
+            let is_name = |name: String| {
+                ["cu", "__cu", "reserved"]
+                    .iter()
+                    .any(|begin| name.starts_with(begin))
+            };
             assert!((1..ids).all(|id| name(domain, id).is_some_and(is_name)));
         }
     }

@@ -400,6 +400,7 @@ pub(super) fn flush(forced: bool) {
         emit_for_thread(&records::overhead(
             records::BUFFER_FLUSH,
             super::thread_id(),
+            0,
             start_ns,
             now_ns(),
         ));

@@ -12,6 +12,7 @@ mod exports;
 mod graphs;
 mod in_flight;
 mod layouts;
+pub(crate) mod memory;
 mod records;
 mod second;
 mod symbols;
@@ -252,6 +253,8 @@ pub(crate) struct Wait {
     pub(crate) context: u32,
     pub(crate) stream: u32,
     pub(crate) event: u32,
+    /// Which recording of the event; 0 for none.
+    pub(crate) recording: u64,
     pub(crate) correlation: u32,
     pub(crate) start_ns: i64,
 }
@@ -260,6 +263,18 @@ pub(crate) struct Wait {
 pub(crate) fn synchronized(wait: &Wait) {
     if is_enabled(kind::SYNCHRONIZATION) {
         delivery::emit_for_thread(&records::synchronization(wait, now_ns()));
+    }
+}
+
+/// An event was recorded on a stream of a context and device. CUPTI tells of it only where waits are told of, too.
+pub(crate) fn event_recorded(event: u32, recording: u64, stream: &device::Stream, correlation: u32) {
+    if is_enabled(kind::CUDA_EVENT) && is_enabled(kind::SYNCHRONIZATION) {
+        delivery::emit_for_thread(&records::event_recorded(
+            event,
+            recording,
+            (stream.context, stream.device, stream.id),
+            correlation,
+        ));
     }
 }
 

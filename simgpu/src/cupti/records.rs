@@ -21,7 +21,10 @@ use crate::config::config;
 use crate::device::{self, CompletedOp, GraphRun, MULTIPROCESSORS, OpKind, model};
 
 /// CUpti_ActivityOverheadKind.
+pub(super) const DRIVER_COMPILER: u32 = 1;
 pub(super) const BUFFER_FLUSH: u32 = 1 << 16;
+pub(super) const LAZY_FUNCTION_LOADING: u32 = 5 << 16;
+pub(super) const ACTIVITY_BUFFER_REQUEST: u32 = 7 << 16;
 
 /// A record being written: the newest layouts need 248 bytes at most, and by a fault 128 more lie behind.
 #[derive(Clone)]
@@ -31,7 +34,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    fn new(record_kind: u32) -> Self {
+    pub(super) fn new(record_kind: u32) -> Self {
         let mut record = Self {
             bytes: [0; 384],
             length: walked_size(record_kind).unwrap_or(0).min(384),
@@ -44,11 +47,11 @@ impl Record {
         self.bytes[offset..offset + N].copy_from_slice(&value);
     }
 
-    fn u32(&mut self, offset: usize, value: u32) {
+    pub(super) fn u32(&mut self, offset: usize, value: u32) {
         self.put(offset, value.to_le_bytes());
     }
 
-    fn u64(&mut self, offset: usize, value: u64) {
+    pub(super) fn u64(&mut self, offset: usize, value: u64) {
         self.put(offset, value.to_le_bytes());
     }
 
@@ -81,7 +84,7 @@ impl Record {
     }
 
     /// Start and end on the host.
-    fn stamps(&mut self, offset: usize, start_ns: i64, end_ns: i64) {
+    pub(super) fn stamps(&mut self, offset: usize, start_ns: i64, end_ns: i64) {
         self.u64(offset, stamp_ns(start_ns).cast_unsigned());
         self.u64(offset + 8, stamp_ns(end_ns).cast_unsigned());
     }
@@ -150,17 +153,25 @@ pub(super) fn operation(op: &CompletedOp) -> Record {
     record
 }
 
+/// How a multiprocessor of Hopper splits its memory for a kernel that takes so much shared memory a block: the smallest
+/// share that holds a block and the 1 KiB that CUDA keeps (CUDA C++ Programming Guide, compute capability 9.0).
+fn shared_carveout(block_bytes: u32) -> u32 {
+    const SHARES: [u32; 9] = [0, 8, 16, 32, 64, 100, 132, 164, 196];
+    let needed = if block_bytes == 0 { 0 } else { block_bytes + 1024 };
+    let share = SHARES.into_iter().find(|share| share << 10 >= needed);
+    share.unwrap_or(228) << 10
+}
+
 fn of_operation(op: &CompletedOp) -> Record {
     match &op.kind {
         OpKind::Kernel {
             name,
             grid,
             block,
-            registers,
-            dynamic_shared_bytes,
+            resources,
         } => {
             let mut record = Record::new(kind::CONCURRENT_KERNEL);
-            record.put(6, registers.to_le_bytes());
+            record.put(6, resources.registers.to_le_bytes());
             record.times(16, op);
             record.u32(40, op.device);
             record.u32(44, op.context);
@@ -169,10 +180,32 @@ fn of_operation(op: &CompletedOp) -> Record {
                 record.u32(52 + 4 * axis, grid[axis]);
                 record.u32(64 + 4 * axis, block[axis]);
             }
-            record.u32(80, *dynamic_shared_bytes);
+            record.u32(
+                offset_of!(Kernel, staticSharedMemory),
+                resources.static_shared_bytes,
+            );
+            record.u32(80, resources.dynamic_shared_bytes);
+            record.u32(offset_of!(Kernel, localMemoryPerThread), resources.local_bytes);
+            // For as many threads as the device can run at the same time.
+            let local_total = u64::from(resources.local_bytes) * u64::from(MULTIPROCESSORS) * 2048;
+            record.u32(
+                offset_of!(Kernel, localMemoryTotal),
+                u32::try_from(local_total).unwrap_or(u32::MAX),
+            );
+            record.u64(offset_of!(Kernel, localMemoryTotal_v2), local_total);
             record.u32(92, op.correlation);
             record.u64(96, u64::from(op.correlation));
             record.u64(104, name.as_ptr() as u64);
+            let shared_bytes = resources.static_shared_bytes + resources.dynamic_shared_bytes;
+            record.u32(
+                offset_of!(Kernel, sharedMemoryExecuted),
+                shared_carveout(shared_bytes),
+            );
+            // CUPTI_CHANNEL_TYPE_COMPUTE, one channel a stream.
+            record.u32(offset_of!(Kernel, channelID), op.stream);
+            record.u32(offset_of!(Kernel, channelType), 1);
+            record.u32(offset_of!(Kernel, maxPotentialClusterSize), 8);
+            record.u32(offset_of!(Kernel, priority), op.priority.cast_unsigned());
             record
         }
         OpKind::Copy {
@@ -271,11 +304,12 @@ pub(super) fn synchronization(wait: &Wait, end_ns: i64) -> Record {
     record.u32(28, wait.context);
     record.u32(32, wait.stream);
     record.u32(36, wait.event);
+    record.u64(offset_of!(Synchronization, cudaEventSyncId), wait.recording);
     record
 }
 
 /// `CUpti_ActivityOverhead3`, on a thread.
-pub(super) fn overhead(what: u32, thread: u32, start_ns: i64, end_ns: i64) -> Record {
+pub(super) fn overhead(what: u32, thread: u32, correlation: u32, start_ns: i64, end_ns: i64) -> Record {
     let mut record = Record::new(kind::OVERHEAD);
     record.u32(4, what);
     // CUPTI_ACTIVITY_OBJECT_THREAD, whose object id is process and thread.
@@ -283,6 +317,7 @@ pub(super) fn overhead(what: u32, thread: u32, start_ns: i64, end_ns: i64) -> Re
     record.u32(12, std::process::id());
     record.u32(16, thread);
     record.stamps(24, start_ns, end_ns);
+    record.u32(40, correlation);
     record
 }
 
@@ -324,6 +359,23 @@ pub(super) fn context(id: u32, device: u32, null_stream: u32) -> Record {
     // CUPTI_ACTIVITY_COMPUTE_API_CUDA.
     record.put(12, 1u16.to_le_bytes());
     record.put(14, (null_stream as u16).to_le_bytes());
+    record
+}
+
+/// `CUpti_ActivityCudaEvent2`: an event was recorded on a stream; `recording` tells recordings of one event apart.
+pub(super) fn event_recorded(
+    event: u32,
+    recording: u64,
+    (context, device, stream): (u32, u32, u32),
+    correlation: u32,
+) -> Record {
+    let mut record = Record::new(kind::CUDA_EVENT);
+    record.u32(offset_of!(EventRecorded, correlationId), correlation);
+    record.u32(offset_of!(EventRecorded, contextId), context);
+    record.u32(offset_of!(EventRecorded, streamId), stream);
+    record.u32(offset_of!(EventRecorded, eventId), event);
+    record.u32(offset_of!(EventRecorded, deviceId), device);
+    record.u64(offset_of!(EventRecorded, cudaEventSyncId), recording);
     record
 }
 

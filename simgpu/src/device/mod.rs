@@ -57,6 +57,19 @@ pub(crate) fn device_at(text: &str) -> Option<u32> {
     (0..config().devices).find(at)
 }
 
+/// What a kernel takes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct KernelResources {
+    /// A thread.
+    pub(crate) registers: u16,
+    /// A thread.
+    pub(crate) local_bytes: u32,
+    /// A block.
+    pub(crate) static_shared_bytes: u32,
+    /// A block, by the launch.
+    pub(crate) dynamic_shared_bytes: u32,
+}
+
 /// What an operation is, as CUPTI describes it.
 #[derive(Clone)]
 pub(crate) enum OpKind {
@@ -64,8 +77,7 @@ pub(crate) enum OpKind {
         name: &'static CStr,
         grid: [u32; 3],
         block: [u32; 3],
-        registers: u16,
-        dynamic_shared_bytes: u32,
+        resources: KernelResources,
     },
     Copy {
         /// CUpti_ActivityMemcpyKind: 1 HtoD, 2 DtoH, 8 DtoD, 9 HtoH, 10 PtoP.
@@ -90,6 +102,8 @@ pub(crate) struct CompletedOp {
     pub(crate) device: u32,
     pub(crate) context: u32,
     pub(crate) stream: u32,
+    /// Of the stream.
+    pub(crate) priority: i32,
     pub(crate) correlation: u32,
     pub(crate) start_ns: i64,
     pub(crate) end_ns: i64,

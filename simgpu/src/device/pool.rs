@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory::{self, Place};
 use super::{EventRecord, Stream};
+use crate::cupti::memory::PoolState;
 use crate::driver::{error, next_handle};
 
 /// Sizes of blocks are multiples of this.
@@ -270,6 +271,17 @@ pub(crate) fn has_access(handle: u64, device: u32) -> Result<bool, u32> {
     let mut pools = pools();
     let pool = pools.pool(handle)?;
     Ok(pool.device == device || pool.access.contains(&device))
+}
+
+/// A pool as CUPTI tells of it.
+pub(crate) fn state(handle: u64) -> Option<PoolState> {
+    let mut pools = pools();
+    let pool = pools.pool(handle).ok()?;
+    Some(PoolState {
+        handle,
+        device: pool.device,
+        levels: pool.levels,
+    })
 }
 
 /// The device of a pool.

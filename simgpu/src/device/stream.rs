@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{CompletedOp, Submission, busy, model};
@@ -27,6 +28,8 @@ const LATE_NS: i64 = 1_000_000;
 /// One recording of an event: done at a moment of device time, once all work before it is.
 #[derive(Default)]
 pub(crate) struct EventRecord {
+    /// Tells recordings apart, from 1 on.
+    pub(crate) number: u64,
     done_ns: Mutex<Option<i64>>,
     changed: Condvar,
 }
@@ -166,6 +169,7 @@ impl Stream {
                 .graph
                 .as_ref()
                 .map_or(self.id, |graph| graph.run.stream),
+            priority: self.priority,
             correlation: submission.correlation,
             start_ns,
             end_ns,
@@ -177,7 +181,11 @@ impl Stream {
 
     /// Records at the stream's end: done once all work before it is.
     pub(crate) fn record(&self) -> Arc<EventRecord> {
-        let record = Arc::new(EventRecord::default());
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let record = Arc::new(EventRecord {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            ..EventRecord::default()
+        });
         self.push(Item::Record(Arc::clone(&record), now_ns()));
         record
     }

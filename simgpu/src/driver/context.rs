@@ -283,6 +283,7 @@ driver_functions! {
             context: context.id,
             stream: u32::MAX,
             event: u32::MAX,
+            recording: 0,
             correlation: call.correlation,
             start_ns,
         });

@@ -10,7 +10,7 @@ use super::error;
 use super::graph::{NodeWork, capture};
 use super::module::{Function, function};
 use super::stream::{order_with_default, stream_from_handle};
-use crate::device::{OpKind, Submission, Work};
+use crate::device::{KernelResources, OpKind, Submission, Work};
 use crate::kernels::{self, Arguments};
 
 /// CUlaunchConfig (cuda.h); attributes change nothing here.
@@ -111,8 +111,11 @@ fn kernel(
         name: function.name,
         grid: config.grid,
         block: config.block,
-        registers: kernels::REGISTERS,
-        dynamic_shared_bytes: config.shared_bytes,
+        resources: KernelResources {
+            registers: kernels::REGISTERS,
+            dynamic_shared_bytes: config.shared_bytes,
+            ..function.resources
+        },
     };
     Ok((kind, arguments))
 }

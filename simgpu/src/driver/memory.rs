@@ -12,6 +12,7 @@ use super::graph::{NodeWork, capture};
 use super::stream::{order_with_default, stream_from_handle};
 use super::{error, peers};
 use crate::config::config;
+use crate::cupti::memory::{self as cupti_memory, Allocated, Operation};
 use crate::device::links::Route;
 use crate::device::memory::{self, Place};
 use crate::device::model::{self, Path};
@@ -241,9 +242,46 @@ fn set<const N: usize>(
     Ok(())
 }
 
-fn allocate_on(context: Context, place: *mut u64, bytes: usize) -> Result<(), u32> {
-    let address = memory::allocate(bytes, Place::Device(context.device))?;
+/// Allocates outside of any pool.
+fn allocate(
+    call: &Call,
+    place: *mut u64,
+    bytes: usize,
+    at: impl FnOnce(Context) -> Place,
+) -> Result<(), u32> {
+    let context = current_context()?;
+    let memory_place = at(context);
+    let address = memory::allocate(bytes, memory_place)?;
+    cupti_memory::allocated(&Allocated {
+        operation: Operation::Allocation,
+        correlation: call.correlation,
+        address,
+        bytes: bytes as u64,
+        place: memory_place,
+        context: context.id,
+        stream: None,
+        pool: None,
+    });
     put(place, address)
+}
+
+/// Tells CUPTI of a free at once, with what there is of the allocation before it.
+fn tell_of_free(call: &Call, address: u64, context: u32) {
+    if !cupti_memory::are_allocations_recorded() {
+        return;
+    }
+    if let Some((base, bytes, place)) = memory::allocation_of(address).filter(|(base, ..)| *base == address) {
+        cupti_memory::allocated(&Allocated {
+            operation: Operation::Release,
+            correlation: call.correlation,
+            address: base,
+            bytes: bytes as u64,
+            place,
+            context,
+            stream: None,
+            pool: pool::pool_of(base).and_then(pool::state),
+        });
+    }
 }
 
 /// Frees device memory that is of no pool.
@@ -304,12 +342,12 @@ fn pointer_attribute(data: *mut c_void, attribute: c_uint, address: u64) -> Resu
 
 driver_functions! {
     /// cuMemAlloc_v2.
-    fn cuMemAlloc_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2(address: *mut u64, bytes: usize) |_| {
-        allocate_on(current_context()?, address, bytes)
+    fn cuMemAlloc_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2(address: *mut u64, bytes: usize) |call| {
+        allocate(call, address, bytes, |context| Place::Device(context.device))
     }
 
     /// cuMemFree_v2: waits for the device first, as the driver does.
-    fn cuMemFree_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2(address: u64) |_| {
+    fn cuMemFree_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2(address: u64) |call| {
         if address == 0 {
             return Ok(());
         }
@@ -319,27 +357,29 @@ driver_functions! {
                 stream.synchronize();
             }
         }
+        tell_of_free(call, address, context.id);
         let freed = if pool::free(address, None)? { Ok(()) } else { free_plain(address) };
         pool::synchronised(context.device);
         freed
     }
 
     /// cuMemHostAlloc.
-    fn cuMemHostAlloc = CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) |_| {
-        current_context()?;
-        put(address, memory::allocate(bytes, Place::Pinned)? as *mut c_void)
+    fn cuMemHostAlloc = CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) |call| {
+        allocate(call, address.cast(), bytes, |_| Place::Pinned)
     }
 
     /// cuMemAllocHost_v2.
-    fn cuMemAllocHost_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2(address: *mut *mut c_void, bytes: usize) |_| {
-        current_context()?;
-        put(address, memory::allocate(bytes, Place::Pinned)? as *mut c_void)
+    fn cuMemAllocHost_v2 = CUPTI_DRIVER_TRACE_CBID_cuMemAllocHost_v2(address: *mut *mut c_void, bytes: usize) |call| {
+        allocate(call, address.cast(), bytes, |_| Place::Pinned)
     }
 
     /// cuMemFreeHost.
-    fn cuMemFreeHost = CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost(address: *mut c_void) |_| {
+    fn cuMemFreeHost = CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost(address: *mut c_void) |call| {
         match memory::place_of(address as u64) {
-            Some(Place::Pinned) => memory::free(address as u64),
+            Some(Place::Pinned) => {
+                tell_of_free(call, address as u64, current_context().map_or(u32::MAX, |context| context.id));
+                memory::free(address as u64)
+            }
             _ => Err(error::INVALID_VALUE),
         }
     }

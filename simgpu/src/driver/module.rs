@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::{current_context, handle_of};
-use super::entry::{driver_functions, put};
+use super::entry::{Call, driver_functions, put};
 use super::{error, next_handle};
+use crate::clock::now_ns;
 use crate::cupti::{self, ModuleData, event};
+use crate::device::KernelResources;
 use crate::kernels::{self, CpuKernel};
 
 /// A kernel that can be launched.
@@ -18,6 +20,8 @@ pub(super) struct Function {
     /// Sizes of its parameters in bytes, from the PTX.
     pub(super) parameter_bytes: Vec<usize>,
     pub(super) kernel: CpuKernel,
+    /// What its threads and blocks take, from the PTX.
+    pub(super) resources: KernelResources,
     /// CUPTI's id of the context that its module was loaded into: only that context's streams run it.
     pub(super) context: u32,
 }
@@ -25,6 +29,8 @@ pub(super) struct Function {
 struct Entry {
     name: String,
     parameter_bytes: Vec<usize>,
+    local_bytes: u32,
+    shared_bytes: u32,
 }
 
 struct Module {
@@ -81,12 +87,36 @@ fn parse_ptx(text: &str) -> Option<Vec<Entry>> {
         let (name, rest) = part.split_once('(')?;
         let (parameters, _) = rest.split_once(')')?;
         let parameter_bytes = parameters.split(',').filter_map(parameter_bytes).collect();
+        let after = part.split_once('{').map_or("", |(_, after)| after);
+        let body = after.split_once("\n}").map_or(after, |(body, _)| body);
+        let inside = variables(body, ".shared").map(|(_, bytes)| bytes);
+        // Those of the module count where the kernel names them.
+        let outside = outside(text).filter(|(name, _)| body.contains(name));
         entries.push(Entry {
             name: name.trim().to_owned(),
             parameter_bytes,
+            local_bytes: variables(body, ".local").map(|(_, bytes)| bytes).sum(),
+            shared_bytes: inside.chain(outside.map(|(_, bytes)| bytes)).sum(),
         });
     }
     Some(entries)
+}
+
+/// Names and bytes of a state space's variables in a text: `.shared .align 4 .b8 name[128];`.
+fn variables<'a>(text: &'a str, space: &'a str) -> impl Iterator<Item = (&'a str, u32)> {
+    text.lines().filter_map(move |line| {
+        let line = line.trim_start();
+        let declaration = line.strip_prefix(space).filter(|rest| rest.starts_with(' '))?;
+        let bytes = u32::try_from(parameter_bytes(declaration)?).ok()?;
+        let name = declaration.split_whitespace().last()?;
+        Some((name.split(['[', ';']).next()?, bytes))
+    })
+}
+
+/// Shared variables of the module itself: their lines are not indented.
+fn outside(text: &str) -> impl Iterator<Item = (&str, u32)> {
+    let lines = text.lines().filter(|line| line.starts_with(".shared"));
+    lines.flat_map(|line| variables(line, ".shared"))
 }
 
 /// The size of `.param .align 8 .b8 name[24]`, `.param .u64 name`, ...
@@ -103,7 +133,7 @@ fn parameter_bytes(parameter: &str) -> Option<usize> {
     Some(bits / 8 * count)
 }
 
-fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
+fn load(call: &Call, place: *mut u64, image: *const c_void) -> Result<(), u32> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let context = current_context()?;
     if image.is_null() {
@@ -112,6 +142,7 @@ fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
     // SAFETY: PTX images are zero-terminated text; the caller says that this is one. (A cubin has zero bytes early
     // and fails the parse.)
     let text = unsafe { CStr::from_ptr(image.cast()) };
+    let start_ns = now_ns();
     let entries = text
         .to_str()
         .ok()
@@ -127,6 +158,9 @@ fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
     let (id, image) = (module.id, Arc::clone(&module.image));
     books().modules.insert(handle, module);
     put(place, handle)?;
+    // What the driver's compiler does with PTX; here it is only read.
+    cupti::memory::compiled(context.device, call.correlation, start_ns);
+    cupti::memory::module_loaded(context.id, id, &image);
     let data = Module::data(id, &image);
     cupti::resource(event::MODULE_LOADED, context.handle, 0, Some(&data));
     Ok(())
@@ -134,13 +168,13 @@ fn load(place: *mut u64, image: *const c_void) -> Result<(), u32> {
 
 driver_functions! {
     /// cuModuleLoadData, for PTX.
-    fn cuModuleLoadData = CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData(module: *mut u64, image: *const c_void) |_| {
-        load(module, image)
+    fn cuModuleLoadData = CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData(module: *mut u64, image: *const c_void) |call| {
+        load(call, module, image)
     }
 
     /// cuModuleLoadDataEx, for PTX; options are for the compiler, of which there is none.
-    fn cuModuleLoadDataEx = CUPTI_DRIVER_TRACE_CBID_cuModuleLoadDataEx(module: *mut u64, image: *const c_void, _count: c_uint, _options: *mut c_uint, _values: *mut *mut c_void) |_| {
-        load(module, image)
+    fn cuModuleLoadDataEx = CUPTI_DRIVER_TRACE_CBID_cuModuleLoadDataEx(module: *mut u64, image: *const c_void, _count: c_uint, _options: *mut c_uint, _values: *mut *mut c_void) |call| {
+        load(call, module, image)
     }
 
     /// cuModuleUnload.
@@ -152,7 +186,8 @@ driver_functions! {
     }
 
     /// cuModuleGetFunction.
-    fn cuModuleGetFunction = CUPTI_DRIVER_TRACE_CBID_cuModuleGetFunction(place: *mut u64, module: u64, name: *const c_char) |_| {
+    fn cuModuleGetFunction = CUPTI_DRIVER_TRACE_CBID_cuModuleGetFunction(place: *mut u64, module: u64, name: *const c_char) |call| {
+        let start_ns = now_ns();
         if name.is_null() {
             return Err(error::INVALID_VALUE);
         }
@@ -166,17 +201,27 @@ driver_functions! {
             return Err(error::NOT_FOUND);
         };
         let (context, parameter_bytes) = (*context, entry.parameter_bytes.clone());
+        let resources = KernelResources {
+            registers: kernels::REGISTERS,
+            local_bytes: entry.local_bytes,
+            static_shared_bytes: entry.shared_bytes,
+            dynamic_shared_bytes: 0,
+        };
         let name: &'static CStr = Box::leak(CString::new(name.as_ref()).map_err(|_| error::INVALID_VALUE)?.into_boxed_c_str());
         let handle = next_handle();
-        books.functions.insert(handle, Arc::new(Function { name, parameter_bytes, kernel, context }));
+        books.functions.insert(handle, Arc::new(Function { name, parameter_bytes, kernel, resources, context }));
+        drop(books);
+        cupti::memory::function_loaded(call.correlation, start_ns);
         put(place, handle)
     }
 
     /// cuFuncGetAttribute: what a small kernel would have.
     fn cuFuncGetAttribute = CUPTI_DRIVER_TRACE_CBID_cuFuncGetAttribute(value: *mut c_int, attribute: c_int, handle: u64) |_| {
-        function(handle)?;
+        let resources = function(handle)?.resources;
         put(value, match attribute {
             0 => 1024,
+            1 => resources.static_shared_bytes.cast_signed(),
+            3 => resources.local_bytes.cast_signed(),
             4 => c_int::from(kernels::REGISTERS),
             _ => 0,
         })
@@ -204,5 +249,19 @@ mod tests {
         );
         assert!(entries[1].parameter_bytes.is_empty());
         assert!(parse_ptx("hello").is_none());
+    }
+
+    #[test]
+    fn shared_and_local_memory_are_counted() {
+        let ptx = ".version 8.1\n.target sm_80\n.shared .align 4 .b8 of_both[128];\n.shared .align 8 .b64 of_none;\n\
+                   .visible .entry one(\n .param .u64 p\n)\n{\n\t.local .align 4 .b8 \t__local_depot0[40];\n\
+                   \t.shared .align 4 .b8 own[4224];\n\tst.shared.f32 [of_both], %f1;\n}\n\
+                   .visible .entry two()\n{\n\tld.shared.f32 %f1, [of_both];\n}\n";
+        let entries = parse_ptx(ptx).expect("PTX");
+        assert_eq!(
+            (entries[0].shared_bytes, entries[0].local_bytes),
+            (4224 + 128, 40)
+        );
+        assert_eq!((entries[1].shared_bytes, entries[1].local_bytes), (128, 0));
     }
 }

@@ -3,11 +3,13 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::context::current_context;
-use super::entry::{driver_functions, put};
+use super::entry::{Call, driver_functions, put};
 use super::error;
 use super::graph::capture;
 use super::queries::known_device;
 use super::stream::stream_from_handle;
+use crate::cupti::memory::{self as cupti_memory, Allocated, Operation, PoolOperation};
+use crate::device::Stream;
 use crate::device::memory::{self, Place};
 use crate::device::pool::{self, Levels};
 
@@ -97,10 +99,47 @@ fn set_attribute(pool: u64, attribute: c_uint, value: *const c_void) -> Result<(
     }
 }
 
-/// Frees in the order of a stream.
-fn free_after(address: u64, stream: u64) -> Result<(), u32> {
+/// Allocates in the order of a stream; `None` is its device's current pool.
+fn allocate(call: &Call, place: *mut u64, bytes: usize, pool: Option<u64>, stream: u64) -> Result<(), u32> {
+    current_context()?;
     let stream = stream_from_handle(stream)?;
     capture::forbid(&stream)?;
+    let address = pool::allocate(pool, bytes, &stream)?;
+    tell(call, Operation::Allocation, address, &stream);
+    put(place, address)
+}
+
+/// Tells CUPTI of an allocation, or of a free before it is done.
+fn tell(call: &Call, operation: Operation, address: u64, stream: &Stream) {
+    if !cupti_memory::are_allocations_recorded() {
+        return;
+    }
+    if let Some((base, bytes, place)) = memory::allocation_of(address).filter(|(base, ..)| *base == address) {
+        cupti_memory::allocated(&Allocated {
+            operation,
+            correlation: call.correlation,
+            address: base,
+            bytes: bytes as u64,
+            place,
+            context: stream.context,
+            stream: Some(stream.id),
+            pool: pool::pool_of(base).and_then(pool::state),
+        });
+    }
+}
+
+/// Tells CUPTI what is done to a pool.
+fn tell_of_pool(call: &Call, operation: PoolOperation, handle: u64, keep_bytes: usize) {
+    if let Some(state) = pool::state(handle) {
+        cupti_memory::pool(operation, &state, keep_bytes as u64, call.correlation);
+    }
+}
+
+/// Frees in the order of a stream.
+fn free_after(call: &Call, address: u64, stream: u64) -> Result<(), u32> {
+    let stream = stream_from_handle(stream)?;
+    capture::forbid(&stream)?;
+    tell(call, Operation::Release, address, &stream);
     if pool::free(address, Some(&*stream))? {
         return Ok(());
     }
@@ -133,17 +172,20 @@ driver_functions! {
     }
 
     /// cuMemPoolCreate, on a device.
-    fn cuMemPoolCreate = CUPTI_DRIVER_TRACE_CBID_cuMemPoolCreate(pool: *mut u64, properties: *const Properties) |_| {
+    fn cuMemPoolCreate = CUPTI_DRIVER_TRACE_CBID_cuMemPoolCreate(pool: *mut u64, properties: *const Properties) |call| {
         // SAFETY: null, or the caller's CUmemPoolProps, whose first members these are.
         let properties = unsafe { properties.as_ref() }.ok_or(error::INVALID_VALUE)?;
         if properties.allocation_kind != PINNED || properties.handle_kinds != 0 {
             return Err(error::NOT_SUPPORTED);
         }
-        put(pool, pool::create(properties.location.device()?, properties.most_bytes as u64))
+        let handle = pool::create(properties.location.device()?, properties.most_bytes as u64);
+        tell_of_pool(call, PoolOperation::Created, handle, 0);
+        put(pool, handle)
     }
 
     /// cuMemPoolDestroy.
-    fn cuMemPoolDestroy = CUPTI_DRIVER_TRACE_CBID_cuMemPoolDestroy(pool: u64) |_| {
+    fn cuMemPoolDestroy = CUPTI_DRIVER_TRACE_CBID_cuMemPoolDestroy(pool: u64) |call| {
+        tell_of_pool(call, PoolOperation::Destroyed, pool, 0);
         pool::destroy(pool)
     }
 
@@ -163,8 +205,10 @@ driver_functions! {
     }
 
     /// cuMemPoolTrimTo.
-    fn cuMemPoolTrimTo = CUPTI_DRIVER_TRACE_CBID_cuMemPoolTrimTo(pool: u64, least_bytes: usize) |_| {
-        pool::trim(pool, least_bytes as u64)
+    fn cuMemPoolTrimTo = CUPTI_DRIVER_TRACE_CBID_cuMemPoolTrimTo(pool: u64, least_bytes: usize) |call| {
+        pool::trim(pool, least_bytes as u64)?;
+        tell_of_pool(call, PoolOperation::Trimmed, pool, least_bytes);
+        Ok(())
     }
 
     /// cuMemPoolSetAccess: which other devices reach the pool's memory. cuCtxEnablePeerAccess does not open it.
@@ -198,26 +242,20 @@ driver_functions! {
     }
 
     /// cuMemAllocAsync: from the current pool of the stream's device.
-    fn cuMemAllocAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) |_| {
-        current_context()?;
-        let stream = stream_from_handle(stream)?;
-        capture::forbid(&stream)?;
-        put(address, pool::allocate(None, bytes, &stream)?)
+    fn cuMemAllocAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocAsync(address: *mut u64, bytes: usize, stream: u64) |call| {
+        allocate(call, address, bytes, None, stream)
     }
 
     /// cuMemAllocFromPoolAsync.
-    fn cuMemAllocFromPoolAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync(address: *mut u64, bytes: usize, pool: u64, stream: u64) |_| {
-        current_context()?;
-        let stream = stream_from_handle(stream)?;
-        capture::forbid(&stream)?;
-        put(address, pool::allocate(Some(pool), bytes, &stream)?)
+    fn cuMemAllocFromPoolAsync = CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync(address: *mut u64, bytes: usize, pool: u64, stream: u64) |call| {
+        allocate(call, address, bytes, Some(pool), stream)
     }
 
     /// cuMemFreeAsync.
-    fn cuMemFreeAsync = CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync(address: u64, stream: u64) |_| {
+    fn cuMemFreeAsync = CUPTI_DRIVER_TRACE_CBID_cuMemFreeAsync(address: u64, stream: u64) |call| {
         if address == 0 {
             return Ok(());
         }
-        free_after(address, stream)
+        free_after(call, address, stream)
     }
 }

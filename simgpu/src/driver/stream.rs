@@ -117,7 +117,7 @@ driver_functions! {
         stream.synchronize();
         pool::synchronised(stream.device);
         let (context, stream) = (stream.context, stream.id);
-        cupti::synchronized(&Wait { what: 3, context, stream, event: u32::MAX, correlation: call.correlation, start_ns });
+        cupti::synchronized(&Wait { what: 3, context, stream, event: u32::MAX, recording: 0, correlation: call.correlation, start_ns });
         cupti::stream_synchronized(handle_of(context), handle);
         Ok(())
     }
@@ -137,11 +137,13 @@ driver_functions! {
             return Ok(());
         }
         let start_ns = now_ns();
+        let mut recording = 0;
         if let Some(record) = waited.current() {
+            recording = record.number;
             stream.wait_for(record);
         }
         let (context, stream) = (stream.context, stream.id);
-        cupti::synchronized(&Wait { what: 2, context, stream, event: waited.id, correlation: call.correlation, start_ns });
+        cupti::synchronized(&Wait { what: 2, context, stream, event: waited.id, recording, correlation: call.correlation, start_ns });
         Ok(())
     }
 
@@ -175,7 +177,7 @@ driver_functions! {
     }
 
     /// cuEventRecord: on a stream of the event's own context.
-    fn cuEventRecord = CUPTI_DRIVER_TRACE_CBID_cuEventRecord(handle: u64, stream: u64) |_| {
+    fn cuEventRecord = CUPTI_DRIVER_TRACE_CBID_cuEventRecord(handle: u64, stream: u64) |call| {
         let event = event(handle)?;
         let stream = stream_from_handle(stream)?;
         if event.context != stream.context {
@@ -185,7 +187,9 @@ driver_functions! {
             return Ok(());
         }
         order_with_default(&stream)?;
-        *event.record.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.record());
+        let record = stream.record();
+        cupti::event_recorded(event.id, record.number, &stream, call.correlation);
+        *event.record.lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
         Ok(())
     }
 
@@ -196,13 +200,15 @@ driver_functions! {
             return Err(error::CAPTURED_EVENT);
         }
         let start_ns = now_ns();
+        let mut recording = 0;
         if let Some(record) = event.current() {
+            recording = record.number;
             record.wait();
             pool::synchronised(event.device);
         }
         let context = current_context().map_or(u32::MAX, |context| context.id);
         let (event, correlation) = (event.id, call.correlation);
-        cupti::synchronized(&Wait { what: 1, context, stream: u32::MAX, event, correlation, start_ns });
+        cupti::synchronized(&Wait { what: 1, context, stream: u32::MAX, event, recording, correlation, start_ns });
         Ok(())
     }
 

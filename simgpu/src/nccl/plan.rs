@@ -13,7 +13,7 @@ use super::operation::{Operation, SCALED_SUM, Transfer};
 use super::profiler::{CollectiveInfo, Event, Profiler, Within};
 use super::{collective, lock, point_to_point, profiler, reduce, timing};
 use crate::config::config;
-use crate::device::{OpKind, Stream, Submission, Work as KernelWork};
+use crate::device::{KernelResources, OpKind, Stream, Submission, Work as KernelWork};
 use crate::driver::graph::{NodeWork, capture};
 use crate::driver::{LaunchConfig, launch_of_library, order_with_default, stream_from_handle, with_device};
 
@@ -377,8 +377,10 @@ fn kernel_kind((name, channels, threads): (&'static CStr, u32, u32)) -> OpKind {
         name,
         grid: [channels, 1, 1],
         block: [threads, 1, 1],
-        registers: 96,
-        dynamic_shared_bytes: 0,
+        resources: KernelResources {
+            registers: 96,
+            ..KernelResources::default()
+        },
     }
 }
 
