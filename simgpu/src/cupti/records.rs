@@ -9,8 +9,9 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::cupti::sys::{
-    CUpti_ActivityGraphTrace2 as GraphTrace, CUpti_ActivityKernel13 as Kernel,
-    CUpti_ActivityMemcpy7 as Memcpy, CUpti_ActivityMemcpyPtoP4 as PeerCopy, CUpti_ActivityMemset5 as Memset,
+    CUpti_ActivityCudaEvent2 as EventRecorded, CUpti_ActivityGraphTrace2 as GraphTrace,
+    CUpti_ActivityKernel13 as Kernel, CUpti_ActivityMemcpy7 as Memcpy, CUpti_ActivityMemcpyPtoP4 as PeerCopy,
+    CUpti_ActivityMemset5 as Memset, CUpti_ActivitySynchronization2 as Synchronization,
 };
 
 use super::Wait;
@@ -24,7 +25,6 @@ use crate::device::{self, CompletedOp, GraphRun, MULTIPROCESSORS, OpKind, model}
 pub(super) const DRIVER_COMPILER: u32 = 1;
 pub(super) const BUFFER_FLUSH: u32 = 1 << 16;
 pub(super) const LAZY_FUNCTION_LOADING: u32 = 5 << 16;
-pub(super) const ACTIVITY_BUFFER_REQUEST: u32 = 7 << 16;
 
 /// A record being written: the newest layouts need 248 bytes at most, and by a fault 128 more lie behind.
 #[derive(Clone)]
