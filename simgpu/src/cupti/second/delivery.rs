@@ -204,6 +204,7 @@ pub(in crate::cupti) fn flush(forced: bool) {
         super::take(&records::overhead(
             records::BUFFER_FLUSH,
             thread_id(),
+            0,
             start_ns,
             now_ns(),
         ));
