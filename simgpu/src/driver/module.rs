@@ -82,6 +82,7 @@ fn parse_ptx(text: &str) -> Option<Vec<Entry>> {
     if !text.contains(".version") || !text.contains(".target") {
         return None;
     }
+    let outside: Vec<(&str, u32)> = outside(text).collect();
     let mut entries = Vec::new();
     for part in text.split(".entry").skip(1) {
         let (name, rest) = part.split_once('(')?;
@@ -91,12 +92,12 @@ fn parse_ptx(text: &str) -> Option<Vec<Entry>> {
         let body = after.split_once("\n}").map_or(after, |(body, _)| body);
         let inside = variables(body, ".shared").map(|(_, bytes)| bytes);
         // Those of the module count where the kernel names them.
-        let outside = outside(text).filter(|(name, _)| body.contains(name));
+        let outside = outside.iter().filter(|(name, _)| body.contains(name));
         entries.push(Entry {
             name: name.trim().to_owned(),
             parameter_bytes,
             local_bytes: variables(body, ".local").map(|(_, bytes)| bytes).sum(),
-            shared_bytes: inside.chain(outside.map(|(_, bytes)| bytes)).sum(),
+            shared_bytes: inside.chain(outside.map(|(_, bytes)| *bytes)).sum(),
         });
     }
     Some(entries)
