@@ -1,13 +1,13 @@
 //! The recorder that is injected into the training process.
 //!
 //! One shared library answers to the CUDA driver (`InitializeInjection`), to NVTX (`InitializeInjectionNvtx2`) and to
-//! NCCL (`ncclProfiler_v5` to `_v7`). It lives in somebody else's process: callbacks only hand things over, one thread
+//! NCCL (`ncclProfiler_v4` to `_v7`). It lives in somebody else's process: callbacks only hand things over, one thread
 //! decodes and writes, and whatever is missing is noted in the recording instead of shown to the program.
 //!
 //! Variables: `GPUTRACE_DIR` is the recording's folder (without it nothing happens at all), `GPUTRACE_CUPTI` the
 //! libcupti to use, `GPUTRACE_CUPTI_BACKEND` how to record with it (see `second`), `GPUTRACE_OPTIONS` and
 //! `GPUTRACE_CONTROL` what to record and when (see `gputrace_trace::options` and `control`), `GPUTRACE_DUMP` a folder for
-//! the raw buffers, `GPUTRACE_VERBOSE=1` says on stderr what the recording's notes say.
+//! the raw data, `GPUTRACE_VERBOSE=1` says on stderr what the recording's notes say.
 
 mod buffers;
 mod callbacks;
