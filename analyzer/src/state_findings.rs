@@ -6,8 +6,8 @@ use crate::state::{DeviceState, HostState};
 
 /// A GPU whose clock is held down in this share of the samples is worth a sentence.
 const THROTTLED: f64 = 0.05;
-/// Idle time for which the host is late is looked into from this share of the span on.
-const HOST_LATE: f64 = 0.05;
+/// Idle time in which the host launched nothing is looked into from this share of the span on.
+const LATE: f64 = 0.05;
 /// The launching thread lacks a processor from this share of the time on.
 const STARVED: f64 = 0.05;
 /// Page faults a second that wait for a disk, from which on they are worth a sentence.
@@ -68,10 +68,12 @@ fn throttled(device: &DeviceState, ranks: &[RankAnalysis]) -> Option<Finding> {
     ))
 }
 
-/// Idle time for which the host is late, if it is worth looking into.
+/// Idle time in which the host launched nothing, if it is worth looking into.
 fn late_ns(rank: &RankAnalysis) -> Option<i64> {
-    let late_ns = rank.idle_causes.get("host_late").copied().unwrap_or(0);
-    (late_ns as f64 > HOST_LATE * rank.measures.span_ns.max(1) as f64).then_some(late_ns)
+    let causes = ["host_late", "nothing_submitted"];
+    let late = causes.into_iter().filter_map(|cause| rank.idle_causes.get(cause));
+    let late_ns = late.fold(0i64, |sum, time| sum.saturating_add(*time));
+    (late_ns as f64 > LATE * rank.measures.span_ns.max(1) as f64).then_some(late_ns)
 }
 
 fn starved(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
@@ -89,8 +91,8 @@ fn starved(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
         "The thread that launches work waits for a processor: give the job more cores, or run fewer threads (loaders, OMP_NUM_THREADS)"
             .to_owned(),
         format!(
-            "{}: thread {} ({}) could have run and had no processor in {:.1} % of the time; the GPU was idle for {} because the \
-             host was late, {}",
+            "{}: thread {} ({}) could have run and had no processor in {:.1} % of the time; the GPU was idle for {} \
+             because nothing was launched, {}",
             label(rank),
             thread.thread,
             thread.name,
@@ -113,7 +115,7 @@ fn faulting(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
         late_ns,
         "The process waits for pages from the disk: keep the data set in memory, or read it ahead".to_owned(),
         format!(
-            "{}: {:.0} page faults a second needed the disk, up to {:.0}; the GPU was idle for {} because the host was late, {}",
+            "{}: {:.0} page faults a second needed the disk, up to {:.0}; the GPU was idle for {} because nothing was launched, {}",
             label(rank),
             faults.mean,
             faults.max,
