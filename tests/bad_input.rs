@@ -352,7 +352,7 @@ fn a_part_of_a_recording_names_the_recording() {
     let process = std::fs::read_dir(&folder)
         .expect("a recording")
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.is_dir())
+        .find(|path| path.join("kernels.arrows").is_file())
         .expect("a process folder");
     for part in [
         folder.join("manifest.json"),

@@ -41,7 +41,7 @@ pub struct Finding {
     pub saves_per_step_ns: Option<i64>,
 }
 
-fn label(rank: &RankAnalysis) -> String {
+pub(crate) fn label(rank: &RankAnalysis) -> String {
     rank.rank.map_or_else(
         || format!("GPU {}", rank.device_index),
         |number| format!("rank {}", rank_and_device(number, rank.device_index)),
@@ -72,7 +72,7 @@ fn three_digits(value: f64) -> String {
     format!("{value:.*}", decimals as usize)
 }
 
-fn milliseconds(ns: i64) -> String {
+pub(crate) fn milliseconds(ns: i64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
@@ -80,12 +80,12 @@ fn share(part: i64, rank: &RankAnalysis) -> f64 {
     part as f64 / rank.measures.span_ns.max(1) as f64
 }
 
-fn percent_of_span(part: i64, rank: &RankAnalysis) -> String {
+pub(crate) fn percent_of_span(part: i64, rank: &RankAnalysis) -> String {
     format!("{:.1} % of its span", share(part, rank) * 100.0)
 }
 
 /// A finding about one rank; what it saves a step follows from the rank's steps.
-fn of_rank(rank: &RankAnalysis, saves_ns: i64, text: String, evidence: String) -> Finding {
+pub(crate) fn of_rank(rank: &RankAnalysis, saves_ns: i64, text: String, evidence: String) -> Finding {
     // Sums over operations can be longer than the time they ran in.
     let saves_ns = saves_ns.min(rank.measures.span_ns);
     let steps = i64::try_from(rank.steps.len()).unwrap_or(i64::MAX);
@@ -139,6 +139,7 @@ pub(crate) fn findings(
     ranks: &[RankAnalysis],
     collectives: &[Collective],
     arrivals: &[ArrivalAnalysis],
+    by_state: Vec<Finding>,
 ) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
         exposed(ranks),
@@ -153,6 +154,7 @@ pub(crate) fn findings(
     .into_iter()
     .flatten()
     .collect();
+    findings.extend(by_state);
     for (cause, text) in [
         (
             "event_wait",

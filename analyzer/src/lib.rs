@@ -31,6 +31,8 @@ mod operations;
 mod overhead;
 mod queues;
 mod recording_cost;
+mod state;
+mod state_findings;
 mod statistics;
 mod step_detection;
 mod steps;
@@ -60,6 +62,7 @@ pub use memory::MemoryAnalysis;
 pub use overhead::RecordingOverhead;
 pub use queues::QueueAnalysis;
 pub use recording_cost::RecordingCost;
+pub use state::{DeviceState, HostState, Sampled, ThreadState};
 pub use statistics::Distribution;
 pub use steps::{StepAnalysis, StepSummary, step_number};
 pub use transfers::TransferAnalysis;
@@ -177,6 +180,10 @@ pub struct Analysis {
     pub recording_cost: Vec<RecordingCost>,
     /// What recording added to the steps; null where it was not switched off and on to measure that.
     pub recording_overhead: Option<RecordingOverhead>,
+    /// The GPUs while the run went on, as the recorder sampled them.
+    pub device_state: Vec<DeviceState>,
+    /// The processes' host side while the run went on, likewise.
+    pub host_state: Vec<HostState>,
     /// Hangs first, then by what they could save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
@@ -366,6 +373,8 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             "idle before and after, and whatever compares ranks: left out",
         );
     }
+    let device_state = state::devices(recording, rank_of, (run.start, run.end));
+    let host_state = state::hosts(recording, rank_of, (run.start, run.end));
     let hangs = hangs::after_the_fact(recording);
     if let Some(silent_ns) = hangs.iter().map(|hang| hang.silent_ns).max() {
         lose(
@@ -409,7 +418,15 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         } else {
             recording.manifest.device.clone()
         },
-        findings: findings::findings(&hangs, &ranks, &matched.collectives, &arrivals),
+        findings: findings::findings(
+            &hangs,
+            &ranks,
+            &matched.collectives,
+            &arrivals,
+            state_findings::findings(&ranks, &device_state, &host_state),
+        ),
+        device_state,
+        host_state,
         hangs,
         ranks,
         communicators,

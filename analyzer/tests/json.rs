@@ -93,6 +93,8 @@ fn every_member_has_the_name_that_is_promised() {
             "unfinished",
             "recording_cost",
             "recording_overhead",
+            "device_state",
+            "host_state",
             "findings",
             "losses",
             "notes",

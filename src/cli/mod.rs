@@ -50,7 +50,7 @@ Parts of a run:
 
 The exit status is the command's own: 128 + signal when a signal ended it, 127 when it was not found, \
 and 124 when it hung and was ended for that.")]
-    Record(RecordArgs),
+    Record(Box<RecordArgs>),
     /// Run a bundled training program without recording it
     #[command(disable_help_flag = true)]
     Workload(WorkloadArgs),

@@ -220,7 +220,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
     };
     let value: f64 = number.trim().parse().ok()?;
     let bytes = value * (1u64 << shift) as f64;
-    (bytes >= 0.0 && bytes < 1e18).then_some(bytes as u64)
+    (0.0..1e18).contains(&bytes).then_some(bytes as u64)
 }
 
 /// Less holds no whole second of a busy process.

@@ -140,7 +140,7 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         sampler,
         progress,
     };
-    running.to_the_end(child, relay)
+    running.until_it_ends(child, relay)
 }
 
 /// Everything of a recording whose command runs.
@@ -162,7 +162,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn to_the_end(mut self, mut child: Child, relay: relay::Relay) -> Result<i32, Failure> {
+    fn until_it_ends(mut self, mut child: Child, relay: relay::Relay) -> Result<i32, Failure> {
         let ended = loop {
             match child.try_wait() {
                 Ok(Some(status)) => break status,

@@ -3,6 +3,7 @@
 mod communicators;
 mod recording;
 mod sections;
+mod state;
 mod table;
 
 use gputrace_analyzer::{Analysis, Sort};
@@ -57,6 +58,7 @@ pub fn print(analysis: &Analysis, view: View) {
         anstream::println!("No operation of a GPU was recorded.");
     } else {
         sections::print(analysis, view);
+        state::print(analysis);
     }
     recording::unfinished(analysis);
     print_list(

@@ -26,11 +26,14 @@ use crate::nvml::plain_uuid;
 /// Gives a value of a device: the counter's name and the value.
 pub type Put<'a> = &'a mut dyn FnMut(u32, &'static str, f64);
 
+/// Asks a device, and gives each counter's name and value.
+type Ask = fn(&Device<'_>, &mut dyn FnMut(&'static str, f64)) -> Result<(), NvmlError>;
+
 /// One question that NVML answers with a value or more.
 struct Question {
     /// As notes call it.
     what: &'static str,
-    ask: fn(&Device<'_>, &mut dyn FnMut(&'static str, f64)) -> Result<(), NvmlError>,
+    ask: Ask,
 }
 
 /// What is asked each time; each answer takes NVML some ten microseconds.

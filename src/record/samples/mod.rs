@@ -188,13 +188,7 @@ impl Sampling {
                 }
                 let took = began.elapsed();
                 let name = *round_name.get_or_insert_with(|| self.writer.names.intern("round_seconds"));
-                self.count(
-                    name,
-                    Counter {
-                        value: took.as_secs_f64(),
-                        ..Counter::default()
-                    },
-                );
+                self.count(name, took.as_secs_f64());
                 late = if took > period { late + 1 } else { 0 };
                 if late == LATE_ROUNDS {
                     late = 0;
@@ -244,11 +238,12 @@ impl Sampling {
         self.close();
     }
 
-    fn count(&mut self, name: NameId, counter: Counter) {
+    fn count(&mut self, name: NameId, value: f64) {
         self.writer.tables.counters.push(Counter {
             time_ns: now(),
             name,
-            ..counter
+            value,
+            ..Counter::default()
         });
     }
 
