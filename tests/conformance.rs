@@ -261,12 +261,13 @@ fn the_headers_have_our_subscriber_s_structs_and_fields() {
             "ppRecordLayouts" layouts "numRecordLayouts" layout_count }
     };
     // Each kind's fields in the order of our list.
-    let fields: [(u32, &str, &str); 11] = [
+    let fields: [(u32, &str, &str); 15] = [
         (
             kind::CONCURRENT_KERNEL,
             "KERNEL",
             "REGISTERS_PER_THREAD START END DEVICE_ID CONTEXT_ID STREAM_ID GRID_X GRID_Y GRID_Z BLOCK_X BLOCK_Y BLOCK_Z \
-             STATIC_SHARED_MEMORY DYNAMIC_SHARED_MEMORY CORRELATION_ID NAME GRAPH_NODE_ID GRAPH_ID",
+             STATIC_SHARED_MEMORY DYNAMIC_SHARED_MEMORY LOCAL_MEMORY_PER_THREAD CORRELATION_ID NAME LAUNCH_TYPE \
+             SHARED_MEMORY_EXECUTED GRAPH_NODE_ID GRAPH_ID CLUSTER_X CLUSTER_Y CLUSTER_Z",
         ),
         (
             kind::MEMCPY,
@@ -293,9 +294,13 @@ fn the_headers_have_our_subscriber_s_structs_and_fields() {
         (
             kind::SYNCHRONIZATION,
             "SYNCHRONIZATION",
-            "TYPE START END CORRELATION_ID CONTEXT_ID STREAM_ID CUDA_EVENT_ID",
+            "TYPE START END CORRELATION_ID CONTEXT_ID STREAM_ID CUDA_EVENT_ID CUDA_EVENT_SYNC_ID RETURN_VALUE",
         ),
-        (kind::OVERHEAD, "OVERHEAD", "OVERHEAD_KIND THREAD_ID START END"),
+        (
+            kind::OVERHEAD,
+            "OVERHEAD",
+            "OVERHEAD_KIND THREAD_ID START END CORRELATION_ID",
+        ),
         (
             kind::EXTERNAL_CORRELATION,
             "EXTERNAL_CORRELATION",
@@ -306,8 +311,33 @@ fn the_headers_have_our_subscriber_s_structs_and_fields() {
         (
             kind::DEVICE,
             "DEVICE",
-            "GLOBAL_MEMORY_BANDWIDTH GLOBAL_MEMORY_SIZE NUM_MULTIPROCESSORS COMPUTE_CAPABILITY_MAJOR \
-             COMPUTE_CAPABILITY_MINOR ID UUID NAME",
+            "GLOBAL_MEMORY_BANDWIDTH GLOBAL_MEMORY_SIZE NUM_THREADS_PER_WARP NUM_MULTIPROCESSORS \
+             MAX_WARPS_PER_MULTIPROCESSOR MAX_BLOCKS_PER_MULTIPROCESSOR MAX_SHARED_MEMORY_PER_MULTIPROCESSOR \
+             MAX_REGISTERS_PER_MULTIPROCESSOR MAX_REGISTERS_PER_BLOCK MAX_SHARED_MEMORY_PER_BLOCK MAX_THREADS_PER_BLOCK \
+             COMPUTE_CAPABILITY_MAJOR COMPUTE_CAPABILITY_MINOR ID UUID NAME",
+        ),
+        (
+            kind::GRAPH_TRACE,
+            "GRAPH_TRACE",
+            "CORRELATION_ID START END DEVICE_ID GRAPH_ID CONTEXT_ID STREAM_ID END_DEVICE_ID END_CONTEXT_ID",
+        ),
+        (
+            kind::JIT,
+            "JIT",
+            "ENTRY_TYPE OPERATION_TYPE DEVICE_ID START END CORRELATION_ID OPERATION_CORRELATION_ID CACHE_SIZE CACHE_PATH \
+             THREAD_ID",
+        ),
+        (
+            kind::MEMORY2,
+            "MEMORY",
+            "OPERATION_TYPE MEMORY_KIND CORRELATION_ID ADDRESS BYTES TIMESTAMP DEVICE_ID CONTEXT_ID STREAM_ID IS_ASYNC \
+             POOL_TYPE POOL_ADDRESS POOL_SIZE POOL_UTILIZED_SIZE SOURCE",
+        ),
+        (
+            kind::MEMORY_POOL,
+            "MEMORY_POOL",
+            "OPERATION_TYPE POOL_TYPE CORRELATION_ID DEVICE_ID MIN_BYTES_TO_KEEP ADDRESS SIZE RELEASE_THRESHOLD TIMESTAMP \
+             UTILIZED_SIZE IS_MANAGED_POOL",
         ),
     ];
     let mut numbers: Vec<(String, usize)> = vec![
