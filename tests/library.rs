@@ -24,9 +24,11 @@ const ALLOWED: [&str; 7] = [
     "ld-linux-x86-64.so.2",
 ];
 /// What the driver, NVTX and NCCL look for.
-const EXPORTED: [&str; 5] = [
+const EXPORTED: [&str; 7] = [
     "InitializeInjection",
     "InitializeInjectionNvtx2",
+    "InitializeInjectionNvtxExtension",
+    "ncclProfiler_v4",
     "ncclProfiler_v5",
     "ncclProfiler_v6",
     "ncclProfiler_v7",

@@ -59,10 +59,14 @@ pub(super) fn wide_text(mut text: *const u32) -> String {
 /// Calls `body` with what the attributes say; null says nothing.
 #[inline]
 pub(super) fn with_label<T>(attributes: *const Attributes, body: impl FnOnce(Label<'_>) -> T) -> T {
-    // SAFETY: null, or the program's attributes by NVTX's contract.
-    let Some(attributes) = (unsafe { attributes.as_ref() }) else {
+    // SAFETY: null, or the program's attributes by NVTX's contract, of which the first two members are always there.
+    let is_whole = !attributes.is_null()
+        && usize::from(unsafe { (&raw const (*attributes).size).read_unaligned() }) >= size_of::<Attributes>();
+    if !is_whole {
         return body(Label::default());
-    };
+    }
+    // SAFETY: as many bytes are there as the size says. Copied, since nothing says that they are aligned.
+    let attributes = unsafe { attributes.read_unaligned() };
     let payload_kind = attributes.payload_type;
     let mut label = Label {
         text: Text::default(),
