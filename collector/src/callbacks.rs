@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use gputrace_trace::now;
 
+use crate::graphs::{self, GraphData};
 use crate::windows::Event;
 use crate::windows::watch;
 use crate::{power, session, sink};
@@ -28,7 +29,9 @@ const PRIMARY_CONTEXT_RELEASE_V2: u32 = 544;
 const PRIMARY_CONTEXT_RESET_V2: u32 = 545;
 /// CUpti_CallbackIdResource.
 const GRAPH_CREATED: u32 = 9;
+const GRAPH_NODE_CREATED: u32 = 13;
 const GRAPH_EXEC_CREATE_STARTING: u32 = 17;
+const GRAPH_NODE_CLONED: u32 = 20;
 /// CUpti_CallbackIdState.
 const FATAL_ERROR: u32 = 1;
 /// CUPTI_API_ENTER.
@@ -51,7 +54,9 @@ pub(crate) fn wanted(profiler_calls: bool) -> impl Iterator<Item = (u32, u32)> {
     .map(|id| (DRIVER_API, id));
     let others = [
         (RESOURCE, GRAPH_CREATED),
+        (RESOURCE, GRAPH_NODE_CREATED),
         (RESOURCE, GRAPH_EXEC_CREATE_STARTING),
+        (RESOURCE, GRAPH_NODE_CLONED),
         (STATE, FATAL_ERROR),
     ];
     profiler
@@ -65,6 +70,14 @@ pub(crate) fn wanted(profiler_calls: bool) -> impl Iterator<Item = (u32, u32)> {
 #[repr(C)]
 struct CallData {
     site: u32,
+}
+
+/// CUpti_ResourceData.
+#[repr(C)]
+struct ResourceData {
+    context: usize,
+    handle: usize,
+    descriptor: *const c_void,
 }
 
 /// The subscriber's callback (`CUpti_CallbackFunc`).
@@ -82,10 +95,31 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: u32, id: u32, dat
                 driver_call(id);
             }
         }
-        RESOURCE => power::graph_seen(),
+        RESOURCE => {
+            power::graph_seen();
+            // SAFETY: CUPTI passes a CUpti_ResourceData for this domain, valid for the call.
+            if let Some(data) = unsafe { data.cast::<ResourceData>().as_ref() } {
+                about_graph(id, data);
+            }
+        }
         STATE if id == FATAL_ERROR => session::lose_cupti(),
         _ => {}
     })));
+}
+
+fn about_graph(id: u32, data: &ResourceData) {
+    if !matches!(id, GRAPH_NODE_CREATED | GRAPH_NODE_CLONED) {
+        return;
+    }
+    // SAFETY: for these CUPTI passes a CUpti_GraphData, valid for the call.
+    let Some(graph) = (unsafe { data.descriptor.cast::<GraphData>().as_ref() }) else {
+        return;
+    };
+    if id == GRAPH_NODE_CREATED {
+        graphs::node_created(graph);
+    } else {
+        graphs::node_cloned(graph);
+    }
 }
 
 fn driver_call(id: u32) {

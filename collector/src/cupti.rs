@@ -46,6 +46,7 @@ struct Functions {
     flush_all: Option<unsafe extern "C" fn(u32) -> u32>,
     next_record: Option<unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32>,
     dropped: Option<unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32>,
+    graph_node_id: Option<unsafe extern "C" fn(usize, *mut u64) -> u32>,
     enable_driver_call: Option<unsafe extern "C" fn(u32, u8) -> u32>,
     enable_runtime_call: Option<unsafe extern "C" fn(u32, u8) -> u32>,
     set_attribute: Option<unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> u32>,
@@ -568,6 +569,17 @@ impl Cupti {
         count as u64
     }
 
+    /// CUPTI's id of a node of a graph (`CUgraphNode`).
+    pub(crate) fn graph_node_id(&self, node: usize) -> Option<u64> {
+        let get = self
+            .functions
+            .graph_node_id
+            .filter(|_| !session::has_lost_cupti())?;
+        let mut id = 0;
+        // SAFETY: a node that CUPTI has just told of; the place is valid for the result.
+        (unsafe { get(node, &raw mut id) } == SUCCESS).then_some(id)
+    }
+
     /// The name of a call: kind 4 (driver) or 5 (runtime), and its callback id.
     pub(crate) fn callback_name(&self, kind: u32, callback: u32) -> Option<String> {
         // CUPTI_CB_DOMAIN_DRIVER_API and _RUNTIME_API.
@@ -631,6 +643,8 @@ impl Functions {
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 flush_all: symbol(c"cuptiActivityFlushAll").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 next_record: symbol(c"cuptiActivityGetNextRecord")
+                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                graph_node_id: symbol(c"cuptiGetGraphNodeId")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 dropped: symbol(c"cuptiActivityGetNumDroppedRecords")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),

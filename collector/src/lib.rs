@@ -19,6 +19,7 @@ pub mod discovery;
 pub mod dump;
 mod exit;
 mod forked;
+mod graphs;
 mod header;
 mod host_events;
 mod nccl;

@@ -26,7 +26,7 @@ use crate::dump;
 use crate::host_events;
 use crate::rivals::{Rivals, Taken};
 use crate::windows::{Gate, Phase};
-use crate::{config, header, power, session, signals, walk};
+use crate::{config, graphs, header, power, session, signals, walk};
 
 /// How often the thread looks around, at most.
 const TICK: Duration = Duration::from_millis(20);
@@ -141,7 +141,7 @@ impl Thread {
 }
 
 impl Sink {
-    fn new(writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) -> Self {
+    fn new(mut writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) -> Self {
         host_events::begin(config::get().options.memory_bytes / host_events::SHARE_OF_MEMORY);
         let sizes = cupti
             .as_ref()
@@ -149,6 +149,9 @@ impl Sink {
         let names = move |kind, callback| cupti.as_ref()?.callback_name(kind, callback);
         let hidden = cupti.as_ref().map_or(&[][..], |cupti| cupti.hidden);
         let gate = Gate::new(&config::get().options, sizes.clone(), hidden);
+        // A sixteenth for the texts themselves; the tables' dictionaries hold each in a column or two once more.
+        let room = usize::try_from(config::get().options.memory_bytes / 16).unwrap_or(usize::MAX);
+        writer.names.limit(room);
         Self {
             first_folder: writer.folder().to_owned(),
             segment: 0,
@@ -424,6 +427,15 @@ impl Sink {
     }
 
     fn take_host_events(&mut self) {
+        let (nodes, lost) = graphs::take();
+        for node in nodes {
+            self.writer.tables.graph_nodes.push(node);
+        }
+        self.lose(
+            "nodes of graphs beyond those that are followed",
+            lost,
+            "collectives in graphs",
+        );
         self.header_changed |= self
             .host_events
             .take(&mut self.writer, &mut self.header, &mut self.gate);
@@ -523,6 +535,8 @@ impl Sink {
 
     /// Writes tables that hold at least so many rows.
     fn rows_written(&mut self, at_least: usize) {
+        let refused = self.writer.names.take_refused();
+        self.lose("names beyond the memory for names", refused, "names");
         let written = self.writer.flush(at_least.max(1));
         self.complain_of_disk(written);
         for (table, count) in self.writer.take_lost_rows() {

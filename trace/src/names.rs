@@ -13,7 +13,15 @@ pub struct NameId(pub u32);
 pub struct Interner {
     numbers: HashMap<Arc<str>, NameId>,
     strings: Vec<Arc<str>>,
+    /// Bytes that new strings may still take.
+    room_bytes: usize,
+    refused: u64,
 }
+
+/// What a string weighs beside its bytes.
+const STRING_EXTRA_BYTES: usize = 96;
+/// What strings become for which there is no room.
+const TOO_MANY: &str = "(too many names)";
 
 impl Default for Interner {
     fn default() -> Self {
@@ -21,6 +29,8 @@ impl Default for Interner {
         Self {
             numbers: HashMap::from([(empty.clone(), NameId(0))]),
             strings: vec![empty],
+            room_bytes: usize::MAX,
+            refused: 0,
         }
     }
 }
@@ -31,11 +41,27 @@ impl Interner {
         if let Some(&id) = self.numbers.get(text) {
             return id;
         }
+        let bytes = text.len().saturating_add(STRING_EXTRA_BYTES);
+        if bytes > self.room_bytes && text != TOO_MANY {
+            self.refused += 1;
+            return self.intern(TOO_MANY);
+        }
+        self.room_bytes = self.room_bytes.saturating_sub(bytes);
         let id = NameId(u32::try_from(self.strings.len()).unwrap_or(0));
         let text: Arc<str> = Arc::from(text);
         self.strings.push(text.clone());
         self.numbers.insert(text, id);
         id
+    }
+
+    /// From now on takes so many bytes more; strings beyond them become one that says so.
+    pub fn limit(&mut self, room_bytes: usize) {
+        self.room_bytes = room_bytes;
+    }
+
+    /// Strings since the last call for which there was no room.
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
     }
 
     /// The string of a number; the empty string for a number that this interner never gave.
@@ -65,5 +91,24 @@ impl Interner {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.strings.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_its_room_names_become_one_that_says_so() {
+        let mut names = Interner::default();
+        names.limit(3 * (STRING_EXTRA_BYTES + 10));
+        let ids: Vec<NameId> = (0..100)
+            .map(|number| names.intern(&format!("name {number}")))
+            .collect();
+        assert_eq!((names.get(ids[0]), names.get(ids[99])), ("name 0", TOO_MANY));
+        assert_eq!(names.intern("name 1"), ids[1]);
+        let kept = ids.iter().filter(|id| names.get(**id) != TOO_MANY).count();
+        assert_eq!((kept, names.take_refused(), names.take_refused()), (3, 97, 0));
+        assert_eq!(names.len(), 5);
     }
 }

@@ -131,6 +131,16 @@ tables! {
         graph_node: Option<u64>,
     }
 
+    /// Nodes of CUDA graphs that carry NCCL's kernels: what NCCL launched while a stream was captured.
+    graph_nodes: GraphNode / GraphNodes {
+        /// The node: `graph_node` of the kernels that ran for it.
+        node: u64,
+        /// Number of the kernel launch of NCCL's that it carries: the `plan` of collectives.
+        plan: u64,
+        /// The node that it is a copy of: graphs are copied when they are made executable.
+        original: Option<u64>,
+    }
+
     /// Launches of CUDA graphs as wholes, where graphs are not recorded by node (`CUpti_ActivityGraphTrace` and later).
     graph_launches: GraphLaunch / GraphLaunches {
         /// Start of the first node on a device.

@@ -94,7 +94,6 @@ fn mask(version: u32) -> u64 {
 
 /// The plan of the kernel that NCCL is launching on this thread right now: what a CUDA graph node that is made meanwhile
 /// belongs to.
-#[allow(dead_code)] // For whoever follows graph nodes.
 pub(crate) fn launching_plan() -> Option<u64> {
     with_thread(Lost::Operations, |thread| thread.nccl.launching).filter(|&plan| plan != 0)
 }
