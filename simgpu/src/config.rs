@@ -14,6 +14,7 @@
 //! | SIMGPU_SKEW | `OFFSET_NS` or `OFFSET_NS,DRIFT_PPM`: what the delivered device stamps are off by | none |
 //! | SIMGPU_FAULTS | names of faults (below), comma-separated, some with `:VALUE` | none |
 //! | SIMGPU_TRUTH | folder for the truth log | none |
+//! | SIMGPU_RUN | name that the processes of a run share: NVML of each then tells what all do | none |
 //!
 //! Faults, all of CUPTI but the last:
 //!

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{
-    Clock, P2pCapabilitiesIndex, P2pStatus, TemperatureSensor, TopologyLevel,
+    Clock, EccCounter, MemoryError, MemoryLocation, P2pCapabilitiesIndex, P2pStatus, PcieUtilCounter,
+    TemperatureSensor, TopologyLevel,
 };
 use nvml_wrapper::error::NvmlError;
 
@@ -185,5 +187,159 @@ fn utilisation_is_what_was_run() {
         assert!(info.used >= 48_000_000 && info.used + info.free == info.total);
         assert!(device.power_usage().expect("power") >= cold.0 && cold.1 < 40);
         assert_eq!(device.max_clock_info(Clock::SM).expect("a clock"), 1980);
+    });
+}
+
+/// Copies from the host, memsets, and copies to another device, until it is ended.
+fn work_for_ever() {
+    let (first, stream) = open_device(0);
+    let (second, _stream) = open_device(1);
+    let (from, to) = (stream.alloc_zeros::<u8>(8_000_000).expect("memory"), {
+        second.bind_to_thread().expect("bound");
+        let mut to = 0;
+        // SAFETY: a place of this function.
+        unsafe { sys::cuMemAlloc_v2(&raw mut to, 8_000_000) }
+            .result()
+            .expect("memory");
+        to
+    });
+    first.bind_to_thread().expect("bound");
+    // SAFETY: a context of this function's; and this process ends with the test that has started it.
+    unsafe {
+        sys::cuCtxEnablePeerAccess(second.cu_ctx(), 0)
+            .result()
+            .expect("enabled");
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+    }
+    let from = {
+        use cudarc::driver::DevicePtr;
+        from.device_ptr(&stream).0
+    };
+    let host = vec![1u8; 100_000];
+    println!("works");
+    loop {
+        // SAFETY: whole allocations, or parts of them.
+        unsafe {
+            let stream = stream.cu_stream();
+            sys::cuMemcpyHtoDAsync_v2(from, host.as_ptr().cast(), host.len(), stream)
+                .result()
+                .expect("copied");
+            sys::cuMemsetD8Async(from, 1, 8_000_000, stream)
+                .result()
+                .expect("set");
+            sys::cuMemcpyPeerAsync(to, second.cu_ctx(), from, first.cu_ctx(), 1_000_000, stream)
+                .result()
+                .expect("copied");
+            sys::cuStreamSynchronize(stream).result().expect("ends");
+        }
+    }
+}
+
+/// One value by its number; of NVLink for the first link, of 18.
+fn field(nvml: &Nvml, index: u32, id: u32) -> u64 {
+    let device = nvml.device_by_index(index).expect("a device");
+    let wanted = nvml_wrapper::structs::device::FieldId(id);
+    let values = device.field_values_for(&[wanted]).expect("values");
+    match values[0]
+        .as_ref()
+        .expect("a value")
+        .value
+        .as_ref()
+        .expect("a number")
+    {
+        nvml_wrapper::enums::device::SampleValue::U64(value) => *value,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_other_processes_do_is_seen() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    let run = format!("test-{}", std::process::id());
+    let run = std::env::var("SIMGPU_RUN").unwrap_or(run);
+    let file = std::path::Path::new("/dev/shm").join(format!("simgpu-{run}"));
+    on_the_stand_in("what_other_processes_do_is_seen", &[("SIMGPU_RUN", &run)], || {
+        if std::env::var_os("TEST_WORKER").is_some() {
+            work_for_ever();
+        }
+        let nvml = Nvml::init().expect("NVML");
+        let device = |index| nvml.device_by_index(index).expect("a device");
+        let before = device(0).total_energy_consumption().expect("energy");
+        let mut worker = Command::new(std::env::current_exe().expect("a path"))
+            .args(["what_other_processes_do_is_seen", "--exact", "--nocapture"])
+            .env("TEST_WORKER", "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let output = BufReader::new(worker.stdout.take().expect("its output"));
+        output
+            .lines()
+            .map_while(Result::ok)
+            .find(|line| line.contains("works"))
+            .expect("it works");
+        std::thread::sleep(Duration::from_millis(1500));
+        let rates = device(0).utilization_rates().expect("rates");
+        assert!(rates.memory > 50 && rates.gpu == 0, "{rates:?}");
+        assert_eq!(device(3).utilization_rates().expect("rates").memory, 0);
+        let processes = device(0).running_compute_processes().expect("processes");
+        assert_eq!(
+            processes.iter().map(|process| process.pid).collect::<Vec<_>>(),
+            [worker.id()]
+        );
+        let used = device(0).memory_info().expect("sizes").used;
+        assert!((8_000_000..9_000_000).contains(&used), "{used}");
+        // 1 MB a round by NVLink from the first to the second, 0.1 MB by PCIe to the first: KiB and bytes.
+        let sent = field(&nvml, 0, 138) * 1024 * 18;
+        let received = field(&nvml, 1, 139) * 1024 * 18;
+        assert!(
+            sent > 1_000_000 && sent.abs_diff(received) <= 2_000_000,
+            "{sent} {received}"
+        );
+        assert_eq!((field(&nvml, 1, 138), field(&nvml, 3, 139)), (0, 0));
+        let copied = field(&nvml, 0, 198);
+        assert!(copied > 100_000, "{copied}");
+        let rounds = field(&nvml, 0, 138) * 1024 * 18 / 1_000_000;
+        assert!(
+            (copied / 100_000).abs_diff(rounds) <= rounds / 2,
+            "{copied} bytes in {rounds} rounds"
+        );
+        let throughput = device(0).pcie_throughput(PcieUtilCounter::Receive).expect("kB/s");
+        assert!(throughput > 0);
+        worker.kill().expect("killed");
+        worker.wait().expect("ended");
+        let info = device(0).memory_info().expect("sizes");
+        assert_eq!(info.used, 0, "the dead use nothing");
+        assert!(
+            field(&nvml, 0, 138) * 1024 * 18 >= sent,
+            "what has passed has passed"
+        );
+        assert!(device(0).total_energy_consumption().expect("energy") > before + 75_000);
+        drop(nvml);
+    });
+    assert!(!file.exists(), "gone with the last of the run");
+}
+
+#[test]
+fn a_slowed_device_says_why() {
+    on_the_stand_in("a_slowed_device_says_why", &[("SIMGPU_SLOW", "rank:0=2")], || {
+        let nvml = Nvml::init().expect("NVML");
+        let device = nvml.device_by_index(0).expect("a device");
+        let reasons = || device.current_throttle_reasons().expect("reasons");
+        assert_eq!(reasons(), ThrottleReasons::GPU_IDLE);
+        assert_eq!(device.clock_info(Clock::SM).expect("a clock"), 345);
+        let (context, stream) = open_device(0);
+        let mut values = stream.clone_htod(&vec![1.0f32; 1 << 20]).expect("memory");
+        stand_in::scale(&context, &stream, &mut values, &mut 1.0);
+        stream.synchronize().expect("ends");
+        assert_eq!(device.clock_info(Clock::SM).expect("a clock"), 990);
+        assert_eq!(reasons(), ThrottleReasons::SW_THERMAL_SLOWDOWN);
+        assert_eq!(device.temperature(TemperatureSensor::Gpu).expect("degrees"), 87);
+        let errors = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
+        assert_eq!(errors.expect("a number"), 0);
+        let place = MemoryLocation::Device;
+        let errors = device.memory_error_counter(MemoryError::Corrected, EccCounter::Aggregate, place);
+        assert_eq!(errors.expect("a number"), 0);
     });
 }

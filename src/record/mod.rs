@@ -56,6 +56,14 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         }
         command.env(key, value);
     }
+    // What the ranks do on the simulated GPUs is published under this name, so that we can sample it.
+    const RUN: &str = "SIMGPU_RUN";
+    if device == Device::Sim && std::env::var_os(RUN).is_none() {
+        let run = format!("{}-{}", std::process::id(), now().0);
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(RUN, &run) };
+        command.env(RUN, run);
+    }
     command.envs(device.environment()?);
 
     let name = if bundled {

@@ -8,6 +8,8 @@ use crate::clock::now_ns;
 
 /// How long operations are remembered.
 const REMEMBERED_NS: i64 = 2_000_000_000;
+/// Operations of different streams are noted in another order than they end, by no more than this.
+const DISORDER_NS: i64 = 200_000_000;
 /// More than these are not remembered of one device.
 const MOST_REMEMBERED: usize = 1 << 16;
 
@@ -69,9 +71,12 @@ pub(crate) fn within(device: u32, what: What, from_ns: i64, to_ns: i64) -> i64 {
     let Some(device) = devices.get(&device) else {
         return 0;
     };
+    // Operations are done nearly in order: what ended long before is not looked at.
     let done = device
         .done
         .iter()
+        .rev()
+        .take_while(|(.., to)| *to >= from_ns - DISORDER_NS)
         .filter(|(kind, ..)| *kind == what)
         .map(|(_, from, to)| (*from, *to));
     let running = device.running.values().filter(|(kind, _)| *kind == what);

@@ -18,6 +18,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::traffic::{self, Link};
 use crate::clock::now_ns;
 use crate::config::{Config, Topology};
 
@@ -149,6 +150,19 @@ impl Route {
         Self {
             lanes,
             bandwidth: bandwidth / config.link_factor(from, to),
+        }
+    }
+
+    /// Counts bytes that have gone this way.
+    pub(crate) fn count(&self, bytes: u64) {
+        for lane in &self.lanes {
+            match *lane {
+                Lane::NvLinkOut(device) => traffic::add(device, Link::NvLink, bytes, 0),
+                Lane::NvLinkIn(device) => traffic::add(device, Link::NvLink, 0, bytes),
+                Lane::PcieOut(device) => traffic::add(device, Link::Pcie, bytes, 0),
+                Lane::PcieIn(device) => traffic::add(device, Link::Pcie, 0, bytes),
+                Lane::SwitchUp(_) | Lane::SwitchDown(_) | Lane::Sockets(..) => {}
+            }
         }
     }
 

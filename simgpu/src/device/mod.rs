@@ -6,6 +6,7 @@ pub(crate) mod memory;
 pub(crate) mod model;
 pub(crate) mod pool;
 mod stream;
+pub(crate) mod traffic;
 
 use std::ffi::CStr;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{CompletedOp, Submission, busy, model};
+use super::{CompletedOp, Submission, busy, model, traffic};
 use crate::clock::{now_ns, sleep_until};
 use crate::{cupti, truth};
 
@@ -276,6 +276,7 @@ impl Stream {
         }
         busy::end(self.device, self.id, end_ns);
         (op.end_ns, op.stretched) = (end_ns, stretched);
+        traffic::count(&op);
         truth::record(&op);
         op
     }

@@ -9,7 +9,7 @@ use super::entry::{driver_functions, put};
 use super::{error, next_handle};
 use crate::config::config;
 use crate::device::{Stream, register_stream};
-use crate::{cupti, truth};
+use crate::{cupti, nvml, truth};
 
 /// A context as its users see it.
 #[derive(Clone, Copy)]
@@ -173,7 +173,10 @@ fn inject() {
 
 extern "C" fn at_exit() {
     // A panic here would cross into libc; there is nobody left to tell.
-    drop(std::panic::catch_unwind(truth::close));
+    drop(std::panic::catch_unwind(|| {
+        truth::close();
+        nvml::leave();
+    }));
 }
 
 driver_functions! {
@@ -197,6 +200,7 @@ driver_functions! {
                 cupti::device_known(device);
             }
             cupti::initialised();
+            nvml::publish_for_others();
         });
         Ok(())
     }

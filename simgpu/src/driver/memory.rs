@@ -117,6 +117,7 @@ fn copy_work(
             return start_ns + model::copy_ns(path, bytes as u64);
         };
         arithmetic_done();
+        route.count(bytes as u64);
         model::peer_copy_end(route, bytes as u64, start_ns)
     })
 }

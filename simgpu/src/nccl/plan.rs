@@ -13,7 +13,7 @@ use super::operation::{Operation, SCALED_SUM, Transfer};
 use super::profiler::{CollectiveInfo, Event, Profiler, Within};
 use super::{collective, lock, point_to_point, profiler, reduce, timing};
 use crate::config::config;
-use crate::device::{KernelResources, OpKind, Stream, Submission, Work as KernelWork};
+use crate::device::{KernelResources, OpKind, Stream, Submission, Work as KernelWork, traffic};
 use crate::driver::graph::{NodeWork, capture};
 use crate::driver::{LaunchConfig, launch_of_library, order_with_default, stream_from_handle, with_device};
 
@@ -425,6 +425,30 @@ fn capture_kernel(
     }
 }
 
+/// Counts what the kernel brings over the device's links: what a ring moves, whichever algorithm was chosen.
+fn count_traffic(device: u32, ranks: u32, operations: &[(Operation, i64)], transfers: &[Transfer]) {
+    let (mut sent, mut received) = (0, 0);
+    for (operation, _) in operations {
+        let bytes = operation.model_bytes(ranks);
+        let others = u64::from(ranks - 1) * bytes / u64::from(ranks);
+        let moved = match operation.function {
+            Function::AllReduce => 2 * others,
+            Function::AllGather | Function::ReduceScatter => others,
+            _ => bytes,
+        };
+        sent += moved;
+        received += moved;
+    }
+    for transfer in transfers {
+        if transfer.sends {
+            sent += transfer.bytes as u64;
+        } else {
+            received += transfer.bytes as u64;
+        }
+    }
+    traffic::add(device, traffic::of_collectives(), sent, received);
+}
+
 /// Makes what the kernel does: collectives, then sends and receives.
 fn kernel(
     communicator: &Arc<Communicator>,
@@ -441,6 +465,7 @@ fn kernel(
         .collect();
     let transfers: Vec<Transfer> = plan.transfers.iter().map(|(transfer, ..)| *transfer).collect();
     let todo = Arc::new((operations, transfers));
+    let (device, ranks) = (communicator.device, communicator.ranks);
     move || {
         let (mesh, running, todo) = (Arc::clone(&mesh), Arc::clone(&running), Arc::clone(&todo));
         let watched = watched.clone();
@@ -451,6 +476,7 @@ fn kernel(
                 Some((profiler, profiler.kernel_begins(&told.wait(), start_ns)))
             });
             let (operations, transfers) = &*todo;
+            count_traffic(device, ranks, operations, transfers);
             let end_ns = run(&mesh, operations, transfers, start_ns).unwrap_or_else(|failure| {
                 errors::note(&failure);
                 if mesh.inbox.failure().is_none() {

@@ -1,8 +1,10 @@
 //! NVML's C interface (nvml.h): which simulated devices there are, what joins them, and how busy this process keeps them.
 //!
-//! Handles are device numbers plus one, so that null is none. Each process simulates devices of its own: memory,
-//! processes and load are those of this process.
+//! Handles are device numbers plus one, so that null is none. What is done on a device is read off the [`board`]: of
+//! all processes of a run with SIMGPU_RUN, else of this one.
 
+mod board;
+mod fields;
 mod identity;
 mod load;
 mod topology;
@@ -10,6 +12,8 @@ mod topology;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) use board::{leave, publish_for_others};
 
 use crate::config::config;
 
@@ -115,6 +119,7 @@ fn initialise() -> Answer {
         return Err(code::UNKNOWN);
     }
     USERS.fetch_add(1, Ordering::Relaxed);
+    board::watch();
     Ok(())
 }
 
@@ -132,7 +137,9 @@ nvml_functions! {
     /// nvmlShutdown.
     fn nvmlShutdown() {
         check_initialised()?;
-        USERS.fetch_sub(1, Ordering::Relaxed);
+        if USERS.fetch_sub(1, Ordering::Relaxed) == 1 {
+            leave();
+        }
         Ok(())
     }
 

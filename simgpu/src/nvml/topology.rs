@@ -11,7 +11,7 @@ use crate::config::{Topology, config};
 use crate::device::links::Connection;
 
 /// NVLinks of a GPU.
-const NVLINKS: c_uint = 18;
+pub(super) const NVLINKS: c_uint = 18;
 /// nvmlGpuTopologyLevel_t.
 const SAME: c_uint = 0;
 const SINGLE_SWITCH: c_uint = 10;
@@ -39,7 +39,7 @@ fn common_ancestor(a: u32, b: u32) -> c_uint {
 }
 
 /// Checks that a device has a link of this number.
-fn check_link(handle: usize, link: c_uint) -> Answer {
+pub(super) fn check_link(handle: usize, link: c_uint) -> Answer {
     device_of(handle)?;
     if config().topology == Topology::Pcie {
         return Err(code::NOT_SUPPORTED);
