@@ -59,7 +59,10 @@ fn delivered_buffers(folder: &Path, version: &str) -> Vec<PathBuf> {
         .map(|path| {
             // The first line is ours; NVIDIA's library gets what it would have delivered.
             let dumped = std::fs::read(&path).expect("the dump");
-            let line = dumped.iter().position(|byte| *byte == b'\n').expect("a first line");
+            let line = dumped
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .expect("a first line");
             let records = path.with_extension("bin");
             std::fs::write(&records, &dumped[line + 1..]).expect("a file");
             records

@@ -13,7 +13,9 @@ fn kernels_of_a_captured_collective_are_found_by_their_nodes() {
     let (_keep, folder) = fresh_folder("recording");
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/nccl_graphs.py");
     let mut record = gputrace();
-    record.args(["record", "--quiet", "--device", "sim", "-o"]).arg(&folder);
+    record
+        .args(["record", "--quiet", "--device", "sim", "-o"])
+        .arg(&folder);
     record.args(["--", "python3"]).arg(&program);
     let told = stdout(&expect_status(&mut record, 0));
     // Each launch doubles both.

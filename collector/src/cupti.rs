@@ -55,6 +55,8 @@ struct Functions {
     result_string: Option<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>,
     push_id: Option<unsafe extern "C" fn(u32, u64) -> u32>,
     pop_id: Option<unsafe extern "C" fn(u32, *mut u64) -> u32>,
+    stream_id: Option<unsafe extern "C" fn(usize, usize, u8, *mut u32) -> u32>,
+    context_id: Option<unsafe extern "C" fn(usize, *mut u32) -> u32>,
 }
 
 /// A libcupti that was found.
@@ -607,6 +609,22 @@ impl Cupti {
         }
     }
 
+    /// CUPTI's number of a stream of the current context, by its handle.
+    pub(crate) fn stream_id(&self, stream: u64) -> Option<u32> {
+        let mut id = 0;
+        // SAFETY: the place is valid for the result; a handle that is none is an error code.
+        let result = unsafe { (self.functions.stream_id?)(0, usize::try_from(stream).ok()?, 0, &raw mut id) };
+        (result == SUCCESS).then_some(id)
+    }
+
+    /// CUPTI's number of a context, by its handle.
+    pub(crate) fn context_id(&self, context: u64) -> Option<u32> {
+        let mut id = 0;
+        // SAFETY: as above.
+        let result = unsafe { (self.functions.context_id?)(usize::try_from(context).ok()?, &raw mut id) };
+        (result == SUCCESS).then_some(id)
+    }
+
     /// Ends the innermost id of this thread.
     pub(crate) fn pop_id(&self, kind: u32) {
         if session::has_lost_cupti() {
@@ -664,6 +682,8 @@ impl Functions {
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
                 pop_id: symbol(c"cuptiActivityPopExternalCorrelationId")
                     .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                stream_id: symbol(c"cuptiGetStreamIdEx").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
+                context_id: symbol(c"cuptiGetContextId").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
             }
         }
     }

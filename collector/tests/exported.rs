@@ -86,7 +86,11 @@ unsafe extern "C" fn export(number: u32) -> *const c_void {
         size: size_of::<CallbackTable>(),
         module,
     };
-    if number == 1 { (&raw const TABLE).cast() } else { null() }
+    if number == 1 {
+        (&raw const TABLE).cast()
+    } else {
+        null()
+    }
 }
 
 unsafe extern "C" fn export_nothing(_: u32) -> *const c_void {
@@ -217,7 +221,12 @@ fn nccl_with_anything(plugin: &Plugin, version: u32, worker: u64) {
     let (mut context, mut mask) = (null_mut(), 0);
     // SAFETY: NCCL's signatures of each version; names may be null, and the numbers be anything.
     unsafe {
-        for (nodes, ranks, rank) in [(0, 0, 0), (-1, -1, -1), (1, 2, 1), (c_int::MAX, c_int::MAX, c_int::MIN)] {
+        for (nodes, ranks, rank) in [
+            (0, 0, 0),
+            (-1, -1, -1),
+            (1, 2, 1),
+            (c_int::MAX, c_int::MAX, c_int::MIN),
+        ] {
             let result = if version == 4 {
                 std::mem::transmute::<*const c_void, Init4>(plugin.init)(
                     &raw mut context,
@@ -251,13 +260,22 @@ fn nccl_with_anything(plugin: &Plugin, version: u32, worker: u64) {
             let mut descriptor: Descriptor = [0; 64];
             descriptor[0] = kind;
             let mut handle = null_mut();
-            assert_eq!((plugin.start)(context, &raw mut handle, descriptor.as_mut_ptr().cast()), 0);
+            assert_eq!(
+                (plugin.start)(context, &raw mut handle, descriptor.as_mut_ptr().cast()),
+                0
+            );
             handles.push(handle);
             descriptor[2] = u64::MAX;
-            assert_eq!((plugin.start)(context, &raw mut handle, descriptor.as_mut_ptr().cast()), 0);
+            assert_eq!(
+                (plugin.start)(context, &raw mut handle, descriptor.as_mut_ptr().cast()),
+                0
+            );
             handles.push(handle);
             // A context that is none.
-            assert_eq!((plugin.start)(null_mut(), &raw mut handle, descriptor.as_mut_ptr().cast()), 0);
+            assert_eq!(
+                (plugin.start)(null_mut(), &raw mut handle, descriptor.as_mut_ptr().cast()),
+                0
+            );
             handles.push(handle);
         }
         let mut handle = null_mut();

@@ -458,6 +458,51 @@ tables! {
         payload_integer: Option<u64>,
     }
 
+    /// Fields of the payloads that NVTX ranges and marks carry by schemas (nvToolsExtPayload.h): a row a field.
+    payload_fields: PayloadField / PayloadFields {
+        /// Start of the range, or time of the mark; of what a start/end range says only at its end, that end.
+        time_ns: TimeNs,
+        /// Host thread.
+        thread: u32,
+        /// The domain.
+        domain: NameId,
+        /// The range's message; the empty string where it is said at the end of a start/end range.
+        range: NameId,
+        /// The schema's name.
+        schema: NameId,
+        /// The schema's number.
+        schema_id: u64,
+        /// The field's name.
+        field: NameId,
+        /// Which element of an array.
+        element: Option<u32>,
+        /// An integer's 64 bits, sign-extended where its type is signed; an address or a value of an enumeration too.
+        integer: Option<u64>,
+        /// A floating-point number.
+        number: Option<f64>,
+        /// A text, or the name of a value of an enumeration.
+        text: Option<NameId>,
+    }
+
+    /// Names that the program gave to things by NVTX.
+    object_names: ObjectName / ObjectNames {
+        /// When.
+        time_ns: TimeNs,
+        /// Of what: 0 a category of the domain, 1 a thread, 2 a device, 3 a context, 4 a stream, 5 an event, 6 another
+        /// resource.
+        kind: u8,
+        /// The domain; the empty string is NVTX's default domain.
+        domain: NameId,
+        /// The category's number, the thread's id, the device's index, or the handle (`CUcontext`, `CUstream`, ...).
+        identifier: u64,
+        /// What the program said of a resource's identifier (`NVTX_RESOURCE_TYPE_...`).
+        resource_type: Option<u32>,
+        /// CUPTI's id of the context or stream, where it could tell.
+        cupti: Option<u32>,
+        /// The name.
+        name: NameId,
+    }
+
     /// What a framework did on the host: operators as PyTorch's profiler names them ("aten::mm").
     operators: Operator / Operators {
         /// Start on the host.

@@ -6,6 +6,7 @@
 
 mod details;
 mod operations;
+mod payloads;
 mod ring;
 mod rows;
 #[cfg(test)]
@@ -88,6 +89,14 @@ pub(crate) mod record {
     pub(crate) const NCCL_DETAIL_STATE: u8 = 10;
     /// Its end: number and time.
     pub(crate) const NCCL_DETAIL_END: u8 = 11;
+    /// A name that the program gave to something (`nvtx::NameRecord`).
+    pub(crate) const NAME: u8 = 12;
+    /// A schema: domain, number, name; then its fields as bytes.
+    pub(crate) const SCHEMA: u8 = 13;
+    /// An enumeration: domain, number, bytes of a value; then values and names as bytes.
+    pub(crate) const ENUM: u8 = 14;
+    /// A payload with a schema (`nvtx::PayloadRecord`), and its bytes.
+    pub(crate) const PAYLOAD: u8 = 15;
 }
 
 /// What the writer sees of a thread beside its ring.
@@ -118,6 +127,13 @@ impl Thread {
     #[inline]
     pub(crate) fn push(&mut self, lost: Lost, kind: u8, fields: &[u64]) {
         if !self.producer.push(kind, fields, &[]) {
+            self.lose(lost);
+        }
+    }
+
+    /// Passes a record with bytes on, or counts it.
+    pub(crate) fn push_bytes(&mut self, lost: Lost, kind: u8, fields: &[u64], bytes: &[u8]) {
+        if !self.producer.push(kind, fields, bytes) {
             self.lose(lost);
         }
     }

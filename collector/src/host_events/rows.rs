@@ -14,6 +14,7 @@ use gputrace_trace::{DurationNs, TimeNs, now};
 
 use super::details::Details;
 use super::operations::{Names, Operations};
+use super::payloads::Payloads;
 use super::ring::{Consumer, Record};
 use super::{LOSSES, LOST_ELSEWHERE, Lost, ThreadInfo, record, take_new};
 use crate::windows::Gate;
@@ -52,6 +53,7 @@ pub(crate) struct Rows {
     ended: HashMap<u64, i64>,
     operations: Operations,
     details: Details,
+    payloads: Payloads,
     record: Record,
 }
 
@@ -108,6 +110,9 @@ impl Rows {
         operations.retry(early, &mut names);
         operations.expire(false, &mut names);
         self.put_operations(writer, gate);
+        let unknown = std::mem::take(&mut self.payloads.unknown);
+        let what = "NVTX payloads whose schema was not registered";
+        lose(writer, what, unknown, "payloads of ranges");
         let details = std::mem::take(&mut self.details.lost);
         lose(
             writer,
@@ -135,7 +140,7 @@ impl Rows {
         changed
     }
 
-    /// NCCL's operations that are done.
+    /// Rows of NCCL's operations and of payloads that are done.
     fn put_operations(&mut self, writer: &mut ProcessWriter, gate: &mut Gate) {
         for row in self.operations.ready.drain(..) {
             if gate.wants(Kind::Collectives) && gate.keeps(row.start_ns, "collectives") {
@@ -145,6 +150,11 @@ impl Rows {
         for row in self.details.channels.drain(..) {
             if gate.wants(Kind::Channels) && gate.keeps(row.start_ns, "nccl_channels") {
                 writer.tables.nccl_channels.push(row);
+            }
+        }
+        for row in self.payloads.ready.drain(..) {
+            if gate.wants(Kind::Ranges) && gate.keeps(row.time_ns, "payload_fields") {
+                writer.tables.payload_fields.push(row);
             }
         }
         for row in self.details.proxy.drain(..) {
@@ -200,6 +210,26 @@ impl Rows {
                 let (group, launched) = (record.fields[0], record.fields[1] != 0);
                 let (operations, mut names) = (&mut self.operations, names(&self.texts, &mut writer.names));
                 operations.group_ended(group, launched, &mut names);
+            }
+            record::NAME => {
+                let named = nvtx::NameRecord::read(&record.fields);
+                let row = tables::ObjectName {
+                    time_ns: TimeNs(named.time_ns),
+                    kind: named.kind,
+                    domain: self.domain(named.domain, writer),
+                    identifier: named.identifier,
+                    resource_type: named.resource_type,
+                    cupti: named.cupti,
+                    name: self.name(named.text),
+                };
+                writer.tables.object_names.push(row);
+            }
+            record::SCHEMA => self.payloads.schema(&record.fields, &record.bytes),
+            record::ENUM => self.payloads.enumeration(&record.fields, &record.bytes),
+            record::PAYLOAD => {
+                let domain = self.domain(record.fields[0] as u32, writer);
+                let (payloads, mut names) = (&mut self.payloads, names(&self.texts, &mut writer.names));
+                payloads.payload(&record.fields, &record.bytes, thread, domain, &mut names);
             }
             record::NCCL_DETAIL => self.details.begin(&record.fields),
             record::NCCL_DETAIL_STATE => self.details.change(&record.fields),

@@ -35,6 +35,9 @@ const ARGB: i32 = 1;
 /// NVTX_PAYLOAD_TYPE_EXT: the payload is the address of `nvtxPayloadData_t`s, and the reserved member their number.
 const EXTENDED: i32 = 0xDFBD_0009_u32.cast_signed();
 
+/// The most payloads of one range.
+const MOST_PAYLOADS: usize = 16;
+
 /// The longest wide text that is read, in characters.
 const LONGEST_WIDE: usize = 32 << 10;
 
@@ -56,12 +59,40 @@ pub(super) fn wide_text(mut text: *const u32) -> String {
     result
 }
 
+/// So many payloads at an address; none at null.
+///
+/// # Safety
+/// `data` is null, or so many are there for as long as the result is used.
+pub(super) unsafe fn payloads<'a>(data: *const PayloadData, count: usize) -> &'a [PayloadData] {
+    if data.is_null() {
+        return &[];
+    }
+    // SAFETY: by the caller's promise; more than a few are not looked at.
+    unsafe { std::slice::from_raw_parts(data, count.min(MOST_PAYLOADS)) }
+}
+
+/// Calls `body` with the text that an nvtxMessageValue_t of a type holds.
+#[inline]
+pub(super) fn message<T>(kind: i32, message: *const c_void, body: impl FnOnce(Text<'_>) -> T) -> T {
+    match kind {
+        // SAFETY: the type says that it is a text, which NVTX's contract has end in a zero.
+        ASCII => body(unsafe { Text::from_c(message.cast()) }),
+        UNICODE => {
+            let wide = wide_text(message.cast());
+            body(Text::new(wide.as_bytes()))
+        }
+        REGISTERED => body(domains::registered(message)),
+        _ => body(Text::default()),
+    }
+}
+
 /// Calls `body` with what the attributes say; null says nothing.
 #[inline]
 pub(super) fn with_label<T>(attributes: *const Attributes, body: impl FnOnce(Label<'_>) -> T) -> T {
     // SAFETY: null, or the program's attributes by NVTX's contract, of which the first two members are always there.
     let is_whole = !attributes.is_null()
-        && usize::from(unsafe { (&raw const (*attributes).size).read_unaligned() }) >= size_of::<Attributes>();
+        && usize::from(unsafe { (&raw const (*attributes).size).read_unaligned() })
+            >= size_of::<Attributes>();
     if !is_whole {
         return body(Label::default());
     }
@@ -72,7 +103,7 @@ pub(super) fn with_label<T>(attributes: *const Attributes, body: impl FnOnce(Lab
         text: Text::default(),
         category: (attributes.category != 0).then_some(attributes.category),
         color: (attributes.color_type == ARGB).then_some(attributes.color),
-        extended: None,
+        extended: &[],
         payload: (1..=6).contains(&payload_kind).then_some(Payload {
             kind: payload_kind as u8,
             bits: attributes.payload,
@@ -80,19 +111,11 @@ pub(super) fn with_label<T>(attributes: *const Attributes, body: impl FnOnce(Lab
     };
     if payload_kind == EXTENDED && attributes.reserved > 0 {
         let data = std::ptr::without_provenance::<PayloadData>(attributes.payload as usize);
-        // SAFETY: null, or what the type says by NVTX's contract.
-        label.extended = unsafe { data.as_ref() }.copied();
+        let count = attributes.reserved as usize;
+        // SAFETY: null, or as many as the type says by NVTX's contract.
+        label.extended = unsafe { payloads(data, count) };
     }
-    let wide;
-    label.text = match attributes.message_type {
-        // SAFETY: the type says that it is a text, which NVTX's contract has end in a zero.
-        ASCII => unsafe { Text::from_c(attributes.message.cast()) },
-        UNICODE => {
-            wide = wide_text(attributes.message.cast());
-            Text::new(wide.as_bytes())
-        }
-        REGISTERED => domains::registered(attributes.message),
-        _ => Text::default(),
-    };
-    body(label)
+    message(attributes.message_type, attributes.message, |text| {
+        body(Label { text, ..label })
+    })
 }

@@ -1,16 +1,17 @@
-//! NVTX's extensions: modules of functions that come with headers of their own. Of the payload module the functions are
-//! filled that tell what ranges say at their ends.
+//! NVTX's extensions: modules of functions that come with headers of their own. Of the payload module those functions are
+//! filled that register schemas and attach payloads.
 
 use std::ffi::{c_int, c_void};
 
+use super::attributes::payloads;
 use super::domains::domain_number;
-use super::{NOT_TRACKED, guarded, pop_with};
+use super::payloads::{EnumAttributes, SchemaAttributes, register_enum, register_schema, with_message};
+use super::{Label, NOT_TRACKED, end_with, guarded, mark, pop_with, push, start};
 use crate::config;
 use crate::nccl::PayloadData;
 
-/// NVTX_EXT_PAYLOAD_MODULEID, and NVTX3EXT_CBID_nvtxRangePopPayload.
+/// NVTX_EXT_PAYLOAD_MODULEID.
 const PAYLOAD_MODULE: u16 = 2;
-const RANGE_POP_PAYLOAD: usize = 4;
 
 /// nvtxExtModuleSegment_t.
 #[repr(C)]
@@ -33,12 +34,79 @@ pub struct ModuleInfo {
     information: *const c_void,
 }
 
+/// Calls `body` with what is nothing but payloads.
+fn with_payloads<T>(
+    domain: *const c_void,
+    data: *const PayloadData,
+    count: usize,
+    body: impl FnOnce(u32, Label<'_>) -> T,
+) -> T {
+    let domain = domain_number(domain);
+    // SAFETY: null, or so many payloads by NVTX's contract.
+    let extended = unsafe { payloads(data, count) };
+    with_message(domain, extended, |text| {
+        body(
+            domain,
+            Label {
+                text,
+                extended,
+                ..Label::default()
+            },
+        )
+    })
+}
+
+extern "C" fn schema_register(domain: *const c_void, attributes: *const SchemaAttributes) -> u64 {
+    guarded(0, || {
+        // SAFETY: null, or the program's attributes by NVTX's contract.
+        let attributes = unsafe { attributes.as_ref() };
+        attributes.map_or(0, |attributes| register_schema(domain_number(domain), attributes))
+    })
+}
+extern "C" fn enum_register(domain: *const c_void, attributes: *const EnumAttributes) -> u64 {
+    guarded(0, || {
+        // SAFETY: as above.
+        let attributes = unsafe { attributes.as_ref() };
+        attributes.map_or(0, |attributes| register_enum(domain_number(domain), attributes))
+    })
+}
+extern "C" fn mark_payload(domain: *const c_void, data: *const PayloadData, count: usize) {
+    guarded((), || with_payloads(domain, data, count, mark));
+}
+extern "C" fn range_push_payload(domain: *const c_void, data: *const PayloadData, count: usize) -> c_int {
+    guarded(NOT_TRACKED, || with_payloads(domain, data, count, push))
+}
 extern "C" fn range_pop_payload(domain: *const c_void, data: *const PayloadData, count: usize) -> c_int {
     guarded(NOT_TRACKED, || {
         // SAFETY: null, or so many payloads by NVTX's contract.
-        let first = unsafe { data.as_ref() }.filter(|_| count > 0);
-        pop_with(domain_number(domain), first)
+        pop_with(domain_number(domain), unsafe { payloads(data, count) })
     })
+}
+extern "C" fn range_start_payload(domain: *const c_void, data: *const PayloadData, count: usize) -> u64 {
+    guarded(0, || with_payloads(domain, data, count, start))
+}
+extern "C" fn range_end_payload(domain: *const c_void, id: u64, data: *const PayloadData, count: usize) {
+    guarded((), || {
+        // SAFETY: null, or so many payloads by NVTX's contract.
+        end_with(domain_number(domain), id, unsafe { payloads(data, count) });
+    });
+}
+extern "C" fn domain_is_enabled(_domain: *const c_void) -> u8 {
+    1
+}
+
+/// The slots of NVTX3EXT_CBID_* that we fill.
+fn functions() -> [usize; 8] {
+    [
+        schema_register as *const () as usize,
+        enum_register as *const () as usize,
+        mark_payload as *const () as usize,
+        range_push_payload as *const () as usize,
+        range_pop_payload as *const () as usize,
+        range_start_payload as *const () as usize,
+        range_end_payload as *const () as usize,
+        domain_is_enabled as *const () as usize,
+    ]
 }
 
 /// Called by NVTX for each extension module of a library at its first use.
@@ -62,10 +130,12 @@ pub unsafe extern "C" fn InitializeInjectionNvtxExtension(information: *mut Modu
         let Some(segment) = information.first_segment.as_ref() else {
             return 0;
         };
-        if segment.functions.is_null() || segment.slots <= RANGE_POP_PAYLOAD {
+        if segment.functions.is_null() {
             return 0;
         }
-        *segment.functions.add(RANGE_POP_PAYLOAD) = range_pop_payload as *const () as usize;
+        for (slot, function) in functions().into_iter().enumerate().take(segment.slots) {
+            *segment.functions.add(slot) = function;
+        }
     }
     1
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::callbacks;
+use super::{callbacks, names};
 use crate::config;
 use crate::windows::watch;
 
@@ -12,9 +12,12 @@ use crate::windows::watch;
 pub(super) const EXPORT_CALLBACKS: u32 = 1;
 pub(super) const MODULE_CORE: u32 = 1;
 pub(super) const MODULE_CORE2: u32 = 5;
+/// NVTX_CB_MODULE_CUDA and _CUDART: names of CUDA's things.
+const MODULE_CUDA: u32 = 2;
+const MODULE_CUDART: u32 = 4;
 
 /// The slots of NVTX_CBID_CORE_* that we fill.
-fn core_functions() -> [(usize, *const c_void); 11] {
+fn core_functions() -> [(usize, *const c_void); 15] {
     [
         (1, callbacks::mark_ex as *const c_void),
         (2, callbacks::mark_a as *const c_void),
@@ -27,21 +30,54 @@ fn core_functions() -> [(usize, *const c_void); 11] {
         (9, callbacks::push_a as *const c_void),
         (10, callbacks::push_w as *const c_void),
         (11, callbacks::pop_default as *const c_void),
+        (12, names::category_a as *const c_void),
+        (13, names::category_w as *const c_void),
+        (14, names::thread_a as *const c_void),
+        (15, names::thread_w as *const c_void),
     ]
 }
 
 /// The slots of NVTX_CBID_CORE2_* that we fill.
-fn core2_functions() -> [(usize, *const c_void); 9] {
+fn core2_functions() -> [(usize, *const c_void); 12] {
     [
         (1, callbacks::domain_mark_ex as *const c_void),
         (2, callbacks::domain_start_ex as *const c_void),
         (3, callbacks::domain_end as *const c_void),
         (4, callbacks::domain_push_ex as *const c_void),
         (5, callbacks::domain_pop as *const c_void),
+        (6, names::resource_create as *const c_void),
+        (8, names::domain_category_a as *const c_void),
+        (9, names::domain_category_w as *const c_void),
         (10, callbacks::domain_register_a as *const c_void),
         (11, callbacks::domain_register_w as *const c_void),
         (12, callbacks::domain_create_a as *const c_void),
         (13, callbacks::domain_create_w as *const c_void),
+    ]
+}
+
+/// The slots of NVTX_CBID_CUDA_*: devices, contexts, streams, events.
+fn cuda_functions() -> [(usize, *const c_void); 8] {
+    [
+        (1, names::device_a as *const c_void),
+        (2, names::device_w as *const c_void),
+        (3, names::context_a as *const c_void),
+        (4, names::context_w as *const c_void),
+        (5, names::stream_a as *const c_void),
+        (6, names::stream_w as *const c_void),
+        (7, names::event_a as *const c_void),
+        (8, names::event_w as *const c_void),
+    ]
+}
+
+/// The slots of NVTX_CBID_CUDART_*: devices, streams, events.
+fn runtime_functions() -> [(usize, *const c_void); 6] {
+    [
+        (1, names::device_a as *const c_void),
+        (2, names::device_w as *const c_void),
+        (3, names::stream_a as *const c_void),
+        (4, names::stream_w as *const c_void),
+        (5, names::event_a as *const c_void),
+        (6, names::event_w as *const c_void),
     ]
 }
 
@@ -100,7 +136,9 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
         true
     };
     let core = fill(MODULE_CORE, &core_functions());
-    // Programs with a small NVTX client may have no domains.
+    // Programs with a small NVTX client may have none of these.
     fill(MODULE_CORE2, &core2_functions());
+    fill(MODULE_CUDA, &cuda_functions());
+    fill(MODULE_CUDART, &runtime_functions());
     c_int::from(core)
 }

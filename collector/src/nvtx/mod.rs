@@ -8,6 +8,8 @@ mod callbacks;
 mod domains;
 mod extension;
 mod injection;
+mod names;
+mod payloads;
 mod range;
 
 use std::ffi::c_int;
@@ -17,6 +19,8 @@ use gputrace_trace::{TimeNs, now};
 
 pub(crate) use domains::domain_name;
 pub use injection::InitializeInjectionNvtx2;
+pub(crate) use names::NameRecord;
+pub(crate) use payloads::{FIELD_BYTES, FIRST_SCHEMA, FieldKind, PayloadRecord, SchemaField, plain_field};
 use range::Open;
 pub(crate) use range::{Payload, Range};
 
@@ -43,8 +47,8 @@ struct Label<'a> {
     category: Option<u32>,
     color: Option<u32>,
     payload: Option<Payload>,
-    /// The first extended payload.
-    extended: Option<PayloadData>,
+    /// Payloads with schemas.
+    extended: &'a [PayloadData],
 }
 
 /// The push/pop ranges that a thread has open.
@@ -119,13 +123,16 @@ fn push(domain: u32, label: Label<'_>) -> c_int {
     let depth = with_thread(Lost::Ranges, |thread| {
         let text = thread.text(label.text);
         if nccl::is_nccl(domain) {
-            nccl::call_begins(thread, label.extended.as_ref());
+            nccl::call_begins(thread, label.extended.first());
             nccl::group_range(thread, &label.text);
         }
         // The clock last, so that what happens here is not in the range.
         let start = now();
         let range = Open::new(domain, text, &label, start.0);
         let depth = thread.ranges.push(range);
+        if !label.extended.is_empty() {
+            payloads::pass_on(thread, domain, start.0, text, label.extended);
+        }
         thread.set_open_ranges(thread.ranges.open.len());
         if depth.is_none() {
             thread.lose(Lost::Ranges);
@@ -139,12 +146,12 @@ fn push(domain: u32, label: Label<'_>) -> c_int {
 
 #[inline]
 fn pop(domain: u32) -> c_int {
-    pop_with(domain, None)
+    pop_with(domain, &[])
 }
 
-/// Ends the innermost range of a domain; `payload` is what it says of itself only now.
+/// Ends the innermost range of a domain; `extended` is what it says of itself only now.
 #[inline]
-fn pop_with(domain: u32, payload: Option<&PayloadData>) -> c_int {
+fn pop_with(domain: u32, extended: &[PayloadData]) -> c_int {
     let end_ns = now().0;
     let depth = with_thread(Lost::Ranges, |thread| {
         let mut range = thread.ranges.pop(domain)?;
@@ -152,7 +159,10 @@ fn pop_with(domain: u32, payload: Option<&PayloadData>) -> c_int {
         thread.set_open_ranges(thread.ranges.open.len());
         thread.push(Lost::Ranges, record::RANGE, range.end(end_ns));
         if nccl::is_nccl(domain) {
-            nccl::call_ends(thread, range.start_ns(), end_ns, payload);
+            nccl::call_ends(thread, range.start_ns(), end_ns, extended.first());
+        }
+        if !extended.is_empty() {
+            payloads::pass_on(thread, domain, range.start_ns(), range.text(), extended);
         }
         Some(range.depth)
     });
@@ -166,6 +176,9 @@ fn mark(domain: u32, label: Label<'_>) {
         range.start_ns = start_ns;
         let (fields, count) = range.fields();
         thread.push(Lost::Ranges, record::RANGE, &fields[..count]);
+        if !label.extended.is_empty() {
+            payloads::pass_on(thread, domain, start_ns, range.text, label.extended);
+        }
     });
 }
 
@@ -180,15 +193,27 @@ fn start(domain: u32, label: Label<'_>) -> u64 {
         let mut begun = [id; 1 + range::FIELDS];
         begun[1..].copy_from_slice(&fields);
         thread.push(Lost::Ranges, record::RANGE_START, &begun);
+        if !label.extended.is_empty() {
+            payloads::pass_on(thread, domain, start.0, range.text, label.extended);
+        }
     });
     id
 }
 
 fn end(id: u64) {
+    end_with(0, id, &[]);
+}
+
+/// Ends a range that may have begun on another thread; `extended` is what it says of itself only now.
+fn end_with(domain: u32, id: u64, extended: &[PayloadData]) {
     let end_ns = now().0;
     watch::range_stops(id, TimeNs(end_ns));
     with_thread(Lost::Ranges, |thread| {
         thread.push(Lost::Ranges, record::RANGE_END, &[id, end_ns.cast_unsigned()]);
+        if !extended.is_empty() {
+            // Which range it was is the writer's to know: the moment is that of the end.
+            payloads::pass_on(thread, domain, end_ns, 0, extended);
+        }
     });
 }
 

@@ -8,7 +8,7 @@ use super::layouts::{UNKNOWN_BYTES, kind};
 use super::{EXTERNAL, attributes, delivery, layouts, second};
 use crate::clock::{now_ns, stamp_ns};
 use crate::config::config;
-use crate::driver::graph;
+use crate::driver::{context_from_handle, graph, stream_from_handle};
 
 /// CUptiResult values.
 pub(super) mod code {
@@ -269,6 +269,24 @@ pub extern "C" fn cuptiGetTimestamp(timestamp: *mut u64) -> u32 {
             return Err(code::NOT_COMPATIBLE);
         }
         put(timestamp, stamp_ns(now_ns()).cast_unsigned())
+    })
+}
+
+/// cuptiGetStreamIdEx: the number of a stream, by its handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiGetStreamIdEx(_context: u64, stream: u64, _per_thread: u8, id: *mut u32) -> u32 {
+    guarded(|| {
+        let stream = stream_from_handle(stream).map_err(|_| code::INVALID_PARAMETER)?;
+        put(id, stream.id)
+    })
+}
+
+/// cuptiGetContextId: the number of a context, by its handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiGetContextId(context: u64, id: *mut u32) -> u32 {
+    guarded(|| {
+        let context = context_from_handle(context).map_err(|_| code::INVALID_PARAMETER)?;
+        put(id, context.id)
     })
 }
 

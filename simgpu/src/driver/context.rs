@@ -66,7 +66,7 @@ pub(crate) fn current_context() -> Result<Context, u32> {
 }
 
 /// The context of a handle.
-pub(super) fn context_from_handle(handle: u64) -> Result<Context, u32> {
+pub(crate) fn context_from_handle(handle: u64) -> Result<Context, u32> {
     let books = books();
     books
         .primary

@@ -14,7 +14,7 @@ mod profiler;
 mod queries;
 mod stream;
 
-pub(crate) use context::{Context, current_context, has_context, with_device};
+pub(crate) use context::{Context, context_from_handle, current_context, has_context, with_device};
 pub(crate) use launch::{LaunchConfig, launch_of_library, launched_symbol};
 pub(crate) use stream::{order_with_default, stream_from_handle};
 
