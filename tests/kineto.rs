@@ -355,7 +355,14 @@ fn every_form_of_a_file_gives_the_same_analysis() {
             "kernels",
             "steps",
         ] {
-            assert_eq!(with[member], without[member], "{member} from a bare array");
+            let (mut with, mut without) = (with[member].clone(), without[member].clone());
+            // Occupancy needs to know the device, and only the whole file tells of it.
+            for kernels in [&mut with, &mut without] {
+                for kernel in kernels.as_array_mut().into_iter().flatten() {
+                    kernel.as_object_mut().map(|kernel| kernel.remove("occupancy"));
+                }
+            }
+            assert_eq!(with, without, "{member} from a bare array");
         }
     }
 }

@@ -28,6 +28,8 @@ use crate::rivals::{Rivals, Taken};
 use crate::windows::{Gate, Phase};
 use crate::{config, graphs, header, power, session, signals, walk};
 
+/// For how long the end of the program is held up for buffers that CUPTI still has.
+const LAST_BUFFERS: Duration = Duration::from_millis(500);
 /// How often the thread looks around, at most.
 const TICK: Duration = Duration::from_millis(20);
 /// How often CUPTI is asked for part-full buffers: until the first batch is written, and after.
@@ -571,9 +573,18 @@ impl Sink {
         if let Some(cupti) = &self.cupti {
             cupti.flush(true);
         }
-        // Delivery is asynchronous: the last buffers may come a moment after the flush returns.
+        // Delivery is asynchronous: the last buffers may come a while after the flush returns.
+        let begun = Instant::now();
         self.take(Duration::from_millis(50));
         self.take(Duration::from_millis(5));
+        while buffers::outstanding() > 0 && begun.elapsed() < LAST_BUFFERS {
+            self.take(Duration::from_millis(20));
+        }
+        if self.rivals.is_alone() {
+            let missing = buffers::outstanding();
+            let what = "CUPTI buffers that had not come back at the end, with whatever is in them";
+            self.lose(what, missing as u64, "everything in the last moments");
+        }
         if self.is_unwanted {
             return;
         }

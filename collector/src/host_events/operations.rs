@@ -122,6 +122,7 @@ impl Operations {
             Some(waiting) => {
                 waiting.seen = true;
                 let api = waiting.api;
+                self.settle_before(&api, names);
                 self.row(&operation, Some(&api), thread, names);
             }
             None if self.early.len() < MOST_WAITING => self.early.push((operation, thread)),
@@ -195,6 +196,27 @@ impl Operations {
             } else {
                 self.folds.insert(call, fold);
             }
+        }
+    }
+
+    /// Operations of a communicator are enqueued in the order of their groups: where one has come, nothing more is expected of
+    /// calls in groups before.
+    fn settle_before(&mut self, api: &Api, names: &mut Names<'_>) {
+        let is_before = |waiting: &&Waiting| {
+            let other = &waiting.api;
+            !waiting.seen
+                && other.group != api.group
+                && (other.communicator, other.rank) == (api.communicator, api.rank)
+        };
+        let numbers: Vec<u64> = self
+            .apis
+            .range(..api.number)
+            .map(|(_, waiting)| waiting)
+            .filter(is_before)
+            .map(|waiting| waiting.api.number)
+            .collect();
+        for number in numbers {
+            self.settle(number, names);
         }
     }
 

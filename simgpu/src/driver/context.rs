@@ -76,6 +76,17 @@ pub(crate) fn context_from_handle(handle: u64) -> Result<Context, u32> {
         .ok_or(error::INVALID_CONTEXT)
 }
 
+/// The context of CUPTI's id.
+pub(crate) fn context_of_id(id: u32) -> Result<Context, u32> {
+    let books = books();
+    books
+        .primary
+        .values()
+        .map(|(context, _)| *context)
+        .find(|context| context.id == id)
+        .ok_or(error::INVALID_CONTEXT)
+}
+
 /// The primary context of a device, if it was made.
 pub(super) fn context_of_device(device: u32) -> Result<Context, u32> {
     let books = books();

@@ -6,8 +6,9 @@
 //! of the time. The file goes when nobody who has an entry lives any more.
 
 use std::ffi::CString;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use crate::clock::now_ns;
@@ -25,6 +26,7 @@ const ENTRIES: usize = 256;
 const REFRESH: Duration = Duration::from_millis(50);
 
 /// A tenth of a second.
+#[repr(C)]
 struct Bucket {
     /// Nanoseconds since the epoch over its time.
     number: AtomicU64,
@@ -35,6 +37,7 @@ struct Bucket {
 }
 
 /// What one process does on one device.
+#[repr(C)]
 struct Entry {
     /// 0: free.
     process: AtomicU32,
@@ -68,21 +71,21 @@ pub(super) struct Load {
     pub(super) slowdown: f64,
 }
 
-fn path() -> Option<std::path::PathBuf> {
+fn path() -> Option<PathBuf> {
     let run = std::env::var("SIMGPU_RUN").ok().filter(|run| !run.is_empty())?;
     let name: String = run
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
         .collect();
-    Some(std::path::Path::new("/dev/shm").join(format!("simgpu-{name}")))
+    Some(Path::new("/dev/shm").join(format!("simgpu-{name}")))
 }
 
-fn map() -> Option<&'static [Entry]> {
+fn map(path: Option<&Path>) -> Option<&'static [Entry]> {
     let bytes = size_of::<Entry>() * ENTRIES;
-    let file = match path() {
+    let file = match path {
         None => -1,
         Some(path) => {
-            let path = CString::new(path.into_os_string().into_encoded_bytes()).ok()?;
+            let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
             let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
             // SAFETY: a zero-terminated path.
             let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
@@ -113,9 +116,20 @@ fn map() -> Option<&'static [Entry]> {
     Some(unsafe { std::slice::from_raw_parts(address.cast::<Entry>(), ENTRIES) })
 }
 
+/// The run's entries. A program that monitors may learn of the run after it has asked for something: then they are
+/// others than before.
 fn entries() -> &'static [Entry] {
-    static BOARD: OnceLock<&'static [Entry]> = OnceLock::new();
-    BOARD.get_or_init(|| map().unwrap_or(&[]))
+    static BOARD: Mutex<Option<(Option<PathBuf>, &'static [Entry])>> = Mutex::new(None);
+    let path = path();
+    let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*board {
+        Some((known, entries)) if *known == path => entries,
+        _ => {
+            let entries = map(path.as_deref()).unwrap_or(&[]);
+            *board = Some((path, entries));
+            entries
+        }
+    }
 }
 
 fn is_alive(process: u32) -> bool {
@@ -228,11 +242,6 @@ pub(crate) fn publish_for_others() {
     if path().is_some() {
         keep_published();
     }
-}
-
-/// nvmlInit: somebody is looking.
-pub(super) fn watch() {
-    keep_published();
 }
 
 /// The end of this process, or of its NVML: the last one takes the file away.

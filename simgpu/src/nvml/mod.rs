@@ -114,12 +114,11 @@ fn text<'a>(place: *const c_char) -> Result<&'a str, c_uint> {
 }
 
 fn initialise() -> Answer {
-    if let Some(wrong) = &config().wrong {
-        eprintln!("simgpu: {wrong}");
+    // What is wrong with the settings cuInit says.
+    if config().wrong.is_some() {
         return Err(code::UNKNOWN);
     }
     USERS.fetch_add(1, Ordering::Relaxed);
-    board::watch();
     Ok(())
 }
 

@@ -154,11 +154,14 @@ fn cell(column: &dyn Array, row: usize) -> String {
 macro_rules! for_each_table {
     ($macro:ident) => {
         $macro! {
-            kernels: Kernels, copies: Copies, memsets: Memsets, collectives: Collectives,
-            communicators: Communicators, api_calls: ApiCalls, synchronizations: Synchronizations,
-            overheads: Overheads, markers: Markers, memory: MemoryEvents, counters: Counters,
-            external_correlations: ExternalCorrelations, contexts: Contexts, streams: Streams,
-            clocks: Clocks, windows: Windows, losses: LossRows, operators: Operators
+            kernels: Kernels, copies: Copies, memsets: Memsets, graph_nodes: GraphNodes, graph_launches:
+            GraphLaunches, untimed_operations: UntimedOperations, collectives: Collectives, nccl_channels:
+            NcclChannels, nccl_proxy: NcclProxySteps, communicators: Communicators, api_calls: ApiCalls,
+            synchronizations: Synchronizations, overheads: Overheads, modules: Modules, compilations:
+            Compilations, markers: Markers, payload_fields: PayloadFields, object_names: ObjectNames, operators:
+            Operators, memory: MemoryEvents, memory_pools: MemoryPoolEvents, counters: Counters,
+            external_correlations: ExternalCorrelations, contexts: Contexts, streams: Streams, clocks: Clocks,
+            windows: Windows, losses: LossRows
         }
     };
 }

@@ -7,7 +7,7 @@ use super::run::{self, Executable};
 use super::{books, capture, create};
 use crate::cupti::{self, GraphData, event};
 use crate::driver::entry::{driver_functions, put};
-use crate::driver::{error, next_handle, stream_from_handle};
+use crate::driver::{current_context, error, next_handle, stream_from_handle};
 
 /// CUstreamCaptureStatus.
 const NOT_CAPTURING: c_uint = 0;
@@ -140,7 +140,7 @@ driver_functions! {
         if flags != 0 || graph.is_null() {
             return Err(error::INVALID_VALUE);
         }
-        put(graph, create()?)
+        put(graph, create(current_context()?)?)
     }
 
     /// cuGraphDestroy.

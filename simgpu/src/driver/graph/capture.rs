@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{NodeWork, add, books, create};
 use crate::device::{OpKind, Stream, Submission, Work};
+use crate::driver::context::context_of_id;
 use crate::driver::entry::Call;
 use crate::driver::error;
 
@@ -124,7 +125,8 @@ pub(super) fn begin(stream: &Stream) -> Result<(), u32> {
     if captures().number_of(stream.id).is_some() {
         return Err(error::ILLEGAL_STATE);
     }
-    let graph = create()?;
+    // The stream's own context, whichever is current.
+    let graph = create(context_of_id(stream.context)?)?;
     let mut captures = captures();
     let number = captures.next;
     captures.next += 1;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::context::{Context, current_context};
+use super::context::Context;
 use super::{error, next_handle};
 use crate::cupti::{self, GraphData, event};
 use crate::device::{OpKind, Stream, Work};
@@ -107,9 +107,8 @@ fn books() -> MutexGuard<'static, Books> {
     BOOKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes an empty graph in the current context and gives its handle.
-fn create() -> Result<u64, u32> {
-    let context = current_context()?;
+/// Makes an empty graph in a context and gives its handle.
+fn create(context: Context) -> Result<u64, u32> {
     let handle = next_handle();
     books().graphs.insert(handle, Graph::new(context));
     let data = GraphData {
