@@ -10,6 +10,7 @@ use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, PrimitiveArray, 
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::DataType;
 
+use crate::body::{Body, Packing};
 use crate::names::{Interner, NameId};
 use crate::time::{DurationNs, TimeNs};
 
@@ -20,9 +21,16 @@ pub struct Dictionary {
     places: Vec<i32>,
     strings: Vec<String>,
     written: Option<ArrayRef>,
+    /// The places of a column's rows while it is written.
+    rows: Vec<i32>,
 }
 
 impl Dictionary {
+    /// How many strings it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.strings.len()
+    }
+
     #[inline]
     fn place(&mut self, id: NameId, names: &Interner) -> i32 {
         match self.places.get(id.0 as usize) {
@@ -70,11 +78,65 @@ pub trait Value: Sized + Clone {
     fn renumber(&mut self, _numbers: &[NameId]) {}
     /// The column as an Arrow array.
     fn encode(column: Vec<Self>, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef;
+    /// Writes the column into a batch's body, as an Arrow array of [`Self::data_type`] lies there.
+    fn write(
+        column: &[Self],
+        dictionary: &mut Dictionary,
+        names: &Interner,
+        packing: fn(usize) -> Packing,
+        body: &mut Body,
+    );
     /// Appends an Arrow array to the column.
     ///
     /// # Errors
     /// When the array is of another type.
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType>;
+}
+
+/// A number as the word that holds its bits.
+trait Bits: Copy {
+    fn bits(self) -> u64;
+}
+
+macro_rules! bits {
+    ($($number:ty as $unsigned:ty),*) => {$(
+        impl Bits for $number {
+            #[inline]
+            fn bits(self) -> u64 {
+                u64::from(self as $unsigned)
+            }
+        }
+    )*};
+}
+bits! { u8 as u8, u16 as u16, u32 as u32, u64 as u64, i32 as u32, i64 as u64 }
+
+impl Bits for f64 {
+    #[inline]
+    fn bits(self) -> u64 {
+        self.to_bits()
+    }
+}
+
+/// Writes a nullable column: its validity and its numbers, with 0 for null.
+fn write_nullable<const WIDTH: usize, T: Copy>(
+    column: &[Option<T>],
+    bits: impl Fn(T) -> u64 + Copy,
+    packing: Packing,
+    body: &mut Body,
+) {
+    let nulls = column.iter().filter(|value| value.is_none()).count();
+    body.column(column.len(), nulls);
+    // Most nullable columns are null throughout (no graph, no peer): that is cheap to say.
+    if nulls == column.len() {
+        body.same(0, 1, nulls.div_ceil(8));
+        return body.same(0, WIDTH, nulls);
+    }
+    if nulls == 0 {
+        body.nothing();
+    } else {
+        body.validity(column.iter().map(Option::is_some));
+    }
+    body.numbers::<WIDTH>(column.iter().map(|value| value.map_or(0, bits)), packing);
 }
 
 macro_rules! primitive_values {
@@ -90,6 +152,18 @@ macro_rules! primitive_values {
             fn encode(column: Vec<Self>, _: &mut Dictionary, _: &Interner) -> ArrayRef {
                 let native: Vec<$native> = column.into_iter().map(|$v| $into).collect();
                 Arc::new(PrimitiveArray::<arrow_array::types::$arrow>::new(ScalarBuffer::from(native), None))
+            }
+            fn write(
+                column: &[Self],
+                _: &mut Dictionary,
+                _: &Interner,
+                packing: fn(usize) -> Packing,
+                body: &mut Body,
+            ) {
+                body.column(column.len(), 0);
+                body.nothing();
+                let values = column.iter().map(|&$v| Bits::bits($into));
+                body.numbers::<{ size_of::<$native>() }>(values, packing(size_of::<$native>()));
             }
             fn decode(array: &dyn Array, _: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
                 let array = downcast::<PrimitiveArray<arrow_array::types::$arrow>>(array)?;
@@ -113,6 +187,16 @@ macro_rules! primitive_values {
                 Arc::new(PrimitiveArray::<arrow_array::types::$arrow>::from_iter(
                     column.into_iter().map(|value| value.map(|$v| $into)),
                 ))
+            }
+            fn write(
+                column: &[Self],
+                _: &mut Dictionary,
+                _: &Interner,
+                packing: fn(usize) -> Packing,
+                body: &mut Body,
+            ) {
+                const WIDTH: usize = size_of::<$native>();
+                write_nullable::<WIDTH, $value>(column, |$v| Bits::bits($into), packing(WIDTH), body);
             }
             fn decode(array: &dyn Array, _: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
                 let array = downcast::<PrimitiveArray<arrow_array::types::$arrow>>(array)?;
@@ -184,6 +268,21 @@ impl Value for NameId {
         let keys: Vec<i32> = column.into_iter().map(|id| dictionary.place(id, names)).collect();
         encode_names(Int32Array::new(ScalarBuffer::from(keys), None), dictionary)
     }
+    fn write(
+        column: &[Self],
+        dictionary: &mut Dictionary,
+        names: &Interner,
+        packing: fn(usize) -> Packing,
+        body: &mut Body,
+    ) {
+        let mut places = std::mem::take(&mut dictionary.rows);
+        places.clear();
+        places.extend(column.iter().map(|&id| dictionary.place(id, names)));
+        body.column(column.len(), 0);
+        body.nothing();
+        body.numbers::<4>(places.iter().map(|place| place.bits()), packing(4));
+        dictionary.rows = places;
+    }
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
         column.extend(
             decode_names(array, names)?
@@ -213,6 +312,19 @@ impl Value for Option<NameId> {
             .into_iter()
             .map(|id| id.map(|id| dictionary.place(id, names)));
         encode_names(keys.collect(), dictionary)
+    }
+    fn write(
+        column: &[Self],
+        dictionary: &mut Dictionary,
+        names: &Interner,
+        packing: fn(usize) -> Packing,
+        body: &mut Body,
+    ) {
+        let places: Vec<Option<i32>> = column
+            .iter()
+            .map(|id| id.map(|id| dictionary.place(id, names)))
+            .collect();
+        write_nullable::<4, i32>(&places, Bits::bits, packing(4), body);
     }
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
         column.extend(decode_names(array, names)?);

@@ -4,12 +4,14 @@
 //! Arrow IPC stream a table. [`writer::ProcessWriter`] writes, [`recording::Recording`] reads, [`follow::Follower`]
 //! reads what still grows. This crate knows no CUDA and no web.
 
+pub mod body;
 pub mod clock_steps;
 pub mod collective_names;
 pub mod column;
 pub mod control;
 pub mod copy_words;
 pub mod follow;
+mod frame;
 pub mod hang;
 pub mod manifest;
 pub mod names;

@@ -3,6 +3,7 @@
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
+use crate::body::Body;
 use crate::column::Dictionary;
 use crate::names::{Interner, NameId};
 use crate::time::DurationNs;
@@ -44,6 +45,8 @@ pub trait Table: Default {
         dictionaries: &mut Dictionaries,
         names: &Interner,
     ) -> Result<RecordBatch, arrow_schema::ArrowError>;
+    /// Writes all rows into a batch's body and leaves the table empty with the same capacity.
+    fn write_rows(&mut self, dictionaries: &mut Dictionaries, names: &Interner, body: &mut Body);
     /// Appends the rows of a batch. Columns are found by name: an absent one gets its absent value, an unknown
     /// one is left alone and named in the result.
     ///
@@ -128,6 +131,16 @@ macro_rules! tables {
                         arrays.push(<$type as Value>::encode(column, dictionary, names));
                     } )*
                     RecordBatch::try_new(Self::schema(), arrays)
+                }
+
+                fn write_rows(&mut self, dictionaries: &mut Dictionaries, names: &Interner, body: &mut Body) {
+                    dictionaries.resize_with(Self::schema().fields().len(), Default::default);
+                    let mut dictionary = dictionaries.iter_mut();
+                    $( if let Some(dictionary) = dictionary.next() {
+                        let packing = |width| Packing::of(stringify!($column), width);
+                        <$type as Value>::write(&self.$column, dictionary, names, packing, body);
+                        self.$column.clear();
+                    } )*
                 }
 
                 fn append_batch(&mut self, batch: &RecordBatch, names: &mut Interner) -> Result<Vec<String>, String> {

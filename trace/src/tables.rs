@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
+use crate::body::{Body, Packing};
 use crate::column::Value;
 use crate::names::{Interner, NameId};
 use crate::table::{Dictionaries, Table, tables};

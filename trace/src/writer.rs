@@ -14,6 +14,8 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{DictionaryHandling, IpcWriteOptions, StreamEncoder};
 use arrow_schema::ArrowError;
 
+use crate::body;
+use crate::column::Dictionary;
 use crate::names::Interner;
 use crate::private_file::PrivateFile;
 use crate::table::{Dictionaries, Table};
@@ -25,9 +27,6 @@ pub const BATCH_ROWS: usize = 16 * 1024;
 pub const WAITING_ROWS: usize = 4 * BATCH_ROWS;
 /// Buffers that are written with one call (Linux takes up to 1024).
 const SLICES: usize = 256;
-/// zstd's level: 10.5 bytes a row instead of level 1's 8.3, for 8 % fewer instructions inside the training process
-/// (`cargo bench -p gputrace-trace`, `cargo bench -p gputrace-collector --bench decode -- --instructions`).
-const ZSTD_LEVEL: i32 = -2;
 
 /// Tables of what stands for the whole of a process: each segment begins with their rows, so that it can be read alone.
 pub const STANDING_TABLES: [&str; 4] = ["contexts", "streams", "communicators", "graph_nodes"];
@@ -77,26 +76,36 @@ impl<T: Table> TableWriter<T> {
     }
 
     fn encode(&mut self, names: &Interner) -> Result<(), ArrowError> {
-        let rows = self.rows.len() as u64;
+        let rows = self.rows.len();
         if STANDING_TABLES.contains(&T::NAME) {
             let room = STANDING_ROWS.saturating_sub(self.standing.len());
             for row in 0..self.rows.len().min(room) {
                 self.standing.push(self.rows.row(row));
             }
         }
-        let batch = self.rows.take_batch(&mut self.dictionaries, names)?;
-        if self.encoder.is_none() {
+        let is_first = self.encoder.is_none();
+        if is_first {
             let options = IpcWriteOptions::default()
                 .try_with_compression(Some(CompressionType::ZSTD))?
-                .try_with_compression_level(Some(ZSTD_LEVEL))?
                 .with_dictionary_handling(DictionaryHandling::Delta);
             self.encoder = Some(StreamEncoder::try_new_with_options(&T::schema(), options)?);
         }
-        if let Some(encoder) = &mut self.encoder {
-            self.waiting.extend(encoder.encode(&batch)?);
-        }
-        self.rows_encoded += rows;
-        Ok(())
+        body::with(|body| {
+            let strings =
+                |dictionaries: &Dictionaries| dictionaries.iter().map(Dictionary::len).sum::<usize>();
+            let known = strings(&self.dictionaries);
+            self.rows.write_rows(&mut self.dictionaries, names, body);
+            // arrow writes the schema, and what is new in the dictionaries, for a batch without rows.
+            if let Some(encoder) = &mut self.encoder
+                && (is_first || strings(&self.dictionaries) != known)
+            {
+                let none = T::default().take_batch(&mut self.dictionaries, names)?;
+                self.waiting.push_back(without_rows(&encoder.encode(&none)?)?);
+            }
+            self.waiting.extend(body.finish(rows).map(Buffer::from_vec));
+            self.rows_encoded += rows as u64;
+            Ok(())
+        })
     }
 
     fn write_waiting(&mut self) -> io::Result<()> {
@@ -123,6 +132,31 @@ impl<T: Table> TableWriter<T> {
         }
         Ok(())
     }
+}
+
+/// The messages of a stream's piece but for batches of rows.
+fn without_rows(pieces: &[Buffer]) -> Result<Buffer, ArrowError> {
+    let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+    let broken = || ArrowError::IpcError("a message that arrow wrote is not understood".to_owned());
+    let mut kept = Vec::with_capacity(all.len());
+    let mut rest = all.as_slice();
+    while let Some(head) = rest.first_chunk::<8>() {
+        let metadata = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let message = rest
+            .get(8..8 + metadata)
+            .and_then(|metadata| arrow_ipc::root_as_message(metadata).ok())
+            .ok_or_else(broken)?;
+        let body = usize::try_from(message.bodyLength()).map_err(|_| broken())?;
+        let (message, others) = match rest.split_at_checked(8 + metadata + body) {
+            Some((bytes, others)) => ((message.header_type(), bytes), others),
+            None => return Err(broken()),
+        };
+        if message.0 != arrow_ipc::MessageHeader::RecordBatch {
+            kept.extend_from_slice(message.1);
+        }
+        rest = others;
+    }
+    Ok(Buffer::from_vec(kept))
 }
 
 /// Takes `bytes` off the front of what waits.

@@ -82,6 +82,12 @@ fn pyarrow_reads_a_table_with_growing_dictionaries() {
                     kernel.registers.to_string(),
                     kernel.static_shared_bytes.to_string(),
                     kernel.dynamic_shared_bytes.to_string(),
+                    kernel.shared_executed_bytes.to_string(),
+                    kernel.local_bytes.to_string(),
+                    kernel.launch_type.to_string(),
+                    optional(kernel.cluster_x.map(u64::from)),
+                    optional(kernel.cluster_y.map(u64::from)),
+                    optional(kernel.cluster_z.map(u64::from)),
                     optional(kernel.graph.map(u64::from)),
                     optional(kernel.graph_node),
                 ]
