@@ -245,7 +245,9 @@ mod tests {
     fn a_constant_difference_is_found_through_a_drift() {
         let mut names = Interner::default();
         // Each step takes 1 ms and 100 ns more than the one before; recorded ones 5 us more.
-        let time = |step: usize| 1_000_000 + 100 * step as i64 + if step / 5 % 2 == 0 { 5_000 } else { 0 };
+        let time = |step: usize| {
+            1_000_000 + 100 * step as i64 + if (step / 5).is_multiple_of(2) { 5_000 } else { 0 }
+        };
         let process = process(11, 5, &mut names, time);
         let found = overhead(&[process], &names).expect("enough blocks");
         assert_eq!((found.processes, found.blocks), (1, 10));

@@ -80,7 +80,7 @@ pub(crate) struct Cupti {
 /// The word that asks for a kind; `None` for what is always recorded.
 fn asked_by(activity: u32) -> Option<Kind> {
     match activity {
-        kind::CONCURRENT_KERNEL | kind::KERNEL => Some(Kind::Kernels),
+        kind::CONCURRENT_KERNEL | kind::KERNEL | kind::GRAPH_TRACE => Some(Kind::Kernels),
         kind::MEMCPY | kind::MEMCPY2 => Some(Kind::Copies),
         kind::MEMSET => Some(Kind::Memsets),
         kind::DRIVER | kind::RUNTIME => Some(Kind::Calls),
@@ -89,7 +89,6 @@ fn asked_by(activity: u32) -> Option<Kind> {
         kind::EXTERNAL_CORRELATION => Some(Kind::Collectives),
         kind::MODULE | kind::JIT => Some(Kind::Modules),
         kind::MEMORY2 | kind::MEMORY_POOL => Some(Kind::Memory),
-        kind::GRAPH_TRACE => Some(Kind::Kernels),
         _ => None,
     }
 }

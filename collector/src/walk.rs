@@ -76,7 +76,7 @@ mod tests {
 
     /// Whether the number behind the kind is.
     fn is_even(record: &[u8]) -> bool {
-        record[4] % 2 == 0
+        record[4].is_multiple_of(2)
     }
 
     proptest! {

@@ -217,8 +217,8 @@ pub(crate) fn scattered(values: &[u64], width: usize, most_bytes: usize, out: &m
         }
         // The choice with the fewest bytes: those that need more are odd ones.
         let (mut least, mut low, mut odd) = (usize::MAX, width, stretch.len());
-        for choice in 1..=width - LEAST_MATCH {
-            odd -= needs[choice];
+        for (choice, fitting) in needs.iter().enumerate().take(width - LEAST_MATCH + 1).skip(1) {
+            odd -= fitting;
             let bytes = (stretch.len() - odd) * choice + odd * (width + ODD_BYTES);
             if bytes < least {
                 (least, low) = (bytes, choice);

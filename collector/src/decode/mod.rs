@@ -100,6 +100,7 @@ impl Times {
 
 /// Keeps what has no whole times.
 #[cold]
+#[allow(clippy::needless_pass_by_value)] // A row made for this.
 fn untimed(row: tables::UntimedOperation, times: Times, writer: &mut ProcessWriter) {
     let start_ns = match times {
         Times::Unfinished(start_ns) | Times::Whole(start_ns, _) => Some(start_ns),

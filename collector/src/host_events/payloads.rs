@@ -177,7 +177,7 @@ impl Reader<'_, '_> {
             };
             match field.kind {
                 FieldKind::Float if bytes == 4 => {
-                    row.number = Some(f32::from_bits(integer(value, false) as u32).into())
+                    row.number = Some(f32::from_bits(integer(value, false) as u32).into());
                 }
                 FieldKind::Float => row.number = Some(f64::from_bits(integer(value, false))),
                 FieldKind::Text => row.text = Some(self.names.get(integer(value, false))),

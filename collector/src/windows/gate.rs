@@ -306,12 +306,12 @@ impl Gate {
                     Moment::Operation {
                         start: 0,
                         correlation,
-                    } => is_launched(correlation, i64::MIN),
+                    }
+                    | Moment::Joined { correlation } => is_launched(correlation, i64::MIN),
                     Moment::Operation { start, correlation } => {
                         is_in(start) || is_launched(correlation, start)
                     }
                     Moment::Call { start, .. } | Moment::Began { start } => is_in(start),
-                    Moment::Joined { correlation } => is_launched(correlation, i64::MIN),
                     Moment::Always => true,
                 };
             if !keeps {
