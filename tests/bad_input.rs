@@ -305,8 +305,8 @@ fn a_damaged_table_says_so_without_a_panic() {
     let process = std::fs::read_dir(&folder)
         .expect("a recording")
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.is_dir())
-        .expect("a process folder");
+        .find(|path| path.join("api_calls.arrows").is_file())
+        .expect("a process folder with launch calls");
     let file = process.join("api_calls.arrows");
     let whole = std::fs::read(&file).expect("a table");
     for at in (0..whole.len()).step_by(whole.len() / 150 + 1) {

@@ -89,6 +89,29 @@ impl<'a> Kernels<'a> {
     }
 }
 
+/// The kernels that ran for nodes of CUDA graphs, by the kernel launch of NCCL's that was captured into the node.
+fn replays(process: &Process, operations: &ProcessOperations) -> HashMap<u64, Vec<PartKernel>> {
+    let nodes = &process.tables.graph_nodes;
+    let plans: HashMap<u64, u64> = nodes.node.iter().copied().zip(nodes.plan.iter().copied()).collect();
+    let mut replays: HashMap<u64, Vec<PartKernel>> = HashMap::new();
+    if plans.is_empty() {
+        return replays;
+    }
+    let graph_nodes = &process.tables.kernels.graph_node;
+    for (&device, operations) in &operations.devices {
+        for operation in operations.uncut() {
+            let plan = matches!(operation.name, Name::Kernel(_))
+                .then(|| graph_nodes.get(operation.row as usize).copied().flatten())
+                .flatten()
+                .and_then(|node| plans.get(&node));
+            if let Some(plan) = plan {
+                replays.entry(*plan).or_default().push(part_kernel(device, operation));
+            }
+        }
+    }
+    replays
+}
+
 /// The data type in the name of a reducing NCCL kernel: "..._Sum_f32_RING_LL" has "f32".
 fn dtype_in_name(name: &str) -> String {
     let base = name.split(['(', '<']).next().unwrap_or_default();
@@ -177,6 +200,7 @@ pub(crate) fn parts(
     let mut place_in_plan: HashMap<u64, usize> = HashMap::new();
     let kernels = Kernels::new(operations);
     let mut taken: HashSet<u32> = HashSet::new();
+    let replays = replays(process, operations);
     let mut parts = Parts::default();
     for row in 0..rows.start_ns.len() {
         let place_of_row = rows.plan[row].map(|plan| {
@@ -200,7 +224,10 @@ pub(crate) fn parts(
             && known
                 .get(&rows.communicator[row])
                 .is_none_or(|row| communicators.ranks[*row] != 1);
-        parts.without_kernel += u64::from(kernel.is_none() && needs_kernel);
+        let replayed = rows.plan[row]
+            .filter(|_| rows.graph_captured[row] != 0)
+            .and_then(|plan| replays.get(&plan));
+        parts.without_kernel += u64::from(kernel.is_none() && replayed.is_none() && needs_kernel);
         if let Some((_, operation)) = kernel {
             taken.insert(operation.row);
         }
@@ -219,7 +246,7 @@ pub(crate) fn parts(
         let kernel = kernel.map(|(device, operation)| part_kernel(*device, operation));
         let from_nccl = rows.kernel[row].is_none();
         let device = kernel.map(|kernel| kernel.device);
-        parts.all.push(Part {
+        let part = Part {
             participant: Participant {
                 process: place,
                 place: device.filter(|_| !from_nccl).unwrap_or(own),
@@ -252,7 +279,22 @@ pub(crate) fn parts(
                 .unwrap_or(1),
             enqueued: rows.start_ns[row].0,
             from_the_beginning: from_nccl,
-        });
+        };
+        // A captured operation runs as often as its graph is launched, and not when it is called.
+        let Some(replayed) = replayed else {
+            parts.all.push(part);
+            continue;
+        };
+        for kernel in replayed {
+            taken.insert(kernel.row);
+            parts.all.push(Part {
+                sequence: None,
+                kernel: Some(*kernel),
+                enqueued: kernel.start,
+                from_the_beginning: false,
+                ..part.clone()
+            });
+        }
     }
     // Kernels that nothing but their names tells of. Where NCCL's plugin was there it told of all of NCCL's operations: a
     // kernel of NCCL that is tied to none of them is one of theirs all the same, and must not be matched as another.

@@ -81,6 +81,8 @@ pub(crate) mod record {
     pub(crate) const COMMUNICATOR: u8 = 6;
     /// A call of NCCL (`nccl::Api`).
     pub(crate) const NCCL_API: u8 = 7;
+    /// A kernel that was launched into a CUDA graph: plan, communicator, rank, group.
+    pub(crate) const NCCL_CAPTURED: u8 = 16;
     /// The end of a group of calls: its number, and whether its kernels were launched on the same thread.
     pub(crate) const NCCL_GROUP_END: u8 = 8;
     /// The beginning of something within an operation (`nccl::Detail`).

@@ -27,6 +27,8 @@ struct Waiting {
     thread: u32,
     /// Its operation came.
     seen: bool,
+    /// The kernel that it was captured into.
+    plan: Option<u64>,
     since: Instant,
 }
 
@@ -106,9 +108,25 @@ impl Operations {
                 api,
                 thread,
                 seen: false,
+                plan: None,
                 since: Instant::now(),
             };
             self.apis.insert(waiting.api.number, waiting);
+        }
+    }
+
+    /// NCCL launched a kernel into a CUDA graph. It tells of no operations then: the kernel's are the calls of that group on that
+    /// communicator which have none yet. (Where NCCL needs several kernels for them the first takes all.)
+    pub(super) fn captured(&mut self, plan: u64, communicator: (u64, u32), group: u64) {
+        for waiting in self.apis.values_mut() {
+            let api = &waiting.api;
+            let is_of_it = api.graph_captured
+                && (api.communicator, api.rank) == communicator
+                && api.group == group
+                && !waiting.seen;
+            if is_of_it && waiting.plan.is_none() {
+                waiting.plan = Some(plan);
+            }
         }
     }
 
@@ -248,7 +266,7 @@ impl Operations {
             warps: 0,
             symmetric: false,
             // The group's number is around all that it launched.
-            plan: (api.group != 0 && !api.graph_captured).then_some(api.group),
+            plan: waiting.plan.or((api.group != 0 && !api.graph_captured).then_some(api.group)),
             stream: api.stream,
             tag: api.tag,
             api: Some(api.number),

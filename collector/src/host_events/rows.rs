@@ -206,6 +206,12 @@ impl Rows {
                 operations.enqueued(operation, thread, &mut names);
             }
             record::NCCL_API => self.operations.called(nccl::Api::read(&record.fields), thread),
+            record::NCCL_CAPTURED => {
+                let [plan, communicator, rank, group] = record.fields[..4] else {
+                    return false;
+                };
+                self.operations.captured(plan, (communicator, rank as u32), group);
+            }
             record::NCCL_GROUP_END => {
                 let (group, launched) = (record.fields[0], record.fields[1] != 0);
                 let (operations, mut names) = (&mut self.operations, names(&self.texts, &mut writer.names));

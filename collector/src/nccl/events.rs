@@ -152,7 +152,7 @@ impl Start<'_> {
         }
         state.group = next_plan();
         state.plan = 0;
-        state.launched = false;
+        (state.launched, state.captured) = (false, false);
         push_id(state.group);
         (state.group, GROUP_API)
     }
@@ -162,7 +162,12 @@ impl Start<'_> {
         let state = &mut self.thread.nccl;
         (state.launching, state.plan, state.stream) = (plan, plan, stream as u64);
         state.launched = true;
+        let captured = state.captured.then_some(state.group);
         push_id(plan);
+        if let Some(group) = captured {
+            let fields = [plan, self.context.communicator, u64::from(self.context.rank), group];
+            self.thread.push(Lost::Operations, record::NCCL_CAPTURED, &fields);
+        }
         (plan, LAUNCH)
     }
 
@@ -230,6 +235,7 @@ impl Start<'_> {
     }
 
     fn api(&mut self, api: &Api) -> (u64, u64) {
+        self.thread.nccl.captured |= api.graph_captured;
         self.thread
             .push(Lost::Operations, record::NCCL_API, trimmed(&api.fields()));
         (api.number, API)

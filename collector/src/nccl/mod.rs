@@ -52,6 +52,8 @@ pub(crate) struct State {
     launched: bool,
     /// The group of calls that is open, whose number CUPTI has; 0 outside.
     group: u64,
+    /// Whether calls of that group are captured into a CUDA graph.
+    captured: bool,
     /// What the user calls, by NVTX.
     calls: calls::State,
 }

@@ -464,10 +464,10 @@ fn kernel(
         .map(|(operation, choice, _)| (*operation, choice.transfer_ns))
         .collect();
     let transfers: Vec<Transfer> = plan.transfers.iter().map(|(transfer, ..)| *transfer).collect();
-    let todo = Arc::new((operations, transfers));
+    let work = Arc::new((operations, transfers));
     let (device, ranks) = (communicator.device, communicator.ranks);
     move || {
-        let (mesh, running, todo) = (Arc::clone(&mesh), Arc::clone(&running), Arc::clone(&todo));
+        let (mesh, running, work) = (Arc::clone(&mesh), Arc::clone(&running), Arc::clone(&work));
         let watched = watched.clone();
         Box::new(move |start_ns: i64| {
             let _running = lock(&running);
@@ -475,7 +475,7 @@ fn kernel(
                 let profiler = communicator.profiler.as_ref()?;
                 Some((profiler, profiler.kernel_begins(&told.wait(), start_ns)))
             });
-            let (operations, transfers) = &*todo;
+            let (operations, transfers) = &*work;
             count_traffic(device, ranks, operations, transfers);
             let end_ns = run(&mesh, operations, transfers, start_ns).unwrap_or_else(|failure| {
                 errors::note(&failure);
