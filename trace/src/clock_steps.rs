@@ -8,6 +8,8 @@
 //!   written in the order in which things ended, so the step is where the next row's end lies off by as much as the clock
 //!   was set. The table with the most rows in that second says it for all.
 //! - A row that began before the step and ended after it has a duration that is wrong by as much; that is mended too.
+//! - A table whose rows are further apart than the clock was set back does not show where that was: a row within that of the
+//!   step may then be off by as much.
 //! - All processes of a host get the timeline of the earliest reading among them.
 //!
 //! GPU times are CUPTI's, which brings them to this clock by itself: near a step they are as good as it made them.
@@ -136,11 +138,12 @@ impl<'a> Times<'a> {
     fn of(columns: Vec<&'a mut dyn Any>) -> Option<Self> {
         let (mut starts, mut durations) = (None, None);
         for column in columns {
-            if column.is::<Vec<TimeNs>>() {
+            // The first of each: further ones are of parts of a row.
+            if starts.is_none() && column.is::<Vec<TimeNs>>() {
                 starts = column.downcast_mut();
-            } else if column.is::<Vec<DurationNs>>() {
+            } else if durations.is_none() && column.is::<Vec<DurationNs>>() {
                 durations = column.downcast_mut().map(Durations::All);
-            } else if column.is::<Vec<Option<DurationNs>>>() {
+            } else if durations.is_none() && column.is::<Vec<Option<DurationNs>>>() {
                 durations = column.downcast_mut().map(Durations::Some);
             }
         }
@@ -194,16 +197,18 @@ impl<'a> Times<'a> {
     /// The row that the step lies before, and when that was (by the clock as it was set before), somewhere between two
     /// moments. `near`: where it is known to be from another table; without it only a row that shows it is taken.
     fn pivot(&self, gap: Gap, near: Option<i64>) -> Option<(usize, (i64, i64))> {
-        // How much straighter the ends run with the step there: by all of it where it is, but for what passed meanwhile.
-        // Where the moment is known, less by what it is off.
+        // Not knowing the moment: how much straighter the ends run with the step there. Knowing it: the least time from row
+        // to row around it, so that a table whose rows are further apart than the clock was set back goes on as evenly as
+        // it can.
         let worth = |(last, next): (i64, i64)| {
             let step = next.saturating_sub(last);
-            let straighter = step
-                .saturating_abs()
-                .saturating_sub(step.saturating_sub(gap.by_ns).saturating_abs());
-            let moment = i64::midpoint(last, next.saturating_sub(gap.by_ns));
-            let off = near.map_or(0, |near| moment.saturating_sub(near).saturating_abs());
-            straighter.saturating_sub(off)
+            let passed = step.saturating_sub(gap.by_ns);
+            let Some(near) = near else {
+                return step.saturating_abs().saturating_sub(passed.saturating_abs());
+            };
+            let after = next.saturating_sub(gap.by_ns);
+            let off = last.saturating_sub(near).max(near.saturating_sub(after)).max(0);
+            passed.saturating_abs().saturating_add(off).saturating_neg()
         };
         let rows = self.starts.len();
         let inside = (1..rows).filter_map(|row| {
@@ -216,9 +221,10 @@ impl<'a> Times<'a> {
             let all_after = self.end(0) >= near.saturating_add(gap.by_ns).saturating_sub(READING_NS);
             let all_before = self.end(rows - 1) <= near.saturating_add(READING_NS);
             let around = (near, near.saturating_add(gap.by_ns));
+            let least = gap.by_ns.saturating_abs().saturating_neg();
             [
-                all_after.then_some((0, 0, around)),
-                all_before.then_some((0, rows, around)),
+                all_after.then_some((least, 0, around)),
+                all_before.then_some((least, rows, around)),
             ]
         });
         inside
@@ -237,7 +243,10 @@ impl<'a> Times<'a> {
 
     /// Undoes the step; `moment`: when it was, by the clock as it was set before.
     fn undo(&mut self, gap: Gap, moment: i64) {
-        let pivot = self.pivot(gap, Some(moment)).map(|(row, _)| row);
+        let pivot = (gap.by_ns < 0)
+            .then(|| self.pivot(gap, Some(moment)))
+            .flatten()
+            .map(|(row, _)| row);
         for row in 0..self.starts.len() {
             let (start, end) = (self.starts[row].0, self.end(row));
             let is_after = |stamp: i64| match (gap.can_be_before(stamp), gap.can_be_after(stamp)) {
@@ -315,7 +324,20 @@ fn undo_in(process: &mut Process) -> Vec<Step> {
             break;
         };
         let moment = locate(&mut process.tables, gap);
-        process.tables.each_columns(&mut |name, columns| {
+        process.tables.each_columns(&mut |name, mut columns| {
+            for column in &mut columns {
+                if let Some(stamps) = column.downcast_mut::<Vec<Option<TimeNs>>>() {
+                    let mut known: Vec<TimeNs> = stamps.iter().flatten().copied().collect();
+                    let mut times = Times {
+                        starts: &mut known,
+                        durations: None,
+                    };
+                    times.undo(gap, moment);
+                    for (stamp, mended) in stamps.iter_mut().flatten().zip(known) {
+                        *stamp = mended;
+                    }
+                }
+            }
             if name != "clocks"
                 && let Some(mut times) = Times::of(columns)
             {
@@ -397,7 +419,7 @@ mod tests {
     use super::*;
     use crate::names::NameId;
     use crate::table::Table;
-    use crate::tables::{ApiCall, Clock, Counter, Kernel, Marker};
+    use crate::tables::{ApiCall, Clock, Counter, Kernel, Marker, NcclProxyStep, UntimedOperation};
     use proptest::prelude::*;
 
     const SECOND: i64 = 1_000_000_000;
@@ -456,6 +478,18 @@ mod tests {
                         ..Kernel::default()
                     });
                 }
+                if place % 4 == 0 {
+                    tables.nccl_proxy.push(NcclProxyStep {
+                        start_ns,
+                        duration_ns,
+                        flush_ns: Some(DurationNs(1_000)),
+                        ..NcclProxyStep::default()
+                    });
+                    tables.untimed_operations.push(UntimedOperation {
+                        start_ns: Some(start_ns),
+                        ..UntimedOperation::default()
+                    });
+                }
                 if place % 5 == 0 {
                     let range = Marker {
                         start_ns,
@@ -512,6 +546,25 @@ mod tests {
             "kernels",
             &times(&a.kernels.start_ns),
             &times(&b.kernels.start_ns),
+        );
+        same(
+            "proxy steps",
+            &times(&a.nccl_proxy.start_ns),
+            &times(&b.nccl_proxy.start_ns),
+        );
+        same(
+            "lengths of proxy steps",
+            &lengths(&a.nccl_proxy.duration_ns),
+            &lengths(&b.nccl_proxy.duration_ns),
+        );
+        assert_eq!(a.nccl_proxy.flush_ns, b.nccl_proxy.flush_ns);
+        let known = |starts: &[Option<TimeNs>]| -> Vec<i64> {
+            starts.iter().flatten().map(|start| start.0).collect()
+        };
+        same(
+            "untimed operations",
+            &known(&a.untimed_operations.start_ns),
+            &known(&b.untimed_operations.start_ns),
         );
         same("ranges", &times(&a.markers.start_ns), &times(&b.markers.start_ns));
         same(
@@ -572,15 +625,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_step_that_is_shorter_than_the_time_between_samples_is_undone() {
+        let clock = FaultyClock(vec![(3_871_842_119, -10_411_239)]);
+        let (mut stamped, truth) = process(&clock, 100, 10, &[377_039, 160_393]);
+        assert_eq!(undo([&mut stamped].into_iter()).len(), 1);
+        assert_same(&stamped, &truth);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
         fn steps_are_undone_wherever_they_fall(
-            at in 1..9 * SECOND,
-            by in prop_oneof![2_000_000..30_000_000i64, SECOND..40 * SECOND],
+            // Where there are rows on both sides.
+            at in SECOND / 10..9 * SECOND,
+            // More than lies between two samples (20 ms), so that every table shows it.
+            by in prop_oneof![21_000_000..60_000_000i64, SECOND..40 * SECOND],
             back in any::<bool>(),
-            // Shorter than the step, so that it shows.
             gaps in prop::collection::vec(50_000..500_000i64, 1..20),
         ) {
             let by = if back { -by } else { by };
