@@ -188,9 +188,14 @@ macro_rules! tables {
 
                 fn append(&mut self, other: Self, once: bool) {
                     if once {
-                        for row in 0..other.len() {
+                        // They are repeated in their order, in front: only what follows is compared with all.
+                        let repeated = (0..self.len().min(other.len()))
+                            .take_while(|&row| self.row(row) == other.row(row))
+                            .count();
+                        let are_all = repeated == self.len();
+                        for row in repeated..other.len() {
                             let row = other.row(row);
-                            if !(0..self.len()).any(|known| self.row(known) == row) {
+                            if are_all || !(0..self.len()).any(|known| self.row(known) == row) {
                                 self.push(row);
                             }
                         }
