@@ -266,7 +266,9 @@ impl Operations {
             warps: 0,
             symmetric: false,
             // The group's number is around all that it launched.
-            plan: waiting.plan.or((api.group != 0 && !api.graph_captured).then_some(api.group)),
+            plan: waiting
+                .plan
+                .or((api.group != 0 && !api.graph_captured).then_some(api.group)),
             stream: api.stream,
             tag: api.tag,
             api: Some(api.number),

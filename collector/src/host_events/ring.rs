@@ -38,7 +38,6 @@ impl Budget {
     }
 
     /// Bytes in use.
-    #[cfg(test)]
     pub(crate) fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

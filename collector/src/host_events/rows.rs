@@ -16,7 +16,7 @@ use super::details::Details;
 use super::operations::{Names, Operations};
 use super::payloads::Payloads;
 use super::ring::{Consumer, Record};
-use super::{LOSSES, LOST_ELSEWHERE, Lost, ThreadInfo, record, take_new};
+use super::{BUDGET, LOSSES, LOST_ELSEWHERE, Lost, ThreadInfo, record, take_new};
 use crate::windows::Gate;
 use crate::{header, nccl, nvtx};
 
@@ -80,7 +80,10 @@ impl Rows {
             let ended = source.consumer.is_closed();
             let mut record = std::mem::take(&mut self.record);
             let mut rows = 0;
-            while source.consumer.pop(&mut record) {
+            // A thread that pushes faster than rows are made must not keep the others waiting: no more is taken than what was
+            // there when the round began. A record takes two words at least.
+            let most = BUDGET.used_bytes() / 16;
+            while rows < most && source.consumer.pop(&mut record) {
                 changed |= self.row(&record, source.info.id, writer, header, gate);
                 self.put_operations(writer, gate);
                 rows += 1;
@@ -143,7 +146,9 @@ impl Rows {
     /// Rows of NCCL's operations and of payloads that are done.
     fn put_operations(&mut self, writer: &mut ProcessWriter, gate: &mut Gate) {
         for row in self.operations.ready.drain(..) {
-            if gate.wants(Kind::Collectives) && gate.keeps(row.start_ns, "collectives") {
+            // Captured once, before the window maybe, and run in it.
+            let is_kept = row.graph_captured != 0 || gate.keeps(row.start_ns, "collectives");
+            if gate.wants(Kind::Collectives) && is_kept {
                 writer.tables.collectives.push(row);
             }
         }

@@ -160,12 +160,21 @@ impl Start<'_> {
     fn kernel_launch(&mut self, stream: *mut c_void) -> (u64, u64) {
         let plan = next_plan();
         let state = &mut self.thread.nccl;
+        if state.launching != 0 {
+            // Its stop never came on this thread.
+            pop_id();
+        }
         (state.launching, state.plan, state.stream) = (plan, plan, stream as u64);
         state.launched = true;
         let captured = state.captured.then_some(state.group);
         push_id(plan);
         if let Some(group) = captured {
-            let fields = [plan, self.context.communicator, u64::from(self.context.rank), group];
+            let fields = [
+                plan,
+                self.context.communicator,
+                u64::from(self.context.rank),
+                group,
+            ];
             self.thread.push(Lost::Operations, record::NCCL_CAPTURED, &fields);
         }
         (plan, LAUNCH)
@@ -282,7 +291,7 @@ impl Start<'_> {
                 operation.tag = Some((*event).user_tag);
             }
         }
-        self.operation(operation)
+        self.operation(&operation)
     }
 
     /// # Safety
@@ -316,7 +325,7 @@ impl Start<'_> {
             call,
             ..self.no_operation(Source::Plugin)
         };
-        self.operation(operation)
+        self.operation(&operation)
     }
 
     /// # Safety
@@ -353,7 +362,7 @@ impl Start<'_> {
             plan: Some(self.thread.nccl.group).filter(|&plan| plan != 0),
             ..self.no_operation(Source::CopyEngine)
         };
-        self.operation(operation)
+        self.operation(&operation)
     }
 
     /// Where NCCL tells of no calls, the call that an operation seems to be of.
@@ -396,8 +405,7 @@ impl Start<'_> {
         }
     }
 
-    fn operation(&mut self, mut operation: Operation) -> (u64, u64) {
-        operation.duration_ns = now().0 - operation.start_ns;
+    fn operation(&mut self, operation: &Operation) -> (u64, u64) {
         self.thread
             .push(Lost::Operations, record::OPERATION, trimmed(&operation.fields()));
         (operation.number, OPERATION)
@@ -441,7 +449,8 @@ pub(super) unsafe extern "C" fn stop(handle: *mut c_void) -> c_int {
             LAUNCH => {
                 with_thread(Lost::Operations, |thread| {
                     // On another thread, or once more, it means nothing.
-                    if std::mem::take(&mut thread.nccl.launching) == number {
+                    if thread.nccl.launching == number {
+                        thread.nccl.launching = 0;
                         pop_id();
                     }
                 });

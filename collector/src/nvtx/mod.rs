@@ -154,13 +154,16 @@ fn pop(domain: u32) -> c_int {
 fn pop_with(domain: u32, extended: &[PayloadData]) -> c_int {
     let end_ns = now().0;
     let depth = with_thread(Lost::Ranges, |thread| {
-        let mut range = thread.ranges.pop(domain)?;
+        let range = thread.ranges.pop(domain);
+        if nccl::is_nccl(domain) {
+            // Also where its push found no room: what began there ends here.
+            let start_ns = range.as_ref().map_or(end_ns, |range| range.start_ns());
+            nccl::call_ends(thread, start_ns, end_ns, extended.first());
+        }
+        let mut range = range?;
         watch::range_ends(range.text(), TimeNs(end_ns));
         thread.set_open_ranges(thread.ranges.open.len());
         thread.push(Lost::Ranges, record::RANGE, range.end(end_ns));
-        if nccl::is_nccl(domain) {
-            nccl::call_ends(thread, range.start_ns(), end_ns, extended.first());
-        }
         if !extended.is_empty() {
             payloads::pass_on(thread, domain, range.start_ns(), range.text(), extended);
         }

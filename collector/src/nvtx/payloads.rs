@@ -5,7 +5,7 @@
 //! points to are read at once, since they need not stay.
 
 use std::ffi::{c_char, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::domains::registered;
@@ -75,10 +75,16 @@ const _: () = {
     assert!(size_of::<Enumerator>() == 24 && size_of::<EnumAttributes>() == 56);
 };
 
-/// Members of the attributes that are set (NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_*).
+/// Members of the attributes that are set (NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_*); the others need not mean anything.
+const HAS_NAME: u64 = 1 << 1;
+const HAS_ENTRIES: u64 = 1 << 4;
+const HAS_ENTRY_COUNT: u64 = 1 << 5;
 const HAS_PAYLOAD_BYTES: u64 = 1 << 6;
 const HAS_SCHEMA_ID: u64 = 1 << 8;
-/// The same of enumerations (NVTX_PAYLOAD_ENUM_ATTR_FIELD_SCHEMA_ID).
+/// The same of enumerations (NVTX_PAYLOAD_ENUM_ATTR_FIELD_*).
+const ENUM_HAS_ENTRIES: u64 = 1 << 2;
+const ENUM_HAS_ENTRY_COUNT: u64 = 1 << 3;
+const ENUM_HAS_SIZE: u64 = 1 << 4;
 const ENUM_HAS_ID: u64 = 1 << 5;
 /// NVTX_PAYLOAD_ENTRY_FLAG_*.
 const IS_POINTER: u64 = 1 << 1;
@@ -254,11 +260,17 @@ pub(super) fn register_schema(domain: u32, attributes: &SchemaAttributes) -> u64
     } else {
         NEXT_DYNAMIC.fetch_add(1, Ordering::Relaxed)
     };
-    let entries = if attributes.entries.is_null() {
+    let has_entries = HAS_ENTRIES | HAS_ENTRY_COUNT;
+    let entries = if attributes.mask & has_entries != has_entries || attributes.entries.is_null() {
         &[]
     } else {
         // SAFETY: as many entries as the program says, which NVTX's contract has there.
         unsafe { std::slice::from_raw_parts(attributes.entries, attributes.entry_count.min(MOST_ENTRIES)) }
+    };
+    let name = if attributes.mask & HAS_NAME != 0 {
+        attributes.name
+    } else {
+        null()
     };
     let mut new = Known {
         domain,
@@ -270,10 +282,10 @@ pub(super) fn register_schema(domain: u32, attributes: &SchemaAttributes) -> u64
         },
         texts: Vec::new(),
         message: None,
-        name: text(attributes.name).bytes.into(),
+        name: text(name).bytes.into(),
     };
     with_thread(Lost::Texts, |thread| {
-        let name = thread.text(text(attributes.name));
+        let name = thread.text(text(name));
         let (mut bytes, mut next) = (Vec::new(), 0u64);
         for (index, entry) in entries.iter().enumerate() {
             let is_array = entry.flags & ARRAY_BITS != 0;
@@ -297,7 +309,7 @@ pub(super) fn register_schema(domain: u32, attributes: &SchemaAttributes) -> u64
                 IS_FIXED_ARRAY => entry.detail.clamp(1, MOST_BYTES as u64),
                 _ => 1,
             };
-            next = offset + size_there * count;
+            next = offset.saturating_add(size_there.saturating_mul(count));
             if next > MOST_BYTES as u64 || is_array && entry.flags & ARRAY_BITS != IS_FIXED_ARRAY {
                 continue;
             }
@@ -336,11 +348,18 @@ pub(super) fn register_enum(domain: u32, attributes: &EnumAttributes) -> u64 {
     } else {
         NEXT_DYNAMIC.fetch_add(1, Ordering::Relaxed)
     };
-    let entries = if attributes.entries.is_null() {
+    let has_entries = ENUM_HAS_ENTRIES | ENUM_HAS_ENTRY_COUNT;
+    let entries = if attributes.mask & has_entries != has_entries || attributes.entries.is_null() {
         &[]
     } else {
         // SAFETY: as many entries as the program says, which NVTX's contract has there.
         unsafe { std::slice::from_raw_parts(attributes.entries, attributes.entry_count.min(MOST_ENTRIES)) }
+    };
+    // Without a size it is an int's.
+    let size = if attributes.mask & ENUM_HAS_SIZE != 0 {
+        attributes.bytes as u64
+    } else {
+        4
     };
     with_thread(Lost::Texts, |thread| {
         let mut bytes = Vec::new();
@@ -348,7 +367,6 @@ pub(super) fn register_enum(domain: u32, attributes: &EnumAttributes) -> u64 {
             bytes.extend_from_slice(&entry.value.to_le_bytes());
             bytes.extend_from_slice(&thread.text(text(entry.name)).to_le_bytes());
         }
-        let size = attributes.bytes as u64;
         thread.push_bytes(Lost::Texts, record::ENUM, &[u64::from(domain), id, size], &bytes);
     });
     id
