@@ -10,7 +10,7 @@ use crate::kinds::Kind;
 use crate::operations::{Name, Operation, ProcessOperations};
 
 /// The `source` of collectives that copies do.
-const COPY_ENGINE: u8 = 2;
+pub(crate) const COPY_ENGINE: u8 = 2;
 
 /// Who takes part: of a process with several GPUs each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,7 +92,12 @@ impl<'a> Kernels<'a> {
 /// The kernels that ran for nodes of CUDA graphs, by the kernel launch of NCCL's that was captured into the node.
 fn replays(process: &Process, operations: &ProcessOperations) -> HashMap<u64, Vec<PartKernel>> {
     let nodes = &process.tables.graph_nodes;
-    let plans: HashMap<u64, u64> = nodes.node.iter().copied().zip(nodes.plan.iter().copied()).collect();
+    let plans: HashMap<u64, u64> = nodes
+        .node
+        .iter()
+        .copied()
+        .zip(nodes.plan.iter().copied())
+        .collect();
     let mut replays: HashMap<u64, Vec<PartKernel>> = HashMap::new();
     if plans.is_empty() {
         return replays;
@@ -105,7 +110,10 @@ fn replays(process: &Process, operations: &ProcessOperations) -> HashMap<u64, Ve
                 .flatten()
                 .and_then(|node| plans.get(&node));
             if let Some(plan) = plan {
-                replays.entry(*plan).or_default().push(part_kernel(device, operation));
+                replays
+                    .entry(*plan)
+                    .or_default()
+                    .push(part_kernel(device, operation));
             }
         }
     }

@@ -9,6 +9,7 @@ mod words;
 use std::collections::BTreeMap;
 
 use gputrace_trace::hang::{Absent, Hang, Waiting};
+use gputrace_trace::options::GraphLevel;
 use gputrace_trace::{Process, Recording};
 
 use crate::communication::communicator_text;
@@ -63,8 +64,9 @@ pub fn after_the_fact(recording: &Recording) -> Vec<Hang> {
     if !manifest.hangs.is_empty() {
         return manifest.hangs.clone();
     }
-    // A command that ended well did not hang, whatever records are missing.
-    if manifest.device == "imported" || manifest.exit_status == Some(0) {
+    // A command that ended well did not hang, whatever records are missing; and what is not recorded looks like silence.
+    let is_partial = manifest.options.is_partial() || manifest.options.graphs == GraphLevel::Graph;
+    if manifest.device == "imported" || manifest.exit_status == Some(0) || is_partial {
         return Vec::new();
     }
     hangs(recording, &Situation::default())

@@ -101,7 +101,7 @@ pub(crate) fn by_name(
             .or_default();
         let occupancy = match operation.name {
             Name::Kernel(_) => occupancies.of(kernels, operation.row as usize),
-            Name::Copy { .. } | Name::Memset { .. } => None,
+            Name::Copy { .. } | Name::Memset { .. } | Name::Graph { .. } => None,
         };
         group.add(operation.end - operation.start, occupancy);
     }

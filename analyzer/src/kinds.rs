@@ -56,6 +56,9 @@ pub(crate) fn reason(name: Name, kind: Kind, from: KindFrom, names: &Interner) -
     match (kind, from) {
         (Kind::Copy, _) => "the record of a copy".to_owned(),
         (Kind::Memset, _) => "the record of a memset".to_owned(),
+        (_, _) if matches!(name, Name::Graph { .. }) => {
+            "a CUDA graph as a whole: what ran in it is not recorded".to_owned()
+        }
         (_, KindFrom::NcclPlugin) => "NCCL's profiler plugin says that NCCL launched it".to_owned(),
         (_, KindFrom::Metadata) => "the trace describes a collective on it".to_owned(),
         (_, KindFrom::Name) => {

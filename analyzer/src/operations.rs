@@ -12,7 +12,7 @@ use crate::kernel_names;
 use crate::kinds::{Kind, KindFrom};
 use crate::measures::{clip, within};
 
-/// An operation's name: a kernel's, or what is copied or set.
+/// An operation's name: a kernel's, what is copied or set, or a graph that was recorded as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Name {
     Kernel(NameId),
@@ -24,6 +24,9 @@ pub(crate) enum Name {
     },
     Memset {
         memory: u8,
+    },
+    Graph {
+        graph: u32,
     },
 }
 
@@ -48,6 +51,7 @@ impl Name {
             ),
             Self::Memset { memory: 0 } => "Memset".to_owned(),
             Self::Memset { memory } => format!("Memset ({})", memory_name(memory.into())),
+            Self::Graph { graph } => format!("CUDA graph {graph}"),
         }
     }
 }
@@ -60,7 +64,7 @@ pub(crate) struct Operation {
     pub(crate) context: u32,
     pub(crate) stream: u32,
     pub(crate) correlation: u32,
-    /// Row in its table: kernels, copies or memsets.
+    /// Row in its table: kernels, copies, memsets or launches of graphs.
     pub(crate) row: u32,
     /// The call that launched it, as a row of the table of calls; [`NO_CALL`] where that is not recorded.
     pub(crate) call: u32,
@@ -215,6 +219,7 @@ impl ProcessOperations {
             &tables.kernels.device,
             &tables.copies.device,
             &tables.memsets.device,
+            &tables.graph_launches.device,
         ]
         .into_iter()
         .flatten()
@@ -268,6 +273,7 @@ impl ProcessOperations {
                 },
             );
         }
+        all.add_graphs(process);
         for kernels in all.plans.values_mut() {
             kernels.sort_unstable();
         }
@@ -343,6 +349,31 @@ impl ProcessOperations {
                     kind,
                     kind_from,
                     name: Name::Kernel(name),
+                },
+            );
+        }
+    }
+
+    /// Launches of CUDA graphs that were recorded as wholes. What ran in one is not known: it counts as compute.
+    fn add_graphs(&mut self, process: &Process) {
+        let graphs = &process.tables.graph_launches;
+        for (index, row) in (0..graphs.start_ns.len()).zip(0u32..) {
+            let start = graphs.start_ns[index].0;
+            self.add(
+                graphs.device[index],
+                Operation {
+                    start,
+                    end: start.saturating_add(graphs.duration_ns[index].0),
+                    context: graphs.context[index],
+                    stream: graphs.stream[index],
+                    correlation: graphs.correlation[index],
+                    row,
+                    call: NO_CALL,
+                    kind: Kind::Compute,
+                    kind_from: KindFrom::Record,
+                    name: Name::Graph {
+                        graph: graphs.graph[index],
+                    },
                 },
             );
         }

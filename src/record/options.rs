@@ -1,7 +1,7 @@
 //! From the command line to what the collector is told, and what does not go together.
 
 use gputrace_trace::manifest::RecorderOptions;
-use gputrace_trace::options::{CollectorOptions, DEFAULT_MEMORY_BYTES, Kind};
+use gputrace_trace::options::{CollectorOptions, DEFAULT_MEMORY_BYTES, GraphLevel, Kind};
 
 use crate::cli::RecordArgs;
 use crate::failure::Failure;
@@ -77,4 +77,6 @@ pub fn shows_hangs(options: &CollectorOptions) -> bool {
         && !options.is_partial()
         && options.records(Kind::Collectives)
         && options.records(Kind::Kernels)
+        // Of graphs as wholes it is not known what goes on in them.
+        && options.graphs == GraphLevel::Node
 }

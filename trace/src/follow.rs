@@ -112,7 +112,7 @@ pub struct Counts {
     pub processes: usize,
     /// Rows of events in all tables; the tables about the recording itself (clocks, losses) are left out.
     pub events: u64,
-    /// Those of them that are operations which a GPU has finished: kernels, copies, memsets.
+    /// Those of them that are operations which a GPU has finished: kernels, copies, memsets, whole graphs.
     pub operations: u64,
     /// Collectives and transfers that NCCL has enqueued.
     pub collectives: u64,
@@ -189,7 +189,7 @@ impl Progress {
             let rows = self.counters.entry(path.clone()).or_default().read(&path)?;
             counts.events = counts.events.saturating_add(rows);
             match *table {
-                "kernels" | "copies" | "memsets" => {
+                "kernels" | "copies" | "memsets" | "graph_launches" => {
                     counts.operations = counts.operations.saturating_add(rows);
                 }
                 "collectives" => counts.collectives = counts.collectives.saturating_add(rows),

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_trace::{NameId, Process, Recording};
 
+use crate::collective_parts::COPY_ENGINE;
+
 /// One operation as a rank enqueued it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Enqueued {
@@ -136,8 +138,10 @@ pub(super) fn communicators(
                 _ => member.collectives.push(index),
             }
             let plan = rows.plan[row];
+            // Captured ones run with their graph, as often as that is launched, and copies are not tied to theirs.
+            let has_no_own_end = rows.graph_captured[row] != 0 || rows.source[row] == COPY_ENGINE;
             // Without a plan nothing tells of the end, and without CUPTI nothing ever does.
-            let ended = plan.is_none_or(|plan| finished.contains(&plan));
+            let ended = has_no_own_end || plan.is_none_or(|plan| finished.contains(&plan));
             if ended || process.header.cupti_version.is_none() {
                 member.done = index + 1;
             }
