@@ -132,6 +132,30 @@ fn a_schedule_records_its_active_steps_and_nothing_else() {
         assert!(process.header.left_out["kernels"] as usize >= 4 * a_step);
         assert!(process.header.left_out["markers"] > 0);
     }
+    // What was not recorded is neither idle time nor part of a step.
+    let analysis = gputrace_analyzer::analyze(&recording, &gputrace_analyzer::Options::default());
+    for (rank, process) in analysis.ranks.iter().zip(&recording.processes) {
+        let windows: Vec<(i64, i64)> = windows(&recording, process)
+            .iter()
+            .filter(|window| window.2 == "active")
+            .map(|window| (window.0, window.1))
+            .collect();
+        let measures = &rank.measures;
+        assert_eq!(measures.busy_ns + measures.idle_ns, measures.span_ns);
+        let recorded: i64 = windows.iter().map(|(start, end)| end - start).sum();
+        assert!(measures.idle_ns < recorded, "{measures:?} in {windows:?}");
+        assert_eq!(rank.idle_causes.values().sum::<i64>(), measures.idle_ns);
+        let names: Vec<&str> = rank.steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["step 2", "step 3", "step 4", "step 7", "step 8", "step 9"]
+        );
+        assert!(
+            rank.steps[2].end_ns <= windows[0].1,
+            "{:?} in {windows:?}",
+            rank.steps[2]
+        );
+    }
     let losses: Vec<&str> = recording.losses.iter().map(|loss| loss.what.as_str()).collect();
     assert!(
         losses.iter().all(|what| what.contains("manifest.json")),

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::kinds::Kind;
 use crate::measures::{busy, ratio, union_of_kind, window};
 use crate::operations::Operation;
+use crate::pauses::Pauses;
 
 /// A gap that was launched in time and is shorter than this is HTA's kernel wait (its `consecutive_kernel_delay` of 30,
 /// documented as nanoseconds and used as microseconds).
@@ -64,7 +65,7 @@ pub(crate) fn gaps(operations: &[Operation]) -> impl Iterator<Item = (i64, i64, 
 }
 
 /// The streams of a device's (sorted) operations.
-pub(crate) fn streams(operations: &[Operation], table: &ApiCalls) -> Vec<StreamAnalysis> {
+pub(crate) fn streams(operations: &[Operation], table: &ApiCalls, pauses: &Pauses) -> Vec<StreamAnalysis> {
     let mut by_stream: FxHashMap<u32, Vec<Operation>> = FxHashMap::default();
     for operation in operations {
         by_stream.entry(operation.stream).or_default().push(*operation);
@@ -75,16 +76,21 @@ pub(crate) fn streams(operations: &[Operation], table: &ApiCalls) -> Vec<StreamA
         .into_iter()
         .map(|(stream, operations)| {
             let (start, end) = window(&operations).unwrap_or_default();
-            let (span_ns, busy_ns) = (end - start, busy(&operations).length_ns());
+            let busy = busy(&operations);
+            let span_ns = end - start - pauses.without_operations_ns(&busy, start, end);
+            let busy_ns = busy.length_ns();
             let [mut host, mut kernel, mut other] = [0; 3];
             for (from, to, operation) in gaps(&operations) {
-                let launched_late = operation.call(table).is_some_and(|call| call.start > from);
-                if launched_late {
-                    host += to - from;
-                } else if to - from < CONSECUTIVE_KERNEL_DELAY_NS {
-                    kernel += to - from;
-                } else {
-                    other += to - from;
+                for (from, part_end) in pauses.recorded(from, to) {
+                    let launched_late =
+                        part_end == to && operation.call(table).is_some_and(|call| call.start > from);
+                    if launched_late {
+                        host += part_end - from;
+                    } else if part_end == to && to - from < CONSECUTIVE_KERNEL_DELAY_NS {
+                        kernel += to - from;
+                    } else {
+                        other += part_end - from;
+                    }
                 }
             }
             let communication = union_of_kind(&operations, Kind::Communication);

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::host_activity::{Activity, activities, silent};
 use crate::idle::gaps;
 use crate::operations::{Operation, ProcessOperations};
+use crate::pauses::Pauses;
 use crate::queues::{FULL_QUEUE, Queues};
 
 /// What of a gap lies after the launch call is not told apart from launching up to this length.
@@ -101,6 +102,7 @@ pub(crate) fn causes(
     all: &ProcessOperations,
     process: &Process,
     queues: &BTreeMap<u32, Queues>,
+    pauses: &Pauses,
     names: &Interner,
 ) -> IdleCauses {
     let calls = &process.tables.api_calls;
@@ -120,6 +122,21 @@ pub(crate) fn causes(
             note_launch(&mut launched, earlier, process);
             seen += 1;
         }
+        // What a pause in recording cut off has no operation at its end that could tell.
+        let mut rest = None;
+        for (from, part_end) in pauses.recorded(from, to) {
+            if part_end == to {
+                rest = Some(from);
+            } else {
+                let mut cut_off = Parts::default();
+                cut_off.add(Cause::Unknown, part_end - from);
+                parts.push(cut_off);
+                found.push((from, part_end, operation));
+            }
+        }
+        let Some(from) = rest else {
+            continue;
+        };
         let mut gap = Parts::default();
         match operation.call(calls) {
             None => gap.add(Cause::Unknown, to - from),

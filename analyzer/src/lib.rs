@@ -24,11 +24,13 @@ mod kernels;
 mod kinds;
 mod launches;
 mod links;
+mod losses;
 mod measures;
 mod memory;
 mod occupancy;
 mod operations;
 mod overhead;
+mod pauses;
 mod queues;
 mod recording_cost;
 mod state;
@@ -70,9 +72,9 @@ pub use unfinished::UnfinishedOperation;
 
 use collective_parts::{Part, Parts};
 use collectives::Job;
-use kinds::KindFrom;
 use measures::window;
 use operations::ProcessOperations;
+use pauses::Pauses;
 use queues::Queues;
 
 /// What kernels are ordered by, greatest first.
@@ -295,121 +297,17 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         names,
     );
     let arrivals = arrivals::arrivals(&matched.collectives);
-    let sum = |of: fn(&Parts) -> u64| parts.iter().map(of).sum::<u64>();
-    let mut losses = recording.losses.clone();
-    let mut lose = |what: &str, count: u64, affects: &str| {
-        if count > 0 {
-            losses.push(Loss {
-                what: what.to_owned(),
-                count: Some(count),
-                affects: affects.to_owned(),
-            });
-        }
+    let found = losses::Found {
+        operations: &operations,
+        parts: &parts,
+        matched: &matched,
+        disjoint: clocks.disjoint.as_deref(),
     };
-    lose(
-        "operations that end before they start, left out",
-        operations.iter().map(|process| process.backwards).sum(),
-        "every duration",
-    );
-    lose(
-        "operations with impossible times (beyond 73 years), left out",
-        operations.iter().map(|process| process.impossible).sum(),
-        "every number of their ranks",
-    );
-    lose(
-        "collectives without a recorded kernel",
-        sum(|parts| parts.without_kernel),
-        "wait, transfer and skew of those collectives",
-    );
-    lose(
-        "NCCL kernels that none of the recorded operations is tied to",
-        sum(|parts| parts.untold),
-        "matching over ranks; their time is counted under the communicator \"unknown\"",
-    );
-    lose(
-        "collectives of processes that say no rank, beside others that do",
-        matched.unranked,
-        "matching over ranks, which they are left out of",
-    );
-    lose(
-        "collectives on communicators of unknown size with fewer ranks here than the job has",
-        matched.unknown_size,
-        "wait, transfer and skew of those collectives, which are left out",
-    );
-    lose(
-        "operations whose launch call is not recorded",
-        operations.iter().map(|process| process.without_call).sum(),
-        "idle causes (unknown), host wait and launch statistics",
-    );
-    lose(
-        "collectives of a kind of which the ranks have different numbers, so that order can't match them",
-        matched.uneven,
-        "wait, transfer and skew of those collectives",
-    );
-    lose(
-        "matched collectives whose kernels do not run at one time on all ranks: their clocks differ, or the match is wrong",
-        matched.apart,
-        "wait, transfer and skew of those collectives, which are left out",
-    );
-    lose(
-        "operations that begin before the call that launched them: stamps of host and device differ by more than a launch takes",
-        operations.iter().map(|process| process.before_call).sum(),
-        "launch latency, idle causes and HTA's host wait around them",
-    );
-    for alike in same_ranks(processes, &operations) {
-        lose(
-            &alike,
-            1,
-            "whatever compares ranks: they are one rank's processes, or two runs",
-        );
-    }
-    for apart in far_apart(&operations, processes) {
-        lose(&apart, 1, "span and idle time: are those times right?");
-    }
-    if let Some(disjoint) = &clocks.disjoint {
-        lose(
-            disjoint,
-            1,
-            "idle before and after, and whatever compares ranks: left out",
-        );
-    }
+    let hangs = hangs::after_the_fact(recording);
+    let losses = losses::losses(recording, &found, &hangs);
+    let notes = losses::notes(recording, &operations, &ranks, without_steps);
     let device_state = state::devices(recording, rank_of, (run.start, run.end));
     let host_state = state::hosts(recording, rank_of, (run.start, run.end));
-    let hangs = hangs::after_the_fact(recording);
-    if let Some(silent_ns) = hangs.iter().map(|hang| hang.silent_ns).max() {
-        lose(
-            &format!(
-                "the job hung: nothing of its last {:.0} s is in a span or an idle time, for nothing ended in them",
-                silent_ns as f64 / 1e9
-            ),
-            1,
-            "span and idle time, and every operation that was under way",
-        );
-    }
-    let mut notes = recording.notes.clone();
-    if without_steps > 0 {
-        notes.push(format!(
-            "{without_steps} of {} processes have none of the chosen steps and are left out of the ranks",
-            processes.len()
-        ));
-    }
-    let mut by_name = operations
-        .iter()
-        .flat_map(|process| process.devices.values().flat_map(|operations| &operations.cut));
-    if by_name.any(|operation| operation.kind_from == KindFrom::Name) {
-        notes.push(
-            "some communication kernels were told by their names alone: --explain lists them with the rule"
-                .to_owned(),
-        );
-    }
-    if ranks
-        .iter()
-        .any(|rank| rank.step_summary.as_ref().is_some_and(|summary| summary.detected))
-    {
-        notes.push(
-            "no range names the steps: they are guessed from the pattern that operations repeat".to_owned(),
-        );
-    }
     Analysis {
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
@@ -444,46 +342,6 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     }
 }
 
-/// A sentence for each rank that several processes with operations say they are.
-fn same_ranks(processes: &[Process], operations: &[ProcessOperations]) -> Vec<String> {
-    let mut folders: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    for (process, operations) in processes.iter().zip(operations) {
-        if let (Some(rank), false) = (process.header.rank, operations.devices.is_empty()) {
-            folders.entry(rank).or_default().push(&process.folder);
-        }
-    }
-    folders
-        .into_iter()
-        .filter(|(_, folders)| folders.len() > 1)
-        .map(|(rank, folders)| {
-            format!(
-                "{} processes say that they are rank {rank}: {}",
-                folders.len(),
-                folders.join(", ")
-            )
-        })
-        .collect()
-}
-
-/// A sentence for each device with a gap between operations that no profile has.
-fn far_apart(operations: &[ProcessOperations], processes: &[Process]) -> Vec<String> {
-    const A_DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
-    let mut found = Vec::new();
-    for (process, operations) in processes.iter().zip(operations) {
-        for (device, operations) in &operations.devices {
-            let longest = idle::gaps(operations.uncut()).max_by_key(|(from, to, _)| to.saturating_sub(*from));
-            if let Some((from, to, _)) = longest.filter(|(from, to, _)| to.saturating_sub(*from) > A_DAY_NS) {
-                let days = to.saturating_sub(from) as f64 / A_DAY_NS as f64;
-                found.push(format!(
-                    "{}: GPU {device} has operations {days:.0} days apart",
-                    process.folder
-                ));
-            }
-        }
-    }
-    found
-}
-
 /// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.
 fn job(processes: &[Process], operations: &[ProcessOperations], one_clock: bool) -> Job {
     let said = processes
@@ -514,7 +372,8 @@ fn step_windows(
     operations: &ProcessOperations,
     recording: &Recording,
 ) -> BTreeMap<u32, Vec<steps::Window>> {
-    let named = steps::windows(process, &recording.names);
+    let pauses = Pauses::of(process, &recording.names);
+    let named = steps::windows(process, &pauses, &recording.names);
     operations
         .devices
         .iter()
@@ -544,6 +403,7 @@ fn analyze_process(
         .iter()
         .map(|(&device, operations)| (device, Queues::new(operations.uncut(), &tables.api_calls)))
         .collect();
+    let pauses = Pauses::of(process, names);
     let mut ranks = Vec::new();
     for (&device_index, operations) in &all.devices {
         // What is of single operations (how long they took, how fast) is of whole ones; what is of time is cut to the steps.
@@ -562,20 +422,20 @@ fn analyze_process(
             .filter(|name| !name.is_empty());
         let no_windows = Vec::new();
         let windows = windows.get(&device_index).unwrap_or(&no_windows);
-        let mut steps = steps::steps(windows, operations);
+        let mut steps = steps::steps(windows, operations, &pauses);
         let step_summary = steps::summary(&mut steps);
-        let idle = idle_causes::causes(operations, all, process, &queues, names);
+        let idle = idle_causes::causes(operations, all, process, &queues, &pauses, names);
         ranks.push(RankAnalysis {
             rank: process.header.rank,
             device_index,
             host: process.header.host.clone(),
             idle_before_ns: run.comparable.then_some(start - run.start),
             idle_after_ns: run.comparable.then_some(run.end - end),
-            measures: Measures::of(operations),
+            measures: Measures::of(operations, &pauses),
             idle_causes: idle.causes,
             host_late_by: idle.host_late_by,
             longest_gaps: idle.longest,
-            streams: idle::streams(operations, &tables.api_calls),
+            streams: idle::streams(operations, &tables.api_calls, &pauses),
             kinds: kernels::by_kind(operations, whole),
             kernels: kernels::by_name(whole, names, options, &tables.kernels, device),
             communication: communication::communication(parts, device_index, operations, chosen),

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::intervals::IntervalSet;
 use crate::kinds::Kind;
 use crate::operations::Operation;
+use crate::pauses::Pauses;
 
 /// Durations of one device over a window, in nanoseconds. All but the ratios are lengths of unions, never sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -86,14 +87,16 @@ pub(crate) fn clip(operations: &[Operation], start: i64, end: i64) -> Vec<Operat
 
 impl Measures {
     /// The measures of some operations of one device.
-    pub(crate) fn of(operations: &[Operation]) -> Self {
+    pub(crate) fn of(operations: &[Operation], pauses: &Pauses) -> Self {
         let Some((start, end)) = window(operations) else {
             return Self::default();
         };
         let compute = union_of_kind(operations, Kind::Compute);
         let communication = union_of_kind(operations, Kind::Communication);
         let hidden_ns = communication.intersection(&compute).length_ns();
-        let (span_ns, busy_ns) = (end - start, busy(operations).length_ns());
+        let busy = busy(operations);
+        let span_ns = end - start - pauses.without_operations_ns(&busy, start, end);
+        let busy_ns = busy.length_ns();
         let communication_ns = communication.length_ns();
         let copy = union_of_kind(operations, Kind::Copy);
         Self {

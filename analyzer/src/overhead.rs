@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use gputrace_trace::{Interner, Process};
 use serde::Serialize;
 
+use crate::pauses::{Pauses, active_windows};
 use crate::steps;
 
 /// What recording added, by blocks of steps with and without it.
@@ -60,20 +61,12 @@ fn median(values: &mut [i64]) -> f64 {
 
 /// The blocks of a process; empty where no window was switched off.
 fn blocks(process: &Process, names: &Interner) -> Vec<Block> {
-    let windows = &process.tables.windows;
-    let mut active: Vec<(i64, i64)> = (0..windows.start_ns.len())
-        .filter(|&index| names.get(windows.what[index]) == "active")
-        .map(|index| {
-            let start = windows.start_ns[index].0;
-            (start, start.saturating_add(windows.duration_ns[index].0))
-        })
-        .collect();
-    active.sort_unstable();
+    let active = active_windows(process, names);
     if active.is_empty() {
         return Vec::new();
     }
     let mut found: Vec<(bool, Vec<i64>)> = Vec::new();
-    for step in steps::windows(process, names) {
+    for step in steps::windows(process, &Pauses::default(), names) {
         // The window that begins at this step or before it.
         let place = active.partition_point(|(start, _)| *start <= step.start);
         let before = place.checked_sub(1).map(|place| active[place]);

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::measures::{Measures, clip};
 use crate::operations::Operation;
+use crate::pauses::Pauses;
 use crate::statistics::{Distribution, nearest_rank};
 
 /// One step on one device.
@@ -72,7 +73,9 @@ fn step_word_and_number(name: &str) -> Option<(&'static str, u64)> {
 
 /// The steps of a process, by start. Where steps are called by several words (PyTorch's "ProfilerStep#3" around the
 /// program's "step 3") those of the word with most time count: it is the outer one, or that of more steps.
-pub(crate) fn windows(process: &Process, names: &Interner) -> Vec<Window> {
+///
+/// A step lasts until the thread's next one, but not into a pause in recording after it.
+pub(crate) fn windows(process: &Process, pauses: &Pauses, names: &Interner) -> Vec<Window> {
     let markers = &process.tables.markers;
     let mut words: BTreeMap<&str, (i64, Vec<Window>)> = BTreeMap::new();
     let found = (0..markers.start_ns.len()).filter_map(|index| {
@@ -113,14 +116,15 @@ pub(crate) fn windows(process: &Process, names: &Interner) -> Vec<Window> {
     let mut next_on_thread: HashMap<u32, i64> = HashMap::new();
     for window in windows.iter_mut().rev() {
         if let Some(next) = next_on_thread.insert(window.thread, window.start) {
-            window.end = next;
+            let pause = pauses.first_between(window.start, next);
+            window.end = pause.map_or(next, |pause| pause.start.max(window.end));
         }
     }
     windows
 }
 
 /// The measures of each step on one device.
-pub(crate) fn steps(windows: &[Window], operations: &[Operation]) -> Vec<StepAnalysis> {
+pub(crate) fn steps(windows: &[Window], operations: &[Operation], pauses: &Pauses) -> Vec<StepAnalysis> {
     // Up to each operation, the latest end: with it the operations of a window are found without passing over all.
     let latest_ends: Vec<i64> = operations
         .iter()
@@ -142,7 +146,7 @@ pub(crate) fn steps(windows: &[Window], operations: &[Operation]) -> Vec<StepAna
                 detected: window.detected,
                 duration_ns: window.end - window.start,
                 outlier: false,
-                measures: Measures::of(&clip(near, window.start, window.end)),
+                measures: Measures::of(&clip(near, window.start, window.end), pauses),
             }
         })
         .collect()

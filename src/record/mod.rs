@@ -360,6 +360,7 @@ fn start_sampler(folder: &Path, manifest: &mut Manifest, device: Device) -> Opti
         hz: manifest.recorder.sample_hz,
         devices: asked.records(Kind::Devices).then_some(device),
         host: asked.records(Kind::Host),
+        segment_bytes: asked.segment_bytes,
     };
     if wanted.hz <= 0.0 || !(wanted.host || wanted.devices.is_some()) {
         return None;
