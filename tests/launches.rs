@@ -94,6 +94,16 @@ fn recorders_of_a_launch_share_a_folder() {
     // Another step's recorder does not write into it.
     let output = expect_status(&mut recorder(&folder, 0, "1"), 2);
     assert!(one_line(&output).contains("exists already"));
+
+    // Nor does one of the same id, when that run ended a while ago: ids come again.
+    let mut manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).expect("a manifest"))
+            .expect("JSON");
+    let ended = manifest["ended_ns"].as_i64().expect("it ended");
+    manifest["ended_ns"] = (ended - 120_000_000_000).into();
+    std::fs::write(folder.join("manifest.json"), manifest.to_string()).expect("written");
+    let output = expect_status(&mut recorder(&folder, 0, "0"), 2);
+    assert!(one_line(&output).contains("exists already"));
 }
 
 #[test]

@@ -208,6 +208,67 @@ fn devices_and_host_are_sampled_beside_the_ranks() {
 }
 
 #[test]
+fn the_newest_is_kept_below_a_size() {
+    let (_keep, folder) = fresh_folder("recording");
+    let mut command = gputrace();
+    command
+        .args([
+            "record",
+            "--quiet",
+            "--device",
+            "sim",
+            "--max-size",
+            "4M",
+            "--nvml-hz",
+            "500",
+            "-o",
+        ])
+        .arg(&folder)
+        // Small steps, and many.
+        .args([
+            "--sim",
+            "SCALE=1",
+            "--",
+            "workload",
+            "collectives",
+            "--ranks",
+            "2",
+        ])
+        .args([
+            "--operation",
+            "all_reduce",
+            "--min-bytes",
+            "8",
+            "--max-bytes",
+            "8",
+            "--iterations",
+            "60000",
+            "--no-check",
+        ]);
+    expect_status(&mut command, 0);
+    let recording = Recording::open(&folder).expect("opens");
+    let removed: Vec<_> = recording
+        .losses
+        .iter()
+        .filter(|loss| loss.what.contains("--max-size"))
+        .collect();
+    let [removed] = removed.as_slice() else {
+        panic!("{:?}", recording.losses);
+    };
+    assert!(removed.count.is_some_and(|rows| rows > 10_000), "{removed:?}");
+    assert_eq!(recording.losses.len(), 1, "nothing else: {:?}", recording.losses);
+    assert_eq!(recording.processes.len(), 2, "the parts of a process are one");
+    for process in &recording.processes {
+        let tables = &process.tables;
+        // What is left is the end, whole; and what was told once at the start is there.
+        assert!(!tables.contexts.device.is_empty() && !tables.communicators.communicator.is_empty());
+        let last = tables.kernels.start_ns.iter().max().expect("kernels");
+        let ended = process.header.ended_ns.expect("closed");
+        assert!(ended - last.0 < 2_000_000_000, "{}", ended - last.0);
+    }
+}
+
+#[test]
 fn without_samples_there_is_no_folder_for_them() {
     for options in [["--nvml-hz", "0"], ["--kinds", "-devices,-host"]] {
         let (_keep, folder) = fresh_folder("recording");

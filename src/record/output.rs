@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use gputrace_trace::control::CONTROL_FILE;
 use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
+use gputrace_trace::now;
 use gputrace_trace::recording::manifest_files;
 
 use super::launch::Launch;
@@ -154,7 +155,12 @@ fn is_of_launch(folder: &Path, launch: &Launch) -> bool {
     let begun = Instant::now();
     loop {
         if let Some(manifest) = read(&folder.join(MANIFEST_FILE)) {
-            return manifest.launch.as_deref() == Some(&launch.id);
+            // Ids come again (torchrun's is the same for all jobs of a host, unless it is told otherwise): a launch that
+            // ended a while ago was another. Workers that are started again come at once.
+            let is_over = manifest
+                .ended_ns
+                .is_some_and(|end| now().0.saturating_sub(end) > YOUNG.as_nanos() as i64);
+            return manifest.launch.as_deref() == Some(&launch.id) && !is_over;
         }
         let age = fs::metadata(folder)
             .and_then(|metadata| metadata.modified())

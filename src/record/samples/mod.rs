@@ -43,7 +43,12 @@ pub struct Wanted {
     pub devices: Option<Device>,
     /// State of the processes and the machine.
     pub host: bool,
+    /// Bytes after which new files are begun, so that the oldest can be removed.
+    pub segment_bytes: Option<u64>,
 }
+
+/// How long the end of a command waits for the last samples: NVML may hang, of a GPU that fell off the bus say.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What both threads see.
 struct Shared {
@@ -70,10 +75,13 @@ impl Sampler {
         });
         let (sender, topology) = channel();
         let header = header(host);
-        let writer = ProcessWriter::create(&folder.join(folder_name(&header)))?;
+        let first_folder = folder.join(folder_name(&header));
+        let writer = ProcessWriter::create(&first_folder)?;
         let mut sampling = Sampling {
             recording: folder.to_owned(),
             writer,
+            first_folder,
+            segment: 0,
             header,
             header_written: None,
             shared: Arc::clone(&shared),
@@ -103,8 +111,14 @@ impl Sampler {
     pub fn stop(self) -> Option<Topology> {
         self.shared.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        // One that panicked has said so, and its folder tells that it was not closed.
-        drop(self.thread.join());
+        let begun = Instant::now();
+        while !self.thread.is_finished() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // One that hangs or panicked has not closed its folder, which tells so.
+        if self.thread.is_finished() {
+            drop(self.thread.join());
+        }
         self.topology.try_recv().ok()
     }
 }
@@ -137,6 +151,9 @@ fn folder_name(header: &ProcessHeader) -> String {
 struct Sampling {
     recording: PathBuf,
     writer: ProcessWriter,
+    first_folder: PathBuf,
+    /// How often new files were begun.
+    segment: u64,
     header: ProcessHeader,
     /// As it was last written.
     header_written: Option<ProcessHeader>,
@@ -219,6 +236,7 @@ impl Sampling {
                 self.lose(devices.as_mut());
                 // A disk that refuses keeps the rows for the next time; those that find no room are counted.
                 drop(self.writer.flush(1));
+                self.begin_segment_if_due();
                 self.write_header();
             }
             next += period;
@@ -319,6 +337,31 @@ impl Sampling {
         }
     }
 
+    /// Begins new files when those that are written hold enough.
+    fn begin_segment_if_due(&mut self) {
+        let Some(most) = self.wanted.segment_bytes else {
+            return;
+        };
+        if self.writer.totals().1 < most {
+            return;
+        }
+        let closed_folder = self.writer.folder().to_owned();
+        // NAME.1, NAME.2, ... behind NAME.
+        let mut next = self.first_folder.clone().into_os_string();
+        next.push(format!(".{}", self.segment + 1));
+        // Where the disk refuses it is tried again next time.
+        if let Ok(rows) = self.writer.begin_segment(Path::new(&next)) {
+            let mut closed = self.header.clone();
+            let rows = rows.into_iter().map(|(table, rows)| (table.to_owned(), rows));
+            closed.rows = rows.collect();
+            closed.ended_ns = Some(now().0);
+            drop(write_json(&closed_folder.join(PROCESS_FILE), &closed));
+            self.segment += 1;
+            self.header_written = None;
+            self.writer.tables.clocks.push(clock_snapshot());
+        }
+    }
+
     fn close(&mut self) {
         self.writer.tables.clocks.push(clock_snapshot());
         match self.writer.close() {
@@ -383,5 +426,44 @@ impl Used {
             false
         });
         (self.uuids.len() > before).then_some(&self.uuids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_trace::Recording;
+
+    use super::*;
+
+    #[test]
+    fn files_that_hold_enough_are_followed_by_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let wanted = Wanted {
+            hz: 100.0,
+            devices: None,
+            host: true,
+            segment_bytes: Some(1),
+        };
+        let sampler = Sampler::start(folder.path(), "here", wanted).expect("it starts");
+        std::thread::sleep(Duration::from_millis(2_500));
+        sampler.stop();
+        let folders = std::fs::read_dir(folder.path()).expect("read").count();
+        assert!(folders >= 3, "{folders}");
+        let recording = Recording::open(folder.path()).expect("opens");
+        let [host] = recording.hosts.as_slice() else {
+            panic!("the parts are one: {}", recording.hosts.len());
+        };
+        // One each second, and at the beginning and the end of a part.
+        assert!(host.tables.clocks.realtime_ns.len() > folders);
+        assert_eq!(
+            recording
+                .losses
+                .iter()
+                .filter(|loss| !loss.what.contains("manifest"))
+                .count(),
+            0,
+            "{:?}",
+            recording.losses
+        );
     }
 }
