@@ -18,6 +18,7 @@ parser.add_argument("--steps", type=int, default=30)
 parser.add_argument("--warmup", type=int, default=10)
 parser.add_argument("--graph", action="store_true", help="capture the step as a CUDA graph and replay it")
 parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+parser.add_argument("--rest", type=float, default=0, help="seconds of further steps after the measured ones")
 parser.add_argument("--device", default="cuda")
 options = parser.parse_args()
 
@@ -134,6 +135,10 @@ with profiler:
         times.append((time.perf_counter() - begun) * 1e3)
     if device.type == "cuda":
         torch.cuda.nvtx.range_pop()
+until = time.perf_counter() + options.rest
+while time.perf_counter() < until:
+    run()
+    synchronize()
 if options.profile:
     profiler.export_chrome_trace(options.profile)
 print(json.dumps({"loss": round(loss.item(), 6), "step_ms": times}))
