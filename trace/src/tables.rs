@@ -200,7 +200,7 @@ tables! {
     collectives: Collective / Collectives {
         /// When NCCL enqueued the operation.
         start_ns: TimeNs,
-        /// How long enqueueing took.
+        /// How long the call took, where NVTX alone tells of it or it was made of transfers; else 0.
         duration_ns: DurationNs,
         /// NCCL's communicator hash: equal on all ranks of the communicator.
         communicator: u64,
