@@ -13,7 +13,9 @@ fn kernels_of_a_captured_collective_are_found_by_their_nodes() {
     let (_keep, folder) = fresh_folder("recording");
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/nccl_graphs.py");
     let mut record = gputrace();
-    record.args(["record", "--quiet", "--device", "sim", "-o"]).arg(&folder);
+    record
+        .args(["record", "--quiet", "--device", "sim", "-o"])
+        .arg(&folder);
     record.args(["--", "python3"]).arg(&program);
     let told = stdout(&expect_status(&mut record, 0));
     // Each launch doubles both.
@@ -48,8 +50,15 @@ fn kernels_of_a_captured_collective_are_found_by_their_nodes() {
     let collectives = analysis["collectives"].as_array().expect("a list");
     assert_eq!(collectives.len(), 5, "{collectives:?}");
     for collective in collectives {
-        assert_eq!((&collective["name"], &collective["bytes"]), (&"AllReduce".into(), &4096.into()));
-        assert_eq!(collective["wait_ns"].as_object().map(serde_json::Map::len), Some(2), "{collective}");
+        assert_eq!(
+            (&collective["name"], &collective["bytes"]),
+            (&"AllReduce".into(), &4096.into())
+        );
+        assert_eq!(
+            collective["wait_ns"].as_object().map(serde_json::Map::len),
+            Some(2),
+            "{collective}"
+        );
     }
     assert_eq!(analysis["losses"], serde_json::json!([]));
 }

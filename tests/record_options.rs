@@ -220,7 +220,7 @@ fn the_newest_is_kept_below_a_size() {
             "--max-size",
             "4M",
             "--nvml-hz",
-            "500",
+            "0",
             "-o",
         ])
         .arg(&folder)
