@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{CompletedOp, Submission, busy, model, traffic};
 use crate::clock::{now_ns, sleep_until};
+use crate::driver::error;
 use crate::{cupti, truth};
 
 /// How far ahead of the modelled time a worker computes: a thread that is woken late is still in time then.
@@ -128,8 +129,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
-    /// A stream with its worker running.
-    pub(crate) fn start(id: u32, context: u32, device: u32, blocking: bool, priority: i32) -> Arc<Self> {
+    /// A stream with its worker running; without a thread for that the driver is out of memory.
+    pub(crate) fn start(
+        id: u32,
+        context: u32,
+        device: u32,
+        blocking: bool,
+        priority: i32,
+    ) -> Result<Arc<Self>, u32> {
         let stream = Arc::new(Self {
             id,
             context,
@@ -143,10 +150,11 @@ impl Stream {
         let spawned = std::thread::Builder::new()
             .name(format!("simgpu-s{id}"))
             .spawn(move || worker.work());
-        if let Err(error) = spawned {
-            eprintln!("simgpu: no thread for stream {id}: {error}");
+        if let Err(failure) = spawned {
+            eprintln!("simgpu: no thread for stream {id}: {failure}");
+            return Err(error::OUT_OF_MEMORY);
         }
-        stream
+        Ok(stream)
     }
 
     fn push(&self, item: Item) {

@@ -118,11 +118,11 @@ pub(super) fn handle_of(context: u32) -> u64 {
 }
 
 /// The device's primary context, made at its first use.
-fn retain_primary(device: u32) -> Context {
+fn retain_primary(device: u32) -> Result<Context, u32> {
     let mut books = books();
     if let Some((context, uses)) = books.primary.get_mut(&device) {
         *uses += 1;
-        return *context;
+        return Ok(*context);
     }
     let context = Context {
         handle: next_handle(),
@@ -130,16 +130,14 @@ fn retain_primary(device: u32) -> Context {
         device,
         default_stream: next_handle(),
     };
+    let stream = cupti::next_stream_id();
+    let worker = Stream::start(stream, context.id, device, true, 0)?;
     books.primary.insert(device, (context, 1));
     drop(books);
-    let stream = cupti::next_stream_id();
-    register_stream(
-        context.default_stream,
-        Stream::start(stream, context.id, device, true, 0),
-    );
+    register_stream(context.default_stream, worker);
     cupti::context_created(&context, stream);
     cupti::stream_created(&context, context.default_stream, stream, 0, 3);
-    context
+    Ok(context)
 }
 
 /// Runs `body` with a device's primary context current on this thread, as a library does that is called for a device.
@@ -152,7 +150,7 @@ pub(crate) fn with_device<T>(device: u32, body: impl FnOnce() -> T) -> Result<T,
     }
     let device = check_device(device.cast_signed())?;
     let known = books().primary.get(&device).map(|(context, _)| *context);
-    let context = known.unwrap_or_else(|| retain_primary(device));
+    let context = known.map_or_else(|| retain_primary(device), Ok)?;
     CURRENT.with_borrow_mut(|stack| stack.push(context.handle));
     let _pushed = Pushed;
     Ok(body())
@@ -218,7 +216,7 @@ driver_functions! {
 
     /// cuDevicePrimaryCtxRetain.
     fn cuDevicePrimaryCtxRetain = CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) |_| {
-        put(context, retain_primary(check_device(device)?).handle)
+        put(context, retain_primary(check_device(device)?)?.handle)
     }
 
     /// cuDevicePrimaryCtxRelease_v2. The context stays: its memory and streams die with the process.

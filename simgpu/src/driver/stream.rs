@@ -69,10 +69,8 @@ fn create(place: *mut u64, flags: c_uint, priority: c_int) -> Result<(), u32> {
     let blocking = flags & NON_BLOCKING == 0;
     let handle = next_handle();
     put(place, handle)?;
-    register_stream(
-        handle,
-        Stream::start(id, context.id, context.device, blocking, priority),
-    );
+    let stream = Stream::start(id, context.id, context.device, blocking, priority)?;
+    register_stream(handle, stream);
     cupti::stream_created(&context, handle, id, priority, if blocking { 1 } else { 2 });
     Ok(())
 }

@@ -28,7 +28,7 @@ fn instantiate(place: *mut u64, graph: u64) -> Result<(), u32> {
         ..GraphData::default()
     };
     cupti::graph_event(event::GRAPHEXEC_CREATE_STARTING, context, &about);
-    let executable = Arc::new(Executable::new(&source));
+    let executable = Arc::new(Executable::new(&source)?);
     books().executables.insert(handle, Arc::clone(&executable));
     for (original, node) in source.nodes.iter().zip(&executable.graph.nodes) {
         let data = GraphData {

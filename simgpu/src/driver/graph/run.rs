@@ -57,7 +57,7 @@ fn lanes(graph: &Graph) -> (Vec<usize>, usize) {
 
 impl Executable {
     /// A copy of a graph with ids and handles of its own.
-    pub(super) fn new(source: &Graph) -> Self {
+    pub(super) fn new(source: &Graph) -> Result<Self, u32> {
         let mut graph = Graph::new(source.context);
         graph.nodes.clone_from(&source.nodes);
         for node in &mut graph.nodes {
@@ -72,13 +72,13 @@ impl Executable {
         }
         let context = graph.context;
         let stream = |_| Stream::start(cupti::next_stream_id(), context.id, context.device, false, 0);
-        Self {
+        Ok(Self {
             lanes,
             awaited,
-            streams: (1..count).map(stream).collect(),
+            streams: (1..count).map(stream).collect::<Result<_, u32>>()?,
             last: Mutex::new(None),
             graph,
-        }
+        })
     }
 
     /// Puts all nodes behind what a stream has.
