@@ -63,3 +63,13 @@ fn the_textbook_preset_trains() {
     let single = losses(&["single", "--preset", "listing"]);
     assert_same(&single, &losses(&["ddp", "--preset", "listing"]), "listing");
 }
+
+#[test]
+fn graphs_compute_the_same() {
+    let sizes = ["--sizes", "24,40,16,8", "--batch", "32", "--samples", "256"];
+    let single = losses(&[&["single"], &sizes[..]].concat());
+    for way in [&["single", "--graph"][..], &["ddp", "--ranks", "2", "--graph"]] {
+        let graphs = losses(&[way, &sizes[..]].concat());
+        assert_same(&single, &graphs, &way.join(" "));
+    }
+}

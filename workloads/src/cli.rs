@@ -107,6 +107,9 @@ pub(crate) struct LaunchOptions {
 /// `single`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct SingleArguments {
+    /// Forward and backward pass are captured as CUDA graphs, one for each place that batches lie in, and launched whole
+    #[arg(long)]
+    pub(crate) graph: bool,
     #[command(flatten)]
     pub(crate) train: TrainOptions,
 }
@@ -124,6 +127,9 @@ pub(crate) struct OneProcessArguments {
 /// `ddp`.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct DdpArguments {
+    /// Forward and backward pass with the all-reduces are captured as CUDA graphs and launched whole
+    #[arg(long)]
+    graph: bool,
     #[command(flatten)]
     launch: LaunchOptions,
     #[command(flatten)]
@@ -259,15 +265,22 @@ impl Which {
             name,
             division,
             reduce,
+            graphs: false,
         };
         match self {
             Self::Single(arguments) => {
-                let way = way("single", Division::default(), Reduce::None);
+                let way = Way {
+                    graphs: arguments.graph,
+                    ..way("single", Division::default(), Reduce::None)
+                };
                 train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::Ddp(arguments) => {
                 let reduce = Reduce::Buckets(arguments.ddp.clone());
-                let way = way("ddp", Division::default(), reduce);
+                let way = Way {
+                    graphs: arguments.graph,
+                    ..way("ddp", Division::default(), reduce)
+                };
                 train::run(&arguments.train, &way, rank, store).map(|()| 0)
             }
             Self::Dp(arguments) => {

@@ -5,6 +5,7 @@ mod data_parallel;
 mod devices;
 mod engine;
 mod fsdp;
+mod graphs;
 mod link;
 mod loss;
 mod measure;

@@ -17,6 +17,7 @@ use crate::store::Store;
 
 use super::engine::Engine;
 use super::fsdp::FullySharded;
+use super::graphs::Graphs;
 use super::link::Link;
 use super::loss::LossSum;
 use super::measure;
@@ -84,6 +85,8 @@ pub(crate) struct Way {
     pub(crate) name: &'static str,
     pub(crate) division: Division,
     pub(crate) reduce: Reduce,
+    /// Whether forward and backward pass are launched as CUDA graphs.
+    pub(crate) graphs: bool,
 }
 
 /// One rank's part of a run.
@@ -232,6 +235,7 @@ impl Plan {
             tensors,
             overflow: None,
             pipeline: pipe,
+            graphs: way.graphs.then(Graphs::default),
         };
         Ok(Self {
             shape: format!(

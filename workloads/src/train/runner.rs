@@ -11,6 +11,7 @@ use crate::nvtx;
 use crate::store::Store;
 
 use super::engine::{Batch, Engine};
+use super::graphs::Graphs;
 use super::link::{Link, Parcel};
 use super::loss::LossSum;
 use super::mesh::Mesh;
@@ -73,9 +74,18 @@ pub(crate) struct Runner {
     /// Where the step's overflow flag is, if there is one.
     pub(crate) overflow: Option<u64>,
     pub(crate) pipeline: Option<Pipeline>,
+    /// Where the passes are to be launched as graphs.
+    pub(crate) graphs: Option<Graphs>,
 }
 
 impl Runner {
+    /// The passes of a step that is not pipelined.
+    fn passes(&mut self, gpu: &Gpu, batch: Batch, scale: f32) -> Result<(), Error> {
+        self.loss.clear(gpu)?;
+        self.sharing.begin_step(gpu, 1.0 / scale)?;
+        self.unpipelined(gpu, batch, scale)
+    }
+
     fn unpipelined(&mut self, gpu: &Gpu, batch: Batch, scale: f32) -> Result<(), Error> {
         for microbatch in 0..self.microbatches {
             let input = self.input(gpu, batch, microbatch, 0)?;
@@ -222,13 +232,17 @@ impl Runner {
 impl Engine for Runner {
     fn step(&mut self, batch: Batch, scale: f32) -> Result<(), Error> {
         let gpu = Rc::clone(&self.gpu);
-        self.loss.clear(&gpu)?;
-        self.sharing.begin_step(&gpu, 1.0 / scale)?;
         if self.pipeline.is_some() {
-            self.pipelined(&gpu, batch, scale)
-        } else {
-            self.unpipelined(&gpu, batch, scale)
+            self.loss.clear(&gpu)?;
+            self.sharing.begin_step(&gpu, 1.0 / scale)?;
+            return self.pipelined(&gpu, batch, scale);
         }
+        let Some(mut graphs) = self.graphs.take() else {
+            return self.passes(&gpu, batch, scale);
+        };
+        let outcome = graphs.run(&gpu, batch, scale, || self.passes(&gpu, batch, scale));
+        self.graphs = Some(graphs);
+        outcome
     }
 
     fn overflowed(&self) -> Result<bool, Error> {
