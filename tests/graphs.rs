@@ -26,8 +26,11 @@ fn nodes_are_recorded_as_they_ran() {
     assert_eq!(recording.processes.len(), 2);
     for process in &recording.processes {
         let rank = process.header.rank.expect("a rank");
-        let text = std::fs::read_to_string(truth_folder.join(format!("rank{rank}.jsonl"))).expect("the truth");
-        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let text =
+            std::fs::read_to_string(truth_folder.join(format!("rank{rank}.jsonl"))).expect("the truth");
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
         // By launch and node: nodes of a launch share its correlation id.
         let mut truth: BTreeMap<(u64, u64), Node> = BTreeMap::new();
         for line in lines.filter(|line| line["kind"] == "kernel" && line["graph"].is_u64()) {
@@ -45,11 +48,18 @@ fn nodes_are_recorded_as_they_ran() {
         }
         assert!(truth.len() > 100, "{} kernels of graphs", truth.len());
         let names: Vec<&str> = truth.values().map(|node| node.name.as_str()).collect();
-        assert!(names.iter().any(|name| name.starts_with("ncclDevKernel_AllReduce")), "NCCL's among them");
+        assert!(
+            names
+                .iter()
+                .any(|name| name.starts_with("ncclDevKernel_AllReduce")),
+            "NCCL's among them"
+        );
         let kernels = &process.tables.kernels;
         let mut recorded = BTreeMap::new();
         for index in 0..kernels.start_ns.len() {
-            let Some(graph) = kernels.graph[index] else { continue };
+            let Some(graph) = kernels.graph[index] else {
+                continue;
+            };
             let key = (
                 u64::from(kernels.correlation[index]),
                 kernels.graph_node[index].expect("a node of the graph"),

@@ -182,6 +182,14 @@ fn devices_and_host_are_sampled_beside_the_ranks() {
         power.filter(|&row| counters.device[row] == Some(device)).count()
     };
     assert!(of_device(0) > of_device(7), "{} {}", of_device(0), of_device(7));
+    let most = |name: &str| {
+        let of_first = rows(name)
+            .into_iter()
+            .filter(|&row| counters.device[row] == Some(0));
+        of_first.map(|row| counters.value[row]).fold(0.0, f64::max)
+    };
+    // What the ranks do on the simulated GPUs is seen in the recorder.
+    assert!(most("gpu_utilization_percent") > 10.0 && most("memory_used_bytes") > 1e6);
     for row in rows("power_watts") {
         assert!((50.0..1000.0).contains(&counters.value[row]));
     }

@@ -209,6 +209,7 @@ pub(crate) fn parts(
     let kernels = Kernels::new(operations);
     let mut taken: HashSet<u32> = HashSet::new();
     let replays = replays(process, operations);
+    let in_whole_graphs = !process.tables.graph_launches.start_ns.is_empty();
     let mut parts = Parts::default();
     for row in 0..rows.start_ns.len() {
         let place_of_row = rows.plan[row].map(|plan| {
@@ -227,8 +228,9 @@ pub(crate) fn parts(
             .and_then(|row| u32::try_from(row).ok())
             .and_then(|row| kernels.by_row.get(&row));
         let kernel = by_row.or_else(by_plan);
-        // Alone in a communicator, and where copies do it, there is none to be found.
+        // Alone in a communicator, where copies do it, and in a graph that is recorded as a whole there is none to be found.
         let needs_kernel = rows.source[row] != COPY_ENGINE
+            && !(in_whole_graphs && rows.graph_captured[row] != 0)
             && known
                 .get(&rows.communicator[row])
                 .is_none_or(|row| communicators.ranks[*row] != 1);

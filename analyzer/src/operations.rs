@@ -314,6 +314,8 @@ impl ProcessOperations {
             .flatten()
             .copied()
             .collect();
+        let nodes = &process.tables.graph_nodes.node;
+        let nccl_nodes: FxHashSet<u64> = nodes.iter().copied().collect();
         let mut by_name: FxHashMap<NameId, bool> = FxHashMap::default();
         for (index, row) in (0..kernels.start_ns.len()).zip(0u32..) {
             let (name, correlation) = (kernels.name[index], kernels.correlation[index]);
@@ -329,6 +331,8 @@ impl ProcessOperations {
                 if !kernels.contains(&correlation) {
                     kernels.push(correlation);
                 }
+                (Kind::Communication, KindFrom::NcclPlugin)
+            } else if kernels.graph_node[index].is_some_and(|node| nccl_nodes.contains(&node)) {
                 (Kind::Communication, KindFrom::NcclPlugin)
             } else if named() {
                 (Kind::Communication, KindFrom::Name)

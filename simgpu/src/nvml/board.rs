@@ -5,7 +5,9 @@
 //! second. Busy time is the union of its operations; where several processes share a device, theirs are added, up to all
 //! of the time. The file goes when nobody who has an entry lives any more.
 
-use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
@@ -80,34 +82,20 @@ fn path() -> Option<PathBuf> {
     Some(Path::new("/dev/shm").join(format!("simgpu-{name}")))
 }
 
-fn map(path: Option<&Path>) -> Option<&'static [Entry]> {
+/// Entries in a file, or in memory of this process alone.
+fn map(file: Option<&File>) -> Option<&'static [Entry]> {
     let bytes = size_of::<Entry>() * ENTRIES;
-    let file = match path {
-        None => -1,
-        Some(path) => {
-            let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
-            let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
-            // SAFETY: a zero-terminated path.
-            let file = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
-            // SAFETY: our own open file; a file that is as long already is left as it is.
-            if file < 0 || unsafe { libc::ftruncate(file, bytes as libc::off_t) } != 0 {
-                return None;
-            }
-            file
+    let (sharing, file) = match file {
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+        Some(file) => {
+            // A file that is as long already is left as it is.
+            file.set_len(bytes as u64).ok()?;
+            (libc::MAP_SHARED, file.as_raw_fd())
         }
     };
-    let sharing = if file < 0 {
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
-    } else {
-        libc::MAP_SHARED
-    };
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address of the kernel's choice; it stays when the file is closed.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, sharing, file, 0) };
-    if file >= 0 {
-        // SAFETY: our own; the mapping stays.
-        unsafe { libc::close(file) };
-    }
     if address == libc::MAP_FAILED {
         return None;
     }
@@ -116,20 +104,39 @@ fn map(path: Option<&Path>) -> Option<&'static [Entry]> {
     Some(unsafe { std::slice::from_raw_parts(address.cast::<Entry>(), ENTRIES) })
 }
 
-/// The run's entries. A program that monitors may learn of the run after it has asked for something: then they are
-/// others than before.
-fn entries() -> &'static [Entry] {
-    static BOARD: Mutex<Option<(Option<PathBuf>, &'static [Entry])>> = Mutex::new(None);
-    let path = path();
+/// The run's entries; `make`: whether there is to be a file if there is none yet.
+///
+/// A program that monitors may learn of the run after it has asked for something, and whoever leaves last takes the file
+/// away before others come: then they are others than before.
+fn entries(make: bool) -> &'static [Entry] {
+    /// Path and number of the file that is mapped.
+    type Board = (Option<(PathBuf, u64)>, &'static [Entry]);
+    static BOARD: Mutex<Option<Board>> = Mutex::new(None);
     let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*board {
-        Some((known, entries)) if *known == path => entries,
-        _ => {
-            let entries = map(path.as_deref()).unwrap_or(&[]);
-            *board = Some((path, entries));
-            entries
+    let Some(path) = path() else {
+        if !matches!(&*board, Some((None, _))) {
+            *board = Some((None, map(None).unwrap_or(&[])));
         }
+        return board.as_ref().map_or(&[], |(_, entries)| entries);
+    };
+    let now = std::fs::metadata(&path).map(|metadata| metadata.ino());
+    if let (Ok(now), Some((Some((known, number)), entries))) = (&now, &*board)
+        && *known == path
+        && number == now
+    {
+        return entries;
     }
+    let mut options = File::options();
+    options.read(true).write(true).create(make).mode(0o600);
+    let opened = options.open(&path).ok().and_then(|file| {
+        let number = file.metadata().ok()?.ino();
+        Some((number, map(Some(&file))?))
+    });
+    let Some((number, entries)) = opened else {
+        return &[];
+    };
+    *board = Some((Some((path, number)), entries));
+    entries
 }
 
 fn is_alive(process: u32) -> bool {
@@ -143,7 +150,7 @@ fn is_alive(process: u32) -> bool {
 /// This process's entry for a device, taken at its first use.
 fn own_entry(device: u32) -> Option<&'static Entry> {
     let process = std::process::id();
-    let entries = entries();
+    let entries = entries(true);
     let of_us = |entry: &&Entry| {
         entry.process.load(Ordering::Acquire) == process && entry.device.load(Ordering::Relaxed) == device
     };
@@ -248,7 +255,7 @@ pub(crate) fn publish_for_others() {
 pub(crate) fn leave() {
     let Some(path) = path() else { return };
     let own = std::process::id();
-    let others = entries()
+    let others = entries(false)
         .iter()
         .map(|entry| entry.process.load(Ordering::Acquire));
     let any = others
@@ -269,7 +276,7 @@ pub(super) fn load(device: u32) -> Load {
         ..Load::default()
     };
     let window_ns = (WINDOW * BUCKET_NS) as f64;
-    for entry in entries() {
+    for entry in entries(false) {
         let process = entry.process.load(Ordering::Acquire);
         if process == 0 || process == u32::MAX || entry.device.load(Ordering::Relaxed) != device {
             continue;
