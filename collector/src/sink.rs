@@ -13,7 +13,6 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gputrace_trace::manifest::ProcessHeader;
-use gputrace_trace::now;
 use gputrace_trace::tables;
 use gputrace_trace::time::clock_snapshot;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
@@ -260,7 +259,7 @@ impl Sink {
             self.note_taken(taken);
         }
         let foreign = buffers::take_foreign();
-        self.lose(
+        self.writer.lose(
             "buffers of another profiler that came here",
             foreign,
             "what it shows",
@@ -272,15 +271,15 @@ impl Sink {
         let row = tables::Window {
             start_ns: taken.start,
             duration_ns: taken.end - taken.start,
-            what: self.writer.names.intern("taken by another profiler"),
+            what: self.writer.names.intern_own("taken by another profiler"),
             first_step: None,
             repeat: None,
         };
         self.writer.tables.windows.push(row);
         let what = "times in which another profiler in the process had CUPTI's records";
-        self.lose(what, 1, "all GPU activity and calls in them");
+        self.writer.lose(what, 1, "all GPU activity and calls in them");
         let buffers = taken.buffers as u64;
-        self.lose(
+        self.writer.lose(
             "CUPTI buffers that went to another profiler",
             buffers,
             "everything in them",
@@ -295,7 +294,7 @@ impl Sink {
             let row = tables::Window {
                 start_ns: window.start,
                 duration_ns: window.end - window.start,
-                what: self.writer.names.intern(what),
+                what: self.writer.names.intern_own(what),
                 first_step: window.first_step,
                 repeat: window.repeat,
             };
@@ -330,9 +329,10 @@ impl Sink {
             } else {
                 self.dump(full.bytes());
                 let unread = "bytes of CUPTI records of unknown layout";
-                self.lose(unread, full.unread_bytes as u64, "everything");
+                self.writer.lose(unread, full.unread_bytes as u64, "everything");
                 let changed = "changes of layout of CUPTI's records";
-                self.lose(changed, crate::second::changed_layouts(), "everything until then");
+                self.writer
+                    .lose(changed, crate::second::changed_layouts(), "everything until then");
                 if self.gate.is_partial() {
                     self.gate.hold(full);
                     if self.gate.is_full() {
@@ -347,11 +347,12 @@ impl Sink {
         }
         if any && let Some(cupti) = &self.cupti {
             let dropped = cupti.dropped();
-            self.lose("CUPTI records dropped for want of buffers", dropped, "everything");
+            self.writer
+                .lose("CUPTI records dropped for want of buffers", dropped, "everything");
         }
         if session::has_lost_cupti() && !self.has_told_of_cupti {
             self.has_told_of_cupti = true;
-            self.lose(
+            self.writer.lose(
                 "CUPTI ended itself after an error",
                 1,
                 "all GPU activity from here on",
@@ -378,26 +379,26 @@ impl Sink {
         // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
         let decoded = unsafe { self.decoder.decode(&full.bytes()[..length], &mut self.writer) };
         cost::records_read(decoded.records);
-        self.lose(
+        self.writer.lose(
             "operations without time stamps",
             decoded.without_times,
             "every time of the device",
         );
-        self.lose(
+        self.writer.lose(
             "operations that had not ended",
             decoded.unfinished,
             "their durations",
         );
         cost::calls_folded(decoded.folded);
         for (kind, count) in self.decoder.take_unknown_kinds() {
-            self.lose(
+            self.writer.lose(
                 &format!("CUPTI records of kind {kind}"),
                 count,
                 "what this version of gputrace does not know",
             );
         }
         let unread = "bytes of CUPTI records of unknown length";
-        self.lose(unread, decoded.unread_bytes, "everything");
+        self.writer.lose(unread, decoded.unread_bytes, "everything");
         self.rows_written(BATCH_ROWS);
         buffers::recycle(full);
         if self.decoder.devices.len() != self.header.devices.len() {
@@ -415,7 +416,7 @@ impl Sink {
         buffers::recycle(full);
         for (table, count) in counts {
             let what = format!("{table} in buffers that were thrown away: the writer fell behind");
-            self.lose(&what, count, table);
+            self.writer.lose(&what, count, table);
         }
     }
 
@@ -433,7 +434,7 @@ impl Sink {
         for node in nodes {
             self.writer.tables.graph_nodes.push(node);
         }
-        self.lose(
+        self.writer.lose(
             "nodes of graphs beyond those that are followed",
             lost,
             "collectives in graphs",
@@ -443,19 +444,6 @@ impl Sink {
             .take(&mut self.writer, &mut self.header, &mut self.gate);
         if !config::get().wants_rank(self.header.rank) {
             self.abandon();
-        }
-    }
-
-    fn lose(&mut self, what: &str, count: u64, affects: &str) {
-        if count > 0 {
-            let names = &mut self.writer.names;
-            let row = tables::LossRow {
-                time_ns: now(),
-                what: names.intern(what),
-                count,
-                affects: names.intern(affects),
-            };
-            self.writer.tables.losses.push(row);
         }
     }
 
@@ -538,11 +526,12 @@ impl Sink {
     /// Writes tables that hold at least so many rows.
     fn rows_written(&mut self, at_least: usize) {
         let refused = self.writer.names.take_refused();
-        self.lose("names beyond the memory for names", refused, "names");
+        self.writer
+            .lose("names beyond the memory for names", refused, "names");
         let written = self.writer.flush(at_least.max(1));
         self.complain_of_disk(written);
         for (table, count) in self.writer.take_lost_rows() {
-            self.lose(
+            self.writer.lose(
                 &format!("rows of {table} that the disk had no room for"),
                 count,
                 table,
@@ -583,7 +572,8 @@ impl Sink {
         if self.rivals.is_alone() {
             let missing = buffers::outstanding();
             let what = "CUPTI buffers that had not come back at the end, with whatever is in them";
-            self.lose(what, missing as u64, "everything in the last moments");
+            self.writer
+                .lose(what, missing as u64, "everything in the last moments");
         }
         if self.is_unwanted {
             return;
@@ -606,7 +596,8 @@ impl Sink {
             self.note_taken(taken);
         }
         let open = self.host_events.open_ranges();
-        self.lose("NVTX ranges still open at the end", open, "steps and ranges");
+        self.writer
+            .lose("NVTX ranges still open at the end", open, "steps and ranges");
         self.writer.tables.clocks.push(clock_snapshot());
         match self.writer.close() {
             Ok(rows) => {
