@@ -310,12 +310,15 @@ impl ProcessWriter {
     /// that were closed.
     ///
     /// # Errors
-    /// When the folder can't be made, or the disk refuses the last rows: then everything goes on in the old files.
+    /// When the disk refuses the last rows, or the folder can't be made: then everything goes on in the old files. Once the
+    /// folder is there nothing fails any more: a file whose end mark the disk refuses has all its rows without it.
     pub fn begin_segment(&mut self, folder: &Path) -> io::Result<Vec<(&'static str, u64)>> {
         // First whatever may be refused, as long as there is a way back.
         self.flush(1)?;
         make_folder(folder)?;
-        let rows = self.close()?;
+        let rows = self.rows_encoded();
+        // From the first end mark on nothing more may be written into the old files.
+        drop(self.close());
         self.tables.each(&mut |table| table.begin_segment(folder));
         folder.clone_into(&mut self.folder);
         Ok(rows)
