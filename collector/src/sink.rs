@@ -72,6 +72,12 @@ pub(crate) fn flush_before_end(patience: Duration) {
     drop(waited);
 }
 
+/// Says that so many flushes were answered.
+fn answer(tickets: u64) {
+    *ANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = tickets;
+    ANSWERED_CHANGED.notify_all();
+}
+
 /// The thread's state.
 pub(crate) struct Sink {
     writer: ProcessWriter,
@@ -126,6 +132,8 @@ impl Thread {
                     sink.run();
                 }
             })));
+            // From here on nobody flushes: contexts that end later, as in handlers behind ours, wait for nothing.
+            answer(u64::MAX);
             *FINISHED.lock().unwrap_or_else(PoisonError::into_inner) = true;
             FINISHED_CHANGED.notify_all();
         };
@@ -204,8 +212,7 @@ impl Sink {
             }
             if asked != answered {
                 answered = asked;
-                *ANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = answered;
-                ANSWERED_CHANGED.notify_all();
+                answer(answered);
             }
             self.look_for_rivals();
             self.switch_by_phase();
@@ -613,5 +620,21 @@ impl Sink {
         if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
             session::complain(&format!("{}: {error}", self.writer.folder().display()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn once_the_thread_has_ended_nobody_waits_for_it() {
+        let thread = Thread::start().expect("a thread");
+        // Without work it ends.
+        drop(thread);
+        let begun = Instant::now();
+        finish(Duration::from_secs(60));
+        flush_before_end(Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_secs(50));
     }
 }
