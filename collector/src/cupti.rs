@@ -22,49 +22,78 @@ const ATTRIBUTE_ZEROED: u32 = 5;
 const THREAD_ID_SYSTEM: u32 = 1;
 /// From this version (CUDA 12.9) CUPTI survives a refused buffer.
 const MAY_REFUSE_SINCE: u32 = 27;
+/// From this version (CUDA 13.4) a subscriber among several can say of which calls it wants records.
+const CHOSEN_CALLS_SINCE: u32 = 130_401;
 
-/// CUPTI's functions, as far as the library has them. Results are CUptiResult as integers.
-#[derive(Clone, Copy, Default)]
-struct Functions {
-    get_version: Option<unsafe extern "C" fn(*mut u32) -> u32>,
-    subscribe: Option<
-        unsafe extern "C" fn(
-            *mut usize,
-            unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void),
-            *mut c_void,
-        ) -> u32,
-    >,
-    register: Option<
-        unsafe extern "C" fn(
-            unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize),
-            unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize),
-        ) -> u32,
-    >,
-    enable: Option<unsafe extern "C" fn(u32) -> u32>,
-    disable: Option<unsafe extern "C" fn(u32) -> u32>,
-    enable_callback: Option<unsafe extern "C" fn(u32, usize, u32, u32) -> u32>,
-    flush_all: Option<unsafe extern "C" fn(u32) -> u32>,
-    next_record: Option<unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32>,
-    dropped: Option<unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32>,
-    graph_node_id: Option<unsafe extern "C" fn(usize, *mut u64) -> u32>,
-    enable_driver_call: Option<unsafe extern "C" fn(u32, u8) -> u32>,
-    enable_runtime_call: Option<unsafe extern "C" fn(u32, u8) -> u32>,
-    set_attribute: Option<unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> u32>,
-    set_thread_id_type: Option<unsafe extern "C" fn(u32) -> u32>,
-    callback_name: Option<unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32>,
-    result_string: Option<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>,
-    push_id: Option<unsafe extern "C" fn(u32, u64) -> u32>,
-    pop_id: Option<unsafe extern "C" fn(u32, *mut u64) -> u32>,
-    stream_id: Option<unsafe extern "C" fn(usize, usize, u8, *mut u32) -> u32>,
-    context_id: Option<unsafe extern "C" fn(usize, *mut u32) -> u32>,
+/// A symbol of an open library.
+fn symbol(handle: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: `handle` is open.
+    let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    (!symbol.is_null()).then_some(symbol)
+}
+
+macro_rules! functions {
+    ($($member:ident: $name:literal => $signature:ty;)*) => {
+        /// CUPTI's functions, as far as the library has them. Results are CUptiResult as integers.
+        #[derive(Clone, Copy)]
+        struct Functions {
+            $($member: Option<$signature>,)*
+        }
+
+        impl Functions {
+            const NONE: Self = Self { $($member: None,)* };
+
+            fn load(handle: *mut c_void) -> Self {
+                // SAFETY: the signatures are those of cupti_activity.h, cupti_callbacks.h and cupti_result.h (12.0 to
+                // 13.5), with enums as the 32-bit integers that they are.
+                unsafe {
+                    Self {
+                        $($member: symbol(handle, $name)
+                            .map(|symbol| std::mem::transmute::<*mut c_void, $signature>(symbol)),)*
+                    }
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    get_version: c"cuptiGetVersion" => unsafe extern "C" fn(*mut u32) -> u32;
+    subscribe: c"cuptiSubscribe" => unsafe extern "C" fn(
+    *mut usize,
+    unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void),
+    *mut c_void,
+) -> u32;
+    register: c"cuptiActivityRegisterCallbacks" => unsafe extern "C" fn(
+    unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize),
+    unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize),
+) -> u32;
+    enable: c"cuptiActivityEnable" => unsafe extern "C" fn(u32) -> u32;
+    disable: c"cuptiActivityDisable" => unsafe extern "C" fn(u32) -> u32;
+    enable_callback: c"cuptiEnableCallback" => unsafe extern "C" fn(u32, usize, u32, u32) -> u32;
+    flush_all: c"cuptiActivityFlushAll" => unsafe extern "C" fn(u32) -> u32;
+    next_record: c"cuptiActivityGetNextRecord" => unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32;
+    dropped: c"cuptiActivityGetNumDroppedRecords" => unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32;
+    graph_node_id: c"cuptiGetGraphNodeId" => unsafe extern "C" fn(usize, *mut u64) -> u32;
+    enable_driver_call: c"cuptiActivityEnableDriverApi" => unsafe extern "C" fn(u32, u8) -> u32;
+    enable_runtime_call: c"cuptiActivityEnableRuntimeApi" => unsafe extern "C" fn(u32, u8) -> u32;
+    set_attribute: c"cuptiActivitySetAttribute" => unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> u32;
+    set_thread_id_type: c"cuptiSetThreadIdType" => unsafe extern "C" fn(u32) -> u32;
+    callback_name: c"cuptiGetCallbackName" => unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32;
+    result_string: c"cuptiGetResultString" => unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
+    push_id: c"cuptiActivityPushExternalCorrelationId" => unsafe extern "C" fn(u32, u64) -> u32;
+    pop_id: c"cuptiActivityPopExternalCorrelationId" => unsafe extern "C" fn(u32, *mut u64) -> u32;
+    stream_id: c"cuptiGetStreamIdEx" => unsafe extern "C" fn(usize, usize, u8, *mut u32) -> u32;
+    context_id: c"cuptiGetContextId" => unsafe extern "C" fn(usize, *mut u32) -> u32;
 }
 
 /// A libcupti that was found.
 #[derive(Clone, Copy)]
 pub(crate) struct Cupti {
-    functions: Functions,
-    /// The subscription beside others, if it is that.
-    second: Option<Second>,
+    /// To be had by [`Self::functions`].
+    loaded: Functions,
+    /// The subscription beside others, if it is that. To be used by [`Self::second`].
+    subscribed: Option<Second>,
     /// cuptiGetVersion's number.
     pub(crate) version: u32,
     /// The kinds that are switched on.
@@ -73,6 +102,8 @@ pub(crate) struct Cupti {
     calls: &'static [(u32, u32)],
     /// Those of them that nobody asked for: they tell what was launched in which window, or by which collective.
     pub(crate) hidden: &'static [u32],
+    /// Whether [`PROBE`] makes records.
+    is_probed: bool,
     /// Whether this CUPTI refuses to record kernels in two ways at a time, so that it tells whether anybody does.
     tells_of_kernels: bool,
 }
@@ -139,11 +170,7 @@ fn open(name: &CStr, flags: i32) -> Option<*mut c_void> {
 /// The version of the driver that is loaded (13020 is 13.2), by cuDriverGetVersion, which needs no initialised driver.
 fn driver_version() -> Option<i32> {
     let handle = open(c"libcuda.so.1", libc::RTLD_NOLOAD)?;
-    // SAFETY: `handle` is open.
-    let symbol = unsafe { libc::dlsym(handle, c"cuDriverGetVersion".as_ptr()) };
-    if symbol.is_null() {
-        return None;
-    }
+    let symbol = symbol(handle, c"cuDriverGetVersion")?;
     // SAFETY: the signature is cuda.h's, in every version.
     let get: unsafe extern "C" fn(*mut i32) -> u32 = unsafe { std::mem::transmute(symbol) };
     let mut version = 0;
@@ -206,12 +233,13 @@ impl Cupti {
         let handle = find()?;
         let functions = Functions::load(handle);
         let mut cupti = Self {
-            functions,
-            second: None,
+            loaded: functions,
+            subscribed: None,
             version: 0,
             kinds: &[],
             calls: &[],
             hidden: &[],
+            is_probed: false,
             tells_of_kernels: false,
         };
         if let Some(get_version) = functions.get_version {
@@ -236,19 +264,20 @@ impl Cupti {
                 unsafe { enable_callback(1, subscriber, domain, id) };
             }
         }
-        if cupti.second.is_none() {
+        if cupti.subscribed.is_none() {
             cupti.register()?;
         }
         let (mut kinds, mut hidden) = (Vec::new(), Vec::new());
         for wanted in wanted {
-            if matches!(wanted.activity, kind::DRIVER | kind::RUNTIME) && cupti.enable_calls(wanted.activity)
-            {
+            let is_calls = matches!(wanted.activity, kind::DRIVER | kind::RUNTIME);
+            if is_calls && cupti.enable_calls(wanted.activity, true) {
                 hidden.extend(wanted.is_hidden.then_some(wanted.activity));
                 continue;
             }
             let result = cupti.enable(wanted.activity);
             if result == SUCCESS {
                 kinds.push(wanted.activity);
+                cupti.is_probed |= wanted.activity == kind::DRIVER;
                 hidden.extend(wanted.is_hidden.then_some(wanted.activity));
             } else {
                 process.notes.push(format!(
@@ -258,6 +287,14 @@ impl Cupti {
                     cupti.describe(result)
                 ));
             }
+        }
+        // Without calls another profiler is noticed by this one alone. Its records are no rows, and so none that are left out.
+        if !cupti.is_probed
+            && !cupti.is_one_of_several()
+            && cupti.enable_calls(kind::DRIVER, false)
+            && options.is_partial()
+        {
+            hidden.push(kind::DRIVER);
         }
         cupti.tells_of_kernels =
             kinds.contains(&kind::CONCURRENT_KERNEL) && cupti.refuses_kernels_in_two_ways();
@@ -275,15 +312,11 @@ impl Cupti {
         wanted: &[WantedKind],
         process: &mut ProcessHeader,
     ) -> Option<usize> {
-        let symbol = |name: &CStr| {
-            // SAFETY: `handle` is open.
-            let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
-            (!symbol.is_null()).then_some(symbol)
-        };
+        let symbol = |name: &CStr| symbol(handle, name);
         let first = wanted.first()?.activity;
         match Second::start(self.version, &symbol, callbacks::called, first) {
             Attempt::Started(second) => {
-                self.second = Some(second);
+                self.subscribed = Some(second);
                 Some(second.subscriber())
             }
             Attempt::Unsuitable => None,
@@ -304,7 +337,10 @@ impl Cupti {
     /// Subscribes as the one subscriber of the process.
     fn subscribe_alone(&self) -> Result<usize, String> {
         let mut subscriber = 0;
-        let subscribe = self.functions.subscribe.ok_or("CUPTI cannot be subscribed to")?;
+        let subscribe = self
+            .functions()
+            .subscribe
+            .ok_or("CUPTI cannot be subscribed to")?;
         // SAFETY: the place is valid, and the callback lives as long as this library.
         match unsafe { subscribe(&raw mut subscriber, callbacks::called, std::ptr::null_mut()) } {
             SUCCESS => Ok(subscriber),
@@ -320,16 +356,16 @@ impl Cupti {
     fn register(&self) -> Result<(), String> {
         // Another profiler's buffers are not zeroed, and CUPTI would believe that they are.
         let meets_others = second::older_client().is_some();
-        if let Some(set_attribute) = self.functions.set_attribute.filter(|_| !meets_others) {
+        if let Some(set_attribute) = self.functions().set_attribute.filter(|_| !meets_others) {
             let (mut size, mut zeroed) = (1usize, 1u8);
             // SAFETY: an attribute of one byte. A CUPTI that does not know it zeroes buffers itself, which costs time only.
             unsafe { set_attribute(ATTRIBUTE_ZEROED, &raw mut size, (&raw mut zeroed).cast()) };
         }
-        if let Some(set_thread_id_type) = self.functions.set_thread_id_type {
+        if let Some(set_thread_id_type) = self.functions().set_thread_id_type {
             // SAFETY: a plain value. On failure threads go by their pthread id, which is still one number a thread.
             unsafe { set_thread_id_type(THREAD_ID_SYSTEM) };
         }
-        let register = self.functions.register.ok_or("CUPTI takes no buffers")?;
+        let register = self.functions().register.ok_or("CUPTI takes no buffers")?;
         // SAFETY: both functions live as long as this library and keep CUPTI's contract (see `buffers`).
         let result = unsafe { register(buffers::requested, buffers::completed) };
         if result != SUCCESS {
@@ -341,10 +377,33 @@ impl Cupti {
         Ok(())
     }
 
+    /// The functions: none any more once CUPTI has ended itself.
+    fn functions(&self) -> &Functions {
+        if session::has_lost_cupti() {
+            &Functions::NONE
+        } else {
+            &self.loaded
+        }
+    }
+
+    /// The subscription beside others: none any more once CUPTI has ended itself.
+    fn second(&self) -> Option<&Second> {
+        self.subscribed.as_ref().filter(|_| !session::has_lost_cupti())
+    }
+
+    /// The kinds that are switched off and on: not those of which each record comes once only.
+    fn switched_kinds(&self) -> impl Iterator<Item = u32> {
+        let kinds = self.kinds.iter().copied();
+        kinds.filter(|activity| asked_by(*activity).is_some())
+    }
+
     /// Asks for a kind's records. Gives CUPTI's result.
     fn enable(&self, activity: u32) -> u32 {
-        match (&self.second, self.functions.enable) {
-            (Some(second), _) => second.enable(activity),
+        match (self.second(), self.functions().enable) {
+            (Some(second), _) => {
+                let calls = self.calls.iter().filter(|(api, _)| *api == activity);
+                second.enable(activity, calls.map(|(_, callback)| *callback).collect())
+            }
             // SAFETY: a plain value; an unknown kind is an error code.
             (None, Some(enable)) => unsafe { enable(activity) },
             (None, None) => SUCCESS,
@@ -353,7 +412,7 @@ impl Cupti {
 
     /// Asks for no more records of a kind.
     fn disable(&self, activity: u32) {
-        match (&self.second, self.functions.disable) {
+        match (self.second(), self.functions().disable) {
             (Some(second), _) => second.disable(activity),
             // SAFETY: a plain value. What CUPTI refuses to switch off is left out when it comes.
             (None, Some(disable)) => drop(unsafe { disable(activity) }),
@@ -363,47 +422,58 @@ impl Cupti {
 
     /// How it records, as the process's header says it.
     pub(crate) fn backend(&self) -> &'static str {
-        if self.second.is_some() {
+        if self.is_one_of_several() {
             "user-defined records"
         } else {
             "activity"
         }
     }
 
-    /// Switches the calls of an API that are recorded on one by one, so that the others make no records. Gives whether that is
-    /// possible (since CUDA 12.5): else the whole kind is to be switched on, and what is not wanted left out later.
-    fn enable_calls(&mut self, api: u32) -> bool {
-        let Some(enable) = self.enable_call(api) else {
-            return false;
-        };
-        let wanted = wanted_callbacks(api, |api, callback| self.callback_name(api, callback));
-        let enabled: Vec<(u32, u32)> = wanted
-            .into_iter()
-            // SAFETY: plain values; a call that CUPTI does not let be chosen is an error code.
-            .filter(|&callback| unsafe { enable(callback, 1) } == SUCCESS)
-            .map(|callback| (api, callback))
-            .collect();
-        if enabled.is_empty() {
+    /// Switches the calls of an API that are recorded on one by one, or [`PROBE`] alone unless `all`, so that the others make no
+    /// records. Gives whether that was possible (since CUDA 12.5): else the whole kind is to be switched on, and what is not
+    /// wanted left out later.
+    fn enable_calls(&mut self, api: u32, all: bool) -> bool {
+        let enable = self.enable_call(api);
+        if enable.is_none() && !self.chooses_calls() {
             return false;
         }
+        let name_of = |api, callback| self.callback_name(api, callback);
+        let is_probe = |callback| name_of(api, callback).as_deref() == Some(PROBE);
+        let mut enabled = wanted_callbacks(api, name_of);
+        enabled.retain(|&callback| {
+            (all || is_probe(callback))
+                // SAFETY: plain values; a call that CUPTI does not let be chosen is an error code.
+                && enable.is_none_or(|enable| unsafe { enable(callback, 1) } == SUCCESS)
+        });
+        let has_probe = api == kind::DRIVER && enabled.iter().any(|callback| is_probe(*callback));
+        let any = !enabled.is_empty();
+        let enabled: Vec<(u32, u32)> = enabled.into_iter().map(|callback| (api, callback)).collect();
         self.calls = [self.calls, &enabled].concat().leak();
-        true
+        // As one of several subscribers they are handed over when the kind is switched on.
+        let is_on = enable.is_some() && any;
+        self.is_probed |= is_on && has_probe;
+        is_on
+    }
+
+    /// Whether a kind of calls is switched on with a list of those that are wanted.
+    fn chooses_calls(&self) -> bool {
+        self.is_one_of_several() && self.version >= CHOSEN_CALLS_SINCE
     }
 
     /// What switches one call on or off; none as one of several subscribers.
     fn enable_call(&self, api: u32) -> Option<unsafe extern "C" fn(u32, u8) -> u32> {
-        if self.second.is_some() {
+        if self.is_one_of_several() {
             None
         } else if api == kind::DRIVER {
-            self.functions.enable_driver_call
+            self.functions().enable_driver_call
         } else {
-            self.functions.enable_runtime_call
+            self.functions().enable_runtime_call
         }
     }
 
     fn describe(&self, result: u32) -> String {
         let mut text = std::ptr::null();
-        if let Some(result_string) = self.functions.result_string {
+        if let Some(result_string) = self.functions().result_string {
             // SAFETY: the place is valid for the result.
             unsafe { result_string(result, &raw mut text) };
         }
@@ -418,11 +488,11 @@ impl Cupti {
     /// the first record to the second is the size.
     pub(crate) fn record_sizes(&self) -> RecordSizes {
         const PROBE_BYTES: usize = 4096;
-        if self.second.is_some() {
+        if self.is_one_of_several() {
             return Second::record_sizes();
         }
         RecordSizes::ask(|kind| {
-            let next_record = self.functions.next_record?;
+            let next_record = self.functions().next_record?;
             let mut probe = vec![u64::from(kind); PROBE_BYTES / 8];
             let base = probe.as_mut_ptr().cast::<u8>();
             let mut record = std::ptr::null_mut();
@@ -439,7 +509,7 @@ impl Cupti {
 
     /// Asks for the buffers whose records are complete; `forced`: for all there is. Only ever called by one thread at a time.
     pub(crate) fn flush(&self, forced: bool) {
-        if let Some(flush_all) = self.functions.flush_all.filter(|_| !session::has_lost_cupti()) {
+        if let Some(flush_all) = self.functions().flush_all {
             // SAFETY: called on a thread of our own, holding no lock, as CUPTI wants it.
             unsafe { flush_all(u32::from(forced)) };
         }
@@ -448,7 +518,7 @@ impl Cupti {
     /// Whether this CUPTI refuses to record kernels one at a time while they are recorded as they run.
     fn refuses_kernels_in_two_ways(&self) -> bool {
         let (None, Some(enable), Some(disable)) =
-            (&self.second, self.functions.enable, self.functions.disable)
+            (self.second(), self.functions().enable, self.functions().disable)
         else {
             return false;
         };
@@ -465,30 +535,23 @@ impl Cupti {
 
     /// Whether others have buffers of their own, so that nobody can take ours.
     pub(crate) fn is_one_of_several(&self) -> bool {
-        self.second.is_some()
+        self.subscribed.is_some()
     }
 
     /// Makes a call of which CUPTI has a record, and which does nothing else. Gives whether it was made, and recorded by someone.
     pub(crate) fn call_driver(&self) -> bool {
-        let is_probe = |&(api, callback): &(u32, u32)| {
-            api == kind::DRIVER && self.callback_name(api, callback).as_deref() == Some(PROBE)
-        };
-        let is_recorded = self.kinds.contains(&kind::DRIVER) || self.calls.iter().any(is_probe);
-        is_recorded && driver_version().is_some()
+        self.is_probed && !session::has_lost_cupti() && driver_version().is_some()
     }
 
     /// Whether anybody in this process has CUPTI record kernels. `true` where this CUPTI does not tell.
     pub(crate) fn are_kernels_recorded(&self) -> bool {
         let (true, Some(enable), Some(disable)) = (
             self.tells_of_kernels,
-            self.functions.enable,
-            self.functions.disable,
+            self.functions().enable,
+            self.functions().disable,
         ) else {
             return true;
         };
-        if session::has_lost_cupti() {
-            return true;
-        }
         // SAFETY: plain values. Kernels one at a time are possible only as long as nobody records them as they run.
         unsafe {
             let is_free = enable(kind::KERNEL) == SUCCESS;
@@ -501,20 +564,13 @@ impl Cupti {
 
     /// Registers our buffers again and switches all kinds on again, after another profiler had its own.
     pub(crate) fn take_over(&self) {
-        let (Some(register), Some(enable)) = (self.functions.register, self.functions.enable) else {
+        let (Some(register), Some(enable)) = (self.functions().register, self.functions().enable) else {
             return;
         };
-        if session::has_lost_cupti() {
-            return;
-        }
         // SAFETY: as in `start`.
         unsafe {
             register(buffers::requested, buffers::completed);
-            for &activity in self
-                .kinds
-                .iter()
-                .filter(|activity| asked_by(**activity).is_some())
-            {
+            for activity in self.switched_kinds() {
                 enable(activity);
             }
         }
@@ -532,19 +588,12 @@ impl Cupti {
 
     /// Switches all kinds off or on, but those of which each record comes once only.
     pub(crate) fn switch(&self, on: bool) {
-        if session::has_lost_cupti() {
-            return;
-        }
         if on && !self.are_kernels_recorded() {
             // Another profiler may have come and gone.
             self.take_over();
             return;
         }
-        for &activity in self
-            .kinds
-            .iter()
-            .filter(|activity| asked_by(**activity).is_some())
-        {
+        for activity in self.switched_kinds() {
             if on {
                 self.enable(activity);
             } else {
@@ -556,14 +605,11 @@ impl Cupti {
 
     /// Records that CUPTI had no room for since the last call.
     pub(crate) fn dropped(&self) -> u64 {
-        if session::has_lost_cupti() {
-            return 0;
-        }
-        if let Some(second) = &self.second {
+        if let Some(second) = self.second() {
             return second.dropped();
         }
         let mut count = 0usize;
-        if let Some(dropped) = self.functions.dropped {
+        if let Some(dropped) = self.functions().dropped {
             // SAFETY: the place is valid; null and 0 mean all contexts and streams.
             unsafe { dropped(std::ptr::null_mut(), 0, &raw mut count) };
         }
@@ -572,10 +618,7 @@ impl Cupti {
 
     /// CUPTI's id of a node of a graph (`CUgraphNode`).
     pub(crate) fn graph_node_id(&self, node: usize) -> Option<u64> {
-        let get = self
-            .functions
-            .graph_node_id
-            .filter(|_| !session::has_lost_cupti())?;
+        let get = self.functions().graph_node_id?;
         let mut id = 0;
         // SAFETY: a node that CUPTI has just told of; the place is valid for the result.
         (unsafe { get(node, &raw mut id) } == SUCCESS).then_some(id)
@@ -587,7 +630,7 @@ impl Cupti {
         let domain = if kind == kind::DRIVER { 1 } else { 2 };
         let mut name = std::ptr::null();
         // SAFETY: the place is valid for the result.
-        let result = unsafe { (self.functions.callback_name?)(domain, callback, &raw mut name) };
+        let result = unsafe { (self.functions().callback_name?)(domain, callback, &raw mut name) };
         if result != SUCCESS || name.is_null() {
             return None;
         }
@@ -597,12 +640,9 @@ impl Cupti {
 
     /// From here on this thread's launches carry the id.
     pub(crate) fn push_id(&self, kind: u32, id: u64) {
-        if session::has_lost_cupti() {
-            return;
-        }
-        if let Some(second) = &self.second {
+        if let Some(second) = self.second() {
             second.push_id(kind, id);
-        } else if let Some(push_id) = self.functions.push_id {
+        } else if let Some(push_id) = self.functions().push_id {
             // SAFETY: plain values.
             unsafe { push_id(kind, id) };
         }
@@ -612,7 +652,8 @@ impl Cupti {
     pub(crate) fn stream_id(&self, stream: u64) -> Option<u32> {
         let mut id = 0;
         // SAFETY: the place is valid for the result; a handle that is none is an error code.
-        let result = unsafe { (self.functions.stream_id?)(0, usize::try_from(stream).ok()?, 0, &raw mut id) };
+        let result =
+            unsafe { (self.functions().stream_id?)(0, usize::try_from(stream).ok()?, 0, &raw mut id) };
         (result == SUCCESS).then_some(id)
     }
 
@@ -620,70 +661,18 @@ impl Cupti {
     pub(crate) fn context_id(&self, context: u64) -> Option<u32> {
         let mut id = 0;
         // SAFETY: as above.
-        let result = unsafe { (self.functions.context_id?)(usize::try_from(context).ok()?, &raw mut id) };
+        let result = unsafe { (self.functions().context_id?)(usize::try_from(context).ok()?, &raw mut id) };
         (result == SUCCESS).then_some(id)
     }
 
     /// Ends the innermost id of this thread.
     pub(crate) fn pop_id(&self, kind: u32) {
-        if session::has_lost_cupti() {
-            return;
-        }
-        if let Some(second) = &self.second {
+        if let Some(second) = self.second() {
             second.pop_id(kind);
-        } else if let Some(pop_id) = self.functions.pop_id {
+        } else if let Some(pop_id) = self.functions().pop_id {
             let mut last = 0;
             // SAFETY: the place is valid for the result.
             unsafe { pop_id(kind, &raw mut last) };
-        }
-    }
-}
-
-impl Functions {
-    fn load(handle: *mut c_void) -> Self {
-        let symbol = |name: &CStr| {
-            // SAFETY: `handle` is open.
-            let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
-            (!symbol.is_null()).then_some(symbol)
-        };
-        // SAFETY: the signatures are those of cupti_activity.h, cupti_callbacks.h and cupti_result.h (12.0 to 13.5),
-        // with enums as the 32-bit integers that they are.
-        unsafe {
-            Self {
-                get_version: symbol(c"cuptiGetVersion").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                subscribe: symbol(c"cuptiSubscribe").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                register: symbol(c"cuptiActivityRegisterCallbacks")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                enable: symbol(c"cuptiActivityEnable").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                disable: symbol(c"cuptiActivityDisable").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                enable_callback: symbol(c"cuptiEnableCallback")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                flush_all: symbol(c"cuptiActivityFlushAll").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                next_record: symbol(c"cuptiActivityGetNextRecord")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                graph_node_id: symbol(c"cuptiGetGraphNodeId")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                dropped: symbol(c"cuptiActivityGetNumDroppedRecords")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                enable_driver_call: symbol(c"cuptiActivityEnableDriverApi")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                enable_runtime_call: symbol(c"cuptiActivityEnableRuntimeApi")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                set_attribute: symbol(c"cuptiActivitySetAttribute")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                set_thread_id_type: symbol(c"cuptiSetThreadIdType")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                callback_name: symbol(c"cuptiGetCallbackName")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                result_string: symbol(c"cuptiGetResultString")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                push_id: symbol(c"cuptiActivityPushExternalCorrelationId")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                pop_id: symbol(c"cuptiActivityPopExternalCorrelationId")
-                    .map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                stream_id: symbol(c"cuptiGetStreamIdEx").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-                context_id: symbol(c"cuptiGetContextId").map(|f| std::mem::transmute::<*mut c_void, _>(f)),
-            }
         }
     }
 }
