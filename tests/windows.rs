@@ -244,6 +244,25 @@ fn alternate_blocks_of_steps_are_left_alone_but_for_their_steps() {
 }
 
 #[test]
+fn a_measure_without_a_difference_to_measure_says_so() {
+    for (block, is_off) in [(1, false), (6, true)] {
+        let options = CollectorOptions {
+            measure_overhead_steps: Some(block),
+            ..CollectorOptions::default()
+        };
+        let recording = recorded(&options, |command| {
+            // Steps that are long beside the writer's rounds.
+            command.args(["--batch", "256"]);
+        });
+        for process in &recording.processes {
+            let says_so = |note: &String| note.contains("CUPTI was never switched off");
+            let notes = &process.header.notes;
+            assert_eq!(notes.iter().any(says_so), !is_off, "{block}: {notes:?}");
+        }
+    }
+}
+
+#[test]
 fn a_recording_in_segments_is_one_and_each_stands_alone() {
     let options = CollectorOptions {
         segment_bytes: Some(40_000),

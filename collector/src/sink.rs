@@ -20,11 +20,11 @@ use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 use crate::buffers;
 use crate::cost;
 use crate::cupti::Cupti;
-use crate::decode::{Decoder, RecordSizes};
+use crate::decode::{self, Decoder, RecordSizes};
 use crate::dump;
 use crate::host_events;
 use crate::rivals::{Rivals, Taken};
-use crate::windows::{Gate, Phase};
+use crate::windows::{Gate, Phase, watch};
 use crate::{config, graphs, header, power, session, signals, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
@@ -39,9 +39,8 @@ const WRITE: Duration = Duration::from_millis(950);
 /// How often the header is written although nothing in it changed but what recording has cost: a killed process leaves that.
 const HEADER: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
-/// For how long nothing must have been wanted until CUPTI is switched off; and where that is done to measure what it costs.
+/// For how long nothing must have been wanted until CUPTI is switched off.
 const OFF_AFTER: Duration = Duration::from_secs(2);
-const OFF_AFTER_MEASURED: Duration = Duration::from_millis(100);
 /// How long after a window's end what was launched in it is waited for, until the window counts as whole.
 const WHOLE_AFTER: Duration = Duration::from_millis(300);
 
@@ -93,6 +92,8 @@ pub(crate) struct Sink {
     off_since: Option<Instant>,
     /// When windows ended that are not yet known to be whole on the disk.
     ended: Vec<Instant>,
+    /// Whether CUPTI was ever switched off.
+    was_off: bool,
     /// NCCL told of a rank that nobody asked for: nothing is recorded here any more.
     is_unwanted: bool,
     has_told_of_cupti: bool,
@@ -176,6 +177,7 @@ impl Sink {
             rivals: Rivals::new(),
             off_since: None,
             ended: Vec::new(),
+            was_off: false,
             is_unwanted: false,
             has_told_of_cupti: false,
             written: None,
@@ -246,7 +248,8 @@ impl Sink {
             return;
         }
         let after = if config::get().options.measure_overhead_steps.is_some() {
-            OFF_AFTER_MEASURED
+            // Each step that is measured as one without recording should be one.
+            Duration::ZERO
         } else {
             OFF_AFTER
         };
@@ -254,8 +257,31 @@ impl Sink {
         // Another profiler's kinds would be switched off with ours.
         let is_alone = self.cupti.is_some_and(|cupti| cupti.is_one_of_several()) || self.rivals.is_alone();
         if is_due && !power::is_off() && is_alone {
-            power::off();
+            self.was_off |= power::off();
         }
+    }
+
+    /// Says so where blocks of steps were to be compared in which CUPTI was on throughout.
+    fn note_measure(&mut self) {
+        let Some(steps) = config::get()
+            .options
+            .measure_overhead_steps
+            .filter(|_| !self.was_off)
+        else {
+            return;
+        };
+        let why = if let Some(why) = power::why_on() {
+            why
+        } else if self.gate.detects() {
+            "steps have no names here, and are detected by their kernels"
+        } else if steps <= 1 {
+            "each second step is recorded"
+        } else {
+            "no block without recording was long enough"
+        };
+        self.header.notes.push(format!(
+            "--measure-overhead: CUPTI was never switched off, since {why}: what was measured is the cost of keeping rows alone"
+        ));
     }
 
     /// Looks for another profiler.
@@ -295,6 +321,9 @@ impl Sink {
 
     /// Writes down the windows that have ended; gives whether an active one has.
     fn note_windows(&mut self) -> bool {
+        let what = "beginnings and ends of steps and ranges that decide what is recorded";
+        self.writer
+            .lose(what, watch::take_lost(), "which times are recorded");
         let mut has_ended = false;
         for window in self.gate.take_ended() {
             let what = if window.is_warm_up { "warm-up" } else { "active" };
@@ -330,7 +359,7 @@ impl Sink {
         while let Some(mut full) = buffers::take() {
             any = true;
             if self.is_unwanted {
-                buffers::recycle(&full);
+                self.discard(&full);
             } else if full.over_cap || buffers::is_behind() {
                 self.throw_away(&full);
             } else {
@@ -347,7 +376,8 @@ impl Sink {
                         break;
                     }
                 } else {
-                    let kept = self.gate.leave_out(full.bytes_mut());
+                    // SAFETY: CUPTI just delivered the buffer to this process.
+                    let kept = unsafe { self.gate.leave_out(full.bytes_mut()) };
                     self.decode(&full, kept);
                 }
             }
@@ -414,14 +444,21 @@ impl Sink {
         }
     }
 
-    /// Counts what is in a buffer that there is no time or no room to decode, and gives it back.
-    fn throw_away(&mut self, full: &buffers::Full) {
-        let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
-        walk::walk(full.bytes(), self.decoder.sizes(), |kind, _| {
-            *counts.entry(walk::table(kind)).or_default() += 1;
+    /// Gives a buffer back of which nothing becomes a row; gives how many records it had for each table.
+    fn discard(&mut self, full: &buffers::Full) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::new();
+        walk::walk(full.bytes(), self.decoder.sizes(), |record_kind, record| {
+            *counts.entry(walk::table(record_kind)).or_default() += 1;
+            // SAFETY: CUPTI just delivered the buffer to this process, and nobody else looks at it.
+            unsafe { decode::discard(record_kind, record) };
         });
         buffers::recycle(full);
-        for (table, count) in counts {
+        counts
+    }
+
+    /// Counts what is in a buffer that there is no time or no room to decode, and gives it back.
+    fn throw_away(&mut self, full: &buffers::Full) {
+        for (table, count) in self.discard(full) {
             let what = format!("{table} in buffers that were thrown away: the writer fell behind");
             self.writer.lose(&what, count, table);
         }
@@ -431,9 +468,23 @@ impl Sink {
     fn abandon(&mut self) {
         self.is_unwanted = true;
         power::off();
-        if let Err(error) = std::fs::remove_dir_all(self.writer.folder()) {
-            session::complain(&format!("{}: {error}", self.writer.folder().display()));
+        for folder in (0..=self.segment).map(|segment| self.segment_folder(segment)) {
+            // The recorder may have removed the oldest.
+            if let Err(error) = std::fs::remove_dir_all(&folder)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                session::complain(&format!("{}: {error}", folder.display()));
+            }
         }
+    }
+
+    /// The folder of a segment: NAME, then NAME.1, NAME.2, ...
+    fn segment_folder(&self, segment: u32) -> PathBuf {
+        let mut folder = self.first_folder.clone().into_os_string();
+        if segment > 0 {
+            folder.push(format!(".{segment}"));
+        }
+        folder.into()
     }
 
     fn take_host_events(&mut self) {
@@ -449,7 +500,7 @@ impl Sink {
         self.header_changed |= self
             .host_events
             .take(&mut self.writer, &mut self.header, &mut self.gate);
-        if !config::get().wants_rank(self.header.rank) {
+        if !self.is_unwanted && !config::get().wants_rank(self.header.rank) {
             self.abandon();
         }
     }
@@ -488,10 +539,7 @@ impl Sink {
             return;
         }
         let closed_folder = self.writer.folder().to_owned();
-        // NAME.1, NAME.2, ... behind NAME.
-        let mut next = self.first_folder.clone().into_os_string();
-        next.push(format!(".{}", self.segment + 1));
-        let next = PathBuf::from(next);
+        let next = self.segment_folder(self.segment + 1);
         match self.writer.begin_segment(&next) {
             Ok(rows_by_table) => {
                 self.before.0 += rows;
@@ -576,14 +624,16 @@ impl Sink {
         while buffers::outstanding() > 0 && begun.elapsed() < LAST_BUFFERS {
             self.take(Duration::from_millis(20));
         }
-        if self.rivals.is_alone() {
-            let missing = buffers::outstanding();
+        let missing = buffers::outstanding();
+        if self.is_unwanted {
+            return;
+        }
+        if let Some(taken) = self.rivals.end() {
+            self.note_taken(taken);
+        } else {
             let what = "CUPTI buffers that had not come back at the end, with whatever is in them";
             self.writer
                 .lose(what, missing as u64, "everything in the last moments");
-        }
-        if self.is_unwanted {
-            return;
         }
         self.release(true);
         // What is held may have kept others waiting.
@@ -599,9 +649,7 @@ impl Sink {
             self.note_windows();
             self.header.windows += self.ended.len() as u64;
         }
-        if let Some(taken) = self.rivals.end() {
-            self.note_taken(taken);
-        }
+        self.note_measure();
         let open = self.host_events.open_ranges();
         self.writer
             .lose("NVTX ranges still open at the end", open, "steps and ranges");
