@@ -4,18 +4,23 @@
 //! first within 100 ms of the first record, then one a second or each 16 k rows. It is also the only one to flush
 //! CUPTI, since two at a time deadlock.
 
+mod disk;
+mod phases;
+mod thread;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gputrace_trace::manifest::ProcessHeader;
-use gputrace_trace::tables;
 use gputrace_trace::time::clock_snapshot;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
+
+use disk::set_rows;
+use thread::{ASKED, STOP, answer};
+pub(crate) use thread::{Thread, finish, flush_before_end};
 
 use crate::buffers;
 use crate::cost;
@@ -23,9 +28,9 @@ use crate::cupti::Cupti;
 use crate::decode::{self, Decoder, RecordSizes};
 use crate::dump;
 use crate::host_events;
-use crate::rivals::{Rivals, Taken};
-use crate::windows::{Gate, Phase, watch};
-use crate::{config, graphs, header, power, session, signals, walk};
+use crate::rivals::Rivals;
+use crate::windows::Gate;
+use crate::{config, graphs, header, power, session, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
 const LAST_BUFFERS: Duration = Duration::from_millis(500);
@@ -34,48 +39,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// How often CUPTI is asked for part-full buffers: until the first batch is written, and after.
 const FIRST_FLUSH: Duration = Duration::from_millis(30);
 const FLUSH: Duration = Duration::from_millis(450);
-/// How often rows are written that fill no batch.
-const WRITE: Duration = Duration::from_millis(950);
-/// How often the header is written although nothing in it changed but what recording has cost: a killed process leaves that.
-const HEADER: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
-/// For how long nothing must have been wanted until CUPTI is switched off.
-const OFF_AFTER: Duration = Duration::from_secs(2);
 /// How long after a window's end what was launched in it is waited for, until the window counts as whole.
 const WHOLE_AFTER: Duration = Duration::from_millis(300);
-
-static STOP: AtomicBool = AtomicBool::new(false);
-static FINISHED: Mutex<bool> = Mutex::new(false);
-static FINISHED_CHANGED: Condvar = Condvar::new();
-
-/// Asks the thread to finish and waits for it.
-pub(crate) fn finish(patience: Duration) {
-    STOP.store(true, Ordering::Release);
-    buffers::wake();
-    let finished = FINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = FINISHED_CHANGED.wait_timeout_while(finished, patience, |finished| !*finished);
-    drop(waited);
-}
-
-/// How many flushes were asked for, and how many of those were answered.
-static ASKED: AtomicU64 = AtomicU64::new(0);
-static ANSWERED: Mutex<u64> = Mutex::new(0);
-static ANSWERED_CHANGED: Condvar = Condvar::new();
-
-/// Asks the thread to flush CUPTI at once, because a context is about to go, and waits for it.
-pub(crate) fn flush_before_end(patience: Duration) {
-    let ticket = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
-    buffers::wake();
-    let answered = ANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = ANSWERED_CHANGED.wait_timeout_while(answered, patience, |answered| *answered < ticket);
-    drop(waited);
-}
-
-/// Says that so many flushes were answered.
-fn answer(tickets: u64) {
-    *ANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = tickets;
-    ANSWERED_CHANGED.notify_all();
-}
 
 /// The thread's state.
 pub(crate) struct Sink {
@@ -106,48 +72,6 @@ pub(crate) struct Sink {
     segment: u32,
     /// Rows and bytes of the segments before.
     before: (u64, u64),
-}
-
-/// Says in a header which rows were written.
-fn set_rows(header: &mut ProcessHeader, rows: Vec<(&'static str, u64)>) {
-    header.rows = rows
-        .into_iter()
-        .map(|(table, rows)| (table.to_owned(), rows))
-        .collect();
-}
-
-/// The thread, before it has anything to do.
-pub(crate) struct Thread(Sender<Sink>);
-
-impl Thread {
-    /// Starts the thread. Before CUPTI is: without a thread nobody would take CUPTI's buffers.
-    ///
-    /// # Errors
-    /// When the process may not have another thread.
-    pub(crate) fn start() -> io::Result<Self> {
-        let (sender, receiver) = channel::<Sink>();
-        let body = move || {
-            // A panic of ours must cost the recording only: the program's exit would wait for the mark below.
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                if let Ok(mut sink) = receiver.recv() {
-                    sink.run();
-                }
-            })));
-            // From here on nobody flushes: contexts that end later, as in handlers behind ours, wait for nothing.
-            answer(u64::MAX);
-            *FINISHED.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            FINISHED_CHANGED.notify_all();
-        };
-        let thread = std::thread::Builder::new().name("gputrace".to_owned());
-        signals::all_blocked(|| thread.spawn(body))?;
-        Ok(Self(sender))
-    }
-
-    /// Gives it its work, from now until the process ends.
-    pub(crate) fn begin(self, writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) {
-        // It waits for just this, so it is there.
-        drop(self.0.send(Sink::new(writer, header, cupti)));
-    }
 }
 
 impl Sink {
@@ -237,119 +161,6 @@ impl Sink {
         }
         self.take(Duration::from_millis(2));
         self.release(false);
-    }
-
-    /// Switches CUPTI off when nothing is wanted for long, and on again before something is.
-    fn switch_by_phase(&mut self) {
-        let is_off_for_long = matches!(self.gate.phase(), Phase::Off { soon: false }) && !self.gate.detects();
-        if !is_off_for_long && !self.is_unwanted {
-            self.off_since = None;
-            power::on();
-            return;
-        }
-        let after = if config::get().options.measure_overhead_steps.is_some() {
-            // Each step that is measured as one without recording should be one.
-            Duration::ZERO
-        } else {
-            OFF_AFTER
-        };
-        let is_due = self.off_since.get_or_insert_with(Instant::now).elapsed() >= after;
-        // Another profiler's kinds would be switched off with ours.
-        let is_alone = self.cupti.is_some_and(|cupti| cupti.is_one_of_several()) || self.rivals.is_alone();
-        if is_due && !power::is_off() && is_alone {
-            self.was_off |= power::off();
-        }
-    }
-
-    /// Says so where blocks of steps were to be compared in which CUPTI was on throughout.
-    fn note_measure(&mut self) {
-        let Some(steps) = config::get()
-            .options
-            .measure_overhead_steps
-            .filter(|_| !self.was_off)
-        else {
-            return;
-        };
-        let why = if let Some(why) = power::why_on() {
-            why
-        } else if self.gate.detects() {
-            "steps have no names here, and are detected by their kernels"
-        } else if steps <= 1 {
-            "each second step is recorded"
-        } else {
-            "no block without recording was long enough"
-        };
-        self.header.notes.push(format!(
-            "--measure-overhead: CUPTI was never switched off, since {why}: what was measured is the cost of keeping rows alone"
-        ));
-    }
-
-    /// Looks for another profiler.
-    fn look_for_rivals(&mut self) {
-        if let Some(cupti) = self.cupti.filter(|cupti| !cupti.is_one_of_several())
-            && let Some(taken) = self.rivals.look(&cupti)
-        {
-            self.note_taken(taken);
-        }
-        let foreign = buffers::take_foreign();
-        self.writer.lose(
-            "buffers of another profiler that came here",
-            foreign,
-            "what it shows",
-        );
-    }
-
-    /// Writes down a time in which another profiler had CUPTI's buffers.
-    fn note_taken(&mut self, taken: Taken) {
-        let row = tables::Window {
-            start_ns: taken.start,
-            duration_ns: taken.end - taken.start,
-            what: self.writer.names.intern_own("taken by another profiler"),
-            first_step: None,
-            repeat: None,
-        };
-        self.writer.tables.windows.push(row);
-        let what = "times in which another profiler in the process had CUPTI's records";
-        self.writer.lose(what, 1, "all GPU activity and calls in them");
-        let buffers = taken.buffers as u64;
-        self.writer.lose(
-            "CUPTI buffers that went to another profiler",
-            buffers,
-            "everything in them",
-        );
-    }
-
-    /// Writes down the windows that have ended; gives whether an active one has.
-    fn note_windows(&mut self) -> bool {
-        let what = "beginnings and ends of steps and ranges that decide what is recorded";
-        self.writer
-            .lose(what, watch::take_lost(), "which times are recorded");
-        let mut has_ended = false;
-        for window in self.gate.take_ended() {
-            let what = if window.is_warm_up { "warm-up" } else { "active" };
-            let row = tables::Window {
-                start_ns: window.start,
-                duration_ns: window.end - window.start,
-                what: self.writer.names.intern_own(what),
-                first_step: window.first_step,
-                repeat: window.repeat,
-            };
-            self.writer.tables.windows.push(row);
-            if !window.is_warm_up {
-                has_ended = true;
-                self.ended.push(Instant::now());
-            }
-        }
-        has_ended
-    }
-
-    /// Puts all there is on the disk, and counts the windows that are whole with it.
-    fn count_whole_windows(&mut self) {
-        self.rows_written(0);
-        let before = self.ended.len();
-        self.ended.retain(|ended| ended.elapsed() < WHOLE_AFTER);
-        self.header.windows += (before - self.ended.len()) as u64;
-        self.header_changed = true;
     }
 
     /// Decodes what has come; waits up to `patience` for it.
@@ -478,15 +289,6 @@ impl Sink {
         }
     }
 
-    /// The folder of a segment: NAME, then NAME.1, NAME.2, ...
-    fn segment_folder(&self, segment: u32) -> PathBuf {
-        let mut folder = self.first_folder.clone().into_os_string();
-        if segment > 0 {
-            folder.push(format!(".{segment}"));
-        }
-        folder.into()
-    }
-
     fn take_host_events(&mut self) {
         let (nodes, lost) = graphs::take();
         for node in nodes {
@@ -502,107 +304,6 @@ impl Sink {
             .take(&mut self.writer, &mut self.header, &mut self.gate);
         if !self.is_unwanted && !config::get().wants_rank(self.header.rank) {
             self.abandon();
-        }
-    }
-
-    /// Writes what is due.
-    fn write(&mut self) {
-        if self.is_unwanted {
-            return;
-        }
-        let due = self
-            .written
-            .map_or_else(|| self.has_events(), |written| written.elapsed() >= WRITE);
-        if due {
-            self.rows_written(0);
-            self.written = Some(Instant::now());
-        } else {
-            self.rows_written(BATCH_ROWS);
-        }
-        self.begin_segment_if_due();
-        if self.header_changed || self.header_written.elapsed() >= HEADER {
-            self.header_changed = false;
-            self.header_written = Instant::now();
-            self.count_cost();
-            let written = header::write(self.writer.folder(), &mut self.header);
-            self.complain_of_disk(written);
-        }
-    }
-
-    /// Begins new files when those that are written hold enough.
-    fn begin_segment_if_due(&mut self) {
-        let Some(most) = config::get().options.segment_bytes else {
-            return;
-        };
-        let (rows, bytes) = self.writer.totals();
-        if bytes < most {
-            return;
-        }
-        let closed_folder = self.writer.folder().to_owned();
-        let next = self.segment_folder(self.segment + 1);
-        match self.writer.begin_segment(&next) {
-            Ok(rows_by_table) => {
-                self.before.0 += rows;
-                self.before.1 += bytes;
-                let mut closed = self.header.clone();
-                set_rows(&mut closed, rows_by_table);
-                header::close(&mut closed);
-                let written = header::write(&closed_folder, &mut closed);
-                self.complain_of_disk(written);
-                self.segment += 1;
-                self.writer.tables.clocks.push(clock_snapshot());
-                self.header_changed = true;
-            }
-            Err(error) => self.complain_of_disk(Err(error)),
-        }
-    }
-
-    /// Brings the counts that only this thread knows up to date.
-    fn count_cost(&mut self) {
-        let left_out = self.gate.left_out().iter();
-        self.header.left_out = left_out
-            .map(|(table, rows)| ((*table).to_owned(), *rows))
-            .collect();
-        let (rows, bytes) = self.writer.totals();
-        cost::on_disk(self.before.0 + rows, self.before.1 + bytes);
-        cost::own_thread();
-    }
-
-    /// Whether there are rows of events: those about the recording itself are no reason to hurry.
-    fn has_events(&mut self) -> bool {
-        let mut any = false;
-        self.writer.tables.each(&mut |table| {
-            any |=
-                table.pending() > 0 && !matches!(table.name(), "clocks" | "contexts" | "streams" | "losses");
-        });
-        any
-    }
-
-    /// Writes tables that hold at least so many rows.
-    fn rows_written(&mut self, at_least: usize) {
-        let refused = self.writer.names.take_refused();
-        self.writer
-            .lose("names beyond the memory for names", refused, "names");
-        let written = self.writer.flush(at_least.max(1));
-        self.complain_of_disk(written);
-        for (table, count) in self.writer.take_lost_rows() {
-            self.writer.lose(
-                &format!("rows of {table} that the disk had no room for"),
-                count,
-                table,
-            );
-        }
-    }
-
-    fn complain_of_disk(&mut self, written: io::Result<()>) {
-        if let Err(error) = written
-            && !self.disk_complained
-        {
-            self.disk_complained = true;
-            self.header
-                .notes
-                .push(format!("the recording could not always be written: {error}"));
-            session::complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }
 
@@ -668,21 +369,5 @@ impl Sink {
         if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
             session::complain(&format!("{}: {error}", self.writer.folder().display()));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn once_the_thread_has_ended_nobody_waits_for_it() {
-        let thread = Thread::start().expect("a thread");
-        // Without work it ends.
-        drop(thread);
-        let begun = Instant::now();
-        finish(Duration::from_secs(60));
-        flush_before_end(Duration::from_secs(60));
-        assert!(begun.elapsed() < Duration::from_secs(50));
     }
 }
