@@ -9,8 +9,6 @@ mod phases;
 mod thread;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -18,7 +16,7 @@ use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::time::clock_snapshot;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 
-use disk::set_rows;
+use disk::Disk;
 use thread::{ASKED, STOP, answer};
 pub(crate) use thread::{Thread, finish, flush_before_end};
 
@@ -30,7 +28,7 @@ use crate::dump;
 use crate::host_events;
 use crate::rivals::Rivals;
 use crate::windows::Gate;
-use crate::{config, graphs, header, power, session, walk};
+use crate::{config, graphs, power, session, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
 const LAST_BUFFERS: Duration = Duration::from_millis(500);
@@ -45,10 +43,7 @@ const WHOLE_AFTER: Duration = Duration::from_millis(300);
 
 /// The thread's state.
 pub(crate) struct Sink {
-    writer: ProcessWriter,
-    header: ProcessHeader,
-    header_changed: bool,
-    header_written: Instant,
+    disk: Disk,
     cupti: Option<Cupti>,
     decoder: Decoder,
     host_events: host_events::Rows,
@@ -63,15 +58,6 @@ pub(crate) struct Sink {
     /// NCCL told of a rank that nobody asked for: nothing is recorded here any more.
     is_unwanted: bool,
     has_told_of_cupti: bool,
-    /// When rows were last written that filled no batch; `None` before the first.
-    written: Option<Instant>,
-    disk_complained: bool,
-    /// The folder of the first segment.
-    first_folder: PathBuf,
-    /// Which segment is written now.
-    segment: u32,
-    /// Rows and bytes of the segments before.
-    before: (u64, u64),
 }
 
 impl Sink {
@@ -87,13 +73,7 @@ impl Sink {
         let room = usize::try_from(config::get().options.memory_bytes / 16).unwrap_or(usize::MAX);
         writer.names.limit(room);
         Self {
-            first_folder: writer.folder().to_owned(),
-            segment: 0,
-            before: (0, 0),
-            writer,
-            header,
-            header_changed: true,
-            header_written: Instant::now(),
+            disk: Disk::new(writer, header),
             cupti,
             decoder: Decoder::new(sizes, Box::new(names)),
             host_events: host_events::Rows::default(),
@@ -104,8 +84,6 @@ impl Sink {
             was_off: false,
             is_unwanted: false,
             has_told_of_cupti: false,
-            written: None,
-            disk_complained: false,
         }
     }
 
@@ -113,7 +91,7 @@ impl Sink {
         let mut flushed = Instant::now();
         let mut clocks = Instant::now();
         let mut answered = 0;
-        self.writer.tables.clocks.push(clock_snapshot());
+        self.disk.writer.tables.clocks.push(clock_snapshot());
         while !STOP.load(Ordering::Acquire) {
             self.take(TICK);
             self.gate.look();
@@ -123,7 +101,7 @@ impl Sink {
                 .ended
                 .first()
                 .is_some_and(|ended| ended.elapsed() >= WHOLE_AFTER);
-            let period = if self.written.is_some() {
+            let period = if self.disk.has_written() {
                 FLUSH
             } else {
                 FIRST_FLUSH
@@ -144,10 +122,12 @@ impl Sink {
             self.switch_by_phase();
             if clocks.elapsed() >= SECOND {
                 clocks = Instant::now();
-                self.writer.tables.clocks.push(clock_snapshot());
+                self.disk.writer.tables.clocks.push(clock_snapshot());
                 buffers::shrink();
             }
-            self.write();
+            if !self.is_unwanted {
+                self.disk.write(self.gate.left_out());
+            }
         }
         self.close();
     }
@@ -176,9 +156,12 @@ impl Sink {
             } else {
                 self.dump(full.bytes());
                 let unread = "bytes of CUPTI records of unknown layout";
-                self.writer.lose(unread, full.unread_bytes as u64, "everything");
+                self.disk
+                    .writer
+                    .lose(unread, full.unread_bytes as u64, "everything");
                 let changed = "changes of layout of CUPTI's records";
-                self.writer
+                self.disk
+                    .writer
                     .lose(changed, crate::second::changed_layouts(), "everything until then");
                 if self.gate.is_partial() {
                     self.gate.hold(full);
@@ -195,12 +178,13 @@ impl Sink {
         }
         if any && let Some(cupti) = &self.cupti {
             let dropped = cupti.dropped();
-            self.writer
+            self.disk
+                .writer
                 .lose("CUPTI records dropped for want of buffers", dropped, "everything");
         }
         if session::has_lost_cupti() && !self.has_told_of_cupti {
             self.has_told_of_cupti = true;
-            self.writer.lose(
+            self.disk.writer.lose(
                 "CUPTI ended itself after an error",
                 1,
                 "all GPU activity from here on",
@@ -225,33 +209,36 @@ impl Sink {
     /// Makes rows of the first `length` bytes of a buffer, and gives it back.
     fn decode(&mut self, full: &buffers::Full, length: usize) {
         // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
-        let decoded = unsafe { self.decoder.decode(&full.bytes()[..length], &mut self.writer) };
+        let decoded = unsafe {
+            self.decoder
+                .decode(&full.bytes()[..length], &mut self.disk.writer)
+        };
         cost::records_read(decoded.records);
-        self.writer.lose(
+        self.disk.writer.lose(
             "operations without time stamps",
             decoded.without_times,
             "every time of the device",
         );
-        self.writer.lose(
+        self.disk.writer.lose(
             "operations that had not ended",
             decoded.unfinished,
             "their durations",
         );
         cost::calls_folded(decoded.folded);
         for (kind, count) in self.decoder.take_unknown_kinds() {
-            self.writer.lose(
+            self.disk.writer.lose(
                 &format!("CUPTI records of kind {kind}"),
                 count,
                 "what this version of gputrace does not know",
             );
         }
         let unread = "bytes of CUPTI records of unknown length";
-        self.writer.lose(unread, decoded.unread_bytes, "everything");
-        self.rows_written(BATCH_ROWS);
+        self.disk.writer.lose(unread, decoded.unread_bytes, "everything");
+        self.disk.rows_written(BATCH_ROWS);
         buffers::recycle(full);
-        if self.decoder.devices.len() != self.header.devices.len() {
-            self.header.devices.clone_from(&self.decoder.devices);
-            self.header_changed = true;
+        if self.decoder.devices.len() != self.disk.header.devices.len() {
+            self.disk.header.devices.clone_from(&self.decoder.devices);
+            self.disk.header_changed = true;
         }
     }
 
@@ -271,7 +258,7 @@ impl Sink {
     fn throw_away(&mut self, full: &buffers::Full) {
         for (table, count) in self.discard(full) {
             let what = format!("{table} in buffers that were thrown away: the writer fell behind");
-            self.writer.lose(&what, count, table);
+            self.disk.writer.lose(&what, count, table);
         }
     }
 
@@ -279,36 +266,29 @@ impl Sink {
     fn abandon(&mut self) {
         self.is_unwanted = true;
         power::off();
-        for folder in (0..=self.segment).map(|segment| self.segment_folder(segment)) {
-            // The recorder may have removed the oldest.
-            if let Err(error) = std::fs::remove_dir_all(&folder)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                session::complain(&format!("{}: {error}", folder.display()));
-            }
-        }
+        self.disk.remove();
     }
 
     fn take_host_events(&mut self) {
         let (nodes, lost) = graphs::take();
         for node in nodes {
-            self.writer.tables.graph_nodes.push(node);
+            self.disk.writer.tables.graph_nodes.push(node);
         }
-        self.writer.lose(
+        self.disk.writer.lose(
             "nodes of graphs beyond those that are followed",
             lost,
             "collectives in graphs",
         );
-        self.header_changed |= self
-            .host_events
-            .take(&mut self.writer, &mut self.header, &mut self.gate);
-        if !self.is_unwanted && !config::get().wants_rank(self.header.rank) {
+        self.disk.header_changed |=
+            self.host_events
+                .take(&mut self.disk.writer, &mut self.disk.header, &mut self.gate);
+        if !self.is_unwanted && !config::get().wants_rank(self.disk.header.rank) {
             self.abandon();
         }
     }
 
     fn dump(&self, bytes: &[u8]) {
-        let version = self.header.cupti_version.unwrap_or(0);
+        let version = self.disk.header.cupti_version.unwrap_or(0);
         let call_name = |kind, callback| self.decoder.call_name(kind, callback);
         // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
         unsafe { dump::buffer(bytes, self.decoder.sizes(), version, &call_name) };
@@ -333,7 +313,8 @@ impl Sink {
             self.note_taken(taken);
         } else {
             let what = "CUPTI buffers that had not come back at the end, with whatever is in them";
-            self.writer
+            self.disk
+                .writer
                 .lose(what, missing as u64, "everything in the last moments");
         }
         self.release(true);
@@ -342,32 +323,20 @@ impl Sink {
             self.take(Duration::ZERO);
             self.release(true);
         }
-        self.header_changed |= self
-            .host_events
-            .finish(&mut self.writer, &mut self.header, &mut self.gate);
+        self.disk.header_changed |=
+            self.host_events
+                .finish(&mut self.disk.writer, &mut self.disk.header, &mut self.gate);
         if self.gate.is_partial() {
             self.gate.end();
             self.note_windows();
-            self.header.windows += self.ended.len() as u64;
+            self.disk.header.windows += self.ended.len() as u64;
         }
         self.note_measure();
         let open = self.host_events.open_ranges();
-        self.writer
+        self.disk
+            .writer
             .lose("NVTX ranges still open at the end", open, "steps and ranges");
-        self.writer.tables.clocks.push(clock_snapshot());
-        match self.writer.close() {
-            Ok(rows) => {
-                set_rows(&mut self.header, rows);
-                header::close(&mut self.header);
-            }
-            Err(error) => self
-                .header
-                .notes
-                .push(format!("the recording could not be closed: {error}")),
-        }
-        self.count_cost();
-        if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
-            session::complain(&format!("{}: {error}", self.writer.folder().display()));
-        }
+        self.disk.writer.tables.clocks.push(clock_snapshot());
+        self.disk.close(self.gate.left_out());
     }
 }

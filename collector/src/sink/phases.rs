@@ -53,7 +53,7 @@ impl Sink {
         } else {
             "no block without recording was long enough"
         };
-        self.header.notes.push(format!(
+        self.disk.header.notes.push(format!(
             "--measure-overhead: CUPTI was never switched off, since {why}: what was measured is the cost of keeping rows alone"
         ));
     }
@@ -66,7 +66,7 @@ impl Sink {
             self.note_taken(taken);
         }
         let foreign = buffers::take_foreign();
-        self.writer.lose(
+        self.disk.writer.lose(
             "buffers of another profiler that came here",
             foreign,
             "what it shows",
@@ -78,15 +78,17 @@ impl Sink {
         let row = tables::Window {
             start_ns: taken.start,
             duration_ns: taken.end - taken.start,
-            what: self.writer.names.intern_own("taken by another profiler"),
+            what: self.disk.writer.names.intern_own("taken by another profiler"),
             first_step: None,
             repeat: None,
         };
-        self.writer.tables.windows.push(row);
+        self.disk.writer.tables.windows.push(row);
         let what = "times in which another profiler in the process had CUPTI's records";
-        self.writer.lose(what, 1, "all GPU activity and calls in them");
+        self.disk
+            .writer
+            .lose(what, 1, "all GPU activity and calls in them");
         let buffers = taken.buffers as u64;
-        self.writer.lose(
+        self.disk.writer.lose(
             "CUPTI buffers that went to another profiler",
             buffers,
             "everything in them",
@@ -96,7 +98,8 @@ impl Sink {
     /// Writes down the windows that have ended; gives whether an active one has.
     pub(super) fn note_windows(&mut self) -> bool {
         let what = "beginnings and ends of steps and ranges that decide what is recorded";
-        self.writer
+        self.disk
+            .writer
             .lose(what, watch::take_lost(), "which times are recorded");
         let mut has_ended = false;
         for window in self.gate.take_ended() {
@@ -104,11 +107,11 @@ impl Sink {
             let row = tables::Window {
                 start_ns: window.start,
                 duration_ns: window.end - window.start,
-                what: self.writer.names.intern_own(what),
+                what: self.disk.writer.names.intern_own(what),
                 first_step: window.first_step,
                 repeat: window.repeat,
             };
-            self.writer.tables.windows.push(row);
+            self.disk.writer.tables.windows.push(row);
             if !window.is_warm_up {
                 has_ended = true;
                 self.ended.push(Instant::now());
@@ -119,10 +122,10 @@ impl Sink {
 
     /// Puts all there is on the disk, and counts the windows that are whole with it.
     pub(super) fn count_whole_windows(&mut self) {
-        self.rows_written(0);
+        self.disk.rows_written(0);
         let before = self.ended.len();
         self.ended.retain(|ended| ended.elapsed() < WHOLE_AFTER);
-        self.header.windows += (before - self.ended.len()) as u64;
-        self.header_changed = true;
+        self.disk.header.windows += (before - self.ended.len()) as u64;
+        self.disk.header_changed = true;
     }
 }
