@@ -62,7 +62,7 @@ fn process(clock: &FaultyClock, begin: i64, seconds: i64, gaps: &[i64]) -> (Proc
                     ..Kernel::default()
                 });
             }
-            if place % 5 == 0 {
+            if place % 3 == 1 {
                 let range = Marker {
                     start_ns,
                     duration_ns: Some(duration_ns),
@@ -75,7 +75,7 @@ fn process(clock: &FaultyClock, begin: i64, seconds: i64, gaps: &[i64]) -> (Proc
                 };
                 tables.markers.push(mark);
             }
-            if place % 40 == 0 {
+            if place % 3 == 2 {
                 tables.counters.push(Counter {
                     time_ns: start_ns,
                     name: NameId::default(),
@@ -186,7 +186,7 @@ proptest! {
         at in 1..9 * SECOND,
         by in prop_oneof![2_000_000..30_000_000i64, SECOND..40 * SECOND],
         back in any::<bool>(),
-        // Shorter than the step, so that it shows.
+        // Shorter than the step even from each third to the next, so that it shows in every table.
         gaps in prop::collection::vec(50_000..500_000i64, 1..20),
     ) {
         let by = if back { -by } else { by };
