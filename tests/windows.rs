@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{expect_status, fresh_folder, simulated_workload};
+use common::{expect_status, fresh_folder, gputrace, simulated_workload};
 use gputrace_trace::options::{CollectorOptions, Kind, Schedule};
 use gputrace_trace::{Process, Recording};
 
@@ -224,6 +224,26 @@ fn ranks_that_were_not_asked_for_leave_nothing() {
         .map(|process| process.header.rank)
         .collect();
     assert_eq!(ranks, [Some(1)]);
+}
+
+#[test]
+fn a_rank_that_only_nccl_tells_is_taken_away_once() {
+    let (_keep, folder) = fresh_folder("recording");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/nccl_graphs.py");
+    // It lives on for a while after its communicators are known.
+    let script = "import runpy, sys, time; runpy.run_path(sys.argv[1]); time.sleep(0.5)";
+    let mut record = gputrace();
+    record
+        .args(["record", "--quiet", "--device", "sim", "--ranks", "7", "-o"])
+        .arg(&folder)
+        .args(["--", "python3", "-c", script])
+        .arg(&program)
+        .env("GPUTRACE_VERBOSE", "1");
+    let output = expect_status(&mut record, 0);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!told.contains("No such file"), "{told}");
+    let recording = Recording::open(&folder).expect("a recording");
+    assert!(recording.processes.is_empty());
 }
 
 #[test]
