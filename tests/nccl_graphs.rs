@@ -22,6 +22,12 @@ fn kernels_of_a_captured_collective_are_found_by_their_nodes() {
     assert!(told.contains("[32.0, 32.0]"), "{told}");
 
     let recording = Recording::open(&folder).expect("a recording");
+    let cost = recording.processes[0]
+        .header
+        .collector
+        .as_ref()
+        .expect("its cost");
+    assert!(cost.callbacks["others"].calls > 0, "CUPTI told of the graph");
     let tables = &recording.processes[0].tables;
     let plans: HashMap<u64, u64> = tables
         .graph_nodes

@@ -9,12 +9,23 @@ use gputrace_trace::Recording;
 
 #[test]
 fn a_profiler_in_the_program_is_left_alone_and_followed() {
+    left_alone_and_followed(&[]);
+}
+
+#[test]
+fn a_profiler_is_noticed_where_no_calls_are_recorded() {
+    left_alone_and_followed(&["--kinds", "kernels,memsets"]);
+}
+
+/// Records the program with these options.
+fn left_alone_and_followed(options: &[&str]) {
     let (_keep, folder) = fresh_folder("recording");
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/rival.py");
     let mut record = gputrace();
     record
         .args(["record", "--quiet", "--device", "sim", "-o"])
-        .arg(&folder);
+        .arg(&folder)
+        .args(options);
     record.args(["--", "python3"]).arg(&program);
     let told = stdout(&expect_status(&mut record, 0));
     let numbers: Vec<usize> = told
@@ -27,6 +38,8 @@ fn a_profiler_in_the_program_is_left_alone_and_followed() {
 
     let recording = Recording::open(&folder).expect("a recording");
     let process = &recording.processes[0];
+    let has_calls = !process.tables.api_calls.start_ns.is_empty();
+    assert_eq!(has_calls, options.is_empty());
     let windows = &process.tables.windows;
     assert_eq!(windows.start_ns.len(), 1, "one gap");
     assert_eq!(recording.names.get(windows.what[0]), "taken by another profiler");

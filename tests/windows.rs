@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{expect_status, fresh_folder, simulated_workload};
+use common::{expect_status, fresh_folder, gputrace, simulated_workload};
 use gputrace_trace::options::{CollectorOptions, Kind, Schedule};
 use gputrace_trace::{Process, Recording};
 
@@ -251,6 +251,26 @@ fn ranks_that_were_not_asked_for_leave_nothing() {
 }
 
 #[test]
+fn a_rank_that_only_nccl_tells_is_taken_away_once() {
+    let (_keep, folder) = fresh_folder("recording");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/nccl_graphs.py");
+    // It lives on for a while after its communicators are known.
+    let script = "import runpy, sys, time; runpy.run_path(sys.argv[1]); time.sleep(0.5)";
+    let mut record = gputrace();
+    record
+        .args(["record", "--quiet", "--device", "sim", "--ranks", "7", "-o"])
+        .arg(&folder)
+        .args(["--", "python3", "-c", script])
+        .arg(&program)
+        .env("GPUTRACE_VERBOSE", "1");
+    let output = expect_status(&mut record, 0);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!told.contains("No such file"), "{told}");
+    let recording = Recording::open(&folder).expect("a recording");
+    assert!(recording.processes.is_empty());
+}
+
+#[test]
 fn alternate_blocks_of_steps_are_left_alone_but_for_their_steps() {
     let options = CollectorOptions {
         measure_overhead_steps: Some(3),
@@ -264,6 +284,25 @@ fn alternate_blocks_of_steps_are_left_alone_but_for_their_steps() {
             .map(|window| window.3)
             .collect();
         assert_eq!(first, [None, Some(6)]);
+    }
+}
+
+#[test]
+fn a_measure_without_a_difference_to_measure_says_so() {
+    for (block, is_off) in [(1, false), (6, true)] {
+        let options = CollectorOptions {
+            measure_overhead_steps: Some(block),
+            ..CollectorOptions::default()
+        };
+        let recording = recorded(&options, |command| {
+            // Steps that are long beside the writer's rounds.
+            command.args(["--batch", "256"]);
+        });
+        for process in &recording.processes {
+            let says_so = |note: &String| note.contains("CUPTI was never switched off");
+            let notes = &process.header.notes;
+            assert_eq!(notes.iter().any(says_so), !is_off, "{block}: {notes:?}");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use gputrace_trace::now;
 use crate::graphs::{self, GraphData};
 use crate::windows::Event;
 use crate::windows::watch;
-use crate::{power, session, sink};
+use crate::{cost, power, session, sink};
 
 /// CUpti_CallbackDomain.
 const DRIVER_API: u32 = 1;
@@ -85,6 +85,11 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: u32, id: u32, dat
     if session::is_dead() {
         return;
     }
+    let _measured = cost::enter(if domain == DRIVER_API {
+        cost::Callback::Call
+    } else {
+        cost::Callback::Other
+    });
     // A panic must not reach CUPTI.
     drop(catch_unwind(AssertUnwindSafe(|| match domain {
         DRIVER_API => {

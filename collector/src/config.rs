@@ -73,9 +73,7 @@ impl Config {
         options.records(Kind::Ranges)
             || options.records(Kind::Collectives)
             || options.range.is_some()
-            || options.schedule.is_some()
-            || options.steps.is_some()
-            || options.measure_overhead_steps.is_some()
+            || options.needs_steps()
     }
 }
 

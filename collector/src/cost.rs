@@ -14,7 +14,6 @@ use gputrace_trace::manifest::{CallbackCost, CollectorCost};
 
 /// Why the program's threads come into this library. The numbers are places in the tables below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // Which callbacks there are depends on the back end.
 pub(crate) enum Callback {
     /// CUPTI wants a buffer or gives one back.
     Buffer = 0,
@@ -24,7 +23,7 @@ pub(crate) enum Callback {
     Nccl = 2,
     /// A callback of a driver or runtime call.
     Call = 3,
-    /// Any other callback of CUPTI: contexts, modules, states.
+    /// Any other callback of CUPTI: graphs, states.
     Other = 4,
 }
 

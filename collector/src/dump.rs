@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::RecordSizes;
 use crate::records::{self, kind, read};
+use crate::walk;
 
 /// The first line of a dumped buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,12 @@ pub struct Head {
     pub names: BTreeMap<u64, String>,
     /// Names of calls: "KIND:CALLBACK" to name.
     pub calls: BTreeMap<String, String>,
+}
+
+impl Head {
+    fn sizes(&self) -> RecordSizes {
+        RecordSizes::ask(|record_kind| self.record_bytes.get(&record_kind).copied())
+    }
 }
 
 /// A buffer that was read back: ready for [`crate::decode::Decoder`].
@@ -70,27 +78,16 @@ fn owned_in(record_kind: u32) -> &'static [usize] {
     }
 }
 
-/// The records of a buffer: offset, kind and length of each.
-fn records_of(bytes: &[u8], size_of: impl Fn(u32) -> Option<usize>) -> Vec<(usize, u32, usize)> {
-    let mut found = Vec::new();
-    let mut offset = 0;
-    while let Some(head) = bytes.get(offset..offset + 4) {
-        let record_kind = u32::from_le_bytes(head.try_into().unwrap_or_default());
-        let Some(size) = size_of(record_kind).filter(|size| (8..=bytes.len() - offset).contains(size)) else {
-            break;
-        };
-        found.push((offset, record_kind, size));
-        offset += size;
-    }
-    found
+/// Where in the buffer members of 8 bytes at these offsets of a record stand: those that the record reaches.
+fn members<'a>(offsets: &'a [usize], record: &'a Range<usize>) -> impl Iterator<Item = usize> + 'a {
+    let places = offsets.iter().map(|offset| record.start + offset);
+    places.filter(|place| place + 8 <= record.end)
 }
 
 /// The addresses of texts in a record: each with its place in the buffer.
-fn addresses(bytes: &[u8], offset: usize, record_kind: u32, size: usize) -> Vec<(usize, u64)> {
-    let places = texts_in(record_kind).iter().filter(|place| **place + 8 <= size);
-    places
+fn addresses(bytes: &[u8], record_kind: u32, record: &Range<usize>) -> Vec<(usize, u64)> {
+    members(texts_in(record_kind), record)
         .filter_map(|place| {
-            let place = offset + place;
             let address = u64::from_le_bytes(bytes.get(place..place + 8)?.try_into().ok()?);
             (address != 0).then_some((place, address))
         })
@@ -112,8 +109,8 @@ unsafe fn head(
         record_bytes: sizes.known().collect(),
         ..Head::default()
     };
-    for (offset, record_kind, size) in records_of(bytes, |record_kind| sizes.get(record_kind)) {
-        for (_, address) in addresses(bytes, offset, record_kind, size) {
+    for (record_kind, record) in walk::records(bytes, sizes) {
+        for (_, address) in addresses(bytes, record_kind, &record) {
             head.names.entry(address).or_insert_with(|| {
                 // SAFETY: not null, and text by the caller's promise.
                 let text = unsafe { CStr::from_ptr(address as *const c_char) };
@@ -121,7 +118,7 @@ unsafe fn head(
             });
         }
         if matches!(record_kind, kind::DRIVER | kind::RUNTIME) {
-            let call: records::ApiCall = read(&bytes[offset..offset + size]);
+            let call: records::ApiCall = read(&bytes[record]);
             let key = format!("{}:{}", call.kind, call.callback);
             if !head.calls.contains_key(&key)
                 && let Some(name) = call_name(call.kind, call.callback)
@@ -189,16 +186,15 @@ impl Dumped {
                 CString::new(name.as_str()).map_err(|_| wrong("a name with a zero"))?,
             );
         }
-        let sizes = head.record_bytes.clone();
-        for (offset, record_kind, size) in records_of(&bytes, |record_kind| sizes.get(&record_kind).copied())
-        {
-            for (place, address) in addresses(&bytes, offset, record_kind, size) {
+        let places: Vec<(u32, Range<usize>)> = walk::records(&bytes, &head.sizes()).collect();
+        for (record_kind, record) in places {
+            for (place, address) in addresses(&bytes, record_kind, &record) {
                 // A name that the head does not know is none: its address means nothing here.
                 let here = texts.get(&address).map_or(0, |text| text.as_ptr() as u64);
                 bytes[place..place + 8].copy_from_slice(&here.to_le_bytes());
             }
-            for place in owned_in(record_kind).iter().filter(|place| **place + 8 <= size) {
-                bytes[offset + place..offset + place + 8].fill(0);
+            for place in members(owned_in(record_kind), &record) {
+                bytes[place..place + 8].fill(0);
             }
         }
         Ok(Self {
@@ -211,7 +207,7 @@ impl Dumped {
     /// The sizes of its records.
     #[must_use]
     pub fn sizes(&self) -> RecordSizes {
-        RecordSizes::ask(|record_kind| self.head.record_bytes.get(&record_kind).copied())
+        self.head.sizes()
     }
 }
 

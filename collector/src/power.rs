@@ -29,6 +29,17 @@ pub(crate) fn graph_seen() {
     GRAPHS.store(true, Ordering::Relaxed);
 }
 
+/// Why CUPTI could not be switched off here, if it cannot.
+pub(crate) fn why_on() -> Option<&'static str> {
+    if GRAPHS.load(Ordering::Relaxed) {
+        Some("the process has CUDA graphs")
+    } else if HELD.load(Ordering::Relaxed) {
+        Some("another profiler in the process records")
+    } else {
+        None
+    }
+}
+
 /// Leaves everything as it is until told otherwise.
 pub(crate) fn hold(held: bool) {
     HELD.store(held, Ordering::Relaxed);
@@ -37,7 +48,7 @@ pub(crate) fn hold(held: bool) {
 /// Switches off, unless that is not possible here. Gives whether it is off now.
 pub(crate) fn off() -> bool {
     let _switching = SWITCHING.lock().unwrap_or_else(PoisonError::into_inner);
-    if GRAPHS.load(Ordering::Relaxed) || HELD.load(Ordering::Relaxed) {
+    if why_on().is_some() {
         return false;
     }
     if STATE.swap(OFF, Ordering::Relaxed) == ON {

@@ -1,5 +1,7 @@
 //! Walking over the records in a buffer without decoding them.
 
+use std::ops::Range;
+
 use crate::decode::RecordSizes;
 use crate::records::kind;
 
@@ -21,16 +23,32 @@ pub(crate) fn table(record_kind: u32) -> &'static str {
     }
 }
 
-/// Walks over whole records: kind and bytes of each. What is behind a record of unknown size is not visited.
+/// The whole records of a buffer: kind and place of each. What is behind a record of unknown size is none of them.
+pub(crate) fn records<'a>(
+    bytes: &'a [u8],
+    sizes: &'a RecordSizes,
+) -> impl Iterator<Item = (u32, Range<usize>)> + 'a {
+    let mut offset = 0;
+    std::iter::from_fn(move || {
+        let (record_kind, place) = record_at(bytes, offset, sizes)?;
+        offset = place.end;
+        Some((record_kind, place))
+    })
+}
+
+/// The record that begins at `offset`, if it is whole and its size known.
+#[inline]
+fn record_at(bytes: &[u8], offset: usize, sizes: &RecordSizes) -> Option<(u32, Range<usize>)> {
+    let rest = bytes.get(offset..)?;
+    let record_kind = u32::from_le_bytes(*rest.first_chunk()?);
+    let size = sizes.get(record_kind).filter(|size| *size <= rest.len())?;
+    Some((record_kind, offset..offset + size))
+}
+
+/// Walks over whole records: kind and bytes of each.
 pub(crate) fn walk(bytes: &[u8], sizes: &RecordSizes, mut visit: impl FnMut(u32, &[u8])) {
-    let mut rest = bytes;
-    while let Some((head, _)) = rest.split_first_chunk::<4>() {
-        let record_kind = u32::from_le_bytes(*head);
-        let Some(record) = sizes.get(record_kind).and_then(|size| rest.get(..size)) else {
-            return;
-        };
-        visit(record_kind, record);
-        rest = &rest[record.len()..];
+    for (record_kind, place) in records(bytes, sizes) {
+        visit(record_kind, &bytes[place]);
     }
 }
 
@@ -42,18 +60,15 @@ pub(crate) fn compact(
     mut keep: impl FnMut(u32, &[u8]) -> bool,
 ) -> usize {
     let (mut read, mut written) = (0, 0);
-    while let Some((head, _)) = bytes[read..].split_first_chunk::<4>() {
-        let record_kind = u32::from_le_bytes(*head);
-        let Some(size) = sizes.get(record_kind).filter(|size| read + size <= bytes.len()) else {
-            break;
-        };
-        if keep(record_kind, &bytes[read..read + size]) {
-            if read != written {
-                bytes.copy_within(read..read + size, written);
+    while let Some((record_kind, place)) = record_at(bytes, read, sizes) {
+        read = place.end;
+        if keep(record_kind, &bytes[place.clone()]) {
+            let size = place.len();
+            if place.start != written {
+                bytes.copy_within(place, written);
             }
             written += size;
         }
-        read += size;
     }
     bytes.copy_within(read.., written);
     written + bytes.len() - read

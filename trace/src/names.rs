@@ -42,11 +42,21 @@ impl Interner {
             return id;
         }
         let bytes = text.len().saturating_add(STRING_EXTRA_BYTES);
-        if bytes > self.room_bytes && text != TOO_MANY {
+        if bytes > self.room_bytes {
             self.refused += 1;
-            return self.intern(TOO_MANY);
+            return self.intern_own(TOO_MANY);
         }
-        self.room_bytes = self.room_bytes.saturating_sub(bytes);
+        self.room_bytes -= bytes;
+        self.add(text)
+    }
+
+    /// The number of one of the recording's own texts, of which there are few: the limit is not for them. What says that names
+    /// found no room must itself find some.
+    pub fn intern_own(&mut self, text: &str) -> NameId {
+        self.find(text).unwrap_or_else(|| self.add(text))
+    }
+
+    fn add(&mut self, text: &str) -> NameId {
         let id = NameId(u32::try_from(self.strings.len()).unwrap_or(0));
         let text: Arc<str> = Arc::from(text);
         self.strings.push(text.clone());
@@ -110,5 +120,15 @@ mod tests {
         let kept = ids.iter().filter(|id| names.get(**id) != TOO_MANY).count();
         assert_eq!((kept, names.take_refused(), names.take_refused()), (3, 97, 0));
         assert_eq!(names.len(), 5);
+    }
+
+    #[test]
+    fn what_tells_of_the_limit_is_not_under_it() {
+        let mut names = Interner::default();
+        names.limit(0);
+        let (refused, own) = (names.intern("x"), names.intern_own("a loss"));
+        assert_eq!((names.get(refused), names.get(own)), (TOO_MANY, "a loss"));
+        assert_eq!(names.intern_own("a loss"), own);
+        assert_eq!((names.take_refused(), names.take_refused()), (1, 0));
     }
 }

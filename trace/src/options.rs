@@ -196,14 +196,16 @@ impl CollectorOptions {
         }
     }
 
+    /// Whether steps decide what is recorded.
+    #[must_use]
+    pub fn needs_steps(&self) -> bool {
+        self.schedule.is_some() || self.steps.is_some() || self.measure_overhead_steps.is_some()
+    }
+
     /// Whether only parts of the run are recorded, so that windows have to be kept.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.schedule.is_some()
-            || self.steps.is_some()
-            || self.range.is_some()
-            || self.profiler_calls
-            || self.measure_overhead_steps.is_some()
+        self.needs_steps() || self.range.is_some() || self.profiler_calls
     }
 }
 

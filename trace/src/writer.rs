@@ -19,7 +19,8 @@ use crate::column::Dictionary;
 use crate::names::Interner;
 use crate::private_file::PrivateFile;
 use crate::table::{Dictionaries, Table};
-use crate::tables::TableWriters;
+use crate::tables::{LossRow, TableWriters};
+use crate::time::now;
 
 /// Rows that make a batch full: it is written without waiting for the second to end.
 pub const BATCH_ROWS: usize = 16 * 1024;
@@ -300,29 +301,40 @@ impl ProcessWriter {
     pub fn close(&mut self) -> io::Result<Vec<(&'static str, u64)>> {
         let names = &self.names;
         let mut result = Ok(());
-        let mut rows = Vec::new();
-        self.tables.each(&mut |table| {
-            keep_first(&mut result, table.close(names));
-            if table.rows_encoded() > 0 {
-                rows.push((table.name(), table.rows_encoded()));
-            }
-        });
-        result.map(|()| rows)
+        self.tables
+            .each(&mut |table| keep_first(&mut result, table.close(names)));
+        result.map(|()| self.rows_encoded())
     }
 
     /// Closes the files and begins new ones in another folder, which is made; the strings stay. Gives the rows of the files
     /// that were closed.
     ///
     /// # Errors
-    /// When the folder can't be made, or the disk refuses the last rows: then everything goes on in the old files.
+    /// When the disk refuses the last rows, or the folder can't be made: then everything goes on in the old files. Once the
+    /// folder is there nothing fails any more: a file whose end mark the disk refuses has all its rows without it.
     pub fn begin_segment(&mut self, folder: &Path) -> io::Result<Vec<(&'static str, u64)>> {
         // First whatever may be refused, as long as there is a way back.
         self.flush(1)?;
         make_folder(folder)?;
-        let rows = self.close()?;
+        let rows = self.rows_encoded();
+        // From the first end mark on nothing more may be written into the old files.
+        drop(self.close());
         self.tables.each(&mut |table| table.begin_segment(folder));
         folder.clone_into(&mut self.folder);
         Ok(rows)
+    }
+
+    /// Notes that something is missing; nothing when `count` is 0.
+    pub fn lose(&mut self, what: &str, count: u64, affects: &str) {
+        if count > 0 {
+            let row = LossRow {
+                time_ns: now(),
+                what: self.names.intern_own(what),
+                count,
+                affects: self.names.intern_own(affects),
+            };
+            self.tables.losses.push(row);
+        }
     }
 
     /// Rows encoded so far, by table; tables without rows are left out.

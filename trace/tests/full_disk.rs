@@ -24,11 +24,11 @@ fn limit_file_size(bytes: libc::rlim_t) {
     assert_eq!(result, 0);
 }
 
-#[test]
-fn rows_wait_for_room_and_the_lost_are_counted() {
+/// Runs a test of this file as a child.
+fn run(child: &str) {
     let root = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_on_a_full_disk", "--nocapture"])
+        .args(["--exact", child, "--nocapture"])
         .env(FOLDER, root.path())
         .output()
         .unwrap();
@@ -37,14 +37,58 @@ fn rows_wait_for_room_and_the_lost_are_counted() {
     assert!(text.contains("the child ran"), "{text}");
 }
 
-/// Runs as the child alone; without its variable there is nothing for it to do.
-#[test]
-fn child_on_a_full_disk() {
-    let Some(root) = std::env::var_os(FOLDER).map(PathBuf::from) else {
-        return;
-    };
+/// The child's folder. Children run as such alone; without the variable there is nothing for them to do.
+fn root_of_child() -> Option<PathBuf> {
+    let root = std::env::var_os(FOLDER)?;
     // SAFETY: ignoring a signal installs no code of ours.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    Some(root.into())
+}
+
+#[test]
+fn rows_wait_for_room_and_the_lost_are_counted() {
+    run("child_on_a_full_disk");
+}
+
+#[test]
+fn a_segment_whose_end_the_disk_refuses_is_followed_by_the_next() {
+    run("child_without_room_for_an_end_mark");
+}
+
+#[test]
+fn child_without_room_for_an_end_mark() {
+    let Some(root) = root_of_child() else { return };
+    let mut random = Random(2);
+    let mut writer = ProcessWriter::create(&root.join("rank0")).unwrap();
+    let kernels: Kernels = random_rows(2000, 50, &mut random, &mut writer.names);
+    let push = |writer: &mut ProcessWriter, rows: std::ops::Range<usize>| {
+        rows.for_each(|row| writer.tables.kernels.push(kernels.row(row)));
+    };
+    push(&mut writer, 0..1000);
+    writer.flush(0).unwrap();
+    // Room for what is there, and nothing more.
+    let size = std::fs::metadata(root.join("rank0/kernels.arrows"))
+        .unwrap()
+        .len();
+    limit_file_size(size);
+    let first = writer.begin_segment(&root.join("rank0.1")).unwrap();
+    assert_eq!(first, [("kernels", 1000)]);
+
+    limit_file_size(libc::RLIM_INFINITY);
+    push(&mut writer, 1000..2000);
+    let second = writer.close().unwrap();
+    assert_eq!(second, [("kernels", 1000)]);
+    finish_recording(&root, "rank0", &first);
+    finish_recording(&root, "rank0.1", &second);
+    let recording = Recording::open(&root).unwrap();
+    let read = &recording.processes[0].tables.kernels;
+    assert_eq!(read.start_ns, kernels.start_ns, "{:?}", recording.losses);
+    println!("the child ran");
+}
+
+#[test]
+fn child_on_a_full_disk() {
+    let Some(root) = root_of_child() else { return };
     let mut random = Random(1);
     let mut writer = ProcessWriter::create(&root.join("rank0")).unwrap();
     let kernels: Kernels = random_rows(1000, 50, &mut random, &mut writer.names);

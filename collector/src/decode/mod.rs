@@ -15,6 +15,7 @@ use calls::Calls;
 pub(crate) use calls::PROBE;
 pub use calls::{is_wanted as is_wanted_call, wanted_callbacks};
 use names::KernelNames;
+pub(crate) use rows::discard;
 
 use crate::records::{self, kind, read};
 
@@ -35,7 +36,6 @@ impl RecordSizes {
         }
     }
 
-    #[inline]
     /// The kinds whose size is known, with their sizes.
     pub fn known(&self) -> impl Iterator<Item = (u32, usize)> {
         (0u32..)
@@ -44,6 +44,7 @@ impl RecordSizes {
             .map(|(kind, size)| (kind, *size))
     }
 
+    #[inline]
     pub(crate) fn get(&self, kind: u32) -> Option<usize> {
         self.sizes.get(kind as usize).copied().filter(|&size| size >= 8)
     }

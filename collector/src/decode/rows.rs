@@ -318,15 +318,28 @@ fn synchronization(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decod
     });
 }
 
+/// Frees what belongs to a record that is done with, whether it became a row or not.
+///
 /// # Safety
-/// As [`Decoder::decode`].
-unsafe fn overhead(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+/// As [`Decoder::decode`]; once for each record.
+pub(crate) unsafe fn discard(record_kind: u32, bytes: &[u8]) {
+    if record_kind != kind::OVERHEAD {
+        return;
+    }
     let record: records::Overhead = read(bytes);
     if record.overhead == COMMAND_BUFFER_FULL && record.data != 0 {
         // SAFETY: "Client is responsible for freeing this memory using the free function" (cupti_activity.h, 12.4); nobody
         // else knows it, by the caller's promise.
         unsafe { libc::free(record.data as *mut _) };
     }
+}
+
+/// # Safety
+/// As [`Decoder::decode`].
+unsafe fn overhead(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+    let record: records::Overhead = read(bytes);
+    // SAFETY: the caller's promise is handed on.
+    unsafe { discard(record.kind, bytes) };
     let thread = (record.object_kind == OBJECT_THREAD).then_some(record.object[1]);
     let device = OBJECTS_OF_A_DEVICE
         .contains(&record.object_kind)

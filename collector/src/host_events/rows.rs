@@ -10,7 +10,7 @@ use gputrace_trace::options::Kind;
 use gputrace_trace::step_names::step_word;
 use gputrace_trace::tables;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
-use gputrace_trace::{DurationNs, TimeNs, now};
+use gputrace_trace::{DurationNs, TimeNs};
 
 use super::details::Details;
 use super::operations::{Names, Operations};
@@ -107,7 +107,7 @@ impl Rows {
             self.operations.stop_counting();
         }
         for ((_, what, affects), count) in LOSSES.iter().zip(&LOST_ELSEWHERE) {
-            lose(writer, what, count.swap(0, Ordering::Relaxed), affects);
+            writer.lose(what, count.swap(0, Ordering::Relaxed), affects);
         }
         let (operations, mut names) = (&mut self.operations, names(&self.texts, &mut writer.names));
         operations.retry(early, &mut names);
@@ -115,16 +115,15 @@ impl Rows {
         self.put_operations(writer, gate);
         let unknown = std::mem::take(&mut self.payloads.unknown);
         let what = "NVTX payloads whose schema was not registered";
-        lose(writer, what, unknown, "payloads of ranges");
+        writer.lose(what, unknown, "payloads of ranges");
         let details = std::mem::take(&mut self.details.lost);
-        lose(
-            writer,
+        writer.lose(
             "NCCL proxy steps and channels",
             details,
             "proxy steps and channels",
         );
         let texts = std::mem::take(&mut self.texts_lost);
-        lose(writer, "names beyond the memory for names", texts, "names");
+        writer.lose("names beyond the memory for names", texts, "names");
         changed
     }
 
@@ -175,7 +174,7 @@ impl Rows {
         }
         for ((_, what, affects), count) in LOSSES.iter().zip(&info.lost) {
             if count.load(Ordering::Relaxed) > 0 {
-                lose(writer, what, count.swap(0, Ordering::Relaxed), affects);
+                writer.lose(what, count.swap(0, Ordering::Relaxed), affects);
             }
         }
     }
@@ -307,12 +306,7 @@ impl Rows {
         } else if self.started.len() < MOST_STARTED {
             self.started.insert(id, (range, thread));
         } else {
-            lose(
-                writer,
-                "NVTX ranges beyond those that may be open at once",
-                1,
-                "ranges",
-            );
+            writer.lose("NVTX ranges beyond those that may be open at once", 1, "ranges");
         }
     }
 
@@ -337,7 +331,7 @@ impl Rows {
             writer.names.intern(&text)
         } else {
             self.texts_lost += 1;
-            writer.names.intern(NO_ROOM)
+            writer.names.intern_own(NO_ROOM)
         };
         // Those that are known to have no room are bounded too: beyond that they have no name at all.
         if self.texts.len() < MOST_TEXT_BYTES / TEXT_EXTRA_BYTES {
@@ -362,17 +356,4 @@ impl Rows {
 /// What makes names of texts' numbers.
 fn names<'a>(known: &'a HashMap<u64, NameId>, interner: &'a mut Interner) -> Names<'a> {
     Names { known, interner }
-}
-
-/// Notes a loss.
-fn lose(writer: &mut ProcessWriter, what: &str, count: u64, affects: &str) {
-    if count > 0 {
-        let row = tables::LossRow {
-            time_ns: now(),
-            what: writer.names.intern(what),
-            count,
-            affects: writer.names.intern(affects),
-        };
-        writer.tables.losses.push(row);
-    }
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::abi::{
-    ActivityConfig, CallbackFunction, CompleteFunction, CompleteInfo, FieldSelection, RequestFunction,
-    SubscriberParams, attribute,
+    ActivityConfig, ApiOptions, CallOptions, CallbackFunction, CompleteFunction, CompleteInfo,
+    FieldSelection, RequestFunction, SubscriberParams, attribute,
 };
 use super::layout::{Expanded, Plans};
 use super::{fields, older};
-use crate::buffers;
 use crate::decode::RecordSizes;
+use crate::{buffers, cost};
 
 /// CUPTI_SUCCESS.
 const SUCCESS: u32 = 0;
@@ -167,7 +167,7 @@ impl Second {
         // SAFETY: both functions live as long as this library and keep CUPTI's contract (see `buffers`).
         let result = unsafe { (self.functions.register)(self.subscriber, requested, completed) };
         check("registering buffers", result)?;
-        check("enabling the first kind", self.enable(first))
+        check("enabling the first kind", self.enable(first, Vec::new()))
     }
 
     fn set<T>(&self, which: u32, value: &mut T) -> u32 {
@@ -188,14 +188,25 @@ impl Second {
         self.subscriber
     }
 
-    /// Asks for a kind's records, of the fields that we need. Gives CUPTI's result.
-    pub(crate) fn enable(&self, record_kind: u32) -> u32 {
+    /// Asks for a kind's records, of the fields that we need; of a kind of calls, for those of these callback ids, where there
+    /// are any. Gives CUPTI's result.
+    pub(crate) fn enable(&self, record_kind: u32, mut callbacks: Vec<u32>) -> u32 {
         let Some(kind_fields) = fields::of_kind(record_kind) else {
             return NOT_SUPPORTED;
         };
         let mut ids: Vec<i32> = std::iter::once(0)
             .chain(kind_fields.fields.iter().map(|field| field.id))
             .collect();
+        let mut calls = CallOptions {
+            struct_bytes: size_of::<CallOptions>(),
+            callbacks: callbacks.as_mut_ptr(),
+            count: callbacks.len(),
+            enable: 1,
+        };
+        let mut options = ApiOptions {
+            struct_bytes: size_of::<ApiOptions>(),
+            calls: &raw mut calls,
+        };
         let mut config = ActivityConfig {
             struct_bytes: size_of::<ActivityConfig>(),
             fields: FieldSelection {
@@ -203,9 +214,20 @@ impl Second {
                 count: ids.len(),
                 ids: ids.as_mut_ptr(),
             },
-            options: std::ptr::null_mut(),
+            options: if callbacks.is_empty() {
+                std::ptr::null_mut()
+            } else {
+                &raw mut options
+            },
         };
         // SAFETY: the configuration and what it leads to are valid for the call.
+        let result = unsafe { (self.functions.enable)(self.subscriber, record_kind, &raw mut config) };
+        if result == SUCCESS || config.options.is_null() {
+            return result;
+        }
+        // All calls, then: what is not wanted is left out later.
+        config.options = std::ptr::null_mut();
+        // SAFETY: as above.
         unsafe { (self.functions.enable)(self.subscriber, record_kind, &raw mut config) }
     }
 
@@ -272,6 +294,7 @@ unsafe extern "C" fn requested(
 
 /// CUPTI gives a buffer back, with the layouts of what is in it.
 unsafe extern "C" fn completed(buffer: *mut u8, size: usize, valid_bytes: usize, info: *const CompleteInfo) {
+    let _measured = cost::enter(cost::Callback::Buffer);
     if buffer.is_null() || crate::session::is_dead() {
         return;
     }

@@ -13,7 +13,7 @@ use super::detector::{Detector, Seen};
 use super::filter::{self, Moment};
 use super::{Event, Machine, Phase, Window, watch};
 use crate::buffers::Full;
-use crate::decode::RecordSizes;
+use crate::decode::{self, RecordSizes};
 use crate::records::{self, kind, read};
 use crate::{config, walk};
 
@@ -66,7 +66,7 @@ impl Gate {
         let start = now();
         let switch = config::get().is_switched_on();
         let machine = Machine::new(options, start, switch);
-        let detector = machine.needs_steps().then(Detector::default);
+        let detector = options.needs_steps().then(Detector::default);
         Self {
             options,
             machine,
@@ -195,7 +195,8 @@ impl Gate {
         let mut released = Vec::new();
         for Held { mut full, .. } in decided {
             self.held_bytes -= full.capacity();
-            let kept = self.leave_out(full.bytes_mut());
+            // SAFETY: CUPTI delivered the buffer to this process, and it is decided once.
+            let kept = unsafe { self.leave_out(full.bytes_mut()) };
             released.push((full, kept));
         }
         released
@@ -284,7 +285,10 @@ impl Gate {
     }
 
     /// Leaves out what is not recorded; gives the length of what is.
-    pub(crate) fn leave_out(&mut self, bytes: &mut [u8]) -> usize {
+    ///
+    /// # Safety
+    /// As [`crate::decode::Decoder::decode`], which is to get what is kept.
+    pub(crate) unsafe fn leave_out(&mut self, bytes: &mut [u8]) -> usize {
         let is_partial = self.machine.is_partial();
         if !is_partial && self.hidden == 0 {
             return bytes.len();
@@ -296,8 +300,13 @@ impl Gate {
             })
         };
         let is_in = |start: i64| machine.window_at(TimeNs(start)).is_some();
+        let discard = |record_kind, record: &[u8]| {
+            // SAFETY: the caller's promise, and the record is left out.
+            unsafe { decode::discard(record_kind, record) };
+        };
         walk::compact(bytes, &self.sizes, |record_kind, record| {
             if self.hidden.checked_shr(record_kind).unwrap_or(0) & 1 == 1 {
+                discard(record_kind, record);
                 return false;
             }
             let keeps = !is_partial
@@ -316,8 +325,43 @@ impl Gate {
                 };
             if !keeps {
                 *left_out.entry(walk::table(record_kind)).or_default() += 1;
+                discard(record_kind, record);
             }
             keeps
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Far more than anything else in this process takes or gives back meanwhile.
+    const BLOCK_BYTES: usize = 256 << 20;
+
+    /// Bytes of large blocks that malloc has given out.
+    fn large_blocks() -> usize {
+        // SAFETY: only reads malloc's counts.
+        unsafe { libc::mallinfo2() }.hblkhd
+    }
+
+    #[test]
+    fn memory_that_belongs_to_a_record_goes_with_it() {
+        // SAFETY: a block of so many bytes, which nobody reads or writes.
+        let data = unsafe { libc::malloc(BLOCK_BYTES) } as u64;
+        assert_ne!(data, 0);
+        let taken = large_blocks();
+        // CUpti_ActivityOverhead3: kind, overhead kind (the command buffer was full), ..., data.
+        let mut record = [0u8; 56];
+        record[..4].copy_from_slice(&kind::OVERHEAD.to_le_bytes());
+        record[4..8].copy_from_slice(&(6u32 << 16).to_le_bytes());
+        let place = std::mem::offset_of!(records::Overhead, data);
+        record[place..place + 8].copy_from_slice(&data.to_le_bytes());
+        let sizes = RecordSizes::ask(|record_kind| (record_kind == kind::OVERHEAD).then_some(56));
+        let options = Box::leak(Box::new(CollectorOptions::default()));
+        let mut gate = Gate::new(options, sizes, &[kind::OVERHEAD]);
+        // SAFETY: the record's data is memory of malloc that nobody else frees.
+        assert_eq!(unsafe { gate.leave_out(&mut record) }, 0);
+        assert!(large_blocks() + BLOCK_BYTES / 2 < taken);
     }
 }

@@ -104,6 +104,8 @@ pub(crate) struct Machine {
     schedule: Option<Schedule>,
     only_steps: Option<(u64, u64)>,
     alternate: Option<u64>,
+    /// Whether steps decide.
+    needs_steps: bool,
     by_range: bool,
     by_profiler: bool,
 
@@ -129,6 +131,7 @@ impl Machine {
             schedule: options.schedule,
             only_steps: options.steps,
             alternate: options.measure_overhead_steps.map(|steps| steps.max(1)),
+            needs_steps: options.needs_steps(),
             by_range: options.range.is_some(),
             by_profiler: options.profiler_calls,
             switch,
@@ -147,11 +150,6 @@ impl Machine {
         };
         machine.enter();
         machine
-    }
-
-    /// Whether steps decide.
-    pub(crate) fn needs_steps(&self) -> bool {
-        self.schedule.is_some() || self.only_steps.is_some() || self.alternate.is_some()
     }
 
     /// Whether steps have names here, so that none need be detected.
@@ -269,7 +267,7 @@ impl Machine {
             start: self.at,
             end: TimeNs(i64::MAX),
             is_warm_up,
-            first_step: self.steps.current.filter(|_| self.needs_steps()),
+            first_step: self.steps.current.filter(|_| self.needs_steps),
             repeat,
         });
     }

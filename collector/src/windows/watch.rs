@@ -24,14 +24,15 @@ static RANGE_HASH: AtomicU64 = AtomicU64::new(0);
 /// Ranges of that name that may end on any thread, by number: open ones, and how many.
 static STARTED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static STARTED_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Events that found no room.
+static LOST: AtomicU64 = AtomicU64::new(0);
 static QUEUE: Mutex<Vec<(TimeNs, Event)>> = Mutex::new(Vec::new());
 
 /// From now on steps and ranges are looked for, as the options want them.
 pub(crate) fn begin() {
     let options = &config::get().options;
-    let steps =
-        options.schedule.is_some() || options.steps.is_some() || options.measure_overhead_steps.is_some();
-    let interest = if steps { STEPS } else { 0 } | if options.range.is_some() { RANGE } else { 0 };
+    let interest =
+        if options.needs_steps() { STEPS } else { 0 } | if options.range.is_some() { RANGE } else { 0 };
     let name = options.range.as_deref().unwrap_or_default();
     RANGE_HASH.store(Text::new(name.as_bytes()).hash, Ordering::Relaxed);
     INTEREST.store(interest, Ordering::Relaxed);
@@ -100,7 +101,14 @@ pub(crate) fn note(at: TimeNs, event: Event) {
     // A program that has so many steps in 20 ms has none that anybody can follow.
     if queue.len() < CAPACITY {
         queue.push((at, event));
+    } else {
+        LOST.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Events since the last call that found no room.
+pub(crate) fn take_lost() -> u64 {
+    LOST.swap(0, Ordering::Relaxed)
 }
 
 /// Takes the events since the last call, in the order of time.
@@ -108,4 +116,17 @@ pub(crate) fn take() -> Vec<(TimeNs, Event)> {
     let mut events = std::mem::take(&mut *QUEUE.lock().unwrap_or_else(PoisonError::into_inner));
     events.sort_by_key(|(at, _)| *at);
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_beyond_those_that_may_wait_are_counted() {
+        for at in 0..CAPACITY as i64 + 3 {
+            note(TimeNs(at), Event::RangeEnds);
+        }
+        assert_eq!((take_lost(), take_lost(), take().len()), (3, 0, CAPACITY));
+    }
 }

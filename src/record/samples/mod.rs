@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use gputrace_trace::follow::Follower;
 use gputrace_trace::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader, write_json};
-use gputrace_trace::tables::{Counter, LossRow};
+use gputrace_trace::tables::Counter;
 use gputrace_trace::time::clock_snapshot;
 use gputrace_trace::topology::Topology;
 use gputrace_trace::writer::ProcessWriter;
@@ -315,15 +315,8 @@ impl Sampling {
         for (table, count) in self.writer.take_lost_rows() {
             losses.push((format!("rows of {table} that the disk had no room for"), count));
         }
-        for (what, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
-            let names = &mut self.writer.names;
-            let row = LossRow {
-                time_ns: now(),
-                what: names.intern(&what),
-                count,
-                affects: names.intern("state of devices and host"),
-            };
-            self.writer.tables.losses.push(row);
+        for (what, count) in losses {
+            self.writer.lose(&what, count, "state of devices and host");
         }
     }
 

@@ -1,0 +1,199 @@
+//! What goes to the disk, and when.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::time::clock_snapshot;
+use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
+
+use crate::{config, cost, header, session};
+
+/// How often rows are written that fill no batch.
+const WRITE: Duration = Duration::from_millis(950);
+/// How often the header is written although nothing in it changed but what recording has cost: a killed process leaves that.
+const HEADER: Duration = Duration::from_secs(10);
+
+/// Says in a header which rows were written.
+fn set_rows(header: &mut ProcessHeader, rows: Vec<(&'static str, u64)>) {
+    header.rows = rows
+        .into_iter()
+        .map(|(table, rows)| (table.to_owned(), rows))
+        .collect();
+}
+
+/// A process's files, and what is to go into them.
+pub(super) struct Disk {
+    pub(super) writer: ProcessWriter,
+    pub(super) header: ProcessHeader,
+    pub(super) header_changed: bool,
+    header_written: Instant,
+    /// When rows were last written that filled no batch; `None` before the first.
+    written: Option<Instant>,
+    has_complained: bool,
+    /// The folder of the first segment.
+    first_folder: PathBuf,
+    /// Which segment is written now.
+    segment: u32,
+    /// Rows and bytes of the segments before.
+    before: (u64, u64),
+}
+
+impl Disk {
+    pub(super) fn new(writer: ProcessWriter, header: ProcessHeader) -> Self {
+        Self {
+            first_folder: writer.folder().to_owned(),
+            writer,
+            header,
+            header_changed: true,
+            header_written: Instant::now(),
+            written: None,
+            has_complained: false,
+            segment: 0,
+            before: (0, 0),
+        }
+    }
+
+    /// Whether rows of events were written.
+    pub(super) fn has_written(&self) -> bool {
+        self.written.is_some()
+    }
+
+    /// Writes what is due. `left_out`: rows that were left out so far, by table.
+    pub(super) fn write(&mut self, left_out: &BTreeMap<&'static str, u64>) {
+        let due = self
+            .written
+            .map_or_else(|| self.has_events(), |written| written.elapsed() >= WRITE);
+        if due {
+            self.rows_written(0);
+            self.written = Some(Instant::now());
+        } else {
+            self.rows_written(BATCH_ROWS);
+        }
+        self.begin_segment_if_due();
+        if self.header_changed || self.header_written.elapsed() >= HEADER {
+            self.header_changed = false;
+            self.header_written = Instant::now();
+            self.count_cost(left_out);
+            let written = header::write(self.writer.folder(), &mut self.header);
+            self.complain(written);
+        }
+    }
+
+    /// Begins new files when those that are written hold enough.
+    fn begin_segment_if_due(&mut self) {
+        let Some(most) = config::get().options.segment_bytes else {
+            return;
+        };
+        let (rows, bytes) = self.writer.totals();
+        if bytes < most {
+            return;
+        }
+        let closed_folder = self.writer.folder().to_owned();
+        let next = self.segment_folder(self.segment + 1);
+        match self.writer.begin_segment(&next) {
+            Ok(rows_by_table) => {
+                self.before.0 += rows;
+                self.before.1 += bytes;
+                let mut closed = self.header.clone();
+                set_rows(&mut closed, rows_by_table);
+                header::close(&mut closed);
+                let written = header::write(&closed_folder, &mut closed);
+                self.complain(written);
+                self.segment += 1;
+                self.writer.tables.clocks.push(clock_snapshot());
+                self.header_changed = true;
+            }
+            Err(error) => self.complain(Err(error)),
+        }
+    }
+
+    /// The folder of a segment: NAME, then NAME.1, NAME.2, ...
+    fn segment_folder(&self, segment: u32) -> PathBuf {
+        let mut folder = self.first_folder.clone().into_os_string();
+        if segment > 0 {
+            folder.push(format!(".{segment}"));
+        }
+        folder.into()
+    }
+
+    /// Brings the counts that only this thread knows up to date.
+    fn count_cost(&mut self, left_out: &BTreeMap<&'static str, u64>) {
+        self.header.left_out = left_out
+            .iter()
+            .map(|(table, rows)| ((*table).to_owned(), *rows))
+            .collect();
+        let (rows, bytes) = self.writer.totals();
+        cost::on_disk(self.before.0 + rows, self.before.1 + bytes);
+        cost::own_thread();
+    }
+
+    /// Whether there are rows of events: those about the recording itself are no reason to hurry.
+    fn has_events(&mut self) -> bool {
+        let mut any = false;
+        self.writer.tables.each(&mut |table| {
+            any |=
+                table.pending() > 0 && !matches!(table.name(), "clocks" | "contexts" | "streams" | "losses");
+        });
+        any
+    }
+
+    /// Writes tables that hold at least so many rows.
+    pub(super) fn rows_written(&mut self, at_least: usize) {
+        let refused = self.writer.names.take_refused();
+        self.writer
+            .lose("names beyond the memory for names", refused, "names");
+        let written = self.writer.flush(at_least.max(1));
+        self.complain(written);
+        for (table, count) in self.writer.take_lost_rows() {
+            self.writer.lose(
+                &format!("rows of {table} that the disk had no room for"),
+                count,
+                table,
+            );
+        }
+    }
+
+    fn complain(&mut self, written: io::Result<()>) {
+        if let Err(error) = written
+            && !self.has_complained
+        {
+            self.has_complained = true;
+            self.header
+                .notes
+                .push(format!("the recording could not always be written: {error}"));
+            session::complain(&format!("{}: {error}", self.writer.folder().display()));
+        }
+    }
+    /// Takes away what was written.
+    pub(super) fn remove(&self) {
+        for folder in (0..=self.segment).map(|segment| self.segment_folder(segment)) {
+            // The recorder may have removed the oldest.
+            if let Err(error) = std::fs::remove_dir_all(&folder)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                session::complain(&format!("{}: {error}", folder.display()));
+            }
+        }
+    }
+
+    /// Writes all there is, for the end of the process.
+    pub(super) fn close(&mut self, left_out: &BTreeMap<&'static str, u64>) {
+        match self.writer.close() {
+            Ok(rows) => {
+                set_rows(&mut self.header, rows);
+                header::close(&mut self.header);
+            }
+            Err(error) => self
+                .header
+                .notes
+                .push(format!("the recording could not be closed: {error}")),
+        }
+        self.count_cost(left_out);
+        if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
+            session::complain(&format!("{}: {error}", self.writer.folder().display()));
+        }
+    }
+}
