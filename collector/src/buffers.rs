@@ -51,6 +51,12 @@ impl Full {
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.valid_bytes) }
     }
 
+    /// What CUPTI wrote.
+    fn filled_bytes(&self) -> usize {
+        self.user_defined
+            .map_or(self.valid_bytes, |(from, end)| end - from)
+    }
+
     /// What the buffer takes of memory.
     pub(crate) fn capacity(&self) -> usize {
         self.size
@@ -88,6 +94,7 @@ struct Pool {
     /// Buffers that CUPTI has, by address.
     out: Option<HashMap<usize, Out>>,
     full: VecDeque<Full>,
+    /// Of those the bytes that are filled.
     full_bytes: usize,
     registration: u32,
     /// Buffers before this registration no longer count: another profiler has them.
@@ -247,15 +254,16 @@ fn queue(address: usize, filled: impl FnOnce(usize) -> (usize, Option<(usize, us
     if !out.over_cap && out.registration < pool.counted_since {
         pool.bytes += out.size;
     }
-    pool.full_bytes += out.size;
-    pool.full.push_back(Full {
+    let full = Full {
         address,
         size: out.size,
         valid_bytes,
         over_cap: out.over_cap,
         user_defined,
         unread_bytes: 0,
-    });
+    };
+    pool.full_bytes += full.filled_bytes();
+    pool.full.push_back(full);
     drop(pool);
     WAKE.notify_one();
 }
@@ -272,7 +280,7 @@ pub(crate) fn wait(patience: Duration) {
 pub(crate) fn take() -> Option<Full> {
     let mut pool = pool();
     let mut full = pool.full.pop_front()?;
-    pool.full_bytes -= full.size;
+    pool.full_bytes -= full.filled_bytes();
     drop(pool);
     full.expand();
     Some(full)
@@ -283,7 +291,8 @@ pub(crate) fn is_waiting() -> bool {
     !pool().full.is_empty()
 }
 
-/// Whether so much waits to be decoded that there will be no room for what comes.
+/// Whether so much waits to be decoded that there will be no room for what comes. Of many buffers with little in them,
+/// as at the end of many threads, there is not.
 pub(crate) fn is_behind() -> bool {
     let pool = pool();
     pool.full_bytes > pool.most_bytes / 2
