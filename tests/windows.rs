@@ -289,19 +289,20 @@ fn alternate_blocks_of_steps_are_left_alone_but_for_their_steps() {
 
 #[test]
 fn a_measure_without_a_difference_to_measure_says_so() {
-    for (block, is_off) in [(1, false), (6, true)] {
+    // Where graphs are, CUPTI stays on.
+    for (option, is_off) in [("--graph", false), ("--no-overlap", true)] {
         let options = CollectorOptions {
-            measure_overhead_steps: Some(block),
+            measure_overhead_steps: Some(6),
             ..CollectorOptions::default()
         };
         let recording = recorded(&options, |command| {
             // Steps that are long beside the writer's rounds.
-            command.args(["--batch", "256"]);
+            command.args(["--batch", "256", option]);
         });
         for process in &recording.processes {
             let says_so = |note: &String| note.contains("CUPTI was never switched off");
             let notes = &process.header.notes;
-            assert_eq!(notes.iter().any(says_so), !is_off, "{block}: {notes:?}");
+            assert_eq!(notes.iter().any(says_so), !is_off, "{option}: {notes:?}");
         }
     }
 }

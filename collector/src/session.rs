@@ -78,11 +78,12 @@ pub(crate) fn begin() {
     }
     crate::cost::begin();
     let started = now();
-    let mut process = header::new(started);
+    let mut process = Box::new(header::new(started));
     let config = config::get();
     process.notes.extend(config.notes.iter().cloned());
     let folder = recording.join(header::folder_name(&process));
-    let writer = match signals::quietly(|| ProcessWriter::create(&folder)) {
+    // Large things go to the heap at once: the program's stack may be small.
+    let writer = match signals::quietly(|| ProcessWriter::create(&folder).map(Box::new)) {
         Ok(writer) => writer,
         Err(error) => {
             complain(&format!(

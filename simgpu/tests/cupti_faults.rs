@@ -224,7 +224,7 @@ fn hangs(name: &str, said: &str, body: impl FnOnce()) {
 /// Ends this process after a while, as if somebody had lost patience.
 fn patience() {
     std::thread::spawn(|| {
-        std::thread::sleep(Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_secs(6));
         std::process::abort();
     });
 }

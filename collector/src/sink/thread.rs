@@ -46,8 +46,15 @@ pub(super) fn answer(tickets: u64) {
     ANSWERED_CHANGED.notify_all();
 }
 
+/// What the thread works with.
+struct Work {
+    writer: Box<ProcessWriter>,
+    header: Box<ProcessHeader>,
+    cupti: Option<Cupti>,
+}
+
 /// The thread, before it has anything to do.
-pub(crate) struct Thread(Sender<Sink>);
+pub(crate) struct Thread(Sender<Work>);
 
 impl Thread {
     /// Starts the thread. Before CUPTI is: without a thread nobody would take CUPTI's buffers.
@@ -55,12 +62,13 @@ impl Thread {
     /// # Errors
     /// When the process may not have another thread.
     pub(crate) fn start() -> io::Result<Self> {
-        let (sender, receiver) = channel::<Sink>();
+        let (sender, receiver) = channel::<Work>();
         let body = move || {
             // A panic of ours must cost the recording only: the program's exit would wait for the mark below.
             drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                if let Ok(mut sink) = receiver.recv() {
-                    sink.run();
+                if let Ok(work) = receiver.recv() {
+                    // Made here, on a stack that is ours: it is large, and the program's may be small.
+                    Sink::new(*work.writer, *work.header, work.cupti).run();
                 }
             })));
             // From here on nobody flushes: contexts that end later, as in handlers behind ours, wait for nothing.
@@ -74,9 +82,13 @@ impl Thread {
     }
 
     /// Gives it its work, from now until the process ends.
-    pub(crate) fn begin(self, writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) {
+    pub(crate) fn begin(self, writer: Box<ProcessWriter>, header: Box<ProcessHeader>, cupti: Option<Cupti>) {
         // It waits for just this, so it is there.
-        drop(self.0.send(Sink::new(writer, header, cupti)));
+        drop(self.0.send(Work {
+            writer,
+            header,
+            cupti,
+        }));
     }
 }
 
