@@ -300,7 +300,7 @@ fn a_measure_without_a_difference_to_measure_says_so() {
             command.args(["--batch", "256", option]);
         });
         for process in &recording.processes {
-            let says_so = |note: &String| note.contains("CUPTI was never switched off");
+            let says_so = |note: &String| note.contains("CUPTI stayed on");
             let notes = &process.header.notes;
             assert_eq!(notes.iter().any(says_so), !is_off, "{option}: {notes:?}");
         }

@@ -35,17 +35,15 @@ impl Sink {
         }
     }
 
-    /// Says so where blocks of steps were to be compared in which CUPTI was on throughout.
+    /// Says so where blocks of steps were to be compared in which CUPTI was on throughout, or from some moment on.
     pub(super) fn note_measure(&mut self) {
-        let Some(steps) = config::get()
-            .options
-            .measure_overhead_steps
-            .filter(|_| !self.was_off)
-        else {
+        let Some(steps) = config::get().options.measure_overhead_steps else {
             return;
         };
         let why = if let Some(why) = power::why_on() {
             why
+        } else if self.was_off {
+            return;
         } else if self.gate.detects() {
             "steps have no names here, and are detected by their kernels"
         } else if steps <= 1 {
@@ -54,7 +52,7 @@ impl Sink {
             "no block without recording was long enough"
         };
         self.disk.header.notes.push(format!(
-            "--measure-overhead: CUPTI was never switched off, since {why}: what was measured is the cost of keeping rows alone"
+            "--measure-overhead: CUPTI stayed on in blocks without recording, since {why}: what was measured is the cost of keeping rows alone"
         ));
     }
 
