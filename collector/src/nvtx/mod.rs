@@ -157,7 +157,7 @@ fn pop_with(domain: u32, extended: &[PayloadData]) -> c_int {
         let range = thread.ranges.pop(domain);
         if nccl::is_nccl(domain) {
             // Also where its push found no room: what began there ends here.
-            let start_ns = range.as_ref().map_or(end_ns, |range| range.start_ns());
+            let start_ns = range.as_ref().map_or(end_ns, Open::start_ns);
             nccl::call_ends(thread, start_ns, end_ns, extended.first());
         }
         let mut range = range?;

@@ -4,6 +4,7 @@
 //! may lie in and each loss scale.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -28,7 +29,7 @@ impl Graphs {
         body: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let key = (batch.inputs, batch.targets, scale.to_bits());
-        if !self.captured.contains_key(&key) {
+        if let Entry::Vacant(place) = self.captured.entry(key) {
             // Threads that load batches go on meanwhile.
             gpu.compute
                 .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
@@ -36,7 +37,7 @@ impl Graphs {
             let graph = gpu.compute.end_capture(CUgraphInstantiate_flags(0));
             enqueued?;
             let graph = graph?.ok_or_else(|| Error::new("the captured graph is empty"))?;
-            self.captured.insert(key, graph);
+            place.insert(graph);
         }
         Ok(self.captured[&key].launch()?)
     }
