@@ -1,0 +1,1 @@
+//! What a picture of a recording needs, at any zoom.
