@@ -1,0 +1,130 @@
+// @ts-check
+/** The strip under the bar: the numbers that answer, and the findings as sentences that lead to their places. */
+
+import { shareBar } from "../charts.js";
+import { h } from "../dom.js";
+import * as format from "../format.js";
+import { leadOf, summary } from "./findings.js";
+import { mounted, severalDevices, shareParts } from "./shared.js";
+
+/**
+ * @param {HTMLElement} container
+ * @param {import("./shared.js").Context} context
+ */
+export function mountAnswer(container, context) {
+  container.classList.add("p-answer");
+  return mounted(container, context, draw, "The analysis");
+}
+
+/** @type {(analysis: any, context: import("./shared.js").Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} */
+function draw(analysis, context, keep) {
+  if (!analysis.ranks.length) {
+    return h("p", { class: "p-quiet" }, "No rank of this recording ran anything on a GPU. ", analysis.losses.length ? "See Devices for what was lost." : "");
+  }
+  return [figures(analysis, context), findings(analysis, context, keep)];
+}
+
+/** @param {any} analysis @param {import("./shared.js").Context} context */
+function figures(analysis, context) {
+  const all = summary(analysis);
+  const several = severalDevices(analysis);
+  const many = analysis.ranks.length > 1;
+  const who = (/** @type {any} */ rank) => format.place(rank, several);
+  const figure = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ more, /** @type {string} */ panel, /** @type {string} */ hint, /** @type {string} */ tone = "") =>
+    h("button", { type: "button", class: `p-figure ${tone}`, title: hint, onclick: () => context.show?.(panel) },
+      h("span", { class: "p-figurename" }, name), h("span", { class: "p-figurevalue" }, value), h("span", { class: "p-figuremore" }, more));
+  const steps = all.steps;
+  const boxes = [
+    figure("Span", format.time(all.span), steps ? `${format.count(steps.count)} steps of ${format.time(steps.p50_ns)}${steps.outlierCount ? `, ${format.count(steps.outlierCount)} outliers` : ""}` : "no steps are marked", "steps",
+      "From the first operation on a GPU to the last, of the rank where that is longest; the median of its steps"),
+    figure("Busy", format.percent(all.busy), many ? `${who(all.leastBusy)} least: ${format.percent(1 - (all.leastBusy?.idle_ratio ?? 0))}` : format.place(analysis.ranks[0], several), "steps",
+      "Share of the span in which a GPU ran anything, over all ranks"),
+  ];
+  if (all.communication > 0) {
+    boxes.push(
+      figure("Exposed communication", format.percent(all.exposed), all.mostExposed ? `${format.time(all.mostExposed.communication_exposed_ns)} on ${who(all.mostExposed)}` : "", "collectives",
+        "Share of the span in which ranks communicate and nothing computes", (all.exposed ?? 0) > 0.05 ? "p-warm" : ""),
+      figure("Overlap", format.percent(all.overlap), all.leastOverlap && many ? `${who(all.leastOverlap)} least: ${format.percent(all.leastOverlap.overlap_ratio)}` : "of communication is hidden", "steps",
+        "Share of the communication that is hidden behind compute"),
+    );
+  }
+  boxes.push(figure("Idle", format.percent(all.idle), all.cause ? `${format.percent(all.cause.share)} of it ${all.cause.title}` : "", "idle", "Share of the span in which a GPU ran nothing, and its main cause"));
+  if (all.late) {
+    boxes.push(figure("Late rank", all.late.cost_ns > 0 ? format.place(all.late, several) : "none",
+      all.late.cost_ns > 0 ? `last at ${format.count(all.late.last_count)} of ${format.count(all.late.collectives)}, costs ${format.time(all.late.cost_ns)}` : "all arrive together",
+      "collectives", "The rank whose late arrivals at collectives cost the others most", all.late.standsOut ? "p-warm" : all.late.share < 0.01 ? "p-calm" : ""));
+  }
+  return h("div", { class: "p-figures" }, boxes,
+    h("div", { class: "p-wholebar" }, shareBar(shareParts(all.parts), { format: (value) => format.percent(value / Math.max(1, Object.values(all.parts).reduce((a, b) => a + b, 0))), label: "Time of all GPUs" })));
+}
+
+/** How many findings are shown before they are asked for. */
+const FIRST = 2;
+
+/** @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+function findings(analysis, context, keep) {
+  const list = analysis.findings;
+  if (!list.length) return h("div", { class: "p-findings" }, h("p", { class: "p-quiet" }, "Nothing stands out: no finding."));
+  const items = list.map((/** @type {any} */ finding) => sentence(finding, analysis, context));
+  const box = h("ol", { class: "p-findings", "aria-label": "Findings" }, items);
+  if (list.length <= FIRST) return box;
+  const button = h("button", { type: "button", class: "p-more" });
+  const show = (/** @type {boolean} */ all) => {
+    keep.all = all;
+    items.forEach((/** @type {HTMLElement} */ item, /** @type {number} */ index) => (item.hidden = !all && index >= FIRST));
+    button.textContent = all ? "fewer" : `${list.length - FIRST} more`;
+    button.setAttribute("aria-expanded", String(all));
+  };
+  button.addEventListener("click", () => show(!keep.all));
+  show(Boolean(keep.all));
+  box.append(h("li", { class: "p-moreitem" }, button));
+  return box;
+}
+
+/** @param {any} finding @param {any} analysis @param {import("./shared.js").Context} context */
+function sentence(finding, analysis, context) {
+  const lead = leadOf(finding, analysis);
+  const [what, advice] = split(finding.text);
+  const links = [];
+  if (lead.place) {
+    const place = lead.place;
+    links.push(link(`Show ${place.what}`, () => context.goTo(place)));
+  } else if (lead.late !== undefined) {
+    links.push(link("Show where it cost most", () => latest(lead.late, context)));
+  } else if (lead.search && context.search) {
+    const text = lead.search;
+    links.push(link("Find them", () => context.search?.(text)));
+  }
+  links.push(link("More", () => context.show?.(lead.panel)));
+  return h("li", { class: "p-finding" },
+    h("span", { class: "p-saves", title: finding.saves_ns === null ? "It never ended" : `At most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time` },
+      finding.saves_ns === null ? "hang" : finding.saves_per_step_ns !== null && finding.saves_per_step_ns !== undefined ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")] : format.time(finding.saves_ns)),
+    h("span", { class: "p-said" }, h("strong", null, what), advice ? h("span", { class: "p-quiet" }, ": " + advice) : null, " ", h("span", { class: "p-evidence" }, finding.evidence, "."), " ", h("span", { class: "p-links" }, links)));
+}
+
+/** What it is, and what to try. @param {string} text @returns {[string, string]} */
+function split(text) {
+  const at = text.indexOf(": ");
+  return at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 2)];
+}
+
+/** @param {string} text @param {() => void} act */
+function link(text, act) {
+  return h("button", { type: "button", class: "p-link", onclick: act }, text);
+}
+
+/**
+ * Goes to the collective at which a rank's lateness cost most.
+ * @param {any} rank
+ * @param {import("./shared.js").Context} context
+ */
+async function latest(rank, context) {
+  try {
+    const { collectives } = await context.api.rec("collectives", { sort: "last_rank_cost_ns", order: "desc", limit: 200 });
+    const found = collectives.find((/** @type {any} */ one) => one.last_rank === rank && one.start_ns !== null);
+    if (found) return context.goTo({ from: found.start_ns, to: found.start_ns + Math.max(1, found.longest_kernel_ns ?? 0), rank });
+  } catch {
+    // The panel has the list, and says what is wrong with it.
+  }
+  context.show?.("collectives");
+}
