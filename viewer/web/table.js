@@ -343,6 +343,11 @@ export function table(options) {
       update();
     },
     refresh: update,
+    /** The first page again: what the source gives has changed. */
+    restart() {
+      page = 0;
+      update();
+    },
     /** The rows as they are shown now. */
     shown: () => shown,
   };
