@@ -55,6 +55,8 @@ pub(crate) struct Part {
     pub(crate) bytes: Option<u64>,
     pub(crate) dtype: String,
     pub(crate) kernel: Option<PartKernel>,
+    /// Row in the process's table of collectives; `None` where only the kernel's name tells of it.
+    pub(crate) row: Option<u32>,
     /// Operations in the same kernel.
     pub(crate) shared: usize,
     /// When it was enqueued, or its kernel's start where that is not known.
@@ -92,7 +94,12 @@ impl<'a> Kernels<'a> {
 /// The kernels that ran for nodes of CUDA graphs, by the kernel launch of NCCL's that was captured into the node.
 fn replays(process: &Process, operations: &ProcessOperations) -> HashMap<u64, Vec<PartKernel>> {
     let nodes = &process.tables.graph_nodes;
-    let plans: HashMap<u64, u64> = nodes.node.iter().copied().zip(nodes.plan.iter().copied()).collect();
+    let plans: HashMap<u64, u64> = nodes
+        .node
+        .iter()
+        .copied()
+        .zip(nodes.plan.iter().copied())
+        .collect();
     let mut replays: HashMap<u64, Vec<PartKernel>> = HashMap::new();
     if plans.is_empty() {
         return replays;
@@ -105,7 +112,10 @@ fn replays(process: &Process, operations: &ProcessOperations) -> HashMap<u64, Ve
                 .flatten()
                 .and_then(|node| plans.get(&node));
             if let Some(plan) = plan {
-                replays.entry(*plan).or_default().push(part_kernel(device, operation));
+                replays
+                    .entry(*plan)
+                    .or_default()
+                    .push(part_kernel(device, operation));
             }
         }
     }
@@ -268,6 +278,7 @@ pub(crate) fn parts(
             bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0),
             dtype: names.get(rows.datatype[row]).to_owned(),
             kernel,
+            row: u32::try_from(row).ok(),
             shared: rows.plan[row]
                 .filter(|plan| {
                     operations
@@ -335,6 +346,7 @@ pub(crate) fn parts(
                 bytes: None,
                 dtype,
                 kernel: Some(part_kernel(device, operation)),
+                row: None,
                 shared: 1,
                 enqueued: operation.start,
                 from_the_beginning: false,

@@ -13,6 +13,7 @@ mod communication;
 mod communicators;
 mod compare;
 mod copies;
+mod details;
 mod findings;
 pub mod hangs;
 mod host_activity;
@@ -52,9 +53,11 @@ pub use communication::CommunicationAnalysis;
 pub use communicators::CommunicatorAnalysis;
 pub use compare::{Change, ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};
 pub use copies::CopyAnalysis;
+pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
 pub use findings::Finding;
 pub use idle::StreamAnalysis;
-pub use idle_causes::Gap;
+pub use idle_causes::{Cause, Gap};
+pub use kernel_names::{demangled, short_name};
 pub use kernels::{KernelAnalysis, KindAnalysis};
 pub use launches::LaunchAnalysis;
 pub use measures::Measures;
@@ -218,6 +221,16 @@ pub fn used_cuda(recording: &Recording) -> bool {
 /// Analyses a recording.
 #[must_use]
 pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
+    analysis(recording, options, false).0
+}
+
+/// Analyses a recording, and keeps what is found of every gap.
+#[must_use]
+pub fn analyze_in_detail(recording: &Recording, options: &Options) -> (Analysis, Details) {
+    analysis(recording, options, true)
+}
+
+fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analysis, Details) {
     let names = &recording.names;
     let processes = &recording.processes;
     let mut operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
@@ -272,8 +285,9 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             .collectives
             .retain(|collective| begins_within(collective.start_ns));
     }
-    let ranks: Vec<RankAnalysis> = parallel::map(processes.len(), |index| {
+    let (ranks, devices): (Vec<RankAnalysis>, Vec<DeviceGaps>) = parallel::map(processes.len(), |index| {
         analyze_process(
+            index,
             &processes[index],
             &operations[index],
             &parts[index].all,
@@ -281,11 +295,12 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             &run,
             recording,
             options,
+            in_detail,
         )
     })
     .into_iter()
     .flatten()
-    .collect();
+    .unzip();
     let communicators = communicators::communicators(
         processes,
         rank_of,
@@ -410,7 +425,7 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             "no range names the steps: they are guessed from the pattern that operations repeat".to_owned(),
         );
     }
-    Analysis {
+    let analysis = Analysis {
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
         device: if recording.is_simulated() {
@@ -441,7 +456,8 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         recording_overhead: overhead::overhead(processes, names),
         losses,
         notes,
-    }
+    };
+    (analysis, Details { devices })
 }
 
 /// A sentence for each rank that several processes with operations say they are.
@@ -530,6 +546,7 @@ fn step_windows(
 }
 
 fn analyze_process(
+    place: usize,
     process: &Process,
     all: &ProcessOperations,
     parts: &[Part],
@@ -537,7 +554,8 @@ fn analyze_process(
     run: &Run,
     recording: &Recording,
     options: &Options,
-) -> Vec<RankAnalysis> {
+    in_detail: bool,
+) -> Vec<(RankAnalysis, DeviceGaps)> {
     let (names, tables) = (&recording.names, &process.tables);
     let queues: BTreeMap<u32, Queues> = all
         .devices
@@ -564,8 +582,13 @@ fn analyze_process(
         let windows = windows.get(&device_index).unwrap_or(&no_windows);
         let mut steps = steps::steps(windows, operations);
         let step_summary = steps::summary(&mut steps);
-        let idle = idle_causes::causes(operations, all, process, &queues, names);
-        ranks.push(RankAnalysis {
+        let idle = idle_causes::causes(operations, all, process, &queues, names, in_detail);
+        let gaps = DeviceGaps {
+            process: u32::try_from(place).unwrap_or(u32::MAX),
+            device_index,
+            gaps: idle.all,
+        };
+        let rank = RankAnalysis {
             rank: process.header.rank,
             device_index,
             host: process.header.host.clone(),
@@ -589,7 +612,8 @@ fn analyze_process(
             steps,
             step_summary,
             device_name,
-        });
+        };
+        ranks.push((rank, gaps));
     }
     ranks
 }
