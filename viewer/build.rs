@@ -1,4 +1,4 @@
-//! Embeds the page: every file under `web/`, and nothing else, becomes a row of one table.
+//! Embeds the page: every file under `web/` but its tests, and nothing else, becomes a row of one table.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     };
     for entry in entries.flatten() {
         let path = entry.path();
-        let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if path.is_dir() && !hidden {
+        let name = entry.file_name();
+        let hidden = name.to_string_lossy().starts_with('.');
+        if path.is_dir() && !hidden && name != "tests" {
             files(&path, found);
         } else if path.is_file() && !hidden {
             found.push(path);
@@ -29,9 +30,15 @@ fn main() {
     for path in &found {
         let name = path.strip_prefix(&web).expect("found below it");
         let name = name.to_str().expect("our own files have plain names");
-        writeln!(table, "    ({:?}, include_bytes!({path:?})),", name.replace('\\', "/")).expect("a string grows");
+        writeln!(
+            table,
+            "    ({:?}, include_bytes!({path:?})),",
+            name.replace('\\', "/")
+        )
+        .expect("a string grows");
     }
     table.push_str("]\n");
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    std::fs::write(Path::new(&out).join("embedded.rs"), table).expect("the build's own folder can be written");
+    std::fs::write(Path::new(&out).join("embedded.rs"), table)
+        .expect("the build's own folder can be written");
 }
