@@ -5,6 +5,7 @@
  */
 
 import { h, replace, svg } from "./dom.js";
+import { trimmed } from "./format.js";
 
 /** @typedef {{toPixel: (value: number) => number, ticks: number[], domain: [number, number]}} Scale */
 
@@ -217,7 +218,7 @@ export function axisLeft(root, scale, options) {
     const y = crisp(scale.toPixel(tick));
     root.append(
       svg("line", { class: "p-grid", x1: options.left, x2: options.right, y1: y, y2: y }),
-      svg("text", { class: "p-tick", x: options.left - 8, y: y + 3.5, "text-anchor": "end" }, options.format(tick)),
+      svg("text", { class: "p-tick", x: options.left - 8, y: y + 3.5, "text-anchor": "end" }, trimmed(options.format(tick))),
     );
   }
   if (options.title) root.append(svg("text", { class: "p-axistitle", x: 0, y: options.top ?? 11 }, options.title));
@@ -236,12 +237,13 @@ export function axisBelow(root, scale, options) {
     const x = scale.toPixel(tick);
     if (x < options.left - 1 || x > options.right + 1) continue;
     if (options.grid !== undefined) root.append(svg("line", { class: "p-grid", x1: crisp(x), x2: crisp(x), y1: options.grid, y2: options.y }));
-    const text = options.format(tick);
+    const text = trimmed(options.format(tick));
+    if (!text) continue;
     const half = text.length * 3.2;
     if (x - half < end + 8) continue;
     end = x + half;
     root.append(svg("line", { class: "p-axis", x1: crisp(x), x2: crisp(x), y1: options.y, y2: options.y + 4 }));
-    root.append(svg("text", { class: "p-tick", x: Math.min(x, options.right + 8 - Math.min(half, 8)), y: options.y + 16, "text-anchor": "middle" }, text));
+    root.append(svg("text", { class: "p-tick", x: Math.min(x, options.right + 12 - half), y: options.y + 16, "text-anchor": "middle" }, text));
   }
   if (options.title) root.append(svg("text", { class: "p-axistitle", x: options.right, y: options.y + 31, "text-anchor": "end" }, options.title));
 }
@@ -266,7 +268,7 @@ let patterns = 0;
  */
 export function hatching(root) {
   const id = `p-hatch-${++patterns}`;
-  root.append(svg("defs", null, svg("pattern", { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { class: "p-hatchline", width: 1.6, height: 5 }))));
+  root.append(svg("defs", null, svg("pattern", { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { class: "p-hatchline", width: 1.2, height: 5 }))));
   return `url(#${id})`;
 }
 
@@ -275,7 +277,7 @@ export function hatching(root) {
  * @property {number} x
  * @property {number} y
  * @property {number} series
- * @property {number} [size] radius, 3.5 without
+ * @property {number} [size] radius, 4 without
  * @property {any} [data]
  */
 
@@ -332,7 +334,7 @@ export function scatter(options) {
         if ((options.x.log && !(point.x > 0)) || (options.y.log && !(point.y > 0))) continue;
         const place = { x: x.toPixel(point.x), y: y.toPixel(point.y), point };
         placed.push(place);
-        paths[point.series].push(shape(point.series, point.size ?? 3.5, place.x, place.y));
+        paths[point.series].push(shape(point.series, point.size ?? 4, place.x, place.y));
       }
       for (const line of options.lines ?? []) {
         const path = line.points.map(([px, py], index) => `${index ? "L" : "M"}${x.toPixel(px).toFixed(1)},${y.toPixel(py).toFixed(1)}`).join("");
@@ -399,11 +401,12 @@ export function scatter(options) {
 /**
  * Lines over time that hold their value until the next point.
  * @param {object} options
- * @param {{name: string, points: [number, number][], band?: [number, number, number][], colour?: string}[]} options.series points: time and value; band: time, least and greatest
+ * @param {{name: string, points: [number, number][], band?: [number, number, number][], colour?: string, until?: number}[]} options.series points: time and value; band: time, least and greatest; until: where it ends
  * @param {string} options.label
  * @param {[number, number]} options.span from and to, in ns
  * @param {(value: number) => string} options.format of values
  * @param {(value: number) => string} options.time of moments
+ * @param {(value: number) => string} [options.axis] of the axis below, where that is not `time`
  * @param {string} [options.title]
  * @param {number} [options.height]
  * @param {number} [options.top] greatest value of the axis at least
@@ -430,7 +433,7 @@ export function lines(options) {
       const x = (across = linear(options.span, [margin.left, right], Math.max(2, Math.floor(width / 110))));
       const y = linear([0, greatest || 1], [bottom, margin.top], height < 110 ? 2 : 4);
       axisLeft(root, y, { left: margin.left, right, format: options.format, title: options.title });
-      axisBelow(root, x, { y: bottom, left: margin.left, right, format: options.time });
+      axisBelow(root, x, { y: bottom, left: margin.left, right, format: options.axis ?? options.time });
       options.series.forEach((one, index) => {
         const colour = one.colour ?? seriesColour(index);
         if (one.band?.length) {
@@ -441,7 +444,7 @@ export function lines(options) {
         if (!one.points.length) return;
         const parts = [`M${x.toPixel(one.points[0][0]).toFixed(1)},${y.toPixel(one.points[0][1]).toFixed(1)}`];
         for (const [time, value] of one.points.slice(1)) parts.push(`H${x.toPixel(time).toFixed(1)}V${y.toPixel(value).toFixed(1)}`);
-        parts.push(`H${x.toPixel(options.span[1]).toFixed(1)}`);
+        parts.push(`H${x.toPixel(one.until ?? options.span[1]).toFixed(1)}`);
         const path = parts.join("");
         if (options.area) root.append(svg("path", { class: "p-band", d: `${path}V${bottom}H${x.toPixel(one.points[0][0]).toFixed(1)}z`, style: { fill: colour } }));
         root.append(svg("path", { class: "p-line", d: path, style: { stroke: colour }, "stroke-dasharray": options.series.length > 1 && index % 2 ? "5 3" : null }));
@@ -485,7 +488,7 @@ export function lines(options) {
     cursor.setAttribute("x2", String(x));
     const bounds = chart.root.getBoundingClientRect();
     showTip(bounds.left + x, bounds.top + bottomOf / 2, tipLines(options.time(time), options.series.map((one, index) => {
-      const value = valueAt(one.points, time);
+      const value = one.until !== undefined && time >= one.until ? null : valueAt(one.points, time);
       return { name: one.name, value: value === null ? "–" : options.format(value), colour: one.colour ?? seriesColour(index) };
     })));
   }

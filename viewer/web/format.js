@@ -84,7 +84,7 @@ export function moment(ns, resolution = 1000) {
   const decimals = Math.max(0, Math.min(9, 9 - Math.floor(Math.log10(Math.max(1, resolution)))));
   const text = (Math.abs(ns) / 1e9).toFixed(decimals);
   const [whole, part] = text.split(".");
-  return (ns < 0 ? MINUS : "") + group(Number(whole)) + (part ? "." + (part.match(/.{1,3}/g) ?? []).join(THIN) : "") + THIN + "s";
+  return (ns < 0 ? MINUS : "") + group(Number(whole)) + (part ? "." + (part.length > 4 ? (part.match(/.{1,3}/g) ?? []).join(THIN) : part) : "") + THIN + "s";
 }
 
 /** @type {[number, string][]} */
@@ -138,6 +138,14 @@ export function percent(ratio) {
   if (size < 100 && size >= 99.95) return sign + ">99.9" + THIN + "%";
   if (size === 100) return sign + "100" + THIN + "%";
   return sign + (size < 99.95 ? size.toFixed(1) : group(Math.round(size))) + THIN + "%";
+}
+
+/**
+ * Without the zeros that end a decimal fraction: axes say "20 ms", not "20.0 ms".
+ * @param {string} text
+ */
+export function trimmed(text) {
+  return text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 }
 
 /**
@@ -231,6 +239,17 @@ export function shortName(name) {
   const short = parts.pop() ?? "";
   if (!short) return name;
   return /^operator/.test(short) && parts.length ? parts.pop() + "::" + short : short;
+}
+
+/**
+ * The template arguments of a kernel's name without their namespaces: what tells kernels of one short name apart.
+ * @param {string} name
+ */
+export function templateArguments(name) {
+  if (name.length > 4000 || /^Mem(cpy|set) /.test(name)) return "";
+  const at = name.indexOf("<");
+  const end = at > 0 ? closing(name, at) : -1;
+  return end < 0 ? "" : name.slice(at, end + 1).replaceAll("(anonymous namespace)::", "").replace(/\b\w+::/g, "");
 }
 
 /**

@@ -318,8 +318,8 @@ export function table(options) {
         title: column.wide ? plain(column.value(row)).slice(0, 2000) : null,
       });
       const bar = column.bar?.(row);
-      if (typeof bar === "number" && bar > 0) {
-        cell.classList.add("p-barred");
+      if (column.bar) cell.classList.add("p-barred");
+      if (typeof bar === "number" && bar > 0.008) {
         cell.append(h("span", { class: "p-cellbar", "aria-hidden": "true", style: { width: `${Math.min(100, bar * 100).toFixed(2)}%` } }), h("span", { class: "p-cellvalue" }, content));
       } else cell.append(content);
       element.append(cell);

@@ -35,7 +35,7 @@ function figures(analysis, context) {
       h("span", { class: "p-figurename" }, name), h("span", { class: "p-figurevalue" }, value), h("span", { class: "p-figuremore" }, more));
   const steps = all.steps;
   const boxes = [
-    figure("Span", format.time(all.span), steps ? `${format.count(steps.count)} steps of ${format.time(steps.p50_ns)}${steps.outlierCount ? `, ${format.count(steps.outlierCount)} outliers` : ""}` : "no steps are marked", "steps",
+    figure("Span", format.time(all.span), steps ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.p50_ns)}${steps.outlierCount ? `, ${format.count(steps.outlierCount)} ${steps.outlierCount === 1 ? "outlier" : "outliers"}` : ""}` : "no steps are marked", "steps",
       "From the first operation on a GPU to the last, of the rank where that is longest; the median of its steps"),
     figure("Busy", format.percent(all.busy), many ? `${who(all.leastBusy)} least: ${format.percent(1 - (all.leastBusy?.idle_ratio ?? 0))}` : format.place(analysis.ranks[0], several), "steps",
       "Share of the span in which a GPU ran anything, over all ranks"),
@@ -55,7 +55,7 @@ function figures(analysis, context) {
       "collectives", "The rank whose late arrivals at collectives cost the others most", all.late.standsOut ? "p-warm" : all.late.share < 0.01 ? "p-calm" : ""));
   }
   return h("div", { class: "p-figures" }, boxes,
-    h("div", { class: "p-wholebar" }, shareBar(shareParts(all.parts), { format: (value) => format.percent(value / Math.max(1, Object.values(all.parts).reduce((a, b) => a + b, 0))), label: "Time of all GPUs" })));
+    h("div", { class: "p-wholebar" }, h("span", { "aria-hidden": "true" }, "Time of all GPUs"), shareBar(shareParts(all.parts), { format: (value) => format.percent(value / Math.max(1, Object.values(all.parts).reduce((a, b) => a + b, 0))), label: "Time of all GPUs" })));
 }
 
 /** How many findings are shown before they are asked for. */
@@ -66,18 +66,18 @@ function findings(analysis, context, keep) {
   const list = analysis.findings;
   if (!list.length) return h("div", { class: "p-findings" }, h("p", { class: "p-quiet" }, "Nothing stands out: no finding."));
   const items = list.map((/** @type {any} */ finding) => sentence(finding, analysis, context));
-  const box = h("ol", { class: "p-findings", "aria-label": "Findings" }, items);
-  if (list.length <= FIRST) return box;
   const button = h("button", { type: "button", class: "p-more" });
-  const show = (/** @type {boolean} */ all) => {
-    keep.all = all;
-    items.forEach((/** @type {HTMLElement} */ item, /** @type {number} */ index) => (item.hidden = !all && index >= FIRST));
-    button.textContent = all ? "fewer" : `${list.length - FIRST} more`;
-    button.setAttribute("aria-expanded", String(all));
+  const box = h("div", { class: "p-findings" }, h("ol", { "aria-label": "Findings" }, items), button);
+  const show = (/** @type {boolean} */ open) => {
+    keep.open = open;
+    items.forEach((/** @type {HTMLElement} */ item, /** @type {number} */ index) => (item.hidden = !open && index >= FIRST));
+    box.classList.toggle("p-brief", !open);
+    button.textContent = open ? "Less" : list.length > FIRST ? `All ${list.length}` : "Full text";
+    button.title = open ? "" : "Shows the findings whole";
+    button.setAttribute("aria-expanded", String(open));
   };
-  button.addEventListener("click", () => show(!keep.all));
-  show(Boolean(keep.all));
-  box.append(h("li", { class: "p-moreitem" }, button));
+  button.addEventListener("click", () => show(!keep.open));
+  show(Boolean(keep.open));
   return box;
 }
 
@@ -88,19 +88,23 @@ function sentence(finding, analysis, context) {
   const links = [];
   if (lead.place) {
     const place = lead.place;
-    links.push(link(`Show ${place.what}`, () => context.goTo(place)));
+    links.push(link("Show", `Show ${place.what} on the timeline`, () => context.goTo(place)));
   } else if (lead.late !== undefined) {
-    links.push(link("Show where it cost most", () => latest(lead.late, context)));
+    links.push(link("Show", "Show on the timeline where it cost most", () => latest(lead.late, context)));
   } else if (lead.search && context.search) {
     const text = lead.search;
-    links.push(link("Find them", () => context.search?.(text)));
+    links.push(link("Find", "Find them on the timeline", () => context.search?.(text)));
   }
-  links.push(link("More", () => context.show?.(lead.panel)));
+  links.push(link("More", "The numbers behind it", () => context.show?.(lead.panel)));
   return h("li", { class: "p-finding" },
-    h("span", { class: "p-saves", title: finding.saves_ns === null ? "It never ended" : `At most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time` },
+    h("span", { class: "p-saves", title: finding.saves_ns === null ? "It never ended" : `Could save at most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time` },
       finding.saves_ns === null ? "hang" : finding.saves_per_step_ns !== null && finding.saves_per_step_ns !== undefined ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")] : format.time(finding.saves_ns)),
-    h("span", { class: "p-said" }, h("strong", null, what), advice ? h("span", { class: "p-quiet" }, ": " + advice) : null, " ", h("span", { class: "p-evidence" }, finding.evidence, "."), " ", h("span", { class: "p-links" }, links)));
+    h("span", { class: "p-said", title: `${finding.text}. ${finding.evidence}.` }, h("strong", null, what), ". ", h("span", { class: "p-evidence" }, sentenceCase(finding.evidence), ". "), advice ? h("span", { class: "p-advice" }, sentenceCase(advice), ".") : null),
+    h("span", { class: "p-links" }, links));
 }
+
+/** @param {string} text */
+const sentenceCase = (text) => (/^[a-z]+[ ,:]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
 
 /** What it is, and what to try. @param {string} text @returns {[string, string]} */
 function split(text) {
@@ -108,9 +112,9 @@ function split(text) {
   return at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 2)];
 }
 
-/** @param {string} text @param {() => void} act */
-function link(text, act) {
-  return h("button", { type: "button", class: "p-link", onclick: act }, text);
+/** @param {string} text @param {string} hint @param {() => void} act */
+function link(text, hint, act) {
+  return h("button", { type: "button", class: "p-link", title: hint, onclick: act }, text);
 }
 
 /**

@@ -14,12 +14,10 @@ const STRETCHES = 10;
 
 export const collectives = panel("collectives", "Collectives", (analysis, context, keep) => {
   if (!analysis.communicators.length) return nothing("Nothing in this recording communicates.", "Collectives show up here when ranks use NCCL, RCCL or another library that is known.");
-  const charts = h("div", { class: "p-columns" }, h("div", { class: "p-loading" }, "Asking for the collectives …"));
-  const several = severalDevices(analysis);
-  drawCharts(charts, analysis, context);
+  const grid = h("div", { class: "p-columns" }, h("div", { class: "p-loading" }, "Asking for the collectives …"));
+  drawCharts(grid, analysis, context);
   return [
-    charts,
-    h("div", { class: "p-columns" }, arrivals(analysis, context, several), sizes(analysis)),
+    grid,
     communicators(analysis, keep),
     transfers(analysis),
     list(analysis, context, keep),
@@ -56,9 +54,9 @@ async function drawCharts(box, analysis, context) {
   try {
     const { all, total } = await sample(context);
     const partly = all.length < total ? ` ${format.count(all.length)} of ${format.count(total)} are drawn, evenly spread.` : "";
-    replace(box, bandwidths(all, analysis, context, partly), skews(all, analysis, context, partly));
+    replace(box, bandwidths(all, analysis, context, partly), skews(all, analysis, context, partly), arrivals(analysis, context), sizes(analysis, all));
   } catch (error) {
-    replace(box, failed(error, () => drawCharts(box, analysis, context), "Collectives"));
+    replace(box, failed(error, () => drawCharts(box, analysis, context), "Collectives"), arrivals(analysis, context), sizes(analysis, []));
   }
 }
 
@@ -76,10 +74,7 @@ function bandwidths(all, analysis, context, partly) {
   const fine = resolution(analysis);
   const timed = all.filter((one) => one.bytes > 0 && one.busbw > 0 && !one.warm_up);
   const title = "Bytes against bus bandwidth";
-  if (!timed.length) {
-    const sized = all.some((one) => one.bytes > 0);
-    return section(title, null, nothing("No collective here has a bandwidth.", sized ? "Bandwidth is bytes over the time from the last arrival on: it takes the kernels of all ranks, on clocks that can be compared." : "The source does not say how many bytes they carry."));
-  }
+  if (!timed.length) return null;
   const names = [...new Set(timed.map((one) => one.name))].sort();
   const chart = scatter({
     label: `${timed.length} collectives by bytes and bus bandwidth, both on logarithmic axes`,
@@ -101,7 +96,7 @@ function skews(all, analysis, context, partly) {
   const fine = resolution(analysis);
   const title = "Who came last, and by how much";
   const compared = all.filter((one) => one.skew_ns !== null && one.start_ns !== null && one.last_rank !== null);
-  if (!compared.length) return section(title, null, nothing("Arrivals can't be compared here.", `It takes the kernels of all ranks on one clock. ${analysis.clock}.`));
+  if (!compared.length) return section(title, null, nothing("Arrivals can't be compared here.", `It takes the kernels of all ranks of a communicator, on one clock. This recording: ${analysis.clock}.`));
   // Those that were last most often have a colour and shape of their own.
   const often = new Map();
   for (const one of compared) often.set(one.last_rank, (often.get(one.last_rank) ?? 0) + 1);
@@ -129,16 +124,17 @@ function waits(one) {
   return /** @type {[string, number][]} */ (Object.entries(one.wait_ns ?? {})).filter(([, wait]) => wait > 0).sort((a, b) => b[1] - a[1]);
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context @param {boolean} several */
-function arrivals(analysis, context, several) {
+/** @param {any} analysis @param {import("./shared.js").Context} context */
+function arrivals(analysis, context) {
+  const several = severalDevices(analysis);
   const rows = analysis.arrivals;
   const late = lateRank(analysis);
-  if (!rows.length) return section("Late ranks", null, nothing("Arrivals can't be compared here.", String(analysis.clock)));
+  if (!rows.length) return null;
   const most = Math.max(1, ...rows.map((/** @type {any} */ row) => row.cost_ns));
   const waited = Math.max(1, ...rows.map((/** @type {any} */ row) => row.wait_ns));
   const note = !late || late.cost_ns === 0 ? "All ranks arrive together."
-    : late.standsOut ? `${format.place(late, several)} keeps the others waiting: last at ${format.percent(late.last_count / late.collectives)} of the collectives, which cost ${format.time(late.cost_ns)}.`
-      : `${format.place(late, several)} costs most (${format.time(late.cost_ns)}, ${format.percent(late.share)} of the span), and is last at ${format.count(late.last_count)} of ${format.count(late.collectives)}.`;
+    : late.standsOut ? `Rank ${late.rank ?? late.device_index} keeps the others waiting: last at ${format.percent(late.last_count / late.collectives)} of the collectives, which cost ${format.time(late.cost_ns)}.`
+      : `Rank ${late.rank ?? late.device_index} costs most (${format.time(late.cost_ns)}, ${format.percent(late.share)} of the span), and is last at ${format.count(late.last_count)} of ${format.count(late.collectives)}.`;
   const box = table({
     name: "arrivals",
     plain: rows.length < 9,
@@ -162,9 +158,14 @@ function arrivals(analysis, context, several) {
   return section("Late ranks", note, box.element);
 }
 
-/** @param {any} analysis */
-function sizes(analysis) {
+/** @param {any} analysis @param {any[]} all */
+function sizes(analysis, all) {
   const rows = analysis.collective_sizes;
+  if (!rows.length) {
+    return section("By size", null, nothing("There are no bandwidths.", all.some((one) => one.bytes > 0)
+      ? "Bandwidth is bytes over the time from the last arrival on: it takes the kernels of all ranks, on clocks that can be compared."
+      : "The source does not say how many bytes a collective carries."));
+  }
   const best = Math.max(1e-12, ...rows.map((/** @type {any} */ row) => row.busbw ?? 0));
   const box = table({
     name: "collective-sizes",
@@ -215,7 +216,7 @@ function communicators(analysis, keep) {
       { key: "bytes", title: "Bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
       { key: "time_ns", title: "Time, most", number: true, spare: 1, hint: "Of the rank with most", value: (row) => greatest(row.time_ns)?.[1], text: (row) => format.time(greatest(row.time_ns)?.[1]) },
       { key: "exposed_ns", title: "Exposed, most", number: true, hint: "Of the rank with most", value: (row) => greatest(row.exposed_ns)?.[1], bar: (row) => (greatest(row.exposed_ns)?.[1] ?? 0) / most,
-        text: (row) => { const [rank, time] = greatest(row.exposed_ns) ?? [null, null]; return rank === null ? format.NONE : `${format.time(time)} on ${rank}`; } },
+        text: (row) => { const [rank, time] = greatest(row.exposed_ns) ?? [null, null]; return rank === null ? format.NONE : `${format.time(time)}, rank ${rank}`; } },
     ],
   });
   return section("Communicators", null, box.element);

@@ -55,7 +55,7 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
   const chosen = () => (keep.rank === "all" ? analysis.ranks : [analysis.ranks[Number(keep.rank)]].filter(Boolean));
   let every = merged(chosen());
   const rows = () => (keep.kind === "all" ? every : every.filter((row) => row.kind === keep.kind));
-  const kindBar = h("div", null);
+  const kindBar = h("div", { class: "p-kinds" });
   const drawKinds = () => {
     const total = every.reduce((all, row) => all + row.total_ns, 0);
     const parts = KINDS.map((kind) => ({ title: kind, colour: `var(--kind-${kind})`, hatched: kind === "communication", value: every.filter((row) => row.kind === kind).reduce((all, row) => all + row.total_ns, 0) })).filter((part) => part.value > 0);
@@ -106,5 +106,34 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
       { key: "occupancy", title: "Occupancy", number: true, spare: 2, hint: "Theoretical: the share of a multiprocessor's warps that the kernel can keep there", value: (row) => row.occupancy, text: (row) => format.percent(row.occupancy) },
     ],
   });
-  return section("Operations by name", "Sums of durations, over streams. Choose one to find all its occurrences on the timeline.", kindBar, list.element);
+  return [section("Operations by name", "Sums of durations, over streams. Choose one to find all its occurrences on the timeline.", kindBar, list.element), streams(analysis, context, keep)];
 });
+
+/** @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+function streams(analysis, context, keep) {
+  const several = severalDevices(analysis);
+  const rows = analysis.ranks.flatMap((/** @type {any} */ rank) => rank.streams.map((/** @type {any} */ stream) => ({ rank, stream })));
+  const whole = Math.max(1, ...rows.map((/** @type {any} */ row) => row.stream.span_ns));
+  keep.streams ??= {};
+  const column = (/** @type {string} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare, /** @type {string} */ hint = "") => ({
+    key, title, number: true, spare, hint, value: (/** @type {any} */ row) => row.stream[key], text: (/** @type {any} */ row) => format.time(row.stream[key]),
+  });
+  const list = table({
+    name: "streams",
+    keep: keep.streams,
+    rows,
+    search: (row) => `${format.place(row.rank, several)} stream ${row.stream.stream}`,
+    openHint: () => "Show its rank on the timeline",
+    open: (row) => context.goTo({ from: context.info.begin, to: context.info.end, rank: row.rank.rank ?? undefined, device: row.rank.device_index }),
+    columns: [
+      { key: "stream", title: "Stream", value: (row) => row.stream.stream, text: (row) => `stream ${row.stream.stream}` },
+      { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
+      { key: "ops", title: "Operations", number: true, value: (row) => row.stream.ops, text: (row) => format.count(row.stream.ops) },
+      { key: "busy_ns", title: "Busy", number: true, value: (row) => row.stream.busy_ns, text: (row) => format.time(row.stream.busy_ns), bar: (row) => row.stream.busy_ns / whole },
+      { key: "idle_ratio", title: "Idle", number: true, value: (row) => row.stream.idle_ratio, text: (row) => format.percent(row.stream.idle_ratio) },
+      column("compute_ns", "Compute", 1), column("communication_ns", "Communication", 1), column("communication_exposed_ns", "Exposed", 2), column("copy_ns", "Copies", 2),
+      column("idle_host_wait_ns", "Host wait", 2, "Idle before operations that were launched late"), column("idle_kernel_wait_ns", "Kernel wait", 3, "Idle for less than 30 µs before operations that were launched in time"), column("idle_other_ns", "Other", 3, "The rest of the stream's idle time"),
+    ],
+  });
+  return section("Streams", "Streams are idle at the same time: their idle times sum to nothing. Why the device idled is under Idle.", list.element);
+}

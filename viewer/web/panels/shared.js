@@ -187,7 +187,7 @@ export const CAUSES = [
   { key: "queue_full", title: "queue full", hint: "the launch waited for room in a stream's queue" },
   { key: "nothing_submitted", title: "nothing submitted", hint: "no thread did anything that is recorded, for 1 ms or more" },
   { key: "unknown", title: "unknown", hint: "the launching call is not recorded" },
-].map((cause, index) => ({ ...cause, colour: `var(--cause-${index + 1})`, hatched: index % 2 === 1 }));
+].map((cause, index) => ({ ...cause, colour: `var(--cause-${index + 1})`, hatched: ["launch_latency", "peer_wait", "unknown"].includes(cause.key) }));
 
 /** @param {string} key */
 export const causeTitle = (key) => CAUSES.find((cause) => cause.key === key)?.title ?? key.replaceAll("_", " ");
@@ -212,5 +212,6 @@ export function kindMark(kind) {
  * @param {boolean} [short]
  */
 export function nameCell(name, short = false) {
-  return h("span", { class: "p-name" }, format.middle(short ? format.shortName(name) : name, 240));
+  if (!short) return h("span", { class: "p-name" }, format.middle(name, 400));
+  return h("span", { class: "p-name" }, format.middle(format.shortName(name), 240), h("span", { class: "p-faint" }, format.middle(format.templateArguments(name), 200)));
 }

@@ -61,51 +61,64 @@ function number(step, index) {
 function chartSection(ranks, analysis, context, keep, redraw) {
   keep.measure ??= "time";
   const several = severalDevices(analysis);
+  const most = ranks.reduce((best, rank) => (rank.steps.length > best.steps.length ? rank : best));
   const detected = ranks.some((rank) => rank.step_summary?.detected);
-  const shared = ranks.length <= 3 ? 132 : ranks.length <= 8 ? 84 : 56;
+  const shared = ranks.length <= 3 || most.steps.length <= 3 ? 132 : ranks.length <= 8 ? 84 : 56;
   const chart = stepChart(ranks, keep, shared, context, several);
   const measure = choice("Height of the bars", [{ id: "time", title: "Time" }, { id: "share", title: "Share", hint: "Every step as high as the others: what it is made of" }], keep.measure, (id) => {
     keep.measure = id;
     chart.redraw();
   });
-  const most = ranks.reduce((best, rank) => (rank.steps.length > best.steps.length ? rank : best));
   const facts = most.step_summary;
-  const note = facts
-    ? `${format.count(facts.count)} steps${detected ? ", guessed from the order of the kernels" : ""}: median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
+  const note = facts?.count === 1 ? "Choose it to see it on the timeline." : facts
+    ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
     : null;
-  return section("Time of each step", note,
+  return section(facts?.count === 1 ? "Time of the step" : "Time of each step", note,
     h("div", { class: "p-bar" }, legend(PARTS.map((part) => ({ ...part }))), h("span", { class: "p-spacer" }), measure),
     chart.element);
 }
 
-/** @param {any[]} ranks @param {Record<string, any>} keep @param {number} rowHeight @param {import("./shared.js").Context} context @param {boolean} several */
+/** @typedef {{name: string, top: number, bars: (ReturnType<typeof bars>[number] & {rank: any, label: string})[]}} Row */
+
+/**
+ * A row of bars for each rank; where there are many ranks and hardly a step, a row for each step.
+ * @param {any[]} ranks @param {Record<string, any>} keep @param {number} rowHeight @param {import("./shared.js").Context} context @param {boolean} several
+ */
 function stepChart(ranks, keep, rowHeight, context, several) {
+  const few = ranks.length > 3 && Math.max(...ranks.map((rank) => rank.steps.length)) <= 3;
+  /** @type {(every: number) => Row[]} */
+  const rowsOf = few
+    ? () => Array.from({ length: Math.max(...ranks.map((rank) => rank.steps.length)) }, (_, index) => {
+      const there = ranks.filter((rank) => rank.steps[index]);
+      return { name: there[0].steps[index].name, bars: there.flatMap((rank) => bars([rank.steps[index]], 1).map((bar) => ({ ...bar, rank, label: String(rank.rank ?? rank.device_index) }))), top: 0 };
+    })
+    : (every) => ranks.map((rank) => ({ name: format.place(rank, several), bars: bars(rank.steps, every).map((bar, at) => ({ ...bar, rank, label: number(bar.first, at) })), top: 0 }));
+  const rowCount = rowsOf(1).length;
   const margin = { left: 104, right: 14, top: 12, bottom: 40 };
   const gap = 16;
-  /** @type {{rank: any, bars: ReturnType<typeof bars>, top: number}[]} */
+  /** @type {Row[]} */
   let rows = [];
   let pitch = 1;
   let chosen = { row: 0, bar: -1 };
   const marked = svg("rect", { class: "p-markedbar" });
-  const longest = Math.max(...ranks.map((rank) => rank.steps.length));
+  const longest = Math.max(...rowsOf(1).map((row) => row.bars.length));
   const chart = frame({
-    height: margin.top + ranks.length * (rowHeight + gap) + margin.bottom - gap,
-    label: `Bars of ${longest} steps on ${ranks.length} ranks; the table below has the same numbers`,
+    height: margin.top + rowCount * (rowHeight + gap) + margin.bottom - gap,
+    label: `Bars of ${Math.max(...ranks.map((rank) => rank.steps.length))} steps on ${ranks.length} ranks; the table below has the same numbers`,
     draw(width, height, root) {
       const right = width - margin.right;
       const share = keep.measure === "share";
       const every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (right - margin.left)));
-      const number_ = Math.ceil(longest / every);
-      pitch = Math.min(56, (right - margin.left) / number_);
+      pitch = Math.min(few ? 88 : 56, (right - margin.left) / Math.ceil(longest / every));
       const thick = Math.max(1, pitch - Math.min(10, Math.max(1, pitch * 0.22)));
       const hatch = hatching(root);
-      rows = ranks.map((rank, index) => ({ rank, bars: bars(rank.steps, every), top: margin.top + index * (rowHeight + gap) }));
+      rows = rowsOf(every).map((row, index) => ({ ...row, top: margin.top + index * (rowHeight + gap) }));
       const top = share ? 1 : axisTop(rows.flatMap((row) => row.bars.map((bar) => bar.duration)));
       rows.forEach((row, index) => {
         const bottom = row.top + rowHeight;
         const y = linear([0, top], [bottom, row.top], rowHeight > 100 ? 4 : 2);
         axisLeft(root, y, { left: margin.left, right, format: share ? format.percent : format.time });
-        root.append(svg("text", { class: "p-rowname", x: 0, y: row.top + 11 }, format.place(row.rank, several)));
+        root.append(svg("text", { class: "p-rowname", x: 0, y: row.top + 11 }, format.middle(row.name, 16), svg("title", null, row.name)));
         const paths = Object.fromEntries(PARTS.map((part) => [part.key, /** @type {string[]} */ ([])]));
         const flags = [];
         row.bars.forEach((bar, at) => {
@@ -132,7 +145,7 @@ function stepChart(ranks, keep, rowHeight, context, several) {
           const label = Math.max(1, Math.ceil(most.length / Math.max(2, Math.floor((right - margin.left) / 56))));
           const ticks = most.map((_, at) => at).filter((at) => at % label === 0);
           axisBelow(root, { toPixel: (at) => margin.left + at * pitch + pitch / 2, ticks, domain: [0, most.length] }, {
-            y: bottom, left: margin.left, right, format: (at) => number(most[at].first, at), title: every > 1 ? `step; each bar is the mean of ${every}` : "step" });
+            y: bottom, left: margin.left, right, format: (at) => most[at].label, title: few ? "rank" : every > 1 ? `step; each bar is the mean of ${every}` : "step" });
         }
       });
       root.append(marked);
@@ -153,7 +166,7 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     const bar = rows[chosen.row]?.bars[chosen.bar];
     if (!bar) return;
     hideTip();
-    const { rank } = rows[chosen.row];
+    const { rank } = bar;
     context.goTo({ from: bar.first.start_ns, to: bar.last.end_ns, rank: rank.rank ?? undefined, device: rank.device_index });
   }
   /** @param {number} row @param {number} at */
@@ -165,7 +178,7 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     const bounds = chart.root.getBoundingClientRect();
     const name = bar.count > 1 ? `${bar.first.name} to ${bar.last.name}, mean` : bar.first.name;
     showTip(bounds.left + margin.left + (at + 1) * pitch, bounds.top + rows[row].top + rowHeight / 2, tipLines(
-      [format.place(rows[row].rank, several), ", ", name, bar.outliers ? h("span", { class: "p-badge" }, bar.count > 1 ? `${bar.outliers} outliers` : "outlier") : null],
+      [format.place(bar.rank, several), ", ", name, bar.outliers ? h("span", { class: "p-badge" }, bar.count > 1 ? `${bar.outliers} outliers` : "outlier") : null],
       [...PARTS.map((part) => ({ name: part.title, colour: part.colour, hatched: part.hatched, value: `${format.time(bar.parts[part.key])}  ${format.percent(bar.duration ? bar.parts[part.key] / bar.duration : 0)}` })),
         { name: "together", value: format.time(bar.duration), strong: true }]));
   }

@@ -44,6 +44,7 @@ export const tests = {
     equal(plain(format.signed(format.time, 5000)), "+5.00 µs");
     equal(plain(format.signed(format.time, -5000)), "-5.00 µs");
     equal(plain(format.digits(0.0123)), "0.0123");
+    for (const [text, short] of [["20.0 ms", "20 ms"], ["2.50 s", "2.5 s"], ["100 ns", "100 ns"], ["0.0100 s", "0.01 s"], ["1.25", "1.25"], ["10.0", "10"]]) equal(format.trimmed(text), short);
   },
   "short names of kernels"() {
     const cases = [
@@ -57,6 +58,10 @@ export const tests = {
     ];
     for (const [name, short] of cases) equal(format.shortName(name), short);
     for (const name of ["", "(", "<", "<<<<", ")".repeat(9), "<".repeat(3000), "x".repeat(100000)]) equal(typeof format.shortName(name), "string");
+  },
+  "template arguments tell kernels of one name apart"() {
+    equal(format.templateArguments("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1>>(int, float)"), "<4, FillFunctor<float>, Array<char*, 1>>");
+    for (const name of ["plain", "a<b", "<b>", "Memcpy HtoD (Pinned -> Device)", "<".repeat(3000)]) equal(format.templateArguments(name), "");
   },
   "fields of CSV"() {
     equal(format.csv(["a", "b"], [["x,y", 1], ['say "no"', null], ["=1+1", -2]]), 'a,b\r\n"x,y",1\r\n"say ""no""",\r\n\'=1+1,-2\r\n');
