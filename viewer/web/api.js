@@ -154,9 +154,9 @@ export class RecordingApi {
   exportAddress(format, query) {
     return address(this.at("export"), { format, ...query });
   }
-  /** @param {number[]} ids @returns {Promise<Record<string, string>>} */
-  async names(ids) {
-    return (await this.rec("names", { ids: ids.join(",") })).names;
+  /** @param {number[]} ids @returns {Promise<{names: Record<string, string>, colors?: Record<string, string>}>} */
+  names(ids) {
+    return this.rec("names", { ids: ids.join(",") });
   }
   /** @param {number} level @param {number} index @param {number[]} rows @param {AbortSignal} [signal] */
   async tiles(level, index, rows, signal) {
