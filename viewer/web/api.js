@@ -40,6 +40,8 @@ async function request(url, signal) {
     throw new ApiError(0, "the server does not answer");
   }
   if (response.ok) return response;
+  // The server has read the recording anew: whoever follows it will take the new generation.
+  if (response.status === 410) dispatchEvent(new Event("gputrace-stale"));
   let message = `${response.status} ${response.statusText}`;
   try {
     message = (await response.json()).error ?? message;

@@ -2,10 +2,13 @@
 /** Starts the page: finds the recording, waits until it is loaded, mounts the parts, and keeps them and the URL in step. */
 
 import { ApiError, RecordingApi, getJson } from "./api.js";
+import * as panels from "./panels/index.js";
 import { Bar } from "./bar.js";
 import { h, replace } from "./dom.js";
-import { time } from "./format.js";
 import { Store, initialState } from "./state.js";
+import { keys } from "./input.js";
+import { Live } from "./live.js";
+import { mountTimeline } from "./timeline.js";
 import { UrlKeeper, href, parse } from "./url.js";
 
 /** @typedef {import("./state.js").ViewState} ViewState */
@@ -23,6 +26,8 @@ import { UrlKeeper, href, parse } from "./url.js";
  * @property {(tab: string) => void} show
  * @property {(to: {rec?: string, from?: number, to?: number}) => string} link
  * @property {(text: string) => void} announce
+ * @property {() => void} openHelp
+ * @property {() => void} openPalette
  */
 
 /** @param {string} id */
@@ -82,7 +87,7 @@ function keepTheme() {
 }
 
 /** The page of one recording. */
-class Page {
+export class Page {
   /**
    * @param {string} id
    * @param {any} info
@@ -94,11 +99,14 @@ class Page {
     this.api = new RecordingApi(id, info.generation);
     /** @type {Promise<any> | null} */
     this.analysisOnce = null;
+    this.modules = panels;
     this.panels = panels.panels ?? [];
     /** @type {Map<string, any>} */
     this.mounted = new Map();
-    /** @type {any} */
+    /** @type {import("./timeline.js").Timeline | null} */
     this.timeline = null;
+    /** @type {any} */
+    this.answer = null;
     const page = this;
     /** @type {Context} */
     this.context = {
@@ -122,22 +130,62 @@ class Page {
       show: (tab) => page.show(tab),
       link: (to) => href({ rec: to.rec ?? id, window: to.from === undefined || to.to === undefined ? undefined : [to.from, to.to] }),
       announce,
+      openHelp: () => this.modules.openHelp?.(keys),
+      openPalette: () => this.modules.openPalette?.(this.commands()),
     };
-    this.bar = new Bar(this.context, panels);
+    this.live = new Live(this);
+    this.bar = new Bar(this);
+    this.url = new UrlKeeper(id, this.context, () => this.timeline);
   }
 
   /** Mounts everything that the first look needs. */
   async mount() {
     const { info } = this;
     document.title = `${info.name} – gputrace`;
-    state.set({ generation: info.generation, window: [info.begin, Math.max(info.begin + 1, info.end)] });
+    const place = parse(location.hash);
+    state.set({ generation: info.generation, window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)], follow: Boolean(info.growing) && !place.window });
     for (const id of ["answer", "overview", "tabs"]) region(id).hidden = false;
-    this.bar.mount(info);
+    this.bar.mount();
     this.tabs();
     state.subscribe(["tab"], () => this.tabChanged());
     this.tabChanged();
-    const { mountTimeline } = await import("./timeline.js").catch(() => ({ mountTimeline: null }));
-    if (mountTimeline) this.timeline = await mountTimeline(this.context, region("timeline"), region("overview"), region("details"));
+    addEventListener("keydown", (event) => this.key(event));
+    this.timeline = await mountTimeline(this.context, region("timeline"), region("overview"), region("details"));
+    await this.url.apply(place);
+    // After the first picture: an analysis may take as long as a hundred tiles.
+    this.answer = this.modules.mountAnswer?.(region("answer"), this.context);
+    this.live.start();
+  }
+
+  /** Everything that can be done, for the palette. */
+  commands() {
+    const { timeline } = this;
+    return [
+      ...(timeline?.input.commands() ?? []),
+      ...[{ id: "timeline", title: "Timeline" }, ...this.panels].map(({ id, title }, at) => ({ title: `Show ${title}`, group: "Views", keys: at < 9 ? String(at + 1) : "", run: () => this.show(id) })),
+      ...this.bar.commands(),
+      { title: "Keys", group: "Page", keys: "?", run: () => this.context.openHelp() },
+      { title: "Follow the end", group: "Page", keys: "L", run: () => this.live.toggle() },
+    ];
+  }
+
+  /** Keys of the whole page; those of the timeline are in input.js. @private @param {KeyboardEvent} event */
+  key(event) {
+    const { target } = event;
+    if (document.querySelector("dialog[open]")) return;
+    if ((event.ctrlKey || event.metaKey) && (event.code === "KeyK" || (event.shiftKey && event.code === "KeyP"))) {
+      event.preventDefault();
+      this.context.openPalette();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement) return;
+    const digit = event.code.match(/^Digit([1-9])$/);
+    if (event.key === "?") this.context.openHelp();
+    else if (event.code === "KeyT" && !event.shiftKey) this.bar.switchTheme();
+    else if (event.code === "KeyL" && !event.shiftKey && this.info.growing) this.live.toggle();
+    else if (digit && !event.shiftKey) this.show([{ id: "timeline" }, ...this.panels][Number(digit[1]) - 1]?.id ?? "");
+    else return;
+    event.preventDefault();
   }
 
   tabs() {
@@ -194,12 +242,14 @@ class Page {
   }
 
   /** A generation that the server has read anew. @param {any} info */
-  renew(info) {
+  async renew(info) {
     this.info = info;
     this.api = new RecordingApi(this.id, info.generation);
     this.analysisOnce = null;
+    await this.timeline?.load();
     state.set({ generation: info.generation });
-    this.bar.mount(info);
+    this.bar.mount();
+    this.answer?.refresh?.();
     for (const { handle } of this.mounted.values()) handle?.refresh?.();
   }
 }
@@ -231,7 +281,6 @@ async function loaded(id) {
 
 async function start() {
   keepTheme();
-  const panels = await import("./panels/index.js").catch(() => ({ panels: [] }));
   const wanted = parse(location.hash);
   let id = wanted.rec;
   if (!id) {
@@ -240,7 +289,7 @@ async function start() {
     else {
       message(null);
       region("library").hidden = false;
-      panels.mountLibrary?.(region("library"), { api: new RecordingApi("", 0), open: (/** @type {string} */ rec) => location.assign(href({ rec })) });
+      panels.mountLibrary(region("library"), { api: new RecordingApi("", 0), open: (/** @type {string} */ rec) => location.assign(href({ rec })) });
       addEventListener("hashchange", () => location.reload());
       return;
     }
@@ -248,12 +297,19 @@ async function start() {
   message("Reading the recording", h("progress", {}));
   const info = await loaded(/** @type {string} */ (id));
   message(null);
-  const page = new Page(/** @type {string} */ (id), info, panels);
+  page = new Page(/** @type {string} */ (id), info, panels);
   await page.mount();
-  window.viewer.page = page;
 }
 
-window.viewer = { state: () => ({ errors, ...state.get() }), page: null };
+/** @type {Page | null} */
+let page = null;
+/** For tests and the curious. */
+/** @type {any} */ (window).viewer = {
+  state: () => ({ ...state.get(), ...page?.timeline?.summary(), arrows: page?.timeline?.overlay.arrows ?? 0, errors, loaded: page !== null, generation: page?.info.generation ?? null, live: page?.live.last ?? null }),
+  get page() {
+    return page;
+  },
+};
 start().catch((error) => {
   errors.push(String(error.message));
   message("The recording can't be shown", error.message, h("button", { class: "button", onclick: () => location.reload() }, "Try again"));

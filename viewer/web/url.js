@@ -74,5 +74,80 @@ export function href(place) {
   return `#${parts.join("&")}`;
 }
 
-/** Keeps the address as the page is; written by the page's owner. */
-export class UrlKeeper {}
+/** How long the view has to rest before it becomes an entry that Back leads to. */
+const REST_MS = 500;
+
+/** Keeps the address as the page is, and the page as the address says when Back is pressed. */
+export class UrlKeeper {
+  /**
+   * @param {string} rec
+   * @param {import("./main.js").Context} context
+   * @param {() => import("./timeline.js").Timeline | null} timeline
+   */
+  constructor(rec, context, timeline) {
+    this.rec = rec;
+    this.context = context;
+    this.timeline = timeline;
+    this.timer = 0;
+    this.applying = false;
+    context.state.subscribe(["window", "selection", "pins", "collapsed", "filter", "query", "tab", "marks"], () => this.later());
+    addEventListener("popstate", () => void this.apply(parse(location.hash)));
+    addEventListener("hashchange", () => {
+      if (parse(location.hash).rec !== this.rec) location.reload();
+    });
+  }
+
+  /** The link to what is shown now. @returns {string} */
+  current() {
+    const state = this.context.state.get();
+    const { begin, end } = this.context.info;
+    const timeline = this.timeline();
+    const row = state.selection && timeline?.rows[state.selection.row];
+    const [from, to] = state.window;
+    const whole = from <= begin && to >= end;
+    return href({
+      rec: this.rec, window: whole || state.follow ? undefined : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))],
+      selection: row && state.selection ? { key: row.key, start: state.selection.start } : undefined,
+      pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks,
+    });
+  }
+
+  /** @private */
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.write(), REST_MS);
+  }
+
+  /** @private */
+  write() {
+    const link = this.current();
+    if (link === location.hash || (link === "#" && !location.hash)) return;
+    // The first entry, and what follows a growing recording, replace what is there: Back should leave the page.
+    const first = !location.hash || this.context.state.get().follow || history.state?.page !== true;
+    history[first ? "replaceState" : "pushState"]({ page: true }, "", link);
+  }
+
+  /** Shows what a link says. @param {Place} place */
+  async apply(place) {
+    const { state, api, info } = this.context;
+    const timeline = this.timeline();
+    state.set({
+      pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { ...state.get().filter, text: place.filter ?? "" }, query: place.query ?? "", tab: place.tab ?? "timeline",
+      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })),
+    });
+    if (timeline) {
+      const [from, to] = place.window ?? [info.begin, info.end];
+      timeline.moveTo(from, to);
+    }
+    if (place.selection) {
+      try {
+        const ref = await api.sliceAt(place.selection.key, place.selection.start);
+        timeline?.select(ref, { reveal: false });
+        if (ref) timeline?.reveal(ref.row);
+      } catch {
+        // A link to something that this recording has not.
+      }
+    } else timeline?.select(null);
+    clearTimeout(this.timer);
+  }
+}
