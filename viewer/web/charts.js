@@ -27,6 +27,18 @@ export function linearTicks(low, high, wanted = 5) {
 }
 
 /**
+ * Multiples of a power of two from 0 to `high`, about `wanted` of them: sizes.
+ * @param {number} high
+ * @param {number} [wanted]
+ * @returns {number[]}
+ */
+export function binaryTicks(high, wanted = 4) {
+  if (!(high > 0) || !Number.isFinite(high)) return [0];
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2(high / Math.max(1, wanted)) - 0.2));
+  return Array.from({ length: Math.floor(high / step) + 1 }, (_, index) => index * step);
+}
+
+/**
  * Powers of `base` from `low` to `high`, thinned to about `wanted`.
  * @param {number} low above 0
  * @param {number} high
@@ -410,6 +422,7 @@ export function scatter(options) {
  * @param {string} [options.title]
  * @param {number} [options.height]
  * @param {number} [options.top] greatest value of the axis at least
+ * @param {boolean} [options.binary] whether values are sizes
  * @param {boolean} [options.area] fills below the line
  * @param {(time: number) => void} [options.open]
  */
@@ -430,8 +443,11 @@ export function lines(options) {
     draw(width, height, root) {
       const right = width - margin.right;
       const bottom = (bottomOf = height - margin.bottom);
-      const x = (across = linear(options.span, [margin.left, right], Math.max(2, Math.floor(width / 110))));
+      const plain = linear(options.span, [margin.left, right], Math.max(2, Math.floor(width / 110)));
+      // What lies outside (a sample after the last operation) is drawn at the border.
+      const x = (across = { ...plain, toPixel: (value) => Math.min(right, Math.max(margin.left, plain.toPixel(value))) });
       const y = linear([0, greatest || 1], [bottom, margin.top], height < 110 ? 2 : 4);
+      if (options.binary) y.ticks = binaryTicks(greatest, height < 110 ? 2 : 4);
       axisLeft(root, y, { left: margin.left, right, format: options.format, title: options.title });
       axisBelow(root, x, { y: bottom, left: margin.left, right, format: options.axis ?? options.time });
       options.series.forEach((one, index) => {

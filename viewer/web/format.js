@@ -213,7 +213,7 @@ function closing(text, from) {
  * @param {string} name
  */
 export function shortName(name) {
-  if (name.length > 4000 || !/[<(]/.test(name) || /^Mem(cpy|set) /.test(name)) return name;
+  if (name.length > 200_000 || name[0] === "<" || !/[<(]/.test(name) || /^Mem(cpy|set) /.test(name)) return name;
   const text = name.replaceAll("(anonymous namespace)", "{anonymous}").replace(/^void /, "");
   let result = "";
   for (let at = 0; at < text.length; at++) {
@@ -246,7 +246,7 @@ export function shortName(name) {
  * @param {string} name
  */
 export function templateArguments(name) {
-  if (name.length > 4000 || /^Mem(cpy|set) /.test(name)) return "";
+  if (name.length > 200_000 || /^Mem(cpy|set) /.test(name)) return "";
   const at = name.indexOf("<");
   const end = at > 0 ? closing(name, at) : -1;
   return end < 0 ? "" : name.slice(at, end + 1).replaceAll("(anonymous namespace)::", "").replace(/\b\w+::/g, "");

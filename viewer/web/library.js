@@ -26,7 +26,7 @@ export function ago(then, now) {
 
 /** @param {any} one */
 function stateOf(one) {
-  if (one.state === "failed") return h("span", { class: "p-bad", title: one.error ?? undefined }, "can't be read: ", one.error ?? "no reason given");
+  if (one.state === "failed") return h("span", { class: "p-bad p-why", title: one.error ?? undefined }, "can't be read: ", one.error ?? "no reason given");
   if (one.growing) return h("span", { class: "p-live" }, "recording");
   if (one.state === "loading") return h("span", { class: "p-quiet" }, typeof one.progress === "number" ? `reading, ${format.percent(one.progress)}` : "reading");
   return h("span", { class: "p-faint" }, one.state === "ready" ? "open" : "");

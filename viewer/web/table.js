@@ -19,6 +19,7 @@ import { count, csv } from "./format.js";
  * @property {boolean} [number] right-aligned, greatest first when it is sorted by
  * @property {boolean} [wide] takes the room that is left, cut where it ends
  * @property {boolean} [fixed] can't be sorted by
+ * @property {string} [order] what a server calls it that sorts
  * @property {1 | 2 | 3} [spare] goes in narrow windows: 3 first
  */
 
@@ -231,7 +232,8 @@ export function table(options) {
 
   /** @param {number} offset @param {number} limit */
   function query(offset, limit) {
-    return { sort: sort.key, order: /** @type {"asc" | "desc"} */ (sort.descending ? "desc" : "asc"), offset, limit, filter };
+    const column = columns.find((candidate) => candidate.key === sort.key);
+    return { sort: column?.order ?? sort.key, order: /** @type {"asc" | "desc"} */ (sort.descending ? "desc" : "asc"), offset, limit, filter };
   }
 
   function ordered() {

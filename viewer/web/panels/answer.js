@@ -4,6 +4,7 @@
 import { shareBar } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
+import { costliest, showCollective } from "./collectives.js";
 import { leadOf, summary } from "./findings.js";
 import { mounted, severalDevices, shareParts } from "./shared.js";
 
@@ -124,9 +125,8 @@ function link(text, hint, act) {
  */
 async function latest(rank, context) {
   try {
-    const { collectives } = await context.api.rec("collectives", { sort: "last_rank_cost_ns", order: "desc", limit: 200 });
-    const found = collectives.find((/** @type {any} */ one) => one.last_rank === rank && one.start_ns !== null);
-    if (found) return context.goTo({ from: found.start_ns, to: found.start_ns + Math.max(1, found.longest_kernel_ns ?? 0), rank });
+    const found = await costliest(rank, context);
+    if (found) return showCollective(found, context);
   } catch {
     // The panel has the list, and says what is wrong with it.
   }

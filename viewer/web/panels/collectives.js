@@ -29,7 +29,7 @@ export const collectives = panel("collectives", "Collectives", (analysis, contex
  * @param {import("./shared.js").Context} context
  */
 async function sample(context) {
-  const ask = (/** @type {number} */ offset, /** @type {number} */ limit) => context.api.rec("collectives", { sort: "start_ns", order: "asc", offset, limit });
+  const ask = (/** @type {number} */ offset, /** @type {number} */ limit) => context.api.rec("collectives", { sort: "start", order: "asc", offset, limit });
   const first = await ask(0, 1000);
   const all = first.collectives;
   if (first.total <= DRAWN) {
@@ -53,6 +53,8 @@ async function sample(context) {
 async function drawCharts(box, analysis, context) {
   try {
     const { all, total } = await sample(context);
+    // The first state of a recording that is opened has no collectives yet; the next one comes by itself.
+    if (!total && context.info.analysed === false) return;
     const partly = all.length < total ? ` ${format.count(all.length)} of ${format.count(total)} are drawn, evenly spread.` : "";
     replace(box, bandwidths(all, analysis, context, partly), skews(all, analysis, context, partly), arrivals(analysis, context), sizes(analysis, all));
   } catch (error) {
@@ -63,10 +65,28 @@ async function drawCharts(box, analysis, context) {
 /** @param {any} one */
 const named = (one) => (one.communicator_name ? `${one.name} on ${one.communicator_name}` : one.name);
 
-/** @param {any} one @param {import("./shared.js").Context} context */
-function goTo(one, context) {
+/**
+ * Shows a collective on the timeline, the part of the rank that came last selected.
+ * @param {any} one
+ * @param {import("./shared.js").Context} context
+ */
+export async function showCollective(one, context) {
   if (one.start_ns === null) return;
-  context.goTo({ from: one.start_ns, to: one.start_ns + Math.max(1, one.longest_kernel_ns ?? 0), rank: one.last_rank ?? one.ranks?.[0] });
+  await context.goTo({ from: one.start_ns, to: one.start_ns + Math.max(1, one.longest_kernel_ns ?? 0), rank: one.last_rank ?? one.ranks?.[0] });
+  const parts = (one.participants ?? []).filter((/** @type {any} */ part) => part.ref);
+  const part = parts.find((/** @type {any} */ candidate) => Number.parseInt(candidate.rank, 10) === one.last_rank) ?? parts[0];
+  if (part) context.select?.(part.ref, { reveal: true });
+}
+
+/**
+ * The collective at which a rank's lateness cost the others most, or null.
+ * @param {any} rank
+ * @param {import("./shared.js").Context} context
+ */
+export async function costliest(rank, context) {
+  const { collectives } = await context.api.rec("collectives", { sort: "skew", order: "desc", limit: 1000 });
+  const last = collectives.filter((/** @type {any} */ one) => one.last_rank === rank && one.start_ns !== null);
+  return last.length ? last.reduce((/** @type {any} */ most, /** @type {any} */ one) => (one.last_rank_cost_ns > most.last_rank_cost_ns ? one : most)) : null;
 }
 
 /** @param {any[]} all @param {any} analysis @param {import("./shared.js").Context} context @param {string} partly */
@@ -82,7 +102,7 @@ function bandwidths(all, analysis, context, partly) {
     points: timed.map((one) => ({ x: one.bytes, y: one.busbw, series: names.indexOf(one.name), data: one })),
     x: { log: 2, title: "bytes", format: format.bytesShort },
     y: { log: 10, title: "bus bandwidth", format: format.bandwidth },
-    open: (point) => goTo(point.data, context),
+    open: (point) => showCollective(point.data, context),
     tip: ({ data }) => tipLines(named(data), [
       { name: "bytes", value: format.bytes(data.bytes) }, { name: "bus bandwidth", value: format.bandwidth(data.busbw) }, { name: "algorithm", value: format.bandwidth(data.algbw) },
       { name: "longest kernel", value: format.time(data.longest_kernel_ns) }, { name: "skew", value: format.time(data.skew_ns) }, { name: "at", value: format.moment(data.start_ns, fine) },
@@ -109,7 +129,7 @@ function skews(all, analysis, context, partly) {
     points: compared.map((one) => ({ x: one.start_ns, y: one.skew_ns, series: leading.includes(one.last_rank) ? leading.indexOf(one.last_rank) : leading.length, data: one })),
     x: { title: "time", format: (ns) => format.time(Math.max(0, ns)), domain: [context.info.begin, Math.max(context.info.begin + 1, context.info.end)] },
     y: { title: "last arrival after the first", format: format.time, zero: true },
-    open: (point) => goTo(point.data, context),
+    open: (point) => showCollective(point.data, context),
     tip: ({ data }) => tipLines(named(data), [
       { name: `rank ${data.last_rank} last, by`, value: format.time(data.skew_ns) }, { name: "it alone cost", value: format.time(data.last_rank_cost_ns) },
       ...waits(data).slice(0, 4).map(([rank, wait]) => ({ name: `rank ${rank} waited`, value: format.time(wait) })),
@@ -143,9 +163,8 @@ function arrivals(analysis, context) {
     rowClass: (row) => (late?.standsOut && row.rank === late.rank && row.device_index === late.device_index ? "p-stands" : null),
     openHint: () => "Show where it cost most",
     async open(row) {
-      const { collectives } = await context.api.rec("collectives", { sort: "last_rank_cost_ns", order: "desc", limit: 1000 });
-      const found = collectives.find((/** @type {any} */ one) => one.last_rank === row.rank && one.start_ns !== null);
-      if (found) goTo(found, context);
+      const found = await costliest(row.rank, context);
+      if (found) showCollective(found, context);
     },
     columns: [
       { key: "rank", title: "Rank", value: (row) => row.rank ?? row.device_index, text: (row) => format.place(row, several) },
@@ -276,7 +295,7 @@ function list(analysis, context, keep) {
     },
     empty: "No collectives.",
     openHint: () => "Show it on the timeline",
-    open: (row) => goTo(row, context),
+    open: (row) => showCollective(row, context),
     tools: [
       select("Collective", [{ id: "", title: "all collectives" }, ...names.map((name) => ({ id: String(name), title: String(name) }))], keep.name, (id) => {
         keep.name = id;
@@ -288,17 +307,17 @@ function list(analysis, context, keep) {
       }) : h("span", null),
     ],
     columns: [
-      { key: "start_ns", title: "Start", number: true, value: (row) => row.start_ns, text: (row) => format.moment(row.start_ns, fine) },
-      { key: "name", title: "Collective", value: (row) => row.name, text: (row) => (row.sender !== null || row.receiver !== null ? `${row.name} ${row.sender ?? "?"} → ${row.receiver ?? "?"}` : row.name) },
+      { key: "start_ns", title: "Start", order: "start", number: true, value: (row) => row.start_ns, text: (row) => format.moment(row.start_ns, fine) },
+      { key: "name", title: "Collective", fixed: true, value: (row) => row.name, text: (row) => (row.sender !== null || row.receiver !== null ? `${row.name} ${row.sender ?? "?"} → ${row.receiver ?? "?"}` : row.name) },
       { key: "communicator", title: "Communicator", spare: 2, value: communicatorName, fixed: true },
       { key: "sequence", title: "Sequence", number: true, spare: 3, value: (row) => row.sequence, text: (row) => format.count(row.sequence), fixed: true },
-      { key: "bytes", title: "Bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
+      { key: "bytes", title: "Bytes", order: "bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
       { key: "dtype", title: "Type", spare: 3, value: (row) => row.dtype, fixed: true },
-      { key: "longest_kernel_ns", title: "Longest kernel", number: true, value: (row) => row.longest_kernel_ns, text: (row) => format.time(row.longest_kernel_ns) },
-      { key: "busbw", title: "Bus bandwidth", number: true, spare: 1, value: (row) => row.busbw, text: (row) => format.bandwidth(row.busbw) },
-      { key: "skew_ns", title: "Skew", number: true, value: (row) => row.skew_ns, text: (row) => format.time(row.skew_ns) },
+      { key: "longest_kernel_ns", title: "Longest kernel", order: "duration", number: true, value: (row) => row.longest_kernel_ns, text: (row) => format.time(row.longest_kernel_ns) },
+      { key: "busbw", title: "Bus bandwidth", order: "busbw", number: true, spare: 1, value: (row) => row.busbw, text: (row) => format.bandwidth(row.busbw) },
+      { key: "skew_ns", title: "Skew", order: "skew", number: true, value: (row) => row.skew_ns, text: (row) => format.time(row.skew_ns) },
       { key: "last_rank", title: "Last", spare: 1, value: (row) => row.last_rank, text: (row) => (row.last_rank === null ? format.NONE : `rank ${row.last_rank}`), fixed: true },
-      { key: "last_rank_cost_ns", title: "It cost", number: true, spare: 2, hint: "What the last rank alone cost the others", value: (row) => row.last_rank_cost_ns, text: (row) => format.time(row.last_rank_cost_ns) },
+      { key: "last_rank_cost_ns", title: "It cost", fixed: true, number: true, spare: 2, hint: "What the last rank alone cost the others", value: (row) => row.last_rank_cost_ns, text: (row) => format.time(row.last_rank_cost_ns) },
       { key: "notes", title: "", spare: 3, fixed: true, value: (row) => [row.warm_up && "warm-up", row.shared_kernel > 1 && `shares its kernel with ${row.shared_kernel - 1}`, row.matched_by === "order" && "matched by order"].filter(Boolean).join(", ") },
     ],
   });

@@ -64,7 +64,7 @@ export async function drawCounters(box, analysis, context, wanted) {
       const { title, write } = row.unit ? { title: counterTitle(row.label).title, write: unitFormat(row.unit) } : counterTitle(row.label);
       const where = (row.path ?? []).filter((/** @type {string} */ part) => part !== row.label).join(", ");
       return h("figure", { class: "p-small" }, h("figcaption", null, title, where ? h("span", { class: "p-faint" }, ` ${where}`) : null),
-        lines({ series: [{ name: title, points, band: band.some(([, low, high]) => high > low) ? band : undefined }], span: [begin, end], label: `${title} of ${where} over time`, format: write, time: (ns) => format.moment(ns, fine), height: 92, area: true,
+        lines({ series: [{ name: title, points, band: band.some(([, low, high]) => high > low) ? band : undefined }], span: [begin, end], label: `${title} of ${where} over time`, format: write, time: (ns) => format.moment(ns, fine), height: 92, area: true, binary: write === format.bytes,
           open: (at) => context.goTo({ from: Math.max(begin, at - (end - begin) / 20), to: Math.min(end, at + (end - begin) / 20) }) }).element);
     });
     replace(box, charts);

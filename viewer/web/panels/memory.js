@@ -24,7 +24,7 @@ export const memory = panel("memory", "Memory", (analysis, context) => {
   const near = (/** @type {number} */ at) => ({ from: Math.max(begin, at - (end - begin) / 50), to: Math.min(end, at + (end - begin) / 50) });
   const charts = having.map((/** @type {any} */ rank) => h("figure", { class: "p-small" },
     h("figcaption", null, format.place(rank, several), h("span", { class: "p-faint" }, ` most ${format.bytes(rank.memory.peak_bytes)} at ${format.moment(rank.memory.peak_at_ns, fine)}`)),
-    lines({ series: [{ name: "in use", points: rank.memory.timeline, colour: "var(--kind-compute)" }], span: [begin, end], top: greatest, area: true, label: `Memory in use on ${format.place(rank, several)} over time`,
+    lines({ series: [{ name: "in use", points: rank.memory.timeline, colour: "var(--kind-compute)" }], span: [begin, end], top: greatest, binary: true, area: true, label: `Memory in use on ${format.place(rank, several)} over time`,
       format: format.bytes, time: (ns) => format.moment(ns, fine), height: 130, open: (at) => context.goTo({ ...near(at), rank: rank.rank ?? undefined, device: rank.device_index }) }).element));
   const list = table({
     name: "memory",

@@ -11,7 +11,7 @@ import * as format from "../format.js";
  * @property {any} api
  * @property {any} info
  * @property {() => Promise<any>} analysis
- * @property {(place: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => void} goTo
+ * @property {(place: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => Promise<void> | void} goTo
  * @property {(ref: any, options?: {reveal?: boolean}) => void} [select]
  * @property {(text: string) => void} [search]
  * @property {(panel: string) => void} [show]

@@ -42,14 +42,14 @@ export function bars(all, every) {
 }
 
 /**
- * Where the axis ends: at the longest bar, or at twice the usual where a few (warm-up) would flatten all others.
+ * Where the axis ends: at the longest bar, or somewhat above the usual where a few (warm-up) would flatten all others.
  * @param {number[]} durations
  */
 export function axisTop(durations) {
   const order = [...durations].sort((a, b) => a - b);
   const most = order[order.length - 1] ?? 1;
   const usual = order[Math.floor((order.length - 1) * 0.9)] ?? most;
-  return most > 2.5 * usual ? 2 * usual : most;
+  return most > 2.2 * usual ? 1.7 * usual : most;
 }
 
 /** A step's number as the axis writes it: what its name ends with. @param {any} step @param {number} index */
@@ -120,6 +120,7 @@ function stepChart(ranks, keep, rowHeight, context, several) {
         axisLeft(root, y, { left: margin.left, right, format: share ? format.percent : format.time });
         root.append(svg("text", { class: "p-rowname", x: 0, y: row.top + 11 }, format.middle(row.name, 16), svg("title", null, row.name)));
         const paths = Object.fromEntries(PARTS.map((part) => [part.key, /** @type {string[]} */ ([])]));
+        /** @type {string[]} */
         const flags = [];
         row.bars.forEach((bar, at) => {
           const x = margin.left + at * pitch + (pitch - thick) / 2;

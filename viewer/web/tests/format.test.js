@@ -54,7 +54,7 @@ export const tests = {
       ["void at::native::(anonymous namespace)::max_pool<float, std::pair<int, 3>>(float*)", "max_pool"],
       ["simulated_sgemm_128x128_nn", "simulated_sgemm_128x128_nn"],
       ["foo::bar::operator()(int)", "bar::operator()"],
-      ["a<b", "a"],
+      ["a<b", "a"], ["<script>alert(1)</script>", "<script>alert(1)</script>"],
     ];
     for (const [name, short] of cases) equal(format.shortName(name), short);
     for (const name of ["", "(", "<", "<<<<", ")".repeat(9), "<".repeat(3000), "x".repeat(100000)]) equal(typeof format.shortName(name), "string");
