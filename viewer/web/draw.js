@@ -262,6 +262,8 @@ export class Painter {
     const area = new Path2D();
     const line = new Path2D();
     const band = new Path2D();
+    const floor = y + height;
+    let end = Number.NEGATIVE_INFINITY;
     for (const { columns, scale, offset, low, high } of list) {
       const { n, x0, x1, min, max, last } = columns;
       for (let i = firstEndingAfter(x1, n, (low - offset) / scale); i < n; i += 1) {
@@ -269,19 +271,30 @@ export class Painter {
         if (a >= high) break;
         const b = Math.min(high, x1[i] * scale + offset);
         const top = at(last[i]);
-        area.rect(a, top, b - a, y + height - top);
-        line.rect(a, top, b - a, Math.max(1, view.ratio));
+        if (a - end > 1) {
+          if (end >= 0) area.lineTo(end, floor);
+          area.moveTo(a, floor);
+          line.moveTo(a, top);
+        }
+        area.lineTo(a, top);
+        area.lineTo(b, top);
+        line.lineTo(a, top);
+        line.lineTo(b, top);
+        end = b;
         if (max[i] > min[i]) band.rect(a, at(max[i]), Math.max(0.5, b - a), Math.max(1, at(min[i]) - at(max[i])));
         this.last.records += 1;
       }
     }
+    if (end >= 0) area.lineTo(end, floor);
     ink.fillStyle = theme.colour.counter;
-    ink.globalAlpha = 0.22;
+    ink.globalAlpha = 0.2;
     ink.fill(area);
-    ink.globalAlpha = 0.35;
+    ink.globalAlpha = 0.3;
     ink.fill(band);
     ink.globalAlpha = 1;
-    ink.fill(line);
+    ink.strokeStyle = theme.colour.counter;
+    ink.lineWidth = view.ratio;
+    ink.stroke(line);
   }
 
   /**

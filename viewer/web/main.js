@@ -152,8 +152,11 @@ export class Page {
     addEventListener("keydown", (event) => this.key(event));
     this.timeline = await mountTimeline(this.context, region("timeline"), region("overview"), region("details"));
     await this.url.apply(place);
-    // After the first picture: an analysis may take as long as a hundred tiles.
-    this.answer = this.modules.mountAnswer?.(region("answer"), this.context);
+    // After the first picture: an analysis may take as long as a hundred tiles. Its room is kept, so that nothing jumps.
+    const answer = region("answer");
+    answer.classList.add("waiting");
+    this.answer = this.modules.mountAnswer?.(answer, this.context);
+    void this.context.analysis().catch(() => {}).then(() => answer.classList.remove("waiting"));
     this.live.start();
   }
 

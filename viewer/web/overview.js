@@ -76,7 +76,7 @@ export class Overview {
   /** Height of one band, CSS pixels. @private */
   bandHeight() {
     const bands = Math.max(1, this.data?.bands.length ?? this.timeline.context.info.bands?.length ?? 1);
-    return Math.max(BAND_LEAST, Math.min(BAND_MOST, Math.floor(MOST / bands) - (bands > 16 ? 0 : 1)));
+    return Math.max(BAND_LEAST, Math.min(BAND_MOST, Math.floor(Math.min(MOST, 0.13 * innerHeight) / bands) - (bands > 16 ? 0 : 1)));
   }
 
   /** Asks for the shares, one bin a pixel. */

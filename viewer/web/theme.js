@@ -47,7 +47,7 @@ export function contrast(a, b) {
  * @returns {[number, number, number]}
  */
 function shade(colour, k) {
-  const t = (k / (SHADES - 1) - 0.5) * 0.34;
+  const t = (k / (SHADES - 1)) * 0.34 - 0.1;
   const towards = t < 0 ? 0 : 255;
   return /** @type {[number, number, number]} */ (colour.map((value) => Math.round(value + (towards - value) * Math.abs(t))));
 }
