@@ -193,8 +193,8 @@ function stepSection(comparison, here, there, context, keep) {
           const step = there?.steps?.[row.place];
           return row.name_b && step && context.link ? h("a", { class: "p-link", href: context.link({ rec: there.id, from: step.begin, to: step.end }), target: "_blank", rel: "noopener", title: "Opens the second recording at this step" }, row.name_b) : row.name_b ?? format.NONE;
         } },
-        { key: "duration_a_ns", title: "First", number: true, value: (row) => row.duration_a_ns, text: (row) => format.time(row.duration_a_ns) },
-        { key: "duration_b_ns", title: "Second", number: true, value: (row) => row.duration_b_ns, text: (row) => format.time(row.duration_b_ns) },
+        { key: "duration_a_ns", title: "Duration, first", number: true, value: (row) => row.duration_a_ns, text: (row) => format.time(row.duration_a_ns) },
+        { key: "duration_b_ns", title: "second", number: true, value: (row) => row.duration_b_ns, text: (row) => format.time(row.duration_b_ns) },
         { key: "difference_ns", title: "Difference", number: true, value: (row) => (row.duration_a_ns !== null && row.duration_b_ns !== null ? row.duration_b_ns - row.duration_a_ns : null), cell: (row) => difference(row.duration_a_ns, row.duration_b_ns) },
         { key: "bar", title: "", fixed: true, wide: true, spare: 1, value: () => "", cell: (row) => diverging(row.duration_a_ns === null || row.duration_b_ns === null ? 0 : (row.duration_b_ns - row.duration_a_ns) / greatest) },
         { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changeMark(row.change) },

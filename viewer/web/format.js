@@ -75,16 +75,17 @@ export function timeExact(ns) {
 }
 
 /**
- * A moment, relative to the recording's beginning, with as many digits as `resolution` (ns) asks for: "1.293 516 s".
+ * A moment, relative to the recording's beginning, with as many digits as `resolution` (ns) asks for: "1.2935 s"; in
+ * milliseconds where seconds would take more than four: "293.516 ms".
  * @param {number | null | undefined} ns
  * @param {number} [resolution]
  */
 export function moment(ns, resolution = 1000) {
   if (!known(ns)) return NONE;
-  const decimals = Math.max(0, Math.min(9, 9 - Math.floor(Math.log10(Math.max(1, resolution)))));
-  const text = (Math.abs(ns) / 1e9).toFixed(decimals);
-  const [whole, part] = text.split(".");
-  return (ns < 0 ? MINUS : "") + group(Number(whole)) + (part ? "." + (part.length > 4 ? (part.match(/.{1,3}/g) ?? []).join(THIN) : part) : "") + THIN + "s";
+  const power = Math.floor(Math.log10(Math.max(1, resolution)));
+  const [unit, decimals] = power >= 5 ? [1e9, 9 - power] : [1e6, 6 - power];
+  const [whole, part] = (Math.abs(ns) / unit).toFixed(Math.max(0, decimals)).split(".");
+  return (ns < 0 ? MINUS : "") + group(Number(whole)) + (part ? "." + (part.length > 4 ? (part.match(/.{1,3}/g) ?? []).join(THIN) : part) : "") + THIN + (unit === 1e9 ? "s" : "ms");
 }
 
 /** @type {[number, string][]} */

@@ -93,8 +93,7 @@ export async function costliest(rank, context) {
 function bandwidths(all, analysis, context, partly) {
   const fine = resolution(analysis);
   const timed = all.filter((one) => one.bytes > 0 && one.busbw > 0 && !one.warm_up);
-  const title = "Bytes against bus bandwidth";
-  if (!timed.length) return null;
+  if (!timed.length) return durations(all, analysis, context, partly);
   const names = [...new Set(timed.map((one) => one.name))].sort();
   const chart = scatter({
     label: `${timed.length} collectives by bytes and bus bandwidth, both on logarithmic axes`,
@@ -108,7 +107,28 @@ function bandwidths(all, analysis, context, partly) {
       { name: "longest kernel", value: format.time(data.longest_kernel_ns) }, { name: "skew", value: format.time(data.skew_ns) }, { name: "at", value: format.moment(data.start_ns, fine) },
     ], "click to see it"),
   });
-  return section(title, "Counted as nccl-tests do, without the waiting for late ranks." + partly, h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))), chart.element);
+  return section("Bytes against bus bandwidth", "Counted as nccl-tests do, without the waiting for late ranks." + partly, h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))), chart.element);
+}
+
+/**
+ * Bytes against the time in the kernel: what is known of a rank alone.
+ * @param {any[]} all @param {any} analysis @param {import("./shared.js").Context} context @param {string} partly
+ */
+function durations(all, analysis, context, partly) {
+  const fine = resolution(analysis);
+  const known = all.filter((one) => one.bytes > 0 && one.longest_kernel_ns > 0);
+  if (!known.length) return null;
+  const names = [...new Set(known.map((one) => one.name))].sort();
+  const chart = scatter({
+    label: `${known.length} collectives by bytes and time in the kernel, both on logarithmic axes`,
+    series: names,
+    points: known.map((one) => ({ x: one.bytes, y: one.longest_kernel_ns, series: names.indexOf(one.name), data: one })),
+    x: { log: 2, title: "bytes", format: format.bytesShort },
+    y: { log: 10, title: "longest kernel", format: format.time },
+    open: (point) => showCollective(point.data, context),
+    tip: ({ data }) => tipLines(named(data), [{ name: "bytes", value: format.bytes(data.bytes) }, { name: "longest kernel", value: format.time(data.longest_kernel_ns) }, { name: "at", value: format.moment(data.start_ns, fine) }], "click to see it"),
+  });
+  return section("Bytes against time in the kernel", "Waiting for other ranks is in it: a bandwidth would take the kernels of all ranks." + partly, h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))), chart.element);
 }
 
 /** @param {any[]} all @param {any} analysis @param {import("./shared.js").Context} context @param {string} partly */

@@ -176,13 +176,13 @@ function queues(analysis, keep) {
     const series = shown.map((queue) => ({ name: `stream ${queue.stream} (most ${format.count(queue.max_depth)}, mean ${format.digits(queue.mean_depth)})`, points: queue.timeline }));
     holder.textContent = "";
     holder.append(
-      h("div", { class: "p-bar" }, legend(series.map((one, index) => ({ title: one.name, colour: `var(--series-${index + 1})` })))),
+      h("div", { class: "p-bar" }, chooser, legend(series.map((one, index) => ({ title: one.name, colour: `var(--series-${index + 1})` })))),
       lines({ series, label: "Depth of the queues over time", span: [from, to], format: format.count, time: (ns) => format.moment(ns, fine), title: "waiting operations", height: 150 }).element);
   };
+  const chooser = having.length > 1 ? select("Rank", having.map((/** @type {any} */ one) => ({ id: String(one.index), title: format.place(one.rank, several) })), keep.queueRank, (id) => {
+    keep.queueRank = id;
+    draw();
+  }) : null;
   draw();
-  return section("Depth of the queues", "Operations that are launched and wait to begin: where a line falls to 0, the host was late. Greatest depth of each stretch of time.",
-    having.length > 1 ? select("Rank", having.map((/** @type {any} */ one) => ({ id: String(one.index), title: format.place(one.rank, several) })), keep.queueRank, (id) => {
-      keep.queueRank = id;
-      draw();
-    }) : null, holder);
+  return section("Depth of the queues", "Operations that are launched and wait to begin: where a line falls to 0, the host was late. Greatest depth of each stretch of time.", holder);
 }

@@ -18,7 +18,9 @@ export const tests = {
   "exact times keep each nanosecond"() {
     equal(plain(format.timeExact(43_198_133)), "43 198 133 ns");
     equal(plain(format.timeExact(1234)), "1234 ns");
-    equal(plain(format.moment(1_293_515_607, 1)), "1.293 515 607 s");
+    equal(plain(format.moment(1_293_515_607, 1)), "1293.515 607 ms");
+    equal(plain(format.moment(293_515_607, 1000)), "293.516 ms");
+    equal(plain(format.moment(-1_293_515_607, 100_000)), "-1.2935 s");
     equal(plain(format.moment(1_293_515_607, 1_000_000)), "1.294 s");
   },
   "sizes and bandwidths"() {
