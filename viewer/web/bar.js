@@ -32,11 +32,11 @@ export class Bar {
   mount() {
     const { info } = this.page;
     region("name").textContent = info.name;
-    region("name").title = [info.source, info.command].filter(Boolean).join("\n");
+    region("name").title = [info.source, Array.isArray(info.command) ? info.command.join(" ") : info.command].filter(Boolean).join("\n");
     replace(
       region("badges"),
       info.simulated && h("span", { class: "badge warn", title: "No GPU was used: times on the device come from a model, not from hardware" }, "Simulated GPU"),
-      info.device === "imported" && h("span", { class: "badge", title: info.source }, "imported"),
+      (info.imported || info.device === "imported") && h("span", { class: "badge", title: info.source }, "imported"),
     );
     const lost = typeof info.total_events === "number" && info.total_events > info.events;
     const losses = info.losses ?? [];

@@ -24,7 +24,7 @@ export class Details {
     replace(container, this.grip, h("div", { class: "details-head" }, this.title, iconButton("close", "Close (Escape)", () => this.close())), this.body);
     /** @type {AbortController | null} */
     this.controller = null;
-    this.height = 230;
+    this.height = Math.min(230, innerHeight * 0.3);
     try {
       this.height = Number(localStorage.getItem(STORED)) || this.height;
     } catch {

@@ -16,7 +16,24 @@ export class Labels {
     this.scrolled = h("div", { class: "tl-labels-all", role: "group" });
     this.clip = h("div", { class: "tl-labels-clip", role: "presentation" }, this.scrolled);
     this.element = h("div", { class: "tl-labels", role: "tree", "aria-label": "Rows" }, this.pinned, this.clip);
-    this.tools = this.makeTools();
+    const { state } = timeline;
+    this.input = h("input", {
+      type: "search", placeholder: "Filter rows", "aria-label": "Filter rows", spellcheck: "false", autocomplete: "off",
+      oninput: () => state.set({ filter: { ...state.get().filter, text: this.input.value } }),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => {
+        if (event.key !== "Escape") return;
+        this.input.value = "";
+        state.set({ filter: { ...state.get().filter, text: "" } });
+        timeline.over.focus();
+      },
+    });
+    this.height = iconButton("rows", "Row height", () => {
+      const next = HEIGHTS[(HEIGHTS.indexOf(state.get().rowHeight) + 1) % HEIGHTS.length];
+      state.set({ rowHeight: next });
+    });
+    this.menu = h("div", { class: "menu", role: "menu", hidden: true });
+    this.more = iconButton("more", "More about rows", () => this.openMenu(), { "aria-haspopup": "menu", "aria-expanded": "false" });
+    this.tools = h("div", { class: "tl-tools" }, icon("filter"), this.input, this.height, this.more, this.menu);
     /** @type {Map<string, HTMLElement>} */
     this.shown = new Map();
     this.drawnFor = "";
@@ -27,28 +44,6 @@ export class Labels {
       if (item?.foldable) timeline.toggle(item.node.path);
     });
     timeline.state.subscribe(["filter", "rowHeight"], () => this.showTools());
-  }
-
-  /** @private */
-  makeTools() {
-    const { state } = this.timeline;
-    this.input = h("input", {
-      type: "search", placeholder: "Filter rows", "aria-label": "Filter rows", spellcheck: "false", autocomplete: "off",
-      oninput: () => state.set({ filter: { ...state.get().filter, text: this.input.value } }),
-      onkeydown: (/** @type {KeyboardEvent} */ event) => {
-        if (event.key !== "Escape") return;
-        this.input.value = "";
-        state.set({ filter: { ...state.get().filter, text: "" } });
-        this.timeline.over.focus();
-      },
-    });
-    this.height = iconButton("rows", "Row height", () => {
-      const next = HEIGHTS[(HEIGHTS.indexOf(state.get().rowHeight) + 1) % HEIGHTS.length];
-      state.set({ rowHeight: next });
-    });
-    this.menu = h("div", { class: "menu", role: "menu", hidden: true });
-    this.more = iconButton("more", "More about rows", () => this.openMenu(), { "aria-haspopup": "menu", "aria-expanded": "false" });
-    return h("div", { class: "tl-tools" }, icon("filter"), this.input, this.height, this.more, this.menu);
   }
 
   /** @private */

@@ -41,7 +41,7 @@ export class Live {
   later() {
     clearTimeout(this.timer);
     const growing = this.last?.growing ?? this.page.info.growing;
-    this.timer = setTimeout(() => void this.poll(), document.hidden ? 5000 : growing ? GROWING_MS : RESTING_MS * Math.min(8, 1 + this.polls / 20));
+    this.timer = setTimeout(() => void this.poll(), document.hidden ? 5000 : growing || this.page.info.analysed === false ? GROWING_MS : RESTING_MS * Math.min(8, 1 + this.polls / 20));
   }
 
   /** @private */

@@ -292,6 +292,7 @@ async function start() {
     else {
       message(null);
       region("library").hidden = false;
+      document.body.classList.add("choosing");
       panels.mountLibrary(region("library"), { api: new RecordingApi("", 0), open: (/** @type {string} */ rec) => location.assign(href({ rec })) });
       addEventListener("hashchange", () => location.reload());
       return;

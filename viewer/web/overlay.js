@@ -14,7 +14,7 @@ import { time } from "./format.js";
  * @property {import("./draw.js").Pane} pinned
  * @property {import("./draw.js").Pane} scrolled
  * @property {{x: number, y: number} | null} pointer
- * @property {import("./timeline.js").Hit | null} hover
+ * @property {import("./stage.js").Hit | null} hover
  * @property {any} detail
  * @property {{from: number, to: number, top: number, bottom: number} | null} drag   an area that is being drawn, CSS pixels
  * @property {import("./state.js").Ref[]} hits

@@ -15,6 +15,8 @@ const BAND_LEAST = 3;
 const AXIS = 16;
 const TICKS = 6;
 const GRIP = 7;
+/** Steps narrower than this are shown as their means, CSS pixels. */
+const STEP_CALM = 14;
 
 /** The parts of a band from its floor up. */
 const PARTS = /** @type {const} */ ([
@@ -87,11 +89,38 @@ export class Overview {
     const bins = Math.max(16, Math.min(4096, Math.round((this.area.clientWidth || 1000) * ratio)));
     try {
       const data = await api.overview(begin, end, bins);
-      if (api === this.timeline.context.api) this.data = data;
+      if (api === this.timeline.context.api) this.data = this.calm(data);
     } catch {
       // The bands stay as they were; the timeline says when the server is gone.
     }
     this.redraw();
+  }
+
+  /**
+   * Steps that are only a few pixels wide would be a texture: each becomes the mean of its time, so that slow steps and
+   * late ranks stand out instead.
+   * @private
+   * @param {{bins: number, bands: any[]}} data
+   */
+  calm(data) {
+    const steps = this.timeline.context.info.steps ?? [];
+    const [begin, end] = this.range;
+    const bin = (/** @type {number} */ at) => Math.max(0, Math.min(data.bins, Math.round(((at - begin) / (end - begin)) * data.bins)));
+    const wide = steps.length > 2 ? (bin(steps[steps.length - 1].end) - bin(steps[0].begin)) / steps.length : Infinity;
+    if (wide > STEP_CALM * (devicePixelRatio || 1)) return data;
+    for (const shares of data.bands) {
+      for (const values of Object.values(shares)) {
+        for (let k = 0; k < steps.length; k += 1) {
+          const a = bin(steps[k].begin);
+          const b = k + 1 < steps.length ? bin(steps[k + 1].begin) : bin(steps[k].end);
+          if (b - a < 2) continue;
+          let sum = 0;
+          for (let i = a; i < b; i += 1) sum += values[i];
+          values.fill(sum / (b - a), a, b);
+        }
+      }
+    }
+    return data;
   }
 
   /** @param {number[]} counts */
@@ -169,8 +198,9 @@ export class Overview {
     });
 
     const several = new Set(bands.map((/** @type {any} */ band) => band.rank)).size !== bands.length;
-    const named = pitch >= 11 ? bands : [];
-    replace(this.names, named.map((/** @type {any} */ band, /** @type {number} */ at) =>
+    const every = pitch >= 6 ? Math.ceil(13 / pitch) : 0;
+    const named = every > 0 ? bands : [];
+    replace(this.names, named.map((/** @type {any} */ band, /** @type {number} */ at) => at % every === 0 &&
       h("button", { type: "button", tabindex: "-1", title: `${band.device_name ?? ""} on ${band.host ?? "this host"}`, style: { top: `${top + at * pitch}px`, height: `${pitch}px` }, onclick: () => this.timeline.revealRank(band.rank, band.device_index) },
         band.rank === null || band.rank === undefined ? `GPU ${band.device_index}` : several ? `rank ${band.rank} GPU ${band.device_index}` : `rank ${band.rank}`)),
       named.length === 0 && bands.length > 0 && h("span", { class: "faint" }, `${bands.length} GPUs`));

@@ -33,7 +33,7 @@ export function picture(timeline) {
   const left = 10 * ratio + ink.measureText(info.name).width + 12 * ratio;
   ink.font = `${12 * ratio}px ${getFont()}`;
   ink.fillStyle = info.simulated ? theme.colour.warn : theme.colour["text-2"];
-  const kind = info.simulated ? "Simulated GPU, " : info.device === "imported" ? "imported, " : "";
+  const kind = info.simulated ? "Simulated GPU, " : info.imported ? "imported, " : "";
   ink.fillText(`${kind}${tickLabel(from, step)} to ${tickLabel(to, step)}, gputrace`, left, head / 2);
 
   ink.drawImage(rulerCanvas, gutter, head);

@@ -25,8 +25,11 @@ export class Search {
     this.error = "";
     /** Rows with hits, for the filter. @type {Set<number> | null} */
     this.rows = null;
+    /** How many hits begin in each 512th of the recording: says which page of them a window needs. @type {number[]} */
+    this.ticks = [];
     this.asked = "";
     this.timer = 0;
+    this.viewTimer = 0;
     /** @type {AbortController | null} */
     this.controller = null;
 
@@ -110,9 +113,12 @@ export class Search {
     this.total = answer.total;
     this.offset = offset;
     this.error = "";
-    this.rows = answer.hits.length ? new Set(answer.hits.map((/** @type {any} */ hit) => hit.row)) : null;
-    this.timeline.overview.setTicks(answer.ticks ?? []);
-    if (this.state.get().filter.onlyMatches) this.timeline.relayout();
+    if (offset === 0) {
+      this.rows = answer.hits.length ? new Set(answer.hits.map((/** @type {any} */ hit) => hit.row)) : null;
+      this.ticks = answer.ticks ?? [];
+      this.timeline.overview.setTicks(this.ticks);
+      if (this.state.get().filter.onlyMatches) this.timeline.relayout();
+    }
     this.timeline.invalidateOverlay();
     this.show();
   }
@@ -129,31 +135,53 @@ export class Search {
     this.words.textContent = query === "" ? "" : this.error ? "not understood" : this.total === 0 ? "no hits" : this.at < 0 ? count(this.total) : `${count(this.at + 1)} of ${count(this.total)}`;
   }
 
+  /** How many hits certainly begin before a time. @private @param {number} at */
+  before(at) {
+    const { begin, end } = this.timeline.context.info;
+    const last = Math.min(this.ticks.length, Math.floor(((at - begin) / Math.max(1, end - begin)) * this.ticks.length));
+    let sum = 0;
+    for (let k = 0; k < last; k += 1) sum += this.ticks[k];
+    return Math.max(0, Math.min(this.total - 1, sum));
+  }
+
+  /** Whether the hits of a window are here, as far as a page holds them. @private @param {number} from @param {number} to */
+  holds(from, to) {
+    if (this.total <= this.hits.length) return true;
+    const first = this.before(from);
+    const last = Math.min(this.before(to), first + MARKS);
+    return first >= this.offset && last <= this.offset + this.hits.length;
+  }
+
   /** Goes to the next or previous hit; the first time, to the first one that begins in view or later. @param {1 | -1} step */
   async step(step) {
     await this.waiting;
     if (this.total === 0) return;
     if (this.at < 0) {
-      const [from] = this.timeline.target;
+      const [from, to] = this.timeline.target;
+      if (!this.holds(from, to)) await this.ask(this.before(from));
       const ahead = this.hits.findIndex((hit) => hit.start >= from);
-      this.at = step > 0 ? Math.max(0, ahead) + this.offset : ahead > 0 ? ahead - 1 + this.offset : this.total - 1;
+      const first = ahead < 0 ? this.offset + this.hits.length : ahead + this.offset;
+      this.at = (step > 0 ? first : first - 1 + this.total) % this.total;
     } else this.at = (this.at + step + this.total) % this.total;
-    if (this.at < this.offset || this.at >= this.offset + this.hits.length) {
-      const at = this.at;
-      await this.ask(Math.floor(at / PAGE) * PAGE);
-      this.at = at;
-    }
+    if (this.at < this.offset || this.at >= this.offset + this.hits.length) await this.ask(Math.max(0, this.at - (step > 0 ? 10 : PAGE - 10)));
     const hit = this.hits[this.at - this.offset];
     this.show();
     if (!hit) return;
     this.state.set({ tab: "timeline" });
-    this.timeline.select(hit, { reveal: true });
+    this.timeline.select(hit, { reveal: true, legible: true });
   }
 
   /** Hits in view, to be marked. */
   inView() {
-    if (this.hits.length === 0) return [];
+    if (this.total === 0) return [];
     const [from, to] = this.timeline.shown;
+    if (!this.holds(from, to) && !this.viewTimer) {
+      this.viewTimer = setTimeout(() => {
+        this.viewTimer = 0;
+        const [begin, end] = this.timeline.target;
+        if (this.total > 0 && !this.holds(begin, end)) void this.ask(Math.max(0, this.before(begin) - 10));
+      }, WAIT_MS);
+    }
     const seen = [];
     for (const hit of this.hits) {
       if (hit.start + hit.duration < from || hit.start > to) continue;

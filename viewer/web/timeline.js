@@ -1,48 +1,25 @@
 // @ts-check
-/** The timeline: its elements, the frames it draws, and what can be done with it. Keys and pointers are in input.js. */
+/** The timeline, and what can be done with it: moving, selecting, folding rows. Keys and pointers are in input.js. */
 
 import { Area } from "./area.js";
 import { Details } from "./details.js";
-import { h } from "./dom.js";
-import { Painter } from "./draw.js";
 import { Input } from "./input.js";
-import { Labels } from "./labels.js";
-import { Overlay } from "./overlay.js";
 import { Overview } from "./overview.js";
-import { FLAG_CUT, FLAG_DENSITY, recordAt } from "./raster.js";
-import { buildTree, groupsOver, itemOfRow, layout, rowsOf, walk } from "./rows.js";
-import { Ruler } from "./ruler.js";
+import { groupsOver, itemOfRow, rowsOf, walk } from "./rows.js";
 import { Search } from "./search.js";
-import { readTheme } from "./theme.js";
-import { Names, TileCache, levelFor, tileSpan } from "./tiles.js";
+import { REACH, Stage } from "./stage.js";
 import { Tooltip } from "./tooltip.js";
 
 /** @typedef {import("./rows.js").Item} Item */
 /** @typedef {import("./state.js").Ref} Ref */
-/** @typedef {import("./draw.js").View} View */
-/**
- * What is under a point.
- * @typedef {object} Hit
- * @property {Item} item
- * @property {number} row
- * @property {number} start    ns, as exact as the tile is
- * @property {number} duration
- * @property {number} kind
- * @property {string | null} name
- * @property {number} index    of the slice; of density, -1
- * @property {number} count    operations in it
- * @property {number} busy     0..1
- * @property {boolean} cut
- */
+/** @typedef {import("./stage.js").Hit} Hit */
 
 /** Shortest window, ns. */
 const LEAST_SPAN = 20;
-/** How quickly the window goes where it is to go: the time constant, ms. */
-const GLIDE_MS = 55;
-/** How near to a slice a click has to be, CSS pixels. */
-export const REACH = 3;
+/** What is gone to by search should be so wide at least, CSS pixels. */
+const LEGIBLE = 6;
 
-export class Timeline {
+export class Timeline extends Stage {
   /**
    * @param {import("./main.js").Context} context
    * @param {HTMLElement} container
@@ -50,361 +27,17 @@ export class Timeline {
    * @param {HTMLElement} details
    */
   constructor(context, container, overview, details) {
-    this.context = context;
-    this.state = context.state;
-    this.container = container;
-    this.theme = readTheme();
-    this.root = buildTree([]);
-    /** @type {import("./rows.js").Row[]} */
-    this.rows = [];
-    this.layout = layout(this.root, this.layoutOptions());
-    /** Where the window is going. @type {[number, number]} */
-    this.target = [...this.state.get().window];
-    /** Where the pointer is, CSS pixels in the plot. @type {{x: number, y: number} | null} */
-    this.pointer = null;
-    /** @type {Hit | null} */
-    this.hover = null;
-    /** The answer of /slice for the selection. @type {any} */
-    this.detail = null;
-    /** The item that keys act on when nothing is selected. @type {string | null} */
-    this.current = null;
-    this.frames = /** @type {number[]} */ ([]);
-    this.dirty = true;
-    this.dirtyOverlay = true;
-    this.scheduled = false;
-    this.lastFrame = 0;
-    this.drawn = false;
-
-    const again = () => this.invalidate();
-    this.cache = new TileCache((want, signal) => {
-      const api = this.context.api;
-      return want.sort === "slices" ? api.tiles(want.level, want.index, want.rows, signal) : api.counters(want.level, want.index, want.rows, signal);
-    }, again);
-    this.newNames();
-
-    this.rulerCanvas = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "tl-ruler", "aria-hidden": "true" }));
-    this.plot = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "tl-plot", "aria-hidden": "true" }));
-    this.over = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "tl-over", tabindex: "0", role: "application", "aria-label": "Timeline. Press the question mark for all keys.", "aria-describedby": "announce" }));
-    this.labels = new Labels(this);
-    this.spacer = h("div", { class: "tl-spacer" });
-    this.sticky = h("div", { class: "tl-sticky" }, this.labels.element, this.plot, this.over);
-    this.scroller = h("div", { class: "tl-scroll", tabindex: "-1" }, this.sticky, this.spacer);
-    container.replaceChildren(h("div", { class: "tl-head" }, this.labels.tools, this.rulerCanvas), this.scroller);
-
-    this.painter = new Painter(this.plot);
-    this.ruler = new Ruler(this.rulerCanvas);
-    this.overlay = new Overlay(this.over);
+    super(context, container);
     this.overview = new Overview(this, overview);
     this.details = new Details(this, details);
     this.area = new Area(this);
     this.search = new Search(this);
     this.tooltip = new Tooltip(this);
     this.input = new Input(this);
-
-    this.scroller.addEventListener("scroll", () => this.invalidate());
-    new ResizeObserver(() => this.invalidate()).observe(this.scroller);
-    this.state.subscribe(["dark", "theme"], () => {
-      this.theme = readTheme();
-      this.overview.redraw();
-      this.invalidate();
-    });
-    this.state.subscribe(["collapsed", "pins", "filter", "rowHeight"], () => this.relayout());
-    this.state.subscribe(["tab"], () => this.invalidate());
-    this.state.subscribe(["selection", "marks", "area"], () => this.invalidateOverlay());
     this.state.subscribe(["window"], ({ window }) => {
       // Someone else moved it: a link, a table, Back.
       if (window[0] !== this.shown[0] || window[1] !== this.shown[1]) this.moveTo(window[0], window[1]);
     });
-    /** What the store was last told. */
-    this.shown = this.state.get().window;
-  }
-
-  newNames() {
-    const { api } = this.context;
-    this.names = new Names((ids) => api.names(ids), () => this.invalidate());
-    this.cache.names = this.names;
-  }
-
-  /** Takes the rows of the present generation. */
-  async load() {
-    const { rows } = await this.context.api.rows();
-    const before = new Map(this.rows.map((row) => [row.row, row.key]));
-    const after = new Map(rows.map((/** @type {any} */ row) => [row.key, row.row]));
-    if (before.size > 0) {
-      const renumbered = new Map();
-      for (const [row, key] of before) if (after.has(key)) renumbered.set(row, after.get(key));
-      this.newNames();
-      this.cache.renew(renumbered);
-      const { selection } = this.state.get();
-      if (selection) {
-        const row = renumbered.get(selection.row);
-        if (row === undefined) this.state.set({ selection: null });
-        else if (row !== selection.row) this.state.set({ selection: { ...selection, row } });
-      }
-    }
-    this.rows = rows;
-    const folded = new Map([...walk(this.root)].map((node) => [node.path, node.folded]));
-    this.root = buildTree(rows);
-    // A group stays as it was, although a new generation might have begun otherwise.
-    for (const node of walk(this.root)) node.folded = folded.get(node.path) ?? node.folded;
-    this.relayout();
-    this.overview.load();
-  }
-
-  /** @returns {import("./rows.js").LayoutOptions} */
-  layoutOptions() {
-    const { collapsed, pins, filter, rowHeight } = this.state.get();
-    return { collapsed, pins, text: filter.text, hideEmpty: filter.hideEmpty, only: filter.onlyMatches ? (this.search?.rows ?? null) : null, rowHeight };
-  }
-
-  /** Places the rows anew; what is under the pointer, or at the top, stays where it is. */
-  relayout() {
-    const anchor = this.anchor();
-    this.layout = layout(this.root, this.layoutOptions());
-    if (anchor) {
-      const item = this.layout.items.find(({ key }) => key === anchor.key);
-      if (item) this.pendingScroll = item.y - anchor.offset;
-    }
-    this.invalidate();
-  }
-
-  /** @private */
-  anchor() {
-    if (!this.layout || this.layout.items.length === 0) return null;
-    const under = this.pointer ? this.itemAt(this.pointer.y) : null;
-    const item = under && !under.pinned ? under : this.layout.items.find((other) => other.y + other.height > this.scroller.scrollTop);
-    return item ? { key: item.key, offset: item.y - this.scroller.scrollTop } : null;
-  }
-
-  invalidate() {
-    this.dirty = true;
-    this.schedule();
-  }
-  invalidateOverlay() {
-    this.dirtyOverlay = true;
-    this.schedule();
-  }
-  /** @private */
-  schedule() {
-    if (this.scheduled) return;
-    this.scheduled = true;
-    requestAnimationFrame((now) => this.frame(now));
-  }
-
-  /** @returns {View} */
-  view() {
-    const ratio = devicePixelRatio || 1;
-    const width = Math.max(1, Math.round(this.plotWidth * ratio));
-    const [from, to] = this.shown;
-    const nsPerPixel = (to - from) / width;
-    return { from, nsPerPixel, width, height: Math.max(1, Math.round(this.plotHeight * ratio)), ratio, level: levelFor(nsPerPixel) };
-  }
-
-  /** @private @param {number} now */
-  frame(now) {
-    this.scheduled = false;
-    const since = Math.min(64, Math.max(1, now - this.lastFrame));
-    this.lastFrame = now;
-    if (this.container.hidden) {
-      this.shown = this.target;
-      this.overview.brush();
-      return;
-    }
-    const began = performance.now();
-    const moving = this.step(since);
-    if (this.dirty || moving) {
-      this.dirty = false;
-      this.dirtyOverlay = true;
-      this.measure();
-      this.draw();
-    }
-    if (this.dirtyOverlay) {
-      this.dirtyOverlay = false;
-      this.drawOverlay();
-    }
-    this.frames.push(performance.now() - began);
-    if (this.frames.length > 600) this.frames.shift();
-    if (moving) this.schedule();
-  }
-
-  /** Moves the window a bit nearer to its target. @private @param {number} ms @returns {boolean} */
-  step(ms) {
-    const held = this.input.held(ms);
-    const [from, to] = this.shown;
-    const [a, b] = this.target;
-    if (from === a && to === b) return held;
-    const share = this.glide ? 1 - Math.exp(-ms / GLIDE_MS) : 1;
-    const near = Math.max(Math.abs(a - from), Math.abs(b - to)) < 0.0008 * (b - a);
-    this.shown = near || share >= 1 ? [a, b] : [from + (a - from) * share, to + (b - to) * share];
-    this.state.set({ window: this.shown });
-    this.overview.brush();
-    this.dirty = true;
-    return held || this.shown[0] !== a || this.shown[1] !== b;
-  }
-
-  /** Sizes of the elements; a canvas must have as many pixels as it is shown with. @private */
-  measure() {
-    const width = this.scroller.clientWidth;
-    const height = this.scroller.clientHeight;
-    const gutter = this.labels.element.offsetWidth;
-    this.plotWidth = Math.max(1, width - gutter);
-    this.plotHeight = height;
-    this.sticky.style.height = `${height}px`;
-    this.spacer.style.height = `${Math.max(0, this.layout.height + this.layout.pinnedHeight - height)}px`;
-    if (this.pendingScroll !== undefined) {
-      this.scroller.scrollTop = this.pendingScroll;
-      this.pendingScroll = undefined;
-    }
-    this.scrollTop = this.scroller.scrollTop;
-  }
-
-  /** Lines in view, pinned ones first. @returns {import("./draw.js").Pane[]} */
-  panes() {
-    const ratio = devicePixelRatio || 1;
-    const px = (/** @type {number} */ value) => Math.round(value * ratio);
-    const { pinned, pinnedHeight, items } = this.layout;
-    const bottom = px(this.plotHeight);
-    const line = (/** @type {Item} */ item, /** @type {number} */ y) => ({ item, y: px(y), height: Math.max(1, px(y + item.height) - px(y)) });
-    const shown = items.filter((item) => item.y + item.height > this.scrollTop && item.y - this.scrollTop < this.plotHeight - pinnedHeight);
-    return [
-      { lines: pinned.map((item) => line(item, item.y)), top: 0, bottom: px(pinnedHeight) },
-      { lines: shown.map((item) => line(item, item.y - this.scrollTop + pinnedHeight)), top: px(pinnedHeight), bottom },
-    ];
-  }
-
-  /** @private */
-  draw() {
-    const view = this.view();
-    const { info } = this.context;
-    const panes = this.panes();
-    this.want(view, panes);
-    this.painter.paint(view, this.theme, panes, this.cache, { gaps: info.gaps ?? [], steps: info.steps ?? [] });
-    this.labels.draw();
-    if (!this.drawn && this.painter.last.records > 0) {
-      this.drawn = true;
-      performance.mark("gputrace.drawn");
-    }
-  }
-
-  /** Asks for tiles: what is seen, then what will be. @private @param {View} view @param {import("./draw.js").Pane[]} panes */
-  want(view, panes) {
-    const lines = panes.flatMap((pane) => pane.lines);
-    const slices = [...new Set(lines.flatMap(({ item }) => (item.counter ? [] : item.rows)))];
-    const counters = [...new Set(lines.flatMap(({ item }) => (item.counter ? item.rows : [])))];
-    const { begin, end } = this.context.info;
-    /** @type {import("./tiles.js").Want[]} */
-    const wants = [];
-    const add = (/** @type {number} */ level, /** @type {number} */ from, /** @type {number} */ to, /** @type {boolean} */ kept) => {
-      const span = tileSpan(level);
-      const first = Math.max(0, Math.floor(Math.max(from, begin) / span));
-      const last = Math.floor(Math.min(to, end) / span);
-      for (let index = first; index <= last && index < first + 16; index += 1) {
-        if (slices.length) wants.push({ sort: "slices", level, index, rows: slices, kept });
-        if (counters.length) wants.push({ sort: "counters", level, index, rows: counters, kept });
-      }
-    };
-    const from = view.from;
-    const span = view.width * view.nsPerPixel;
-    const [a, b] = this.target;
-    const level = levelFor((b - a) / view.width);
-    add(level, a, b, false);
-    if (view.level !== level) add(view.level, from, from + span, false);
-    add(levelFor((end - begin) / view.width) + 1, begin, end, true);
-    if (this.shown[0] === a && this.shown[1] === b) {
-      add(level + 1, a - (b - a) / 2, b + (b - a) / 2, false);
-      const tile = tileSpan(level);
-      add(level, a - tile, b + tile, false);
-    }
-    this.cache.want(wants);
-  }
-
-  /** @private */
-  drawOverlay() {
-    const view = this.view();
-    const [pinned, scrolled] = this.panes();
-    const state = this.state.get();
-    this.hover = this.pointer && !this.input.dragging ? this.hitAt(this.pointer.x, this.pointer.y) : null;
-    this.ruler.draw(view, this.theme, this.context.info, state, this.pointer);
-    this.overlay.draw({
-      view, theme: this.theme, state, pinned, scrolled, pointer: this.pointer, hover: this.hover, detail: this.detail, drag: this.input.area, hits: this.search.inView(),
-      yOf: (row) => this.yOf(row),
-    });
-    this.tooltip.show(this.hover, this.pointer);
-    this.labels.highlight();
-    this.overview.brush();
-  }
-
-  // Where things are.
-
-  /** @param {number} x CSS pixels in the plot */
-  timeAt(x) {
-    const [from, to] = this.shown;
-    return from + (x / this.plotWidth) * (to - from);
-  }
-
-  /** @param {number} y CSS pixels in the plot @returns {Item | null} */
-  itemAt(y) {
-    const { pinned, pinnedHeight, items } = this.layout;
-    const [list, at] = y < pinnedHeight ? [pinned, y] : [items, y - pinnedHeight + (this.scrollTop ?? 0)];
-    let low = 0;
-    let high = list.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (list[middle].y + list[middle].height < at) low = middle + 1;
-      else high = middle;
-    }
-    const item = list[low];
-    return item && at >= item.y ? item : null;
-  }
-
-  /**
-   * Where a row is drawn, CSS pixels in the plot, whether in view or not; null where it isn't drawn at all.
-   * @param {number} row
-   * @returns {{y: number, height: number} | null}
-   */
-  yOf(row) {
-    const { pinned, pinnedHeight, items } = this.layout;
-    const up = pinned.find((item) => item.row?.row === row);
-    if (up) return { y: up.y, height: up.height };
-    const item = itemOfRow(items, row);
-    return item ? { y: item.y - this.scrollTop + pinnedHeight, height: item.height } : null;
-  }
-
-  /** @param {number} x @param {number} y @returns {Hit | null} */
-  hitAt(x, y) {
-    const item = this.itemAt(y);
-    if (!item || item.counter || item.rows.length === 0) return null;
-    const view = this.view();
-    const at = x * view.ratio;
-    const chains = this.painter.chains(view, "slices", this.cache).filter(({ low, high }) => at >= low - REACH && at <= high + REACH);
-    for (const row of item.rows) {
-      for (const part of this.painter.partsOf(view, chains, row).list) {
-        const { columns, tile } = part;
-        const k = recordAt(columns, part.scale, part.offset, at, REACH * view.ratio);
-        if (k < 0) continue;
-        const bin = 2 ** tile.level;
-        const begin = tile.index * tileSpan(tile.level);
-        const meta = columns.meta[k];
-        const density = ((meta >>> 16) & FLAG_DENSITY) !== 0;
-        return {
-          item, row, start: begin + columns.x0[k] * bin, duration: (columns.x1[k] - columns.x0[k]) * bin, kind: meta & 255, name: tile.names?.get(columns.name[k]) ?? null,
-          index: density ? -1 : columns.id[k], count: density ? columns.id[k] : 1, busy: ((meta >>> 8) & 255) / 255, cut: ((meta >>> 16) & FLAG_CUT) !== 0,
-        };
-      }
-    }
-    return null;
-  }
-
-  /** The value of a counter under the pointer. @param {Item} item @param {number} x @returns {{min: number, max: number, last: number} | null} */
-  valueAt(item, x) {
-    const view = this.view();
-    const at = x * view.ratio;
-    const chains = this.painter.chains(view, "counters", this.cache).filter(({ low, high }) => at >= low && at < high);
-    for (const { columns, scale, offset } of this.painter.partsOf(view, chains, item.rows[0]).list) {
-      const k = recordAt(columns, scale, offset, at, 0);
-      if (k >= 0) return { min: columns.min[k], max: columns.max[k], last: columns.last[k] };
-    }
-    return null;
   }
 
   // Moving.
@@ -422,15 +55,8 @@ export class Timeline {
     let middle = (from + to) / 2;
     // Half of the window may lie outside, so that either end can be looked at in the middle.
     middle = Math.min(Math.max(middle, begin), Math.max(begin, end));
-    this.target = [middle - span / 2, middle + span / 2];
-    this.glide = glide && !this.calm;
     if (user && this.state.get().follow) this.state.set({ follow: false });
-    this.invalidate();
-  }
-
-  /** Whether the user asked for little motion. */
-  get calm() {
-    return matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.aim(middle - span / 2, middle + span / 2, glide);
   }
 
   /** @param {number} factor less than 1 zooms in @param {number} [x] CSS pixels, kept where it is @param {boolean} [glide] */
@@ -476,18 +102,10 @@ export class Timeline {
       const collapsed = new Set(this.state.get().collapsed);
       for (const { path } of hidden) collapsed.has(path) ? collapsed.delete(path) : collapsed.add(path);
       this.state.set({ collapsed: [...collapsed] });
-      this.layout = layout(this.root, this.layoutOptions());
+      this.place();
     }
-    const item = itemOfRow(this.layout.items, row);
-    if (item) this.scrollTo(item);
-  }
-
-  /** @param {Item} item */
-  scrollTo(item) {
-    const room = this.plotHeight - this.layout.pinnedHeight;
-    const top = this.scroller.scrollTop;
-    if (item.y < top + 8) this.pendingScroll = item.y - Math.min(60, room / 4);
-    else if (item.y + item.height > top + room - 8) this.pendingScroll = item.y + item.height - room + Math.min(60, room / 4);
+    // The drawer may be about to open and take some of the room: where to scroll is known after measuring.
+    this.pendingReveal = row;
     this.invalidate();
   }
 
@@ -501,24 +119,25 @@ export class Timeline {
   // Selecting.
 
   /**
-   * Selects one slice; `reveal` brings it into view.
+   * Selects one slice; `reveal` brings it into view, `legible` closer where it would be a hair.
    * @param {Ref | null} ref
-   * @param {{reveal?: boolean}} [options]
+   * @param {{reveal?: boolean, legible?: boolean}} [options]
    */
-  select(ref, { reveal = false } = {}) {
+  select(ref, { reveal = false, legible = false } = {}) {
     this.state.set({ selection: ref, area: ref ? null : this.state.get().area });
-    if (ref) this.current = this.layout.items.find((item) => item.row?.row === ref.row)?.key ?? this.current;
+    if (ref) this.stand(ref.row);
+    this.details.show(ref);
     if (ref && reveal) {
       this.reveal(ref.row);
       const [a, b] = this.target;
       const end = ref.start + ref.duration;
-      if (ref.start < a || end > b) {
-        const span = Math.max(b - a, 3 * ref.duration);
+      const hair = legible && (ref.duration / (b - a)) * this.plotWidth < LEGIBLE;
+      if (ref.start < a || end > b || hair) {
+        const span = hair ? Math.max(LEAST_SPAN, (ref.duration * this.plotWidth) / LEGIBLE / 4) : Math.max(b - a, 3 * ref.duration);
         const middle = ref.start + ref.duration / 2;
         this.moveTo(middle - span / 2, middle + span / 2, { user: true });
       }
     }
-    this.details.show(ref);
   }
 
   /** Selects what is under a point; for density the server says which is nearest. @param {number} x @param {number} y */

@@ -18,7 +18,7 @@ export class Tooltip {
   }
 
   /**
-   * @param {import("./timeline.js").Hit | null} hit
+   * @param {import("./stage.js").Hit | null} hit
    * @param {{x: number, y: number} | null} pointer
    */
   show(hit, pointer) {
@@ -43,7 +43,7 @@ export class Tooltip {
     this.element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
   }
 
-  /** @private @param {import("./timeline.js").Hit} hit */
+  /** @private @param {import("./stage.js").Hit} hit */
   slice(hit) {
     const kinds = this.timeline.context.info.kinds ?? [];
     const kind = kinds[hit.kind] ?? "other";

@@ -59,6 +59,7 @@ export function parse(hash) {
  * @param {Place} place
  */
 export function href(place) {
+  /** @type {string[]} */
   const parts = [];
   const add = (/** @type {string} */ key, /** @type {string} */ value) =>
     parts.push(`${key}=${encodeURIComponent(value).replace(/%2F/g, "/").replace(/%40/g, "@").replace(/%2C/g, ",").replace(/%20/g, "+")}`);
