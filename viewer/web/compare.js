@@ -5,6 +5,7 @@ import { legend, lines, shareBar } from "./charts.js";
 import { h, replace } from "./dom.js";
 import * as format from "./format.js";
 import { PARTS, choice, failed, kindMark, nameCell, nothing, partsOf, section, select, shareParts } from "./panels/shared.js";
+import { sideBySide } from "./panels/side_by_side.js";
 import { table } from "./table.js";
 
 /** A recording that is still being read is asked for again after so long. */
@@ -55,7 +56,7 @@ export const compare = {
       for (;;) {
         try {
           const comparison = await context.api.json("compare", { a: context.info.id, b: other });
-          const there = await context.api.json(`rec/${encodeURIComponent(other)}/info`).catch(() => null);
+          const there = await second(context, other).catch(() => null);
           const here = await context.analysis();
           if (mine === asked) replace(result, draw(comparison, here, there, context, keep));
           return;
@@ -80,6 +81,18 @@ export const compare = {
     };
   },
 };
+
+/**
+ * What is needed of the second recording: its info, and the steps of its ranks.
+ * @param {Context} context
+ * @param {string} id
+ */
+async function second(context, id) {
+  const path = `rec/${encodeURIComponent(id)}`;
+  const info = await context.api.json(`${path}/info`);
+  const analysis = await context.api.json(`${path}/${info.generation}/analysis`);
+  return { info, ranks: analysis.ranks };
+}
 
 /**
  * The recording whose name begins most like this one's: likely the one that is meant.
@@ -162,7 +175,10 @@ function stepSection(comparison, here, there, context, keep) {
   const drawOne = () => {
     const place = places[Number(keep.rank)];
     const rows = comparison.steps.filter((/** @type {any} */ step) => step.rank === place.rank && step.device_index === place.device_index);
-    const mine = here.ranks.find((/** @type {any} */ rank) => rank.rank === place.rank && rank.device_index === place.device_index);
+    const same = (/** @type {any} */ rank) => rank.rank === place.rank && rank.device_index === place.device_index;
+    const mine = here.ranks.find(same);
+    const theirs = there?.ranks.find(same);
+    const linkTo = (/** @type {any} */ step) => (step && context.link ? context.link({ rec: there.info.id, from: step.start_ns, to: step.end_ns }) : null);
     const go = (/** @type {number} */ at) => {
       const step = mine?.steps[at];
       if (step) context.goTo({ from: step.start_ns, to: step.end_ns, rank: place.rank ?? undefined, device: place.device_index });
@@ -175,8 +191,32 @@ function stepSection(comparison, here, there, context, keep) {
       }),
       span: [0, Math.max(1, rows.length)], label: "Durations of the steps of both recordings", format: format.time, height: 190, title: "duration",
       time: (at) => { const row = rows[Math.floor(at)]; return row ? row.name_a ?? row.name_b : String(Math.floor(at)); },
-      axis: (at) => (Number.isInteger(at) ? String(at) : ""), open: (at) => go(Math.floor(at)),
+      axis: (at) => (Number.isInteger(at) ? String(at) : ""), open: (at) => choose(Math.floor(at)),
     });
+    const picture = sideBySide(context, { open(side, from, to) {
+      const margin = (to - from) * 0.5;
+      if (side === 0) context.goTo({ from: from - margin, to: to + margin, rank: place.rank ?? undefined, device: place.device_index });
+      else if (context.link) window.open(context.link({ rec: there.info.id, from: from - margin, to: to + margin }), "_blank", "noopener");
+    } });
+    const both = rows.filter((/** @type {any} */ row) => mine?.steps[row.place] && theirs?.steps[row.place]);
+    const chosen = h("span", { class: "p-bar p-stepchoice" });
+    const choose = (/** @type {number} */ at) => {
+      const row = both.find((/** @type {any} */ one) => one.place === at);
+      if (!row) return;
+      keep.place = at;
+      const [a, b] = [mine.steps[at], theirs.steps[at]];
+      const index = both.indexOf(row);
+      const move = (/** @type {string} */ sign, /** @type {string} */ title, /** @type {any} */ to) => h("button", { type: "button", class: "p-button", "aria-label": title, title, disabled: !to, onclick: () => choose(to.place) }, sign);
+      const address = linkTo(b);
+      replace(chosen, move("‹", "Step before", both[index - 1]), select("Step", both.map((/** @type {any} */ one) => ({ id: String(one.place), title: one.name_a === one.name_b ? one.name_a : `${one.name_a} and ${one.name_b}` })), String(at), (id) => choose(Number(id))), move("›", "Next step", both[index + 1]),
+        difference(a.duration_ns, b.duration_ns), changeMark(row.change), h("span", { class: "p-spacer" }),
+        h("button", { type: "button", class: "p-link", onclick: () => go(at) }, "First on the timeline"), address ? h("a", { class: "p-link", href: address, target: "_blank", rel: "noopener" }, "Second on its timeline") : null);
+      picture.show([
+        { id: context.info.id, generation: context.info.generation, name: context.info.name, step: a.name, from: a.start_ns, to: a.end_ns },
+        { id: there.info.id, generation: there.info.generation, name: there.info.name, step: b.name, from: b.start_ns, to: b.end_ns },
+      ], place.rank, place.device_index);
+    };
+
     const greatest = Math.max(1, ...rows.map((/** @type {any} */ row) => row.duration_a_ns === null || row.duration_b_ns === null ? 0 : Math.abs(row.duration_b_ns - row.duration_a_ns)));
     keep.steps ??= {};
     const list = table({
@@ -190,8 +230,8 @@ function stepSection(comparison, here, there, context, keep) {
         { key: "place", title: "Step", number: true, value: (row) => row.place, text: (row) => String(row.place) },
         { key: "name_a", title: "First", value: (row) => row.name_a },
         { key: "name_b", title: "Second", value: (row) => row.name_b, cell: (row) => {
-          const step = there?.steps?.[row.place];
-          return row.name_b && step && context.link ? h("a", { class: "p-link", href: context.link({ rec: there.id, from: step.begin, to: step.end }), target: "_blank", rel: "noopener", title: "Opens the second recording at this step" }, row.name_b) : row.name_b ?? format.NONE;
+          const address = linkTo(theirs?.steps[row.place]);
+          return row.name_b && address ? h("a", { class: "p-link", href: address, target: "_blank", rel: "noopener", title: "Opens the second recording at this step" }, row.name_b) : row.name_b ?? format.NONE;
         } },
         { key: "duration_a_ns", title: "Duration, first", number: true, value: (row) => row.duration_a_ns, text: (row) => format.time(row.duration_a_ns) },
         { key: "duration_b_ns", title: "second", number: true, value: (row) => row.duration_b_ns, text: (row) => format.time(row.duration_b_ns) },
@@ -200,7 +240,9 @@ function stepSection(comparison, here, there, context, keep) {
         { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changeMark(row.change) },
       ],
     });
-    replace(holder, h("div", { class: "p-bar" }, chooser, legend([{ title: `first: ${context.info.name}`, colour: "var(--series-1)" }, { title: `second: ${there?.name ?? "the other"}`, colour: "var(--series-2)" }])), chart.element, list.element);
+    replace(holder, h("div", { class: "p-bar" }, chooser, legend([{ title: `first: ${context.info.name}`, colour: "var(--series-1)" }, { title: `second: ${there?.info.name ?? "the other"}`, colour: "var(--series-2)" }])), chart.element,
+      both.length ? [h("h3", { class: "p-subhead" }, "One step of both, on one scale"), chosen, picture.element] : null, list.element);
+    if (both.length) choose(both.some((/** @type {any} */ row) => row.place === keep.place) ? keep.place : mostChanged(both).place);
   };
   const chooser = places.length > 1 ? select("Rank", places.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank) })), keep.rank, (id) => {
     keep.rank = id;
@@ -208,6 +250,14 @@ function stepSection(comparison, here, there, context, keep) {
   }) : null;
   drawOne();
   return section("Steps", "Set beside each other by their place in the run.", holder);
+}
+
+/** The step whose durations differ most: the one to look at first. @param {any[]} rows with both durations */
+export function mostChanged(rows) {
+  const change = (/** @type {any} */ row) => Math.abs(row.duration_b_ns - row.duration_a_ns);
+  // The first step warms up in most programs: it is chosen only where there is no other.
+  const usual = rows.length > 1 ? rows.filter((row) => row.place > 0) : rows;
+  return usual.reduce((most, row) => (change(row) > change(most) ? row : most));
 }
 
 /** A bar to the right for more, to the left for less. @param {number} share from -1 to 1 */

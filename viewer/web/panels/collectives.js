@@ -56,7 +56,9 @@ async function drawCharts(box, analysis, context) {
     // The first state of a recording that is opened has no collectives yet; the next one comes by itself.
     if (!total && context.info.analysed === false) return;
     const partly = all.length < total ? ` ${format.count(all.length)} of ${format.count(total)} are drawn, evenly spread.` : "";
-    replace(box, bandwidths(all, analysis, context, partly), skews(all, analysis, context, partly), arrivals(analysis, context), sizes(analysis, all));
+    const late = [skews(all, analysis, context, partly), arrivals(analysis, context)];
+    const bySize = sizes(analysis, all);
+    replace(box, bandwidths(all, analysis, context, partly), analysis.arrivals.length ? [late, bySize] : [bySize, late]);
   } catch (error) {
     replace(box, failed(error, () => drawCharts(box, analysis, context), "Collectives"), arrivals(analysis, context), sizes(analysis, []));
   }

@@ -1,6 +1,6 @@
 // @ts-check
 import { close, deepEqual, equal, ok } from "./assert.js";
-import { alike, relative } from "../compare.js";
+import { alike, mostChanged, relative } from "../compare.js";
 import { ago } from "../library.js";
 import { fit } from "../palette.js";
 import { ranges } from "../panels/collectives.js";
@@ -9,6 +9,7 @@ import { lateRank, leadOf, summary } from "../panels/findings.js";
 import { lateBy } from "../panels/idle.js";
 import { merged } from "../panels/kernels.js";
 import { PARTS, partsOf } from "../panels/shared.js";
+import { tilesFor } from "../panels/side_by_side.js";
 import { axisTop, bars } from "../panels/steps.js";
 
 /** Measures of a step in which 50 compute, 20 of it with communication, 10 communicate alone, 5 copy alone, of 100. */
@@ -96,6 +97,17 @@ export const tests = {
     equal(relative(0, 5), null);
     equal(relative(10, 5), -0.5);
     equal(alike("ddp-2", [{ name: "pp" }, { name: "ddp-1" }]).name, "ddp-1");
+  },
+  "the step that changed most is looked at first, but for the warm-up"() {
+    const row = (/** @type {number} */ place, /** @type {number} */ b) => ({ place, duration_a_ns: 10, duration_b_ns: b });
+    equal(mostChanged([row(0, 100), row(1, 12), row(2, 5)]).place, 2);
+    equal(mostChanged([row(0, 100)]).place, 0);
+  },
+  "tiles cover the step"() {
+    const { level, tile, indices } = tilesFor(1_000_000, 2_000_000, 1_000_000, 1000);
+    equal(level, 9);
+    ok(indices[0] * tile <= 1_000_000 && (indices[indices.length - 1] + 1) * tile >= 2_000_000);
+    deepEqual(tilesFor(0, 1, 1, 1000), { level: 0, tile: 1024, indices: [0] });
   },
   "counters have titles and units"() {
     equal(counterTitle("sm_clock_mhz").title, "SM clock");
