@@ -70,7 +70,8 @@ pub(crate) struct Operation {
 }
 
 /// Whether times can be compared with others: beyond 73 years (146 for an end) they are damage, and differences would not fit.
-pub(crate) fn is_possible(start: i64, end: i64) -> bool {
+#[must_use]
+pub fn is_possible(start: i64, end: i64) -> bool {
     const LARGEST: i64 = 1 << 61;
     start >= -LARGEST && end <= 2 * LARGEST
 }

@@ -501,8 +501,9 @@ impl Library {
         let analysed = catch_unwind(AssertUnwindSafe(|| {
             let (analysis, details) = analyze_in_detail(&recording, &Options::default());
             let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
-            let timeline = plain.map(|plain| plain.with_analysis(&analysis, details));
-            (timeline, Arc::new(Analysed::new(analysis, origin_ns)))
+            let analysed = Analysed::new(analysis, origin_ns);
+            let timeline = plain.map(|plain| plain.with_analysis(analysed.analysis.clone(), details));
+            (timeline, Arc::new(analysed))
         }));
         let (timeline, progress) = match analysed {
             Ok((timeline, analysed)) => (timeline, Progress::Done(analysed)),

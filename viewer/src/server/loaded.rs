@@ -18,7 +18,7 @@ const KEPT_ANALYSES: usize = 8;
 /// The analysis of a whole recording.
 pub struct Analysed {
     /// The analysis.
-    pub analysis: Analysis,
+    pub analysis: Arc<Analysis>,
     /// Its JSON, with relative stamps and without collectives.
     pub json: Bytes,
 }
@@ -30,7 +30,10 @@ impl Analysed {
         let collectives = std::mem::take(&mut analysis.collectives);
         let json = relative_json(&analysis, origin_ns);
         analysis.collectives = collectives;
-        Self { analysis, json }
+        Self {
+            analysis: Arc::new(analysis),
+            json,
+        }
     }
 }
 
@@ -218,7 +221,7 @@ impl Loaded {
             "exit_status": recording.manifest.exit_status,
             "capabilities": {
                 "exports": super::exports::FORMATS,
-                "tables": analysis.map(super::exports::table_names).unwrap_or_default(),
+                "tables": analysis.map(|analysis| super::exports::table_names(analysis)).unwrap_or_default(),
             },
         })
     }

@@ -27,11 +27,6 @@ pub fn make_relative(analysis: &mut Value, origin_ns: i64) {
     }
 }
 
-/// Makes the stamps of one collective relative.
-pub fn make_collective_relative(collective: &mut Value, origin_ns: i64) {
-    visit(collective, "start_ns", origin_ns);
-}
-
 fn visit(value: &mut Value, path: &str, origin_ns: i64) {
     if path.is_empty() {
         if let Some(stamp) = value.as_i64() {
@@ -95,8 +90,5 @@ mod tests {
                 "hangs": [{"noticed_ns": 1000, "silent_ns": 1500, "waiting": [{"since_ns": 999}]}],
             })
         );
-        let mut collective = json!({"start_ns": null, "skew_ns": 7});
-        make_collective_relative(&mut collective, 1000);
-        assert_eq!(collective, json!({"start_ns": null, "skew_ns": 7}));
     }
 }

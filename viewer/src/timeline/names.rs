@@ -174,14 +174,28 @@ pub(crate) fn overhead(kind: u32) -> &'static str {
     }
 }
 
+/// The strings that numbers stand for: those of the recording, and behind them those that only the analysis has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Texts<'a> {
+    pub(crate) recorded: &'a Interner,
+    pub(crate) more: &'a [String],
+}
+
+impl<'a> Texts<'a> {
+    fn get(&self, name: NameId) -> Option<&'a str> {
+        let place = name.0 as usize;
+        match place.checked_sub(self.recorded.len()) {
+            None => Some(self.recorded.get(name)),
+            Some(place) => self.more.get(place).map(String::as_str),
+        }
+    }
+}
+
 /// The whole name; `None` for a number that stands for nothing.
-pub(crate) fn full(number: u32, names: &Interner) -> Option<String> {
+pub(crate) fn full(number: u32, texts: Texts<'_>) -> Option<String> {
     let (class, member) = parts(number)?;
     if let Some(name) = recorded(number) {
-        if name.0 as usize >= names.len() {
-            return None;
-        }
-        let text = names.get(name);
+        let text = texts.get(name)?;
         return Some(match class {
             Class::Compute | Class::Communication => gputrace_analyzer::demangled(text).into_owned(),
             Class::Wait => format!("{text}: wait"),
@@ -213,12 +227,12 @@ pub(crate) fn full(number: u32, names: &Interner) -> Option<String> {
 const MOST_CHARACTERS: usize = 200;
 
 /// A name for a label: kernels by their last part, and nothing longer than 200 characters.
-pub(crate) fn short(number: u32, names: &Interner) -> Option<String> {
+pub(crate) fn short(number: u32, texts: Texts<'_>) -> Option<String> {
     let text = match parts(number)? {
-        (Class::Compute | Class::Communication, member) if (member as usize) < names.len() => {
-            gputrace_analyzer::short_name(names.get(NameId(member)))
+        (Class::Compute | Class::Communication, member) => {
+            gputrace_analyzer::short_name(texts.get(NameId(member))?)
         }
-        _ => full(number, names)?,
+        _ => full(number, texts)?,
     };
     Some(cut(text))
 }
@@ -281,9 +295,10 @@ mod tests {
             told(number(Class::Other, Other::Channel as u32)).1,
             "NCCL channel"
         );
-        assert_eq!(full(named(Class::Compute, NameId(999)), &names), None);
-        assert_eq!(full(u32::MAX, &names), None);
-        assert_eq!(short(u32::MAX, &names), None);
+        assert_eq!(told(number(Class::Wait, 3)), expect(kinds::WAIT, "SendRecv: wait", "SendRecv: wait"));
+        assert_eq!(full(named(Class::Compute, NameId(999)), texts), None);
+        assert_eq!(full(u32::MAX, texts), None);
+        assert_eq!(short(u32::MAX, texts), None);
     }
 
     #[test]

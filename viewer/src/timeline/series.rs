@@ -138,7 +138,7 @@ impl Series {
     /// greatest value that it has in them.
     pub(crate) fn tile(&self, start: i64, level: u32) -> Records {
         let width = 1i64 << level;
-        let end = start + TILE_BINS * width;
+        let end = start.saturating_add(TILE_BINS * width);
         let bins = |time: i64| ((time - start) as f64 / width as f64) as f32;
         let mut records = Records::default();
         let mut push = |x0: f32, x1: f32, (min, max): (f32, f32), last: f32| {
@@ -194,8 +194,8 @@ impl Series {
 }
 
 /// A tile of some counters, as it goes over the wire.
-pub(crate) fn encode(level: u32, index: u64, rows: &[(u32, &Series)]) -> Vec<u8> {
-    let start = tile_start(level, index);
+pub(crate) fn encode(level: u32, index: u64, origin: i64, rows: &[(u32, &Series)]) -> Vec<u8> {
+    let start = tile_start(level, index).and_then(|start| start.checked_add(origin));
     let found: Vec<Records> = rows
         .iter()
         .map(|(_, series)| start.map(|start| series.tile(start, level)).unwrap_or_default())

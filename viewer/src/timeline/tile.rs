@@ -85,7 +85,7 @@ impl Records {
     /// What of a row lies in the tile that begins at `start`.
     pub(crate) fn of(slices: &Slices, start: i64, level: u32, shades: &impl Shades) -> Self {
         let width = 1i64 << level;
-        let within = slices.within(start, start + TILE_BINS * width);
+        let within = slices.within(start, start.saturating_add(TILE_BINS * width));
         if within.len() <= MOST_SINGLE {
             let mut records = Self::with_capacity(within.len());
             for place in within {
@@ -101,7 +101,7 @@ impl Records {
         }
         while at < within.end {
             let bin = (slices.start(at) - start) >> level;
-            let bin_end = start + (bin + 1) * width;
+            let bin_end = start.saturating_add((bin + 1) * width);
             let next = slices.next_from(at + 1, bin_end).min(within.end);
             let crossing = (slices.end_of(next - 1) > bin_end).then_some(next - 1);
             let after = crossing.unwrap_or(next);
@@ -111,12 +111,12 @@ impl Records {
                 count => {
                     let busy = slices.sum(at, after);
                     // What is there is seen, however short.
-                    let fill = ((busy * 255 + width / 2) / width).clamp(1, 255);
+                    let fill = (busy as f64 / width as f64 * 255.0).round().clamp(1.0, 255.0);
                     records.push(
                         bin as f32,
                         (bin + 1) as f32,
                         slices.name(slices.longest(at, after)),
-                        DENSITY | u32::try_from(fill).unwrap_or(255) << 8,
+                        DENSITY | (fill as u32) << 8,
                         u32::try_from(count).unwrap_or(u32::MAX),
                         shades,
                     );
@@ -132,10 +132,16 @@ impl Records {
 }
 
 /// A tile of some rows, as it goes over the wire; empty rows where there is no such tile.
-pub(crate) fn encode(level: u32, index: u64, rows: &[(u32, &Slices)], shades: &impl Shades) -> Vec<u8> {
-    let found: Vec<Records> = match tile_start(level, index) {
+pub(crate) fn encode(
+    level: u32,
+    index: u64,
+    origin: i64,
+    rows: &[(u32, &Slices)],
+    shades: &impl Shades,
+) -> Vec<u8> {
+    let found: Vec<Records> = match tile_start(level, index).and_then(|start| start.checked_add(origin)) {
         Some(start) => {
-            let end = start + (TILE_BINS << level);
+            let end = start.saturating_add(TILE_BINS << level);
             let slices: usize = rows
                 .iter()
                 .map(|(_, slices)| slices.within(start, end).len())
@@ -280,7 +286,7 @@ pub(crate) mod tests {
         assert_eq!(tile_start(40, u64::MAX), None);
         assert_eq!(tile_start(40, 1 << 20), None);
         let slices = Slices::default();
-        let bytes = encode(63, u64::MAX, &[(5, &slices)], &NoShades);
+        let bytes = encode(63, u64::MAX, 0, &[(5, &slices)], &NoShades);
         assert_eq!(bytes.len(), 24);
         assert_eq!(bytes[..4], *b"TILE");
         assert_eq!(bytes[16..], [5, 0, 0, 0, 0, 0, 0, 0]);

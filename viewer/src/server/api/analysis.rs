@@ -7,11 +7,9 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, json_text, loaded, parameters};
 use crate::server::loaded::{Analysed, Loaded, Progress};
-use crate::server::relative::make_collective_relative;
 use crate::timeline::{CollectiveOrder, CollectiveQuery};
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
@@ -78,6 +76,7 @@ pub struct Collectives {
     limit: Option<usize>,
     communicator: Option<String>,
     name: Option<String>,
+    last_rank: Option<u32>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -89,6 +88,7 @@ enum Sort {
     Bytes,
     Busbw,
     Duration,
+    Cost,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -120,21 +120,18 @@ pub async fn collectives(
             Sort::Bytes => CollectiveOrder::Bytes,
             Sort::Busbw => CollectiveOrder::Busbw,
             Sort::Duration => CollectiveOrder::Duration,
+            Sort::Cost => CollectiveOrder::Cost,
         },
         descending,
         communicator: wanted.communicator,
         name: wanted.name,
+        last_rank: wanted.last_rank,
         offset: wanted.offset,
         limit,
     };
     let loaded = loaded(&app, rec, generation).await?;
     let answer = at_a_place(&app, Work::Long, move || {
         let page = loaded.timeline.collectives(&query);
-        let mut page = serde_json::to_value(page).unwrap_or(Value::Null);
-        let listed = page.get_mut("collectives").and_then(Value::as_array_mut);
-        for collective in listed.into_iter().flatten() {
-            make_collective_relative(collective, loaded.timeline.origin_ns());
-        }
         json_of(&page)
     });
     answer.await?.map(for_ever)

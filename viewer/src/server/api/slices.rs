@@ -3,10 +3,8 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, loaded, parameters};
-use crate::server::relative::make_collective_relative;
 use crate::timeline::Direction;
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
@@ -30,10 +28,6 @@ pub async fn slice(
     let answer = at_a_place(&app, Work::Quick, move || {
         let slice = loaded.timeline.slice(row, index);
         let slice = slice.ok_or_else(|| Refusal::nothing("there is no such slice"))?;
-        let mut slice = serde_json::to_value(slice).unwrap_or(Value::Null);
-        if let Some(collective) = slice.get_mut("collective") {
-            make_collective_relative(collective, loaded.timeline.origin_ns());
-        }
         json_of(&slice)
     });
     answer.await?.map(for_ever)
