@@ -4,11 +4,25 @@
 import { tickLabel } from "./axis.js";
 import { h, replace } from "./dom.js";
 import { bandwidth, bytes, count, place, shortName, time, timeExact } from "./format.js";
-import { icon, iconButton } from "./icons.js";
+import { iconButton } from "./icons.js";
 import { confirmOn, copyText } from "./table.js";
 
 const LEAST = 90;
 const STORED = "gputrace.details";
+
+/**
+ * The time of day of a moment, to the microsecond.
+ * @param {string} origin ns since the epoch
+ * @param {number} at ns since then
+ */
+function wallClock(origin, at) {
+  try {
+    const ns = BigInt(origin) + BigInt(Math.round(at));
+    return `${new Date(Number(ns / 1000000n)).toISOString().replace("T", " ").replace("Z", "")}${String((ns / 1000n) % 1000n).padStart(3, "0")} UTC`;
+  } catch {
+    return "";
+  }
+}
 
 export class Details {
   /**
@@ -154,7 +168,7 @@ export class Details {
 
     const about = h("dl", { class: "facts" },
       pair("duration", [time(detail.duration), detail.duration >= 1000 ? h("span", { class: "faint" }, ` ${timeExact(detail.duration)}`) : null]),
-      pair("start", tickLabel(detail.start, 1), timeExact(detail.start)),
+      pair("start", tickLabel(detail.start, 1), `${timeExact(detail.start)} after the recording's beginning\n${wallClock(info.origin_ns, detail.start)}`),
       pair("where", row ? row.path.join(" › ") : detail.process ?? ""),
       step && pair("step", String(step.number)),
       detail.unfinished && pair("end", h("span", { class: "bad" }, "had not ended when recording did")),
@@ -202,7 +216,4 @@ export class Details {
     return h("div", { class: "details-part details-collective" }, h("h3", {}, "Collective ", h("span", { class: "quiet" }, facts.join(", "))),
       h("table", { class: "ranks" }, h("thead", {}, h("tr", {}, ["rank", "arrived", "waited", "transferred", ""].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, participants.slice(0, 256).map(line))));
   }
-
-  /** For an icon beside text. */
-  static icon = icon;
 }

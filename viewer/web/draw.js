@@ -28,6 +28,8 @@ import { tileSpan } from "./tiles.js";
 const LABEL_WIDTH = 26;
 const LABEL_HEIGHT = 11;
 const LABELS_AT_MOST = 1500;
+/** A text that is cut to fewer letters says nothing. */
+const LETTERS = 4;
 
 export class Painter {
   /** @param {HTMLCanvasElement} canvas */
@@ -74,19 +76,21 @@ export class Painter {
     const chains = this.chains(view, "slices", cache);
     /** @type {Map<Line, Part[]>} */
     const parts = new Map();
+    /** @type {Map<Line, {low: number, high: number}[]>} */
+    const waiting = new Map();
     slices.forEach((line, at) => {
+      /** @type {Part[]} */
       const found = [];
-      let missing = 0;
       for (const row of line.item.rows) {
-        const { list, gaps } = this.partsOf(view, chains, row);
-        missing = Math.max(missing, gaps);
+        const { list, holes } = this.partsOf(view, chains, row);
+        if (holes.length > 0) waiting.set(line, holes);
         for (const part of list) this.last.records += rasterRow(this.pixels, at * width, part.columns, part.scale, part.offset, part.low, part.high, theme.palette, part.tile.names?.colours.size ? part.tile.names.colours : null);
         found.push(...list);
       }
-      this.last.missing += missing > 0 ? 1 : 0;
       lift(this.pixels, at * width, width);
       parts.set(line, found);
     });
+    this.last.missing = waiting.size;
     if (slices.length > 0 && this.image) this.stripInk.putImageData(this.image, 0, 0, 0, 0, width, slices.length);
 
     const counterChains = panes.some(({ lines }) => lines.some(({ item }) => item.counter)) ? this.chains(view, "counters", cache) : [];
@@ -97,7 +101,7 @@ export class Painter {
       ink.rect(0, top, width, bottom - top);
       ink.clip();
       this.last.lines += lines.length;
-      for (const line of lines) this.background(view, theme, line, extra.gaps);
+      for (const line of lines) this.background(view, theme, line, extra.gaps, waiting.get(line) ?? []);
       ink.imageSmoothingEnabled = false;
       for (const line of lines) {
         if (!parts.has(line)) continue;
@@ -149,15 +153,15 @@ export class Painter {
    * @param {View} view
    * @param {ReturnType<Painter["chains"]>} chains
    * @param {number} row
-   * @returns {{list: Part[], gaps: number}}
+   * @returns {{list: Part[], holes: {low: number, high: number}[]}} `holes`: where nothing is known yet
    */
   partsOf(view, chains, row) {
     const list = [];
-    let gaps = 0;
+    const holes = [];
     for (const { low, high, tiles } of chains) {
       const tile = tiles.find((other) => other.rows.has(row));
       if (!tile) {
-        gaps += 1;
+        holes.push({ low, high });
         continue;
       }
       if (tile.level !== view.level) this.last.coarser += 1;
@@ -165,7 +169,7 @@ export class Painter {
       const offset = (tile.index * tileSpan(tile.level) - view.from) / view.nsPerPixel;
       list.push({ columns: tile.rows.get(row), scale, offset, low, high, tile });
     }
-    return { list, gaps };
+    return { list, holes };
   }
 
   /**
@@ -217,8 +221,9 @@ export class Painter {
    * @param {Theme} theme
    * @param {Line} line
    * @param {any[]} gaps
+   * @param {{low: number, high: number}[]} holes   parts that are still being fetched
    */
-  background(view, theme, { item, y, height }, gaps) {
+  background(view, theme, { item, y, height }, gaps, holes) {
     const { ink } = this;
     const { width, ratio, from, nsPerPixel } = view;
     if (item.inset > 0) {
@@ -232,6 +237,8 @@ export class Painter {
       ink.fillRect(0, y, width, height);
       ink.globalAlpha = 1;
     }
+    ink.fillStyle = theme.colour.hover;
+    for (const { low, high } of holes) ink.fillRect(low, y, high - low, height);
     const rank = item.row ? item.row.rank : item.node.rank;
     for (const gap of gaps) {
       if (gap.rank !== null && gap.rank !== undefined && gap.rank !== rank) continue;
@@ -320,7 +327,7 @@ export class Painter {
     const width = this.widthOf(text);
     if (width <= room) return text;
     const letters = Math.floor((text.length * (room - this.widthOf("…"))) / width);
-    return letters < 2 ? "" : `${text.slice(0, letters)}…`;
+    return letters < LETTERS ? "" : `${text.slice(0, letters)}…`;
   }
 
   /**
@@ -365,7 +372,7 @@ export class Painter {
           if (room < least - 2 * pad) continue;
           const whole = tile.names?.get(name[i]);
           if (!whole) continue;
-          const text = this.fit(shortName(whole), room);
+          const text = this.fit(labelOf(whole), room);
           if (!text) continue;
           const own = tile.names?.colours.get(name[i]);
           const best = own === undefined ? theme.inks[colourIndex(meta[i])] : inkOn([own & 255, (own >> 8) & 255, own >> 16]);
@@ -381,6 +388,23 @@ export class Painter {
       }
     }
   }
+}
+
+/** @type {Map<string, string>} */
+const shortened = new Map();
+
+/**
+ * What is written on a slice: of a kernel its last word, of NCCL's kernels what they do.
+ * @param {string} name
+ */
+function labelOf(name) {
+  let label = shortened.get(name);
+  if (label === undefined) {
+    if (shortened.size > 20000) shortened.clear();
+    label = shortName(name).replace(/^nccl(?:Dev)?Kernel_/, "");
+    shortened.set(name, label);
+  }
+  return label;
 }
 
 let font = "";

@@ -37,6 +37,7 @@ export const keys = [
     [["Space"], "fold or open the group"],
     [["E", "Shift + E"], "open, fold all groups"],
     [["P"], "pin the row to the top, or let it go"],
+    [["Alt + ↑", "Alt + ↓"], "move the group up, down"],
     [["H"], "row height"],
     [["G"], "filter rows by name"],
     [["X"], "hide empty rows, or show them"],
@@ -124,6 +125,8 @@ export class Input {
         const item = timeline.layout.items.find((other) => other.key === this.currentKey());
         if (item?.foldable) timeline.toggle(item.node.path);
       }),
+      one("up", "Rows", "Move the group up", "Alt + ↑", () => timeline.reorder(-1)),
+      one("down", "Rows", "Move the group down", "Alt + ↓", () => timeline.reorder(1)),
       one("height", "Rows", "Row height", "H", () => timeline.labels.height.click()),
       one("filter", "Rows", "Filter rows", "G", () => timeline.labels.input.focus()),
       one("empty", "Rows", "Hide empty rows, or show them", "X", () => state.set({ filter: { ...state.get().filter, hideEmpty: !state.get().filter.hideEmpty } })),
@@ -176,6 +179,11 @@ export class Input {
     if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
     if (target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement) return;
     if (event.key === "Escape") return this.escape();
+    if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown") && !timeline.container.hidden) {
+      event.preventDefault();
+      timeline.reorder(event.key === "ArrowUp" ? -1 : 1);
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (timeline.container.hidden) {
       if (event.key === "/") {

@@ -64,7 +64,7 @@ export class Labels {
     replace(this.menu,
       entry("Open all groups", null, () => this.timeline.foldAll(false)),
       entry("Fold all groups", null, () => this.timeline.foldAll(true)),
-      entry("Groups as at first", null, () => state.set({ collapsed: [] })),
+      entry("Groups as at first", null, () => state.set({ collapsed: [], order: {} })),
       h("hr", {}),
       entry("Hide empty rows", filter.hideEmpty, () => state.set({ filter: { ...filter, hideEmpty: !filter.hideEmpty } })),
       entry("Only rows with hits of the search", filter.onlyMatches, () => state.set({ filter: { ...filter, onlyMatches: !filter.onlyMatches } })),
@@ -142,7 +142,7 @@ export class Labels {
     const { hover, pointer, current } = this.timeline;
     const { selection } = this.timeline.state.get();
     const under = hover?.item.key ?? (pointer ? this.timeline.itemAt(pointer.y)?.key : null);
-    const chosen = selection ? this.timeline.layout.items.find((item) => item.row?.row === selection.row)?.key : null;
+    const chosen = selection ? this.timeline.layout.byRow.get(selection.row)?.key : null;
     for (const [key, element] of this.shown) {
       element.classList.toggle("hover", key === under);
       element.classList.toggle("current", key === (chosen ?? current));

@@ -59,6 +59,8 @@
 
 /** Lines that a first look shows at most; threads, counters and later ranks are folded until they are so few. */
 const FIRST_LOOK = 56;
+/** So many communicators are groups of their own. */
+const PROMOTED = 4;
 /** Rows that a folded group sums up at most. */
 const SUMMED_AT_MOST = 32;
 const HEIGHTS = {
@@ -99,6 +101,8 @@ export function buildTree(rows) {
       node.detail ||= row.detail ?? "";
     }
   }
+  // A few communicators stand for themselves; many are kept together.
+  root.children = root.children.flatMap((child) => (child.sort === "communicators" && child.lanes.length === 0 && child.children.length <= PROMOTED ? child.children : [child]));
   for (const child of root.children) tidy(child, 0);
   foldForFirstLook(root);
   return root;
@@ -191,13 +195,14 @@ function summed(node) {
  * @property {boolean} hideEmpty
  * @property {Set<number> | null} only   rows to keep (those with hits), or all
  * @property {"compact" | "normal" | "tall"} rowHeight
+ * @property {Record<string, string[]>} [order]   paths of groups in the order that the user chose, by the path of what they are in
  */
 
 /**
  * Where everything is drawn.
  * @param {Node} root
  * @param {LayoutOptions} options
- * @returns {{pinned: Item[], pinnedHeight: number, items: Item[], height: number}}
+ * @returns {{pinned: Item[], pinnedHeight: number, items: Item[], height: number, byRow: Map<number, Item>}} `byRow`: in which item a row is, if only as part of a folded group
  */
 export function layout(root, options) {
   const sizes = HEIGHTS[options.rowHeight];
@@ -254,11 +259,11 @@ export function layout(root, options) {
       byKey.set(item.key, item);
       if (inside) items.push(item);
     });
-    for (const child of node.children) any = visit(child, words, hint, inside) || any;
+    for (const child of ordered(node, options.order)) any = visit(child, words, hint, inside) || any;
     if (!any) items.length = start;
     return any;
   };
-  for (const node of root.children) visit(node, "", "", true);
+  for (const node of ordered(root, options.order)) visit(node, "", "", true);
 
   const place = (/** @type {Item[]} */ list) => {
     let y = 0;
@@ -275,16 +280,40 @@ export function layout(root, options) {
     const rows = item.rows.length ? item.rows : summed(item.node);
     return [{ ...item, rows, label: item.hint, detail: "", depth: 0, inset: 0, folded: true, foldable: false, pinned: true }];
   });
-  return { pinned, pinnedHeight: pinned.length ? place(pinned) + 4 : 0, items, height: place(items) + 24 };
+  /** @type {Map<number, Item>} */
+  const byRow = new Map();
+  for (const item of items) {
+    if (item.row) byRow.set(item.row.row, item);
+    else if (item.folded) for (const row of rowsOf(item.node)) byRow.set(row.row, item);
+  }
+  return { pinned, pinnedHeight: pinned.length ? place(pinned) + 4 : 0, items, height: place(items) + 24, byRow };
 }
 
 /**
- * The item in which a row is drawn: its own line, else the folded group over it.
- * @param {Item[]} items
- * @param {number} row
+ * What is in a group, in the order that the user chose; what is not in that order keeps its place behind.
+ * @param {Node} node
+ * @param {Record<string, string[]> | undefined} order
  */
-export function itemOfRow(items, row) {
-  return items.find((item) => item.row?.row === row) ?? items.find((item) => item.rows.includes(row)) ?? items.find((item) => item.folded && rowsOf(item.node).some((other) => other.row === row)) ?? null;
+export function ordered(node, order) {
+  const chosen = order?.[node.path];
+  if (!chosen) return node.children;
+  const place = new Map(chosen.map((path, at) => [path, at]));
+  return [...node.children].sort((a, b) => (place.get(a.path) ?? Infinity) - (place.get(b.path) ?? Infinity) || node.children.indexOf(a) - node.children.indexOf(b));
+}
+
+/**
+ * The group that holds another.
+ * @param {Node} root
+ * @param {Node} node
+ * @returns {Node | null}
+ */
+export function parentOf(root, node) {
+  if (root.children.includes(node)) return root;
+  for (const child of root.children) {
+    const found = parentOf(child, node);
+    if (found) return found;
+  }
+  return null;
 }
 
 /**

@@ -6,7 +6,7 @@ import { Painter } from "./draw.js";
 import { Labels } from "./labels.js";
 import { Overlay } from "./overlay.js";
 import { FLAG_CUT, FLAG_DENSITY, recordAt } from "./raster.js";
-import { buildTree, itemOfRow, layout, walk } from "./rows.js";
+import { buildTree, layout, walk } from "./rows.js";
 import { Ruler } from "./ruler.js";
 import { readTheme } from "./theme.js";
 import { Names, TileCache, levelFor, tileSpan } from "./tiles.js";
@@ -117,7 +117,7 @@ export class Stage {
       this.overview.redraw();
       this.invalidate();
     });
-    this.state.subscribe(["collapsed", "pins", "filter", "rowHeight"], () => this.relayout());
+    this.state.subscribe(["collapsed", "pins", "filter", "rowHeight", "order"], () => this.relayout());
     this.state.subscribe(["tab"], () => this.invalidate());
     this.state.subscribe(["selection", "marks", "area"], () => this.invalidateOverlay());
   }
@@ -156,13 +156,13 @@ export class Stage {
 
   /** @returns {import("./rows.js").LayoutOptions} */
   layoutOptions() {
-    const { collapsed, pins, filter, rowHeight } = this.state.get();
-    return { collapsed, pins, text: filter.text, hideEmpty: filter.hideEmpty, only: filter.onlyMatches ? (this.search?.rows ?? null) : null, rowHeight };
+    const { collapsed, pins, filter, rowHeight, order } = this.state.get();
+    return { order, collapsed, pins, text: filter.text, hideEmpty: filter.hideEmpty, only: filter.onlyMatches ? (this.search?.rows ?? null) : null, rowHeight };
   }
 
   /** The row that keys act on is the one of this slice, if it shows. @param {number} row */
   stand(row) {
-    this.current = this.layout.items.find((item) => item.row?.row === row)?.key ?? this.current;
+    this.current = this.layout.byRow.get(row)?.key ?? this.current;
   }
 
   /** Places the rows anew, nothing else. */
@@ -280,7 +280,7 @@ export class Stage {
     this.sticky.style.height = `${height}px`;
     this.spacer.style.height = `${Math.max(0, this.layout.height + this.layout.pinnedHeight - height)}px`;
     if (this.pendingReveal !== undefined) {
-      const item = itemOfRow(this.layout.items, this.pendingReveal);
+      const item = this.layout.byRow.get(this.pendingReveal);
       this.pendingReveal = undefined;
       if (item) this.scrollTo(item);
     }
@@ -392,7 +392,7 @@ export class Stage {
     let high = list.length;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (list[middle].y + list[middle].height < at) low = middle + 1;
+      if (list[middle].y + list[middle].height + 1 <= at) low = middle + 1;
       else high = middle;
     }
     const item = list[low];
@@ -405,10 +405,10 @@ export class Stage {
    * @returns {{y: number, height: number} | null}
    */
   yOf(row) {
-    const { pinned, pinnedHeight, items } = this.layout;
+    const { pinned, pinnedHeight, byRow } = this.layout;
     const up = pinned.find((item) => item.row?.row === row);
     if (up) return { y: up.y, height: up.height };
-    const item = itemOfRow(items, row);
+    const item = byRow.get(row);
     return item ? { y: item.y - this.scrollTop + pinnedHeight, height: item.height } : null;
   }
 

@@ -19,6 +19,7 @@
  * @property {string[]} collapsed           paths of groups that differ from how they start
  * @property {{text: string, hideEmpty: boolean, onlyMatches: boolean}} filter
  * @property {"compact" | "normal" | "tall"} rowHeight
+ * @property {Record<string, string[]>} order  of groups, where the user changed it
  * @property {Mark[]} marks
  * @property {string} query                 what is searched for
  * @property {{regex: boolean, case: boolean}} searchMode
@@ -39,6 +40,7 @@ export function initialState() {
     collapsed: [],
     filter: { text: "", hideEmpty: true, onlyMatches: false },
     rowHeight: "normal",
+    order: {},
     marks: [],
     query: "",
     searchMode: { regex: false, case: false },

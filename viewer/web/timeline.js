@@ -5,7 +5,7 @@ import { Area } from "./area.js";
 import { Details } from "./details.js";
 import { Input } from "./input.js";
 import { Overview } from "./overview.js";
-import { groupsOver, itemOfRow, rowsOf, walk } from "./rows.js";
+import { groupsOver, ordered, parentOf, rowsOf, walk } from "./rows.js";
 import { Search } from "./search.js";
 import { REACH, Stage } from "./stage.js";
 import { Tooltip } from "./tooltip.js";
@@ -112,7 +112,7 @@ export class Timeline extends Stage {
   /** @param {number} rank @param {number} [device] */
   revealRank(rank, device) {
     const row = this.rows.find((other) => other.rank === rank && (device === undefined || device === null || other.device === device) && other.type === "slices");
-    const item = row && (this.layout.items.find(({ node, type }) => type === "group" && node.sort === "rank" && node.rank === rank) ?? itemOfRow(this.layout.items, row.row));
+    const item = row && (this.layout.items.find(({ node, type }) => type === "group" && node.sort === "rank" && node.rank === rank) ?? this.layout.byRow.get(row.row));
     if (item) this.scrollTo(item);
   }
 
@@ -202,6 +202,21 @@ export class Timeline extends Stage {
   /** @param {boolean} folded */
   foldAll(folded) {
     this.state.set({ collapsed: [...walk(this.root)].filter((node) => (node.children.length > 0 || node.lanes.length > 1) && node.folded !== folded).map((node) => node.path) });
+  }
+
+  /** Moves the current row's group, among those beside it. @param {1 | -1} step */
+  reorder(step) {
+    const item = this.layout.items.find(({ key }) => key === this.current);
+    const parent = item && parentOf(this.root, item.node);
+    if (!item || !parent) return;
+    const { order } = this.state.get();
+    const paths = ordered(parent, order).map(({ path }) => path);
+    const at = paths.indexOf(item.node.path);
+    const to = at + step;
+    if (to < 0 || to >= paths.length) return;
+    [paths[at], paths[to]] = [paths[to], paths[at]];
+    this.state.set({ order: { ...order, [parent.path]: paths } });
+    this.context.announce(`${item.label} is ${to + 1} of ${paths.length}`);
   }
 
   /** @param {string} key */
