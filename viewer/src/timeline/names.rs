@@ -267,12 +267,14 @@ mod tests {
         let mut names = Interner::default();
         let kernel = names.intern("_ZN3foo3barEi");
         let launch = names.intern("cudaLaunchKernel");
+        let more = ["SendRecv".to_owned()];
+        let texts = Texts {
+            recorded: &names,
+            more: &more,
+        };
         let told = |number: u32| {
-            (
-                kind(number),
-                full(number, &names).unwrap(),
-                short(number, &names).unwrap(),
-            )
+            let (full, short) = (full(number, texts).unwrap(), short(number, texts).unwrap());
+            (kind(number), full, short)
         };
         let expect = |kind, full: &str, short: &str| (kind, full.to_owned(), short.to_owned());
         assert_eq!(
