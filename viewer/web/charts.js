@@ -193,6 +193,7 @@ export const seriesColour = (index) => `var(--series-${(index % 8) + 1})`;
  */
 export function frame(options) {
   const root = svg("svg", { class: "p-chart" + (options.class ? " " + options.class : ""), role: "img", "aria-label": options.label, tabindex: options.keys ? 0 : null });
+  if (typeof options.height === "number") root.setAttribute("height", String(options.height));
   const box = h("div", { class: "p-chartbox" }, root);
   let width = 0;
   const draw = () => {
@@ -207,7 +208,8 @@ export function frame(options) {
     const next = Math.floor(entries[0].contentRect.width);
     if (next === width || next < 40) return;
     width = next;
-    draw();
+    // Not within the observation: drawing changes heights, which would be observed again.
+    requestAnimationFrame(draw);
   }).observe(box);
   root.addEventListener("pointerleave", hideTip);
   root.addEventListener("blur", hideTip);

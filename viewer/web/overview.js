@@ -214,6 +214,7 @@ export class Overview {
     const share = (/** @type {number} */ at) => Math.max(0, Math.min(1, (at - begin) / (end - begin)));
     const a = 100 * share(from);
     const b = 100 * share(to);
+    this.slider.classList.toggle("whole", from <= begin && to >= end);
     this.before.style.width = `${a}%`;
     this.after.style.left = `${b}%`;
     this.window.style.left = `${a}%`;

@@ -4,6 +4,8 @@
  * Pure: the document is not touched here.
  */
 
+import { bytes as formatBytes, digits } from "./format.js";
+
 /**
  * One row as the server says it.
  * @typedef {object} Row
@@ -59,6 +61,8 @@
 
 /** Lines that a first look shows at most; threads, counters and later ranks are folded until they are so few. */
 const FIRST_LOOK = 56;
+/** So many counters stay where they are. */
+const COUNTERS_ALONE = 2;
 /** So many communicators are groups of their own. */
 const PROMOTED = 4;
 /** Rows that a folded group sums up at most. */
@@ -68,6 +72,21 @@ const HEIGHTS = {
   normal: { lane: 20, inner: 14, counter: 30, group: 22 },
   tall: { lane: 32, inner: 22, counter: 52, group: 26 },
 };
+
+/** What stands beside a row's name. @param {Row} row */
+function detailOf(row) {
+  if (row.type === "counter") return rangeOf(row);
+  // The hash of a communicator is the same on all its lines, and tells nobody anything.
+  return row.what === "communicator" ? "" : (row.detail ?? "");
+}
+
+/** What a counter reaches: "up to 700 W". @param {Row} row */
+function rangeOf({ min, max, unit }) {
+  if (typeof max !== "number") return "";
+  const bytes = unit === "B" || unit === "B/s" || unit === "bytes";
+  const text = (/** @type {number} */ value) => (bytes ? formatBytes(value) + (unit === "B/s" ? "/s" : "") : `${digits(value)}${unit ? `\u202f${unit}` : ""}`);
+  return min === max ? `always ${text(max)}` : `up to ${text(max)}`;
+}
 
 /** @param {Row} row @returns {Node["sort"]} */
 function sortOf(row) {
@@ -98,14 +117,29 @@ export function buildTree(rows) {
     if (row.what === "summary") node.summary = row;
     else {
       node.lanes.push(row);
-      node.detail ||= row.detail ?? "";
+      node.detail ||= detailOf(row);
     }
   }
   // A few communicators stand for themselves; many are kept together.
   root.children = root.children.flatMap((child) => (child.sort === "communicators" && child.lanes.length === 0 && child.children.length <= PROMOTED ? child.children : [child]));
-  for (const child of root.children) tidy(child, 0);
+  for (const child of root.children) {
+    gather(child);
+    tidy(child, 0);
+  }
   foldForFirstLook(root);
   return root;
+}
+
+/**
+ * Puts counters that hang beside streams into a group of their own, which starts folded: they are many and say little at first.
+ * @param {Node} node
+ */
+function gather(node) {
+  for (const child of node.children) gather(child);
+  const counters = node.children.filter((child) => child.sort === "counter" && child.children.length === 0);
+  if (counters.length <= COUNTERS_ALONE || counters.length === node.children.length) return;
+  node.children = node.children.filter((child) => !counters.includes(child));
+  node.children.push({ path: `${node.path}/counters`, label: "counters", detail: "", depth: 0, children: counters, lanes: [], summary: null, folded: true, sort: "counter", rank: node.rank });
 }
 
 /**
@@ -117,7 +151,7 @@ function tidy(node, depth) {
   node.depth = depth;
   if (depth === 0 && node.children.length > 0 && node.rank !== null && node.sort !== "communicators") node.sort = "rank";
   if (node.sort === "rank") {
-    const devices = node.children.filter((child) => child.children.some((leaf) => leaf.sort === "device" || leaf.sort === "counter") || child.summary);
+    const devices = node.children.filter((child) => child.children.some((leaf) => leaf.sort === "device") || child.summary);
     if (devices.length === 1 && node.lanes.length === 0) {
       const [device] = devices;
       node.detail = [device.label, device.detail].filter(Boolean).join(" · ");
@@ -151,9 +185,10 @@ function foldForFirstLook(root) {
   const total = () => lines(root);
   // Threads with nothing but calls say little at first; those with ranges say what the program was doing.
   const calls = all.filter((node) => node.sort === "host" && node.lanes.length > 0 && node.lanes.every((row) => row.what === "thread"));
+  // Groups of nothing but counters are many lines that say little at first.
+  for (const node of all) if (node.children.length > 0 && rowsOf(node).every((row) => row.type === "counter")) node.folded = true;
   const steps = [
     () => calls.forEach((node) => (node.folded = node.lanes.length > 2)),
-    () => all.filter((node) => node.sort === "counter" && node.children.length > 0).forEach((node) => (node.folded = true)),
     () => all.filter((node) => node.sort === "host" && node.depth === 1).forEach((node) => (node.folded = true)),
   ];
   steps[0]();
@@ -252,7 +287,7 @@ export function layout(root, options) {
       const counter = row.type === "counter";
       /** @type {Item} */
       const item = {
-        key: row.key, type: "lane", node, row, rows: [row.row], label: at === 0 ? (group ? row.label : node.label) : "", detail: at === 0 ? (row.detail ?? node.detail) : "",
+        key: row.key, type: "lane", node, row, rows: [row.row], label: at === 0 ? (group ? row.label : node.label) : "", detail: at === 0 ? detailOf(row) : "",
         hint: lanes.length > 1 ? `${hint} › lane ${row.lane + 1} of ${row.lanes}` : hint, folded: false, foldable: foldable && !group && at === 0,
         depth: node.depth + (group ? 1 : 0), y: 0, height: counter ? sizes.counter : at === 0 ? sizes.lane : sizes.inner, inset: node.depth === 0 && at === 0 && !group ? 5 : 0, counter, pinned: false,
       };

@@ -55,6 +55,8 @@ export class Ruler {
       }
     }
 
+    const inView = `${time(to - from)} in view`;
+    const free = pointer || state.marks.length > 0 ? width : width - ink.measureText(inView).width - 14 * ratio;
     const { ticks: list, anchor, step } = ticks(from, to, nsPerPixel, 110 * ratio);
     let left = 0;
     if (anchor !== null) {
@@ -67,7 +69,7 @@ export class Ruler {
       const px = Math.round(x(at));
       ink.fillStyle = theme.colour["line-strong"];
       ink.fillRect(px, 0, Math.max(1, Math.round(ratio)), hasSteps ? height - band : height);
-      if (px + 4 * ratio < left) continue;
+      if (px + 4 * ratio < left || px + 4 * ratio + ink.measureText(label).width > free) continue;
       ink.fillStyle = theme.colour["text-2"];
       ink.fillText(label, px + 4 * ratio, middle);
     }
@@ -87,13 +89,9 @@ export class Ruler {
     if (pointer) {
       const text = tickLabel(from + pointer.x * ratio * nsPerPixel, Math.max(1, 10 ** Math.floor(Math.log10(nsPerPixel * ratio))));
       this.tag(theme, text, pointer.x * ratio, middle, ratio, width);
-    } else if (state.marks.length === 0 && left === 0) {
-      const text = `${time(to - from)} in view`;
-      const room = ink.measureText(text).width + 12 * ratio;
-      ink.fillStyle = theme.colour.background;
-      ink.fillRect(width - room, 0, room, hasSteps ? height - band : height);
+    } else if (free < width) {
       ink.fillStyle = theme.colour["text-3"];
-      ink.fillText(text, width - room + 6 * ratio, middle);
+      ink.fillText(inView, free + 8 * ratio, middle);
     }
   }
 

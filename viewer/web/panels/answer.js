@@ -53,7 +53,7 @@ function figures(analysis, context) {
   if (all.late) {
     boxes.push(figure("Late rank", all.late.cost_ns > 0 ? format.place(all.late, several) : "none",
       all.late.cost_ns > 0 ? `last at ${format.count(all.late.last_count)} of ${format.count(all.late.collectives)}, costs ${format.time(all.late.cost_ns)}` : "all arrive together",
-      "collectives", "The rank whose late arrivals at collectives cost the others most", all.late.standsOut ? "p-warm" : all.late.share < 0.01 ? "p-calm" : ""));
+      "collectives", "The rank whose late arrivals at collectives cost the others most", all.late.standsOut ? "p-warm" : all.late.share < 0.01 || all.late.collectives < 5 ? "p-calm" : ""));
   }
   return h("div", { class: "p-figures" }, boxes,
     h("div", { class: "p-wholebar" }, h("span", { "aria-hidden": "true" }, "Time of all GPUs"), shareBar(shareParts(all.parts), { format: (value) => format.percent(value / Math.max(1, Object.values(all.parts).reduce((a, b) => a + b, 0))), label: "Time of all GPUs" })));

@@ -86,9 +86,8 @@ export async function showCollective(one, context) {
  * @param {import("./shared.js").Context} context
  */
 export async function costliest(rank, context) {
-  const { collectives } = await context.api.rec("collectives", { sort: "skew", order: "desc", limit: 1000 });
-  const last = collectives.filter((/** @type {any} */ one) => one.last_rank === rank && one.start_ns !== null);
-  return last.length ? last.reduce((/** @type {any} */ most, /** @type {any} */ one) => (one.last_rank_cost_ns > most.last_rank_cost_ns ? one : most)) : null;
+  const { collectives } = await context.api.rec("collectives", { sort: "cost", order: "desc", last_rank: rank, limit: 1 });
+  return collectives[0]?.start_ns === undefined || collectives[0].start_ns === null ? null : collectives[0];
 }
 
 /** @param {any[]} all @param {any} analysis @param {import("./shared.js").Context} context @param {string} partly */
@@ -339,7 +338,7 @@ function list(analysis, context, keep) {
       { key: "busbw", title: "Bus bandwidth", order: "busbw", number: true, spare: 1, value: (row) => row.busbw, text: (row) => format.bandwidth(row.busbw) },
       { key: "skew_ns", title: "Skew", order: "skew", number: true, value: (row) => row.skew_ns, text: (row) => format.time(row.skew_ns) },
       { key: "last_rank", title: "Last", spare: 1, value: (row) => row.last_rank, text: (row) => (row.last_rank === null ? format.NONE : `rank ${row.last_rank}`), fixed: true },
-      { key: "last_rank_cost_ns", title: "It cost", fixed: true, number: true, spare: 2, hint: "What the last rank alone cost the others", value: (row) => row.last_rank_cost_ns, text: (row) => format.time(row.last_rank_cost_ns) },
+      { key: "last_rank_cost_ns", title: "It cost", order: "cost", number: true, spare: 2, hint: "What the last rank alone cost the others", value: (row) => row.last_rank_cost_ns, text: (row) => format.time(row.last_rank_cost_ns) },
       { key: "notes", title: "", spare: 3, fixed: true, value: (row) => [row.warm_up && "warm-up", row.shared_kernel > 1 && `shares its kernel with ${row.shared_kernel - 1}`, row.matched_by === "order" && "matched by order"].filter(Boolean).join(", ") },
     ],
   });

@@ -1,7 +1,7 @@
 // @ts-check
 /** Sampled counters over the whole run, from the same tiles as the timeline's. */
 
-import { lines } from "../charts.js";
+import { legend, lines, seriesColour } from "../charts.js";
 import { h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { resolution } from "./shared.js";
@@ -33,8 +33,12 @@ export function counterTitle(name) {
   return { title: words[0].toUpperCase() + words.slice(1), write };
 }
 
+/** So many lines stand in one chart. */
+const TOGETHER = 8;
+
 /**
- * Draws the chosen counter rows, one small chart each; calm while nothing comes.
+ * Draws the chosen counters over the whole run: a chart for each quantity, a line for each device. What never changed
+ * is left out, for its mean says it all.
  * @param {HTMLElement} box
  * @param {any} analysis
  * @param {import("./shared.js").Context} context
@@ -43,28 +47,42 @@ export function counterTitle(name) {
 export async function drawCounters(box, analysis, context, wanted) {
   try {
     const { rows } = await context.api.rec("rows");
-    const chosen = rows.filter((/** @type {any} */ row) => row.type === "counter" && wanted(row)).slice(0, 64);
+    const chosen = rows.filter((/** @type {any} */ row) => row.type === "counter" && row.max > row.min && wanted(row)).slice(0, 512);
     if (!chosen.length) return replace(box);
     const { begin, end } = context.info;
     const level = Math.max(0, Math.ceil(Math.log2(Math.max(1, end) / BINS)));
-    const { decodeCounters } = await import("../api.js");
-    const columns = decodeCounters(await context.api.recBuffer(`counters/${level}/0`, { rows: chosen.map((/** @type {any} */ row) => row.row).join(",") }));
+    const { decodeCounters, ranges } = await import("../api.js");
+    const columns = decodeCounters(await context.api.recBuffer(`counters/${level}/0`, { rows: ranges(chosen.map((/** @type {any} */ row) => row.row)) }));
     const fine = resolution(analysis);
-    const charts = chosen.map((/** @type {any} */ row) => {
-      const found = columns.get(row.row);
-      if (!found?.n) return null;
-      const bin = 2 ** level;
-      /** @type {[number, number][]} */ const points = [];
-      /** @type {[number, number, number][]} */ const band = [];
-      for (let at = 0; at < found.n; at++) {
-        const time = Math.min(end, Math.max(begin, found.x0[at] * bin));
-        points.push([time, found.last[at]]);
-        band.push([time, found.min[at], found.max[at]]);
-      }
-      const { title, write } = row.unit ? { title: counterTitle(row.label).title, write: unitFormat(row.unit) } : counterTitle(row.label);
-      const where = (row.path ?? []).filter((/** @type {string} */ part) => part !== row.label).join(", ");
-      return h("figure", { class: "p-small" }, h("figcaption", null, title, where ? h("span", { class: "p-faint" }, ` ${where}`) : null),
-        lines({ series: [{ name: title, points, band: band.some(([, low, high]) => high > low) ? band : undefined }], span: [begin, end], label: `${title} of ${where} over time`, format: write, time: (ns) => format.moment(ns, fine), height: 92, area: true, binary: write === format.bytes,
+    /** @type {Map<string, any[]>} */
+    const alike = new Map();
+    for (const row of chosen) {
+      // A chart that is full is followed by another of the same quantity.
+      let part = 0;
+      while ((alike.get(`${row.label} ${part}`) ?? []).length >= TOGETHER) part++;
+      const key = `${row.label} ${part}`;
+      alike.set(key, [...(alike.get(key) ?? []), row]);
+    }
+    const charts = [...alike.values()].map((list) => {
+      const [one] = list;
+      const title = one.label[0].toUpperCase() + one.label.slice(1);
+      const write = unitFormat(one.unit);
+      const series = list.map((row) => {
+        const found = columns.get(row.row);
+        /** @type {[number, number][]} */ const points = [];
+        /** @type {[number, number, number][]} */ const band = [];
+        for (let at = 0; at < (found?.n ?? 0); at++) {
+          const time = Math.min(end, Math.max(begin, /** @type {any} */ (found).x0[at] * 2 ** level));
+          points.push([time, /** @type {any} */ (found).last[at]]);
+          band.push([time, /** @type {any} */ (found).min[at], /** @type {any} */ (found).max[at]]);
+        }
+        const name = (row.path ?? []).filter((/** @type {string} */ part) => part !== row.label).join(", ");
+        return { name: name || title, points, band: list.length === 1 && band.some(([, low, high]) => high > low) ? band : undefined };
+      }).filter((line) => line.points.length);
+      if (!series.length) return null;
+      return h("figure", { class: "p-small" }, h("figcaption", null, title, series.length === 1 ? h("span", { class: "p-faint" }, ` ${series[0].name}`) : null),
+        series.length > 1 ? legend(series.map((line, at) => ({ title: line.name, colour: seriesColour(at) }))) : null,
+        lines({ series, span: [begin, end], label: `${title} over time, of ${series.map((line) => line.name).join("; ")}`, format: write, time: (ns) => format.moment(ns, fine), height: 104, area: series.length === 1, binary: write === format.bytes,
           open: (at) => context.goTo({ from: Math.max(begin, at - (end - begin) / 20), to: Math.min(end, at + (end - begin) / 20) }) }).element);
     });
     replace(box, charts);

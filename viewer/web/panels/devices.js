@@ -9,7 +9,7 @@ import { panel, resolution, section, severalDevices } from "./shared.js";
 
 export const devices = panel("devices", "Devices", (analysis, context, keep) => {
   const charts = h("div", { class: "p-smalls" });
-  drawCounters(charts, analysis, context, (row) => row.what === "counter" && row.device !== null && row.device !== undefined && !/^ecc_|memory_clock/.test(row.label));
+  drawCounters(charts, analysis, context, (row) => row.what === "counter" && row.device !== null && row.device !== undefined && !/throttle/.test(`${row.label} ${row.detail}`));
   return [
     truth(analysis, context),
     hangs(analysis, context),

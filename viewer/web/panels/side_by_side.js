@@ -61,7 +61,7 @@ export function sideBySide(context, { open }) {
     const next = Math.floor(entries[0].contentRect.width);
     if (next === width || next < 40) return;
     width = next;
-    if (sides.length) load();
+    if (sides.length) requestAnimationFrame(load);
   }).observe(element);
   context.state?.subscribe?.(["dark"], () => canvas.isConnected && draw());
 
