@@ -128,7 +128,7 @@ export class Details {
   sentence(detail) {
     const kind = this.timeline.context.info.kinds?.[detail.kind] ?? "operation";
     const row = this.timeline.rows[detail.row];
-    return [shortName(detail.name), kind, time(detail.duration), `at ${tickLabel(detail.start, 1000)}`, row ? row.path.join(", ") : "", detail.before ? `after ${time(detail.before.to - detail.before.from)} idle, ${detail.before.text}` : ""].filter(Boolean).join("; ");
+    return [shortName(detail.name), kind, time(detail.duration), `at ${tickLabel(detail.start, 1000)}`, row ? row.path.join(", ") : "", detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
   }
 
   /** @private @param {{name: string, kind: number}} one */
@@ -167,16 +167,18 @@ export class Details {
     const pair = (/** @type {string} */ label, /** @type {import("./dom.js").Child} */ value, /** @type {string} */ title = "") => [h("dt", {}, label), h("dd", { title: title || null }, value)];
 
     const about = h("dl", { class: "facts" },
-      pair("duration", [time(detail.duration), detail.duration >= 1000 ? h("span", { class: "faint" }, ` ${timeExact(detail.duration)}`) : null]),
-      pair("start", tickLabel(detail.start, 1), `${timeExact(detail.start)} after the recording's beginning\n${wallClock(info.origin_ns, detail.start)}`),
-      pair("where", row ? row.path.join(" › ") : detail.process ?? ""),
-      step && pair("step", String(step.number)),
-      detail.unfinished && pair("end", h("span", { class: "bad" }, "had not ended when recording did")),
-      detail.nvtx?.length > 0 && pair("inside", detail.nvtx.join(" › ")),
+      pair("Duration", [time(detail.duration), detail.duration >= 1000 ? h("span", { class: "faint" }, ` ${timeExact(detail.duration)}`) : null]),
+      pair("Start", tickLabel(detail.start, 1), `${timeExact(detail.start)} after the recording's beginning\n${wallClock(info.origin_ns, detail.start)}`),
+      pair("Where", row ? row.path.join(" › ") : detail.process ?? ""),
+      step && pair("Step", String(step.number)),
+      detail.unfinished && pair("End", h("span", { class: "bad" }, "had not ended when recording did")),
+      detail.nvtx?.length > 0 && pair("Inside", detail.nvtx.join(" › ")),
     );
-    const fields = detail.fields?.length > 0 && h("dl", { class: "facts" }, detail.fields.map((/** @type {any} */ field) => pair(field.label, this.value(field))));
+    const rows = Math.max(6, Math.floor((this.height - 64) / 20));
+    const fields = [];
+    for (let at = 0; at < (detail.fields?.length ?? 0); at += rows) fields.push(h("div", {}, h("dl", { class: "facts" }, detail.fields.slice(at, at + rows).map((/** @type {any} */ field) => pair(field.label, this.value(field))))));
     const gap = detail.before && detail.before.to > detail.before.from
-      ? h("div", { class: "details-part" }, h("h3", {}, "Before it"), h("button", { class: "link", type: "button", onclick: () => timeline.moveTo(detail.before.from - (detail.before.to - detail.before.from) * 0.3, detail.before.to + (detail.before.to - detail.before.from) * 0.3, { user: true }) }, `${time(detail.before.to - detail.before.from)} idle`), h("span", { class: "quiet" }, ` ${detail.before.text}`))
+      ? h("div", { class: "details-part" }, h("h3", {}, "Before it"), h("span", {}, detail.before.text, " "), h("button", { class: "link", type: "button", onclick: () => timeline.moveTo(detail.before.from - (detail.before.to - detail.before.from) * 0.3, detail.before.to + (detail.before.to - detail.before.from) * 0.3, { user: true }) }, "Show"))
       : null;
     const links = detail.links?.length > 0
       ? h("div", { class: "details-part" }, h("h3", {}, "Leads from and to ", h("kbd", {}, "["), " ", h("kbd", {}, "]")), h("ul", { class: "links" }, detail.links.slice(0, 40).map((/** @type {any} */ link) => h("li", {}, h("span", { class: "quiet" }, `${link.label} `), link.ref ? this.jump(link.ref) : h("span", { class: "faint" }, "not recorded"), link.ref ? h("span", { class: "faint" }, ` ${this.distance(detail, link.ref)}`) : null)), detail.more_links > 0 && h("li", { class: "faint" }, `and ${count(detail.more_links)} more`)))
@@ -187,7 +189,7 @@ export class Details {
       h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"));
     this.put([this.heading(detail), h("span", { class: "quiet" }, `${kind}, ${time(detail.duration)}`), tool],
       detail.full_name !== shortName(detail.name) && h("p", { class: "details-full" }, detail.full_name),
-      h("div", { class: "details-columns" }, h("div", {}, about), fields && h("div", {}, fields), (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail)));
+      h("div", { class: "details-columns" }, h("div", {}, about), fields, (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail)));
   }
 
   /** How far another slice is. @private @param {any} detail @param {any} ref */

@@ -150,9 +150,11 @@ export class Overlay {
     ink.lineTo(b - ratio, y);
     ink.stroke();
     ink.setLineDash([]);
-    const text = `${time(gap.to - gap.from)} idle${gap.text ? `: ${gap.text}` : ""}`;
-    const wide = ink.measureText(text).width + 10 * ratio;
-    if (wide < b - a - 4 * ratio) this.tag(theme, text, (Math.max(0, a) + Math.min(view.width, b)) / 2, y, ratio, theme.colour["text-2"]);
+    for (const text of [gap.text, `${time(gap.to - gap.from)} idle`]) {
+      if (!text || ink.measureText(text).width + 16 * ratio > Math.min(view.width, b) - Math.max(0, a)) continue;
+      this.tag(theme, text, (Math.max(0, a) + Math.min(view.width, b)) / 2, y, ratio, theme.colour["text-2"]);
+      break;
+    }
   }
 
   /**

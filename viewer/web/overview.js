@@ -10,7 +10,8 @@ import { packed, rgb } from "./theme.js";
 
 /** Height of all bands together at most, and of one, CSS pixels. */
 const MOST = 132;
-const BAND_MOST = 17;
+const BAND_MOST = [0, 30, 24, 20, 20];
+const BAND_USUAL = 16;
 const BAND_LEAST = 3;
 const AXIS = 16;
 const TICKS = 6;
@@ -78,7 +79,7 @@ export class Overview {
   /** Height of one band, CSS pixels. @private */
   bandHeight() {
     const bands = Math.max(1, this.data?.bands.length ?? this.timeline.context.info.bands?.length ?? 1);
-    return Math.max(BAND_LEAST, Math.min(BAND_MOST, Math.floor(Math.min(MOST, 0.13 * innerHeight) / bands) - (bands > 16 ? 0 : 1)));
+    return Math.max(BAND_LEAST, Math.min(BAND_MOST[bands] ?? BAND_USUAL, Math.floor(Math.min(MOST, 0.13 * innerHeight) / bands) - (bands > 16 ? 0 : 1)));
   }
 
   /** Asks for the shares, one bin a pixel. */

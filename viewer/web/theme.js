@@ -74,11 +74,12 @@ export function readTheme() {
   const inks = [];
   for (let kind = 0; kind < KINDS; kind += 1) {
     const base = rgb(style.getPropertyValue(`--kind-${kind}`));
-    for (let k = 0; k < SHADES; k += 1) {
-      const colour = shade(base, k);
-      palette[kind * SHADES + k] = packed(colour);
-      inks.push(inkOn(colour));
-    }
+    const shades = Array.from({ length: SHADES }, (_, k) => shade(base, k));
+    shades.forEach((colour, k) => (palette[kind * SHADES + k] = packed(colour)));
+    // One colour of text for all shades of a kind: whichever reads better on the worst of them.
+    const worst = (/** @type {string} */ ink) => Math.min(...shades.map((colour) => contrast(luminance(colour), luminance(rgb(ink)))));
+    const ink = worst(INKS.dark) >= worst(INKS.light) ? INKS.dark : INKS.light;
+    for (let k = 0; k < SHADES; k += 1) inks.push(ink);
   }
   /** @type {Record<string, string>} */
   const colour = {};
