@@ -34,7 +34,7 @@ export const compare = {
           replace(result, nothing("There is no other recording to compare with.", "Give two to `gputrace view A B`, or start `gputrace serve --dir DIR` on a folder of them."));
           return;
         }
-        keep.other = others.some((/** @type {any} */ one) => one.id === keep.other) ? keep.other : alike(context.info.name, others).id;
+        keep.other = others.some((/** @type {any} */ one) => one.id === keep.other) ? keep.other : alike(context.info, others).id;
         replace(head, h("span", null, "First ", h("strong", null, context.info.name)), h("span", { class: "p-faint" }, "against second"),
           select("Second recording", others.map((/** @type {any} */ one) => ({ id: one.id, title: one.name })), keep.other, (id) => {
             keep.other = id;
@@ -95,17 +95,22 @@ async function second(context, id) {
 }
 
 /**
- * The recording whose name begins most like this one's: likely the one that is meant.
- * @param {string} name
+ * The recording that is likely meant: whose name begins most like this one's, of such on a like device, the newest.
+ * @param {{name: string, device?: string}} one
  * @param {any[]} others
  */
-export function alike(name, others) {
+export function alike(one, others) {
   const common = (/** @type {string} */ other) => {
     let at = 0;
-    while (at < name.length && name[at] === other[at]) at++;
+    while (at < one.name.length && one.name[at] === other[at]) at++;
     return at;
   };
-  return others.reduce((best, one) => (common(one.name) > common(best.name) ? one : best));
+  const rank = (/** @type {any} */ other) => [common(other.name), Number(other.device === one.device), other.modified_ms ?? 0];
+  const better = (/** @type {number[]} */ a, /** @type {number[]} */ b) => {
+    const at = a.findIndex((value, index) => value !== b[index]);
+    return at >= 0 && a[at] > b[at];
+  };
+  return others.reduce((best, other) => (better(rank(other), rank(best)) ? other : best));
 }
 
 /** @param {number | null | undefined} a @param {number | null | undefined} b */

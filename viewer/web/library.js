@@ -63,7 +63,7 @@ export function mountLibrary(container, { api, open }) {
       { key: "name", title: "Recording", wide: true, value: (one) => one.name, cell: (one) => h("strong", { class: "p-name" }, one.name) },
       { key: "state", title: "State", value: (one) => (one.growing ? "recording" : one.state), cell: stateOf },
       { key: "device", title: "Device", spare: 1, value: (one) => one.device, cell: deviceOf },
-      { key: "ranks", title: "Ranks", number: true, value: (one) => one.ranks, text: (one) => format.count(one.ranks) },
+      { key: "ranks", title: "Ranks", number: true, value: (one) => one.ranks, text: (one) => (one.ranks ? format.count(one.ranks) : format.NONE) },
       { key: "events", title: "Events", number: true, spare: 2, value: (one) => one.events, text: (one) => format.countShort(one.events) },
       { key: "bytes", title: "Size", number: true, spare: 1, value: (one) => one.bytes, text: (one) => format.bytes(one.bytes) },
       { key: "modified_ms", title: "Changed", number: true, value: (one) => one.modified_ms, cell: (one) => (one.modified_ms ? h("span", { title: new Date(one.modified_ms).toLocaleString() }, ago(one.modified_ms, Date.now())) : format.NONE) },

@@ -66,7 +66,8 @@ const FIRST = 2;
 function findings(analysis, context, keep) {
   const list = analysis.findings;
   if (!list.length) return h("div", { class: "p-findings" }, h("p", { class: "p-quiet" }, "Nothing stands out: no finding."));
-  const items = list.map((/** @type {any} */ finding) => sentence(finding, analysis, context));
+  // Who asks to see one wants room to see it.
+  const items = list.map((/** @type {any} */ finding) => sentence(finding, analysis, context, () => show(false)));
   const button = h("button", { type: "button", class: "p-more" });
   const box = h("div", { class: "p-findings" }, h("ol", { "aria-label": "Findings" }, items), button);
   const show = (/** @type {boolean} */ open) => {
@@ -82,16 +83,22 @@ function findings(analysis, context, keep) {
   return box;
 }
 
-/** @param {any} finding @param {any} analysis @param {import("./shared.js").Context} context */
-function sentence(finding, analysis, context) {
+/** @param {any} finding @param {any} analysis @param {import("./shared.js").Context} context @param {() => void} fold */
+function sentence(finding, analysis, context, fold) {
   const lead = leadOf(finding, analysis);
   const [what, advice] = split(finding.text);
   const links = [];
   if (lead.place) {
     const place = lead.place;
-    links.push(link("Show", `Show ${place.what} on the timeline`, () => context.goTo(place)));
+    links.push(link("Show", `Show ${place.what} on the timeline`, () => {
+      fold();
+      context.goTo(place);
+    }));
   } else if (lead.late !== undefined) {
-    links.push(link("Show", "Show on the timeline where it cost most", () => latest(lead.late, context)));
+    links.push(link("Show", "Show on the timeline where it cost most", () => {
+      fold();
+      latest(lead.late, context);
+    }));
   } else if (lead.search && context.search) {
     const text = lead.search;
     links.push(link("Find", "Find them on the timeline", () => context.search?.(text)));

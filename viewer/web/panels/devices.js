@@ -29,9 +29,32 @@ function truth(analysis, context) {
     h("strong", null, loss.count === null ? loss.what : `${format.count(loss.count)} ${loss.what}`), loss.affects ? h("span", { class: "p-quiet" }, `: touches ${loss.affects}`) : null));
   const notes = [...new Set([...analysis.notes, analysis.clock && `Clocks: ${analysis.clock}${analysis.clock_end_spread_ns !== null ? `; ends of one collective lie ${format.time(analysis.clock_end_spread_ns)} apart` : ""}`].filter(Boolean))];
   const events = info.total_events > info.events ? `${format.count(info.events)} of ${format.count(info.total_events)} events` : info.events !== undefined ? `all ${format.count(info.events)} events` : "";
-  return h("div", { class: "p-columns" },
+  return h("div", { class: "p-columns p-three" },
+    recording(info, analysis),
     section("What is missing", events ? `The recording holds ${events}.` : null, losses.length ? h("ul", { class: "p-list" }, losses) : h("p", { class: "p-quiet" }, "Nothing was lost.")),
     section("What was assumed", null, notes.length ? h("ul", { class: "p-list p-notes" }, notes.map((note) => h("li", null, note))) : h("p", { class: "p-quiet" }, "Nothing.")));
+}
+
+/** When a recording began, where its stamps count from the epoch: ISO without the zone, which is UTC. @param {string | undefined} origin ns */
+export function beganAt(origin) {
+  const ms = Number(BigInt(origin ?? 0) / 1_000_000n);
+  // Before 2010 there were no recordings: such stamps count from something else.
+  return ms > Date.UTC(2010, 0) && ms < Date.UTC(2200, 0) ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : null;
+}
+
+/** What was recorded, where, when. @param {any} info @param {any} analysis */
+function recording(info, analysis) {
+  const gpus = [...new Set(analysis.ranks.map((/** @type {any} */ rank) => rank.device_name).filter(Boolean))];
+  const facts = [
+    ["From", info.source ?? analysis.source],
+    ["Command", info.command?.length ? info.command.join(" ") : null],
+    ["Ended with", info.exit_status === null || info.exit_status === undefined ? null : `status ${info.exit_status}`],
+    ["Began", beganAt(info.origin_ns)],
+    ["GPUs", gpus.length ? `${format.count(analysis.ranks.length)}: ${gpus.join(", ")}` : null],
+    ["Hosts", info.hosts?.filter(Boolean).length ? info.hosts.filter(Boolean).join(", ") : null],
+  ].filter(([, value]) => value);
+  return section("The recording", analysis.device === "sim" ? "No GPU was used: times on the device come from a model." : analysis.device === "imported" ? "Imported from another tool's trace." : null,
+    h("dl", { class: "p-facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, format.middle(String(value), 300))])));
 }
 
 /** @param {any} analysis @param {import("./shared.js").Context} context */

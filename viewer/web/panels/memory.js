@@ -12,7 +12,8 @@ export const memory = panel("memory", "Memory", (analysis, context) => {
   const several = severalDevices(analysis);
   const having = analysis.ranks.filter((/** @type {any} */ rank) => rank.memory);
   const sampled = h("div", { class: "p-smalls" });
-  drawCounters(sampled, analysis, context, (row) => row.what === "memory" || /memory_used|memory_allocated|memory_reserved|resident/.test(`${row.label} ${row.detail}`));
+  // What the analysis has of the allocations is not drawn a second time.
+  drawCounters(sampled, analysis, context, (row) => !(having.length && /in use|allocated/.test(row.label)) && (row.what === "memory" || /memory_used|memory_allocated|memory_reserved|resident/.test(`${row.label} ${row.detail}`)));
   if (!having.length) {
     return [nothing("No allocations were recorded.", "With PyTorch, profile_memory=True records the allocator's own totals; otherwise allocations and frees of the device count."), sampled];
   }

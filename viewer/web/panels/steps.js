@@ -122,6 +122,8 @@ function stepChart(ranks, keep, rowHeight, context, several) {
         const paths = Object.fromEntries(PARTS.map((part) => [part.key, /** @type {string[]} */ ([])]));
         /** @type {string[]} */
         const flags = [];
+        /** @type {string[]} */
+        const broken = [];
         row.bars.forEach((bar, at) => {
           const x = margin.left + at * pitch + (pitch - thick) / 2;
           let level = bottom;
@@ -131,7 +133,7 @@ function stepChart(ranks, keep, rowHeight, context, several) {
             if (level - next > 0.05) paths[part.key].push(box(x, next, thick, level - next));
             level = next;
           }
-          if (!share && bar.duration > top * 1.001) root.append(svg("path", { class: "p-broken", d: `M${x - 1},${row.top + 9}l${thick + 2},-4v3l${-thick - 2},4z` }));
+          if (!share && bar.duration > top * 1.001) broken.push(`M${(x - 1).toFixed(1)},${row.top + 11}l${(thick + 2).toFixed(1)},-4v3l${(-thick - 2).toFixed(1)},4z`);
           if (bar.outliers) flags.push(`M${(x + thick / 2).toFixed(1)},${Math.max(row.top - 4, level - 5).toFixed(1)}m-4,-5h8l-4,5z`);
         });
         for (const part of PARTS) {
@@ -140,10 +142,12 @@ function stepChart(ranks, keep, rowHeight, context, several) {
           root.append(svg("path", { d, class: part.key === "idle" ? "p-idlebar" : null, style: { fill: part.colour } }));
           if (part.hatched) root.append(svg("path", { d, fill: hatch }));
         }
+        if (broken.length) root.append(svg("path", { class: "p-broken", d: broken.join("") }, svg("title", null, "longer than the axis")));
         if (flags.length) root.append(svg("path", { class: "p-flag", d: flags.join("") }, svg("title", null, "outliers")));
         if (index === rows.length - 1) {
           const most = rows.reduce((best, one) => (one.bars.length > best.bars.length ? one : best)).bars;
-          const label = Math.max(1, Math.ceil(most.length / Math.max(2, Math.floor((right - margin.left) / 56))));
+          const needed = most.length / Math.max(2, Math.floor((right - margin.left) / 48));
+          const label = [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000].find((one) => one >= needed) ?? Math.ceil(needed);
           const ticks = most.map((_, at) => at).filter((at) => at % label === 0);
           axisBelow(root, { toPixel: (at) => margin.left + at * pitch + pitch / 2, ticks, domain: [0, most.length] }, {
             y: bottom, left: margin.left, right, format: (at) => most[at].label, title: few ? "rank" : every > 1 ? `step; each bar is the mean of ${every}` : "step" });

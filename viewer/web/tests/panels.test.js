@@ -96,7 +96,8 @@ export const tests = {
   "comparisons"() {
     equal(relative(0, 5), null);
     equal(relative(10, 5), -0.5);
-    equal(alike("ddp-2", [{ name: "pp" }, { name: "ddp-1" }]).name, "ddp-1");
+    equal(alike({ name: "ddp-2" }, [{ name: "pp" }, { name: "ddp-1" }]).name, "ddp-1");
+    equal(alike({ name: "x", device: "cuda" }, [{ name: "a", device: "sim", modified_ms: 9 }, { name: "b", device: "cuda", modified_ms: 1 }, { name: "c", device: "cuda", modified_ms: 2 }]).name, "c");
   },
   "the step that changed most is looked at first, but for the warm-up"() {
     const row = (/** @type {number} */ place, /** @type {number} */ b) => ({ place, duration_a_ns: 10, duration_b_ns: b });
