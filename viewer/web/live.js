@@ -1,7 +1,7 @@
 // @ts-check
 /** Follows a recording that is still being written, and notices when the server has read it anew or is gone. */
 
-import { getJson } from "./api.js";
+import { ApiError, getJson } from "./api.js";
 import { h, replace } from "./dom.js";
 import { count, time } from "./format.js";
 
@@ -23,6 +23,7 @@ export class Live {
     this.failures = 0;
     this.polls = 0;
     this.busy = false;
+    this.refused = false;
     this.tailed = false;
     this.said = "";
     this.state.subscribe(["follow"], () => this.show());
@@ -60,8 +61,10 @@ export class Live {
           this.tail();
         }
       }
-    } catch {
+      this.refused = false;
+    } catch (error) {
       this.failures += 1;
+      this.refused = error instanceof ApiError && error.status === 401;
     }
     this.busy = false;
     this.show();
@@ -86,7 +89,8 @@ export class Live {
     const { follow } = this.state.get();
     const growing = last ? last.growing : page.info.growing;
     const parts = [];
-    if (this.failures > 1) parts.push(h("span", { class: "badge bad", title: "What is loaded stays usable; the page asks again" }, "server does not answer"));
+    if (this.refused) parts.push(h("span", { class: "badge bad", title: "The server was started anew. Open the address that it printed, with its token" }, "the server does not know this page"));
+    else if (this.failures > 1) parts.push(h("span", { class: "badge bad", title: "What is loaded stays usable; the page asks again" }, "server does not answer"));
     else if (last?.error) parts.push(h("span", { class: "badge bad", title: last.error }, "recording can't be read any more"));
     else if (growing) {
       const lag = last?.lag_ms ?? 0;

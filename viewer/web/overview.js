@@ -179,12 +179,12 @@ export class Overview {
 
     ink.font = `${10.5 * ratio}px ${getFont()}`;
     ink.textBaseline = "middle";
-    const list = ticks(0, end - begin, (end - begin) / width, 120 * ratio);
+    const list = ticks(begin, end, (end - begin) / width, 120 * ratio);
     for (const { at } of list.ticks) {
-      const px = Math.round(x(begin + at));
+      const px = Math.round(x(at));
       ink.fillStyle = theme.colour["line-strong"];
       ink.fillRect(px, 4 * ratio, Math.max(1, Math.round(ratio)), (AXIS - 5) * ratio);
-      const text = tickLabel(at, list.step, end - begin);
+      const text = tickLabel(at, list.step, Math.max(Math.abs(begin), Math.abs(end)));
       if (px + ink.measureText(text).width + 8 * ratio > width) continue;
       ink.fillStyle = theme.colour["text-3"];
       ink.fillText(text, px + 4 * ratio, (AXIS / 2) * ratio);

@@ -40,6 +40,7 @@ export class Ruler {
     const steps = (info.steps ?? []).filter((/** @type {any} */ step) => step.begin < to && step.end > from);
     const hasSteps = (info.steps ?? []).length > 0;
     const middle = hasSteps ? (height - band) / 2 : height / 2;
+    const named = steps.length * 18 * ratio < width;
     if (steps.length > 0 && steps.length < width / (3 * ratio)) {
       for (const step of steps) {
         const a = Math.max(-2, x(step.begin));
@@ -48,7 +49,7 @@ export class Ruler {
         ink.fillRect(a, height - band, Math.max(1, b - a - ratio), band - Math.round(2 * ratio));
         const text = b - a > 74 * ratio ? `step ${step.number}` : String(step.number);
         const room = b - a - 6 * ratio;
-        if (ink.measureText(text).width < room) {
+        if (named && ink.measureText(text).width < room) {
           ink.fillStyle = theme.colour["text-2"];
           ink.fillText(text, Math.max(0, a) + 4 * ratio, height - band / 2 - ratio);
         }
