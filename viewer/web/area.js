@@ -12,7 +12,8 @@ export class Area {
     this.timeline = timeline;
     /** @type {AbortController | null} */
     this.controller = null;
-    this.shown = "";
+    /** How its table is sorted and filtered, kept while areas change. */
+    this.keep = {};
     timeline.state.subscribe(["area", "generation"], ({ area }) => void this.show(area));
   }
 
@@ -72,7 +73,7 @@ export class Area {
     const kinds = timeline.context.info.kinds ?? [];
     const sum = Math.max(1, answer.total);
     const names = table({
-      name: "area", rows: answer.names, sort: { key: "total_ns", descending: true },
+      name: "area", keep: this.keep, rows: answer.names, sort: { key: "total_ns", descending: true },
       search: (one) => one.name, searchHint: "Filter by name", openHint: () => "Find all of this name",
       open: (one) => timeline.state.set({ query: one.name }),
       columns: [

@@ -132,7 +132,10 @@ export class Bar {
     };
     if (!menu.hidden) return close();
     let group = "";
-    replace(menu, this.commands().map((command) => {
+    const all = this.commands();
+    const shown = all.filter((command) => command.group !== "Tables");
+    if (shown.length < all.length) shown.push({ title: "Tables (CSV) …", group: "Tables", run: () => this.page.modules.openPalette?.(all.filter((command) => command.group === "Tables")) });
+    replace(menu, shown.map((command) => {
       const line = command.group !== group && group !== "" ? h("hr", {}) : null;
       group = command.group;
       return [line, h("button", { type: "button", role: "menuitem", onclick: () => { close(); command.run(); } }, command.title)];

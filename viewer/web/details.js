@@ -38,6 +38,7 @@ export class Details {
     replace(container, this.grip, h("div", { class: "details-head" }, this.title, iconButton("close", "Close (Escape)", () => this.close())), this.body);
     /** @type {AbortController | null} */
     this.controller = null;
+    this.said = "";
     this.height = Math.min(230, innerHeight * 0.3);
     try {
       this.height = Number(localStorage.getItem(STORED)) || this.height;
@@ -96,8 +97,8 @@ export class Details {
     this.container.hidden = this.timeline.state.get().tab !== "timeline";
   }
 
-  /** @param {import("./state.js").Ref | null} ref */
-  async show(ref) {
+  /** @param {import("./state.js").Ref | null} ref @param {boolean} [quiet] the same operation in a new generation: nothing is said, and nothing redrawn without need */
+  async show(ref, quiet = false) {
     this.controller?.abort();
     const { timeline } = this;
     if (!ref) {
@@ -108,15 +109,17 @@ export class Details {
     }
     this.controller = new AbortController();
     const { signal } = this.controller;
-    if (timeline.detail?.row !== ref.row || timeline.detail?.index !== ref.index) timeline.detail = null;
+    if (!quiet && (timeline.detail?.row !== ref.row || timeline.detail?.index !== ref.index)) timeline.detail = null;
     if (this.container.hidden) this.put(this.heading(ref), h("p", { class: "faint" }, "…"));
     try {
       const detail = await timeline.context.api.slice(ref.row, ref.index, signal);
       if (signal.aborted) return;
       timeline.detail = detail;
       timeline.state.set({ selection: { row: detail.row, index: detail.index, start: detail.start, duration: detail.duration, name: detail.name, kind: detail.kind } });
-      this.fill(detail);
-      timeline.context.announce(this.sentence(detail));
+      const said = JSON.stringify({ ...detail, row: 0, index: 0, links: 0, collective: detail.collective?.bytes, n: detail.links?.length });
+      if (!quiet || said !== this.said) this.fill(detail);
+      this.said = said;
+      if (!quiet) timeline.context.announce(this.sentence(detail));
     } catch (error) {
       if (signal.aborted) return;
       this.put(this.heading(ref), h("p", { class: "bad" }, /** @type {Error} */ (error).message));

@@ -326,8 +326,11 @@ export class Painter {
   fit(text, room) {
     const width = this.widthOf(text);
     if (width <= room) return text;
-    const letters = Math.floor((text.length * (room - this.widthOf("…"))) / width);
-    return letters < LETTERS ? "" : `${text.slice(0, letters)}…`;
+    for (let letters = Math.floor((text.length * (room - this.widthOf("…"))) / width); letters >= LETTERS; letters -= 1) {
+      const cut = `${text.slice(0, letters).trimEnd()}…`;
+      if (this.widthOf(cut) <= room) return cut;
+    }
+    return "";
   }
 
   /**

@@ -28,6 +28,7 @@ export class Search {
     /** How many hits begin in each 512th of the recording: says which page of them a window needs. @type {number[]} */
     this.ticks = [];
     this.asked = "";
+    this.same = "";
     this.timer = 0;
     this.viewTimer = 0;
     /** @type {AbortController | null} */
@@ -76,7 +77,10 @@ export class Search {
     this.asked = asked;
     clearTimeout(this.timer);
     this.controller?.abort();
-    this.at = -1;
+    // The same search in a new generation goes on where it was.
+    const same = JSON.stringify([query, searchMode]);
+    if (same !== this.same) this.at = -1;
+    this.same = same;
     if (query === "") {
       this.take({ hits: [], total: 0, ticks: [] }, 0);
       return;

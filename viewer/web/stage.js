@@ -40,6 +40,10 @@ export class Stage {
   // The parts that timeline.js adds.
   /** @type {import("./overview.js").Overview} */
   overview = /** @type {any} */ (null);
+  /** @type {import("./details.js").Details} */
+  details = /** @type {any} */ (null);
+  /** What was selected before rows were read anew. @type {{key: string, start: number} | null} */
+  again = null;
   /** @type {import("./search.js").Search} */
   search = /** @type {any} */ (null);
   /** @type {import("./tooltip.js").Tooltip} */
@@ -124,6 +128,7 @@ export class Stage {
 
   newNames() {
     const { api } = this.context;
+    this.cache.names?.close();
     this.names = new Names((ids) => api.names(ids), () => this.invalidate());
     this.cache.names = this.names;
   }
@@ -138,12 +143,9 @@ export class Stage {
       for (const [row, key] of before) if (after.has(key)) renumbered.set(row, after.get(key));
       this.newNames();
       this.cache.renew(renumbered);
-      const { selection } = this.state.get();
-      if (selection) {
-        const row = renumbered.get(selection.row);
-        if (row === undefined) this.state.set({ selection: null });
-        else if (row !== selection.row) this.state.set({ selection: { ...selection, row } });
-      }
+      const { area } = this.state.get();
+      if (area) this.state.set({ area: { ...area, rows: area.rows.flatMap((row) => renumbered.get(row) ?? []) } });
+      this.again = this.selected(before);
     }
     this.rows = rows;
     const folded = new Map([...walk(this.root)].map((node) => [node.path, node.folded]));
@@ -152,6 +154,27 @@ export class Stage {
     for (const node of walk(this.root)) node.folded = folded.get(node.path) ?? node.folded;
     this.relayout();
     this.overview.load();
+    const again = this.again;
+    this.again = null;
+    if (again) await this.reselect(again);
+  }
+
+  /** The selection by what stays the same over generations. @private @param {Map<number, string>} keys of rows */
+  selected(keys) {
+    const { selection } = this.state.get();
+    const key = selection && keys.get(selection.row);
+    return selection && key !== null && key !== undefined ? { key, start: selection.start } : null;
+  }
+
+  /** Finds the selection again in a new generation. @private @param {{key: string, start: number}} was */
+  async reselect(was) {
+    try {
+      const ref = await this.context.api.sliceAt(was.key, was.start);
+      this.state.set({ selection: ref });
+      await this.details.show(ref, true);
+    } catch {
+      // It is as it was; the next generation may know more.
+    }
   }
 
   /** @returns {import("./rows.js").LayoutOptions} */

@@ -228,6 +228,13 @@ export class Names {
     /** @type {Set<number>} */
     this.asked = new Set();
     this.timer = 0;
+    /** Whether its generation is gone: what is known stays, nothing more is asked. */
+    this.closed = false;
+  }
+
+  close() {
+    this.closed = true;
+    clearTimeout(this.timer);
   }
 
   /**
@@ -237,7 +244,7 @@ export class Names {
   get(id) {
     const text = this.texts.get(id);
     if (text !== undefined) return text;
-    if (!this.asked.has(id)) {
+    if (!this.closed && !this.asked.has(id)) {
       this.wanted.add(id);
       if (!this.timer) this.timer = setTimeout(() => void this.ask(), 30);
     }
