@@ -41,9 +41,10 @@ export class Painter {
     /** @type {ImageData | null} */
     this.image = null;
     this.pixels = new Uint32Array(0);
-    /** @type {Map<string, number>} */
+    /** Widths of texts, by font. @type {Map<string, Map<string, number>>} */
+    this.fonts = new Map();
+    /** Those of the font in use. @type {Map<string, number>} */
     this.widths = new Map();
-    this.font = "";
     /** @type {CanvasPattern | null} */
     this.hatch = null;
     this.hatchFor = "";
@@ -304,6 +305,17 @@ export class Painter {
     ink.stroke(line);
   }
 
+  /** @private @param {string} font */
+  widthsOf(font) {
+    let widths = this.fonts.get(font);
+    if (!widths) {
+      if (this.fonts.size > 12) this.fonts.clear();
+      widths = new Map();
+      this.fonts.set(font, widths);
+    }
+    return widths;
+  }
+
   /**
    * Width of a text, measured once.
    * @param {string} text
@@ -354,8 +366,7 @@ export class Painter {
       if (wanted !== font) {
         font = wanted;
         ink.font = font;
-        if (this.font !== font) this.widths.clear();
-        this.font = font;
+        this.widths = this.widthsOf(font);
       }
       let before = -1;
       let colour = "";

@@ -209,7 +209,8 @@ export class Stage {
 
   /** @private */
   anchor() {
-    if (!this.layout || this.layout.items.length === 0) return null;
+    // At the top, what is new above shows.
+    if (!this.layout || this.layout.items.length === 0 || this.scrollTop < 1) return null;
     const under = this.pointer ? this.itemAt(this.pointer.y) : null;
     const item = under && !under.pinned ? under : this.layout.items.find((other) => other.y + other.height > this.scroller.scrollTop);
     return item ? { key: item.key, offset: item.y - this.scroller.scrollTop } : null;
