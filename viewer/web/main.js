@@ -144,6 +144,7 @@ export class Page {
     document.title = `${info.name} – gputrace`;
     const place = parse(location.hash);
     state.set({ generation: info.generation, window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)], follow: Boolean(info.growing) && !place.window });
+    document.body.classList.remove("choosing");
     for (const id of ["answer", "overview", "tabs"]) region(id).hidden = false;
     this.bar.mount();
     this.tabs();
@@ -282,8 +283,15 @@ async function loaded(id) {
   }
 }
 
+/** The focus ring of the timeline is for those who came to it by keys. */
+function watchKeys() {
+  addEventListener("keydown", (event) => event.key === "Tab" && document.body.classList.add("by-keys"), true);
+  addEventListener("pointerdown", () => document.body.classList.remove("by-keys"), true);
+}
+
 async function start() {
   keepTheme();
+  watchKeys();
   const wanted = parse(location.hash);
   let id = wanted.rec;
   if (!id) {
@@ -292,7 +300,6 @@ async function start() {
     else {
       message(null);
       region("library").hidden = false;
-      document.body.classList.add("choosing");
       panels.mountLibrary(region("library"), { api: new RecordingApi("", 0), open: (/** @type {string} */ rec) => location.assign(href({ rec })) });
       addEventListener("hashchange", () => location.reload());
       return;
@@ -316,5 +323,7 @@ let page = null;
 };
 start().catch((error) => {
   errors.push(String(error.message));
-  message("The recording can't be shown", error.message, h("button", { class: "button", onclick: () => location.reload() }, "Try again"));
+  message("The recording can't be shown", error.message, h("span", { class: "buttons" },
+    h("button", { class: "button", onclick: () => location.reload() }, "Try again"),
+    parse(location.hash).rec ? h("button", { class: "button", onclick: () => location.assign(location.pathname) }, "All recordings") : null));
 });

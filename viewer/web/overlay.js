@@ -234,11 +234,8 @@ export class Overlay {
         ink.fillRect(Math.max(-4, a), y, Math.min(view.width + 4, b) - Math.max(-4, a), tall);
         ink.globalAlpha = 1;
         const text = `wait ${time(wait)}`;
-        const left = Math.max(0, a) + 4 * ratio;
-        if (ink.measureText(text).width + 8 * ratio < Math.min(view.width, b) - left && tall > 11 * ratio) {
-          ink.fillStyle = theme.colour.text;
-          ink.fillText(text, left, y + tall / 2);
-        }
+        const shown = Math.min(view.width, b) - Math.max(0, a);
+        if (ink.measureText(text).width + 18 * ratio < shown && tall > 13 * ratio) this.tag(theme, text, Math.max(0, a) + shown / 2, y + tall / 2, ratio, theme.colour.text);
       }
       if (!own) this.frame(view, one.ref.start, one.ref.duration, y, tall, theme.colour.accent, 1.25, 0.9);
       arrivals.push({ x: a, y, height: tall });

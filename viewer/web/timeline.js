@@ -176,16 +176,20 @@ export class Timeline extends Stage {
     else this.context.announce(`No ${direction} ${sameName ? "operation of this name" : "operation"} on this row`);
   }
 
-  /** Follows an arrow of the selection. @param {1 | -1} step */
+  /** Follows an arrow of the selection: from a call to what it launched and back, and round the ranks of a collective. @param {1 | -1} step */
   walkLink(step) {
-    const links = (this.detail?.links ?? []).filter((/** @type {any} */ link) => link.ref);
-    const participants = (this.detail?.collective?.participants ?? []).filter((/** @type {any} */ one) => one.ref && !(one.ref.row === this.detail.row && one.ref.index === this.detail.index));
-    const earlier = links.filter((/** @type {any} */ link) => link.ref.start < this.detail.start).map((/** @type {any} */ link) => link.ref);
-    const later = [...links.filter((/** @type {any} */ link) => link.ref.start >= this.detail.start).map((/** @type {any} */ link) => link.ref)];
-    const rank = this.detail?.rank ?? 0;
-    // Round the ranks of a collective: the next rank, and from the last the first.
-    const round = [...participants.filter((/** @type {any} */ one) => one.rank > rank), ...participants.filter((/** @type {any} */ one) => one.rank < rank)].map((one) => one.ref);
-    const ref = step > 0 ? (later[0] ?? round[0]) : (earlier[0] ?? round[round.length - 1]);
+    const { detail } = this;
+    if (!detail) return;
+    const links = (detail.links ?? []).filter((/** @type {any} */ link) => link.ref);
+    const own = links.filter((/** @type {any} */ link) => link.type !== "collective").map((/** @type {any} */ link) => link.ref);
+    const rest = links.filter((/** @type {any} */ link) => link.type === "collective").map((/** @type {any} */ link) => link.ref);
+    const others = (detail.collective?.participants ?? []).filter((/** @type {any} */ one) => one.ref && !(one.ref.row === detail.row && one.ref.index === detail.index));
+    const rank = detail.rank ?? 0;
+    // The next rank, and from the last the first.
+    const round = [...others.filter((/** @type {any} */ one) => one.rank > rank), ...others.filter((/** @type {any} */ one) => one.rank <= rank)].map((one) => one.ref);
+    const later = [...own.filter((/** @type {any} */ ref) => ref.start >= detail.start), ...round, ...rest.filter((/** @type {any} */ ref) => ref.start >= detail.start)];
+    const earlier = [...own.filter((/** @type {any} */ ref) => ref.start < detail.start), ...round.reverse(), ...rest.filter((/** @type {any} */ ref) => ref.start < detail.start)];
+    const [ref] = step > 0 ? later : earlier;
     if (ref) this.select(ref, { reveal: true });
     else this.context.announce(step > 0 ? "Nothing follows from this" : "Nothing is known that led to this");
   }
