@@ -106,10 +106,11 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     height: margin.top + rowCount * (rowHeight + gap) + margin.bottom - gap,
     label: `Bars of ${Math.max(...ranks.map((rank) => rank.steps.length))} steps on ${ranks.length} ranks; the table below has the same numbers`,
     draw(width, height, root) {
-      const right = width - margin.right;
+      const room = width - margin.right;
       const share = keep.measure === "share";
-      const every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (right - margin.left)));
-      pitch = Math.min(few ? 88 : 56, (right - margin.left) / Math.ceil(longest / every));
+      const every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (room - margin.left)));
+      pitch = Math.min(few ? 88 : 72, (room - margin.left) / Math.ceil(longest / every));
+      const right = Math.min(room, Math.max(margin.left + 240, margin.left + pitch * Math.ceil(longest / every) + 8));
       const thick = Math.max(1, pitch - Math.min(10, Math.max(1, pitch * 0.22)));
       const hatch = hatching(root);
       rows = rowsOf(every).map((row, index) => ({ ...row, top: margin.top + index * (rowHeight + gap) }));
