@@ -219,7 +219,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub listen: IpAddr,
     /// A name that browsers may reach this machine by; may be given several times
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_host_name)]
     pub host_name: Vec<String>,
 }
 
@@ -241,6 +241,15 @@ pub struct DoctorArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// A name alone, as it stands in a browser's address before the port.
+fn parse_host_name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.is_empty() || !text.bytes().all(plain) {
+        return Err("expected a name alone, without http:// and port: node7.example".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// Two numbers, both counted.

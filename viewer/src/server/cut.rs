@@ -24,7 +24,7 @@ pub struct Window {
 
 impl Window {
     fn overlaps(self, start: TimeNs, duration: DurationNs) -> bool {
-        start < self.to && (start + duration > self.from || start >= self.from)
+        self.from < self.to && start < self.to && (start + duration > self.from || start >= self.from)
     }
 
     fn holds(self, time: TimeNs) -> bool {

@@ -19,9 +19,10 @@ use http_body::Frame;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use super::api::analysis::whole;
 use super::api::{Answer, Refusal, Shared, parameters};
 use super::cut::{Window, cut};
-use super::loaded::Loaded;
+use super::loaded::{Analysed, Loaded};
 
 /// What can be downloaded.
 pub const FORMATS: &[&str] = &["chrome", "analysis", "csv"];
@@ -131,6 +132,10 @@ pub async fn export(
         window,
         gzip,
     };
+    let analysed = match (job.format, &job.window) {
+        (Format::Analysis | Format::Csv, None) => Some(whole(&loaded).await?),
+        _ => None,
+    };
     let file = job.file_name(&name);
     let place = app.places.exports.clone().try_acquire_owned();
     let place = place.map_err(|_| Refusal::busy("other exports are under way: try again in a while"))?;
@@ -142,7 +147,7 @@ pub async fn export(
     tokio::task::spawn_blocking(move || {
         let _place = place;
         let mut out = ChunkWriter::new(chunks);
-        let done = job.write(&loaded, &mut out);
+        let done = job.write(&loaded, analysed.as_deref(), &mut out);
         match done {
             Ok(()) => out.finish(),
             Err(error) => out.fail(error),
@@ -198,27 +203,31 @@ impl Job {
         format!("{name}{part}.{ending}{gzip}")
     }
 
-    fn write(&self, loaded: &Loaded, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&self, loaded: &Loaded, analysed: Option<&Analysed>, out: &mut dyn Write) -> io::Result<()> {
         if self.gzip {
             let mut encoder = GzEncoder::new(out, Compression::new(4));
-            self.write_plain(loaded, &mut encoder)?;
+            self.write_plain(loaded, analysed, &mut encoder)?;
             encoder.finish()?.flush()
         } else {
-            self.write_plain(loaded, out)
+            self.write_plain(loaded, analysed, out)
         }
     }
 
-    fn write_plain(&self, loaded: &Loaded, out: &mut dyn Write) -> io::Result<()> {
+    fn write_plain(
+        &self,
+        loaded: &Loaded,
+        analysed: Option<&Analysed>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let part: Option<Recording> = self.window.map(|window| cut(&loaded.recording, window));
         let recording = part.as_ref().unwrap_or(&loaded.recording);
         if self.format == Format::Chrome {
             export_chrome(recording, out)?;
             return Ok(());
         }
-        let kept = loaded.analysis().filter(|_| part.is_none());
         let made;
-        let analysis: &Analysis = if let Some(kept) = &kept {
-            &kept.analysis
+        let analysis: &Analysis = if let Some(analysed) = analysed {
+            &analysed.analysis
         } else {
             made = analyze(recording, &Options::default());
             &made

@@ -91,7 +91,7 @@ pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
         return vec![folder];
     }
     let mut found = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::from([folder.clone()]);
     look(&folder, &folder, DEPTH, &mut seen, &mut found);
     found
 }

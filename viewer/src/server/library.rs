@@ -146,7 +146,12 @@ impl Entry {
         } else if let Some(manifest) = manifest {
             glance.simulated = manifest.device == "sim";
             glance.device = manifest.device;
-            glance.ranks = manifest.rows.len();
+            // What the recorder samples of its hosts is no rank's.
+            glance.ranks = manifest
+                .rows
+                .keys()
+                .filter(|folder| !folder.starts_with("host-"))
+                .count();
             let rows = manifest.rows.values().flat_map(BTreeMap::values);
             let events = rows.fold(0u64, |all, rows| all.saturating_add(*rows));
             glance.events = (events > 0).then_some(events);
@@ -414,18 +419,27 @@ impl Library {
         present.map(|loaded| (entry, loaded))
     }
 
-    /// One generation of a recording.
-    ///
-    /// # Errors
-    /// When it is not there any more, or the recording never was.
-    pub fn generation(self: &Arc<Self>, id: &str, generation: u64) -> Result<Arc<Loaded>, Missing> {
-        let (entry, _) = self.newest(id)?;
+    /// One generation of a recording, where it is in memory.
+    #[must_use]
+    pub fn known(&self, id: &str, generation: u64) -> Option<Arc<Loaded>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(id)?.clone();
+        drop(entries);
+        *lock(&entry.asked) = Instant::now();
         let inner = lock(&entry.inner);
         let mut generations = inner.generations.iter();
         generations
             .find(|loaded| loaded.generation == generation)
             .cloned()
-            .ok_or(Missing::Gone)
+    }
+
+    /// One generation of a recording.
+    ///
+    /// # Errors
+    /// When it is not there any more, or the recording never was.
+    pub fn generation(self: &Arc<Self>, id: &str, generation: u64) -> Result<Arc<Loaded>, Missing> {
+        self.newest(id)?;
+        self.known(id, generation).ok_or(Missing::Gone)
     }
 
     /// Begins to read a recording, unless that is under way.
@@ -558,6 +572,7 @@ impl Library {
                 .is_some_and(|(when, took)| when.elapsed() >= LOOK.max(took * REST));
             let may_change = rested && inner.reading.is_none() && !inner.generations.is_empty();
             let read_at = inner.read_at;
+            let grew = inner.generations.last().is_some_and(|newest| newest.growing);
             drop(inner);
             drop(old);
             if may_change && entry.asked_within(WATCHED) {
@@ -566,6 +581,8 @@ impl Library {
                         lock(&entry.inner).error = Some(format!("{}: is not there any more", entry.name));
                     }
                     signature if signature != read_at => self.open(&entry),
+                    // Its recorder was killed: it is as whole as it will ever be.
+                    Some(signature) if grew && !entry.grows(&signature) => self.open(&entry),
                     _ => {}
                 }
             }

@@ -15,6 +15,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use axum::response::IntoResponse;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
 pub use gate::{check_token, random_token};
@@ -98,7 +100,12 @@ pub struct Server {
     app: Arc<App>,
     address: SocketAddr,
     token: String,
+    runtime: Runtime,
+    told: Told,
 }
+
+/// Ends when the program is told to end.
+type Told = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A number that tells texts apart (FNV-1a).
 fn fingerprint(bytes: &[u8]) -> u64 {
@@ -153,6 +160,12 @@ impl Server {
     pub fn bind(options: Options) -> Result<Self, String> {
         check_token(&options.token)?;
         let assets = Assets::new(options.web.as_deref())?;
+        let runtime = runtime().map_err(|error| format!("no threads to serve with: {error}"))?;
+        // Whoever reads the address may end us at once.
+        let told = {
+            let _inside = runtime.enter();
+            told_to_end().map_err(|error| format!("signals can't be waited for: {error}"))?
+        };
         let listeners = listen(options.listen, options.port)?;
         let address = listeners
             .first()
@@ -171,6 +184,8 @@ impl Server {
             }),
             address,
             token: options.token,
+            runtime,
+            told,
         })
     }
 
@@ -210,58 +225,63 @@ impl Server {
     /// # Errors
     /// When the operating system gives no threads or no events.
     pub fn run(self) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(
-                std::thread::available_parallelism()
-                    .map_or(2, usize::from)
-                    .clamp(2, 4),
-            )
-            .max_blocking_threads(64)
-            .enable_all()
-            .build()?;
-        let served = runtime.block_on(self.serve());
+        let Self {
+            listeners,
+            app,
+            runtime,
+            told,
+            ..
+        } = self;
+        let served = runtime.block_on(serve(listeners, app, told));
         // Long work that nobody waits for any more ends with the program.
         runtime.shutdown_timeout(Duration::from_millis(50));
         served
     }
-
-    async fn serve(self) -> io::Result<()> {
-        let told = told_to_end()?;
-        let (end, ending) = watch::channel(false);
-        let connections = Arc::new(Semaphore::new(CONNECTIONS));
-        let router = router(self.app);
-        for listener in self.listeners {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            tokio::spawn(accept(
-                listener,
-                router.clone(),
-                connections.clone(),
-                ending.clone(),
-            ));
-        }
-        told.await;
-        drop(ending);
-        // Connections are told; those that are in the middle of an answer have a moment.
-        end.send_replace(true);
-        drop(tokio::time::timeout(LAST_WORDS, end.closed()).await);
-        Ok(())
-    }
 }
 
-/// Ends when the program is told to.
-fn told_to_end() -> io::Result<impl Future<Output = ()>> {
+async fn serve(listeners: Vec<TcpListener>, app: Arc<App>, told: Told) -> io::Result<()> {
+    let (end, ending) = watch::channel(false);
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let router = router(app);
+    for listener in listeners {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        tokio::spawn(accept(
+            listener,
+            router.clone(),
+            connections.clone(),
+            ending.clone(),
+        ));
+    }
+    told.await;
+    drop(ending);
+    // Connections are told; those that are in the middle of an answer have a moment.
+    end.send_replace(true);
+    drop(tokio::time::timeout(LAST_WORDS, end.closed()).await);
+    Ok(())
+}
+
+fn runtime() -> io::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.clamp(2, 4))
+        .max_blocking_threads(64)
+        .enable_all()
+        .build()
+}
+
+fn told_to_end() -> io::Result<Told> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    Ok(async move {
+    Ok(Box::pin(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = hang_up.recv() => {}
         }
-    })
+    }))
 }
 
 async fn accept(

@@ -1,6 +1,7 @@
 //! What the analysis says.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -8,11 +9,16 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 
-use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, json_text, loaded, parameters};
+use super::{
+    Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, json_text, loaded, newest, parameters,
+};
 use crate::server::loaded::{Analysed, Loaded, Progress};
 use crate::timeline::{CollectiveOrder, CollectiveQuery};
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
+
+/// So long a comparison waits for its recordings to be read.
+const OPENING: Duration = Duration::from_secs(20);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,7 +27,7 @@ pub struct Steps {
 }
 
 /// The analysis of a whole recording, as soon as it is there.
-async fn whole(loaded: &Loaded) -> Result<Arc<Analysed>, Refusal> {
+pub async fn whole(loaded: &Loaded) -> Result<Arc<Analysed>, Refusal> {
     let mut whole = loaded.whole.clone();
     let failed = || {
         Refusal::new(
@@ -144,15 +150,25 @@ pub struct Pair {
     b: String,
 }
 
+/// A recording, opened if it was not.
+async fn opened(app: &Shared, rec: String) -> Result<Arc<Loaded>, Refusal> {
+    let until = Instant::now() + OPENING;
+    loop {
+        match newest(app, rec.clone()).await {
+            Err(refusal) if refusal.is_loading() && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            other => return other.map(|(_, loaded)| loaded),
+        }
+    }
+}
+
 /// Two recordings side by side.
 pub async fn compare(State(app): State<Shared>, query: Result<Query<Pair>, QueryRejection>) -> Answer {
     let Pair { a, b } = parameters::query(query)?;
     let mut both = Vec::new();
     for rec in [a, b] {
-        let library = app.library.clone();
-        let newest = at_a_place(&app, Work::Quick, move || library.newest(&rec));
-        let (_, loaded) = newest.await??;
-        both.push(whole(&loaded).await?);
+        both.push(whole(&*opened(&app, rec).await?).await?);
     }
     let comparison = at_a_place(&app, Work::Long, move || {
         let [a, b] = both.as_slice() else {

@@ -7,7 +7,7 @@ use axum::http::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Refusal, Shared, Work, at_a_place, json_of, json_text, parameters};
+use super::{Answer, Refusal, Shared, Work, at_a_place, json_of, json_text, newest, parameters};
 
 /// No parameters.
 #[derive(Deserialize)]
@@ -20,7 +20,7 @@ type None = Result<Query<Nothing>, QueryRejection>;
 pub async fn recordings(State(app): State<Shared>, query: None) -> Answer {
     parameters::query(query)?;
     let library = app.library.clone();
-    let list = at_a_place(&app, Work::Long, move || {
+    let list = at_a_place(&app, Work::Disk, move || {
         let list = library.list();
         list.iter().map(|entry| entry.listed()).collect::<Vec<Value>>()
     })
@@ -40,13 +40,9 @@ pub async fn info(
 ) -> Answer {
     parameters::query(query)?;
     let rec = parameters::path(rec)?;
-    let library = app.library.clone();
-    let info = at_a_place(&app, Work::Quick, move || {
-        let (entry, loaded) = library.newest(&rec)?;
-        Ok::<Value, Refusal>(loaded.info(&entry.id, &entry.name))
-    })
-    .await??;
-    json_of(&info)
+    let (entry, loaded) = newest(&app, rec).await?;
+    let info = at_a_place(&app, Work::Quick, move || loaded.info(&entry.id, &entry.name));
+    json_of(&info.await?)
 }
 
 /// How far a recording is: asked often, so that nothing is done for it but looking.
@@ -57,20 +53,16 @@ pub async fn live(
 ) -> Result<Response<Body>, Refusal> {
     parameters::query(query)?;
     let rec = parameters::path(rec)?;
-    let library = app.library.clone();
-    let live = at_a_place(&app, Work::Quick, move || {
-        let (entry, loaded) = library.newest(&rec)?;
-        Ok::<Value, Refusal>(json!({
-            "generation": loaded.generation,
-            "growing": loaded.growing,
-            "analysed": loaded.analysed,
-            "end": loaded.timeline.end(),
-            "events": loaded.timeline.events(),
-            "lost": loaded.lost,
-            "lag_ms": loaded.lag_ms(),
-            "error": entry.error(),
-        }))
-    })
-    .await??;
+    let (entry, loaded) = newest(&app, rec).await?;
+    let live = json!({
+        "generation": loaded.generation,
+        "growing": loaded.growing,
+        "analysed": loaded.analysed,
+        "end": loaded.timeline.end(),
+        "events": loaded.timeline.events(),
+        "lost": loaded.lost,
+        "lag_ms": loaded.lag_ms(),
+        "error": entry.error(),
+    });
     Ok(json_text(live.to_string()))
 }

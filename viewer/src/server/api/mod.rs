@@ -1,6 +1,6 @@
 //! The answers: one function a route, each listed in [`routes`] and described in `openapi.json`.
 
-mod analysis;
+pub mod analysis;
 mod info;
 pub mod parameters;
 mod pictures;
@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::App;
-use super::library::Missing;
+use super::library::{Entry, Missing};
 use super::loaded::Loaded;
 
 /// What handlers share.
@@ -57,6 +57,12 @@ impl Refusal {
     /// Something that is not there.
     pub fn nothing(line: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, line)
+    }
+
+    /// Whether the recording is being read.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.loading.is_some()
     }
 
     /// Something that is not there now.
@@ -136,6 +142,8 @@ fn binary(bytes: Vec<u8>) -> Response<Body> {
 pub enum Work {
     /// A picture: many of them, each in milliseconds.
     Quick,
+    /// A look at the disk, which may be a slow one.
+    Disk,
     /// Something that looks at a whole recording.
     Long,
 }
@@ -144,11 +152,14 @@ pub enum Work {
 /// meanwhile it is not worked on at all.
 pub struct Places {
     quick: Arc<Semaphore>,
+    disk: Arc<Semaphore>,
     long: Arc<Semaphore>,
     /// For exports, each of which lasts as long as its client takes.
     pub exports: Arc<Semaphore>,
 }
 
+/// Looks at the disk at one time.
+const DISK: usize = 4;
 /// Exports at one time.
 const EXPORTS: usize = 4;
 
@@ -159,6 +170,7 @@ impl Places {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             quick: Arc::new(Semaphore::new(cores.max(2))),
+            disk: Arc::new(Semaphore::new(DISK)),
             long: Arc::new(Semaphore::new((cores / 2).max(1))),
             exports: Arc::new(Semaphore::new(EXPORTS)),
         }
@@ -167,6 +179,7 @@ impl Places {
     async fn take(&self, work: Work) -> Result<OwnedSemaphorePermit, Refusal> {
         let places = match work {
             Work::Quick => &self.quick,
+            Work::Disk => &self.disk,
             Work::Long => &self.long,
         };
         let place = places.clone().acquire_owned().await;
@@ -193,10 +206,22 @@ async fn at_a_place<T: Send + 'static>(
     })
 }
 
-/// The generation that a request names, found where looking at the disk keeps nobody waiting.
+/// The generation that a request names.
 pub async fn loaded(app: &Shared, rec: String, generation: u64) -> Result<Arc<Loaded>, Refusal> {
+    // Mostly it is there; looking for it on the disk is to keep nobody waiting.
+    if let Some(loaded) = app.library.known(&rec, generation) {
+        return Ok(loaded);
+    }
     let library = app.library.clone();
-    at_a_place(app, Work::Quick, move || library.generation(&rec, generation))
+    at_a_place(app, Work::Disk, move || library.generation(&rec, generation))
+        .await?
+        .map_err(Refusal::from)
+}
+
+/// The newest generation of a recording, with what it is.
+async fn newest(app: &Shared, rec: String) -> Result<(Arc<Entry>, Arc<Loaded>), Refusal> {
+    let library = app.library.clone();
+    at_a_place(app, Work::Disk, move || library.newest(&rec))
         .await?
         .map_err(Refusal::from)
 }

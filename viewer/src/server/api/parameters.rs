@@ -7,8 +7,10 @@ use regex::RegexBuilder;
 use super::Refusal;
 use crate::timeline::MOST_LEVEL;
 
-/// Rows of one request.
-pub const MOST_ROWS: usize = 1024;
+/// Rows of one tile: each has at most 2048 records of 20 bytes.
+pub const MOST_TILE_ROWS: usize = 256;
+/// Rows of an area.
+pub const MOST_ROWS: usize = 4096;
 /// Names of one request.
 pub const MOST_NAMES: usize = 1000;
 /// Bins of an overview.

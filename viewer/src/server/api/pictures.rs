@@ -40,7 +40,7 @@ pub async fn tiles(
 ) -> Answer {
     let (rec, generation, level, index) = parameters::path(place)?;
     let level = parameters::level(level)?;
-    let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_ROWS)?;
+    let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_TILE_ROWS)?;
     let loaded = loaded(&app, rec, generation).await?;
     let tile = at_a_place(&app, Work::Quick, move || {
         loaded.timeline.tile(level, index, &rows)
@@ -56,7 +56,7 @@ pub async fn counters(
 ) -> Answer {
     let (rec, generation, level, index) = parameters::path(place)?;
     let level = parameters::level(level)?;
-    let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_ROWS)?;
+    let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_TILE_ROWS)?;
     let loaded = loaded(&app, rec, generation).await?;
     let tile = at_a_place(&app, Work::Quick, move || {
         loaded.timeline.counters(level, index, &rows)
