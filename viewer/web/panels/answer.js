@@ -32,7 +32,7 @@ function figures(analysis, context) {
   const many = analysis.ranks.length > 1;
   const who = (/** @type {any} */ rank) => format.place(rank, several);
   const figure = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ more, /** @type {string} */ panel, /** @type {string} */ hint, /** @type {string} */ tone = "") =>
-    h("button", { type: "button", class: `p-figure ${tone}`, title: hint, onclick: () => context.show?.(panel) },
+    h("button", { type: "button", class: `p-figure ${tone}`, title: more ? `${more}. ${hint}` : hint, onclick: () => context.show?.(panel) },
       h("span", { class: "p-figurename" }, name), h("span", { class: "p-figurevalue" }, value), h("span", { class: "p-figuremore" }, more));
   const steps = all.steps;
   const boxes = [
