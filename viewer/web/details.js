@@ -148,6 +148,8 @@ export class Details {
   value(field) {
     const { value, unit } = field;
     const number = typeof value === "number" ? value : NaN;
+    // "524 kB (524 288)" says its unit already.
+    if (Number.isNaN(number) && String(value).endsWith(")")) return String(value);
     if (Number.isNaN(number)) return `${value}${unit ? `\u202f${unit}` : ""}`;
     if (unit === "ns") return time(number);
     if (unit === "bytes" || unit === "B") return `${bytes(number)}`;
@@ -192,7 +194,7 @@ export class Details {
       h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"));
     this.put([this.heading(detail), h("span", { class: "quiet" }, `${kind}, ${time(detail.duration)}`), tool],
       detail.full_name !== shortName(detail.name) && h("p", { class: "details-full" }, detail.full_name),
-      h("div", { class: "details-columns" }, h("div", {}, about), fields, (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail)));
+      h("div", { class: "details-columns" }, h("div", {}, about), (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail), fields));
   }
 
   /** How far another slice is. @private @param {any} detail @param {any} ref */
