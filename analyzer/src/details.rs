@@ -65,7 +65,8 @@ pub struct KernelKinds<'a> {
     /// Launches (correlation ids) that a collective names, to the number by which it names them. Of CUPTI's joining ids only
     /// these: other tools push ids of their own.
     pub(crate) launches: FxHashMap<u32, u64>,
-    by_name: FxHashMap<NameId, bool>,
+    /// By name: whether it tells that; 0 where nobody asked yet, 1 no, 2 yes.
+    by_name: Vec<u8>,
 }
 
 impl<'a> KernelKinds<'a> {
@@ -86,7 +87,7 @@ impl<'a> KernelKinds<'a> {
             names,
             described: tables.collectives.kernel.iter().flatten().copied().collect(),
             launches,
-            by_name: FxHashMap::default(),
+            by_name: vec![0; names.len()],
         }
     }
 
@@ -101,14 +102,26 @@ impl<'a> KernelKinds<'a> {
             (Kind::Communication, KindFrom::Metadata)
         } else if !self.launches.is_empty() && self.launches.contains_key(&correlation) {
             (Kind::Communication, KindFrom::NcclPlugin)
-        } else if *self
-            .by_name
-            .entry(name)
-            .or_insert_with(|| kernel_names::communication(self.names.get(name)).is_some())
-        {
+        } else if self.is_named_so(name) {
             (Kind::Communication, KindFrom::Name)
         } else {
             (Kind::Compute, KindFrom::Record)
+        }
+    }
+
+    #[inline]
+    fn is_named_so(&mut self, name: NameId) -> bool {
+        match self.by_name.get(name.0 as usize) {
+            Some(1) => false,
+            Some(2) => true,
+            known => {
+                let is_known = known.is_some();
+                let told = kernel_names::communication(self.names.get(name)).is_some();
+                if is_known {
+                    self.by_name[name.0 as usize] = 1 + u8::from(told);
+                }
+                told
+            }
         }
     }
 }

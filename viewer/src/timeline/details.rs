@@ -204,9 +204,10 @@ impl Timeline {
         };
         let process = chosen.process;
         if let Some(call) = call {
-            let label = match chosen.table {
-                Table::Synchronization => "called by",
-                _ => "launched by",
+            let label = if is_on_device(chosen.table) {
+                "launched by"
+            } else {
+                "called by"
             };
             let link_type = if chosen.table == Table::Synchronization {
                 "synchronization"

@@ -32,7 +32,7 @@ impl Fields {
         if bytes < 1000 {
             self.add(label, bytes, "B");
         } else {
-            self.add(label, format!("{value} {unit} ({})", grouped(bytes)), "B");
+            self.add(label, format!("{value} {unit} ({} B)", grouped(bytes)), "");
         }
     }
 
@@ -176,7 +176,6 @@ pub(crate) fn of(process: &Process, recorded: &Interner, table: Table, row: usiz
             fields.add_known("Thread", rows.thread[row], "");
             fields.add_known("Device", rows.device[row], "");
             fields.add_known("Correlation", rows.correlation[row], "");
-            fields.add("Recording's own cost", "not the program's", "");
         }
         Table::Compilation => {
             let rows = &tables.compilations;
@@ -299,8 +298,10 @@ fn kernel(process: &Process, row: usize, fields: &mut Fields) {
     }
     let shared = |bytes: i32| u64::try_from(bytes).unwrap_or(0);
     let (fixed, dynamic) = (shared(rows.static_shared_bytes[row]), shared(rows.dynamic_shared_bytes[row]));
-    if fixed + dynamic > 0 {
+    if fixed > 0 {
         fields.bytes("Shared memory, static", fixed);
+    }
+    if dynamic > 0 {
         fields.bytes("Shared memory, dynamic", dynamic);
     }
     if rows.shared_executed_bytes[row] > 0 {
@@ -451,7 +452,7 @@ pub(crate) fn enqueued(process: &Process, recorded: &Interner, row: usize, field
     };
     if rows.kernel[row].is_none() {
         fields.add("Told by", source, "");
-        fields.add("Thread", rows.thread[row], "");
+        fields.add("Enqueued by thread", rows.thread[row], "");
     }
 }
 
@@ -471,6 +472,6 @@ mod tests {
         fields.bytes("Bytes", 4_194_304);
         fields.bytes("Bytes", 12);
         let told: Vec<(&str, &str)> = fields.0.iter().map(|field| (field.value.as_str(), field.unit)).collect();
-        assert_eq!(told, [("4.19 MB (4\u{202f}194\u{202f}304)", "B"), ("12", "B")]);
+        assert_eq!(told, [("4.19 MB (4\u{202f}194\u{202f}304 B)", ""), ("12", "B")]);
     }
 }

@@ -1,7 +1,7 @@
 //! From the tables of a process to what happened on each of its streams and threads.
 
-use std::hash::Hash;
-use std::sync::Mutex;
+use std::cell::RefCell;
+use std::sync::Arc;
 
 use gputrace_analyzer::{KernelKinds, is_possible, last_moment};
 use gputrace_trace::{Interner, NameId, Process, parallel};
@@ -92,72 +92,136 @@ pub(crate) enum Place {
 pub(crate) struct Group {
     pub(crate) process: u32,
     pub(crate) place: Place,
-    pub(crate) lanes: Vec<std::sync::Arc<Slices>>,
+    pub(crate) lanes: Vec<Arc<Slices>>,
     /// Those that there was no room for.
     pub(crate) left_out: u64,
 }
 
-/// Items by place, in the order in which places were met.
-struct Gathered {
-    places: FxHashMap<Place, usize>,
-    last: Option<(Place, usize)>,
-    groups: Vec<(Place, Vec<Item>)>,
+/// The numbers of places, in the order in which they were met.
+struct Places {
+    numbers: FxHashMap<Place, usize>,
+    /// The latest, where their streams and threads say.
+    recent: [Option<(Place, usize)>; RECENT],
+    all: Vec<Place>,
 }
 
-impl Gathered {
-    fn new() -> Self {
-        Self {
-            places: FxHashMap::default(),
-            last: None,
-            groups: Vec::new(),
-        }
-    }
+const RECENT: usize = 16;
 
+impl Places {
     #[inline]
-    fn index(&mut self, place: Place) -> usize {
-        match self.last {
-            Some((last, index)) if last == place => index,
+    fn number(&mut self, place: Place) -> usize {
+        let (Place::Stream(_, low) | Place::Thread(low) | Place::Ranges(low)) = place else {
+            return self.any_number(place);
+        };
+        let recent = low as usize % RECENT;
+        match self.recent[recent] {
+            Some((known, number)) if known == place => number,
             _ => {
-                let groups = &mut self.groups;
-                let index = *self.places.entry(place).or_insert_with(|| {
-                    groups.push((place, Vec::new()));
-                    groups.len() - 1
-                });
-                self.last = Some((place, index));
-                index
+                let number = self.any_number(place);
+                self.recent[recent] = Some((place, number));
+                number
             }
         }
     }
 
-    /// Makes room for as many items as there are at each place.
-    fn reserve(&mut self, places: impl Iterator<Item = Place>) {
-        let mut counts: Vec<usize> = Vec::new();
-        for place in places {
-            let index = self.index(place);
-            if index >= counts.len() {
-                counts.resize(index + 1, 0);
-            }
-            counts[index] += 1;
-        }
-        for ((_, items), count) in self.groups.iter_mut().zip(counts) {
-            items.reserve_exact(count);
-        }
-    }
-
-    /// Adds a slice unless its times are none.
-    #[inline]
-    fn add(&mut self, place: Place, start: i64, duration: i64, name: u32, source: u32) {
-        if duration >= 0 && is_possible(start, start.saturating_add(duration)) {
-            let index = self.index(place);
-            self.groups[index].1.push(Item {
-                start,
-                duration,
-                name,
-                source,
-            });
-        }
+    fn any_number(&mut self, place: Place) -> usize {
+        let all = &mut self.all;
+        *self.numbers.entry(place).or_insert_with(|| {
+            all.push(place);
+            all.len() - 1
+        })
     }
 }
+
+/// Items that are put at their places one after another: how many there are is counted first.
+struct Gathered<'a> {
+    places: Places,
+    counts: Vec<usize>,
+    /// Where the items of each place begin, and where the next one comes; empty while they are counted.
+    ranges: Vec<std::ops::Range<usize>>,
+    items: &'a mut Vec<Item>,
+}
+
+impl<'a> Gathered<'a> {
+    /// Into memory that is used again.
+    fn new(items: &'a mut Vec<Item>) -> Self {
+        Self {
+            places: Places {
+                numbers: FxHashMap::default(),
+                recent: [None; RECENT],
+                all: Vec::new(),
+            },
+            counts: Vec::new(),
+            ranges: Vec::new(),
+            items,
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, place: Place) {
+        let number = self.places.number(place);
+        if number >= self.counts.len() {
+            self.counts.resize(number + 1, 0);
+        }
+        self.counts[number] += 1;
+    }
+
+    /// Counts a few items too, and adds first what `add_many` adds and then these.
+    fn take_in(&mut self, few: Few, add_many: impl FnOnce(&mut Self)) {
+        for (place, _) in &few {
+            self.count(*place);
+        }
+        self.make_room();
+        add_many(self);
+        for (place, item) in few {
+            self.add(place, item);
+        }
+    }
+
+    /// Everything is counted.
+    fn make_room(&mut self) {
+        let mut from = 0;
+        for count in &self.counts {
+            self.ranges.push(from..from);
+            from += count;
+        }
+        if self.items.len() < from {
+            self.items.resize(from, Item::default());
+        }
+    }
+
+    /// Adds a slice, which has been counted, unless its times are none.
+    #[inline]
+    fn add(&mut self, place: Place, item: Item) {
+        if item.duration >= 0 && is_possible(item.start, item.start.saturating_add(item.duration)) {
+            let number = self.places.number(place);
+            let range = &mut self.ranges[number];
+            self.items[range.end] = item;
+            range.end += 1;
+        }
+    }
+
+    /// The rows of all places.
+    fn groups(self, process: u32) -> Vec<Group> {
+        let is_unfinished = |source| table_and_row(source).0 == Table::Untimed;
+        let mut groups = Vec::new();
+        for (place, range) in self.places.all.into_iter().zip(self.ranges) {
+            if !range.is_empty() {
+                let (lanes, left_out) = lay_out(&mut self.items[range], is_unfinished);
+                groups.push(Group {
+                    process,
+                    place,
+                    lanes: lanes.into_iter().map(Arc::new).collect(),
+                    left_out,
+                });
+            }
+        }
+        groups
+    }
+}
+
+/// Slices of tables that have few, each with its place.
+type Few = Vec<(Place, Item)>;
 
 /// Rows of a table that can be numbered.
 fn rows(count: usize) -> impl Iterator<Item = (usize, u32)> {
@@ -165,70 +229,72 @@ fn rows(count: usize) -> impl Iterator<Item = (usize, u32)> {
 }
 
 /// What is on the device's streams.
-fn on_streams(process: &Process, recorded: &Interner) -> Gathered {
+fn on_streams<'a>(process: &Process, recorded: &Interner, items: &'a mut Vec<Item>) -> Gathered<'a> {
     let tables = &process.tables;
-    let (kernels, copies) = (&tables.kernels, &tables.copies);
-    let (memsets, graphs) = (&tables.memsets, &tables.graph_launches);
-    let mut gathered = Gathered::new();
-    let columns = [
-        (&kernels.device, &kernels.stream),
-        (&copies.device, &copies.stream),
-        (&memsets.device, &memsets.stream),
-        (&graphs.device, &graphs.stream),
-    ];
-    gathered.reserve(columns.into_iter().flat_map(|(device, stream)| {
-        let streams = device.iter().zip(stream);
-        streams.map(|(device, stream)| Place::Stream(*device, *stream))
-    }));
-    let mut kinds = KernelKinds::new(process, recorded);
-    for (index, row) in rows(kernels.start_ns.len()) {
-        let name = kernels.name[index];
-        let class = if kinds.communicates(row, name, kernels.correlation[index]) {
-            Class::Communication
-        } else {
-            Class::Compute
-        };
-        gathered.add(
-            Place::Stream(kernels.device[index], kernels.stream[index]),
-            kernels.start_ns[index].0,
-            kernels.duration_ns[index].0,
-            names::named(class, name),
-            source(Table::Kernel, row),
-        );
+    let kernels = &tables.kernels;
+    let mut few = Few::new();
+    copies_and_sets(process, &mut few);
+    unfinished(process, recorded, &mut few, true);
+    let mut gathered = Gathered::new(items);
+    let on_stream = |row: usize| Place::Stream(kernels.device[row], kernels.stream[row]);
+    for (index, _) in rows(kernels.start_ns.len()) {
+        gathered.count(on_stream(index));
     }
+    gathered.take_in(few, |gathered| {
+        let mut kinds = KernelKinds::new(process, recorded);
+        for (index, row) in rows(kernels.start_ns.len()) {
+            let name = kernels.name[index];
+            let class = if kinds.communicates(row, name, kernels.correlation[index]) {
+                Class::Communication
+            } else {
+                Class::Compute
+            };
+            let item = Item {
+                start: kernels.start_ns[index].0,
+                duration: kernels.duration_ns[index].0,
+                name: names::named(class, name),
+                source: source(Table::Kernel, row),
+            };
+            gathered.add(on_stream(index), item);
+        }
+    });
+    gathered
+}
+
+fn copies_and_sets(process: &Process, few: &mut Few) {
+    let tables = &process.tables;
+    let (copies, memsets, graphs) = (&tables.copies, &tables.memsets, &tables.graph_launches);
     for (index, row) in rows(copies.start_ns.len()) {
-        gathered.add(
-            Place::Stream(copies.device[index], copies.stream[index]),
-            copies.start_ns[index].0,
-            copies.duration_ns[index].0,
-            names::copy(
+        let item = Item {
+            start: copies.start_ns[index].0,
+            duration: copies.duration_ns[index].0,
+            name: names::copy(
                 copies.copy_kind[index],
                 copies.source_kind[index],
                 copies.destination_kind[index],
             ),
-            source(Table::Copy, row),
-        );
+            source: source(Table::Copy, row),
+        };
+        few.push((Place::Stream(copies.device[index], copies.stream[index]), item));
     }
     for (index, row) in rows(memsets.start_ns.len()) {
-        gathered.add(
-            Place::Stream(memsets.device[index], memsets.stream[index]),
-            memsets.start_ns[index].0,
-            memsets.duration_ns[index].0,
-            names::number(Class::Memset, memsets.memory_kind[index].into()),
-            source(Table::Memset, row),
-        );
+        let item = Item {
+            start: memsets.start_ns[index].0,
+            duration: memsets.duration_ns[index].0,
+            name: names::number(Class::Memset, memsets.memory_kind[index].into()),
+            source: source(Table::Memset, row),
+        };
+        few.push((Place::Stream(memsets.device[index], memsets.stream[index]), item));
     }
     for (index, row) in rows(graphs.start_ns.len()) {
-        gathered.add(
-            Place::Stream(graphs.device[index], graphs.stream[index]),
-            graphs.start_ns[index].0,
-            graphs.duration_ns[index].0,
-            names::number(Class::GraphLaunch, graphs.graph[index]),
-            source(Table::GraphLaunch, row),
-        );
+        let item = Item {
+            start: graphs.start_ns[index].0,
+            duration: graphs.duration_ns[index].0,
+            name: names::number(Class::GraphLaunch, graphs.graph[index]),
+            source: source(Table::GraphLaunch, row),
+        };
+        few.push((Place::Stream(graphs.device[index], graphs.stream[index]), item));
     }
-    unfinished(process, recorded, &mut gathered, true);
-    gathered
 }
 
 /// The class of what did not end, by `CUpti_ActivityKind`, and whether it is on a device.
@@ -247,7 +313,7 @@ fn class_of(kind: u32, communicates: bool) -> (Class, bool) {
 }
 
 /// What had begun and not ended lasts until the last moment that is known of.
-fn unfinished(process: &Process, recorded: &Interner, gathered: &mut Gathered, on_device: bool) {
+fn unfinished(process: &Process, recorded: &Interner, few: &mut Few, on_device: bool) {
     let begun = &process.tables.untimed_operations;
     if begun.start_ns.iter().all(Option::is_none) {
         return;
@@ -287,8 +353,13 @@ fn unfinished(process: &Process, recorded: &Interner, gathered: &mut Gathered, o
                 .or_else(of_call)
                 .map_or(Place::NoThread, Place::Thread)
         };
-        let duration = last.saturating_sub(start.0).max(0);
-        gathered.add(place, start.0, duration, number, source(Table::Untimed, row));
+        let item = Item {
+            start: start.0,
+            duration: last.saturating_sub(start.0).max(0),
+            name: number,
+            source: source(Table::Untimed, row),
+        };
+        few.push((place, item));
     }
 }
 
@@ -296,51 +367,67 @@ fn unfinished(process: &Process, recorded: &Interner, gathered: &mut Gathered, o
 const BY_NVTX: u8 = 3;
 
 /// What is on the host's threads.
-fn on_threads(process: &Process, recorded: &Interner) -> Gathered {
+fn on_threads<'a>(process: &Process, recorded: &Interner, items: &'a mut Vec<Item>) -> Gathered<'a> {
     let tables = &process.tables;
     let (operators, calls) = (&tables.operators, &tables.api_calls);
-    let mut gathered = Gathered::new();
-    let threads = operators.thread.iter().chain(&calls.thread);
-    gathered.reserve(threads.map(|thread| Place::Thread(*thread)));
-    for (index, row) in rows(operators.start_ns.len()) {
-        gathered.add(
-            Place::Thread(operators.thread[index]),
-            operators.start_ns[index].0,
-            operators.duration_ns[index].0,
-            names::named(Class::Operator, operators.name[index]),
-            source(Table::Operator, row),
-        );
+    let mut few = Few::new();
+    waits_and_others(process, &mut few);
+    unfinished(process, recorded, &mut few, false);
+    let mut gathered = Gathered::new(items);
+    for (_, thread) in rows(operators.start_ns.len()).zip(&operators.thread) {
+        gathered.count(Place::Thread(*thread));
     }
-    for (index, row) in rows(calls.start_ns.len()) {
-        const RUNTIME: u8 = 5;
-        let class = if calls.kind[index] == RUNTIME {
-            Class::RuntimeCall
-        } else {
-            Class::DriverCall
-        };
-        gathered.add(
-            Place::Thread(calls.thread[index]),
-            calls.start_ns[index].0,
-            calls.duration_ns[index].0,
-            names::named(class, calls.name[index]),
-            source(Table::Call, row),
-        );
+    for (_, thread) in rows(calls.start_ns.len()).zip(&calls.thread) {
+        gathered.count(Place::Thread(*thread));
     }
+    gathered.take_in(few, |gathered| {
+        for (index, row) in rows(operators.start_ns.len()) {
+            let item = Item {
+                start: operators.start_ns[index].0,
+                duration: operators.duration_ns[index].0,
+                name: names::named(Class::Operator, operators.name[index]),
+                source: source(Table::Operator, row),
+            };
+            gathered.add(Place::Thread(operators.thread[index]), item);
+        }
+        for (index, row) in rows(calls.start_ns.len()) {
+            const RUNTIME: u8 = 5;
+            let class = if calls.kind[index] == RUNTIME {
+                Class::RuntimeCall
+            } else {
+                Class::DriverCall
+            };
+            let item = Item {
+                start: calls.start_ns[index].0,
+                duration: calls.duration_ns[index].0,
+                name: names::named(class, calls.name[index]),
+                source: source(Table::Call, row),
+            };
+            gathered.add(Place::Thread(calls.thread[index]), item);
+        }
+    });
+    gathered
+}
+
+/// What else is on threads: NCCL's operations as they were enqueued, waiting, what CUPTI cost, and compilations.
+fn waits_and_others(process: &Process, few: &mut Few) {
+    let tables = &process.tables;
+    let calls = &tables.api_calls;
     let enqueued = &tables.collectives;
     for (index, row) in rows(enqueued.start_ns.len()) {
         // With a kernel's row the times are the kernel's.
         if enqueued.kernel[index].is_none() && enqueued.source[index] != BY_NVTX {
-            gathered.add(
-                Place::Thread(enqueued.thread[index]),
-                enqueued.start_ns[index].0,
-                enqueued.duration_ns[index].0,
-                names::named(Class::Enqueue, enqueued.function[index]),
-                source(Table::Enqueue, row),
-            );
+            let item = Item {
+                start: enqueued.start_ns[index].0,
+                duration: enqueued.duration_ns[index].0,
+                name: names::named(Class::Enqueue, enqueued.function[index]),
+                source: source(Table::Enqueue, row),
+            };
+            few.push((Place::Thread(enqueued.thread[index]), item));
         }
     }
-    let waits = &tables.synchronizations;
-    let by_correlation = if waits.start_ns.is_empty() && tables.compilations.start_ns.is_empty() {
+    let (waits, compilations) = (&tables.synchronizations, &tables.compilations);
+    let by_correlation = if waits.start_ns.is_empty() && compilations.start_ns.is_empty() {
         Correlations::default()
     } else {
         Correlations::new(&calls.correlation)
@@ -351,80 +438,87 @@ fn on_threads(process: &Process, recorded: &Interner) -> Gathered {
         row.map_or(Place::NoThread, |row| Place::Thread(calls.thread[row]))
     };
     for (index, row) in rows(waits.start_ns.len()) {
-        gathered.add(
-            thread_of(waits.correlation[index]),
-            waits.start_ns[index].0,
-            waits.duration_ns[index].0,
-            names::number(Class::Synchronization, waits.kind[index]),
-            source(Table::Synchronization, row),
-        );
+        let item = Item {
+            start: waits.start_ns[index].0,
+            duration: waits.duration_ns[index].0,
+            name: names::number(Class::Synchronization, waits.kind[index]),
+            source: source(Table::Synchronization, row),
+        };
+        few.push((thread_of(waits.correlation[index]), item));
     }
     let overheads = &tables.overheads;
     for (index, row) in rows(overheads.start_ns.len()) {
-        gathered.add(
-            overheads.thread[index].map_or(Place::NoThread, Place::Thread),
-            overheads.start_ns[index].0,
-            overheads.duration_ns[index].0,
-            names::number(Class::Overhead, overheads.kind[index]),
-            source(Table::Overhead, row),
-        );
+        let item = Item {
+            start: overheads.start_ns[index].0,
+            duration: overheads.duration_ns[index].0,
+            name: names::number(Class::Overhead, overheads.kind[index]),
+            source: source(Table::Overhead, row),
+        };
+        let place = overheads.thread[index].map_or(Place::NoThread, Place::Thread);
+        few.push((place, item));
     }
-    let compilations = &tables.compilations;
     for (index, row) in rows(compilations.start_ns.len()) {
+        let item = Item {
+            start: compilations.start_ns[index].0,
+            duration: compilations.duration_ns[index].0,
+            name: names::number(Class::Other, Other::Compilation as u32),
+            source: source(Table::Compilation, row),
+        };
         let thread = compilations.thread[index].map(Place::Thread);
-        gathered.add(
-            thread.unwrap_or_else(|| thread_of(compilations.correlation[index])),
-            compilations.start_ns[index].0,
-            compilations.duration_ns[index].0,
-            names::number(Class::Other, Other::Compilation as u32),
-            source(Table::Compilation, row),
-        );
+        let place = thread.unwrap_or_else(|| thread_of(compilations.correlation[index]));
+        few.push((place, item));
     }
-    unfinished(process, recorded, &mut gathered, false);
-    gathered
 }
 
 /// NVTX ranges, and what NCCL tells of itself.
-fn ranges(process: &Process) -> Gathered {
+fn ranges<'a>(process: &Process, items: &'a mut Vec<Item>) -> Gathered<'a> {
     let tables = &process.tables;
-    let markers = &tables.markers;
-    let mut gathered = Gathered::new();
-    for (index, row) in rows(markers.start_ns.len()) {
-        gathered.add(
-            Place::Ranges(markers.thread[index]),
-            markers.start_ns[index].0,
-            markers.duration_ns[index].map_or(0, |duration| duration.0),
-            names::named(Class::Range, markers.name[index]),
-            source(Table::Marker, row),
-        );
+    let (markers, proxy, channels) = (&tables.markers, &tables.nccl_proxy, &tables.nccl_channels);
+    let mut gathered = Gathered::new(items);
+    for (_, thread) in rows(markers.start_ns.len()).zip(&markers.thread) {
+        gathered.count(Place::Ranges(*thread));
     }
-    let proxy = &tables.nccl_proxy;
+    for (_, thread) in rows(proxy.start_ns.len()).zip(&proxy.thread) {
+        gathered.count(Place::Proxy(*thread));
+    }
+    for (_, channel) in rows(channels.start_ns.len()).zip(&channels.channel) {
+        gathered.count(Place::Channel(*channel));
+    }
+    gathered.make_room();
+    for (index, row) in rows(markers.start_ns.len()) {
+        let item = Item {
+            start: markers.start_ns[index].0,
+            duration: markers.duration_ns[index].map_or(0, |duration| duration.0),
+            name: names::named(Class::Range, markers.name[index]),
+            source: source(Table::Marker, row),
+        };
+        gathered.add(Place::Ranges(markers.thread[index]), item);
+    }
     for (index, row) in rows(proxy.start_ns.len()) {
         let name = if proxy.step[index].is_some() {
             Other::ProxyStep
         } else {
             Other::ProxyOperation
         };
-        gathered.add(
-            Place::Proxy(proxy.thread[index]),
-            proxy.start_ns[index].0,
-            proxy.duration_ns[index].0,
-            names::number(Class::Other, name as u32),
-            source(Table::ProxyStep, row),
-        );
+        let item = Item {
+            start: proxy.start_ns[index].0,
+            duration: proxy.duration_ns[index].0,
+            name: names::number(Class::Other, name as u32),
+            source: source(Table::ProxyStep, row),
+        };
+        gathered.add(Place::Proxy(proxy.thread[index]), item);
     }
-    let channels = &tables.nccl_channels;
     for (index, row) in rows(channels.start_ns.len()) {
         let phase = channels.phase[index].filter(|phase| *phase != NameId(0));
-        gathered.add(
-            Place::Channel(channels.channel[index]),
-            channels.start_ns[index].0,
-            channels.duration_ns[index].0,
-            phase.map_or(names::number(Class::Other, Other::Channel as u32), |phase| {
+        let item = Item {
+            start: channels.start_ns[index].0,
+            duration: channels.duration_ns[index].0,
+            name: phase.map_or(names::number(Class::Other, Other::Channel as u32), |phase| {
                 names::named(Class::Range, phase)
             }),
-            source(Table::Channel, row),
-        );
+            source: source(Table::Channel, row),
+        };
+        gathered.add(Place::Channel(channels.channel[index]), item);
     }
     gathered
 }
@@ -432,56 +526,35 @@ fn ranges(process: &Process) -> Gathered {
 /// Everything that happened in some processes, by process and place.
 pub(crate) fn groups(processes: &[Process], recorded: &Interner) -> Vec<Group> {
     const SIDES: usize = 3;
-    let gathered = parallel::map(processes.len() * SIDES, |task| {
-        let process = &processes[task / SIDES];
-        match task % SIDES {
-            0 => on_streams(process, recorded),
-            1 => on_threads(process, recorded),
-            _ => ranges(process),
-        }
-    });
-    let mut all: Vec<(u32, Place, Mutex<Vec<Item>>)> = Vec::new();
-    for (process, sides) in (0u32..).zip(gathered.chunks_exact_owned(SIDES)) {
-        for (place, items) in sides.into_iter().flat_map(|side| side.groups) {
-            if !items.is_empty() {
-                all.push((process, place, Mutex::new(items)));
-            }
-        }
+    thread_local! {
+        /// Items between the tables and the rows, in memory that each thread uses again.
+        static ITEMS: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
     }
     // The longest first, so that none is begun when the others are done.
-    let mut order: Vec<usize> = (0..all.len()).collect();
-    let count = |index: usize| all[index].2.lock().map_or(0, |items| items.len());
-    order.sort_by_key(|index| std::cmp::Reverse(count(*index)));
-    let mut groups = parallel::map(order.len(), |index| {
-        let (process, place, items) = &all[order[index]];
-        let mut items = items
-            .lock()
-            .map(|mut items| std::mem::take(&mut *items))
-            .unwrap_or_default();
-        let is_unfinished = |source| table_and_row(source).0 == Table::Untimed;
-        let (lanes, left_out) = lay_out(&mut items, is_unfinished);
-        Group {
-            process: *process,
-            place: *place,
-            lanes: lanes.into_iter().map(std::sync::Arc::new).collect(),
-            left_out,
-        }
+    let mut tasks: Vec<(usize, usize)> = (0..processes.len())
+        .flat_map(|process| (0..SIDES).map(move |side| (process, side)))
+        .collect();
+    tasks.sort_by_key(|&(process, side)| {
+        let tables = &processes[process].tables;
+        std::cmp::Reverse(match side {
+            0 => tables.kernels.start_ns.len(),
+            1 => tables.api_calls.start_ns.len() + tables.operators.start_ns.len(),
+            _ => tables.markers.start_ns.len(),
+        })
     });
+    let found = parallel::map(tasks.len(), |task| {
+        let (place, side) = tasks[task];
+        let process = &processes[place];
+        ITEMS.with_borrow_mut(|items| {
+            let gathered = match side {
+                0 => on_streams(process, recorded, items),
+                1 => on_threads(process, recorded, items),
+                _ => ranges(process, items),
+            };
+            gathered.groups(u32::try_from(place).unwrap_or(u32::MAX))
+        })
+    });
+    let mut groups: Vec<Group> = found.into_iter().flatten().collect();
     groups.sort_by_key(|group| (group.process, group.place));
     groups
-}
-
-/// A vector cut into vectors of one length.
-trait ChunksOwned<T> {
-    fn chunks_exact_owned(self, size: usize) -> impl Iterator<Item = Vec<T>>;
-}
-
-impl<T> ChunksOwned<T> for Vec<T> {
-    fn chunks_exact_owned(self, size: usize) -> impl Iterator<Item = Vec<T>> {
-        let mut rest = self.into_iter();
-        std::iter::from_fn(move || {
-            let chunk: Vec<T> = rest.by_ref().take(size).collect();
-            (!chunk.is_empty()).then_some(chunk)
-        })
-    }
 }

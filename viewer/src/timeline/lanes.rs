@@ -12,7 +12,7 @@ const FAR: usize = 64;
 const MOST_RUNS: usize = 64;
 
 /// A slice that has no row yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) start: i64,
     pub(crate) duration: i64,
@@ -52,8 +52,18 @@ pub(crate) fn sort(items: &mut [Item]) {
 
 /// Puts each item into the first row that is free; the rows, and how many items had none. `is_unfinished` tells of a source
 /// whether its slice had not ended.
-pub(crate) fn lay_out(items: &mut Vec<Item>, is_unfinished: impl Fn(u32) -> bool) -> (Vec<Slices>, u64) {
+pub(crate) fn lay_out(items: &mut [Item], is_unfinished: impl Fn(u32) -> bool) -> (Vec<Slices>, u64) {
     sort(items);
+    let is_apart = |pair: &[Item]| pair[0].start + pair[0].duration <= pair[1].start;
+    if items.windows(2).all(is_apart) {
+        let mut slices = Slices::of(items);
+        for (place, item) in items.iter().enumerate() {
+            if is_unfinished(item.source) {
+                slices.mark_unfinished(place);
+            }
+        }
+        return (vec![slices], 0);
+    }
     let mut lanes: Vec<Slices> = Vec::new();
     let mut ends: Vec<i64> = Vec::new();
     let mut left_out = 0;
@@ -61,11 +71,7 @@ pub(crate) fn lay_out(items: &mut Vec<Item>, is_unfinished: impl Fn(u32) -> bool
         let lane = match ends.iter().position(|end| *end <= item.start) {
             Some(lane) => lane,
             None if lanes.len() < MOST_LANES => {
-                lanes.push(if lanes.is_empty() {
-                    Slices::with_capacity(items.len())
-                } else {
-                    Slices::default()
-                });
+                lanes.push(Slices::default());
                 ends.push(i64::MIN);
                 lanes.len() - 1
             }
@@ -77,13 +83,12 @@ pub(crate) fn lay_out(items: &mut Vec<Item>, is_unfinished: impl Fn(u32) -> bool
         lanes[lane].push(item.start, item.duration, item.name, item.source);
         ends[lane] = item.start + item.duration;
         if is_unfinished(item.source) {
-            lanes[lane].mark_unfinished();
+            let last = lanes[lane].len() - 1;
+            lanes[lane].mark_unfinished(last);
         }
     }
-    if lanes.len() > 1 {
-        for lane in &mut lanes {
-            lane.shrink();
-        }
+    for lane in &mut lanes {
+        lane.shrink();
     }
     (lanes, left_out)
 }

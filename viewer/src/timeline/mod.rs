@@ -303,6 +303,12 @@ impl Timeline {
         lanes + profiles.map(Profile::bytes).sum::<usize>()
     }
 
+    /// The slices of a row; `None` for counters and rows that are not there. Their times are those of the recording.
+    #[must_use]
+    pub fn slices(&self, row: u32) -> Option<&Slices> {
+        self.rows.slices(row).map(|slices| &**slices)
+    }
+
     /// One tile of some rows, as it goes over the wire. Rows that do not exist and counters are left out, and there are no
     /// tiles beyond [`MOST_LEVEL`]: they are empty.
     #[must_use]

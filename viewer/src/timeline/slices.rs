@@ -3,13 +3,21 @@
 //! Beside them lie sums of busy time at every sixteenth slice, and the longest slice of every 16, 256, 4096, ... With both a
 //! stretch of any length is summed up by looking at a few dozen slices.
 
+use super::lanes::Item;
+
 /// Slices below one node of the forest, and between two sums.
 const FAN_OUT: usize = 16;
 /// Stands for a duration that is in `long`.
 const LONG: u32 = u32::MAX;
 
+/// A duration as the column has it.
+#[inline]
+fn narrow(duration: i64) -> u32 {
+    u32::try_from(duration).unwrap_or(LONG)
+}
+
 /// Slices that do not overlap, by start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slices {
     starts: Vec<i64>,
     durations: Vec<u32>,
@@ -26,16 +34,25 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// With room for so many.
-    pub(crate) fn with_capacity(slices: usize) -> Self {
-        Self {
-            starts: Vec::with_capacity(slices),
-            durations: Vec::with_capacity(slices),
-            names: Vec::with_capacity(slices),
-            sources: Vec::with_capacity(slices),
-            sums: Vec::with_capacity(slices / FAN_OUT + 1),
+    /// The slices of items that are sorted and do not overlap.
+    pub(crate) fn of(items: &[Item]) -> Self {
+        let mut slices = Self {
+            starts: items.iter().map(|item| item.start).collect(),
+            durations: items.iter().map(|item| narrow(item.duration)).collect(),
+            names: items.iter().map(|item| item.name).collect(),
+            sources: items.iter().map(|item| item.source).collect(),
+            sums: Vec::with_capacity(items.len() / FAN_OUT + 1),
             ..Self::default()
+        };
+        if slices.durations.contains(&LONG) {
+            let long = (0u32..).zip(items).filter(|(_, item)| narrow(item.duration) == LONG);
+            slices.long = long.map(|(place, item)| (place, item.duration)).collect();
         }
+        // As pushing them would: a block is summed up when the next begins.
+        for block in 0..items.len().div_ceil(FAN_OUT) {
+            slices.close_block(block * FAN_OUT);
+        }
+        slices
     }
 
     /// Appends a slice, which must not start before the last one ends.
@@ -44,43 +61,47 @@ impl Slices {
         debug_assert!(duration >= 0 && self.end() <= start || self.is_empty());
         let place = self.starts.len();
         if place.is_multiple_of(FAN_OUT) {
-            self.close_block();
+            self.close_block(place);
         }
         self.starts.push(start);
-        match u32::try_from(duration) {
-            Ok(narrow) if narrow != LONG => self.durations.push(narrow),
-            _ => {
-                self.durations.push(LONG);
-                self.long
-                    .push((u32::try_from(place).unwrap_or(u32::MAX), duration));
-            }
+        self.durations.push(narrow(duration));
+        if narrow(duration) == LONG {
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            self.long.push((place, duration));
         }
         self.names.push(name);
         self.sources.push(source);
     }
 
-    /// Says that the last slice had not ended.
-    pub(crate) fn mark_unfinished(&mut self) {
-        let last = self.starts.len().saturating_sub(1);
-        self.unfinished.push(u32::try_from(last).unwrap_or(u32::MAX));
+    /// Says that the slice at a place had not ended.
+    pub(crate) fn mark_unfinished(&mut self, place: usize) {
+        self.unfinished.push(u32::try_from(place).unwrap_or(u32::MAX));
     }
 
-    /// Sums up the slices so far; there are a multiple of 16.
-    fn close_block(&mut self) {
-        let len = self.starts.len();
+    /// Sums up the first `len` slices, a multiple of 16 of which all but the last 16 have been.
+    #[inline]
+    fn close_block(&mut self, len: usize) {
         let from = len.saturating_sub(FAN_OUT);
         let before = self.sums.last().copied().unwrap_or(0);
-        let block: i64 = (from..len).map(|place| self.duration(place)).sum();
-        self.sums.push(before + block);
+        let block = &self.durations[from..len];
+        // Those that are too long for the column are the rare case.
+        let mut sum: u64 = 0;
+        let mut most = 0;
+        for duration in block {
+            sum += u64::from(*duration);
+            most = most.max(*duration);
+        }
         if len == 0 {
+            self.sums.push(0);
             return;
         }
-        let mut best = from;
-        for place in from + 1..len {
-            if self.duration(place) > self.duration(best) {
-                best = place;
-            }
-        }
+        let best = if most == LONG {
+            self.sums.push(before + (from..len).map(|place| self.duration(place)).sum::<i64>());
+            self.first_longest(from..len)
+        } else {
+            self.sums.push(before + sum.cast_signed());
+            from + block.iter().position(|duration| *duration == most).unwrap_or(0)
+        };
         let mut best = u32::try_from(best).unwrap_or(u32::MAX);
         for level in 0.. {
             if self.longest.len() <= level {
@@ -99,6 +120,17 @@ impl Slices {
                 }
             }
         }
+    }
+
+    /// The place of the longest of a few slices, the first of equal ones.
+    fn first_longest(&self, places: std::ops::Range<usize>) -> usize {
+        let mut best = places.start;
+        for place in places {
+            if self.duration(place) > self.duration(best) {
+                best = place;
+            }
+        }
+        best
     }
 
     /// Gives back memory that no slice uses.
@@ -366,7 +398,7 @@ mod tests {
     proptest! {
         #[test]
         fn sums_and_longest_are_those_of_looking_at_each(
-            all in proptest::collection::vec((0i64..20, 0i64..50), 1..1200),
+            all in proptest::collection::vec((0i64..20, prop_oneof![40 => 0i64..50, 1 => (1i64 << 32) - 3..(1 << 32) + 3]), 1..1200),
             ends in (0usize..1200, 0usize..1200),
         ) {
             let mut slices = Slices::default();
@@ -383,6 +415,10 @@ mod tests {
             let most = durations(from..to).max().unwrap();
             let first = (from..to).find(|place| all[*place].1 == most).unwrap();
             prop_assert_eq!(slices.longest(from, to), first);
+            let items: Vec<Item> = (0..slices.len())
+                .map(|place| Item { start: slices.start(place), duration: slices.duration(place), name: 0, source: 0 })
+                .collect();
+            prop_assert_eq!(&Slices::of(&items), &slices);
             let time = slices.start(from) + 1;
             prop_assert_eq!(slices.next_from(0, time), slices.first_from(time));
             prop_assert_eq!(slices.next_from(from, time), slices.first_from(time));

@@ -232,7 +232,7 @@ pub(crate) mod tests {
         slices.push(0, 1030, 1, 0);
         slices.push(1030, 10, 2, 1);
         slices.push(2047, 3, 3, 2);
-        slices.mark_unfinished();
+        slices.mark_unfinished(2);
         slices.push(2050, 3, 4, 3);
         // The second tile of level 0: from 1024 to 2048.
         let found = Records::of(&slices, 1024, 0, &NoShades);
