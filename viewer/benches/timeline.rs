@@ -115,11 +115,21 @@ fn process(rank: u64, slices: u64, names: &[gputrace_trace::NameId]) -> Process 
 fn recording(slices: u64) -> Recording {
     let mut recording = Recording::default();
     let mut names: Vec<gputrace_trace::NameId> = (0..63)
-        .map(|number| recording.names.intern(&format!("void layer{number}::kernel<float, {number}>(float*, int)")))
+        .map(|number| {
+            recording.names.intern(&format!(
+                "void layer{number}::kernel<float, {number}>(float*, int)"
+            ))
+        })
         .collect();
-    names.push(recording.names.intern("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"));
+    names.push(
+        recording
+            .names
+            .intern("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+    );
     names.push(recording.names.intern("cudaLaunchKernel"));
-    recording.processes = parallel::map(RANKS as usize, |rank| process(rank as u64, slices / RANKS, &names));
+    recording.processes = parallel::map(RANKS as usize, |rank| {
+        process(rank as u64, slices / RANKS, &names)
+    });
     recording
 }
 
@@ -181,7 +191,11 @@ fn main() {
     let lanes: Vec<&Slices> = rows.iter().filter_map(|row| timeline.slices(*row)).collect();
     let count: usize = lanes.iter().map(|slices| slices.len()).sum();
     assert_eq!((lanes.len(), count as u64), (64, slices / RANKS / 2 * 2 * RANKS));
-    println!("{count} slices on {} rows, {:.1} s", lanes.len(), timeline.end() as f64 / 1e9);
+    println!(
+        "{count} slices on {} rows, {:.1} s",
+        lanes.len(),
+        timeline.end() as f64 / 1e9
+    );
     println!(
         "index                {build:>8.3} s  {:>6.1} ns a slice, {cpu:.2} s of CPU, median {:.3} s; peak {:.0} MiB beside the recording's {before_mib:.0}",
         build * 1e9 / count as f64,
@@ -204,22 +218,40 @@ fn main() {
         .sum();
     assert_eq!(copied, count);
     let copying = began.elapsed().as_secs_f64();
-    println!("copying all stamps   {copying:>8.3} s  the index takes {:.1} times as long", build / copying);
-    println!("memory               {:>8.1} bytes a slice, rows and index alone", timeline.bytes() as f64 / count as f64);
+    println!(
+        "copying all stamps   {copying:>8.3} s  the index takes {:.1} times as long",
+        build / copying
+    );
+    println!(
+        "memory               {:>8.1} bytes a slice, rows and index alone",
+        timeline.bytes() as f64 / count as f64
+    );
 
-    println!("\ntiles of 64 rows; ms, median and 99th percentile          one row              every slice by itself");
+    println!(
+        "\ntiles of 64 rows; ms, median and 99th percentile          one row              every slice by itself"
+    );
     let (begin, end) = (timeline.begin(), timeline.end());
     for level in (0..=26).rev().step_by(2) {
         let tile_ns = TILE_BINS << level;
         let tiles = ((end - begin) / tile_ns + 1) as u64;
         let mut random = Random(level.into());
-        let indices: Vec<u64> = (0..200).map(|_| begin as u64 / tile_ns as u64 + random.next() % tiles).collect();
+        let indices: Vec<u64> = (0..200)
+            .map(|_| begin as u64 / tile_ns as u64 + random.next() % tiles)
+            .collect();
         let mut bytes = 0;
-        let (p50, p99) = timed(indices.len(), |at| bytes += timeline.tile(level, indices[at], &rows).len());
-        let (one50, one99) = timed(indices.len(), |at| timeline.tile(level, indices[at], &rows[at % 64..at % 64 + 1]).len());
+        let (p50, p99) = timed(indices.len(), |at| {
+            bytes += timeline.tile(level, indices[at], &rows).len()
+        });
+        let (one50, one99) = timed(indices.len(), |at| {
+            timeline
+                .tile(level, indices[at], &rows[at % 64..at % 64 + 1])
+                .len()
+        });
         let few = if level > 20 { 5 } else { 40 };
         let origin = timeline.origin_ns();
-        let (naive50, _) = timed(few, |at| naive_tile(&lanes, origin + indices[at] as i64 * tile_ns, level).len());
+        let (naive50, _) = timed(few, |at| {
+            naive_tile(&lanes, origin + indices[at] as i64 * tile_ns, level).len()
+        });
         println!(
             "2^{level:<2} ns a bin  {p50:>9.3} {p99:>9.3}  {:>7} bytes  {one50:>9.4} {one99:>8.4}   {naive50:>9.3}  {:>8.1} times",
             bytes / indices.len(),
@@ -229,9 +261,15 @@ fn main() {
     println!();
     let began = Instant::now();
     black_box(timeline.overview(begin, end, 1000));
-    println!("overview, first      {:>9.1} ms", began.elapsed().as_secs_f64() * 1e3);
+    println!(
+        "overview, first      {:>9.1} ms",
+        began.elapsed().as_secs_f64() * 1e3
+    );
     let show = |what: &str, (p50, p99): (f64, f64)| println!("{what:<20} {p50:>9.3} ms {p99:>9.3} ms");
-    show("overview, 2000 bins", timed(50, |_| timeline.overview(begin, end, 2000)));
+    show(
+        "overview, 2000 bins",
+        timed(50, |_| timeline.overview(begin, end, 2000)),
+    );
     let mut random = Random(7);
     let mut any = || {
         let row = (random.next() % 64) as u32;
@@ -240,15 +278,27 @@ fn main() {
     };
     let chosen: Vec<(u32, u32)> = (0..500).map(|_| any()).collect();
     black_box(timeline.slice(chosen[0].0, chosen[0].1));
-    show("a slice's details", timed(500, |at| timeline.slice(chosen[at].0, chosen[at].1)));
+    show(
+        "a slice's details",
+        timed(500, |at| timeline.slice(chosen[at].0, chosen[at].1)),
+    );
     let pattern = regex::Regex::new("layer17").expect("plain");
     let began = Instant::now();
     black_box(timeline.search(&pattern, 100, 0));
-    println!("search, first        {:>9.1} ms", began.elapsed().as_secs_f64() * 1e3);
+    println!(
+        "search, first        {:>9.1} ms",
+        began.elapsed().as_secs_f64() * 1e3
+    );
     show("search", timed(20, |_| timeline.search(&pattern, 100, 0)));
-    show("area of everything", timed(3, |_| timeline.area(begin, end, None)));
+    show(
+        "area of everything",
+        timed(3, |_| timeline.area(begin, end, None)),
+    );
     let middle = begin + (end - begin) / 2;
-    show("area of a second", timed(20, |_| timeline.area(middle, middle + 1_000_000_000, None)));
+    show(
+        "area of a second",
+        timed(20, |_| timeline.area(middle, middle + 1_000_000_000, None)),
+    );
     drop(timeline);
     if slices <= 20_000_000 {
         let began = Instant::now();

@@ -77,7 +77,11 @@ impl Durations {
             let rank = usize::try_from(rank).unwrap_or(last).min(last);
             return *self.exact.select_nth_unstable(rank).1;
         }
-        let mut classes: Vec<(u32, u64)> = self.classes.iter().map(|(class, count)| (*class, *count)).collect();
+        let mut classes: Vec<(u32, u64)> = self
+            .classes
+            .iter()
+            .map(|(class, count)| (*class, *count))
+            .collect();
         classes.sort_unstable_by_key(|(class, _)| middle(*class));
         let mut before = 0;
         for (class, count) in classes {
@@ -130,7 +134,10 @@ impl Timeline {
             .filter_map(|row| Some((*row, &**self.rows.slices(*row)?)))
             .collect();
         let (from, to) = (self.absolute(from), self.absolute(to));
-        let count: u64 = rows.iter().map(|(_, slices)| slices.within(from, to).len() as u64).sum();
+        let count: u64 = rows
+            .iter()
+            .map(|(_, slices)| slices.within(from, to).len() as u64)
+            .sum();
         let exactly = count <= MOST_EXACT;
         let found = parallel::map(rows.len(), |row| of_row(rows[row].1, from, to, exactly));
         let mut area = Area {
@@ -188,7 +195,10 @@ mod tests {
         assert_eq!((durations.percentile(50), durations.percentile(99)), (100, 198));
         let mut one = Durations::default();
         one.add(7, true);
-        assert_eq!((one.percentile(50), one.percentile(99), one.min, one.max), (7, 7, 7, 7));
+        assert_eq!(
+            (one.percentile(50), one.percentile(99), one.min, one.max),
+            (7, 7, 7, 7)
+        );
     }
 
     proptest! {

@@ -75,7 +75,8 @@ impl Known {
                 if let Some(row) = part.row {
                     known.by_row.push((part.process, row, place));
                 }
-                let (Some((device, row)), Some(start), Some(end)) = (part.kernel, part.start_ns, part.end_ns) else {
+                let (Some((device, row)), Some(start), Some(end)) = (part.kernel, part.start_ns, part.end_ns)
+                else {
                     continue;
                 };
                 known.by_kernel.push((part.process, row, place));
@@ -109,7 +110,9 @@ impl Known {
             let (lanes, _) = lay_out(&mut items, |_| false);
             known.communicators.push(Communicator {
                 hash: hash.to_owned(),
-                label: labels.get(hash).map_or_else(|| hash.to_owned(), |(_, label)| label.clone()),
+                label: labels
+                    .get(hash)
+                    .map_or_else(|| hash.to_owned(), |(_, label)| label.clone()),
                 process,
                 device,
                 lanes: lanes.into_iter().map(Arc::new).collect(),
@@ -124,15 +127,22 @@ impl Known {
             }
         }
         for communicator in &mut known.communicators {
-            if alike.get(&communicator.label).is_some_and(|hashes| hashes.len() > 1) {
+            if alike
+                .get(&communicator.label)
+                .is_some_and(|hashes| hashes.len() > 1)
+            {
                 communicator.label = format!("{} · …{}", communicator.label, short_hash(&communicator.hash));
             }
         }
         // Those that a rank waits longest on come first, as in the analysis.
         let order = |hash: &str| labels.get(hash).map_or(usize::MAX, |(order, _)| *order);
-        known
-            .communicators
-            .sort_by_key(|communicator| (order(&communicator.hash), communicator.process, communicator.device));
+        known.communicators.sort_by_key(|communicator| {
+            (
+                order(&communicator.hash),
+                communicator.process,
+                communicator.device,
+            )
+        });
         known
     }
 
@@ -166,8 +176,14 @@ impl Timeline {
         let mut chosen: Vec<u32> = (0u32..)
             .zip(all)
             .filter(|(_, collective)| {
-                query.communicator.as_ref().is_none_or(|wanted| *wanted == collective.communicator)
-                    && query.name.as_ref().is_none_or(|wanted| *wanted == collective.name)
+                query
+                    .communicator
+                    .as_ref()
+                    .is_none_or(|wanted| *wanted == collective.communicator)
+                    && query
+                        .name
+                        .as_ref()
+                        .is_none_or(|wanted| *wanted == collective.name)
                     && (query.last_rank.is_none() || query.last_rank == collective.last_rank)
             })
             .map(|(place, _)| place)
@@ -242,7 +258,9 @@ impl Timeline {
             let slices = self.rows.slices(row)?;
             let from = slices.first_from(start);
             let after = slices.first_from(start.saturating_add(1));
-            let place = (from..after).rev().find(|place| slices.source(*place) == source)?;
+            let place = (from..after)
+                .rev()
+                .find(|place| slices.source(*place) == source)?;
             Some(self.reference(row, slices, place))
         })
     }
@@ -257,7 +275,10 @@ impl Timeline {
     fn place_and_start(&self, process: u32, table: Table, row: usize) -> Option<(Place, i64)> {
         let tables = &self.process(process)?.tables;
         let on_stream = |device: &[u32], stream: &[u32], start: &[gputrace_trace::TimeNs]| {
-            Some((Place::Stream(*device.get(row)?, *stream.get(row)?), start.get(row)?.0))
+            Some((
+                Place::Stream(*device.get(row)?, *stream.get(row)?),
+                start.get(row)?.0,
+            ))
         };
         match table {
             Table::Kernel => {
@@ -287,7 +308,9 @@ impl Timeline {
             Table::Synchronization => {
                 let rows = &tables.synchronizations;
                 let call = self.call_of(process, *rows.correlation.get(row)?);
-                let place = call.map_or(Place::NoThread, |call| Place::Thread(tables.api_calls.thread[call]));
+                let place = call.map_or(Place::NoThread, |call| {
+                    Place::Thread(tables.api_calls.thread[call])
+                });
                 Some((place, rows.start_ns.get(row)?.0))
             }
             _ => None,

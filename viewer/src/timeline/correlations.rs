@@ -61,7 +61,10 @@ mod tests {
         column[3] = 0;
         let correlations = Correlations::new(&column);
         assert_eq!(correlations.rows(&column, 7).collect::<Vec<_>>(), [6, 1500]);
-        assert_eq!(correlations.rows(&column, 1501).collect::<Vec<_>>(), Vec::<usize>::new());
+        assert_eq!(
+            correlations.rows(&column, 1501).collect::<Vec<_>>(),
+            Vec::<usize>::new()
+        );
         assert_eq!(correlations.rows(&column, 0).count(), 0);
         let mut near = 0;
         assert_eq!(correlations.find(&column, 1000, &mut near), Some(999));

@@ -52,7 +52,12 @@ type Of = (Option<u32>, Option<u32>, Option<u32>, NameId);
 fn by_quantity(table: &Counters) -> BTreeMap<Of, Vec<(i64, f64)>> {
     let mut all: BTreeMap<Of, Vec<(i64, f64)>> = BTreeMap::new();
     for row in 0..table.time_ns.len() {
-        let of = (table.device[row], table.pid[row], table.thread[row], table.name[row]);
+        let of = (
+            table.device[row],
+            table.pid[row],
+            table.thread[row],
+            table.name[row],
+        );
         all.entry(of)
             .or_default()
             .push((table.time_ns[row].0, table.value[row]));
@@ -68,7 +73,8 @@ fn of_processes(recording: &Recording) -> Vec<Counter> {
         let mut found = Vec::new();
         let allocator = recording.names.find("memory_allocated_bytes");
         let mut devices: BTreeSet<u32> = tables.memory.device.iter().copied().collect();
-        let counted = (0..tables.counters.time_ns.len()).filter(|&row| Some(tables.counters.name[row]) == allocator);
+        let counted =
+            (0..tables.counters.time_ns.len()).filter(|&row| Some(tables.counters.name[row]) == allocator);
         devices.extend(counted.filter_map(|row| tables.counters.device[row]));
         for device in devices {
             let points = memory_in_use(&tables.memory, &tables.counters, device, &recording.names);
@@ -217,11 +223,16 @@ pub(crate) fn counters(recording: &Recording, identities: &[Identity]) -> Vec<Co
     ];
     let known = |counter: &Counter| {
         let label = counter.path.last().map_or("", String::as_str);
-        FIRST.iter().position(|first| *first == label).unwrap_or(FIRST.len())
+        FIRST
+            .iter()
+            .position(|first| *first == label)
+            .unwrap_or(FIRST.len())
     };
     all.sort_by(|a, b| {
         let key = |counter: &Counter| {
-            let process = counter.process.map_or(identities.len(), |process| process as usize);
+            let process = counter
+                .process
+                .map_or(identities.len(), |process| process as usize);
             (process, counter.device.is_none(), counter.device, known(counter))
         };
         key(a).cmp(&key(b)).then_with(|| a.path.cmp(&b.path))

@@ -82,7 +82,10 @@ impl Timeline {
             let start = tables.api_calls.start_ns[call].0;
             let end = start.saturating_add(tables.api_calls.duration_ns[call].0);
             fields.time("From its call to its start", chosen.start().saturating_sub(start));
-            fields.time("From its call's end to its start", chosen.start().saturating_sub(end));
+            fields.time(
+                "From its call's end to its start",
+                chosen.start().saturating_sub(end),
+            );
         }
         let collective = self.collective_of(&chosen);
         if let Some(collective) = collective {
@@ -229,7 +232,11 @@ impl Timeline {
                 (Table::Kernel, &joins.kernels, &tables.kernels.correlation),
                 (Table::Copy, &joins.copies, &tables.copies.correlation),
                 (Table::Memset, &joins.memsets, &tables.memsets.correlation),
-                (Table::GraphLaunch, &joins.graph_launches, &tables.graph_launches.correlation),
+                (
+                    Table::GraphLaunch,
+                    &joins.graph_launches,
+                    &tables.graph_launches.correlation,
+                ),
             ] {
                 for row in rows.rows(column, correlation) {
                     if found < MOST_LINKS {
@@ -251,7 +258,11 @@ impl Timeline {
             }
         }
         if chosen.table == Table::Synchronization {
-            add("synchronization", "waited for", self.waited_for(process, chosen.record));
+            add(
+                "synchronization",
+                "waited for",
+                self.waited_for(process, chosen.record),
+            );
         }
         if let (Some(place), Some(known)) = (collective, &self.known) {
             let parts = &known.analysis.collectives[place as usize].parts;
@@ -260,15 +271,25 @@ impl Timeline {
                     add("collective", "its kernel", self.kernel_of(part));
                 }
                 if chosen.table != Table::Collective {
-                    add("collective", "on its communicator", self.on_communicator(place, part));
+                    add(
+                        "collective",
+                        "on its communicator",
+                        self.on_communicator(place, part),
+                    );
                 }
                 if let Some(row) = part.row.filter(|_| chosen.table != Table::Enqueue) {
-                    add("launch", "enqueued by", self.find(process, Table::Enqueue, row as usize));
+                    add(
+                        "launch",
+                        "enqueued by",
+                        self.find(process, Table::Enqueue, row as usize),
+                    );
                 }
             }
             let others = |part: &&gputrace_analyzer::CollectivePart| !self.is_part_of(chosen, part);
             for part in parts.iter().filter(others) {
-                let label = part.rank.map_or_else(|| "a peer".to_owned(), |rank| format!("rank {rank}"));
+                let label = part
+                    .rank
+                    .map_or_else(|| "a peer".to_owned(), |rank| format!("rank {rank}"));
                 let reference = if chosen.table == Table::Collective {
                     self.on_communicator(place, part)
                 } else {
@@ -298,10 +319,15 @@ impl Timeline {
                 continue;
             }
             for row in first..first + count {
-                let Some(slices) = self.rows.slices(row) else { continue };
+                let Some(slices) = self.rows.slices(row) else {
+                    continue;
+                };
                 // Slices of a row end in the order in which they start.
                 let before = slices.first_from(end);
-                let Some(at) = (before.saturating_sub(2)..before).rev().find(|at| slices.end_of(*at) <= end) else {
+                let Some(at) = (before.saturating_sub(2)..before)
+                    .rev()
+                    .find(|at| slices.end_of(*at) <= end)
+                else {
                     continue;
                 };
                 let ended = slices.end_of(at);
@@ -331,7 +357,10 @@ impl Timeline {
                 Some(cause) => format!("The GPU was idle for {length}: {}.", meaning(cause)),
                 None => format!("The GPU was idle for {length}."),
             };
-            let late = matches!(idle.cause, Some(Cause::HostLate | Cause::PeerWait | Cause::QueueFull));
+            let late = matches!(
+                idle.cause,
+                Some(Cause::HostLate | Cause::PeerWait | Cause::QueueFull)
+            );
             if let Some(call) = call.filter(|_| late)
                 && let Some(meanwhile) = self.meanwhile(chosen.process, call, idle.from)
             {
@@ -356,7 +385,10 @@ impl Timeline {
             from: self.relative(from),
             to: self.relative(start),
             cause: Some("stream"),
-            text: format!("The stream was idle for {}; the GPU was busy with other streams.", time(start - from)),
+            text: format!(
+                "The stream was idle for {}; the GPU was busy with other streams.",
+                time(start - from)
+            ),
         })
     }
 
@@ -374,7 +406,9 @@ impl Timeline {
                 continue;
             };
             for row in first..first + count {
-                let Some(slices) = self.rows.slices(row) else { continue };
+                let Some(slices) = self.rows.slices(row) else {
+                    continue;
+                };
                 let within = slices.within(from, to);
                 if within.is_empty() {
                     continue;
@@ -392,7 +426,10 @@ impl Timeline {
             }
         }
         let (name, overlap) = found?;
-        Some(format!("Thread {thread} was in {name} for {} of it.", time(overlap)))
+        Some(format!(
+            "Thread {thread} was in {name} for {} of it.",
+            time(overlap)
+        ))
     }
 
     /// The NVTX ranges that a slice was called in, outermost first: those of its thread at its start, or at its call's.
@@ -417,7 +454,8 @@ impl Timeline {
             .filter_map(|row| {
                 let slices = self.rows.slices(row)?;
                 let place = slices.first_from(at.saturating_add(1)).checked_sub(1)?;
-                (slices.end_of(place) > at).then(|| names::full(slices.name(place), self.texts()).map(names::cut))?
+                (slices.end_of(place) > at)
+                    .then(|| names::full(slices.name(place), self.texts()).map(names::cut))?
             })
             .collect()
     }
@@ -429,7 +467,10 @@ impl Timeline {
         let row = parts.iter().find(|part| self.is_part_of(chosen, part))?.row? as usize;
         let rows = &self.process(chosen.process)?.tables.collectives;
         // With a kernel's row the times are the kernel's.
-        rows.kernel.get(row)?.is_none().then(|| (rows.thread[row], rows.start_ns[row].0))
+        rows.kernel
+            .get(row)?
+            .is_none()
+            .then(|| (rows.thread[row], rows.start_ns[row].0))
     }
 }
 

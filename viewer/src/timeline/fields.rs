@@ -28,7 +28,10 @@ impl Fields {
     }
 
     pub(crate) fn bytes(&mut self, label: &str, bytes: u64) {
-        let (value, unit) = fitting(bytes as f64, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]);
+        let (value, unit) = fitting(
+            bytes as f64,
+            &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")],
+        );
         if bytes < 1000 {
             self.add(label, bytes, "B");
         } else {
@@ -120,7 +123,13 @@ fn result(code: u32) -> String {
 }
 
 /// All that is known of a row, but for start, duration and name.
-pub(crate) fn of(process: &Process, recorded: &Interner, table: Table, row: usize, duration_ns: i64) -> Vec<Field> {
+pub(crate) fn of(
+    process: &Process,
+    recorded: &Interner,
+    table: Table,
+    row: usize,
+    duration_ns: i64,
+) -> Vec<Field> {
     let mut fields = Fields::default();
     let name = |id: NameId| recorded.get(id).to_owned();
     let tables = &process.tables;
@@ -154,7 +163,15 @@ pub(crate) fn of(process: &Process, recorded: &Interner, table: Table, row: usiz
         }
         Table::Call => {
             let rows = &tables.api_calls;
-            fields.add("API", if rows.kind[row] == 5 { "CUDA runtime" } else { "CUDA driver" }, "");
+            fields.add(
+                "API",
+                if rows.kind[row] == 5 {
+                    "CUDA runtime"
+                } else {
+                    "CUDA driver"
+                },
+                "",
+            );
             fields.add("Result", result(rows.result[row]), "");
             fields.add("Thread", rows.thread[row], "");
             fields.add("Correlation", rows.correlation[row], "");
@@ -297,7 +314,10 @@ fn kernel(process: &Process, row: usize, fields: &mut Fields) {
         fields.add("Registers", rows.registers[row], "a thread");
     }
     let shared = |bytes: i32| u64::try_from(bytes).unwrap_or(0);
-    let (fixed, dynamic) = (shared(rows.static_shared_bytes[row]), shared(rows.dynamic_shared_bytes[row]));
+    let (fixed, dynamic) = (
+        shared(rows.static_shared_bytes[row]),
+        shared(rows.dynamic_shared_bytes[row]),
+    );
     if fixed > 0 {
         fields.bytes("Shared memory, static", fixed);
     }
@@ -315,7 +335,9 @@ fn kernel(process: &Process, row: usize, fields: &mut Fields) {
     if let Some(occupancy) = theoretical_occupancy(rows, row, known) {
         fields.add("Occupancy, theoretical", format!("{:.1}", occupancy * 100.0), "%");
     }
-    if let Some(count) = known.and_then(|device| device.multiprocessors).filter(|count| *count > 0)
+    if let Some(count) = known
+        .and_then(|device| device.multiprocessors)
+        .filter(|count| *count > 0)
         && product(grid) > 0
     {
         let a_multiprocessor = product(grid) as f64 / f64::from(count);
@@ -343,8 +365,14 @@ fn copy(process: &Process, row: usize, duration_ns: i64, fields: &mut Fields) {
     let known = devices.find(|device| device.index == rows.device[row]);
     let between = from.zip(to).is_some_and(|(from, to)| from != to);
     if let Some(link) = known.and_then(|device| nominal(&device.name, rows.copy_kind[row], between)) {
-        let share = rate.map_or_else(String::new, |rate| format!(", {:.0} % of it", rate / link.gb_per_s * 100.0));
-        fields.add("Link", format!("{}: {:.0} GB/s by data sheet{share}", link.link, link.gb_per_s), "");
+        let share = rate.map_or_else(String::new, |rate| {
+            format!(", {:.0} % of it", rate / link.gb_per_s * 100.0)
+        });
+        fields.add(
+            "Link",
+            format!("{}: {:.0} GB/s by data sheet{share}", link.link, link.gb_per_s),
+            "",
+        );
     }
     fields.add("Direction", direction_name(rows.copy_kind[row]), "");
     if rows.source_kind[row] != 0 {
@@ -471,7 +499,11 @@ mod tests {
         let mut fields = Fields::default();
         fields.bytes("Bytes", 4_194_304);
         fields.bytes("Bytes", 12);
-        let told: Vec<(&str, &str)> = fields.0.iter().map(|field| (field.value.as_str(), field.unit)).collect();
+        let told: Vec<(&str, &str)> = fields
+            .0
+            .iter()
+            .map(|field| (field.value.as_str(), field.unit))
+            .collect();
         assert_eq!(told, [("4.19 MB (4\u{202f}194\u{202f}304 B)", ""), ("12", "B")]);
     }
 }

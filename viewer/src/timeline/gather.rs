@@ -328,7 +328,8 @@ fn unfinished(process: &Process, recorded: &Interner, few: &mut Few, on_device: 
         };
         let name = begun.name[index];
         // No row of the kernels describes it.
-        let communicates = name.is_some_and(|name| kinds.communicates(u32::MAX, name, begun.correlation[index]));
+        let communicates =
+            name.is_some_and(|name| kinds.communicates(u32::MAX, name, begun.correlation[index]));
         let (class, is_on_device) = class_of(begun.kind[index], communicates);
         if is_on_device != on_device {
             continue;

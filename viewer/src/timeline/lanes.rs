@@ -127,9 +127,15 @@ mod tests {
 
     #[test]
     fn what_overlaps_lies_beside_each_other() {
-        assert_eq!(laid(&[(0, 10), (5, 10), (10, 10), (15, 1)]), [vec![0, 2], vec![1, 3]]);
+        assert_eq!(
+            laid(&[(0, 10), (5, 10), (10, 10), (15, 1)]),
+            [vec![0, 2], vec![1, 3]]
+        );
         // Without a length nothing is in the way, but in the middle of something.
-        assert_eq!(laid(&[(0, 10), (10, 0), (10, 0), (10, 5), (12, 0)]), [vec![0, 3], vec![1, 2, 4]]);
+        assert_eq!(
+            laid(&[(0, 10), (10, 0), (10, 0), (10, 5), (12, 0)]),
+            [vec![0, 3], vec![1, 2, 4]]
+        );
     }
 
     #[test]

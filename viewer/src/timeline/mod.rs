@@ -22,6 +22,8 @@ mod rows;
 mod search;
 mod series;
 pub mod slices;
+#[cfg(test)]
+mod tests;
 mod tile;
 
 use std::collections::BTreeMap;
@@ -212,7 +214,9 @@ impl Timeline {
         let known = Known::new(analysis, &self.base.recording);
         let profiles = parallel::map(self.base.bands.len(), |band| {
             let Band {
-                process, device_index, ..
+                process,
+                device_index,
+                ..
             } = self.base.bands[band];
             let found = details
                 .devices
@@ -484,7 +488,12 @@ impl Timeline {
                 group.process == band.process
                     && matches!(group.place, Place::Stream(device, _) if device == band.device_index)
             };
-            let lanes = self.base.groups.iter().filter(of_device).flat_map(|group| &group.lanes);
+            let lanes = self
+                .base
+                .groups
+                .iter()
+                .filter(of_device)
+                .flat_map(|group| &group.lanes);
             let counts = |source| gather::table_and_row(source).0 != Table::Untimed;
             Profile::new(lanes.map(|slices| &**slices), counts, names::kind)
         })
@@ -516,7 +525,10 @@ impl Shades for Timeline {
             let [shade, ..] = name.wrapping_mul(0x9e37_79b1).to_be_bytes();
             return shade;
         };
-        let is_kernel = matches!(names::parts(name), Some((Class::Compute | Class::Communication, _)));
+        let is_kernel = matches!(
+            names::parts(name),
+            Some((Class::Compute | Class::Communication, _))
+        );
         let Some(kept) = self.base.shades[usize::from(!is_kernel)].get(recorded.0 as usize) else {
             return shade();
         };

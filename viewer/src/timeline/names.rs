@@ -297,7 +297,10 @@ mod tests {
             told(number(Class::Other, Other::Channel as u32)).1,
             "NCCL channel"
         );
-        assert_eq!(told(number(Class::Wait, 3)), expect(kinds::WAIT, "SendRecv: wait", "SendRecv: wait"));
+        assert_eq!(
+            told(number(Class::Wait, 3)),
+            expect(kinds::WAIT, "SendRecv: wait", "SendRecv: wait")
+        );
         assert_eq!(full(named(Class::Compute, NameId(999)), texts), None);
         assert_eq!(full(u32::MAX, texts), None);
         assert_eq!(short(u32::MAX, texts), None);

@@ -4,7 +4,7 @@
 //! stretch of time cost a search and a few steps.
 
 use gputrace_analyzer::intervals::{Interval, IntervalSet};
-use gputrace_analyzer::{CausedGap, Cause};
+use gputrace_analyzer::{Cause, CausedGap};
 
 use super::kinds;
 use super::slices::Slices;
@@ -151,13 +151,20 @@ impl Profile {
 
     /// The cuts of a block.
     fn cuts(&self, block: usize) -> std::ops::Range<usize> {
-        let after = self.blocks.get(block + 1).map_or(self.deltas.len(), |next| next.first as usize);
+        let after = self
+            .blocks
+            .get(block + 1)
+            .map_or(self.deltas.len(), |next| next.first as usize);
         self.blocks[block].first as usize..after
     }
 
     /// Time by share from the beginning to `time`.
     pub(crate) fn sums_at(&self, time: i64) -> [i64; SHARES] {
-        let Some(block) = self.blocks.partition_point(|block| block.time <= time).checked_sub(1) else {
+        let Some(block) = self
+            .blocks
+            .partition_point(|block| block.time <= time)
+            .checked_sub(1)
+        else {
             return [0; SHARES];
         };
         let mut sums = self.blocks[block].sums;
@@ -168,7 +175,11 @@ impl Profile {
                 break;
             }
             if let Some(share) = share(self.states[cut]) {
-                let to = if cut + 1 < cuts.end { self.time(block, cut + 1) } else { time };
+                let to = if cut + 1 < cuts.end {
+                    self.time(block, cut + 1)
+                } else {
+                    time
+                };
                 sums[share] += to.min(time) - from;
             }
         }
@@ -203,22 +214,36 @@ impl Profile {
 
     /// The idle stretch that ends at `time`.
     pub(crate) fn idle_before(&self, time: i64) -> Option<Idle> {
-        let block = self.blocks.partition_point(|block| block.time <= time).checked_sub(1)?;
+        let block = self
+            .blocks
+            .partition_point(|block| block.time <= time)
+            .checked_sub(1)?;
         let cuts = self.cuts(block);
         let delta = u32::try_from(time - self.blocks[block].time).ok()?;
         let cut = cuts.start + self.deltas[cuts.clone()].binary_search(&delta).ok()?;
         let before = cut.checked_sub(1)?;
-        let block_before = if before < cuts.start { block.checked_sub(1)? } else { block };
-        self.idle(block_before, before).map(|(from, cause)| Idle { from, to: time, cause })
+        let block_before = if before < cuts.start {
+            block.checked_sub(1)?
+        } else {
+            block
+        };
+        self.idle(block_before, before).map(|(from, cause)| Idle {
+            from,
+            to: time,
+            cause,
+        })
     }
 
     /// Start and cause of the state from a cut on, where it is idle.
     fn idle(&self, block: usize, cut: usize) -> Option<(i64, Option<Cause>)> {
         let state = self.states[cut];
         let cause = (state >> CAUSE_SHIFT).checked_sub(1);
-        share(state)
-            .is_none()
-            .then(|| (self.time(block, cut), cause.and_then(|cause| Cause::ALL.get(usize::from(cause)).copied())))
+        share(state).is_none().then(|| {
+            (
+                self.time(block, cut),
+                cause.and_then(|cause| Cause::ALL.get(usize::from(cause)).copied()),
+            )
+        })
     }
 
     /// Notes the causes of idle stretches. Where an operation without length cuts one, it has the cause of its longest part.
@@ -278,20 +303,38 @@ mod tests {
         let (compute, communication, copy, memset) =
             (kinds::COMPUTE, kinds::COMMUNICATION, kinds::COPY, kinds::MEMSET);
         let mut profile = profile(&[
-            vec![(0, 10, compute), (20, 10, compute), (50, 10, copy), (60, 5, memset)],
-            vec![(5, 20, communication), (58, 1, compute), (70, 0, compute), (80, 20, kinds::GRAPH_LAUNCH)],
+            vec![
+                (0, 10, compute),
+                (20, 10, compute),
+                (50, 10, copy),
+                (60, 5, memset),
+            ],
+            vec![
+                (5, 20, communication),
+                (58, 1, compute),
+                (70, 0, compute),
+                (80, 20, kinds::GRAPH_LAUNCH),
+            ],
         ]);
         // 0 compute 5 both 10 communication 20 both 25 compute 30 idle 50 copy 58 compute 59 copy 65.
         assert_eq!(profile.sums_at(-5), [0; 4]);
         assert_eq!(profile.sums_at(7), [5, 2, 0, 0]);
         assert_eq!(profile.sums_at(40), [10, 10, 10, 0]);
         assert_eq!(profile.sums_at(1000), [11, 10, 10, 14]);
-        let idle = |cause| Idle { from: 30, to: 50, cause };
+        let idle = |cause| Idle {
+            from: 30,
+            to: 50,
+            cause,
+        };
         assert_eq!(profile.idle_before(50), Some(idle(None)));
         assert_eq!(profile.idle_before(0), None);
         assert_eq!(profile.idle_before(25), None);
         assert_eq!(profile.idle_before(51), None);
-        let gap = |start_ns, end_ns, cause| CausedGap { start_ns, end_ns, cause };
+        let gap = |start_ns, end_ns, cause| CausedGap {
+            start_ns,
+            end_ns,
+            cause,
+        };
         profile.set_causes(&[
             gap(30, 35, Cause::HostLate),
             gap(35, 50, Cause::EventWait),
@@ -304,7 +347,9 @@ mod tests {
     #[test]
     fn idle_stretches_of_minutes_and_many_cuts_are_kept() {
         let minute = 60_000_000_000;
-        let row: Vec<(i64, i64, u8)> = (0..200).map(|place| (place * minute, 7, kinds::COMPUTE)).collect();
+        let row: Vec<(i64, i64, u8)> = (0..200)
+            .map(|place| (place * minute, 7, kinds::COMPUTE))
+            .collect();
         let mut profile = profile(&[row]);
         assert_eq!(profile.sums_at(200 * minute), [1400, 0, 0, 0]);
         let gaps: Vec<CausedGap> = (0..199)
@@ -317,7 +362,10 @@ mod tests {
         profile.set_causes(&gaps);
         for place in 0..199 {
             let idle = profile.idle_before((place + 1) * minute).unwrap();
-            assert_eq!((idle.from, idle.cause), (place * minute + 7, Some(Cause::ALL[place as usize % 7])));
+            assert_eq!(
+                (idle.from, idle.cause),
+                (place * minute + 7, Some(Cause::ALL[place as usize % 7]))
+            );
         }
     }
 

@@ -233,7 +233,12 @@ impl Rows {
             }
             for counter in own.iter().filter(|counter| counter.device.is_none()) {
                 let path = top.iter().chain(&counter.path).cloned().collect();
-                rows.add_counter(counter, format!("{}/{}", identity.key, counter.key), path, identity.rank);
+                rows.add_counter(
+                    counter,
+                    format!("{}/{}", identity.key, counter.key),
+                    path,
+                    identity.rank,
+                );
             }
         }
         for counter in counters.iter().filter(|counter| counter.process.is_none()) {
@@ -268,7 +273,11 @@ impl Rows {
                 "communicator/{}/{}/gpu{}",
                 communicator.hash, identity.key, communicator.device
             ),
-            path: vec!["communicators".to_owned(), communicator.label.clone(), label.clone()],
+            path: vec![
+                "communicators".to_owned(),
+                communicator.label.clone(),
+                label.clone(),
+            ],
             label,
             detail: format!("communicator {}", communicator.hash),
             rank: identity.rank,
@@ -279,7 +288,11 @@ impl Rows {
             communicator: Some(communicator.hash.clone()),
         };
         let lanes = self.add_lanes(&thing, &communicator.lanes);
-        let key = (communicator.hash.clone(), communicator.process, communicator.device);
+        let key = (
+            communicator.hash.clone(),
+            communicator.process,
+            communicator.device,
+        );
         self.communicators.insert(key, lanes);
     }
 

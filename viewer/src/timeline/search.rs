@@ -33,7 +33,8 @@ impl Numbers {
     fn contains(&self, number: u32) -> bool {
         let member = (number & ((1 << CLASS_BITS) - 1)) as usize;
         let bits = &self.by_class[(number >> CLASS_BITS) as usize];
-        bits.get(member / 64).is_some_and(|word| word >> (member % 64) & 1 == 1)
+        bits.get(member / 64)
+            .is_some_and(|word| word >> (member % 64) & 1 == 1)
     }
 }
 
@@ -75,8 +76,13 @@ impl Timeline {
         const EACH: usize = 1024;
         let chunks: Vec<&[u32]> = distinct.chunks(EACH).collect();
         let matching: Vec<u32> = parallel::map(chunks.len(), |chunk| {
-            let matches = |number: &&u32| names::full(**number, texts).is_some_and(|text| pattern.is_match(&text));
-            chunks[chunk].iter().filter(matches).copied().collect::<Vec<u32>>()
+            let matches =
+                |number: &&u32| names::full(**number, texts).is_some_and(|text| pattern.is_match(&text));
+            chunks[chunk]
+                .iter()
+                .filter(matches)
+                .copied()
+                .collect::<Vec<u32>>()
         })
         .concat();
         let mut wanted = Numbers::default();

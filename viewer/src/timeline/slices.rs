@@ -45,7 +45,9 @@ impl Slices {
             ..Self::default()
         };
         if slices.durations.contains(&LONG) {
-            let long = (0u32..).zip(items).filter(|(_, item)| narrow(item.duration) == LONG);
+            let long = (0u32..)
+                .zip(items)
+                .filter(|(_, item)| narrow(item.duration) == LONG);
             slices.long = long.map(|(place, item)| (place, item.duration)).collect();
         }
         // As pushing them would: a block is summed up when the next begins.
@@ -96,7 +98,8 @@ impl Slices {
             return;
         }
         let best = if most == LONG {
-            self.sums.push(before + (from..len).map(|place| self.duration(place)).sum::<i64>());
+            self.sums
+                .push(before + (from..len).map(|place| self.duration(place)).sum::<i64>());
             self.first_longest(from..len)
         } else {
             self.sums.push(before + sum.cast_signed());

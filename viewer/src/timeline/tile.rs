@@ -66,7 +66,9 @@ impl Records {
 
     #[inline]
     fn single(&mut self, slices: &Slices, place: usize, start: i64, level: u32, shades: &impl Shades) {
-        let bins = |time: i64| ((time - start) as f64 / (1i64 << level) as f64) as f32;
+        // Exact: bins are a power of two wide.
+        let bins_a_ns = f64::from_bits((1023 - u64::from(level)) << 52);
+        let bins = |time: i64| ((time - start) as f64 * bins_a_ns) as f32;
         let flags = if slices.is_unfinished(place) {
             UNFINISHED
         } else {
