@@ -86,6 +86,18 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Json<T>> {
     }
 }
 
+const NOT_CLOSED: &str = "is not closed: its recorder still runs, or was killed";
+const NOT_WHOLE: &str = "of a batch that is not whole";
+const WITHOUT_CLOSING: &str = "ended without closing its files";
+const NO_END_MARK: &str = "without an end mark";
+
+/// Whether a loss says no more than that files were not closed: of a recording that still grows it is none.
+#[must_use]
+pub fn is_unclosed(loss: &Loss) -> bool {
+    let endings = [NOT_CLOSED, NOT_WHOLE, WITHOUT_CLOSING, NO_END_MARK];
+    endings.iter().any(|ending| loss.what.ends_with(ending))
+}
+
 fn check_version(path: &Path, version: Version) -> Result<(), OpenError> {
     if version.major > VERSION.major {
         return Err(OpenError(format!(
@@ -212,7 +224,7 @@ impl Recording {
                 recording.notes.clone_from(&manifest.notes);
                 if manifest.state == "recording" {
                     recording.lose(
-                        format!("{MANIFEST_FILE} is not closed: the recorder still runs, or was killed"),
+                        format!("{MANIFEST_FILE} {NOT_CLOSED}"),
                         Some(1),
                         "exit status, and whatever is still to come",
                     );
@@ -302,7 +314,7 @@ impl Recording {
                     self.notes.extend(other.notes.iter().cloned());
                     if other.state == "recording" {
                         self.lose(
-                            format!("{name} is not closed: its recorder still runs, or was killed"),
+                            format!("{name} {NOT_CLOSED}"),
                             Some(1),
                             "exit status, and whatever is still to come",
                         );
@@ -471,7 +483,7 @@ impl Recording {
                 StreamEnd::Open => unclosed.push(table.clone()),
                 StreamEnd::Cut(bytes) => {
                     self.lose(
-                        format!("{name}: {table} ends in {bytes} bytes of a batch that is not whole"),
+                        format!("{name}: {table} ends in {bytes} bytes {NOT_WHOLE}"),
                         Some(1),
                         &table,
                     );
@@ -501,13 +513,13 @@ impl Recording {
         }
         if process.header.ended_ns.is_none() {
             self.lose(
-                format!("{name}: the process ended without closing its files"),
+                format!("{name}: the process {WITHOUT_CLOSING}"),
                 None,
                 "everything in its last moments (up to a second)",
             );
         } else if !unclosed.is_empty() {
             self.lose(
-                format!("{name}: {} without an end mark", unclosed.join(", ")),
+                format!("{name}: {} {NO_END_MARK}", unclosed.join(", ")),
                 None,
                 &unclosed.join(", "),
             );

@@ -219,8 +219,9 @@ impl Job {
         analysed: Option<&Analysed>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let part: Option<Recording> = self.window.map(|window| cut(&loaded.recording, window));
-        let recording = part.as_ref().unwrap_or(&loaded.recording);
+        let whole = loaded.timeline.recording();
+        let part: Option<Recording> = self.window.map(|window| cut(&whole, window));
+        let recording = part.as_ref().unwrap_or(&whole);
         if self.format == Format::Chrome {
             export_chrome(recording, out)?;
             return Ok(());

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, ORIGIN};
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, ORIGIN};
+use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode, Uri};
 
 /// Random bytes of a token that we make.
@@ -126,7 +127,7 @@ impl Gate {
             if !right && !has_cookie {
                 return Verdict::Refuse(StatusCode::UNAUTHORIZED, WRONG_TOKEN);
             }
-            let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
+            let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
             return Verdict::Enter {
                 location: without_token(uri),
                 cookie: right.then(|| format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", self.token)),
@@ -183,7 +184,7 @@ const FOREIGN: &str = "only this server's own pages may change anything\n";
 fn only_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     let mut hosts = headers.get_all(HOST).iter();
     let host = hosts.next()?.to_str().ok()?;
-    let in_uri = uri.authority().map(|authority| authority.as_str());
+    let in_uri = uri.authority().map(Authority::as_str);
     (hosts.next().is_none() && in_uri.is_none_or(|authority| authority == host)).then_some(host)
 }
 
@@ -250,7 +251,7 @@ fn without_token(uri: &Uri) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use axum::http::{HeaderName, HeaderValue};
+    use axum::http::HeaderName;
 
     use super::*;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gputrace_analyzer::{Options, analyze_in_detail};
 use gputrace_interchange::import;
+use gputrace_trace::recording::is_unclosed;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -28,7 +29,7 @@ const SILENT_MS: u64 = 15_000;
 /// So long answers are given of the generation before: requests for it are on their way.
 const GRACE: Duration = Duration::from_secs(10);
 /// A folder is looked through again when what is known is so old.
-const SCAN: Duration = Duration::from_secs(2);
+const SCAN: Duration = Duration::from_secs(1);
 /// Of a folder's recordings so many are kept in memory...
 const MOST_OPEN: usize = 16;
 /// ... and those that were asked for within this time.
@@ -139,9 +140,10 @@ impl Entry {
             ..Glance::default()
         };
         if let Some(loaded) = loaded {
-            glance.device = device(&loaded.recording);
-            glance.simulated = loaded.recording.is_simulated();
-            glance.ranks = loaded.recording.processes.len();
+            let recording = loaded.timeline.outline();
+            glance.device = device(recording);
+            glance.simulated = recording.is_simulated();
+            glance.ranks = recording.processes.len();
             glance.events = Some(loaded.timeline.events());
         } else if let Some(manifest) = manifest {
             glance.simulated = manifest.device == "sim";
@@ -486,14 +488,16 @@ impl Library {
         progress: &import::Progress,
         signature: Option<Signature>,
     ) -> Result<(), String> {
-        let recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
-        let recording = Arc::new(recording);
+        let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
         let growing = signature.is_some_and(|signature| entry.grows(&signature));
+        if growing {
+            recording.losses.retain(|loss| !is_unclosed(loss));
+        }
+        let recording = Arc::new(recording);
         let (told, whole) = watch::channel(Progress::Running);
         let loaded = |generation, timeline, analysed| {
             Loaded::new(
                 generation,
-                recording.clone(),
                 timeline,
                 analysed,
                 whole.clone(),
@@ -514,6 +518,8 @@ impl Library {
         };
         let analysed = catch_unwind(AssertUnwindSafe(|| {
             let (analysis, details) = analyze_in_detail(&recording, &Options::default());
+            // Timelines have it: a large one's second in a fifth of its memory.
+            drop(recording);
             let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
             let analysed = Analysed::new(analysis, origin_ns);
             let timeline = plain.map(|plain| plain.with_analysis(analysed.analysis.clone(), details));

@@ -67,9 +67,7 @@ type Part = Arc<OnceCell<Bytes>>;
 pub struct Loaded {
     /// Its number: greater than that of any earlier one, of this server or one before.
     pub generation: u64,
-    /// The recording.
-    pub recording: Arc<Recording>,
-    /// Its index.
+    /// The recording's index, and the recording.
     pub timeline: Timeline,
     /// Whether the analysis is in the timeline.
     pub analysed: bool,
@@ -89,20 +87,19 @@ impl Loaded {
     #[must_use]
     pub fn new(
         generation: u64,
-        recording: Arc<Recording>,
         timeline: Timeline,
         analysed: bool,
         whole: watch::Receiver<Progress>,
         growing: bool,
     ) -> Self {
-        let lost = recording
+        let lost = timeline
+            .outline()
             .processes
             .iter()
             .flat_map(|process| &process.tables.losses.count)
             .fold(0u64, |lost, count| lost.saturating_add(*count));
         Self {
             generation,
-            recording,
             timeline,
             analysed,
             whole,
@@ -142,7 +139,7 @@ impl Loaded {
             steps: Some(steps),
             ..Options::default()
         };
-        let mut analysis = analyze(&self.recording, &options);
+        let mut analysis = analyze(&self.timeline.recording(), &options);
         analysis.collectives.clear();
         (!analysis.ranks.is_empty()).then(|| relative_json(&analysis, self.timeline.origin_ns()))
     }
@@ -158,7 +155,7 @@ impl Loaded {
     /// What the page needs first.
     #[must_use]
     pub fn info(&self, id: &str, name: &str) -> Value {
-        let (recording, timeline) = (&self.recording, &self.timeline);
+        let (recording, timeline) = (self.timeline.outline(), &self.timeline);
         let whole = self.analysis();
         let analysis = whole.as_ref().map(|whole| &whole.analysis);
         let origin_ns = timeline.origin_ns();
