@@ -169,6 +169,11 @@ fn naive_tile(rows: &[&Slices], start: i64, level: u32) -> Vec<u8> {
     bytes
 }
 
+fn resident_mib() -> f64 {
+    forget_peak();
+    peak_mib()
+}
+
 fn main() {
     let slices: u64 = std::env::args()
         .skip(1)
@@ -271,10 +276,11 @@ fn main() {
         timed(50, |_| timeline.overview(begin, end, 2000)),
     );
     let mut random = Random(7);
+    let counts: Vec<u32> = timeline.rows().iter().map(|row| row.slices).collect();
     let mut any = || {
-        let row = (random.next() % 64) as u32;
-        let index = random.next() % timeline.rows()[row as usize].slices as u64;
-        (row, index as u32)
+        let row = (random.next() % 64) as usize;
+        let index = random.next() % u64::from(counts[row]);
+        (row as u32, index as u32)
     };
     let chosen: Vec<(u32, u32)> = (0..500).map(|_| any()).collect();
     black_box(timeline.slice(chosen[0].0, chosen[0].1));
@@ -300,20 +306,26 @@ fn main() {
         timed(20, |_| timeline.area(middle, middle + 1_000_000_000, None)),
     );
     drop(timeline);
-    if slices <= 20_000_000 {
+    {
         let began = Instant::now();
         let (analysis, details) = analyze_in_detail(&recording, &Options::default());
         let analysing = began.elapsed().as_secs_f64();
         let analysis = Arc::new(analysis);
         let timeline = Timeline::build(recording.clone());
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), cpu_seconds());
         let whole = timeline.with_analysis(analysis, details);
         println!(
-            "analysis             {analysing:>9.3} s; taking it in {:.3} s",
-            began.elapsed().as_secs_f64()
+            "analysis             {analysing:>9.3} s; taking it in {:.3} s, {:.2} s of CPU",
+            began.elapsed().as_secs_f64(),
+            cpu_seconds() - cpu
         );
         drop(timeline);
+        let chosen: Vec<(u32, u32)> = (0..500).map(|_| any()).collect();
+        drop(black_box(whole.slice(chosen[0].0, chosen[0].1)));
+        show("details, packed", timed(500, |at| whole.slice(chosen[at].0, chosen[at].1)));
         let per_slice = whole.bytes() as f64 / count as f64;
-        println!("memory with it       {per_slice:>9.1} bytes a slice");
+        println!("memory               {per_slice:>9.1} bytes a slice, with the recording packed");
+        drop(recording);
+        println!("resident             {:>9.1} bytes a slice", resident_mib() * 1048576.0 / count as f64);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use gputrace_analyzer::{Analysis, Collective, CollectivePart, CommunicatorAnalysis};
 use gputrace_trace::Recording;
+use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Memsets, Synchronizations};
 use rustc_hash::FxHashMap;
 
 use super::answers::{CollectivePage, CollectiveRefs, ParticipantRef, Ref};
@@ -273,62 +274,59 @@ impl Timeline {
     }
 
     fn place_and_start(&self, process: u32, table: Table, row: usize) -> Option<(Place, i64)> {
-        let tables = &self.process(process)?.tables;
-        let on_stream = |device: &[u32], stream: &[u32], start: &[gputrace_trace::TimeNs]| {
-            Some((
-                Place::Stream(*device.get(row)?, *stream.get(row)?),
-                start.get(row)?.0,
-            ))
-        };
-        match table {
+        let store = &self.base.store;
+        let found = match table {
             Table::Kernel => {
-                let rows = &tables.kernels;
-                on_stream(&rows.device, &rows.stream, &rows.start_ns)
+                let row = store.row::<Kernels>(process, row)?;
+                (Place::Stream(row.device, row.stream), row.start_ns)
             }
             Table::Copy => {
-                let rows = &tables.copies;
-                on_stream(&rows.device, &rows.stream, &rows.start_ns)
+                let row = store.row::<Copies>(process, row)?;
+                (Place::Stream(row.device, row.stream), row.start_ns)
             }
             Table::Memset => {
-                let rows = &tables.memsets;
-                on_stream(&rows.device, &rows.stream, &rows.start_ns)
+                let row = store.row::<Memsets>(process, row)?;
+                (Place::Stream(row.device, row.stream), row.start_ns)
             }
             Table::GraphLaunch => {
-                let rows = &tables.graph_launches;
-                on_stream(&rows.device, &rows.stream, &rows.start_ns)
+                let row = store.row::<GraphLaunches>(process, row)?;
+                (Place::Stream(row.device, row.stream), row.start_ns)
             }
             Table::Call => {
-                let rows = &tables.api_calls;
-                Some((Place::Thread(*rows.thread.get(row)?), rows.start_ns.get(row)?.0))
+                let row = store.row::<ApiCalls>(process, row)?;
+                (Place::Thread(row.thread), row.start_ns)
             }
             Table::Enqueue => {
-                let rows = &tables.collectives;
-                Some((Place::Thread(*rows.thread.get(row)?), rows.start_ns.get(row)?.0))
+                let rows = &self.process(process)?.tables.collectives;
+                (Place::Thread(*rows.thread.get(row)?), *rows.start_ns.get(row)?)
             }
             Table::Synchronization => {
-                let rows = &tables.synchronizations;
-                let call = self.call_of(process, *rows.correlation.get(row)?);
-                let place = call.map_or(Place::NoThread, |call| {
-                    Place::Thread(tables.api_calls.thread[call])
-                });
-                Some((place, rows.start_ns.get(row)?.0))
+                let row = store.row::<Synchronizations>(process, row)?;
+                let call = self.call_of(process, row.correlation);
+                let thread = call.and_then(|call| store.row::<ApiCalls>(process, call));
+                let place = thread.map_or(Place::NoThread, |call| Place::Thread(call.thread));
+                (place, row.start_ns)
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some((found.0, found.1.0))
     }
 
     /// The outermost call with a correlation id.
     pub(crate) fn call_of(&self, process: u32, correlation: u32) -> Option<usize> {
-        let calls = &self.process(process)?.tables.api_calls;
-        let found = self.joins(process)?.calls.rows(&calls.correlation, correlation);
+        let store = &self.base.store;
+        let ids = store.words::<ApiCalls>(process, "correlation");
+        let found = self.joins(process)?.calls.rows(ids, correlation);
+        let calls = found.filter_map(|row| Some((row, store.row::<ApiCalls>(process, row)?)));
         // Of two that begin together the longer, and else the runtime's, as in the analysis.
-        found.min_by_key(|&row| {
+        let outermost = calls.min_by_key(|(_, call)| {
             (
-                calls.start_ns[row],
-                Reverse(calls.duration_ns[row]),
-                Reverse(calls.kind[row]),
-                calls.thread[row],
+                call.start_ns,
+                Reverse(call.duration_ns),
+                Reverse(call.kind),
+                call.thread,
             )
-        })
+        });
+        outermost.map(|(row, _)| row)
     }
 }

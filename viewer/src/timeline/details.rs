@@ -3,16 +3,21 @@
 use std::cell::Cell;
 
 use gputrace_analyzer::Cause;
-use gputrace_trace::tables::Collectives;
+use gputrace_trace::tables::{
+    ApiCall, ApiCalls, Copies, GraphLaunches, Kernels, Memsets, Overheads, Synchronization, Synchronizations,
+};
 
 use super::answers::{Before, Link, Ref, SliceDetails};
-use super::fields::{self, Fields, time};
+use super::fields::{self, Fields, Source, time};
 use super::gather::{Place, Table, table_and_row};
 use super::slices::Slices;
 use super::{Timeline, names};
 
 /// Links that are listed: a graph may have launched thousands of kernels.
 const MOST_LINKS: usize = 100;
+
+/// The column that joins rows.
+const ID: &str = "correlation";
 
 /// A slice, as it is looked at.
 struct Chosen<'a> {
@@ -67,20 +72,19 @@ impl Timeline {
             table,
             record,
         };
-        let tables = &self.process(process)?.tables;
-        let header = self.process(process)?;
-        let recorded = &self.base.recording.names;
-        let mut fields = Fields(fields::of(
-            header,
-            recorded,
-            table,
-            record,
-            slices.duration(place),
-        ));
-        let call = self.launch_call(&chosen);
-        if let Some(call) = call.filter(|_| is_on_device(table)) {
-            let start = tables.api_calls.start_ns[call].0;
-            let end = start.saturating_add(tables.api_calls.duration_ns[call].0);
+        let outline = self.process(process)?;
+        let source = Source {
+            store: &self.base.store,
+            process,
+            outline,
+            recorded: self.recorded(),
+        };
+        let mut fields = Fields(fields::of(&source, table, record, slices.duration(place)));
+        let call_row = self.launch_call(&chosen);
+        let call = call_row.and_then(|row| self.call(process, row));
+        if let Some(call) = call.as_ref().filter(|_| is_on_device(table)) {
+            let start = call.start_ns.0;
+            let end = start.saturating_add(call.duration_ns.0);
             fields.time("From its call to its start", chosen.start().saturating_sub(start));
             fields.time(
                 "From its call's end to its start",
@@ -92,38 +96,46 @@ impl Timeline {
             self.add_collective_fields(&chosen, collective, &mut fields);
         }
         let mut links = Vec::new();
-        let more_links = self.links(&chosen, call, collective, &mut links);
+        let more_links = self.links(&chosen, call_row, collective, &mut links);
         let name = slices.name(place);
         Some(SliceDetails {
             reference: self.reference(row, slices, place),
             end: self.relative(chosen.end()),
             unfinished: slices.is_unfinished(place),
             full_name: names::full(name, self.texts()).unwrap_or_default(),
-            process: header.folder.clone(),
+            process: outline.folder.clone(),
             rank: self.base.identities.get(process as usize)?.rank,
             fields: fields.0,
-            before: self.before(&chosen, call),
-            nvtx: self.nvtx_path(&chosen, call),
+            before: self.before(&chosen, call.as_ref()),
+            nvtx: self.nvtx_path(&chosen, call.as_ref()),
             links,
             more_links,
             collective: collective.and_then(|place| self.collective(place)),
         })
     }
 
+    fn call(&self, process: u32, row: usize) -> Option<ApiCall> {
+        self.base.store.row::<ApiCalls>(process, row)
+    }
+
+    fn wait(&self, process: u32, row: usize) -> Option<Synchronization> {
+        self.base.store.row::<Synchronizations>(process, row)
+    }
+
     /// The correlation id of a record.
     fn correlation(&self, chosen: &Chosen<'_>) -> Option<u32> {
-        let tables = &self.process(chosen.process)?.tables;
-        let row = chosen.record;
+        let (store, process, row) = (&self.base.store, chosen.process, chosen.record);
+        let tables = &self.process(process)?.tables;
         match chosen.table {
-            Table::Kernel => tables.kernels.correlation.get(row).copied(),
-            Table::Copy => tables.copies.correlation.get(row).copied(),
-            Table::Memset => tables.memsets.correlation.get(row).copied(),
-            Table::GraphLaunch => tables.graph_launches.correlation.get(row).copied(),
-            Table::Call => tables.api_calls.correlation.get(row).copied(),
-            Table::Synchronization => tables.synchronizations.correlation.get(row).copied(),
+            Table::Kernel => store.row::<Kernels>(process, row).map(|row| row.correlation),
+            Table::Copy => store.row::<Copies>(process, row).map(|row| row.correlation),
+            Table::Memset => store.row::<Memsets>(process, row).map(|row| row.correlation),
+            Table::GraphLaunch => store.row::<GraphLaunches>(process, row).map(|row| row.correlation),
+            Table::Call => self.call(process, row).map(|row| row.correlation),
+            Table::Synchronization => self.wait(process, row).map(|row| row.correlation),
             Table::Untimed => tables.untimed_operations.correlation.get(row).copied(),
             Table::Compilation => tables.compilations.correlation.get(row).copied(),
-            Table::Overhead => tables.overheads.correlation.get(row).copied().flatten(),
+            Table::Overhead => store.row::<Overheads>(process, row).and_then(|row| row.correlation),
             _ => None,
         }
         .filter(|correlation| *correlation != 0)
@@ -164,9 +176,8 @@ impl Timeline {
         }
         if chosen.table != Table::Enqueue
             && let Some(row) = part.row
-            && (row as usize) < row_count(&process.tables.collectives)
         {
-            fields::enqueued(process, &self.base.recording.names, row as usize, fields);
+            fields::enqueued(process, self.recorded(), row as usize, fields);
         }
     }
 
@@ -219,24 +230,17 @@ impl Timeline {
             };
             add(link_type, label, self.find(process, Table::Call, call));
         }
-        if let (Table::Call, Some(correlation), Some(joins), Some(header)) = (
-            chosen.table,
-            self.correlation(chosen),
-            self.joins(process),
-            self.process(process),
-        ) {
-            let tables = &header.tables;
+        if let (Table::Call, Some(correlation), Some(joins)) =
+            (chosen.table, self.correlation(chosen), self.joins(process))
+        {
+            let store = &self.base.store;
             // Looked up one by one only as far as they are listed.
             let mut found = 0;
             for (table, rows, column) in [
-                (Table::Kernel, &joins.kernels, &tables.kernels.correlation),
-                (Table::Copy, &joins.copies, &tables.copies.correlation),
-                (Table::Memset, &joins.memsets, &tables.memsets.correlation),
-                (
-                    Table::GraphLaunch,
-                    &joins.graph_launches,
-                    &tables.graph_launches.correlation,
-                ),
+                (Table::Kernel, &joins.kernels, store.words::<Kernels>(process, ID)),
+                (Table::Copy, &joins.copies, store.words::<Copies>(process, ID)),
+                (Table::Memset, &joins.memsets, store.words::<Memsets>(process, ID)),
+                (Table::GraphLaunch, &joins.graph_launches, store.words::<GraphLaunches>(process, ID)),
             ] {
                 for row in rows.rows(column, correlation) {
                     if found < MOST_LINKS {
@@ -247,13 +251,11 @@ impl Timeline {
                     found += 1;
                 }
             }
-            let waits = &tables.synchronizations;
-            for row in joins.synchronizations.rows(&waits.correlation, correlation) {
-                add(
-                    "synchronization",
-                    names::synchronization(waits.kind[row]),
-                    self.find(process, Table::Synchronization, row),
-                );
+            let waits = store.words::<Synchronizations>(process, ID);
+            for row in joins.synchronizations.rows(waits, correlation) {
+                let kind = self.wait(process, row).map_or(0, |wait| wait.kind);
+                let reference = self.find(process, Table::Synchronization, row);
+                add("synchronization", names::synchronization(kind), reference);
                 add("synchronization", "waited for", self.waited_for(process, row));
             }
         }
@@ -305,13 +307,13 @@ impl Timeline {
     /// while it waited.
     fn waited_for(&self, process: u32, record: usize) -> Option<Ref> {
         const STREAM_WAITS: u32 = 2;
-        let waits = &self.process(process)?.tables.synchronizations;
-        let start = waits.start_ns.get(record)?.0;
-        let end = start.saturating_add(waits.duration_ns[record].0);
-        if waits.kind[record] == STREAM_WAITS {
+        let wait = self.wait(process, record)?;
+        let start = wait.start_ns.0;
+        let end = start.saturating_add(wait.duration_ns.0);
+        if wait.kind == STREAM_WAITS {
             return None;
         }
-        let stream = waits.stream[record];
+        let stream = wait.stream;
         let mut last: Option<(i64, u32, usize)> = None;
         for (&(of, place), &(first, count)) in &self.rows.places {
             let Place::Stream(_, number) = place else { continue };
@@ -341,7 +343,7 @@ impl Timeline {
     }
 
     /// The idle time before an operation of a device: of the device, or else of its stream.
-    fn before(&self, chosen: &Chosen<'_>, call: Option<usize>) -> Option<Before> {
+    fn before(&self, chosen: &Chosen<'_>, call: Option<&ApiCall>) -> Option<Before> {
         if !is_on_device(chosen.table) {
             return None;
         }
@@ -393,9 +395,8 @@ impl Timeline {
     }
 
     /// What the launching thread did most from a moment until it made a call.
-    fn meanwhile(&self, process: u32, call: usize, from: i64) -> Option<String> {
-        let calls = &self.process(process)?.tables.api_calls;
-        let (thread, to) = (*calls.thread.get(call)?, calls.start_ns[call].0);
+    fn meanwhile(&self, process: u32, call: &ApiCall, from: i64) -> Option<String> {
+        let (thread, to) = (call.thread, call.start_ns.0);
         if to <= from {
             return None;
         }
@@ -433,13 +434,9 @@ impl Timeline {
     }
 
     /// The NVTX ranges that a slice was called in, outermost first: those of its thread at its start, or at its call's.
-    fn nvtx_path(&self, chosen: &Chosen<'_>, call: Option<usize>) -> Vec<String> {
-        let Some(process) = self.process(chosen.process) else {
-            return Vec::new();
-        };
-        let calls = &process.tables.api_calls;
+    fn nvtx_path(&self, chosen: &Chosen<'_>, call: Option<&ApiCall>) -> Vec<String> {
         let (thread, at) = match (call, self.rows.rows[chosen.row as usize].thread) {
-            (Some(call), _) => (calls.thread[call], calls.start_ns[call].0),
+            (Some(call), _) => (call.thread, call.start_ns.0),
             (None, Some(thread)) => (thread, chosen.start()),
             (None, None) => match self.enqueued_at(chosen) {
                 Some(enqueued) => enqueued,
@@ -472,10 +469,6 @@ impl Timeline {
             .is_none()
             .then(|| (rows.thread[row], rows.start_ns[row].0))
     }
-}
-
-fn row_count(rows: &Collectives) -> usize {
-    rows.start_ns.len()
 }
 
 /// Whether a table's rows are operations of a device.

@@ -2,11 +2,16 @@
 
 use gputrace_analyzer::{nominal, theoretical_occupancy};
 use gputrace_trace::copy_words::{direction_name, memory_name};
-use gputrace_trace::{Interner, NameId, Process};
+use gputrace_trace::tables::{
+    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators, Overheads,
+    Synchronizations,
+};
+use gputrace_trace::{Interner, NameId, Process, Table as _};
 
 use super::answers::Field;
 use super::gather::Table;
 use super::names;
+use super::store::{Store, Stored};
 
 /// Fields in the order in which they are shown.
 #[derive(Default)]
@@ -122,86 +127,112 @@ fn result(code: u32) -> String {
     }
 }
 
+/// Where a row is from.
+pub(crate) struct Source<'a> {
+    pub(crate) store: &'a Store,
+    /// The process's place in the recording.
+    pub(crate) process: u32,
+    /// The same without what may be packed.
+    pub(crate) outline: &'a Process,
+    pub(crate) recorded: &'a Interner,
+}
+
+impl Source<'_> {
+    fn row<T: Stored>(&self, row: usize) -> Option<T::Row> {
+        self.store.row::<T>(self.process, row)
+    }
+
+    fn name(&self, id: NameId) -> String {
+        self.recorded.get(id).to_owned()
+    }
+}
+
 /// All that is known of a row, but for start, duration and name.
-pub(crate) fn of(
-    process: &Process,
-    recorded: &Interner,
+pub(crate) fn of(source: &Source<'_>, table: Table, row: usize, duration_ns: i64) -> Vec<Field> {
+    let mut fields = Fields::default();
+    // A row that is not there has no fields.
+    let _ = add_row(source, table, row, duration_ns, &mut fields);
+    fields.0
+}
+
+fn add_row(
+    source: &Source<'_>,
     table: Table,
     row: usize,
     duration_ns: i64,
-) -> Vec<Field> {
-    let mut fields = Fields::default();
-    let name = |id: NameId| recorded.get(id).to_owned();
+    fields: &mut Fields,
+) -> Option<()> {
+    let process = source.outline;
     let tables = &process.tables;
     match table {
-        Table::Kernel => kernel(process, row, &mut fields),
-        Table::Copy => copy(process, row, duration_ns, &mut fields),
+        Table::Kernel => kernel(source, row, fields)?,
+        Table::Copy => copy(source, row, duration_ns, fields)?,
         Table::Memset => {
-            let rows = &tables.memsets;
-            fields.bytes("Bytes", rows.bytes[row]);
-            bandwidth(rows.bytes[row], duration_ns, &mut fields);
-            fields.add("Value", format!("{:#x}", rows.value[row]), "");
-            if rows.memory_kind[row] != 0 {
-                fields.add("Memory", memory_name(rows.memory_kind[row].into()), "");
+            let row = source.row::<Memsets>(row)?;
+            fields.bytes("Bytes", row.bytes);
+            bandwidth(row.bytes, duration_ns, fields);
+            fields.add("Value", format!("{:#x}", row.value), "");
+            if row.memory_kind != 0 {
+                fields.add("Memory", memory_name(row.memory_kind.into()), "");
             }
-            fields.add("Asynchronous", yes_or_no(rows.flags[row] & 1 != 0), "");
-            device(process, rows.device[row], &mut fields);
-            fields.add("Stream", rows.stream[row], "");
-            fields.add("Context", rows.context[row], "");
-            graph(rows.graph[row], rows.graph_node[row], &mut fields);
-            fields.add("Correlation", rows.correlation[row], "");
+            fields.add("Asynchronous", yes_or_no(row.flags & 1 != 0), "");
+            device(process, row.device, fields);
+            fields.add("Stream", row.stream, "");
+            fields.add("Context", row.context, "");
+            graph(row.graph, row.graph_node, fields);
+            fields.add("Correlation", row.correlation, "");
         }
         Table::GraphLaunch => {
-            let rows = &tables.graph_launches;
-            fields.add("Graph", rows.graph[row], "");
-            device(process, rows.device[row], &mut fields);
-            fields.add("Stream", rows.stream[row], "");
-            fields.add("Context", rows.context[row], "");
-            fields.add_known("Ends on device", rows.end_device[row], "");
-            fields.add_known("Ends in context", rows.end_context[row], "");
-            fields.add("Correlation", rows.correlation[row], "");
+            let row = source.row::<GraphLaunches>(row)?;
+            fields.add("Graph", row.graph, "");
+            device(process, row.device, fields);
+            fields.add("Stream", row.stream, "");
+            fields.add("Context", row.context, "");
+            fields.add_known("Ends on device", row.end_device, "");
+            fields.add_known("Ends in context", row.end_context, "");
+            fields.add("Correlation", row.correlation, "");
         }
         Table::Call => {
-            let rows = &tables.api_calls;
+            let row = source.row::<ApiCalls>(row)?;
             fields.add(
                 "API",
-                if rows.kind[row] == 5 {
+                if row.kind == 5 {
                     "CUDA runtime"
                 } else {
                     "CUDA driver"
                 },
                 "",
             );
-            fields.add("Result", result(rows.result[row]), "");
-            fields.add("Thread", rows.thread[row], "");
-            fields.add("Correlation", rows.correlation[row], "");
-            fields.add("CUPTI's callback id", rows.callback[row], "");
+            fields.add("Result", result(row.result), "");
+            fields.add("Thread", row.thread, "");
+            fields.add("Correlation", row.correlation, "");
+            fields.add("CUPTI's callback id", row.callback, "");
         }
         Table::Synchronization => {
-            let rows = &tables.synchronizations;
-            fields.add("Waits for", names::synchronization(rows.kind[row]), "");
-            fields.add_known("Stream", rows.stream[row], "");
-            fields.add_known("Context", rows.context[row], "");
-            fields.add_known("Event", rows.event[row], "");
-            fields.add_known("Recording of the event", rows.event_synchronization[row], "");
-            fields.add_known("Result", rows.result[row].map(result), "");
-            fields.add("Correlation", rows.correlation[row], "");
+            let row = source.row::<Synchronizations>(row)?;
+            fields.add("Waits for", names::synchronization(row.kind), "");
+            fields.add_known("Stream", row.stream, "");
+            fields.add_known("Context", row.context, "");
+            fields.add_known("Event", row.event, "");
+            fields.add_known("Recording of the event", row.event_synchronization, "");
+            fields.add_known("Result", row.result.map(result), "");
+            fields.add("Correlation", row.correlation, "");
         }
         Table::Overhead => {
-            let rows = &tables.overheads;
-            fields.add("Of", names::overhead(rows.kind[row]), "");
-            fields.add_known("Thread", rows.thread[row], "");
-            fields.add_known("Device", rows.device[row], "");
-            fields.add_known("Correlation", rows.correlation[row], "");
+            let row = source.row::<Overheads>(row)?;
+            fields.add("Of", names::overhead(row.kind), "");
+            fields.add_known("Thread", row.thread, "");
+            fields.add_known("Device", row.device, "");
+            fields.add_known("Correlation", row.correlation, "");
         }
         Table::Compilation => {
-            let rows = &tables.compilations;
-            let entry = match rows.entry[row] {
+            let row = (row < tables.compilations.len()).then(|| tables.compilations.row(row))?;
+            let entry = match row.entry {
                 1 => "PTX to machine code",
                 2 => "NVVM IR to PTX",
                 _ => "unknown",
             };
-            let operation = match rows.operation[row] {
+            let operation = match row.operation {
                 1 => "loaded from the cache",
                 2 => "stored in the cache",
                 3 => "compiled",
@@ -209,32 +240,32 @@ pub(crate) fn of(
             };
             fields.add("From and to", entry, "");
             fields.add("What was done", operation, "");
-            fields.bytes("Cache", rows.cache_bytes[row]);
-            fields.add_known("Cache file", rows.cache_path[row].map(name), "");
-            device(process, rows.device[row], &mut fields);
-            fields.add("Correlation", rows.correlation[row], "");
+            fields.bytes("Cache", row.cache_bytes);
+            fields.add_known("Cache file", row.cache_path.map(|name| source.name(name)), "");
+            device(process, row.device, fields);
+            fields.add("Correlation", row.correlation, "");
         }
-        Table::Marker => marker(process, recorded, row, &mut fields),
-        Table::Operator => fields.add("Thread", tables.operators.thread[row], ""),
-        Table::Enqueue => enqueued(process, recorded, row, &mut fields),
+        Table::Marker => marker(source, row, fields)?,
+        Table::Operator => fields.add("Thread", source.row::<Operators>(row)?.thread, ""),
+        Table::Enqueue => enqueued(process, source.recorded, row, fields),
         Table::ProxyStep => {
-            let rows = &tables.nccl_proxy;
-            fields.add("Communicator", format!("{:#018x}", rows.communicator[row]), "");
-            fields.add("Rank in it", rows.rank[row], "");
-            fields.add_known("Step", rows.step[row], "");
-            fields.add_known("Steps", rows.steps[row], "");
-            fields.add_known("Channel", rows.channel[row], "");
-            let direction = rows.sends[row].map(|sends| if sends == 1 { "sends" } else { "receives" });
+            let row = source.row::<NcclProxySteps>(row)?;
+            fields.add("Communicator", format!("{:#018x}", row.communicator), "");
+            fields.add("Rank in it", row.rank, "");
+            fields.add_known("Step", row.step, "");
+            fields.add_known("Steps", row.steps, "");
+            fields.add_known("Channel", row.channel, "");
+            let direction = row.sends.map(|sends| if sends == 1 { "sends" } else { "receives" });
             fields.add_known("Direction", direction, "");
-            fields.add_known("Peer rank", rows.peer[row], "");
-            if let Some(bytes) = rows.bytes[row] {
+            fields.add_known("Peer rank", row.peer, "");
+            if let Some(bytes) = row.bytes {
                 fields.bytes("Bytes", bytes);
             }
             for (label, wait) in [
-                ("Waited for the GPU", rows.gpu_wait_ns[row]),
-                ("Waited for the peer", rows.peer_wait_ns[row]),
-                ("In the network", rows.network_ns[row]),
-                ("Until visible to the GPU", rows.flush_ns[row]),
+                ("Waited for the GPU", row.gpu_wait_ns),
+                ("Waited for the peer", row.peer_wait_ns),
+                ("In the network", row.network_ns),
+                ("Until visible to the GPU", row.flush_ns),
             ] {
                 if let Some(wait) = wait {
                     fields.time(label, wait.0);
@@ -242,34 +273,34 @@ pub(crate) fn of(
             }
         }
         Table::Channel => {
-            let rows = &tables.nccl_channels;
-            fields.add("Channel", rows.channel[row], "");
-            fields.add("Communicator", format!("{:#018x}", rows.communicator[row]), "");
-            fields.add("Rank in it", rows.rank[row], "");
-            if let Some(end) = rows.device_end_ns[row] {
-                let length = end.saturating_sub(rows.device_start_ns[row]);
+            let row = source.row::<NcclChannels>(row)?;
+            fields.add("Channel", row.channel, "");
+            fields.add("Communicator", format!("{:#018x}", row.communicator), "");
+            fields.add("Rank in it", row.rank, "");
+            if let Some(end) = row.device_end_ns {
+                let length = end.saturating_sub(row.device_start_ns);
                 fields.time("By the GPU's clock", i64::try_from(length).unwrap_or(i64::MAX));
             }
         }
         Table::Untimed => {
-            let rows = &tables.untimed_operations;
+            let row = (row < tables.untimed_operations.len()).then(|| tables.untimed_operations.row(row))?;
             fields.add("Unfinished", "it had not ended when the recording did", "");
-            if let Some(index) = rows.device[row] {
-                device(process, index, &mut fields);
+            if let Some(index) = row.device {
+                device(process, index, fields);
             }
-            fields.add_known("Stream", rows.stream[row], "");
-            fields.add_known("Context", rows.context[row], "");
-            fields.add_known("Thread", rows.thread[row], "");
-            if let Some(bytes) = rows.bytes[row] {
+            fields.add_known("Stream", row.stream, "");
+            fields.add_known("Context", row.context, "");
+            fields.add_known("Thread", row.thread, "");
+            if let Some(bytes) = row.bytes {
                 fields.bytes("Bytes", bytes);
             }
-            graph(rows.graph[row], rows.graph_node[row], &mut fields);
-            fields.add("Correlation", rows.correlation[row], "");
+            graph(row.graph, row.graph_node, fields);
+            fields.add("Correlation", row.correlation, "");
         }
         // What there is to say of it is in the answer as a collective.
         Table::Collective => {}
     }
-    fields.0
+    Some(())
 }
 
 fn yes_or_no(yes: bool) -> &'static str {
@@ -298,25 +329,26 @@ fn bandwidth(bytes: u64, duration_ns: i64, fields: &mut Fields) -> Option<f64> {
     })
 }
 
-fn kernel(process: &Process, row: usize, fields: &mut Fields) {
-    let rows = &process.tables.kernels;
-    let grid = [rows.grid_x[row], rows.grid_y[row], rows.grid_z[row]];
-    let block = [rows.block_x[row], rows.block_y[row], rows.block_z[row]];
+fn kernel(source: &Source<'_>, place: usize, fields: &mut Fields) -> Option<()> {
+    let process = source.outline;
+    let row = source.row::<Kernels>(place)?;
+    let grid = [row.grid_x, row.grid_y, row.grid_z];
+    let block = [row.block_x, row.block_y, row.block_z];
     if product(grid) > 0 && product(block) > 0 {
         fields.add("Grid", sides(grid, "blocks"), "");
         fields.add("Block", sides(block, "threads"), "");
     }
-    if let (Some(x), Some(y), Some(z)) = (rows.cluster_x[row], rows.cluster_y[row], rows.cluster_z[row]) {
+    if let (Some(x), Some(y), Some(z)) = (row.cluster_x, row.cluster_y, row.cluster_z) {
         let side = |side| i32::try_from(side).unwrap_or(i32::MAX);
         fields.add("Cluster", sides([side(x), side(y), side(z)], "blocks"), "");
     }
-    if rows.registers[row] > 0 {
-        fields.add("Registers", rows.registers[row], "a thread");
+    if row.registers > 0 {
+        fields.add("Registers", row.registers, "a thread");
     }
     let shared = |bytes: i32| u64::try_from(bytes).unwrap_or(0);
     let (fixed, dynamic) = (
-        shared(rows.static_shared_bytes[row]),
-        shared(rows.dynamic_shared_bytes[row]),
+        shared(row.static_shared_bytes),
+        shared(row.dynamic_shared_bytes),
     );
     if fixed > 0 {
         fields.bytes("Shared memory, static", fixed);
@@ -324,15 +356,17 @@ fn kernel(process: &Process, row: usize, fields: &mut Fields) {
     if dynamic > 0 {
         fields.bytes("Shared memory, dynamic", dynamic);
     }
-    if rows.shared_executed_bytes[row] > 0 {
-        fields.bytes("Shared memory set aside", rows.shared_executed_bytes[row].into());
+    if row.shared_executed_bytes > 0 {
+        fields.bytes("Shared memory set aside", row.shared_executed_bytes.into());
     }
-    if rows.local_bytes[row] > 0 {
-        fields.bytes("Local memory", rows.local_bytes[row].into());
+    if row.local_bytes > 0 {
+        fields.bytes("Local memory", row.local_bytes.into());
     }
     let mut devices = process.header.devices.iter();
-    let known = devices.find(|device| device.index == rows.device[row]);
-    if let Some(occupancy) = theoretical_occupancy(rows, row, known) {
+    let known = devices.find(|device| device.index == row.device);
+    let mut one = Kernels::default();
+    one.push(row.clone());
+    if let Some(occupancy) = theoretical_occupancy(&one, 0, known) {
         fields.add("Occupancy, theoretical", format!("{:.1}", occupancy * 100.0), "%");
     }
     if let Some(count) = known
@@ -343,28 +377,30 @@ fn kernel(process: &Process, row: usize, fields: &mut Fields) {
         let a_multiprocessor = product(grid) as f64 / f64::from(count);
         fields.add("Blocks a multiprocessor", format!("{a_multiprocessor:.2}"), "");
     }
-    match rows.launch_type[row] {
+    match row.launch_type {
         1 => fields.add("Launch", "cooperative", ""),
         2 => fields.add("Launch", "cooperative on several devices", ""),
         3 => fields.add("Launch", "of a command list", ""),
         _ => {}
     }
-    device(process, rows.device[row], fields);
-    fields.add("Stream", rows.stream[row], "");
-    fields.add("Context", rows.context[row], "");
-    graph(rows.graph[row], rows.graph_node[row], fields);
-    fields.add("Correlation", rows.correlation[row], "");
+    device(process, row.device, fields);
+    fields.add("Stream", row.stream, "");
+    fields.add("Context", row.context, "");
+    graph(row.graph, row.graph_node, fields);
+    fields.add("Correlation", row.correlation, "");
+    Some(())
 }
 
-fn copy(process: &Process, row: usize, duration_ns: i64, fields: &mut Fields) {
-    let rows = &process.tables.copies;
-    fields.bytes("Bytes", rows.bytes[row]);
-    let rate = bandwidth(rows.bytes[row], duration_ns, fields);
-    let (from, to) = (rows.source_device[row], rows.destination_device[row]);
+fn copy(source: &Source<'_>, place: usize, duration_ns: i64, fields: &mut Fields) -> Option<()> {
+    let process = source.outline;
+    let row = source.row::<Copies>(place)?;
+    fields.bytes("Bytes", row.bytes);
+    let rate = bandwidth(row.bytes, duration_ns, fields);
+    let (from, to) = (row.source_device, row.destination_device);
     let mut devices = process.header.devices.iter();
-    let known = devices.find(|device| device.index == rows.device[row]);
+    let known = devices.find(|device| device.index == row.device);
     let between = from.zip(to).is_some_and(|(from, to)| from != to);
-    if let Some(link) = known.and_then(|device| nominal(&device.name, rows.copy_kind[row], between)) {
+    if let Some(link) = known.and_then(|device| nominal(&device.name, row.copy_kind, between)) {
         let share = rate.map_or_else(String::new, |rate| {
             format!(", {:.0} % of it", rate / link.gb_per_s * 100.0)
         });
@@ -374,54 +410,56 @@ fn copy(process: &Process, row: usize, duration_ns: i64, fields: &mut Fields) {
             "",
         );
     }
-    fields.add("Direction", direction_name(rows.copy_kind[row]), "");
-    if rows.source_kind[row] != 0 {
-        fields.add("From memory", memory_name(rows.source_kind[row].into()), "");
+    fields.add("Direction", direction_name(row.copy_kind), "");
+    if row.source_kind != 0 {
+        fields.add("From memory", memory_name(row.source_kind.into()), "");
     }
-    if rows.destination_kind[row] != 0 {
-        fields.add("To memory", memory_name(rows.destination_kind[row].into()), "");
+    if row.destination_kind != 0 {
+        fields.add("To memory", memory_name(row.destination_kind.into()), "");
     }
     fields.add_known("From GPU", from, "");
     fields.add_known("To GPU", to, "");
-    fields.add("Asynchronous", yes_or_no(rows.flags[row] & 1 != 0), "");
-    device(process, rows.device[row], fields);
-    fields.add("Stream", rows.stream[row], "");
-    fields.add("Context", rows.context[row], "");
-    graph(rows.graph[row], rows.graph_node[row], fields);
-    fields.add("Correlation", rows.correlation[row], "");
+    fields.add("Asynchronous", yes_or_no(row.flags & 1 != 0), "");
+    device(process, row.device, fields);
+    fields.add("Stream", row.stream, "");
+    fields.add("Context", row.context, "");
+    graph(row.graph, row.graph_node, fields);
+    fields.add("Correlation", row.correlation, "");
+    Some(())
 }
 
 /// Fields of payloads that are shown.
 const MOST_PAYLOAD_FIELDS: usize = 40;
 
-fn marker(process: &Process, recorded: &Interner, row: usize, fields: &mut Fields) {
-    let rows = &process.tables.markers;
-    let domain = recorded.get(rows.domain[row]);
+fn marker(source: &Source<'_>, place: usize, fields: &mut Fields) -> Option<()> {
+    let (process, recorded) = (source.outline, source.recorded);
+    let row = source.row::<Markers>(place)?;
+    let domain = recorded.get(row.domain);
     if !domain.is_empty() {
         fields.add("Domain", domain, "");
     }
-    let what = match rows.kind[row] {
+    let what = match row.kind {
         0 => "push and pop",
         1 => "start and end",
         2 => "mark",
         _ => "unknown",
     };
     fields.add("Kind of range", what, "");
-    fields.add_known("Category", rows.category[row], "");
-    if let Some(color) = rows.color[row] {
+    fields.add_known("Category", row.category, "");
+    if let Some(color) = row.color {
         fields.add("Colour", format!("#{:06x}", color & 0xff_ffff), "");
     }
-    match (rows.payload_integer[row], rows.payload_type[row]) {
+    match (row.payload_integer, row.payload_type) {
         (Some(bits), Some(2 | 5)) => fields.add("Payload", bits.cast_signed(), ""),
         (Some(bits), _) => fields.add("Payload", bits, ""),
-        _ => fields.add_known("Payload", rows.payload[row], ""),
+        _ => fields.add_known("Payload", row.payload, ""),
     }
     let payload = &process.tables.payload_fields;
     let own = (0..payload.time_ns.len()).filter(|&field| {
-        payload.time_ns[field] == rows.start_ns[row]
-            && payload.thread[field] == rows.thread[row]
-            && payload.domain[field] == rows.domain[row]
-            && payload.range[field] == rows.name[row]
+        payload.time_ns[field] == row.start_ns
+            && payload.thread[field] == row.thread
+            && payload.domain[field] == row.domain
+            && payload.range[field] == row.name
     });
     for field in own.take(MOST_PAYLOAD_FIELDS) {
         let label = match payload.element[field] {
@@ -433,54 +471,59 @@ fn marker(process: &Process, recorded: &Interner, row: usize, fields: &mut Field
             .or_else(|| payload.integer[field].map(|integer| integer.to_string()));
         fields.add(&label, value.unwrap_or_default(), "");
     }
-    fields.add("Thread", rows.thread[row], "");
+    fields.add("Thread", row.thread, "");
+    Some(())
 }
 
 /// What NCCL told of an operation, as it was enqueued.
-pub(crate) fn enqueued(process: &Process, recorded: &Interner, row: usize, fields: &mut Fields) {
+pub(crate) fn enqueued(process: &Process, recorded: &Interner, place: usize, fields: &mut Fields) {
     let rows = &process.tables.collectives;
-    let name = |id: NameId| recorded.get(id).to_owned();
-    fields.add("Operation", name(rows.function[row]), "");
-    fields.add("Communicator", format!("{:#018x}", rows.communicator[row]), "");
-    fields.add("Rank in it", rows.rank[row], "");
-    fields.add_known("Number", rows.sequence[row], "");
-    if rows.bytes[row] > 0 {
-        fields.bytes("Bytes", rows.bytes[row]);
+    if place >= rows.len() {
+        return;
     }
-    fields.add("Elements", grouped(rows.count[row]), "");
-    let datatype = recorded.get(rows.datatype[row]);
+    let row = rows.row(place);
+    let name = |id: NameId| recorded.get(id).to_owned();
+    fields.add("Operation", name(row.function), "");
+    fields.add("Communicator", format!("{:#018x}", row.communicator), "");
+    fields.add("Rank in it", row.rank, "");
+    fields.add_known("Number", row.sequence, "");
+    if row.bytes > 0 {
+        fields.bytes("Bytes", row.bytes);
+    }
+    fields.add("Elements", grouped(row.count), "");
+    let datatype = recorded.get(row.datatype);
     if !datatype.is_empty() {
         fields.add("Data type", datatype, "");
     }
-    fields.add_known("Reduction", rows.reduction[row].map(name), "");
-    fields.add_known("Root", rows.root[row], "");
-    fields.add_known("Peer", rows.peer[row], "");
-    fields.add_known("Algorithm", rows.algorithm[row].map(name), "");
-    fields.add_known("Protocol", rows.protocol[row].map(name), "");
-    fields.add_known("Variant", rows.variant[row].map(name), "");
-    if rows.channels[row] > 0 {
-        fields.add("Channels", rows.channels[row], "");
+    fields.add_known("Reduction", row.reduction.map(name), "");
+    fields.add_known("Root", row.root, "");
+    fields.add_known("Peer", row.peer, "");
+    fields.add_known("Algorithm", row.algorithm.map(name), "");
+    fields.add_known("Protocol", row.protocol.map(name), "");
+    fields.add_known("Variant", row.variant.map(name), "");
+    if row.channels > 0 {
+        fields.add("Channels", row.channels, "");
     }
-    if rows.warps[row] > 0 {
-        fields.add("Warps", rows.warps[row], "a channel");
+    if row.warps > 0 {
+        fields.add("Warps", row.warps, "a channel");
     }
-    if rows.graph_captured[row] != 0 {
+    if row.graph_captured != 0 {
         fields.add("Captured", "into a CUDA graph", "");
     }
-    if rows.symmetric[row] != 0 {
+    if row.symmetric != 0 {
         fields.add("Memory", "symmetric", "");
     }
-    fields.add_known("Tag", rows.user_tag[row], "");
-    let source = match rows.source[row] {
+    fields.add_known("Tag", row.user_tag, "");
+    let source = match row.source {
         0 => "NCCL's profiler plugin, from the kernel's launch",
         1 => "NCCL's profiler plugin, from the call",
         2 => "NCCL's profiler plugin; copies did it",
         3 => "NCCL's NVTX ranges",
         _ => "unknown",
     };
-    if rows.kernel[row].is_none() {
+    if row.kernel.is_none() {
         fields.add("Told by", source, "");
-        fields.add("Enqueued by thread", rows.thread[row], "");
+        fields.add("Enqueued by thread", row.thread, "");
     }
 }
 

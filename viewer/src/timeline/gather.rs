@@ -11,6 +11,7 @@ use super::correlations::Correlations;
 use super::lanes::{Item, lay_out};
 use super::names::{self, Class, Other};
 use super::slices::Slices;
+use super::store::Words;
 
 /// Which table a slice is a row of. Of two that begin and end together, the later one here is the inner one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -321,7 +322,8 @@ fn unfinished(process: &Process, recorded: &Interner, few: &mut Few, on_device: 
     let last = last_moment(process);
     let mut kinds = KernelKinds::new(process, recorded);
     let calls = &process.tables.api_calls;
-    let by_correlation = Correlations::new(&calls.correlation);
+    let correlation = Words::Plain(&calls.correlation);
+    let by_correlation = Correlations::new(correlation);
     for (index, row) in rows(begun.start_ns.len()) {
         let Some(start) = begun.start_ns[index] else {
             continue;
@@ -347,7 +349,7 @@ fn unfinished(process: &Process, recorded: &Interner, few: &mut Few, on_device: 
             Place::Stream(begun.device[index].unwrap_or(0), begun.stream[index].unwrap_or(0))
         } else {
             let of_call = || {
-                let row = by_correlation.find(&calls.correlation, begun.correlation[index], &mut 0)?;
+                let row = by_correlation.find(correlation, begun.correlation[index], &mut 0)?;
                 Some(calls.thread[row])
             };
             begun.thread[index]
@@ -428,14 +430,15 @@ fn waits_and_others(process: &Process, few: &mut Few) {
         }
     }
     let (waits, compilations) = (&tables.synchronizations, &tables.compilations);
+    let correlation = Words::Plain(&calls.correlation);
     let by_correlation = if waits.start_ns.is_empty() && compilations.start_ns.is_empty() {
         Correlations::default()
     } else {
-        Correlations::new(&calls.correlation)
+        Correlations::new(correlation)
     };
     let mut near = 0;
-    let mut thread_of = |correlation: u32| {
-        let row = by_correlation.find(&calls.correlation, correlation, &mut near);
+    let mut thread_of = |id: u32| {
+        let row = by_correlation.find(correlation, id, &mut near);
         row.map_or(Place::NoThread, |row| Place::Thread(calls.thread[row]))
     };
     for (index, row) in rows(waits.start_ns.len()) {

@@ -8,6 +8,7 @@
 
 pub mod answers;
 mod area;
+mod base;
 mod collectives;
 mod correlations;
 mod counters;
@@ -22,26 +23,24 @@ mod rows;
 mod search;
 mod series;
 pub mod slices;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tile;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use gputrace_analyzer::intervals::IntervalSet;
 use gputrace_analyzer::{Analysis, Details};
-use gputrace_trace::{Process, Recording, parallel};
-use rustc_hash::FxHashMap;
+use gputrace_trace::{Interner, Process, Recording, parallel};
 
 pub use answers::*;
+use base::{Base, Joins};
 use collectives::Known;
-use correlations::Correlations;
 use gather::{Group, Place, Table};
 use names::{Class, Texts};
 use profile::{Profile, SHARES};
-use rows::{Counter, Data, Identity, Rows};
+use rows::{Data, Rows};
 use series::Series;
 use slices::Slices;
 use tile::Shades;
@@ -50,6 +49,9 @@ use tile::Shades;
 pub const MOST_LEVEL: u32 = 50;
 /// Bins of a tile.
 pub const TILE_BINS: i64 = 1024;
+
+/// Slices and samples from which on a recording is packed.
+const PACKED_FROM: u64 = 1 << 20;
 
 const OVERVIEW_MAGIC: u32 = 0x5245_564F;
 const OVERVIEW_VERSION: u32 = 1;
@@ -100,38 +102,6 @@ pub struct CollectiveQuery {
     pub limit: usize,
 }
 
-/// Where the rows of a process's tables are by correlation id.
-#[derive(Debug, Default)]
-struct Joins {
-    calls: Correlations,
-    kernels: Correlations,
-    copies: Correlations,
-    memsets: Correlations,
-    graph_launches: Correlations,
-    synchronizations: Correlations,
-}
-
-/// What a timeline and the one with its analysis have in common.
-struct Base {
-    recording: Arc<Recording>,
-    identities: Vec<Identity>,
-    groups: Vec<Group>,
-    counters: Vec<Counter>,
-    bands: Vec<Band>,
-    /// By process; made when first asked for.
-    joins: Vec<OnceLock<Joins>>,
-    /// By name of the recording, as a kernel's and as anything else's: its shade and 1, or 0 where that is not known yet.
-    shades: [Vec<AtomicU16>; 2],
-    /// Colours of ranges by name; made when first asked for.
-    colors: OnceLock<FxHashMap<u32, u32>>,
-    origin: i64,
-    begin: i64,
-    end: i64,
-    events: u64,
-    gaps: Vec<NotRecorded>,
-    notes: Vec<String>,
-}
-
 /// The slices and counters of a recording, indexed for pictures of it.
 pub struct Timeline {
     base: Arc<Base>,
@@ -147,58 +117,7 @@ impl Timeline {
     /// Everything that needs no analysis.
     #[must_use]
     pub fn build(recording: Arc<Recording>) -> Self {
-        let identities = rows::identities(&recording);
-        let groups = gather::groups(&recording.processes, &recording.names);
-        let counters = counters::counters(&recording, &identities);
-        let lanes = || groups.iter().flat_map(|group| &group.lanes);
-        let begin = lanes().map(|slices| slices.begin()).min();
-        let end = lanes().map(|slices| slices.end()).max();
-        let sampled = counters.iter().map(|counter| counter.series.begin()).min();
-        let origin = begin.into_iter().chain(sampled).min().unwrap_or(0);
-        let (begin, end) = begin.zip(end).unwrap_or_else(|| {
-            let last = counters.iter().map(|counter| counter.series.end()).max();
-            (origin, last.unwrap_or(origin))
-        });
-        let events = lanes().map(|slices| slices.len()).sum::<usize>()
-            + counters.iter().map(|counter| counter.series.len()).sum::<usize>();
-        let mut notes = Vec::new();
-        for group in groups.iter().filter(|group| group.left_out > 0) {
-            notes.push(format!(
-                "{}: {} slices are not drawn, for more than {} others go on at the same time",
-                identities[group.process as usize].label,
-                group.left_out,
-                lanes::MOST_LANES
-            ));
-        }
-        for (identity, process) in identities.iter().zip(&recording.processes) {
-            for (table, rows) in process.tables.row_counts() {
-                if rows > gather::MOST_ROWS {
-                    notes.push(format!(
-                        "{}: only the first {} of {rows} rows of {table} are drawn",
-                        identity.label,
-                        gather::MOST_ROWS
-                    ));
-                }
-            }
-        }
-        let bands = bands(&recording.processes, &identities, &groups);
-        let count = recording.names.len();
-        let base = Base {
-            joins: recording.processes.iter().map(|_| OnceLock::new()).collect(),
-            shades: [(); 2].map(|()| (0..count).map(|_| AtomicU16::new(0)).collect()),
-            colors: OnceLock::new(),
-            gaps: not_recorded(&recording, &identities, begin, end, origin),
-            origin,
-            begin,
-            end,
-            events: events as u64,
-            notes,
-            bands,
-            identities,
-            groups,
-            counters,
-            recording,
-        };
+        let base = Base::new(recording);
         Self {
             rows: base.rows(&[]),
             profiles: base.bands.iter().map(|_| Arc::default()).collect(),
@@ -208,10 +127,20 @@ impl Timeline {
         }
     }
 
-    /// The same with what the analysis of the whole recording knows.
+    /// The same with what the analysis of the whole recording knows. From a million slices on the recording is packed: it has
+    /// a fifth of its size then, and [`Self::recording`] makes it anew.
     #[must_use]
     pub fn with_analysis(&self, analysis: Arc<Analysis>, details: Details) -> Self {
-        let known = Known::new(analysis, &self.base.recording);
+        self.with(analysis, &details, self.base.events >= PACKED_FROM)
+    }
+
+    fn with(&self, analysis: Arc<Analysis>, details: &Details, packed: bool) -> Self {
+        let known = Known::new(analysis, self.base.store.outline());
+        let base = if packed {
+            Arc::new(self.base.packed())
+        } else {
+            self.base.clone()
+        };
         let profiles = parallel::map(self.base.bands.len(), |band| {
             let Band {
                 process,
@@ -232,18 +161,24 @@ impl Timeline {
             }
         });
         Self {
-            rows: self.base.rows(&known.communicators),
-            base: self.base.clone(),
+            rows: base.rows(&known.communicators),
+            base,
             profiles,
             known: Some(known),
             names_on_rows: OnceLock::new(),
         }
     }
 
-    /// The recording that it is of.
+    /// The recording that it is of, but for the large tables of its processes where those are packed.
     #[must_use]
-    pub fn recording(&self) -> &Arc<Recording> {
-        &self.base.recording
+    pub fn outline(&self) -> &Arc<Recording> {
+        self.base.store.outline()
+    }
+
+    /// The whole recording that it is of: the one that it was made from, or a new one where that is packed.
+    #[must_use]
+    pub fn recording(&self) -> Arc<Recording> {
+        self.base.store.recording()
     }
 
     /// The moment that all times count from, since the epoch: nothing is before it.
@@ -294,7 +229,7 @@ impl Timeline {
         &self.base.notes
     }
 
-    /// Bytes that rows, counters and shares take, without the recording.
+    /// Bytes that rows, counters and shares take, and the recording where it is packed.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let lanes: usize = (self.rows.data.iter())
@@ -304,7 +239,7 @@ impl Timeline {
             })
             .sum();
         let profiles = self.profiles.iter().filter_map(|profile| profile.get());
-        lanes + profiles.map(Profile::bytes).sum::<usize>()
+        lanes + profiles.map(Profile::bytes).sum::<usize>() + self.base.store.bytes()
     }
 
     /// The slices of a row; `None` for counters and rows that are not there. Their times are those of the recording.
@@ -369,7 +304,7 @@ impl Timeline {
             };
             found.names.insert(id, text);
             if let (Some((Class::Range, _)), Some(name)) = (names::parts(id), names::recorded(id))
-                && let Some(color) = self.colors().get(&name.0)
+                && let Some(color) = self.base.colors.get(&name.0)
             {
                 found.colors.insert(id, format!("#{:06x}", color & 0xff_ffff));
             }
@@ -423,24 +358,9 @@ impl Timeline {
 
     fn texts(&self) -> Texts<'_> {
         Texts {
-            recorded: &self.base.recording.names,
+            recorded: self.recorded(),
             more: self.known.as_ref().map_or(&[], |known| &known.names),
         }
-    }
-
-    fn colors(&self) -> &FxHashMap<u32, u32> {
-        self.base.colors.get_or_init(|| {
-            let mut colors = FxHashMap::default();
-            for process in &self.base.recording.processes {
-                let markers = &process.tables.markers;
-                for (name, color) in markers.name.iter().zip(&markers.color) {
-                    if let Some(color) = color {
-                        colors.entry(name.0).or_insert(*color);
-                    }
-                }
-            }
-            colors
-        })
     }
 
     fn absolute(&self, time: i64) -> i64 {
@@ -466,19 +386,15 @@ impl Timeline {
     }
 
     fn process(&self, process: u32) -> Option<&Process> {
-        self.base.recording.processes.get(process as usize)
+        self.base.store.process(process)
+    }
+
+    fn recorded(&self) -> &Interner {
+        &self.base.store.outline().names
     }
 
     fn joins(&self, process: u32) -> Option<&Joins> {
-        let tables = &self.process(process)?.tables;
-        Some(self.base.joins.get(process as usize)?.get_or_init(|| Joins {
-            calls: Correlations::new(&tables.api_calls.correlation),
-            kernels: Correlations::new(&tables.kernels.correlation),
-            copies: Correlations::new(&tables.copies.correlation),
-            memsets: Correlations::new(&tables.memsets.correlation),
-            graph_launches: Correlations::new(&tables.graph_launches.correlation),
-            synchronizations: Correlations::new(&tables.synchronizations.correlation),
-        }))
+        self.base.joins(process)
     }
 
     fn profile(&self, band: usize) -> &Profile {
@@ -497,23 +413,6 @@ impl Timeline {
             let counts = |source| gather::table_and_row(source).0 != Table::Untimed;
             Profile::new(lanes.map(|slices| &**slices), counts, names::kind)
         })
-    }
-}
-
-impl Base {
-    fn rows(&self, communicators: &[rows::Communicator]) -> Rows {
-        let mut rows = Rows::new(
-            &self.recording,
-            &self.identities,
-            &self.groups,
-            &self.counters,
-            communicators,
-        );
-        for row in &mut rows.rows {
-            row.begin -= self.origin;
-            row.end -= self.origin;
-        }
-        rows
     }
 }
 
@@ -541,85 +440,4 @@ impl Shades for Timeline {
             known => (known - 1) as u8,
         }
     }
-}
-
-/// The devices that operations ran on which the analysis counts, as it orders them.
-fn bands(processes: &[Process], identities: &[Identity], groups: &[Group]) -> Vec<Band> {
-    let counts = |group: &Group| {
-        let is_counted = |slices: &Arc<Slices>| {
-            (0..slices.len()).any(|place| {
-                let (table, _) = gather::table_and_row(slices.source(place));
-                matches!(table, Table::Kernel | Table::Copy | Table::Memset)
-            })
-        };
-        group.lanes.iter().any(is_counted)
-    };
-    let mut found: BTreeMap<(u32, u32), Band> = BTreeMap::new();
-    for group in groups {
-        let Place::Stream(device_index, _) = group.place else {
-            continue;
-        };
-        let key = (group.process, device_index);
-        if found.contains_key(&key) || !counts(group) {
-            continue;
-        }
-        let process = &processes[group.process as usize];
-        let mut devices = process.header.devices.iter();
-        let device = devices.find(|device| device.index == device_index);
-        found.insert(
-            key,
-            Band {
-                rank: identities[group.process as usize].rank,
-                process: group.process,
-                device_index,
-                device_name: device
-                    .map(|device| device.name.clone())
-                    .filter(|name| !name.is_empty()),
-                host: process.header.host.clone(),
-            },
-        );
-    }
-    found.into_values().collect()
-}
-
-/// The stretches that no window covers, and those that others kept from being recorded.
-fn not_recorded(
-    recording: &Recording,
-    identities: &[Identity],
-    begin: i64,
-    end: i64,
-    origin: i64,
-) -> Vec<NotRecorded> {
-    let mut found = Vec::new();
-    for (place, (process, identity)) in (0u32..).zip(recording.processes.iter().zip(identities)) {
-        let windows = &process.tables.windows;
-        let mut active: Vec<(i64, i64)> = Vec::new();
-        let mut add = |from: i64, to: i64, what: &str| {
-            let (from, to) = (from.max(begin), to.min(end));
-            if from < to {
-                found.push(NotRecorded {
-                    process: place,
-                    rank: identity.rank,
-                    from: from - origin,
-                    to: to - origin,
-                    what: what.to_owned(),
-                });
-            }
-        };
-        for row in 0..windows.start_ns.len() {
-            let from = windows.start_ns[row].0;
-            let to = from.saturating_add(windows.duration_ns[row].0);
-            match recording.names.get(windows.what[row]) {
-                "active" | "warm-up" => active.push((from, to)),
-                what => add(from, to, what),
-            }
-        }
-        if !active.is_empty() {
-            for gap in IntervalSet::union_of(active).gaps_within(begin, end).as_slice() {
-                add(gap.start, gap.end, "not recorded");
-            }
-        }
-    }
-    found.sort_by_key(|gap| (gap.process, gap.from));
-    found
 }

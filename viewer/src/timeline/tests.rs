@@ -186,7 +186,19 @@ fn timelines(recording: Recording) -> (Timeline, Timeline) {
     let recording = Arc::new(recording);
     let plain = Timeline::build(recording.clone());
     let (analysis, details) = analyze_in_detail(&recording, &Options::default());
-    let whole = plain.with_analysis(Arc::new(analysis), details);
+    let analysis = Arc::new(analysis);
+    let whole = plain.with_analysis(analysis.clone(), details.clone());
+    // Packed it says the same, and has the same recording.
+    let packed = plain.with(analysis, &details, true);
+    assert_eq!(packed.rows(), whole.rows());
+    for row in whole.rows() {
+        for index in 0..row.slices {
+            assert_eq!(packed.slice(row.row, index), whole.slice(row.row, index));
+        }
+    }
+    assert_eq!(packed.recording().processes, recording.processes);
+    assert_eq!(packed.outline().processes.len(), recording.processes.len());
+    assert!(packed.outline().processes.iter().all(|process| process.tables.kernels.start_ns.is_empty()));
     (plain, whole)
 }
 
@@ -785,7 +797,7 @@ proptest! {
         for (correlation, (start, ..)) in (1..).zip(&kernels) {
             let call = whole.call_of(0, correlation);
             prop_assert_eq!(call, calls.get(correlation as usize - 1).map(|_| correlation as usize - 1));
-            let found = whole.find(0, gather::Table::Kernel, correlation as usize - 1).unwrap();
+            let found = whole.find(0, Table::Kernel, correlation as usize - 1).unwrap();
             prop_assert_eq!(found.start, start + STARTED - plain.origin_ns());
         }
     }
