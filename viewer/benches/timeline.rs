@@ -62,8 +62,7 @@ fn process(rank: u64, slices: u64, names: &[gputrace_trace::NameId]) -> Process 
     let mut random = Random(rank);
     let mut now = [EPOCH_NS; STREAMS as usize];
     let mut call_ends = [EPOCH_NS - 10_000; STREAMS as usize];
-    let mut correlation = 0;
-    for number in 0..slices / 2 {
+    for (number, correlation) in (0..slices / 2).zip(1..) {
         let stream = number % STREAMS;
         let place = stream as usize;
         let on_stream = number / STREAMS;
@@ -72,7 +71,6 @@ fn process(rank: u64, slices: u64, names: &[gputrace_trace::NameId]) -> Process 
             let next = EPOCH_NS + (on_stream / OPERATIONS) as i64 * STEP_NS;
             now[place] = now[place].max(next);
         }
-        correlation += 1;
         let gap = (random.next() % 4_000) as i64;
         let start = now[place] + gap;
         let duration = random.duration_ns();
@@ -245,7 +243,7 @@ fn main() {
             .collect();
         let mut bytes = 0;
         let (p50, p99) = timed(indices.len(), |at| {
-            bytes += timeline.tile(level, indices[at], &rows).len()
+            bytes += timeline.tile(level, indices[at], &rows).len();
         });
         let (one50, one99) = timed(indices.len(), |at| {
             timeline
@@ -313,7 +311,8 @@ fn main() {
         let analysis = Arc::new(analysis);
         let timeline = Timeline::build(recording.clone());
         let (began, cpu) = (Instant::now(), cpu_seconds());
-        let whole = timeline.with_analysis(analysis, details);
+        let whole = timeline.with_analysis(&analysis, &details);
+        drop(details);
         println!(
             "analysis             {analysing:>9.3} s; taking it in {:.3} s, {:.2} s of CPU",
             began.elapsed().as_secs_f64(),
@@ -322,10 +321,16 @@ fn main() {
         drop(timeline);
         let chosen: Vec<(u32, u32)> = (0..500).map(|_| any()).collect();
         drop(black_box(whole.slice(chosen[0].0, chosen[0].1)));
-        show("details, packed", timed(500, |at| whole.slice(chosen[at].0, chosen[at].1)));
+        show(
+            "details, packed",
+            timed(500, |at| whole.slice(chosen[at].0, chosen[at].1)),
+        );
         let per_slice = whole.bytes() as f64 / count as f64;
         println!("memory               {per_slice:>9.1} bytes a slice, with the recording packed");
         drop(recording);
-        println!("resident             {:>9.1} bytes a slice", resident_mib() * 1048576.0 / count as f64);
+        println!(
+            "resident             {:>9.1} bytes a slice",
+            resident_mib() * 1048576.0 / count as f64
+        );
     }
 }

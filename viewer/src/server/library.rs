@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use gputrace_analyzer::{Options, analyze_in_detail};
 use gputrace_interchange::import;
 use gputrace_trace::recording::is_unclosed;
-use serde::Serialize;
-use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::entry::{Entry, Missing, lock, now_ms};
 use super::files::{self, Signature};
-use super::loaded::{Analysed, Loaded, Progress, device};
+use super::loaded::{Analysed, Loaded, Progress};
 use crate::timeline::Timeline;
 
 /// A recording that grows is looked at, and read again, at most so often.
@@ -24,203 +22,18 @@ const LOOK: Duration = Duration::from_millis(250);
 const REST: u32 = 3;
 /// A recording that nobody asked about for so long is not followed.
 const WATCHED: Duration = Duration::from_secs(10);
-/// A recording that is not closed and did not change for so long does not grow any more: its recorder was killed.
-const SILENT_MS: u64 = 15_000;
 /// So long answers are given of the generation before: requests for it are on their way.
 const GRACE: Duration = Duration::from_secs(10);
 /// A folder is looked through again when what is known is so old.
 const SCAN: Duration = Duration::from_secs(1);
+/// Between two looks through a folder passes at least so many times what one takes.
+const SCAN_REST: u32 = 10;
 /// Of a folder's recordings so many are kept in memory...
 const MOST_OPEN: usize = 16;
 /// ... and those that were asked for within this time.
 const KEPT: Duration = Duration::from_secs(3600);
 /// Recordings that are read at one time.
 const READERS: usize = 2;
-
-/// What is known of a recording's files without opening it.
-#[derive(Clone, Debug, Default, Serialize)]
-struct Glance {
-    device: String,
-    simulated: bool,
-    growing: bool,
-    ranks: usize,
-    events: Option<u64>,
-    bytes: u64,
-    modified_ms: u64,
-}
-
-/// A recording, opened or not.
-pub struct Entry {
-    /// Its number.
-    pub id: String,
-    /// What to call it.
-    pub name: String,
-    paths: Vec<PathBuf>,
-    inner: Mutex<Inner>,
-    /// When it was last asked about.
-    asked: Mutex<Instant>,
-}
-
-#[derive(Default)]
-struct Inner {
-    /// The newest last; of a recording that is read again the one before it for a while.
-    generations: Vec<Arc<Loaded>>,
-    reading: Option<Arc<import::Progress>>,
-    /// Why it could not be read the last time.
-    error: Option<String>,
-    /// The files as they were before the last reading.
-    read_at: Option<Signature>,
-    /// When the last reading ended, and how long it took.
-    ended: Option<(Instant, Duration)>,
-    glance: Option<(Instant, Glance)>,
-}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Missing {
-    /// No recording has that number.
-    Unknown,
-    /// It is being read; the share that was.
-    Loading(Option<f64>),
-    /// It could not be read.
-    Failed(String),
-    /// It was read again since.
-    Gone,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn share(progress: &import::Progress) -> Option<f64> {
-    let total = progress.total_bytes.load(Ordering::Relaxed);
-    let done = progress.done_bytes.load(Ordering::Relaxed);
-    (total > 0).then(|| (done as f64 / total as f64).min(1.0))
-}
-
-impl Entry {
-    fn new(id: String, name: String, paths: Vec<PathBuf>) -> Self {
-        Self {
-            id,
-            name,
-            paths,
-            inner: Mutex::default(),
-            asked: Mutex::new(Instant::now()),
-        }
-    }
-
-    fn asked_within(&self, time: Duration) -> bool {
-        lock(&self.asked).elapsed() < time
-    }
-
-    /// A look at the files.
-    fn glance(&self) -> Glance {
-        let mut inner = lock(&self.inner);
-        if let Some((when, glance)) = &inner.glance
-            && when.elapsed() < SCAN
-        {
-            return glance.clone();
-        }
-        let loaded = inner.generations.last().cloned();
-        drop(inner);
-        let signature = Signature::of(&self.paths).unwrap_or_default();
-        let manifest = match self.paths.as_slice() {
-            [path] if path.is_dir() => files::manifest(path),
-            _ => None,
-        };
-        let mut glance = Glance {
-            bytes: signature.bytes,
-            modified_ms: signature.modified_ms,
-            growing: self.grows(&signature),
-            ..Glance::default()
-        };
-        if let Some(loaded) = loaded {
-            let recording = loaded.timeline.outline();
-            glance.device = device(recording);
-            glance.simulated = recording.is_simulated();
-            glance.ranks = recording.processes.len();
-            glance.events = Some(loaded.timeline.events());
-        } else if let Some(manifest) = manifest {
-            glance.simulated = manifest.device == "sim";
-            glance.device = manifest.device;
-            // What the recorder samples of its hosts is no rank's.
-            glance.ranks = manifest
-                .rows
-                .keys()
-                .filter(|folder| !folder.starts_with("host-"))
-                .count();
-            let rows = manifest.rows.values().flat_map(BTreeMap::values);
-            let events = rows.fold(0u64, |all, rows| all.saturating_add(*rows));
-            glance.events = (events > 0).then_some(events);
-        } else if !self.paths.iter().any(|path| files::is_recording(path)) {
-            glance.device = "imported".to_owned();
-        }
-        inner = lock(&self.inner);
-        inner.glance = Some((Instant::now(), glance.clone()));
-        glance
-    }
-
-    /// Whether a recorder still writes: the recording is not closed, and changed a short while ago.
-    fn grows(&self, signature: &Signature) -> bool {
-        let [path] = self.paths.as_slice() else {
-            return false;
-        };
-        let recent = now_ms().saturating_sub(signature.modified_ms) < SILENT_MS;
-        recent
-            && path.is_dir()
-            && files::is_recording(path)
-            && files::manifest(path).is_none_or(|manifest| manifest.state == "recording")
-    }
-
-    /// What stands of it in the list of recordings.
-    #[must_use]
-    pub fn listed(&self) -> Value {
-        let glance = self.glance();
-        let inner = lock(&self.inner);
-        let state = match (&inner.reading, inner.generations.is_empty(), &inner.error) {
-            (_, false, _) => "ready",
-            (Some(_), ..) => "loading",
-            (None, _, Some(_)) => "failed",
-            (None, _, None) => "unopened",
-        };
-        json!({
-            "id": self.id,
-            "name": self.name,
-            "state": state,
-            "growing": glance.growing,
-            "device": glance.device,
-            "simulated": glance.simulated,
-            "ranks": glance.ranks,
-            "events": glance.events,
-            "bytes": glance.bytes,
-            "modified_ms": glance.modified_ms,
-            "error": inner.error,
-            "progress": inner.reading.as_ref().and_then(|progress| share(progress)),
-        })
-    }
-
-    /// What is loaded of it, without opening it.
-    fn present(&self) -> Result<Arc<Loaded>, Missing> {
-        let inner = lock(&self.inner);
-        match (inner.generations.last(), &inner.reading, &inner.error) {
-            (Some(loaded), ..) => Ok(loaded.clone()),
-            (None, Some(progress), _) => Err(Missing::Loading(share(progress))),
-            (None, None, Some(error)) => Err(Missing::Failed(error.clone())),
-            (None, None, None) => Err(Missing::Loading(None)),
-        }
-    }
-
-    /// Why the last reading failed.
-    #[must_use]
-    pub fn error(&self) -> Option<String> {
-        lock(&self.inner).error.clone()
-    }
-}
 
 /// Lets only so many read at one time.
 #[derive(Default)]
@@ -252,7 +65,7 @@ impl Drop for Seat<'_> {
 /// All recordings of a server.
 pub struct Library {
     entries: RwLock<BTreeMap<String, Arc<Entry>>>,
-    /// The folder that is looked through, with when that was last done.
+    /// The folder that is looked through, and when that is worth doing again.
     folder: Option<(PathBuf, Mutex<Option<Instant>>)>,
     desk: Desk,
     last_generation: Mutex<u64>,
@@ -273,7 +86,6 @@ impl Library {
             let entry = library.add(run, name);
             library.open(&entry);
         }
-        library.scan();
         library
     }
 
@@ -310,6 +122,9 @@ impl Library {
         let kept = std::thread::Builder::new()
             .name("keeper".to_owned())
             .spawn(move || {
+                if let Some(library) = library.upgrade() {
+                    library.scan();
+                }
                 while let Some(library) = library.upgrade() {
                     library.look_around();
                     drop(library);
@@ -342,11 +157,12 @@ impl Library {
 
     /// Looks through the folder, if what is known of it is old.
     fn scan(&self) {
-        let Some((folder, scanned)) = &self.folder else {
+        let Some((folder, next)) = &self.folder else {
             return;
         };
-        let mut scanned = lock(scanned);
-        if scanned.is_some_and(|when| when.elapsed() < SCAN) {
+        let mut next = lock(next);
+        let begun = Instant::now();
+        if next.is_some_and(|next| begun < next) {
             return;
         }
         let found = files::recordings_in(folder);
@@ -365,7 +181,7 @@ impl Library {
         entries.retain(|_, entry| {
             entry.paths.iter().any(|path| found.contains(path)) || !lock(&entry.inner).generations.is_empty()
         });
-        *scanned = Some(Instant::now());
+        *next = Some(Instant::now() + SCAN.max(begun.elapsed() * SCAN_REST));
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {
@@ -496,13 +312,7 @@ impl Library {
         let recording = Arc::new(recording);
         let (told, whole) = watch::channel(Progress::Running);
         let loaded = |generation, timeline, analysed| {
-            Loaded::new(
-                generation,
-                timeline,
-                analysed,
-                whole.clone(),
-                growing,
-            )
+            Loaded::new(generation, timeline, analysed, whole.clone(), growing)
         };
         let timeline = Timeline::build(recording.clone());
         let origin_ns = timeline.origin_ns();
@@ -522,7 +332,7 @@ impl Library {
             drop(recording);
             let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
             let analysed = Analysed::new(analysis, origin_ns);
-            let timeline = plain.map(|plain| plain.with_analysis(analysed.analysis.clone(), details));
+            let timeline = plain.map(|plain| plain.with_analysis(&analysed.analysis, &details));
             (timeline, Arc::new(analysed))
         }));
         let (timeline, progress) = match analysed {

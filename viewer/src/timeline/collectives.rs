@@ -51,7 +51,7 @@ fn label(communicator: &CommunicatorAnalysis) -> String {
 }
 
 impl Known {
-    pub(crate) fn new(analysis: Arc<Analysis>, recording: &Recording) -> Self {
+    pub(crate) fn new(analysis: &Arc<Analysis>, recording: &Recording) -> Self {
         let mut known = Self {
             names: Vec::new(),
             communicators: Vec::new(),

@@ -76,6 +76,9 @@ mod tests {
         assert_eq!(correlations.find(column, 2, &mut near), Some(1));
         assert_eq!(correlations.find(column, 0, &mut near), None);
         assert_eq!(correlations.find(column, 9999, &mut near), None);
-        assert_eq!(Correlations::default().find(Words::Plain(&[]), 1, &mut near), None);
+        assert_eq!(
+            Correlations::default().find(Words::Plain(&[]), 1, &mut near),
+            None
+        );
     }
 }

@@ -130,12 +130,16 @@ impl Timeline {
             Table::Kernel => store.row::<Kernels>(process, row).map(|row| row.correlation),
             Table::Copy => store.row::<Copies>(process, row).map(|row| row.correlation),
             Table::Memset => store.row::<Memsets>(process, row).map(|row| row.correlation),
-            Table::GraphLaunch => store.row::<GraphLaunches>(process, row).map(|row| row.correlation),
+            Table::GraphLaunch => store
+                .row::<GraphLaunches>(process, row)
+                .map(|row| row.correlation),
             Table::Call => self.call(process, row).map(|row| row.correlation),
             Table::Synchronization => self.wait(process, row).map(|row| row.correlation),
             Table::Untimed => tables.untimed_operations.correlation.get(row).copied(),
             Table::Compilation => tables.compilations.correlation.get(row).copied(),
-            Table::Overhead => store.row::<Overheads>(process, row).and_then(|row| row.correlation),
+            Table::Overhead => store
+                .row::<Overheads>(process, row)
+                .and_then(|row| row.correlation),
             _ => None,
         }
         .filter(|correlation| *correlation != 0)
@@ -240,7 +244,11 @@ impl Timeline {
                 (Table::Kernel, &joins.kernels, store.words::<Kernels>(process, ID)),
                 (Table::Copy, &joins.copies, store.words::<Copies>(process, ID)),
                 (Table::Memset, &joins.memsets, store.words::<Memsets>(process, ID)),
-                (Table::GraphLaunch, &joins.graph_launches, store.words::<GraphLaunches>(process, ID)),
+                (
+                    Table::GraphLaunch,
+                    &joins.graph_launches,
+                    store.words::<GraphLaunches>(process, ID),
+                ),
             ] {
                 for row in rows.rows(column, correlation) {
                     if found < MOST_LINKS {

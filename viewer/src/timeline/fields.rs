@@ -3,8 +3,8 @@
 use gputrace_analyzer::{nominal, theoretical_occupancy};
 use gputrace_trace::copy_words::{direction_name, memory_name};
 use gputrace_trace::tables::{
-    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators, Overheads,
-    Synchronizations,
+    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators,
+    Overheads, Synchronizations,
 };
 use gputrace_trace::{Interner, NameId, Process, Table as _};
 
@@ -18,6 +18,7 @@ use super::store::{Store, Stored};
 pub(crate) struct Fields(pub(crate) Vec<Field>);
 
 impl Fields {
+    #[allow(clippy::needless_pass_by_value, reason = "most are numbers")]
     pub(crate) fn add(&mut self, label: &str, value: impl ToString, unit: &'static str) {
         self.0.push(Field {
             label: label.to_owned(),
@@ -255,7 +256,9 @@ fn add_row(
             fields.add_known("Step", row.step, "");
             fields.add_known("Steps", row.steps, "");
             fields.add_known("Channel", row.channel, "");
-            let direction = row.sends.map(|sends| if sends == 1 { "sends" } else { "receives" });
+            let direction = row
+                .sends
+                .map(|sends| if sends == 1 { "sends" } else { "receives" });
             fields.add_known("Direction", direction, "");
             fields.add_known("Peer rank", row.peer, "");
             if let Some(bytes) = row.bytes {
@@ -346,10 +349,7 @@ fn kernel(source: &Source<'_>, place: usize, fields: &mut Fields) -> Option<()> 
         fields.add("Registers", row.registers, "a thread");
     }
     let shared = |bytes: i32| u64::try_from(bytes).unwrap_or(0);
-    let (fixed, dynamic) = (
-        shared(row.static_shared_bytes),
-        shared(row.dynamic_shared_bytes),
-    );
+    let (fixed, dynamic) = (shared(row.static_shared_bytes), shared(row.dynamic_shared_bytes));
     if fixed > 0 {
         fields.bytes("Shared memory, static", fixed);
     }

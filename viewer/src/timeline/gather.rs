@@ -340,9 +340,8 @@ fn unfinished(process: &Process, recorded: &Interner, few: &mut Few, on_device: 
             (Class::Compute | Class::Communication | Class::DriverCall | Class::RuntimeCall, Some(name)) => {
                 names::named(class, name)
             }
-            (Class::Copy | Class::Memset, _) => names::number(class, 0),
+            (Class::Copy | Class::Memset | Class::Synchronization, _) => names::number(class, 0),
             (Class::GraphLaunch, _) => names::number(class, begun.graph[index].unwrap_or(0)),
-            (Class::Synchronization, _) => names::number(class, 0),
             _ => names::number(Class::Other, Other::Unfinished as u32),
         };
         let place = if is_on_device {

@@ -130,11 +130,11 @@ impl Timeline {
     /// The same with what the analysis of the whole recording knows. From a million slices on the recording is packed: it has
     /// a fifth of its size then, and [`Self::recording`] makes it anew.
     #[must_use]
-    pub fn with_analysis(&self, analysis: Arc<Analysis>, details: Details) -> Self {
-        self.with(analysis, &details, self.base.events >= PACKED_FROM)
+    pub fn with_analysis(&self, analysis: &Arc<Analysis>, details: &Details) -> Self {
+        self.with(analysis, details, self.base.events >= PACKED_FROM)
     }
 
-    fn with(&self, analysis: Arc<Analysis>, details: &Details, packed: bool) -> Self {
+    fn with(&self, analysis: &Arc<Analysis>, details: &Details, packed: bool) -> Self {
         let known = Known::new(analysis, self.base.store.outline());
         let base = if packed {
             Arc::new(self.base.packed())

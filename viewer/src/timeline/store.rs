@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use gputrace_trace::packed::{Packed, PackedColumn, PackedTables};
 use gputrace_trace::tables::{
-    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators, Overheads,
-    Synchronizations, Tables,
+    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators,
+    Overheads, Synchronizations, Tables,
 };
 use gputrace_trace::{Process, Recording, Table, parallel};
 
