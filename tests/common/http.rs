@@ -2,10 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use super::{expect_status, gputrace};
 
 /// A token as a script would set it.
 pub const TOKEN: &str = "0123456789abcdef-test";
@@ -16,6 +20,39 @@ pub struct Viewer {
     pub port: u16,
     /// The line that it printed.
     pub url: String,
+}
+
+/// A recording of `ddp` on two simulated GPUs, made once a test program.
+pub fn small_recording() -> &'static Path {
+    static RECORDING: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = RECORDING.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ddp run");
+        let mut record = gputrace();
+        record.args(["record", "--device", "sim", "-o"]).arg(&path);
+        expect_status(
+            record.args(["--", "workload", "ddp", "--ranks", "2", "--steps", "4"]),
+            0,
+        );
+        (folder, path)
+    });
+    path
+}
+
+/// `gputrace view` of some paths.
+#[track_caller]
+pub fn view(paths: &[&Path]) -> Viewer {
+    let mut command = gputrace();
+    command.args(["view", "--no-open"]).args(paths);
+    Viewer::start(command.stderr(Stdio::null()))
+}
+
+/// `gputrace serve` of a folder.
+#[track_caller]
+pub fn serve(folder: &Path) -> Viewer {
+    let mut command = gputrace();
+    command.args(["serve", "--dir"]).arg(folder);
+    Viewer::start(command.stderr(Stdio::null()))
 }
 
 /// An answer.

@@ -3,6 +3,7 @@
 mod api;
 mod assets;
 mod cut;
+mod entry;
 mod exports;
 mod files;
 mod gate;

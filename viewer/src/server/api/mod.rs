@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::App;
-use super::library::{Entry, Missing};
+use super::entry::{Entry, Missing};
 use super::loaded::Loaded;
 
 /// What handlers share.
