@@ -28,10 +28,20 @@ fn bad_recordings() {
     // Beside others they are told of.
     std::fs::create_dir(path("cut")).unwrap();
     std::fs::write(path("cut/manifest.json"), "{\"format\": \"gpu").unwrap();
+    let manifest = std::fs::read_to_string(small_recording().join("manifest.json")).unwrap();
     let nothing_in_it = path("no rows");
     std::fs::create_dir(&nothing_in_it).unwrap();
-    let manifest = std::fs::read_to_string(small_recording().join("manifest.json")).unwrap();
-    std::fs::write(nothing_in_it.join("manifest.json"), manifest).unwrap();
+    std::fs::write(nothing_in_it.join("manifest.json"), &manifest).unwrap();
+    let mut nothing = gputrace();
+    nothing.args(["view", "--no-open"]).arg(&nothing_in_it);
+    let line = one_line(&expect_status(&mut nothing, 2));
+    assert!(
+        line.contains("nothing to show (") && line.contains("missing"),
+        "{line}"
+    );
+    let just_begun = manifest.replace("\"complete\"", "\"recording\"");
+    assert_ne!(just_begun, manifest);
+    std::fs::write(nothing_in_it.join("manifest.json"), just_begun).unwrap();
     let viewer = view(&[small_recording(), &path("cut"), &nothing_in_it]);
     let broken = viewer.id("cut");
     let until = Instant::now() + Duration::from_secs(20);
@@ -61,7 +71,7 @@ fn bad_recordings() {
         1,
         "{list}"
     );
-    // A recording without anything in it is one all the same: everything about it can be asked.
+    // A recording that has just begun has nothing in it yet: everything about it can be asked.
     let id = viewer.id("no rows");
     let base = viewer.base(&id);
     for path in [
@@ -78,6 +88,7 @@ fn bad_recordings() {
         assert_eq!(viewer.get(&format!("{base}/{path}")).status, 200, "{path}");
     }
     assert_eq!(viewer.get(&format!("{base}/slice?row=0&index=0")).status, 404);
+    assert_eq!(viewer.json(&format!("/api/rec/{id}/live"))["lag_ms"], Value::Null);
     let both = viewer.get(&format!("/api/compare?a={id}&b={}", viewer.id("ddp run")));
     assert_eq!(both.status, 200, "{}", both.text());
 }

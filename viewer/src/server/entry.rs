@@ -163,10 +163,7 @@ impl Entry {
             return false;
         };
         let recent = now_ms().saturating_sub(signature.modified_ms) < SILENT_MS;
-        recent
-            && path.is_dir()
-            && files::is_recording(path)
-            && files::manifest(path).is_none_or(|manifest| manifest.state == "recording")
+        recent && files::is_open(path)
     }
 
     /// What stands of it in the list of recordings.

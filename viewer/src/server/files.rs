@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
-use gputrace_trace::recording::process_folders;
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE};
+use gputrace_trace::recording::{manifest_files, process_folders};
 
 /// How trace files of other tools end.
 const TRACE_ENDINGS: &[&str] = &[".json", ".json.gz", ".json.zst", ".sqlite"];
@@ -66,12 +66,23 @@ pub fn is_recording(folder: &Path) -> bool {
     folder.join(MANIFEST_FILE).is_file() || process_folders(folder).is_ok_and(|folders| !folders.is_empty())
 }
 
+/// Whether a recorder says that it still writes a recording: one of those that share it, where several do.
+#[must_use]
+pub fn is_open(folder: &Path) -> bool {
+    let manifests = manifest_files(folder).unwrap_or_default();
+    let mut states = manifests.iter().filter_map(|file| read_manifest(file));
+    states.any(|manifest| manifest.state == "recording")
+}
+
+fn read_manifest(file: &Path) -> Option<Manifest> {
+    let text = file.is_file().then(|| std::fs::read(file).ok())??;
+    serde_json::from_slice(&text).ok()
+}
+
 /// The manifest of a recording that was not opened.
 #[must_use]
 pub fn manifest(path: &Path) -> Option<Manifest> {
-    let file = path.join(MANIFEST_FILE);
-    let text = file.is_file().then(|| std::fs::read(file).ok())??;
-    serde_json::from_slice(&text).ok()
+    read_manifest(&path.join(MANIFEST_FILE))
 }
 
 fn is_trace(path: &Path) -> bool {
@@ -87,7 +98,8 @@ pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(folder) = folder.canonicalize() else {
         return Vec::new();
     };
-    if is_recording(&folder) {
+    // A folder with a damaged recording in it is not itself one.
+    if folder.join(MANIFEST_FILE).is_file() {
         return vec![folder];
     }
     let mut found = Vec::new();
@@ -109,7 +121,9 @@ fn look(root: &Path, folder: &Path, depth: usize, seen: &mut HashSet<PathBuf>, f
             continue;
         }
         if path.is_dir() {
-            if is_recording(&path) || holds_traces(&path) {
+            if path.join(PROCESS_FILE).exists() {
+                // A part of a recording that has lost its folder.
+            } else if is_recording(&path) || holds_traces(&path) {
                 found.push(path);
             } else if depth > 0 {
                 look(root, &path, depth - 1, seen, found);
@@ -147,6 +161,7 @@ mod tests {
         touch(&root.join("one.sqlite"));
         touch(&root.join(".hidden/run/manifest.json"));
         touch(&root.join("notes.txt"));
+        touch(&root.join("rank7/process.json"));
         touch(&outside.path().join("run4/manifest.json"));
         std::os::unix::fs::symlink(outside.path().join("run4"), root.join("link")).unwrap();
         std::os::unix::fs::symlink(&root, root.join("nested/around")).unwrap();

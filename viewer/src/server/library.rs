@@ -315,6 +315,14 @@ impl Library {
             Loaded::new(generation, timeline, analysed, whole.clone(), growing)
         };
         let timeline = Timeline::build(recording.clone());
+        if timeline.events() == 0 && !growing {
+            let lost = recording.losses.first().map(|loss| format!(" ({})", loss.what));
+            return Err(format!(
+                "{}: no event of a GPU program is in it, so there is nothing to show{}",
+                recording.path.display(),
+                lost.unwrap_or_default()
+            ));
+        }
         let origin_ns = timeline.origin_ns();
         // Where nothing can be seen yet, the timeline alone is better than nothing; what replaces it would only flicker.
         let is_first = lock(&entry.inner).generations.is_empty();

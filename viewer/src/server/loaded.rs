@@ -144,11 +144,11 @@ impl Loaded {
         (!analysis.ranks.is_empty()).then(|| relative_json(&analysis, self.timeline.origin_ns()))
     }
 
-    /// How far behind the newest event is, milliseconds; nothing of a recording that is whole.
+    /// How far behind the newest event is, milliseconds; nothing of a recording that is whole, or has none.
     #[must_use]
     pub fn lag_ms(&self) -> Option<i64> {
         let end = self.timeline.origin_ns().saturating_add(self.timeline.end());
-        self.growing
+        (self.growing && self.timeline.events() > 0)
             .then(|| (gputrace_trace::now().0.saturating_sub(end) / 1_000_000).max(0))
     }
 
