@@ -12,8 +12,10 @@ mod nvml;
 mod opening;
 mod record;
 mod report;
+mod serve;
 mod text;
 mod topology;
+mod view;
 mod workload;
 
 use clap::Parser;
@@ -45,6 +47,8 @@ fn main() {
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::View(args) => view::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };

@@ -55,6 +55,8 @@ pub(crate) struct Part {
     pub(crate) bytes: Option<u64>,
     pub(crate) dtype: String,
     pub(crate) kernel: Option<PartKernel>,
+    /// Row in the process's table of collectives; `None` where only the kernel's name tells of it.
+    pub(crate) row: Option<u32>,
     /// Operations in the same kernel.
     pub(crate) shared: usize,
     /// When it was enqueued, or its kernel's start where that is not known.
@@ -278,6 +280,7 @@ pub(crate) fn parts(
             bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0),
             dtype: names.get(rows.datatype[row]).to_owned(),
             kernel,
+            row: u32::try_from(row).ok(),
             shared: rows.plan[row]
                 .filter(|plan| {
                     operations
@@ -345,6 +348,7 @@ pub(crate) fn parts(
                 bytes: None,
                 dtype,
                 kernel: Some(part_kernel(device, operation)),
+                row: None,
                 shared: 1,
                 enqueued: operation.start,
                 from_the_beginning: false,

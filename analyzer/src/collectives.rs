@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::collective_parts::{Part, Participant, Parts};
 use crate::communication::communicator_text;
+use crate::details::CollectivePart;
 use crate::statistics::nearest_rank;
 
 /// One collective over the ranks that took part.
@@ -57,6 +58,9 @@ pub struct Collective {
     pub warm_up: bool,
     /// Operations that ran in the same kernel; with more than one the times are those of all of them.
     pub shared_kernel: usize,
+    /// What each GPU did of it, by arrival; those without a kernel last.
+    #[serde(skip)]
+    pub parts: Vec<CollectivePart>,
     /// What sums over collectives need and the JSON has in other words.
     #[serde(skip)]
     pub(crate) timing: Timing,
@@ -282,6 +286,38 @@ struct Arrival {
     sends: bool,
 }
 
+/// When a participant's kernel began, how long it waited from then for the last, and how long it took after that. What need
+/// not wait for the last (a broadcast's root) may have ended before.
+fn wait_and_transfer(start: i64, end: i64, last_start: i64) -> (i64, i64) {
+    let wait = last_start.min(end) - start;
+    (wait, end - start - wait)
+}
+
+/// What each participant did; `last_start`: when the last kernel began, where arrivals can be compared.
+fn each_part(parts: &[&Part], last_start: Option<i64>) -> Vec<CollectivePart> {
+    let mut each: Vec<CollectivePart> = parts
+        .iter()
+        .map(|part| {
+            let times = part
+                .kernel
+                .zip(last_start)
+                .map(|(kernel, last_start)| wait_and_transfer(kernel.start, kernel.end, last_start));
+            CollectivePart {
+                process: part.participant.process,
+                rank: part.rank,
+                row: part.row,
+                kernel: part.kernel.map(|kernel| (kernel.device, kernel.row)),
+                start_ns: part.kernel.map(|kernel| kernel.start),
+                end_ns: part.kernel.map(|kernel| kernel.end),
+                wait_ns: times.map(|(wait, _)| wait),
+                transfer_ns: times.map(|(_, transfer)| transfer),
+            }
+        })
+        .collect();
+    each.sort_by_key(|part| (part.start_ns.is_none(), part.start_ns, part.rank, part.kernel));
+    each
+}
+
 impl Matched {
     /// One collective; without a job its arrivals are not compared.
     fn collective(&mut self, key: &Key, parts: &[&Part], job: Option<Job>) -> Collective {
@@ -322,8 +358,7 @@ impl Matched {
         let mut participants = Vec::new();
         if let Some(last) = last {
             for arrival in &arrivals {
-                // What need not wait for the last (a broadcast's root) may have ended before.
-                let wait = last.start.min(arrival.end) - arrival.start;
+                let (wait, transfer) = wait_and_transfer(arrival.start, arrival.end, last.start);
                 let alone = arrivals.iter().filter(|other| other.rank == arrival.rank).count() == 1;
                 let label = if alone {
                     arrival.rank.to_string()
@@ -336,12 +371,12 @@ impl Matched {
                     label.push('+');
                 }
                 wait_ns.insert(label.clone(), wait);
-                transfer_ns.insert(label, arrival.end - arrival.start - wait);
+                transfer_ns.insert(label, transfer);
                 participants.push(ParticipantTime {
                     rank: arrival.rank,
                     device: arrival.device,
                     wait_ns: wait,
-                    transfer_ns: arrival.end - arrival.start - wait,
+                    transfer_ns: transfer,
                     sends: arrival.sends,
                 });
             }
@@ -361,6 +396,7 @@ impl Matched {
             per_rank
         };
         let shared_kernel = parts.iter().map(|part| part.shared).max().unwrap_or(1);
+        let each = each_part(parts, last.map(|last| last.start));
         let slowest = transfer_ns
             .values()
             .copied()
@@ -403,6 +439,7 @@ impl Matched {
             .to_owned(),
             warm_up: false,
             shared_kernel,
+            parts: each,
             timing: Timing {
                 participants,
                 last: late.map(|late| (late.rank, late.device)),

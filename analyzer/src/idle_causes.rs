@@ -6,6 +6,7 @@ use gputrace_trace::{Interner, Process};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::details::CausedGap;
 use crate::host_activity::{Activity, activities, silent};
 use crate::idle::gaps;
 use crate::operations::{Operation, ProcessOperations};
@@ -36,7 +37,7 @@ pub struct Gap {
 }
 
 /// A device's idle time, explained.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct IdleCauses {
     /// By cause; the parts sum to the idle time.
     pub(crate) causes: BTreeMap<String, i64>,
@@ -44,21 +45,48 @@ pub(crate) struct IdleCauses {
     pub(crate) host_late_by: BTreeMap<String, i64>,
     /// The longest gaps, longest first.
     pub(crate) longest: Vec<Gap>,
+    /// All gaps by time, where they were asked for.
+    pub(crate) all: Vec<CausedGap>,
 }
 
-/// The causes, by name.
+/// Why a device was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+#[repr(u8)]
+pub enum Cause {
+    /// The launching thread did something else.
     HostLate,
+    /// From the launch call to the operation's start.
     LaunchLatency,
+    /// The stream waited for an event of another.
     EventWait,
+    /// The launching thread waited for other ranks.
     PeerWait,
+    /// The launching thread waited for room in a stream's queue.
     QueueFull,
+    /// No thread did anything that is recorded.
     NothingSubmitted,
+    /// The launch call is not recorded.
     Unknown,
 }
 
 impl Cause {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::HostLate,
+        Self::LaunchLatency,
+        Self::EventWait,
+        Self::PeerWait,
+        Self::QueueFull,
+        Self::NothingSubmitted,
+        Self::Unknown,
+    ];
+
+    /// The word for it in an analysis.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
     const NAMES: [&str; 7] = [
         "host_late",
         "launch_latency",
@@ -80,14 +108,14 @@ impl Parts {
     }
 
     /// The cause of the longest part; of equal ones the first.
-    fn greatest(&self) -> &'static str {
+    fn greatest(&self) -> Cause {
         let mut greatest = 0;
         for (index, length) in self.0.iter().enumerate() {
             if *length > self.0[greatest] {
                 greatest = index;
             }
         }
-        Cause::NAMES[greatest]
+        Cause::ALL[greatest]
     }
 }
 
@@ -104,6 +132,7 @@ pub(crate) fn causes(
     queues: &BTreeMap<u32, Queues>,
     pauses: &Pauses,
     names: &Interner,
+    keep_all: bool,
 ) -> IdleCauses {
     let calls = &process.tables.api_calls;
     let mut parts: Vec<Parts> = Vec::new();
@@ -237,6 +266,17 @@ pub(crate) fn causes(
         causes: causes.collect(),
         host_late_by,
         longest: longest(&found, &parts, names),
+        all: if keep_all {
+            let gaps = found.iter().zip(&parts);
+            gaps.map(|(&(start_ns, end_ns, _), parts)| CausedGap {
+                start_ns,
+                end_ns,
+                cause: parts.greatest(),
+            })
+            .collect()
+        } else {
+            Vec::new()
+        },
     }
 }
 
@@ -306,7 +346,7 @@ fn longest(found: &[(i64, i64, &Operation)], parts: &[Parts], names: &Interner) 
             Gap {
                 start_ns,
                 end_ns,
-                cause: parts[index].greatest().to_owned(),
+                cause: parts[index].greatest().name().to_owned(),
                 next_operation: operation.name.text(names),
             }
         })

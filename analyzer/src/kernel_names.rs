@@ -203,7 +203,8 @@ fn is_like(text: &str, glob: &str) -> bool {
 /// A kernel's name in a table: the last one of its path, as Nsight has it. CUTLASS calls every kernel alike,
 /// so one of its kernels goes by its template argument; a lambda or an operator by what it belongs to, too.
 /// A name that is not C++ stays as it is.
-pub(crate) fn short_name(name: &str) -> String {
+#[must_use]
+pub fn short_name(name: &str) -> String {
     let text = demangled(name);
     let is_plain = !text.contains(['(', '<']) && !text.contains("::");
     let short = if is_plain || starts_with_any(&text, &["Memcpy ", "Memset ", "["]) {
@@ -263,7 +264,8 @@ fn first_argument(arguments: &str) -> &str {
 const LONGEST: usize = 1 << 16;
 
 /// A name as its author wrote it, without the `.kd` that ROCm puts after it.
-fn demangled(name: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn demangled(name: &str) -> Cow<'_, str> {
     struct Bounded(String);
     impl fmt::Write for Bounded {
         fn write_str(&mut self, text: &str) -> fmt::Result {

@@ -13,6 +13,7 @@ mod communication;
 mod communicators;
 mod compare;
 mod copies;
+mod details;
 mod findings;
 pub mod hangs;
 mod host_activity;
@@ -54,13 +55,18 @@ pub use communication::CommunicationAnalysis;
 pub use communicators::CommunicatorAnalysis;
 pub use compare::{Change, ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};
 pub use copies::CopyAnalysis;
+pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
 pub use findings::Finding;
 pub use idle::StreamAnalysis;
-pub use idle_causes::Gap;
+pub use idle_causes::{Cause, Gap};
+pub use kernel_names::{demangled, short_name};
 pub use kernels::{KernelAnalysis, KindAnalysis};
 pub use launches::LaunchAnalysis;
+pub use links::{Nominal, nominal};
 pub use measures::Measures;
-pub use memory::MemoryAnalysis;
+pub use memory::{MemoryAnalysis, memory_in_use};
+pub use occupancy::theoretical_occupancy;
+pub use operations::is_possible;
 pub use overhead::RecordingOverhead;
 pub use queues::QueueAnalysis;
 pub use recording_cost::RecordingCost;
@@ -68,7 +74,7 @@ pub use state::{DeviceState, HostState, Sampled, ThreadState};
 pub use statistics::Distribution;
 pub use steps::{StepAnalysis, StepSummary, step_number};
 pub use transfers::TransferAnalysis;
-pub use unfinished::UnfinishedOperation;
+pub use unfinished::{UnfinishedOperation, last_moment};
 
 use collective_parts::{Part, Parts};
 use collectives::Job;
@@ -220,6 +226,16 @@ pub fn used_cuda(recording: &Recording) -> bool {
 /// Analyses a recording.
 #[must_use]
 pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
+    analysis(recording, options, false).0
+}
+
+/// Analyses a recording, and keeps what is found of every gap.
+#[must_use]
+pub fn analyze_in_detail(recording: &Recording, options: &Options) -> (Analysis, Details) {
+    analysis(recording, options, true)
+}
+
+fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analysis, Details) {
     let names = &recording.names;
     let processes = &recording.processes;
     let mut operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
@@ -274,8 +290,9 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             .collectives
             .retain(|collective| begins_within(collective.start_ns));
     }
-    let ranks: Vec<RankAnalysis> = parallel::map(processes.len(), |index| {
+    let (ranks, devices): (Vec<RankAnalysis>, Vec<DeviceGaps>) = parallel::map(processes.len(), |index| {
         analyze_process(
+            index,
             &processes[index],
             &operations[index],
             &parts[index].all,
@@ -283,11 +300,12 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
             &run,
             recording,
             options,
+            in_detail,
         )
     })
     .into_iter()
     .flatten()
-    .collect();
+    .unzip();
     let communicators = communicators::communicators(
         processes,
         rank_of,
@@ -308,7 +326,7 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
     let notes = losses::notes(recording, &operations, &ranks, without_steps);
     let device_state = state::devices(recording, rank_of, (run.start, run.end));
     let host_state = state::hosts(recording, rank_of, (run.start, run.end));
-    Analysis {
+    let analysis = Analysis {
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
         device: if recording.is_simulated() {
@@ -339,7 +357,8 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
         recording_overhead: overhead::overhead(processes, names),
         losses,
         notes,
-    }
+    };
+    (analysis, Details { devices })
 }
 
 /// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.
@@ -389,6 +408,7 @@ fn step_windows(
 }
 
 fn analyze_process(
+    place: usize,
     process: &Process,
     all: &ProcessOperations,
     parts: &[Part],
@@ -396,7 +416,8 @@ fn analyze_process(
     run: &Run,
     recording: &Recording,
     options: &Options,
-) -> Vec<RankAnalysis> {
+    in_detail: bool,
+) -> Vec<(RankAnalysis, DeviceGaps)> {
     let (names, tables) = (&recording.names, &process.tables);
     let queues: BTreeMap<u32, Queues> = all
         .devices
@@ -424,8 +445,13 @@ fn analyze_process(
         let windows = windows.get(&device_index).unwrap_or(&no_windows);
         let mut steps = steps::steps(windows, operations, &pauses);
         let step_summary = steps::summary(&mut steps);
-        let idle = idle_causes::causes(operations, all, process, &queues, &pauses, names);
-        ranks.push(RankAnalysis {
+        let idle = idle_causes::causes(operations, all, process, &queues, &pauses, names, in_detail);
+        let gaps = DeviceGaps {
+            process: u32::try_from(place).unwrap_or(u32::MAX),
+            device_index,
+            gaps: idle.all,
+        };
+        let rank = RankAnalysis {
             rank: process.header.rank,
             device_index,
             host: process.header.host.clone(),
@@ -449,7 +475,8 @@ fn analyze_process(
             steps,
             step_summary,
             device_name,
-        });
+        };
+        ranks.push((rank, gaps));
     }
     ranks
 }

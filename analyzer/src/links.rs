@@ -164,10 +164,11 @@ const PRODUCTS: &[Product] = &[
 
 /// A link and what it can carry in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Nominal {
+pub struct Nominal {
     /// GB/s.
-    pub(crate) gb_per_s: f64,
-    pub(crate) link: &'static str,
+    pub gb_per_s: f64,
+    /// The link: "PCIe 4.0 x16", "NVLink 4", ...
+    pub link: &'static str,
 }
 
 /// Whether a name contains some words and not only the beginning or the end of another: an A4000 is no A40.
@@ -179,7 +180,8 @@ fn has_words(name: &str, words: &str) -> bool {
 }
 
 /// What a copy in this direction (`CUpti_ActivityMemcpyKind`) goes through, on a GPU of this name.
-pub(crate) fn nominal(device_name: &str, direction: u8, between_devices: bool) -> Option<Nominal> {
+#[must_use]
+pub fn nominal(device_name: &str, direction: u8, between_devices: bool) -> Option<Nominal> {
     // A modelled GPU's links are the model's own.
     if device_name.starts_with("Simulated") {
         return None;

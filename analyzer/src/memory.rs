@@ -103,6 +103,61 @@ fn pool_peaks(events: &MemoryEvents, order: &[usize]) -> (Option<u64>, Option<u6
     (peaks.map(|(held, _)| held), peaks.map(|(_, used)| used))
 }
 
+/// The events of a device's own memory by time. What is freed and given out again at one moment is not in use twice.
+fn of_device(events: &MemoryEvents, device: u32) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..events.time_ns.len())
+        .filter(|&index| events.device[index] == device && ON_DEVICE.contains(&events.memory_kind[index]))
+        .collect();
+    order.sort_by_key(|&index| {
+        let released = events.operation[index] == RELEASE;
+        (events.time_ns[index], !released, events.bytes[index])
+    });
+    order
+}
+
+/// Times and bytes in use from then on, and what counted them; `order`: the device's events.
+fn in_use(
+    events: &MemoryEvents,
+    order: &[usize],
+    counters: &Counters,
+    device: u32,
+    names: &Interner,
+) -> (Vec<(i64, u64)>, &'static str) {
+    let allocated = series(counters, device, names.find("memory_allocated_bytes"));
+    if !allocated.is_empty() {
+        return (allocated, "allocator");
+    }
+    let mut used = 0i128;
+    let points = order
+        .iter()
+        .zip(sizes(events, order))
+        .map(|(&index, bytes)| {
+            let bytes = i128::from(bytes);
+            // What was allocated before the recording began is freed too: below nothing there is nothing.
+            used = (used
+                + if events.operation[index] == RELEASE {
+                    -bytes
+                } else {
+                    bytes
+                })
+            .max(0);
+            (events.time_ns[index].0, u64::try_from(used).unwrap_or(u64::MAX))
+        })
+        .collect();
+    (points, "allocations and frees")
+}
+
+/// Times and bytes of a device's memory in use from then on; empty where nothing is recorded of it.
+#[must_use]
+pub fn memory_in_use(
+    events: &MemoryEvents,
+    counters: &Counters,
+    device: u32,
+    names: &Interner,
+) -> Vec<(i64, u64)> {
+    in_use(events, &of_device(events, device), counters, device, names).0
+}
+
 /// The memory of a device; `None` where nothing is recorded of it.
 pub(crate) fn memory(
     events: &MemoryEvents,
@@ -110,42 +165,13 @@ pub(crate) fn memory(
     device: u32,
     names: &Interner,
 ) -> Option<MemoryAnalysis> {
-    let mut order: Vec<usize> = (0..events.time_ns.len())
-        .filter(|&index| events.device[index] == device && ON_DEVICE.contains(&events.memory_kind[index]))
-        .collect();
-    // What is freed and given out again at one moment is not in use twice.
-    order.sort_by_key(|&index| {
-        let released = events.operation[index] == RELEASE;
-        (events.time_ns[index], !released, events.bytes[index])
-    });
+    let order = of_device(events, device);
     let frees = order
         .iter()
         .filter(|&&index| events.operation[index] == RELEASE)
         .count();
-    let allocated = series(counters, device, names.find("memory_allocated_bytes"));
     let reserved = series(counters, device, names.find("memory_reserved_bytes"));
-    let (points, counted_by) = if allocated.is_empty() {
-        let mut used = 0i128;
-        let points: Vec<(i64, u64)> = order
-            .iter()
-            .zip(sizes(events, &order))
-            .map(|(&index, bytes)| {
-                let bytes = i128::from(bytes);
-                // What was allocated before the recording began is freed too: below nothing there is nothing.
-                used = (used
-                    + if events.operation[index] == RELEASE {
-                        -bytes
-                    } else {
-                        bytes
-                    })
-                .max(0);
-                (events.time_ns[index].0, u64::try_from(used).unwrap_or(u64::MAX))
-            })
-            .collect();
-        (points, "allocations and frees")
-    } else {
-        (allocated, "allocator")
-    };
+    let (points, counted_by) = in_use(events, &order, counters, device, names);
     // The first of several equal peaks.
     let (peak_at_ns, peak_bytes) = points
         .iter()

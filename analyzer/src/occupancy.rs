@@ -118,6 +118,12 @@ fn blocks_a_multiprocessor(block: Block, limits: &Limits, rules: &Rules) -> u32 
     limits.blocks.min(by_warps).min(by_registers).min(by_shared)
 }
 
+/// The share of a multiprocessor's warps that the kernel in this row can keep busy, 0 to 1; `None` where it is not known.
+#[must_use]
+pub fn theoretical_occupancy(kernels: &Kernels, row: usize, device: Option<&Device>) -> Option<f64> {
+    Occupancy::new(device).of(kernels, row)
+}
+
 /// The occupancy of kernels on one device, each way to launch worked out once.
 pub(crate) struct Occupancy {
     limits: Option<(Limits, Rules)>,

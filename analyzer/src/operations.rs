@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use gputrace_trace::copy_words::{direction_name, memory_name};
 use gputrace_trace::tables::ApiCalls;
 use gputrace_trace::{Interner, NameId, Process};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::calls::{Call, Calls};
-use crate::kernel_names;
+use crate::details::KernelKinds;
 use crate::kinds::{Kind, KindFrom};
 use crate::measures::{clip, within};
 
@@ -74,7 +74,8 @@ pub(crate) struct Operation {
 }
 
 /// Whether times can be compared with others: beyond 73 years (146 for an end) they are damage, and differences would not fit.
-pub(crate) fn is_possible(start: i64, end: i64) -> bool {
+#[must_use]
+pub fn is_possible(start: i64, end: i64) -> bool {
     const LARGEST: i64 = 1 << 61;
     start >= -LARGEST && end <= 2 * LARGEST
 }
@@ -194,16 +195,6 @@ const STREAM_WAIT_EVENT: u32 = 2;
 impl ProcessOperations {
     pub(crate) fn new(process: &Process, names: &Interner) -> Self {
         let tables = &process.tables;
-        // Only launches that a collective names: other tools push ids of their own.
-        let wanted: FxHashSet<u64> = tables.collectives.plan.iter().flatten().copied().collect();
-        let external = &tables.external_correlations;
-        // A group's number is on all that it launched, events and copies too: which are kernels is seen below.
-        let mut launches: FxHashMap<u32, u64> = FxHashMap::default();
-        for (id, correlation) in external.id.iter().zip(&external.correlation) {
-            if *correlation != 0 && wanted.contains(id) {
-                launches.insert(*correlation, *id);
-            }
-        }
         let mut all = Self {
             devices: BTreeMap::new(),
             stream_waits: FxHashMap::default(),
@@ -229,7 +220,7 @@ impl ProcessOperations {
         for (device, count) in counts {
             all.devices.entry(device).or_default().cut.reserve_exact(count);
         }
-        all.add_kernels(process, names, &launches);
+        all.add_kernels(process, names);
         let (copies, memsets) = (&tables.copies, &tables.memsets);
         for (index, row) in (0..copies.start_ns.len()).zip(0u32..) {
             let start = copies.start_ns[index].0;
@@ -304,41 +295,20 @@ impl ProcessOperations {
         }
     }
 
-    fn add_kernels(&mut self, process: &Process, names: &Interner, launches: &FxHashMap<u32, u64>) {
+    fn add_kernels(&mut self, process: &Process, names: &Interner) {
         let kernels = &process.tables.kernels;
-        let described: FxHashSet<u64> = process
-            .tables
-            .collectives
-            .kernel
-            .iter()
-            .flatten()
-            .copied()
-            .collect();
-        let nodes = &process.tables.graph_nodes.node;
-        let nccl_nodes: FxHashSet<u64> = nodes.iter().copied().collect();
-        let mut by_name: FxHashMap<NameId, bool> = FxHashMap::default();
+        let mut kinds = KernelKinds::new(process, names);
         for (index, row) in (0..kernels.start_ns.len()).zip(0u32..) {
             let (name, correlation) = (kernels.name[index], kernels.correlation[index]);
-            let mut named = || {
-                *by_name
-                    .entry(name)
-                    .or_insert_with(|| kernel_names::communication(names.get(name)).is_some())
-            };
-            let (kind, kind_from) = if described.contains(&u64::from(row)) {
-                (Kind::Communication, KindFrom::Metadata)
-            } else if let Some(plan) = launches.get(&correlation) {
+            let (kind, kind_from) = kinds.of(row, name, correlation);
+            if kind_from == KindFrom::NcclPlugin
+                && let Some(plan) = kinds.launches.get(&correlation)
+            {
                 let kernels = self.plans.entry(*plan).or_default();
                 if !kernels.contains(&correlation) {
                     kernels.push(correlation);
                 }
-                (Kind::Communication, KindFrom::NcclPlugin)
-            } else if kernels.graph_node[index].is_some_and(|node| nccl_nodes.contains(&node)) {
-                (Kind::Communication, KindFrom::NcclPlugin)
-            } else if named() {
-                (Kind::Communication, KindFrom::Name)
-            } else {
-                (Kind::Compute, KindFrom::Record)
-            };
+            }
             let start = kernels.start_ns[index].0;
             self.add(
                 kernels.device[index],

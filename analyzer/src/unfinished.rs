@@ -45,7 +45,8 @@ fn word(kind: u32) -> &'static str {
 }
 
 /// The last moment that a process's recording knows of.
-fn last_moment(process: &Process) -> i64 {
+#[must_use]
+pub fn last_moment(process: &Process) -> i64 {
     let tables = &process.tables;
     let last = |starts: &[gputrace_trace::TimeNs], durations: &[gputrace_trace::DurationNs]| {
         let ends = starts.iter().zip(durations);

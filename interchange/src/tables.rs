@@ -1,6 +1,6 @@
 //! Tables as files: Parquet and CSV. A file is written aside and renamed when it is whole.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -35,15 +35,21 @@ pub fn write_parquet(path: &Path, table: &RecordBatch) -> io::Result<()> {
 /// # Errors
 /// When the disk refuses.
 pub fn write_csv(path: &Path, table: &RecordBatch) -> io::Result<()> {
-    write_aside(path, |file| {
-        let mut writer = csv::Writer::from_writer(file);
-        let schema = table.schema();
-        writer.write_record(schema.fields().iter().map(|field| field.name()))?;
-        for row in 0..table.num_rows() {
-            writer.write_record(table.columns().iter().map(|column| field(column, row)))?;
-        }
-        writer.flush()
-    })
+    write_aside(path, |file| csv_to(file, table))
+}
+
+/// The same into anything that takes bytes.
+///
+/// # Errors
+/// When it refuses.
+pub fn csv_to(out: impl Write, table: &RecordBatch) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    let schema = table.schema();
+    writer.write_record(schema.fields().iter().map(|field| field.name()))?;
+    for row in 0..table.num_rows() {
+        writer.write_record(table.columns().iter().map(|column| field(column, row)))?;
+    }
+    writer.flush()
 }
 
 fn field(column: &dyn Array, row: usize) -> String {

@@ -3,6 +3,7 @@
 mod record;
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -26,6 +27,7 @@ Examples:
   gputrace analyze traces/                        a folder of PyTorch traces, one a rank
   gputrace analyze report.sqlite                  an Nsight Systems export
   gputrace export run1 --format chrome -o run1.json.gz
+  gputrace view run1                              the same in the browser, with a timeline
   gputrace merge node0/run1 node1/run1 -o run1    parts of one run from several hosts
   gputrace doctor                                 what this machine has and lacks";
 
@@ -72,6 +74,28 @@ Examples:
   gputrace export run1 --format chrome -o run1.json      for Perfetto and chrome://tracing
   gputrace export run1 --format chrome -o run1.json.gz   the same, compressed")]
     Export(ExportArgs),
+    /// Look at recordings and traces in the browser
+    #[command(after_help = "\
+Examples:
+  gputrace view run1
+  gputrace view run1 run2                        two recordings, to be compared
+  gputrace view traces/                          PyTorch traces of one run, one file a rank
+  gputrace view rank0.json.gz rank1.json.gz      the same, named one by one
+  gputrace view report.sqlite                    an Nsight Systems export
+  gputrace view run1 --no-open --port 7100       for `ssh -L 7100:127.0.0.1:7100 HOST`
+
+Folders are recordings of their own, and files named together are one run; --together and --apart say otherwise. \
+A recording that is still written is followed.
+
+The address has a token in it: without it the server answers nobody. GPUTRACE_TOKEN sets it for scripts, which send it \
+as `Authorization: Bearer TOKEN`; /api/openapi.json describes what they can ask.")]
+    View(ViewArgs),
+    /// The same for a folder: its recordings, those that are still to come too
+    #[command(after_help = "\
+Examples:
+  gputrace serve --dir /scratch/runs
+  GPUTRACE_TOKEN=$(cat token) gputrace serve --dir runs --listen 10.0.0.5 --host-name node7")]
+    Serve(ServeArgs),
     /// Put the parts of one run together that were recorded on several hosts
     #[command(after_help = "\
 Examples:
@@ -159,6 +183,47 @@ pub enum ExportFormat {
 }
 
 #[derive(Args, Debug)]
+pub struct ViewArgs {
+    /// Recordings, Kineto or Chrome JSON files (- reads one from standard input), Nsight Systems SQLite exports, or folders of them
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Take all paths as one run
+    #[arg(long, conflicts_with = "apart")]
+    pub together: bool,
+    /// Take each path as a run of its own
+    #[arg(long)]
+    pub apart: bool,
+    /// Do not open the browser
+    #[arg(long)]
+    pub no_open: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// The folder whose recordings are listed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Where to listen.
+#[derive(Args, Debug)]
+pub struct ServerArgs {
+    /// The port; it has to be free [default: the first free one from 7007 on]
+    #[arg(long, value_name = "N")]
+    pub port: Option<u16>,
+    /// The address to listen at: others than 127.0.0.1 can be reached by other machines
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub listen: IpAddr,
+    /// A name that browsers may reach this machine by; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = parse_host_name)]
+    pub host_name: Vec<String>,
+}
+
+#[derive(Args, Debug)]
 pub struct MergeArgs {
     /// The parts: recordings of the same run
     #[arg(required = true, value_name = "PATH")]
@@ -176,6 +241,15 @@ pub struct DoctorArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// A name alone, as it stands in a browser's address before the port.
+fn parse_host_name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.is_empty() || !text.bytes().all(plain) {
+        return Err("expected a name alone, without http:// and port: node7.example".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// Two numbers, both counted.

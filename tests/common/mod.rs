@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test file uses a part of this.
 
+pub mod browser;
+pub mod http;
 pub mod kineto_events;
 pub mod programs;
 

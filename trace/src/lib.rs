@@ -16,6 +16,7 @@ pub mod hang;
 pub mod manifest;
 pub mod names;
 pub mod options;
+pub mod packed;
 pub mod parallel;
 mod private_file;
 pub mod recording;

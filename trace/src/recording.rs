@@ -82,6 +82,18 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Json<T>> {
     }
 }
 
+const NOT_CLOSED: &str = "is not closed: its recorder still runs, or was killed";
+const NOT_WHOLE: &str = "of a batch that is not whole";
+const WITHOUT_CLOSING: &str = "ended without closing its files";
+const NO_END_MARK: &str = "without an end mark";
+
+/// Whether a loss says no more than that files were not closed: of a recording that still grows it is none.
+#[must_use]
+pub fn is_unclosed(loss: &Loss) -> bool {
+    let endings = [NOT_CLOSED, NOT_WHOLE, WITHOUT_CLOSING, NO_END_MARK];
+    endings.iter().any(|ending| loss.what.ends_with(ending))
+}
+
 fn check_version(path: &Path, version: Version) -> Result<(), OpenError> {
     if version.major > VERSION.major {
         return Err(OpenError(format!(
@@ -208,7 +220,7 @@ impl Recording {
                 recording.notes.clone_from(&manifest.notes);
                 if manifest.state == "recording" {
                     recording.lose(
-                        format!("{MANIFEST_FILE} is not closed: the recorder still runs, or was killed"),
+                        format!("{MANIFEST_FILE} {NOT_CLOSED}"),
                         Some(1),
                         "exit status, and whatever is still to come",
                     );
@@ -298,7 +310,7 @@ impl Recording {
                     self.notes.extend(other.notes.iter().cloned());
                     if other.state == "recording" {
                         self.lose(
-                            format!("{name} is not closed: its recorder still runs, or was killed"),
+                            format!("{name} {NOT_CLOSED}"),
                             Some(1),
                             "exit status, and whatever is still to come",
                         );

@@ -58,6 +58,8 @@ pub trait Table: Default {
     /// Moves all points in time by `by`.
     fn shift(&mut self, by: DurationNs);
     /// All columns, each a `Vec`.
+    fn columns(&self) -> Vec<&dyn std::any::Any>;
+    /// The same, to change them.
     fn columns_mut(&mut self) -> Vec<&mut dyn std::any::Any>;
     /// Appends the rows of another table, whose names have the same numbers; `once`: but for those that are here already.
     fn append(&mut self, other: Self, once: bool);
@@ -182,6 +184,10 @@ macro_rules! tables {
                     } )*
                 }
 
+                fn columns(&self) -> Vec<&dyn Any> {
+                    vec![$( &self.$column as &dyn Any, )*]
+                }
+
                 fn columns_mut(&mut self) -> Vec<&mut dyn Any> {
                     vec![$( &mut self.$column as &mut dyn Any, )*]
                 }
@@ -275,6 +281,13 @@ macro_rules! tables {
             /// Gives back memory that no row uses.
             pub fn shrink(&mut self) {
                 $( self.$field.shrink(); )*
+            }
+
+            /// Takes a copy of those tables of another that `wanted` names.
+            pub(crate) fn copy_tables(&mut self, other: &Self, wanted: impl Fn(&str) -> bool) {
+                $( if wanted(stringify!($field)) {
+                    self.$field.clone_from(&other.$field);
+                } )*
             }
         }
 

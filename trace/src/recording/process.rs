@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
 
-use super::{Json, Loss, OpenError, Process, Recording, check_version, read_json};
+use super::{
+    Json, Loss, NO_END_MARK, NOT_WHOLE, OpenError, Process, Recording, WITHOUT_CLOSING, check_version,
+    read_json,
+};
 use crate::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
 use crate::stream::{StreamEnd, StreamFile};
 use crate::table::NAME_KEY;
@@ -87,7 +90,7 @@ impl Recording {
                 StreamEnd::Open => unclosed.push(table.clone()),
                 StreamEnd::Cut(bytes) => {
                     self.lose(
-                        format!("{name}: {table} ends in {bytes} bytes of a batch that is not whole"),
+                        format!("{name}: {table} ends in {bytes} bytes {NOT_WHOLE}"),
                         Some(1),
                         &table,
                     );
@@ -117,13 +120,13 @@ impl Recording {
         }
         if process.header.ended_ns.is_none() {
             self.lose(
-                format!("{name}: the process ended without closing its files"),
+                format!("{name}: the process {WITHOUT_CLOSING}"),
                 None,
                 "everything in its last moments (up to a second)",
             );
         } else if !unclosed.is_empty() {
             self.lose(
-                format!("{name}: {} without an end mark", unclosed.join(", ")),
+                format!("{name}: {} {NO_END_MARK}", unclosed.join(", ")),
                 None,
                 &unclosed.join(", "),
             );

@@ -1,0 +1,112 @@
+//! `gputrace serve`: a folder's recordings, for browsers and scripts.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use gputrace_viewer::server::{Options, Port, Server, check_token, random_token};
+
+use crate::cli::{ServeArgs, ServerArgs};
+use crate::failure::Failure;
+
+/// The port that is tried first where none was given.
+const FIRST_PORT: u16 = 7007;
+/// The token, for scripts.
+const TOKEN_VARIABLE: &str = "GPUTRACE_TOKEN";
+/// The folder of the page, for those who work on it.
+const WEB_VARIABLE: &str = "GPUTRACE_VIEWER_WEB";
+
+/// Lists a folder until it is told to end.
+pub fn run(args: &ServeArgs) -> Result<i32, Failure> {
+    if !args.dir.is_dir() {
+        let what = if args.dir.exists() {
+            "not a folder"
+        } else {
+            "no such folder"
+        };
+        return Err(Failure::new(format!("{}: {what}", args.dir.display())));
+    }
+    let server = bind(&args.server, Vec::new(), Some(args.dir.clone()))?;
+    announce(&server, &args.server);
+    answer(server)
+}
+
+/// Takes a port.
+pub fn bind(args: &ServerArgs, runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>) -> Result<Server, Failure> {
+    let token = match std::env::var(TOKEN_VARIABLE) {
+        Ok(token) => {
+            check_token(&token).map_err(Failure::new)?;
+            token
+        }
+        Err(std::env::VarError::NotPresent) => random_token().map_err(Failure::new)?,
+        Err(error) => return Err(Failure::new(format!("{TOKEN_VARIABLE}: {error}"))),
+    };
+    Server::bind(Options {
+        listen: args.listen,
+        port: args.port.map_or(Port::From(FIRST_PORT), Port::Exactly),
+        host_names: args.host_name.clone(),
+        token,
+        web: std::env::var_os(WEB_VARIABLE).map(PathBuf::from),
+        runs,
+        folder,
+    })
+    .map_err(Failure::new)
+}
+
+/// How a browser on this machine, or one of those that were let in, names the server.
+pub fn host(args: &ServerArgs) -> String {
+    match args.listen {
+        address if address.is_unspecified() => args
+            .host_name
+            .first()
+            .cloned()
+            .unwrap_or_else(|| "127.0.0.1".to_owned()),
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+/// Says where it is: the address alone on standard output, everything else beside it.
+pub fn announce(server: &Server, args: &ServerArgs) {
+    anstream::println!("{}", server.url(&host(args)));
+    // Whoever reads the address from a pipe waits for it.
+    drop(std::io::stdout().flush());
+    let port = server.address().port();
+    if let Some(line) = ssh_line(port) {
+        anstream::eprintln!("  from your own machine: {line}    and then the address above");
+    }
+    if !args.listen.is_loopback() {
+        anstream::eprintln!(
+            "  other machines can reach this port: whoever has the address with its token can read these recordings, \
+             and so can whoever listens on the network, for nothing is encrypted; `ssh -L` needs no --listen"
+        );
+    }
+    anstream::eprintln!("  Ctrl-C ends it");
+}
+
+/// What to type on the machine that somebody logged in from.
+fn ssh_line(port: u16) -> Option<String> {
+    let connection = std::env::var("SSH_CONNECTION").ok()?;
+    let ssh_port = connection.split_whitespace().nth(3)?;
+    let host = gethostname::gethostname().to_string_lossy().into_owned();
+    let user = std::env::var("USER").map_or_else(|_| String::new(), |user| format!("{user}@"));
+    let ssh_port = if ssh_port == "22" {
+        String::new()
+    } else {
+        format!(" -p {ssh_port}")
+    };
+    Some(crate::text::one_line(&format!(
+        "ssh -N -L {port}:127.0.0.1:{port} {user}{host}{ssh_port}"
+    )))
+}
+
+/// Answers until the program is told to end.
+pub fn answer(server: Server) -> Result<i32, Failure> {
+    // A client that goes away in the middle of an answer is an error of that answer, not the program's end.
+    // SAFETY: SIG_IGN is a valid disposition, and no handler is replaced that anything relies on.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    server
+        .run()
+        .map_err(|error| Failure::new(format!("cannot serve: {error}")))?;
+    Ok(0)
+}

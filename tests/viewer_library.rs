@@ -1,0 +1,231 @@
+//! Recordings that the viewer's server opens, lists and follows: broken, new, growing and gone.
+
+mod common;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::http::{serve, small_recording, view};
+use common::{expect_status, gputrace, one_line};
+use serde_json::Value;
+
+#[test]
+fn bad_recordings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    // Named alone, what can't be read is an error of the command.
+    let mut missing = gputrace();
+    missing.args(["view", "--no-open"]).arg(path("nothing"));
+    assert!(one_line(&expect_status(&mut missing, 2)).contains("no such file or folder"));
+    std::fs::write(path("notes.txt"), "not a trace").unwrap();
+    let mut text = gputrace();
+    text.args(["view", "--no-open"]).arg(path("notes.txt"));
+    one_line(&expect_status(&mut text, 2));
+    std::fs::create_dir(path("empty")).unwrap();
+    let mut empty = gputrace();
+    empty.args(["view", "--no-open"]).arg(path("empty"));
+    assert!(one_line(&expect_status(&mut empty, 2)).contains("not a gputrace recording"));
+    // Beside others they are told of.
+    std::fs::create_dir(path("cut")).unwrap();
+    std::fs::write(path("cut/manifest.json"), "{\"format\": \"gpu").unwrap();
+    let manifest = std::fs::read_to_string(small_recording().join("manifest.json")).unwrap();
+    let nothing_in_it = path("no rows");
+    std::fs::create_dir(&nothing_in_it).unwrap();
+    std::fs::write(nothing_in_it.join("manifest.json"), &manifest).unwrap();
+    let mut nothing = gputrace();
+    nothing.args(["view", "--no-open"]).arg(&nothing_in_it);
+    let line = one_line(&expect_status(&mut nothing, 2));
+    assert!(
+        line.contains("nothing to show (") && line.contains("missing"),
+        "{line}"
+    );
+    let just_begun = manifest.replace("\"complete\"", "\"recording\"");
+    assert_ne!(just_begun, manifest);
+    std::fs::write(nothing_in_it.join("manifest.json"), just_begun).unwrap();
+    let viewer = view(&[small_recording(), &path("cut"), &nothing_in_it]);
+    let broken = viewer.id("cut");
+    let until = Instant::now() + Duration::from_secs(20);
+    let answer = loop {
+        let answer = viewer.get(&format!("/api/rec/{broken}/info"));
+        if answer.status != 503 {
+            break answer;
+        }
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(answer.status, 404);
+    assert!(
+        answer.text().contains("not a gputrace recording"),
+        "{}",
+        answer.text()
+    );
+    let list = viewer.json("/api/recordings");
+    let states: Vec<&str> = list["recordings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        states.iter().filter(|state| **state == "failed").count(),
+        1,
+        "{list}"
+    );
+    // A recording that has just begun has nothing in it yet: everything about it can be asked.
+    let id = viewer.id("no rows");
+    let base = viewer.base(&id);
+    for path in [
+        "rows",
+        "analysis",
+        "collectives",
+        "area?from=0&to=10",
+        "search?q=a",
+        "overview?from=0&to=10&bins=5",
+        "tiles/5/0?rows=0",
+        "export?format=chrome",
+        "names?ids=1",
+    ] {
+        assert_eq!(viewer.get(&format!("{base}/{path}")).status, 200, "{path}");
+    }
+    assert_eq!(viewer.get(&format!("{base}/slice?row=0&index=0")).status, 404);
+    assert_eq!(viewer.json(&format!("/api/rec/{id}/live"))["lag_ms"], Value::Null);
+    let both = viewer.get(&format!("/api/compare?a={id}&b={}", viewer.id("ddp run")));
+    assert_eq!(both.status, 200, "{}", both.text());
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_recordings() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    copy(small_recording(), &folder.path().join("first"));
+    copy(small_recording(), &outside.path().join("secret"));
+    std::os::unix::fs::symlink(outside.path().join("secret"), folder.path().join("link")).unwrap();
+    let viewer = serve(folder.path());
+    let names = || -> Vec<(String, String)> {
+        let list = viewer.json("/api/recordings");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let all = list["recordings"].as_array().unwrap().iter();
+        all.map(|one| (text(&one["name"]), text(&one["state"]))).collect()
+    };
+    let pair = |name: &str, state: &str| (name.to_owned(), state.to_owned());
+    assert_eq!(
+        names(),
+        [pair("first", "unopened")],
+        "what a link leads out to is not listed"
+    );
+    let list = viewer.json("/api/recordings");
+    let one = &list["recordings"][0];
+    assert_eq!(
+        (&one["simulated"], &one["growing"], &one["ranks"]),
+        (&Value::from(true), &Value::from(false), &Value::from(2))
+    );
+    assert!(one["bytes"].as_u64().unwrap() > 1000 && one["events"].as_u64().unwrap() > 100);
+    let id = viewer.id("first");
+    viewer.info(&id, |info| info["analysed"] == true);
+    assert_eq!(names(), [pair("first", "ready")]);
+    // A new one is there without being told of, and one that vanishes stays for those who look at it.
+    copy(small_recording(), &folder.path().join("deeper/second"));
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(
+        names(),
+        [pair("deeper/second", "unopened"), pair("first", "ready")]
+    );
+    std::fs::remove_dir_all(folder.path().join("first")).unwrap();
+    std::fs::remove_dir_all(folder.path().join("deeper")).unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(names(), [pair("first", "ready")]);
+    let base = viewer.base(&id);
+    assert_eq!(viewer.get(&format!("{base}/analysis")).status, 200);
+    let until = Instant::now() + Duration::from_secs(10);
+    while viewer.json(&format!("/api/rec/{id}/live"))["error"].is_null() {
+        assert!(Instant::now() < until, "nobody says that it is gone");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let mut wrong = gputrace();
+    wrong.args(["serve", "--dir"]).arg(folder.path().join("nothing"));
+    one_line(&expect_status(&mut wrong, 2));
+}
+
+#[test]
+fn a_recording_that_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let viewer = serve(folder.path());
+    assert_eq!(
+        viewer.json("/api/recordings")["recordings"],
+        Value::Array(Vec::new())
+    );
+    let path = folder.path().join("run");
+    let mut record = gputrace();
+    record.args(["record", "--device", "sim", "-o"]).arg(&path);
+    record.args(["--", "workload", "ddp", "--ranks", "2", "--steps", "150"]);
+    record
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let mut recorder = record.spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let id = loop {
+        let list = viewer.json("/api/recordings");
+        if let Some(one) = list["recordings"].as_array().unwrap().first()
+            && one["growing"] == true
+        {
+            break one["id"].as_str().unwrap().to_owned();
+        }
+        assert!(
+            Instant::now() < until && recorder.try_wait().unwrap().is_none(),
+            "{list}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let mut generations = Vec::new();
+    let mut events = Vec::new();
+    loop {
+        let ended = recorder.try_wait().unwrap().is_some();
+        let answer = viewer.get(&format!("/api/rec/{id}/live"));
+        assert!(matches!(answer.status, 200 | 503), "{}", answer.text());
+        if answer.status == 200 {
+            let live = answer.json();
+            let generation = live["generation"].as_u64().unwrap();
+            if generations.last() != Some(&generation) {
+                assert!(generations.last().is_none_or(|last| *last < generation));
+                generations.push(generation);
+                events.push(live["events"].as_u64().unwrap());
+                // What is said of a generation can be asked of it.
+                let rows = viewer.get(&format!("/api/rec/{id}/{generation}/rows"));
+                assert!(matches!(rows.status, 200 | 410));
+                let info = viewer.get(&format!("/api/rec/{id}/info")).json();
+                let unclosed = |loss: &Value| loss["what"].as_str().unwrap().contains("clos");
+                let losses = info["losses"].as_array().unwrap();
+                assert!(
+                    info["growing"] == false || !losses.iter().any(unclosed),
+                    "what still runs is not lost: {losses:?}"
+                );
+            }
+            if ended && live["growing"] == false && live["analysed"] == true {
+                break;
+            }
+        }
+        assert!(
+            Instant::now() < until + Duration::from_secs(60),
+            "{generations:?}"
+        );
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(generations.len() >= 3, "{generations:?}");
+    assert!(events.is_sorted() && events.first() < events.last(), "{events:?}");
+    let whole = common::analysis(&path);
+    let base = viewer.base(&id);
+    let analysis = viewer.json(&format!("{base}/analysis"));
+    assert_eq!(analysis["ranks"][0]["busy_ns"], whole["ranks"][0]["busy_ns"]);
+}

@@ -1,0 +1,68 @@
+//! Which recordings there are, and what each is.
+
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Answer, Refusal, Shared, Work, at_a_place, json_of, json_text, newest, parameters};
+
+/// No parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+type None = Result<Query<Nothing>, QueryRejection>;
+
+/// All recordings.
+pub async fn recordings(State(app): State<Shared>, query: None) -> Answer {
+    parameters::query(query)?;
+    let library = app.library.clone();
+    let list = at_a_place(&app, Work::Disk, move || {
+        let list = library.list();
+        list.iter().map(|entry| entry.listed()).collect::<Vec<Value>>()
+    })
+    .await?;
+    json_of(&json!({
+        "recordings": list,
+        "writable": false,
+        "version": env!("CARGO_PKG_VERSION"),
+    }))
+}
+
+/// What a page needs first; opens the recording where it is not open.
+pub async fn info(
+    State(app): State<Shared>,
+    rec: Result<Path<String>, PathRejection>,
+    query: None,
+) -> Answer {
+    parameters::query(query)?;
+    let rec = parameters::path(rec)?;
+    let (entry, loaded) = newest(&app, rec).await?;
+    let info = at_a_place(&app, Work::Quick, move || loaded.info(&entry.id, &entry.name));
+    json_of(&info.await?)
+}
+
+/// How far a recording is: asked often, so that nothing is done for it but looking.
+pub async fn live(
+    State(app): State<Shared>,
+    rec: Result<Path<String>, PathRejection>,
+    query: None,
+) -> Result<Response<Body>, Refusal> {
+    parameters::query(query)?;
+    let rec = parameters::path(rec)?;
+    let (entry, loaded) = newest(&app, rec).await?;
+    let live = json!({
+        "generation": loaded.generation,
+        "growing": loaded.growing,
+        "analysed": loaded.analysed,
+        "end": loaded.timeline.end(),
+        "events": loaded.timeline.events(),
+        "lost": loaded.lost,
+        "lag_ms": loaded.lag_ms(),
+        "error": entry.error(),
+    });
+    Ok(json_text(live.to_string()))
+}

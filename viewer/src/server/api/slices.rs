@@ -1,0 +1,187 @@
+//! Single slices, and what lies in an area or matches a search.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+
+use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, loaded, parameters};
+use crate::timeline::Direction;
+
+type Place = Result<Path<(String, u64)>, PathRejection>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slice {
+    row: u32,
+    index: u32,
+}
+
+/// Everything that is known of a slice.
+pub async fn slice(
+    State(app): State<Shared>,
+    place: Place,
+    query: Result<Query<Slice>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let Slice { row, index } = parameters::query(query)?;
+    let loaded = loaded(&app, rec, generation).await?;
+    let answer = at_a_place(&app, Work::Quick, move || {
+        let slice = loaded.timeline.slice(row, index);
+        let slice = slice.ok_or_else(|| Refusal::nothing("there is no such slice"))?;
+        json_of(&slice)
+    });
+    answer.await?.map(for_ever)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SliceAt {
+    key: String,
+    start: i64,
+}
+
+/// The slice that a link names.
+pub async fn slice_at(
+    State(app): State<Shared>,
+    place: Place,
+    query: Result<Query<SliceAt>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let SliceAt { key, start } = parameters::query(query)?;
+    let loaded = loaded(&app, rec, generation).await?;
+    let answer = at_a_place(&app, Work::Quick, move || {
+        let slice = loaded.timeline.slice_at(&key, start);
+        slice.map_or_else(
+            || Err(Refusal::nothing("no slice of that row starts there")),
+            |slice| json_of(&slice),
+        )
+    });
+    answer.await?.map(for_ever)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hit {
+    row: u32,
+    at: i64,
+    #[serde(default)]
+    tolerance: i64,
+}
+
+/// The slice at a time or near it; null where there is none.
+pub async fn hit(
+    State(app): State<Shared>,
+    place: Place,
+    query: Result<Query<Hit>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let Hit { row, at, tolerance } = parameters::query(query)?;
+    if tolerance < 0 {
+        return Err(Refusal::wrong("tolerance must not be negative"));
+    }
+    let loaded = loaded(&app, rec, generation).await?;
+    let answer = at_a_place(&app, Work::Quick, move || {
+        json_of(&loaded.timeline.hit(row, at, tolerance))
+    });
+    answer.await?.map(for_ever)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Neighbour {
+    row: u32,
+    index: u32,
+    direction: Way,
+    same_name: Option<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Way {
+    Next,
+    Previous,
+}
+
+/// The slice before or after another.
+pub async fn neighbour(
+    State(app): State<Shared>,
+    place: Place,
+    query: Result<Query<Neighbour>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let Neighbour {
+        row,
+        index,
+        direction,
+        same_name,
+    } = parameters::query(query)?;
+    let same_name = parameters::flag(same_name, "same_name")?;
+    let direction = match direction {
+        Way::Next => Direction::Next,
+        Way::Previous => Direction::Previous,
+    };
+    let loaded = loaded(&app, rec, generation).await?;
+    let answer = at_a_place(&app, Work::Quick, move || {
+        json_of(&loaded.timeline.neighbour(row, index, direction, same_name))
+    });
+    answer.await?.map(for_ever)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Area {
+    from: i64,
+    to: i64,
+    rows: Option<String>,
+}
+
+/// Statistics of a stretch of time.
+pub async fn area(
+    State(app): State<Shared>,
+    place: Place,
+    query: Result<Query<Area>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let Area { from, to, rows } = parameters::query(query)?;
+    let (from, to) = parameters::window(from, to)?;
+    let rows = rows
+        .map(|rows| parameters::numbers(&rows, parameters::MOST_ROWS))
+        .transpose()?;
+    let loaded = loaded(&app, rec, generation).await?;
+    let answer = at_a_place(&app, Work::Long, move || {
+        json_of(&loaded.timeline.area(from, to, rows.as_deref()))
+    });
+    answer.await?.map(for_ever)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    q: String,
+    regex: Option<u8>,
+    case: Option<u8>,
+    limit: Option<usize>,
+    #[serde(default)]
+    offset: usize,
+}
+
+/// Slices by name.
+pub async fn search(
+    State(app): State<Shared>,
+    place: Place,
+    query: Result<Query<Search>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let search = parameters::query(query)?;
+    let limit = parameters::limit(search.limit, 200, parameters::MOST_LISTED)?;
+    let (is_regex, with_case) = (
+        parameters::flag(search.regex, "regex")?,
+        parameters::flag(search.case, "case")?,
+    );
+    let pattern = parameters::pattern(&search.q, is_regex, with_case)?;
+    let loaded = loaded(&app, rec, generation).await?;
+    let answer = at_a_place(&app, Work::Long, move || {
+        json_of(&loaded.timeline.search(&pattern, limit, search.offset))
+    });
+    answer.await?.map(for_ever)
+}

@@ -1,0 +1,212 @@
+//! One recording of a library, opened or not.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use gputrace_interchange::import;
+use serde_json::{Value, json};
+
+use super::files::{self, Signature};
+use super::loaded::{Loaded, device};
+
+/// A recording that is not closed and did not change for so long does not grow any more: its recorder was killed.
+const SILENT_MS: u64 = 15_000;
+/// Files that did not change for so long are looked at less often.
+const QUIET_MS: u64 = 60_000;
+/// What a look at the files showed holds so long; of files that are left alone ten times that.
+const HOLDS: Duration = Duration::from_secs(1);
+
+/// What is known of a recording's files without opening it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Glance {
+    device: String,
+    simulated: bool,
+    growing: bool,
+    ranks: usize,
+    events: Option<u64>,
+    bytes: u64,
+    modified_ms: u64,
+}
+
+impl Glance {
+    /// How long it is as good as a new one: what has been left alone for a while will be a little longer.
+    fn holds(&self) -> Duration {
+        let quiet = now_ms().saturating_sub(self.modified_ms) > QUIET_MS;
+        if quiet { 10 * HOLDS } else { HOLDS }
+    }
+}
+
+/// A recording, opened or not.
+pub struct Entry {
+    /// Its number.
+    pub id: String,
+    /// What to call it.
+    pub name: String,
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) inner: Mutex<Inner>,
+    /// When it was last asked about.
+    pub(super) asked: Mutex<Instant>,
+}
+
+#[derive(Default)]
+pub(super) struct Inner {
+    /// The newest last; of a recording that is read again the one before it for a while.
+    pub(super) generations: Vec<Arc<Loaded>>,
+    pub(super) reading: Option<Arc<import::Progress>>,
+    /// Why it could not be read the last time.
+    pub(super) error: Option<String>,
+    /// The files as they were before the last reading.
+    pub(super) read_at: Option<Signature>,
+    /// When the last reading ended, and how long it took.
+    pub(super) ended: Option<(Instant, Duration)>,
+    pub(super) glance: Option<(Instant, Glance)>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Missing {
+    /// No recording has that number.
+    Unknown,
+    /// It is being read; the share that was.
+    Loading(Option<f64>),
+    /// It could not be read.
+    Failed(String),
+    /// It was read again since.
+    Gone,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn share(progress: &import::Progress) -> Option<f64> {
+    let total = progress.total_bytes.load(Ordering::Relaxed);
+    let done = progress.done_bytes.load(Ordering::Relaxed);
+    (total > 0).then(|| (done as f64 / total as f64).min(1.0))
+}
+
+impl Entry {
+    /// A recording that is not opened yet.
+    pub(super) fn new(id: String, name: String, paths: Vec<PathBuf>) -> Self {
+        Self {
+            id,
+            name,
+            paths,
+            inner: Mutex::default(),
+            asked: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Whether somebody asked about it a short while ago.
+    pub(super) fn asked_within(&self, time: Duration) -> bool {
+        lock(&self.asked).elapsed() < time
+    }
+
+    /// A look at the files.
+    fn glance(&self) -> Glance {
+        let mut inner = lock(&self.inner);
+        if let Some((when, glance)) = &inner.glance
+            && when.elapsed() < glance.holds()
+        {
+            return glance.clone();
+        }
+        let loaded = inner.generations.last().cloned();
+        drop(inner);
+        let signature = Signature::of(&self.paths).unwrap_or_default();
+        let manifest = match self.paths.as_slice() {
+            [path] if path.is_dir() => files::manifest(path),
+            _ => None,
+        };
+        let mut glance = Glance {
+            bytes: signature.bytes,
+            modified_ms: signature.modified_ms,
+            growing: self.grows(&signature),
+            ..Glance::default()
+        };
+        if let Some(loaded) = loaded {
+            let recording = loaded.timeline.outline();
+            glance.device = device(recording);
+            glance.simulated = recording.is_simulated();
+            glance.ranks = recording.processes.len();
+            glance.events = Some(loaded.timeline.events());
+        } else if let Some(manifest) = manifest {
+            glance.simulated = manifest.device == "sim";
+            glance.device = manifest.device;
+            // What the recorder samples of its hosts is no rank's.
+            glance.ranks = manifest
+                .rows
+                .keys()
+                .filter(|folder| !folder.starts_with("host-"))
+                .count();
+            let rows = manifest.rows.values().flat_map(BTreeMap::values);
+            let events = rows.fold(0u64, |all, rows| all.saturating_add(*rows));
+            glance.events = (events > 0).then_some(events);
+        } else if !self.paths.iter().any(|path| files::is_recording(path)) {
+            glance.device = "imported".to_owned();
+        }
+        inner = lock(&self.inner);
+        inner.glance = Some((Instant::now(), glance.clone()));
+        glance
+    }
+
+    /// Whether a recorder still writes: the recording is not closed, and changed a short while ago.
+    pub(super) fn grows(&self, signature: &Signature) -> bool {
+        let [path] = self.paths.as_slice() else {
+            return false;
+        };
+        let recent = now_ms().saturating_sub(signature.modified_ms) < SILENT_MS;
+        recent && files::is_open(path)
+    }
+
+    /// What stands of it in the list of recordings.
+    #[must_use]
+    pub fn listed(&self) -> Value {
+        let glance = self.glance();
+        let inner = lock(&self.inner);
+        let state = match (&inner.reading, inner.generations.is_empty(), &inner.error) {
+            (_, false, _) => "ready",
+            (Some(_), ..) => "loading",
+            (None, _, Some(_)) => "failed",
+            (None, _, None) => "unopened",
+        };
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "state": state,
+            "growing": glance.growing,
+            "device": glance.device,
+            "simulated": glance.simulated,
+            "ranks": glance.ranks,
+            "events": glance.events,
+            "bytes": glance.bytes,
+            "modified_ms": glance.modified_ms,
+            "error": inner.error,
+            "progress": inner.reading.as_ref().and_then(|progress| share(progress)),
+        })
+    }
+
+    /// What is loaded of it, without opening it.
+    pub(super) fn present(&self) -> Result<Arc<Loaded>, Missing> {
+        let inner = lock(&self.inner);
+        match (inner.generations.last(), &inner.reading, &inner.error) {
+            (Some(loaded), ..) => Ok(loaded.clone()),
+            (None, Some(progress), _) => Err(Missing::Loading(share(progress))),
+            (None, None, Some(error)) => Err(Missing::Failed(error.clone())),
+            (None, None, None) => Err(Missing::Loading(None)),
+        }
+    }
+
+    /// Why the last reading failed.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        lock(&self.inner).error.clone()
+    }
+}

@@ -1,0 +1,372 @@
+//! Downloads: a recording in other formats, whole or of a stretch of time, written as fast as the client takes them.
+
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::{Response, StatusCode};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use gputrace_analyzer::{Analysis, Options, analyze, tables};
+use gputrace_interchange::chrome::export_chrome;
+use gputrace_interchange::tables::csv_to;
+use gputrace_trace::{DurationNs, Recording, TimeNs};
+use http_body::Frame;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use super::api::analysis::whole;
+use super::api::{Answer, Refusal, Shared, parameters};
+use super::cut::{Window, cut};
+use super::loaded::{Analysed, Loaded};
+
+/// What can be downloaded.
+pub const FORMATS: &[&str] = &["chrome", "analysis", "csv"];
+
+/// Tables that an analysis can have; of one without rows there is no file.
+pub const TABLES: &[&str] = &[
+    "ranks",
+    "streams",
+    "kinds",
+    "kernels_of_all_ranks",
+    "kernels",
+    "communication",
+    "copies",
+    "launches",
+    "steps",
+    "idle_causes",
+    "host_late_by",
+    "longest_gaps",
+    "step_summaries",
+    "queues",
+    "queue_timelines",
+    "memory",
+    "memory_timelines",
+    "notes",
+    "collectives",
+    "collective_ranks",
+    "communicators",
+    "communicator_ranks",
+    "transfers",
+    "collective_sizes",
+    "arrivals",
+    "hangs",
+    "unfinished",
+    "recording_cost",
+    "recording_overhead",
+    "findings",
+    "losses",
+];
+
+/// Bytes that are handed on at once.
+const CHUNK: usize = 1 << 16;
+/// Chunks that wait for a client at most.
+const CHUNKS: usize = 4;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    format: Format,
+    from: Option<i64>,
+    to: Option<i64>,
+    table: Option<String>,
+    gzip: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    Chrome,
+    Analysis,
+    Csv,
+}
+
+/// One download.
+struct Job {
+    format: Format,
+    table: &'static str,
+    window: Option<Window>,
+    gzip: bool,
+}
+
+/// A recording as a file.
+pub async fn export(
+    State(app): State<Shared>,
+    place: Result<Path<(String, u64)>, PathRejection>,
+    query: Result<Query<Export>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let wanted = parameters::query(query)?;
+    let gzip = parameters::flag(wanted.gzip, "gzip")?;
+    let table = match (wanted.format, wanted.table.as_deref()) {
+        (Format::Csv, Some(name)) => TABLES
+            .iter()
+            .find(|table| **table == name)
+            .ok_or_else(|| Refusal::wrong(format!("table must be one of {}", TABLES.join(", "))))?,
+        (Format::Csv, None) => return Err(Refusal::wrong("csv needs a table: table=kernels")),
+        (_, Some(_)) => return Err(Refusal::wrong("only csv has tables")),
+        (_, None) => "",
+    };
+    let loaded = super::api::loaded(&app, rec.clone(), generation).await?;
+    let name = app.library.entry(&rec)?.name.clone();
+    let window = match (wanted.from, wanted.to) {
+        (None, None) => None,
+        (from, to) => {
+            let from = from.unwrap_or_else(|| loaded.timeline.begin());
+            let to = to.unwrap_or_else(|| loaded.timeline.end());
+            let (from, to) = parameters::window(from, to)?;
+            let origin = TimeNs(loaded.timeline.origin_ns());
+            Some(Window {
+                from: origin + DurationNs(from),
+                to: origin + DurationNs(to),
+            })
+        }
+    };
+    let job = Job {
+        format: wanted.format,
+        table,
+        window,
+        gzip,
+    };
+    let analysed = match (job.format, &job.window) {
+        (Format::Analysis | Format::Csv, None) => Some(whole(&loaded).await?),
+        _ => None,
+    };
+    let file = job.file_name(&name);
+    let place = app.places.exports.clone().try_acquire_owned();
+    let place = place.map_err(|_| Refusal::busy("other exports are under way: try again in a while"))?;
+    let (chunks, body) = mpsc::channel(CHUNKS);
+    let mut begun = Begun {
+        chunks: body,
+        first: None,
+    };
+    tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let mut out = ChunkWriter::new(chunks);
+        let done = job.write(&loaded, analysed.as_deref(), &mut out);
+        match done {
+            Ok(()) => out.finish(),
+            Err(error) => out.fail(error),
+        }
+    });
+    // What fails before a byte was written has a status of its own.
+    match begun.chunks.recv().await {
+        Some(Ok(first)) => begun.first = Some(first),
+        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Refusal::nothing(error.to_string()));
+        }
+        Some(Err(error)) => {
+            return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
+        }
+        None => {}
+    }
+    let content_type = match (job_type(wanted.format), gzip) {
+        (_, true) => "application/gzip",
+        (plain, false) => plain,
+    };
+    Response::builder()
+        .header(CONTENT_TYPE, content_type)
+        .header(CACHE_CONTROL, "no-store")
+        .header(CONTENT_DISPOSITION, format!("attachment; filename=\"{file}\""))
+        .body(Body::new(begun))
+        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+fn job_type(format: Format) -> &'static str {
+    match format {
+        Format::Chrome | Format::Analysis => "application/json",
+        Format::Csv => "text/csv; charset=utf-8",
+    }
+}
+
+impl Job {
+    /// A name that any disk takes.
+    fn file_name(&self, recording: &str) -> String {
+        let plain = |character: char| {
+            let keep = character.is_ascii_alphanumeric() || ".-_".contains(character);
+            if keep { character } else { '_' }
+        };
+        let name: String = recording.chars().map(plain).take(100).collect();
+        let name = name.trim_matches(['.', '_']);
+        let name = if name.is_empty() { "recording" } else { name };
+        let part = if self.window.is_some() { ".part" } else { "" };
+        let ending = match self.format {
+            Format::Chrome => "json".to_owned(),
+            Format::Analysis => "analysis.json".to_owned(),
+            Format::Csv => format!("{}.csv", self.table),
+        };
+        let gzip = if self.gzip { ".gz" } else { "" };
+        format!("{name}{part}.{ending}{gzip}")
+    }
+
+    fn write(&self, loaded: &Loaded, analysed: Option<&Analysed>, out: &mut dyn Write) -> io::Result<()> {
+        if self.gzip {
+            let mut encoder = GzEncoder::new(out, Compression::new(4));
+            self.write_plain(loaded, analysed, &mut encoder)?;
+            encoder.finish()?.flush()
+        } else {
+            self.write_plain(loaded, analysed, out)
+        }
+    }
+
+    fn write_plain(
+        &self,
+        loaded: &Loaded,
+        analysed: Option<&Analysed>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let whole = loaded.timeline.recording();
+        let part: Option<Recording> = self.window.map(|window| cut(&whole, window));
+        let recording = part.as_ref().unwrap_or(&whole);
+        if self.format == Format::Chrome {
+            export_chrome(recording, out)?;
+            return Ok(());
+        }
+        let made;
+        let analysis: &Analysis = if let Some(analysed) = analysed {
+            &analysed.analysis
+        } else {
+            made = analyze(recording, &Options::default());
+            &made
+        };
+        if self.format == Format::Analysis {
+            serde_json::to_writer_pretty(&mut *out, analysis)?;
+            return out.write_all(b"\n");
+        }
+        let tables = tables::tables(analysis).map_err(io::Error::other)?;
+        let table = tables.into_iter().find(|table| table.name == self.table);
+        let table = table.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("the table {} has no rows", self.table),
+            )
+        })?;
+        let batch = tables::to_batch(&table.frame).map_err(io::Error::other)?;
+        csv_to(out, &batch)
+    }
+}
+
+type Chunk = io::Result<Bytes>;
+
+/// Hands on what is written in chunks, and waits where the client is slow. A client that went away is an error.
+struct ChunkWriter {
+    chunks: mpsc::Sender<Chunk>,
+    buffer: Vec<u8>,
+}
+
+impl ChunkWriter {
+    fn new(chunks: mpsc::Sender<Chunk>) -> Self {
+        Self {
+            chunks,
+            buffer: Vec::with_capacity(CHUNK),
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let full = std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK));
+        self.chunks
+            .blocking_send(Ok(Bytes::from(full)))
+            .map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn finish(mut self) {
+        // Whether the client has gone is nobody's concern any more.
+        drop(self.send());
+    }
+
+    /// Cuts the answer, so that nobody takes a part of it for the whole.
+    fn fail(self, error: io::Error) {
+        drop(self.chunks.blocking_send(Err(error)));
+    }
+}
+
+impl Write for ChunkWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == CHUNK {
+            self.send()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A body of chunks, the first of which is there.
+struct Begun {
+    chunks: mpsc::Receiver<Chunk>,
+    first: Option<Bytes>,
+}
+
+impl HttpBody for Begun {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let chunk = self.chunks.poll_recv(context);
+        chunk.map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
+    }
+}
+
+/// The tables of a recording's analysis.
+#[must_use]
+pub fn table_names(_: &Analysis) -> Vec<&'static str> {
+    TABLES.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_plain() {
+        let name = |format, window: bool, gzip, recording| {
+            Job {
+                format,
+                table: "kernels",
+                window: window.then_some(Window {
+                    from: TimeNs(0),
+                    to: TimeNs(1),
+                }),
+                gzip,
+            }
+            .file_name(recording)
+        };
+        assert_eq!(name(Format::Chrome, false, false, "run1"), "run1.json");
+        assert_eq!(
+            name(Format::Chrome, true, true, "a/run 1"),
+            "a_run_1.part.json.gz"
+        );
+        assert_eq!(name(Format::Csv, false, false, "run1"), "run1.kernels.csv");
+        assert_eq!(
+            name(Format::Analysis, false, false, "\"; x=\"\r\nSet-Cookie: \u{e9}"),
+            "x____Set-Cookie.analysis.json"
+        );
+        assert_eq!(name(Format::Chrome, false, false, "../.."), "recording.json");
+        assert!(name(Format::Chrome, false, false, &"a".repeat(1000)).len() < 120);
+    }
+
+    #[test]
+    fn a_client_that_goes_away_ends_the_export() {
+        let (chunks, body) = mpsc::channel(1);
+        drop(body);
+        let mut out = ChunkWriter::new(chunks);
+        assert_eq!(
+            out.write_all(&vec![0; CHUNK]).unwrap_err().kind(),
+            io::ErrorKind::BrokenPipe
+        );
+    }
+}

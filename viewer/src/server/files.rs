@@ -1,0 +1,192 @@
+//! What lies on the disk: which paths are recordings, how large they are, when they changed.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE};
+use gputrace_trace::recording::{manifest_files, process_folders};
+
+/// How trace files of other tools end.
+const TRACE_ENDINGS: &[&str] = &[".json", ".json.gz", ".json.zst", ".sqlite"];
+/// Folders in folders in folders are looked into, no deeper.
+const DEPTH: usize = 3;
+/// More recordings than this in a folder are not listed.
+pub const MOST_RECORDINGS: usize = 10_000;
+
+/// What a look at the files of a recording shows: enough to see that they changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// How many.
+    pub files: usize,
+    /// The newest change, milliseconds since the epoch.
+    pub modified_ms: u64,
+}
+
+impl Signature {
+    /// The files of a recording: those named, and those in folders named, two levels deep. What can't be read counts for
+    /// nothing; `None` where none of the paths is there.
+    #[must_use]
+    pub fn of(paths: &[PathBuf]) -> Option<Self> {
+        let mut signature = Self::default();
+        let mut any = false;
+        for path in paths {
+            any |= signature.add(path, DEPTH);
+        }
+        any.then_some(signature)
+    }
+
+    fn add(&mut self, path: &Path, depth: usize) -> bool {
+        let Ok(metadata) = path.metadata() else {
+            return false;
+        };
+        if metadata.is_dir() {
+            if depth > 0 {
+                for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+                    self.add(&entry.path(), depth - 1);
+                }
+            }
+        } else {
+            self.files += 1;
+            self.bytes = self.bytes.saturating_add(metadata.len());
+            let modified = metadata.modified().ok();
+            let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            let modified_ms = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+            self.modified_ms = self.modified_ms.max(modified_ms);
+        }
+        true
+    }
+}
+
+/// Whether a folder is one of our recordings.
+#[must_use]
+pub fn is_recording(folder: &Path) -> bool {
+    folder.join(MANIFEST_FILE).is_file() || process_folders(folder).is_ok_and(|folders| !folders.is_empty())
+}
+
+/// Whether a recorder says that it still writes a recording: one of those that share it, where several do.
+#[must_use]
+pub fn is_open(folder: &Path) -> bool {
+    let manifests = manifest_files(folder).unwrap_or_default();
+    let mut states = manifests.iter().filter_map(|file| read_manifest(file));
+    states.any(|manifest| manifest.state == "recording")
+}
+
+fn read_manifest(file: &Path) -> Option<Manifest> {
+    let text = file.is_file().then(|| std::fs::read(file).ok())??;
+    serde_json::from_slice(&text).ok()
+}
+
+/// The manifest of a recording that was not opened.
+#[must_use]
+pub fn manifest(path: &Path) -> Option<Manifest> {
+    read_manifest(&path.join(MANIFEST_FILE))
+}
+
+fn is_trace(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.to_ascii_lowercase();
+    TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
+}
+
+/// The recordings in a folder: ours, trace files, and folders with trace files, each folder as one run. What links lead
+/// out of the folder to is none of it.
+#[must_use]
+pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(folder) = folder.canonicalize() else {
+        return Vec::new();
+    };
+    // A folder with a damaged recording in it is not itself one.
+    if folder.join(MANIFEST_FILE).is_file() {
+        return vec![folder];
+    }
+    let mut found = Vec::new();
+    let mut seen = HashSet::from([folder.clone()]);
+    look(&folder, &folder, DEPTH, &mut seen, &mut found);
+    found
+}
+
+fn look(root: &Path, folder: &Path, depth: usize, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries
+        .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+        .filter_map(|entry| entry.path().canonicalize().ok())
+        .filter(|path| path.starts_with(root))
+        .collect();
+    paths.sort();
+    for path in paths {
+        if found.len() >= MOST_RECORDINGS || !seen.insert(path.clone()) {
+            continue;
+        }
+        if path.is_dir() {
+            if path.join(PROCESS_FILE).exists() {
+                // A part of a recording that has lost its folder.
+            } else if is_recording(&path) || holds_traces(&path) {
+                found.push(path);
+            } else if depth > 0 {
+                look(root, &path, depth - 1, seen, found);
+            }
+        } else if is_trace(&path) {
+            found.push(path);
+        }
+    }
+}
+
+fn holds_traces(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| is_trace(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(path: &Path) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "x").unwrap();
+    }
+
+    #[test]
+    fn what_a_folder_holds() {
+        let outside = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        touch(&root.join("run1/manifest.json"));
+        touch(&root.join("run2/rank0/kernels.arrows"));
+        touch(&root.join("nested/deep/run3/manifest.json"));
+        touch(&root.join("kineto/rank0.json.gz"));
+        touch(&root.join("kineto/rank1.json.gz"));
+        touch(&root.join("one.sqlite"));
+        touch(&root.join(".hidden/run/manifest.json"));
+        touch(&root.join("notes.txt"));
+        touch(&root.join("rank7/process.json"));
+        touch(&outside.path().join("run4/manifest.json"));
+        std::os::unix::fs::symlink(outside.path().join("run4"), root.join("link")).unwrap();
+        std::os::unix::fs::symlink(&root, root.join("nested/around")).unwrap();
+        let found = recordings_in(&root);
+        let names: Vec<&str> = found
+            .iter()
+            .map(|path| path.strip_prefix(&root).unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            ["kineto", "nested/deep/run3", "one.sqlite", "run1", "run2"]
+        );
+        assert_eq!(recordings_in(&root.join("run1")), [root.join("run1")]);
+        assert!(recordings_in(&root.join("nothing")).is_empty());
+    }
+
+    #[test]
+    fn a_change_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = [folder.path().join("run")];
+        assert_eq!(Signature::of(&paths), None);
+        touch(&paths[0].join("rank0/kernels.arrows"));
+        let first = Signature::of(&paths).unwrap();
+        assert_eq!((first.bytes, first.files), (1, 1));
+        std::fs::write(paths[0].join("rank0/kernels.arrows"), "xy").unwrap();
+        assert_ne!(Signature::of(&paths), Some(first));
+    }
+}

@@ -1,0 +1,442 @@
+//! The recordings that a server knows: by opaque numbers, opened in the background, read again while they grow.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use gputrace_analyzer::{Options, analyze_in_detail};
+use gputrace_interchange::import;
+use gputrace_trace::recording::is_unclosed;
+use tokio::sync::watch;
+
+use super::entry::{Entry, Missing, lock, now_ms};
+use super::files::{self, Signature};
+use super::loaded::{Analysed, Loaded, Progress};
+use crate::timeline::Timeline;
+
+/// A recording that grows is looked at, and read again, at most so often.
+const LOOK: Duration = Duration::from_millis(250);
+/// Between two readings passes at least so many times what one takes.
+const REST: u32 = 3;
+/// A recording that nobody asked about for so long is not followed.
+const WATCHED: Duration = Duration::from_secs(10);
+/// So long answers are given of the generation before: requests for it are on their way.
+const GRACE: Duration = Duration::from_secs(10);
+/// A folder is looked through again when what is known is so old.
+const SCAN: Duration = Duration::from_secs(1);
+/// Between two looks through a folder passes at least so many times what one takes.
+const SCAN_REST: u32 = 10;
+/// Of a folder's recordings so many are kept in memory...
+const MOST_OPEN: usize = 16;
+/// ... and those that were asked for within this time.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Recordings that are read at one time.
+const READERS: usize = 2;
+
+/// Lets only so many read at one time.
+#[derive(Default)]
+struct Desk {
+    reading: Mutex<usize>,
+    free: Condvar,
+}
+
+impl Desk {
+    fn enter(&self) -> Seat<'_> {
+        let mut reading = lock(&self.reading);
+        while *reading >= READERS {
+            reading = self.free.wait(reading).unwrap_or_else(PoisonError::into_inner);
+        }
+        *reading += 1;
+        Seat(self)
+    }
+}
+
+struct Seat<'a>(&'a Desk);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.reading) -= 1;
+        self.0.free.notify_one();
+    }
+}
+
+/// All recordings of a server.
+pub struct Library {
+    entries: RwLock<BTreeMap<String, Arc<Entry>>>,
+    /// The folder that is looked through, and when that is worth doing again.
+    folder: Option<(PathBuf, Mutex<Option<Instant>>)>,
+    desk: Desk,
+    last_generation: Mutex<u64>,
+}
+
+impl Library {
+    /// A library of some runs, each of one or more paths, or of a folder's recordings.
+    #[must_use]
+    pub fn new(runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>) -> Arc<Self> {
+        let library = Arc::new(Self {
+            entries: RwLock::default(),
+            folder: folder.map(|folder| (folder, Mutex::default())),
+            desk: Desk::default(),
+            last_generation: Mutex::default(),
+        });
+        for run in runs {
+            let name = run_name(&run);
+            let entry = library.add(run, name);
+            library.open(&entry);
+        }
+        library
+    }
+
+    /// Waits until a recording is there or can't be read, and says why where that is so of all.
+    ///
+    /// # Errors
+    /// One line, of the first.
+    pub fn wait(&self, at_most: Duration) -> Result<(), String> {
+        const LOOK: Duration = Duration::from_millis(5);
+        let until = Instant::now() + at_most;
+        loop {
+            let entries = self.entries();
+            let failed: Vec<String> = entries
+                .iter()
+                .filter_map(|entry| match entry.present() {
+                    Err(Missing::Failed(line)) => Some(line),
+                    _ => None,
+                })
+                .collect();
+            if let Some(line) = failed.first().filter(|_| failed.len() == entries.len()) {
+                return Err(line.clone());
+            }
+            let any = entries.iter().any(|entry| entry.present().is_ok());
+            if any || entries.is_empty() || Instant::now() >= until {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Follows what grows, and forgets what nobody asks for, until the library is gone.
+    pub fn keep(self: &Arc<Self>) {
+        let library = Arc::downgrade(self);
+        let kept = std::thread::Builder::new()
+            .name("keeper".to_owned())
+            .spawn(move || {
+                if let Some(library) = library.upgrade() {
+                    library.scan();
+                }
+                while let Some(library) = library.upgrade() {
+                    library.look_around();
+                    drop(library);
+                    std::thread::sleep(LOOK);
+                }
+            });
+        // Without the thread nothing is followed: recordings are as they were opened.
+        drop(kept);
+    }
+
+    fn add(&self, paths: Vec<PathBuf>, name: String) -> Arc<Entry> {
+        let mut bytes = Vec::new();
+        for path in &paths {
+            let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            bytes.extend_from_slice(path.as_os_str().as_encoded_bytes());
+            bytes.push(0);
+        }
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut id = format!("{:016x}", super::fingerprint(&bytes));
+        while let Some(known) = entries.get(&id) {
+            if known.paths == paths {
+                return known.clone();
+            }
+            id.push('x');
+        }
+        let entry = Arc::new(Entry::new(id.clone(), name, paths));
+        entries.insert(id, entry.clone());
+        entry
+    }
+
+    /// Looks through the folder, if what is known of it is old.
+    fn scan(&self) {
+        let Some((folder, next)) = &self.folder else {
+            return;
+        };
+        let mut next = lock(next);
+        let begun = Instant::now();
+        if next.is_some_and(|next| begun < next) {
+            return;
+        }
+        let found = files::recordings_in(folder);
+        let root = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        for path in &found {
+            let name = path.strip_prefix(&root).unwrap_or(path);
+            let name = if name.as_os_str().is_empty() {
+                run_name(std::slice::from_ref(path))
+            } else {
+                name.display().to_string()
+            };
+            self.add(vec![path.clone()], name);
+        }
+        // What vanished stays as long as somebody looks at it.
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|_, entry| {
+            entry.paths.iter().any(|path| found.contains(path)) || !lock(&entry.inner).generations.is_empty()
+        });
+        *next = Some(Instant::now() + SCAN.max(begun.elapsed() * SCAN_REST));
+    }
+
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.values().cloned().collect()
+    }
+
+    /// All recordings, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Entry>> {
+        self.scan();
+        let mut entries = self.entries();
+        entries.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        entries
+    }
+
+    /// The recording with a number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn entry(&self, id: &str) -> Result<Arc<Entry>, Missing> {
+        let find = || {
+            let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            entries.get(id).cloned()
+        };
+        let entry = find().or_else(|| {
+            self.scan();
+            find()
+        });
+        let entry = entry.ok_or(Missing::Unknown)?;
+        *lock(&entry.asked) = Instant::now();
+        Ok(entry)
+    }
+
+    /// The newest generation of a recording, which is opened where it was not.
+    ///
+    /// # Errors
+    /// When it is not there, or not yet.
+    pub fn newest(self: &Arc<Self>, id: &str) -> Result<(Arc<Entry>, Arc<Loaded>), Missing> {
+        let entry = self.entry(id)?;
+        let present = entry.present();
+        if matches!(present, Err(Missing::Loading(_))) {
+            self.open(&entry);
+        }
+        // What failed is tried again when its files are others.
+        if let Err(Missing::Failed(_)) = present {
+            let signature = Signature::of(&entry.paths);
+            if signature.is_some() && signature != lock(&entry.inner).read_at {
+                self.open(&entry);
+                return Err(Missing::Loading(None));
+            }
+        }
+        present.map(|loaded| (entry, loaded))
+    }
+
+    /// One generation of a recording, where it is in memory.
+    #[must_use]
+    pub fn known(&self, id: &str, generation: u64) -> Option<Arc<Loaded>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(id)?.clone();
+        drop(entries);
+        *lock(&entry.asked) = Instant::now();
+        let inner = lock(&entry.inner);
+        let mut generations = inner.generations.iter();
+        generations
+            .find(|loaded| loaded.generation == generation)
+            .cloned()
+    }
+
+    /// One generation of a recording.
+    ///
+    /// # Errors
+    /// When it is not there any more, or the recording never was.
+    pub fn generation(self: &Arc<Self>, id: &str, generation: u64) -> Result<Arc<Loaded>, Missing> {
+        self.newest(id)?;
+        self.known(id, generation).ok_or(Missing::Gone)
+    }
+
+    /// Begins to read a recording, unless that is under way.
+    fn open(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let progress = Arc::new(import::Progress::default());
+        {
+            let mut inner = lock(&entry.inner);
+            if inner.reading.is_some() {
+                return;
+            }
+            inner.reading = Some(progress.clone());
+        }
+        let (library, reader) = (self.clone(), entry.clone());
+        let begun = std::thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || {
+                let seat = library.desk.enter();
+                let begun = Instant::now();
+                let signature = Signature::of(&reader.paths);
+                let read = catch_unwind(AssertUnwindSafe(|| library.read(&reader, &progress, signature)));
+                drop(seat);
+                let mut inner = lock(&reader.inner);
+                inner.reading = None;
+                inner.glance = None;
+                inner.read_at = signature;
+                inner.ended = Some((Instant::now(), begun.elapsed()));
+                inner.error = match read {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error),
+                    Err(_) => Some(format!("{}: reading it failed: a fault of gputrace", reader.name)),
+                };
+            });
+        if let Err(error) = begun {
+            let mut inner = lock(&entry.inner);
+            inner.reading = None;
+            inner.error = Some(format!("{}: no thread to read it: {error}", entry.name));
+        }
+    }
+
+    /// Reads a recording and publishes what it becomes: first its timeline, then the same with the analysis.
+    fn read(
+        &self,
+        entry: &Entry,
+        progress: &import::Progress,
+        signature: Option<Signature>,
+    ) -> Result<(), String> {
+        let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
+        let growing = signature.is_some_and(|signature| entry.grows(&signature));
+        if growing {
+            recording.losses.retain(|loss| !is_unclosed(loss));
+        }
+        let recording = Arc::new(recording);
+        let (told, whole) = watch::channel(Progress::Running);
+        let loaded = |generation, timeline, analysed| {
+            Loaded::new(generation, timeline, analysed, whole.clone(), growing)
+        };
+        let timeline = Timeline::build(recording.clone());
+        if timeline.events() == 0 && !growing {
+            let lost = recording.losses.first().map(|loss| format!(" ({})", loss.what));
+            return Err(format!(
+                "{}: no event of a GPU program is in it, so there is nothing to show{}",
+                recording.path.display(),
+                lost.unwrap_or_default()
+            ));
+        }
+        let origin_ns = timeline.origin_ns();
+        // Where nothing can be seen yet, the timeline alone is better than nothing; what replaces it would only flicker.
+        let is_first = lock(&entry.inner).generations.is_empty();
+        let (early, late) = if is_first {
+            (
+                Some(self.publish(entry, |generation| loaded(generation, timeline, false))),
+                None,
+            )
+        } else {
+            (None, Some(timeline))
+        };
+        let analysed = catch_unwind(AssertUnwindSafe(|| {
+            let (analysis, details) = analyze_in_detail(&recording, &Options::default());
+            // Timelines have it: a large one's second in a fifth of its memory.
+            drop(recording);
+            let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
+            let analysed = Analysed::new(analysis, origin_ns);
+            let timeline = plain.map(|plain| plain.with_analysis(&analysed.analysis, &details));
+            (timeline, Arc::new(analysed))
+        }));
+        let (timeline, progress) = match analysed {
+            Ok((timeline, analysed)) => (timeline, Progress::Done(analysed)),
+            Err(_) => (None, Progress::Failed),
+        };
+        let is_analysed = timeline.is_some();
+        // Nobody may be left to tell.
+        drop(told.send(progress));
+        if let Some(timeline) = timeline.or(late) {
+            self.publish(entry, |generation| loaded(generation, timeline, is_analysed));
+        }
+        Ok(())
+    }
+
+    fn publish(&self, entry: &Entry, make: impl FnOnce(u64) -> Loaded) -> Arc<Loaded> {
+        let generation = {
+            let mut last = lock(&self.last_generation);
+            *last = now_ms().max(*last + 1);
+            *last
+        };
+        let loaded = Arc::new(make(generation));
+        let mut inner = lock(&entry.inner);
+        inner.glance = None;
+        inner.generations.push(loaded.clone());
+        let old = inner.generations.len().saturating_sub(2);
+        let old: Vec<Arc<Loaded>> = inner.generations.drain(..old).collect();
+        drop(inner);
+        drop(old);
+        loaded
+    }
+
+    /// One look at everything that is open.
+    fn look_around(self: &Arc<Self>) {
+        let mut open = Vec::new();
+        for entry in self.entries() {
+            let mut inner = lock(&entry.inner);
+            let fresh = inner
+                .generations
+                .last()
+                .is_some_and(|newest| newest.since.elapsed() < GRACE);
+            let old = inner.generations.len().saturating_sub(1);
+            let old: Vec<Arc<Loaded>> = if fresh {
+                Vec::new()
+            } else {
+                inner.generations.drain(..old).collect()
+            };
+            if !inner.generations.is_empty() {
+                open.push(entry.clone());
+            }
+            let rested = inner
+                .ended
+                .is_some_and(|(when, took)| when.elapsed() >= LOOK.max(took * REST));
+            let may_change = rested && inner.reading.is_none() && !inner.generations.is_empty();
+            let read_at = inner.read_at;
+            let grew = inner.generations.last().is_some_and(|newest| newest.growing);
+            drop(inner);
+            drop(old);
+            if may_change && entry.asked_within(WATCHED) {
+                match Signature::of(&entry.paths) {
+                    None if read_at.is_some() => {
+                        lock(&entry.inner).error = Some(format!("{}: is not there any more", entry.name));
+                    }
+                    signature if signature != read_at => self.open(&entry),
+                    // Its recorder was killed: it is as whole as it will ever be.
+                    Some(signature) if grew && !entry.grows(&signature) => self.open(&entry),
+                    _ => {}
+                }
+            }
+        }
+        if self.folder.is_some() {
+            open.sort_by_key(|entry| std::cmp::Reverse(*lock(&entry.asked)));
+            for (place, entry) in open.into_iter().enumerate() {
+                if place >= MOST_OPEN && !entry.asked_within(WATCHED) || !entry.asked_within(KEPT) {
+                    let unused = std::mem::take(&mut lock(&entry.inner).generations);
+                    drop(unused);
+                }
+            }
+        }
+    }
+}
+
+/// What to call a run: its folder or file, and how many more there are.
+fn run_name(paths: &[PathBuf]) -> String {
+    let Some(first) = paths.first() else {
+        return String::new();
+    };
+    let full = first.canonicalize().unwrap_or_else(|_| first.clone());
+    let name = if first == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        let name = full.file_name().map(|name| name.to_string_lossy().into_owned());
+        name.unwrap_or_else(|| full.display().to_string())
+    };
+    match paths.len() {
+        1 => name,
+        more => format!("{name} and {} more", more - 1),
+    }
+}

@@ -1,0 +1,235 @@
+//! One state of a recording in memory: what requests of one generation are answered from.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::body::Bytes;
+use gputrace_analyzer::{Analysis, Options, analyze};
+use gputrace_trace::Recording;
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, watch};
+
+use super::relative::make_relative;
+use crate::timeline::Timeline;
+
+/// Analyses of chosen steps that are kept.
+const KEPT_ANALYSES: usize = 8;
+
+/// The analysis of a whole recording.
+pub struct Analysed {
+    /// The analysis.
+    pub analysis: Arc<Analysis>,
+    /// Its JSON, with relative stamps and without collectives.
+    pub json: Bytes,
+}
+
+impl Analysed {
+    /// Makes the JSON too.
+    #[must_use]
+    pub fn new(mut analysis: Analysis, origin_ns: i64) -> Self {
+        let collectives = std::mem::take(&mut analysis.collectives);
+        let json = relative_json(&analysis, origin_ns);
+        analysis.collectives = collectives;
+        Self {
+            analysis: Arc::new(analysis),
+            json,
+        }
+    }
+}
+
+/// An analysis that has no collectives left, as its JSON with relative stamps.
+fn relative_json(analysis: &Analysis, origin_ns: i64) -> Bytes {
+    // A value of plain members always serialises.
+    let mut value = serde_json::to_value(analysis).unwrap_or(Value::Null);
+    make_relative(&mut value, origin_ns);
+    if let Some(members) = value.as_object_mut() {
+        members.remove("collectives");
+        members.insert("origin_ns".to_owned(), origin_ns.to_string().into());
+    }
+    Bytes::from(value.to_string())
+}
+
+/// What is known of the analysis of a recording: shared by its generations.
+#[derive(Clone, Default)]
+pub enum Progress {
+    /// It is being made.
+    #[default]
+    Running,
+    /// It is there.
+    Done(Arc<Analysed>),
+    /// It failed: a fault of ours.
+    Failed,
+}
+
+type Part = Arc<OnceCell<Bytes>>;
+
+/// One generation.
+pub struct Loaded {
+    /// Its number: greater than that of any earlier one, of this server or one before.
+    pub generation: u64,
+    /// The recording's index, and the recording.
+    pub timeline: Timeline,
+    /// Whether the analysis is in the timeline.
+    pub analysed: bool,
+    /// The analysis, as soon as it is there.
+    pub whole: watch::Receiver<Progress>,
+    /// Whether the recording was still growing when it was read.
+    pub growing: bool,
+    /// Rows that the collectors say were lost.
+    pub lost: u64,
+    /// When it was there.
+    pub since: Instant,
+    parts: Mutex<Vec<((u64, u64), Part)>>,
+}
+
+impl Loaded {
+    /// A generation of a recording.
+    #[must_use]
+    pub fn new(
+        generation: u64,
+        timeline: Timeline,
+        analysed: bool,
+        whole: watch::Receiver<Progress>,
+        growing: bool,
+    ) -> Self {
+        let lost = timeline
+            .outline()
+            .processes
+            .iter()
+            .flat_map(|process| &process.tables.losses.count)
+            .fold(0u64, |lost, count| lost.saturating_add(*count));
+        Self {
+            generation,
+            timeline,
+            analysed,
+            whole,
+            growing,
+            lost,
+            since: Instant::now(),
+            parts: Mutex::default(),
+        }
+    }
+
+    /// The analysis if it is there.
+    #[must_use]
+    pub fn analysis(&self) -> Option<Arc<Analysed>> {
+        match &*self.whole.borrow() {
+            Progress::Done(analysed) => Some(analysed.clone()),
+            Progress::Running | Progress::Failed => None,
+        }
+    }
+
+    /// The place where the analysis of some steps is kept, or will be.
+    #[must_use]
+    pub fn part(&self, steps: (u64, u64)) -> Part {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = parts.iter().position(|(known, _)| *known == steps);
+        let part = place.map_or_else(|| (steps, Part::default()), |place| parts.remove(place));
+        parts.push(part.clone());
+        if parts.len() > KEPT_ANALYSES {
+            parts.remove(0);
+        }
+        part.1
+    }
+
+    /// Analyses some steps; nothing where the recording has none of them.
+    #[must_use]
+    pub fn analyse_steps(&self, steps: (u64, u64)) -> Option<Bytes> {
+        let options = Options {
+            steps: Some(steps),
+            ..Options::default()
+        };
+        let mut analysis = analyze(&self.timeline.recording(), &options);
+        analysis.collectives.clear();
+        (!analysis.ranks.is_empty()).then(|| relative_json(&analysis, self.timeline.origin_ns()))
+    }
+
+    /// How far behind the newest event is, milliseconds; nothing of a recording that is whole, or has none.
+    #[must_use]
+    pub fn lag_ms(&self) -> Option<i64> {
+        let end = self.timeline.origin_ns().saturating_add(self.timeline.end());
+        (self.growing && self.timeline.events() > 0)
+            .then(|| (gputrace_trace::now().0.saturating_sub(end) / 1_000_000).max(0))
+    }
+
+    /// What the page needs first.
+    #[must_use]
+    pub fn info(&self, id: &str, name: &str) -> Value {
+        let (recording, timeline) = (self.timeline.outline(), &self.timeline);
+        let whole = self.analysis();
+        let analysis = whole.as_ref().map(|whole| &whole.analysis);
+        let origin_ns = timeline.origin_ns();
+        let steps: Vec<Value> = analysis
+            .and_then(|analysis| analysis.ranks.iter().find(|rank| !rank.steps.is_empty()))
+            .map(|rank| rank.steps.iter())
+            .into_iter()
+            .flatten()
+            .map(|step| {
+                json!({
+                    "number": gputrace_analyzer::step_number(step.name.trim_end_matches(" (detected)")),
+                    "name": step.name,
+                    "begin": step.start_ns - origin_ns,
+                    "end": step.end_ns - origin_ns,
+                    "detected": step.detected,
+                    "outlier": step.outlier,
+                })
+            })
+            .collect();
+        let mut hosts: Vec<&str> = recording
+            .processes
+            .iter()
+            .chain(&recording.hosts)
+            .map(|process| process.header.host.as_str())
+            .filter(|host| !host.is_empty())
+            .collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let (losses, mut notes) = analysis.map_or_else(
+            || (recording.losses.clone(), recording.notes.clone()),
+            |analysis| (analysis.losses.clone(), analysis.notes.clone()),
+        );
+        notes.extend_from_slice(timeline.notes());
+        let events = timeline.events();
+        json!({
+            "id": id,
+            "name": name,
+            "source": recording.path.display().to_string(),
+            "command": recording.manifest.command,
+            "device": device(recording),
+            "simulated": recording.is_simulated(),
+            "imported": recording.manifest.device == "imported",
+            "growing": self.growing,
+            "analysed": analysis.is_some(),
+            "generation": self.generation,
+            "origin_ns": origin_ns.to_string(),
+            "begin": timeline.begin(),
+            "end": timeline.end(),
+            "events": events,
+            "total_events": events.saturating_add(self.lost),
+            "ranks": recording.processes.len(),
+            "kinds": crate::timeline::kinds::NAMES,
+            "hosts": hosts,
+            "bands": timeline.bands(),
+            "steps": steps,
+            "losses": losses,
+            "notes": notes,
+            "gaps": timeline.gaps(),
+            "clock": analysis.map(|analysis| &analysis.clock),
+            "exit_status": recording.manifest.exit_status,
+            "capabilities": {
+                "exports": super::exports::FORMATS,
+                "tables": analysis.map(|analysis| super::exports::table_names(analysis)).unwrap_or_default(),
+            },
+        })
+    }
+}
+
+/// "cuda", "sim" or "imported".
+#[must_use]
+pub fn device(recording: &Recording) -> String {
+    if recording.is_simulated() {
+        "sim".to_owned()
+    } else {
+        recording.manifest.device.clone()
+    }
+}

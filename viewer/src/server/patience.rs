@@ -1,0 +1,139 @@
+//! A connection whose client takes nothing for too long is closed: what waits for it is memory of ours.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// A stream that fails when a write makes no progress for a while.
+pub struct Patient<T> {
+    stream: T,
+    patience: Duration,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> Patient<T> {
+    /// The stream, with so much patience.
+    pub fn new(stream: T, patience: Duration) -> Self {
+        Self {
+            stream,
+            patience,
+            waiting: None,
+        }
+    }
+
+    /// Passes on what a write came to, but for one that waits too long.
+    fn judge<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        if written.is_ready() {
+            self.waiting = None;
+            return written;
+        }
+        let patience = self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
+        if waiting.as_mut().poll(context).is_ready() {
+            // Should anybody ask again, the answer is at once the same.
+            waiting.as_mut().reset(Instant::now());
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Pending
+    }
+}
+
+impl<T: Read + Unpin> Read for Patient<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<T: Write + Unpin> Write for Patient<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(context, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.judge(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
+        self.judge(context, written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many bytes and no more.
+    struct Narrow(usize);
+
+    impl Write for Narrow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(taken))
+            }
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_left() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut stream = Patient::new(Narrow(3), Duration::from_millis(20));
+            let write = |stream: &mut Patient<Narrow>, context: &mut Context<'_>| {
+                Pin::new(stream).poll_write(context, b"ab")
+            };
+            let first = std::future::poll_fn(|context| write(&mut stream, context)).await;
+            assert_eq!(first.unwrap(), 2);
+            let second = std::future::poll_fn(|context| write(&mut stream, context)).await;
+            assert_eq!(second.unwrap(), 1);
+            let third = std::future::poll_fn(|context| write(&mut stream, context)).await;
+            assert_eq!(third.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        });
+    }
+}

@@ -1,0 +1,563 @@
+//! From the tables of a process to what happened on each of its streams and threads.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use gputrace_analyzer::{KernelKinds, is_possible, last_moment};
+use gputrace_trace::{Interner, NameId, Process, parallel};
+use rustc_hash::FxHashMap;
+
+use super::correlations::Correlations;
+use super::lanes::{Item, lay_out};
+use super::names::{self, Class, Other};
+use super::slices::Slices;
+use super::store::Words;
+
+/// Which table a slice is a row of. Of two that begin and end together, the later one here is the inner one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Table {
+    Operator,
+    Marker,
+    Enqueue,
+    Call,
+    Synchronization,
+    Overhead,
+    Compilation,
+    ProxyStep,
+    Channel,
+    Kernel,
+    Copy,
+    Memset,
+    GraphLaunch,
+    Untimed,
+    /// A part of a collective: the analysis's number of the collective.
+    Collective,
+}
+
+const TABLES: [Table; 15] = [
+    Table::Operator,
+    Table::Marker,
+    Table::Enqueue,
+    Table::Call,
+    Table::Synchronization,
+    Table::Overhead,
+    Table::Compilation,
+    Table::ProxyStep,
+    Table::Channel,
+    Table::Kernel,
+    Table::Copy,
+    Table::Memset,
+    Table::GraphLaunch,
+    Table::Untimed,
+    Table::Collective,
+];
+
+/// Bits for the row.
+const BITS: u32 = 28;
+/// Rows that a table may have here.
+pub(crate) const MOST_ROWS: usize = 1 << BITS;
+
+/// A row of a table as a slice's source.
+#[inline]
+pub(crate) fn source(table: Table, row: u32) -> u32 {
+    ((table as u32) << BITS) | (row & (MOST_ROWS as u32 - 1))
+}
+
+/// The table and row of a source.
+#[inline]
+pub(crate) fn table_and_row(source: u32) -> (Table, usize) {
+    let table = TABLES.get((source >> BITS) as usize).copied();
+    (table.unwrap_or(Table::Untimed), source as usize & (MOST_ROWS - 1))
+}
+
+/// What slices are grouped by within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// Device and stream.
+    Stream(u32, u32),
+    /// NVTX ranges of a thread.
+    Ranges(u32),
+    /// Calls of a thread.
+    Thread(u32),
+    /// What happened on the host on no thread that is known.
+    NoThread,
+    /// NCCL's proxy on a thread.
+    Proxy(u32),
+    /// A channel of NCCL's kernels.
+    Channel(u8),
+}
+
+/// The slices of one stream or thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) process: u32,
+    pub(crate) place: Place,
+    pub(crate) lanes: Vec<Arc<Slices>>,
+    /// Those that there was no room for.
+    pub(crate) left_out: u64,
+}
+
+/// The numbers of places, in the order in which they were met.
+struct Places {
+    numbers: FxHashMap<Place, usize>,
+    /// The latest, where their streams and threads say.
+    recent: [Option<(Place, usize)>; RECENT],
+    all: Vec<Place>,
+}
+
+const RECENT: usize = 16;
+
+impl Places {
+    #[inline]
+    fn number(&mut self, place: Place) -> usize {
+        let (Place::Stream(_, low) | Place::Thread(low) | Place::Ranges(low)) = place else {
+            return self.any_number(place);
+        };
+        let recent = low as usize % RECENT;
+        match self.recent[recent] {
+            Some((known, number)) if known == place => number,
+            _ => {
+                let number = self.any_number(place);
+                self.recent[recent] = Some((place, number));
+                number
+            }
+        }
+    }
+
+    fn any_number(&mut self, place: Place) -> usize {
+        let all = &mut self.all;
+        *self.numbers.entry(place).or_insert_with(|| {
+            all.push(place);
+            all.len() - 1
+        })
+    }
+}
+
+/// Items that are put at their places one after another: how many there are is counted first.
+struct Gathered<'a> {
+    places: Places,
+    counts: Vec<usize>,
+    /// Where the items of each place begin, and where the next one comes; empty while they are counted.
+    ranges: Vec<std::ops::Range<usize>>,
+    items: &'a mut Vec<Item>,
+}
+
+impl<'a> Gathered<'a> {
+    /// Into memory that is used again.
+    fn new(items: &'a mut Vec<Item>) -> Self {
+        Self {
+            places: Places {
+                numbers: FxHashMap::default(),
+                recent: [None; RECENT],
+                all: Vec::new(),
+            },
+            counts: Vec::new(),
+            ranges: Vec::new(),
+            items,
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, place: Place) {
+        let number = self.places.number(place);
+        if number >= self.counts.len() {
+            self.counts.resize(number + 1, 0);
+        }
+        self.counts[number] += 1;
+    }
+
+    /// Counts a few items too, and adds first what `add_many` adds and then these.
+    fn take_in(&mut self, few: Few, add_many: impl FnOnce(&mut Self)) {
+        for (place, _) in &few {
+            self.count(*place);
+        }
+        self.make_room();
+        add_many(self);
+        for (place, item) in few {
+            self.add(place, item);
+        }
+    }
+
+    /// Everything is counted.
+    fn make_room(&mut self) {
+        let mut from = 0;
+        for count in &self.counts {
+            self.ranges.push(from..from);
+            from += count;
+        }
+        if self.items.len() < from {
+            self.items.resize(from, Item::default());
+        }
+    }
+
+    /// Adds a slice, which has been counted, unless its times are none.
+    #[inline]
+    fn add(&mut self, place: Place, item: Item) {
+        if item.duration >= 0 && is_possible(item.start, item.start.saturating_add(item.duration)) {
+            let number = self.places.number(place);
+            let range = &mut self.ranges[number];
+            self.items[range.end] = item;
+            range.end += 1;
+        }
+    }
+
+    /// The rows of all places.
+    fn groups(self, process: u32) -> Vec<Group> {
+        let is_unfinished = |source| table_and_row(source).0 == Table::Untimed;
+        let mut groups = Vec::new();
+        for (place, range) in self.places.all.into_iter().zip(self.ranges) {
+            if !range.is_empty() {
+                let (lanes, left_out) = lay_out(&mut self.items[range], is_unfinished);
+                groups.push(Group {
+                    process,
+                    place,
+                    lanes: lanes.into_iter().map(Arc::new).collect(),
+                    left_out,
+                });
+            }
+        }
+        groups
+    }
+}
+
+/// Slices of tables that have few, each with its place.
+type Few = Vec<(Place, Item)>;
+
+/// Rows of a table that can be numbered.
+fn rows(count: usize) -> impl Iterator<Item = (usize, u32)> {
+    (0..count.min(MOST_ROWS)).zip(0u32..)
+}
+
+/// What is on the device's streams.
+fn on_streams<'a>(process: &Process, recorded: &Interner, items: &'a mut Vec<Item>) -> Gathered<'a> {
+    let tables = &process.tables;
+    let kernels = &tables.kernels;
+    let mut few = Few::new();
+    copies_and_sets(process, &mut few);
+    unfinished(process, recorded, &mut few, true);
+    let mut gathered = Gathered::new(items);
+    let on_stream = |row: usize| Place::Stream(kernels.device[row], kernels.stream[row]);
+    for (index, _) in rows(kernels.start_ns.len()) {
+        gathered.count(on_stream(index));
+    }
+    gathered.take_in(few, |gathered| {
+        let mut kinds = KernelKinds::new(process, recorded);
+        for (index, row) in rows(kernels.start_ns.len()) {
+            let name = kernels.name[index];
+            let class = if kinds.communicates(row, name, kernels.correlation[index]) {
+                Class::Communication
+            } else {
+                Class::Compute
+            };
+            let item = Item {
+                start: kernels.start_ns[index].0,
+                duration: kernels.duration_ns[index].0,
+                name: names::named(class, name),
+                source: source(Table::Kernel, row),
+            };
+            gathered.add(on_stream(index), item);
+        }
+    });
+    gathered
+}
+
+fn copies_and_sets(process: &Process, few: &mut Few) {
+    let tables = &process.tables;
+    let (copies, memsets, graphs) = (&tables.copies, &tables.memsets, &tables.graph_launches);
+    for (index, row) in rows(copies.start_ns.len()) {
+        let item = Item {
+            start: copies.start_ns[index].0,
+            duration: copies.duration_ns[index].0,
+            name: names::copy(
+                copies.copy_kind[index],
+                copies.source_kind[index],
+                copies.destination_kind[index],
+            ),
+            source: source(Table::Copy, row),
+        };
+        few.push((Place::Stream(copies.device[index], copies.stream[index]), item));
+    }
+    for (index, row) in rows(memsets.start_ns.len()) {
+        let item = Item {
+            start: memsets.start_ns[index].0,
+            duration: memsets.duration_ns[index].0,
+            name: names::number(Class::Memset, memsets.memory_kind[index].into()),
+            source: source(Table::Memset, row),
+        };
+        few.push((Place::Stream(memsets.device[index], memsets.stream[index]), item));
+    }
+    for (index, row) in rows(graphs.start_ns.len()) {
+        let item = Item {
+            start: graphs.start_ns[index].0,
+            duration: graphs.duration_ns[index].0,
+            name: names::number(Class::GraphLaunch, graphs.graph[index]),
+            source: source(Table::GraphLaunch, row),
+        };
+        few.push((Place::Stream(graphs.device[index], graphs.stream[index]), item));
+    }
+}
+
+/// The class of what did not end, by `CUpti_ActivityKind`, and whether it is on a device.
+fn class_of(kind: u32, communicates: bool) -> (Class, bool) {
+    match kind {
+        3 | 10 if communicates => (Class::Communication, true),
+        3 | 10 => (Class::Compute, true),
+        1 | 22 => (Class::Copy, true),
+        2 => (Class::Memset, true),
+        51 => (Class::GraphLaunch, true),
+        4 => (Class::DriverCall, false),
+        5 => (Class::RuntimeCall, false),
+        38 => (Class::Synchronization, false),
+        _ => (Class::Other, false),
+    }
+}
+
+/// What had begun and not ended lasts until the last moment that is known of.
+fn unfinished(process: &Process, recorded: &Interner, few: &mut Few, on_device: bool) {
+    let begun = &process.tables.untimed_operations;
+    if begun.start_ns.iter().all(Option::is_none) {
+        return;
+    }
+    let last = last_moment(process);
+    let mut kinds = KernelKinds::new(process, recorded);
+    let calls = &process.tables.api_calls;
+    let correlation = Words::Plain(&calls.correlation);
+    let by_correlation = Correlations::new(correlation);
+    for (index, row) in rows(begun.start_ns.len()) {
+        let Some(start) = begun.start_ns[index] else {
+            continue;
+        };
+        let name = begun.name[index];
+        // No row of the kernels describes it.
+        let communicates =
+            name.is_some_and(|name| kinds.communicates(u32::MAX, name, begun.correlation[index]));
+        let (class, is_on_device) = class_of(begun.kind[index], communicates);
+        if is_on_device != on_device {
+            continue;
+        }
+        let number = match (class, name) {
+            (Class::Compute | Class::Communication | Class::DriverCall | Class::RuntimeCall, Some(name)) => {
+                names::named(class, name)
+            }
+            (Class::Copy | Class::Memset | Class::Synchronization, _) => names::number(class, 0),
+            (Class::GraphLaunch, _) => names::number(class, begun.graph[index].unwrap_or(0)),
+            _ => names::number(Class::Other, Other::Unfinished as u32),
+        };
+        let place = if is_on_device {
+            Place::Stream(begun.device[index].unwrap_or(0), begun.stream[index].unwrap_or(0))
+        } else {
+            let of_call = || {
+                let row = by_correlation.find(correlation, begun.correlation[index], &mut 0)?;
+                Some(calls.thread[row])
+            };
+            begun.thread[index]
+                .or_else(of_call)
+                .map_or(Place::NoThread, Place::Thread)
+        };
+        let item = Item {
+            start: start.0,
+            duration: last.saturating_sub(start.0).max(0),
+            name: number,
+            source: source(Table::Untimed, row),
+        };
+        few.push((place, item));
+    }
+}
+
+/// Who told of a collective: its NVTX range, which is among the ranges too.
+const BY_NVTX: u8 = 3;
+
+/// What is on the host's threads.
+fn on_threads<'a>(process: &Process, recorded: &Interner, items: &'a mut Vec<Item>) -> Gathered<'a> {
+    let tables = &process.tables;
+    let (operators, calls) = (&tables.operators, &tables.api_calls);
+    let mut few = Few::new();
+    waits_and_others(process, &mut few);
+    unfinished(process, recorded, &mut few, false);
+    let mut gathered = Gathered::new(items);
+    for (_, thread) in rows(operators.start_ns.len()).zip(&operators.thread) {
+        gathered.count(Place::Thread(*thread));
+    }
+    for (_, thread) in rows(calls.start_ns.len()).zip(&calls.thread) {
+        gathered.count(Place::Thread(*thread));
+    }
+    gathered.take_in(few, |gathered| {
+        for (index, row) in rows(operators.start_ns.len()) {
+            let item = Item {
+                start: operators.start_ns[index].0,
+                duration: operators.duration_ns[index].0,
+                name: names::named(Class::Operator, operators.name[index]),
+                source: source(Table::Operator, row),
+            };
+            gathered.add(Place::Thread(operators.thread[index]), item);
+        }
+        for (index, row) in rows(calls.start_ns.len()) {
+            const RUNTIME: u8 = 5;
+            let class = if calls.kind[index] == RUNTIME {
+                Class::RuntimeCall
+            } else {
+                Class::DriverCall
+            };
+            let item = Item {
+                start: calls.start_ns[index].0,
+                duration: calls.duration_ns[index].0,
+                name: names::named(class, calls.name[index]),
+                source: source(Table::Call, row),
+            };
+            gathered.add(Place::Thread(calls.thread[index]), item);
+        }
+    });
+    gathered
+}
+
+/// What else is on threads: NCCL's operations as they were enqueued, waiting, what CUPTI cost, and compilations.
+fn waits_and_others(process: &Process, few: &mut Few) {
+    let tables = &process.tables;
+    let calls = &tables.api_calls;
+    let enqueued = &tables.collectives;
+    for (index, row) in rows(enqueued.start_ns.len()) {
+        // With a kernel's row the times are the kernel's.
+        if enqueued.kernel[index].is_none() && enqueued.source[index] != BY_NVTX {
+            let item = Item {
+                start: enqueued.start_ns[index].0,
+                duration: enqueued.duration_ns[index].0,
+                name: names::named(Class::Enqueue, enqueued.function[index]),
+                source: source(Table::Enqueue, row),
+            };
+            few.push((Place::Thread(enqueued.thread[index]), item));
+        }
+    }
+    let (waits, compilations) = (&tables.synchronizations, &tables.compilations);
+    let correlation = Words::Plain(&calls.correlation);
+    let by_correlation = if waits.start_ns.is_empty() && compilations.start_ns.is_empty() {
+        Correlations::default()
+    } else {
+        Correlations::new(correlation)
+    };
+    let mut near = 0;
+    let mut thread_of = |id: u32| {
+        let row = by_correlation.find(correlation, id, &mut near);
+        row.map_or(Place::NoThread, |row| Place::Thread(calls.thread[row]))
+    };
+    for (index, row) in rows(waits.start_ns.len()) {
+        let item = Item {
+            start: waits.start_ns[index].0,
+            duration: waits.duration_ns[index].0,
+            name: names::number(Class::Synchronization, waits.kind[index]),
+            source: source(Table::Synchronization, row),
+        };
+        few.push((thread_of(waits.correlation[index]), item));
+    }
+    let overheads = &tables.overheads;
+    for (index, row) in rows(overheads.start_ns.len()) {
+        let item = Item {
+            start: overheads.start_ns[index].0,
+            duration: overheads.duration_ns[index].0,
+            name: names::number(Class::Overhead, overheads.kind[index]),
+            source: source(Table::Overhead, row),
+        };
+        let place = overheads.thread[index].map_or(Place::NoThread, Place::Thread);
+        few.push((place, item));
+    }
+    for (index, row) in rows(compilations.start_ns.len()) {
+        let item = Item {
+            start: compilations.start_ns[index].0,
+            duration: compilations.duration_ns[index].0,
+            name: names::number(Class::Other, Other::Compilation as u32),
+            source: source(Table::Compilation, row),
+        };
+        let thread = compilations.thread[index].map(Place::Thread);
+        let place = thread.unwrap_or_else(|| thread_of(compilations.correlation[index]));
+        few.push((place, item));
+    }
+}
+
+/// NVTX ranges, and what NCCL tells of itself.
+fn ranges<'a>(process: &Process, items: &'a mut Vec<Item>) -> Gathered<'a> {
+    let tables = &process.tables;
+    let (markers, proxy, channels) = (&tables.markers, &tables.nccl_proxy, &tables.nccl_channels);
+    let mut gathered = Gathered::new(items);
+    for (_, thread) in rows(markers.start_ns.len()).zip(&markers.thread) {
+        gathered.count(Place::Ranges(*thread));
+    }
+    for (_, thread) in rows(proxy.start_ns.len()).zip(&proxy.thread) {
+        gathered.count(Place::Proxy(*thread));
+    }
+    for (_, channel) in rows(channels.start_ns.len()).zip(&channels.channel) {
+        gathered.count(Place::Channel(*channel));
+    }
+    gathered.make_room();
+    for (index, row) in rows(markers.start_ns.len()) {
+        let item = Item {
+            start: markers.start_ns[index].0,
+            duration: markers.duration_ns[index].map_or(0, |duration| duration.0),
+            name: names::named(Class::Range, markers.name[index]),
+            source: source(Table::Marker, row),
+        };
+        gathered.add(Place::Ranges(markers.thread[index]), item);
+    }
+    for (index, row) in rows(proxy.start_ns.len()) {
+        let name = if proxy.step[index].is_some() {
+            Other::ProxyStep
+        } else {
+            Other::ProxyOperation
+        };
+        let item = Item {
+            start: proxy.start_ns[index].0,
+            duration: proxy.duration_ns[index].0,
+            name: names::number(Class::Other, name as u32),
+            source: source(Table::ProxyStep, row),
+        };
+        gathered.add(Place::Proxy(proxy.thread[index]), item);
+    }
+    for (index, row) in rows(channels.start_ns.len()) {
+        let phase = channels.phase[index].filter(|phase| *phase != NameId(0));
+        let item = Item {
+            start: channels.start_ns[index].0,
+            duration: channels.duration_ns[index].0,
+            name: phase.map_or(names::number(Class::Other, Other::Channel as u32), |phase| {
+                names::named(Class::Range, phase)
+            }),
+            source: source(Table::Channel, row),
+        };
+        gathered.add(Place::Channel(channels.channel[index]), item);
+    }
+    gathered
+}
+
+/// Everything that happened in some processes, by process and place.
+pub(crate) fn groups(processes: &[Process], recorded: &Interner) -> Vec<Group> {
+    const SIDES: usize = 3;
+    thread_local! {
+        /// Items between the tables and the rows, in memory that each thread uses again.
+        static ITEMS: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
+    }
+    // The longest first, so that none is begun when the others are done.
+    let mut tasks: Vec<(usize, usize)> = (0..processes.len())
+        .flat_map(|process| (0..SIDES).map(move |side| (process, side)))
+        .collect();
+    tasks.sort_by_key(|&(process, side)| {
+        let tables = &processes[process].tables;
+        std::cmp::Reverse(match side {
+            0 => tables.kernels.start_ns.len(),
+            1 => tables.api_calls.start_ns.len() + tables.operators.start_ns.len(),
+            _ => tables.markers.start_ns.len(),
+        })
+    });
+    let found = parallel::map(tasks.len(), |task| {
+        let (place, side) = tasks[task];
+        let process = &processes[place];
+        ITEMS.with_borrow_mut(|items| {
+            let gathered = match side {
+                0 => on_streams(process, recorded, items),
+                1 => on_threads(process, recorded, items),
+                _ => ranges(process, items),
+            };
+            gathered.groups(u32::try_from(place).unwrap_or(u32::MAX))
+        })
+    });
+    let mut groups: Vec<Group> = found.into_iter().flatten().collect();
+    groups.sort_by_key(|group| (group.process, group.place));
+    groups
+}

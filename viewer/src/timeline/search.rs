@@ -1,0 +1,155 @@
+//! Slices by their names.
+
+use gputrace_trace::parallel;
+use regex::Regex;
+use rustc_hash::FxHashSet;
+
+use super::answers::Found;
+use super::slices::Slices;
+use super::{Timeline, names};
+
+/// Parts of the time from begin to end in which hits are counted.
+const TICKS: usize = 512;
+/// Class and bit of a name's number are looked up in a table of bits for each class.
+const CLASS_BITS: u32 = 28;
+
+/// Numbers of names, quick to ask for.
+#[derive(Default)]
+struct Numbers {
+    by_class: [Vec<u64>; 16],
+}
+
+impl Numbers {
+    fn insert(&mut self, number: u32) {
+        let member = (number & ((1 << CLASS_BITS) - 1)) as usize;
+        let bits = &mut self.by_class[(number >> CLASS_BITS) as usize];
+        if bits.len() <= member / 64 {
+            bits.resize(member / 64 + 1, 0);
+        }
+        bits[member / 64] |= 1 << (member % 64);
+    }
+
+    #[inline]
+    fn contains(&self, number: u32) -> bool {
+        let member = (number & ((1 << CLASS_BITS) - 1)) as usize;
+        let bits = &self.by_class[(number >> CLASS_BITS) as usize];
+        bits.get(member / 64)
+            .is_some_and(|word| word >> (member % 64) & 1 == 1)
+    }
+}
+
+/// The hits of one row.
+struct Hits {
+    total: u64,
+    /// Start, row and place of the first ones.
+    first: Vec<(i64, u32, u32)>,
+    ticks: Vec<u32>,
+}
+
+impl Timeline {
+    /// Which names are on each row, each once.
+    fn names_on_rows(&self) -> &[Vec<u32>] {
+        self.names_on_rows.get_or_init(|| {
+            parallel::map(self.rows.data.len(), |row| {
+                let mut seen: FxHashSet<u32> = FxHashSet::default();
+                let mut last = None;
+                let slices = u32::try_from(row).ok().and_then(|row| self.rows.slices(row));
+                for name in slices.map_or(&[][..], |slices| slices.names()) {
+                    if last != Some(*name) {
+                        seen.insert(*name);
+                        last = Some(*name);
+                    }
+                }
+                seen.into_iter().collect()
+            })
+        })
+    }
+
+    /// Slices whose whole name matches, by start, without the first `offset`.
+    #[must_use]
+    pub fn search(&self, pattern: &Regex, limit: usize, offset: usize) -> Found {
+        let on_rows = self.names_on_rows();
+        let mut distinct: Vec<u32> = on_rows.iter().flatten().copied().collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let texts = self.texts();
+        const EACH: usize = 1024;
+        let chunks: Vec<&[u32]> = distinct.chunks(EACH).collect();
+        let matching: Vec<u32> = parallel::map(chunks.len(), |chunk| {
+            let matches =
+                |number: &&u32| names::full(**number, texts).is_some_and(|text| pattern.is_match(&text));
+            chunks[chunk]
+                .iter()
+                .filter(matches)
+                .copied()
+                .collect::<Vec<u32>>()
+        })
+        .concat();
+        let mut wanted = Numbers::default();
+        for number in &matching {
+            wanted.insert(*number);
+        }
+        let rows: Vec<(u32, &Slices)> = (0u32..)
+            .zip(on_rows)
+            .filter(|(_, names)| names.iter().any(|name| wanted.contains(*name)))
+            .filter_map(|(row, _)| Some((row, &**self.rows.slices(row)?)))
+            .collect();
+        let most = offset.saturating_add(limit);
+        let hits = parallel::map(rows.len(), |index| self.hits_on(rows[index], &wanted, most));
+        let mut found = Found {
+            names: matching.len(),
+            ticks: vec![0; TICKS],
+            ..Found::default()
+        };
+        let mut first: Vec<(i64, u32, u32)> = Vec::new();
+        for hits in hits {
+            found.total += hits.total;
+            for (all, tick) in found.ticks.iter_mut().zip(hits.ticks) {
+                *all = all.saturating_add(tick);
+            }
+            first.extend(hits.first);
+        }
+        first.sort_unstable();
+        found.hits = first
+            .into_iter()
+            .skip(offset)
+            .take(limit)
+            .filter_map(|(_, row, place)| {
+                let slices = self.rows.slices(row)?;
+                Some(self.reference(row, slices, place as usize))
+            })
+            .collect();
+        found.truncated = found.total > (offset as u64).saturating_add(found.hits.len() as u64);
+        found
+    }
+
+    fn hits_on(&self, (row, slices): (u32, &Slices), wanted: &Numbers, most: usize) -> Hits {
+        let (begin, end) = (self.base.begin, self.base.end);
+        let width = i128::from((end - begin).max(1));
+        let mut hits = Hits {
+            total: 0,
+            first: Vec::new(),
+            ticks: vec![0; TICKS],
+        };
+        // Hits come by start: a tick lasts until its end.
+        let (mut tick, mut tick_end) = (0, i64::MIN);
+        for (place, name) in (0u32..).zip(slices.names()) {
+            if !wanted.contains(*name) {
+                continue;
+            }
+            let start = slices.start(place as usize);
+            hits.total += 1;
+            if hits.first.len() < most {
+                hits.first.push((start, row, place));
+            }
+            if start >= tick_end {
+                let at = i128::from(start - begin).max(0) * TICKS as i128 / width;
+                tick = usize::try_from(at).unwrap_or(0).min(TICKS - 1);
+                let next = (width * (tick as i128 + 1)).div_euclid(TICKS as i128);
+                tick_end = begin + i64::try_from(next).unwrap_or(i64::MAX - begin.max(0));
+            }
+            hits.ticks[tick] += 1;
+        }
+        hits
+    }
+}

@@ -1,0 +1,430 @@
+//! The slices of one row: columns sorted by start, without overlaps, that only grow.
+//!
+//! Beside them lie sums of busy time at every sixteenth slice, and the longest slice of every 16, 256, 4096, ... With both a
+//! stretch of any length is summed up by looking at a few dozen slices.
+
+use super::lanes::Item;
+
+/// Slices below one node of the forest, and between two sums.
+const FAN_OUT: usize = 16;
+/// Stands for a duration that is in `long`.
+const LONG: u32 = u32::MAX;
+
+/// A duration as the column has it.
+#[inline]
+fn narrow(duration: i64) -> u32 {
+    u32::try_from(duration).unwrap_or(LONG)
+}
+
+/// Slices that do not overlap, by start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Slices {
+    starts: Vec<i64>,
+    durations: Vec<u32>,
+    /// Durations from 4.29 s on, by place.
+    long: Vec<(u32, i64)>,
+    names: Vec<u32>,
+    sources: Vec<u32>,
+    /// Places of those that had not ended.
+    unfinished: Vec<u32>,
+    /// At `k`: the durations of the first `16 k` slices.
+    sums: Vec<i64>,
+    /// At `[level][k]`: the place of the longest of slices `16^(level+1) k` to `16^(level+1) (k+1)`, the first of equal ones.
+    longest: Vec<Vec<u32>>,
+}
+
+impl Slices {
+    /// The slices of items that are sorted and do not overlap.
+    pub(crate) fn of(items: &[Item]) -> Self {
+        let mut slices = Self {
+            starts: items.iter().map(|item| item.start).collect(),
+            durations: items.iter().map(|item| narrow(item.duration)).collect(),
+            names: items.iter().map(|item| item.name).collect(),
+            sources: items.iter().map(|item| item.source).collect(),
+            sums: Vec::with_capacity(items.len() / FAN_OUT + 1),
+            ..Self::default()
+        };
+        if slices.durations.contains(&LONG) {
+            let long = (0u32..)
+                .zip(items)
+                .filter(|(_, item)| narrow(item.duration) == LONG);
+            slices.long = long.map(|(place, item)| (place, item.duration)).collect();
+        }
+        // As pushing them would: a block is summed up when the next begins.
+        for block in 0..items.len().div_ceil(FAN_OUT) {
+            slices.close_block(block * FAN_OUT);
+        }
+        slices
+    }
+
+    /// Appends a slice, which must not start before the last one ends.
+    #[inline]
+    pub(crate) fn push(&mut self, start: i64, duration: i64, name: u32, source: u32) {
+        debug_assert!(duration >= 0 && self.end() <= start || self.is_empty());
+        let place = self.starts.len();
+        if place.is_multiple_of(FAN_OUT) {
+            self.close_block(place);
+        }
+        self.starts.push(start);
+        self.durations.push(narrow(duration));
+        if narrow(duration) == LONG {
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            self.long.push((place, duration));
+        }
+        self.names.push(name);
+        self.sources.push(source);
+    }
+
+    /// Says that the slice at a place had not ended.
+    pub(crate) fn mark_unfinished(&mut self, place: usize) {
+        self.unfinished.push(u32::try_from(place).unwrap_or(u32::MAX));
+    }
+
+    /// Sums up the first `len` slices, a multiple of 16 of which all but the last 16 have been.
+    #[inline]
+    fn close_block(&mut self, len: usize) {
+        let from = len.saturating_sub(FAN_OUT);
+        let before = self.sums.last().copied().unwrap_or(0);
+        let block = &self.durations[from..len];
+        // Those that are too long for the column are the rare case.
+        let mut sum: u64 = 0;
+        let mut most = 0;
+        for duration in block {
+            sum += u64::from(*duration);
+            most = most.max(*duration);
+        }
+        if len == 0 {
+            self.sums.push(0);
+            return;
+        }
+        let best = if most == LONG {
+            self.sums
+                .push(before + (from..len).map(|place| self.duration(place)).sum::<i64>());
+            self.first_longest(from..len)
+        } else {
+            self.sums.push(before + sum.cast_signed());
+            from + block.iter().position(|duration| *duration == most).unwrap_or(0)
+        };
+        let mut best = u32::try_from(best).unwrap_or(u32::MAX);
+        for level in 0.. {
+            if self.longest.len() <= level {
+                self.longest.push(Vec::new());
+            }
+            self.longest[level].push(best);
+            let nodes = self.longest[level].len();
+            if !nodes.is_multiple_of(FAN_OUT) {
+                break;
+            }
+            let children = &self.longest[level][nodes - FAN_OUT..];
+            best = children[0];
+            for &child in &children[1..] {
+                if self.duration(child as usize) > self.duration(best as usize) {
+                    best = child;
+                }
+            }
+        }
+    }
+
+    /// The place of the longest of a few slices, the first of equal ones.
+    fn first_longest(&self, places: std::ops::Range<usize>) -> usize {
+        let mut best = places.start;
+        for place in places {
+            if self.duration(place) > self.duration(best) {
+                best = place;
+            }
+        }
+        best
+    }
+
+    /// Gives back memory that no slice uses.
+    pub(crate) fn shrink(&mut self) {
+        self.starts.shrink_to_fit();
+        self.durations.shrink_to_fit();
+        self.names.shrink_to_fit();
+        self.sources.shrink_to_fit();
+        self.sums.shrink_to_fit();
+        for level in &mut self.longest {
+            level.shrink_to_fit();
+        }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let forest: usize = self.longest.iter().map(Vec::capacity).sum();
+        self.starts.capacity() * 8
+            + (self.durations.capacity() + self.names.capacity() + self.sources.capacity() + forest) * 4
+            + (self.long.capacity() * 2 + self.sums.capacity()) * 8
+    }
+
+    /// Start of the slice at a place.
+    #[inline]
+    #[must_use]
+    pub fn start(&self, place: usize) -> i64 {
+        self.starts[place]
+    }
+
+    /// End minus start.
+    #[inline]
+    #[must_use]
+    pub fn duration(&self, place: usize) -> i64 {
+        match self.durations[place] {
+            LONG => self.long_duration(place),
+            narrow => i64::from(narrow),
+        }
+    }
+
+    #[cold]
+    fn long_duration(&self, place: usize) -> i64 {
+        let found = self.long.binary_search_by_key(&place, |(at, _)| *at as usize);
+        found.map_or(i64::from(LONG), |at| self.long[at].1)
+    }
+
+    /// End of the slice at a place.
+    #[inline]
+    #[must_use]
+    pub fn end_of(&self, place: usize) -> i64 {
+        self.starts[place] + self.duration(place)
+    }
+
+    /// Its name's number.
+    #[inline]
+    #[must_use]
+    pub fn name(&self, place: usize) -> u32 {
+        self.names[place]
+    }
+
+    /// All names' numbers.
+    pub(crate) fn names(&self) -> &[u32] {
+        &self.names
+    }
+
+    /// Its table and row.
+    #[inline]
+    #[must_use]
+    pub(crate) fn source(&self, place: usize) -> u32 {
+        self.sources[place]
+    }
+
+    /// Whether it had not ended when the recording did.
+    #[inline]
+    #[must_use]
+    pub fn is_unfinished(&self, place: usize) -> bool {
+        !self.unfinished.is_empty() && self.unfinished.iter().any(|at| *at as usize == place)
+    }
+
+    /// Start of the first; 0 without any.
+    #[must_use]
+    pub fn begin(&self) -> i64 {
+        self.starts.first().copied().unwrap_or(0)
+    }
+
+    /// End of the last; 0 without any.
+    #[must_use]
+    pub fn end(&self) -> i64 {
+        self.len().checked_sub(1).map_or(0, |last| self.end_of(last))
+    }
+
+    /// The place of the first slice that starts at `time` or later.
+    #[inline]
+    #[must_use]
+    pub fn first_from(&self, time: i64) -> usize {
+        self.starts.partition_point(|start| *start < time)
+    }
+
+    /// The same at `from` or later, where it is likely to be near.
+    #[inline]
+    pub(crate) fn next_from(&self, from: usize, time: i64) -> usize {
+        let mut step = 1;
+        let mut low = from;
+        // Galloping: cost is the logarithm of the distance, not of the row.
+        while low + step <= self.starts.len() && self.starts[low + step - 1] < time {
+            low += step;
+            step *= 2;
+        }
+        let high = (low + step).min(self.starts.len());
+        low + self.starts[low..high].partition_point(|start| *start < time)
+    }
+
+    /// The places of the slices with a part in `[from, to)`; those without a length count where they start.
+    #[must_use]
+    pub fn within(&self, from: i64, to: i64) -> std::ops::Range<usize> {
+        let first = self.first_from(from);
+        let reaches_in = first > 0 && self.end_of(first - 1) > from;
+        let after = self.first_from(to).max(first);
+        if to <= from {
+            return first..first;
+        }
+        first - usize::from(reaches_in)..after
+    }
+
+    /// Sum of the durations of the slices at `from..to`.
+    #[inline]
+    #[must_use]
+    pub fn sum(&self, from: usize, to: usize) -> i64 {
+        // Near ones directly: the sums are elsewhere in memory.
+        if to - from <= FAN_OUT {
+            return (from..to).map(|place| self.duration(place)).sum();
+        }
+        let (first, last) = (from.div_ceil(FAN_OUT), to / FAN_OUT);
+        let between = self.sum_before(last) - self.sum_before(first);
+        let head: i64 = (from..first * FAN_OUT).map(|place| self.duration(place)).sum();
+        let tail: i64 = (last * FAN_OUT..to).map(|place| self.duration(place)).sum();
+        head + between + tail
+    }
+
+    /// Sum of the durations of the first `16 block` slices.
+    #[inline]
+    fn sum_before(&self, block: usize) -> i64 {
+        match self.sums.get(block) {
+            Some(sum) => *sum,
+            // The last block is only summed up when the next begins.
+            None => {
+                let known = self.sums.len().saturating_sub(1);
+                let before = self.sums.last().copied().unwrap_or(0);
+                before
+                    + (known * FAN_OUT..block * FAN_OUT)
+                        .map(|place| self.duration(place))
+                        .sum::<i64>()
+            }
+        }
+    }
+
+    /// Nanoseconds of `[from, to)` that slices cover.
+    #[must_use]
+    pub fn busy(&self, from: i64, to: i64) -> i64 {
+        let within = self.within(from, to);
+        if within.is_empty() {
+            return 0;
+        }
+        let (first, last) = (within.start, within.end - 1);
+        let before = (from - self.starts[first]).max(0);
+        let after = (self.end_of(last) - to).max(0);
+        self.sum(first, last + 1) - before - after
+    }
+
+    /// The place of the longest of the slices at `from..to`, the first of equal ones; `from < to`.
+    #[must_use]
+    pub fn longest(&self, from: usize, to: usize) -> usize {
+        let mut best = from;
+        let mut best_duration = self.duration(from);
+        let mut at = from + 1;
+        let mut look = |place: usize| {
+            let duration = self.duration(place);
+            if duration > best_duration {
+                (best, best_duration) = (place, duration);
+            }
+        };
+        while at < to {
+            // The largest node that begins here and ends in time.
+            let mut size = 1;
+            let mut node = None;
+            for (level, nodes) in self.longest.iter().enumerate() {
+                let larger = size * FAN_OUT;
+                if !at.is_multiple_of(larger) || at + larger > to {
+                    break;
+                }
+                let Some(place) = nodes.get(at / larger) else {
+                    break;
+                };
+                (size, node) = (larger, Some((level, *place)));
+            }
+            look(node.map_or(at, |(_, place)| place as usize));
+            at += size;
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn slices(of: &[(i64, i64, u32)]) -> Slices {
+        let mut slices = Slices::default();
+        for (place, (start, duration, name)) in of.iter().enumerate() {
+            slices.push(*start, *duration, *name, place as u32);
+        }
+        slices
+    }
+
+    #[test]
+    fn a_stretch_has_the_slices_that_reach_into_it() {
+        let slices = slices(&[(10, 10, 0), (20, 0, 1), (20, 5, 2), (40, 10, 3)]);
+        assert_eq!(slices.within(0, 10), 0..0);
+        assert_eq!(slices.within(0, 11), 0..1);
+        assert_eq!(slices.within(19, 20), 0..1);
+        assert_eq!(slices.within(20, 21), 1..3);
+        assert_eq!(slices.within(24, 40), 2..3);
+        assert_eq!(slices.within(25, 41), 3..4);
+        assert_eq!(slices.within(50, 60), 4..4);
+        assert_eq!(slices.within(45, 45), 4..4);
+        assert_eq!(slices.busy(15, 45), 5 + 5 + 5);
+        assert_eq!(slices.busy(0, 100), 25);
+        assert_eq!(slices.busy(42, 44), 2);
+        assert_eq!(slices.busy(26, 39), 0);
+        assert_eq!(slices.longest(0, 4), 0);
+        assert_eq!(slices.longest(1, 4), 3);
+        assert_eq!((slices.begin(), slices.end()), (10, 50));
+    }
+
+    #[test]
+    fn slices_of_hours_keep_their_length() {
+        let hour = 3_600_000_000_000;
+        let slices = slices(&[
+            (0, 5, 0),
+            (10, hour, 1),
+            (hour + 10, i64::from(u32::MAX), 2),
+            (2 * hour, 7, 3),
+        ]);
+        assert_eq!(slices.duration(1), hour);
+        assert_eq!(slices.duration(2), i64::from(u32::MAX));
+        assert_eq!(slices.end(), 2 * hour + 7);
+        assert_eq!(slices.sum(0, 4), 12 + hour + i64::from(u32::MAX));
+        assert_eq!(slices.longest(0, 4), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn sums_and_longest_are_those_of_looking_at_each(
+            all in proptest::collection::vec((0i64..20, prop_oneof![40 => 0i64..50, 1 => (1i64 << 32) - 3..(1 << 32) + 3]), 1..1200),
+            ends in (0usize..1200, 0usize..1200),
+        ) {
+            let mut slices = Slices::default();
+            let mut now = 0;
+            for (gap, duration) in &all {
+                slices.push(now + gap, *duration, 0, 0);
+                now += gap + duration;
+            }
+            let (a, b) = (ends.0 % all.len(), ends.1 % all.len());
+            let (from, to) = (a.min(b), a.max(b) + 1);
+            let durations = |range: std::ops::Range<usize>| range.map(|place| all[place].1);
+            prop_assert_eq!(slices.sum(from, to), durations(from..to).sum::<i64>());
+            prop_assert_eq!(slices.sum(from, from), 0);
+            let most = durations(from..to).max().unwrap();
+            let first = (from..to).find(|place| all[*place].1 == most).unwrap();
+            prop_assert_eq!(slices.longest(from, to), first);
+            let items: Vec<Item> = (0..slices.len())
+                .map(|place| Item { start: slices.start(place), duration: slices.duration(place), name: 0, source: 0 })
+                .collect();
+            prop_assert_eq!(&Slices::of(&items), &slices);
+            let time = slices.start(from) + 1;
+            prop_assert_eq!(slices.next_from(0, time), slices.first_from(time));
+            prop_assert_eq!(slices.next_from(from, time), slices.first_from(time));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The recording behind a timeline: as it was read, or packed once its analysis is there.
+
+use std::sync::Arc;
+
+use gputrace_trace::packed::{Packed, PackedColumn, PackedTables};
+use gputrace_trace::tables::{
+    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators,
+    Overheads, Synchronizations, Tables,
+};
+use gputrace_trace::{Process, Recording, Table, parallel};
+
+/// A table that is packed where a recording is.
+pub(crate) trait Stored: Table + 'static {
+    fn of(tables: &Tables) -> &Self;
+    fn packed(tables: &PackedTables) -> &Packed<Self>;
+}
+
+macro_rules! stored {
+    ($($Columns:ident: $field:ident,)*) => {$(
+        impl Stored for $Columns {
+            fn of(tables: &Tables) -> &Self {
+                &tables.$field
+            }
+            fn packed(tables: &PackedTables) -> &Packed<Self> {
+                &tables.$field
+            }
+        }
+    )*};
+}
+
+stored! {
+    Kernels: kernels,
+    Copies: copies,
+    Memsets: memsets,
+    GraphLaunches: graph_launches,
+    ApiCalls: api_calls,
+    Synchronizations: synchronizations,
+    Overheads: overheads,
+    Markers: markers,
+    Operators: operators,
+    NcclProxySteps: nccl_proxy,
+    NcclChannels: nccl_channels,
+}
+
+/// A column of 32-bit numbers.
+#[derive(Clone, Copy)]
+pub(crate) enum Words<'a> {
+    Plain(&'a [u32]),
+    Packed(&'a PackedColumn),
+}
+
+impl Words<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Plain(words) => words.len(),
+            Self::Packed(column) => column.len(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, row: usize) -> u32 {
+        match self {
+            Self::Plain(words) => words[row],
+            Self::Packed(column) => column.word(row),
+        }
+    }
+}
+
+/// A recording, whole or packed.
+pub(crate) struct Store {
+    /// Everything that is not packed.
+    outline: Arc<Recording>,
+    /// By process; nothing where the recording is whole.
+    packed: Vec<PackedTables>,
+}
+
+impl Store {
+    pub(crate) fn whole(recording: Arc<Recording>) -> Self {
+        Self {
+            outline: recording,
+            packed: Vec::new(),
+        }
+    }
+
+    /// The same packed.
+    pub(crate) fn pack(&self) -> Self {
+        if !self.packed.is_empty() {
+            return Self {
+                outline: self.outline.clone(),
+                packed: self.packed.clone(),
+            };
+        }
+        let whole = &self.outline;
+        let packed = parallel::map(whole.processes.len(), |place| {
+            PackedTables::new(&whole.processes[place].tables)
+        });
+        let others = |processes: &[Process]| -> Vec<Process> {
+            let other = |process: &Process| Process {
+                folder: process.folder.clone(),
+                header: process.header.clone(),
+                tables: PackedTables::others(&process.tables),
+            };
+            processes.iter().map(other).collect()
+        };
+        let outline = Recording {
+            path: whole.path.clone(),
+            manifest: whole.manifest.clone(),
+            processes: others(&whole.processes),
+            hosts: whole.hosts.clone(),
+            names: whole.names.clone(),
+            losses: whole.losses.clone(),
+            notes: whole.notes.clone(),
+            unaligned: whole.unaligned.clone(),
+        };
+        Self {
+            outline: Arc::new(outline),
+            packed,
+        }
+    }
+
+    /// The recording, but for those tables of its processes that are packed.
+    pub(crate) fn outline(&self) -> &Arc<Recording> {
+        &self.outline
+    }
+
+    /// The whole recording; made anew where it is packed.
+    pub(crate) fn recording(&self) -> Arc<Recording> {
+        if self.packed.is_empty() {
+            return self.outline.clone();
+        }
+        let mut whole = Recording::clone(&self.outline);
+        for (process, packed) in whole.processes.iter_mut().zip(&self.packed) {
+            packed.unpack_into(&mut process.tables);
+        }
+        Arc::new(whole)
+    }
+
+    /// Bytes of what is packed.
+    pub(crate) fn bytes(&self) -> usize {
+        self.packed.iter().map(PackedTables::bytes).sum()
+    }
+
+    pub(crate) fn process(&self, process: u32) -> Option<&Process> {
+        self.outline.processes.get(process as usize)
+    }
+
+    /// A row of a process's table.
+    pub(crate) fn row<T: Stored>(&self, process: u32, row: usize) -> Option<T::Row> {
+        match self.packed.get(process as usize) {
+            Some(packed) => {
+                let table = T::packed(packed);
+                (row < table.len()).then(|| table.row(row))
+            }
+            None => {
+                let table = T::of(&self.process(process)?.tables);
+                (row < table.len()).then(|| table.row(row))
+            }
+        }
+    }
+
+    /// A column of 32-bit numbers, by name; without rows where there is no such column.
+    pub(crate) fn words<T: Stored>(&self, process: u32, name: &str) -> Words<'_> {
+        let nothing = Words::Plain(&[]);
+        match self.packed.get(process as usize) {
+            Some(packed) => T::packed(packed).column(name).map_or(nothing, Words::Packed),
+            None => {
+                let column = || {
+                    let table = T::of(&self.process(process)?.tables);
+                    let place = T::schema().index_of(name).ok()?;
+                    table.columns().get(place)?.downcast_ref::<Vec<u32>>()
+                };
+                column().map_or(nothing, |words| Words::Plain(words))
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+// @ts-check
+/** Talking to the server: addresses, errors, and the binary answers as typed arrays. */
+
+/** An answer that is no success; `status` 0 means that no answer came. */
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   */
+  constructor(status, message) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+  }
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, any>} [query]
+ */
+export function address(path, query) {
+  const parts = [];
+  for (const [key, value] of Object.entries(query ?? {})) {
+    if (value !== undefined && value !== null) parts.push(`${encodeURIComponent(key)}=${encodeURIComponent(String(value))}`);
+  }
+  return parts.length ? `${path}?${parts.join("&")}` : path;
+}
+
+/**
+ * @param {string} url
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Response>}
+ */
+async function request(url, signal) {
+  let response;
+  try {
+    response = await fetch(url, { signal, credentials: "same-origin" });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, "the server does not answer");
+  }
+  if (response.ok) return response;
+  // The server has read the recording anew: whoever follows it will take the new generation.
+  if (response.status === 410) dispatchEvent(new Event("gputrace-stale"));
+  let message = `${response.status} ${response.statusText}`;
+  try {
+    message = (await response.json()).error ?? message;
+  } catch {
+    // An answer without a reason keeps its status as the reason.
+  }
+  throw new ApiError(response.status, message);
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, any>} [query]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function getJson(path, query, signal) {
+  return (await request(address(path, query), signal)).json();
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, any>} [query]
+ * @param {AbortSignal} [signal]
+ */
+export async function getBytes(path, query, signal) {
+  return (await request(address(path, query), signal)).arrayBuffer();
+}
+
+/** Recordings that the server knows. */
+export const recordings = () => getJson("/api/recordings");
+
+/** @typedef {{signal?: AbortSignal}} Options */
+
+/**
+ * One recording in one generation; every method asks for what its name says.
+ * `json` and `buffer` take paths below /api/, `rec` and `recBuffer` below this recording and generation.
+ */
+export class RecordingApi {
+  /**
+   * @param {string} id
+   * @param {number} generation
+   */
+  constructor(id, generation) {
+    this.id = id;
+    this.generation = generation;
+    this.base = `/api/rec/${encodeURIComponent(id)}`;
+  }
+
+  /** Path of something of this generation. */
+  at(/** @type {string} */ rest) {
+    return `${this.base}/${this.generation}/${rest}`;
+  }
+
+  /** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] @returns {Promise<any>} */
+  json(path, query, options) {
+    return getJson(`/api/${path}`, query, options?.signal);
+  }
+  /** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] */
+  buffer(path, query, options) {
+    return getBytes(`/api/${path}`, query, options?.signal);
+  }
+  /** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] @returns {Promise<any>} */
+  rec(path, query, options) {
+    return getJson(this.at(path), query, options?.signal);
+  }
+  /** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] */
+  recBuffer(path, query, options) {
+    return getBytes(this.at(path), query, options?.signal);
+  }
+
+  info(/** @type {AbortSignal} */ signal) {
+    return getJson(`${this.base}/info`, {}, signal);
+  }
+  live(/** @type {AbortSignal} */ signal) {
+    return getJson(`${this.base}/live`, {}, signal);
+  }
+  rows() {
+    return this.rec("rows");
+  }
+  analysis(/** @type {string} */ steps) {
+    return this.rec("analysis", { steps });
+  }
+  /**
+   * @param {number} row
+   * @param {number} index
+   * @param {AbortSignal} [signal]
+   */
+  slice(row, index, signal) {
+    return this.rec("slice", { row, index }, { signal });
+  }
+  /** @param {string} key @param {number} start */
+  sliceAt(key, start) {
+    return this.rec("slice_at", { key, start });
+  }
+  /** @param {number} row @param {number} at @param {number} tolerance @param {AbortSignal} [signal] */
+  hit(row, at, tolerance, signal) {
+    return this.rec("hit", { row, at: Math.round(at), tolerance: Math.max(0, Math.round(tolerance)) }, { signal });
+  }
+  /** @param {number} row @param {number} index @param {"next" | "previous"} direction @param {boolean} sameName */
+  neighbour(row, index, direction, sameName) {
+    return this.rec("neighbour", { row, index, direction, same_name: sameName ? 1 : 0 });
+  }
+  /** @param {number} from @param {number} to @param {number[]} rows @param {AbortSignal} [signal] */
+  area(from, to, rows, signal) {
+    return this.rec("area", { from: Math.floor(from), to: Math.ceil(to), rows: ranges(rows) }, { signal });
+  }
+  /** @param {string} q @param {{regex?: boolean, case?: boolean, limit?: number, offset?: number}} options @param {AbortSignal} [signal] */
+  search(q, options, signal) {
+    return this.rec("search", { q, regex: options.regex ? 1 : 0, case: options.case ? 1 : 0, limit: options.limit ?? 200, offset: options.offset ?? 0 }, { signal });
+  }
+  /** Address of a download. @param {string} format @param {Record<string, any>} [query] */
+  exportAddress(format, query) {
+    return address(this.at("export"), { format, ...query });
+  }
+  /** @param {number[]} ids @returns {Promise<{names: Record<string, string>, colors?: Record<string, string>}>} */
+  names(ids) {
+    return this.rec("names", { ids: ids.join(",") });
+  }
+  /** @param {number} level @param {number} index @param {number[]} rows @param {AbortSignal} [signal] */
+  async tiles(level, index, rows, signal) {
+    return decodeTiles(await getBytes(this.at(`tiles/${level}/${index}`), { rows: ranges(rows) }, signal));
+  }
+  /** @param {number} level @param {number} index @param {number[]} rows @param {AbortSignal} [signal] */
+  async counters(level, index, rows, signal) {
+    return decodeCounters(await getBytes(this.at(`counters/${level}/${index}`), { rows: ranges(rows) }, signal));
+  }
+  /** @param {number} from @param {number} to @param {number} bins @param {AbortSignal} [signal] */
+  async overview(from, to, bins, signal) {
+    return decodeOverview(await getBytes(this.at("overview"), { from, to, bins }, signal));
+  }
+}
+
+/**
+ * Numbers as the server takes them: "0-5,9".
+ * @param {number[]} rows
+ */
+export function ranges(rows) {
+  const sorted = [...rows].sort((a, b) => a - b);
+  /** @type {string[]} */
+  const parts = [];
+  for (let i = 0; i < sorted.length; ) {
+    let j = i;
+    while (j + 1 < sorted.length && sorted[j + 1] <= sorted[j] + 1) j += 1;
+    parts.push(sorted[i] === sorted[j] ? `${sorted[i]}` : `${sorted[i]}-${sorted[j]}`);
+    i = j + 1;
+  }
+  return parts.join(",");
+}
+
+/**
+ * Slices of one row in one tile; x in bins since the tile's begin.
+ * @typedef {{n: number, x0: Float32Array, x1: Float32Array, name: Uint32Array, meta: Uint32Array, id: Uint32Array}} SliceColumns
+ *
+ * Values of one counter in one tile.
+ * @typedef {{n: number, x0: Float32Array, x1: Float32Array, min: Float32Array, max: Float32Array, last: Float32Array}} CounterColumns
+ */
+
+/**
+ * The heads that slices and counters share.
+ * @param {ArrayBuffer} buffer
+ * @param {number} magic
+ * @param {string} what
+ */
+function decodeHead(buffer, magic, what) {
+  const head = new Uint32Array(buffer, 0, Math.min(4, buffer.byteLength >> 2));
+  if (head[0] !== magic || head[1] !== 1) throw new ApiError(0, `the server's ${what} are of another version; reload the page`);
+  const n = head[3];
+  return { n, rows: new Uint32Array(buffer, 16, n), counts: new Uint32Array(buffer, 16 + 4 * n, n), offset: 16 + 8 * n };
+}
+
+/**
+ * @param {ArrayBuffer} buffer
+ * @returns {Map<number, SliceColumns>}
+ */
+export function decodeTiles(buffer) {
+  const { n, rows, counts, offset } = decodeHead(buffer, 0x454c4954, "tiles");
+  const found = new Map();
+  let at = offset;
+  for (let i = 0; i < n; i += 1) {
+    const count = counts[i];
+    const step = 4 * count;
+    found.set(rows[i], {
+      n: count,
+      x0: new Float32Array(buffer, at, count),
+      x1: new Float32Array(buffer, at + step, count),
+      name: new Uint32Array(buffer, at + 2 * step, count),
+      meta: new Uint32Array(buffer, at + 3 * step, count),
+      id: new Uint32Array(buffer, at + 4 * step, count),
+    });
+    at += 5 * step;
+  }
+  return found;
+}
+
+/**
+ * @param {ArrayBuffer} buffer
+ * @returns {Map<number, CounterColumns>}
+ */
+export function decodeCounters(buffer) {
+  const { n, rows, counts, offset } = decodeHead(buffer, 0x52544e43, "counters");
+  const found = new Map();
+  let at = offset;
+  for (let i = 0; i < n; i += 1) {
+    const count = counts[i];
+    const column = (/** @type {number} */ k) => new Float32Array(buffer, at + 4 * k * count, count);
+    found.set(rows[i], { n: count, x0: column(0), x1: column(1), min: column(2), max: column(3), last: column(4) });
+    at += 20 * count;
+  }
+  return found;
+}
+
+/**
+ * Shares of time by band: compute alone, compute and communication at once, communication alone, copies alone.
+ *
+ * @param {ArrayBuffer} buffer
+ */
+export function decodeOverview(buffer) {
+  const head = new Uint32Array(buffer, 0, 4);
+  if (head[0] !== 0x5245564f || head[1] !== 1) throw new ApiError(0, "the server's overview is of another version; reload the page");
+  const [, , bands, bins] = head;
+  const shares = [];
+  for (let band = 0; band < bands; band += 1) {
+    const column = (/** @type {number} */ k) => new Float32Array(buffer, 16 + 4 * bins * (4 * band + k), bins);
+    shares.push({ compute: column(0), both: column(1), communication: column(2), copy: column(3) });
+  }
+  return { bins, bands: shares };
+}

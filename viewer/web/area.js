@@ -1,0 +1,109 @@
+// @ts-check
+/** Statistics of a rectangle of the timeline: what ran in it, how long, and how busy its rows were. */
+
+import { tickLabel } from "./axis.js";
+import { h } from "./dom.js";
+import { count, percent, shortName, time } from "./format.js";
+import { table } from "./table.js";
+
+export class Area {
+  /** @param {import("./timeline.js").Timeline} timeline */
+  constructor(timeline) {
+    this.timeline = timeline;
+    /** @type {AbortController | null} */
+    this.controller = null;
+    /** How its table is sorted and filtered, kept while areas change. */
+    this.keep = {};
+    timeline.state.subscribe(["area", "generation"], ({ area }) => void this.show(area));
+  }
+
+  /**
+   * Takes the rows between two heights, CSS pixels in the plot, and the times between two places.
+   * @param {{from: number, to: number, top: number, bottom: number}} box
+   */
+  take(box) {
+    const { timeline } = this;
+    const { pinned, pinnedHeight, items } = timeline.layout;
+    const top = Math.min(box.top, box.bottom);
+    const bottom = Math.max(box.top, box.bottom);
+    const inside = (/** @type {import("./rows.js").Item} */ item, /** @type {number} */ y) => y + item.height > top && y < bottom;
+    const chosen = [
+      ...pinned.filter((item) => inside(item, item.y)),
+      ...items.filter((item) => {
+        const y = item.y - timeline.scrollTop + pinnedHeight;
+        return y + item.height > pinnedHeight && inside(item, y);
+      }),
+    ];
+    const rows = [...new Set(chosen.flatMap((item) => (item.counter ? [] : item.rows)))];
+    const from = timeline.timeAt(Math.min(box.from, box.to));
+    const to = timeline.timeAt(Math.max(box.from, box.to));
+    if (rows.length === 0 || to <= from) return;
+    timeline.select(null);
+    timeline.state.set({ area: { from, to, rows } });
+  }
+
+  /** Everything in view: what R does. */
+  takeView() {
+    const { timeline } = this;
+    this.take({ from: 0, to: timeline.plotWidth, top: 0, bottom: timeline.plotHeight });
+  }
+
+  /** @private @param {import("./state.js").Area | null} area */
+  async show(area) {
+    this.controller?.abort();
+    const { timeline } = this;
+    if (!area) {
+      if (!timeline.state.get().selection) timeline.details.container.hidden = true;
+      return;
+    }
+    this.controller = new AbortController();
+    const { signal } = this.controller;
+    try {
+      const answer = await timeline.context.api.area(area.from, area.to, area.rows, signal);
+      if (!signal.aborted) this.fill(area, answer);
+    } catch (error) {
+      if (!signal.aborted) timeline.details.put(h("strong", {}, "Area"), h("p", { class: "bad" }, /** @type {Error} */ (error).message));
+    }
+  }
+
+  /** @private @param {import("./state.js").Area} area @param {any} answer */
+  fill(area, answer) {
+    const { timeline } = this;
+    const span = area.to - area.from;
+    const kinds = timeline.context.info.kinds ?? [];
+    const sum = Math.max(1, answer.total);
+    const names = table({
+      name: "area", keep: this.keep, rows: answer.names, sort: { key: "total_ns", descending: true },
+      search: (one) => one.name, searchHint: "Filter by name", openHint: () => "Find all of this name",
+      open: (one) => timeline.state.set({ query: one.name }),
+      columns: [
+        { key: "name", title: "name", wide: true, value: (one) => one.name, cell: (one) => h("span", {}, h("span", { class: `swatch kind-${one.kind}`, title: kinds[one.kind] ?? "other" }), shortName(one.name)) },
+        { key: "count", title: "count", number: true, value: (one) => one.count, text: (one) => count(one.count) },
+        { key: "total_ns", title: "sum", number: true, value: (one) => one.total, text: (one) => time(one.total), bar: (one) => one.total / sum },
+        { key: "mean_ns", title: "mean", number: true, value: (one) => Math.round(one.mean), text: (one) => time(one.mean) },
+        { key: "min_ns", title: "min", number: true, spare: 2, value: (one) => one.min, text: (one) => time(one.min) },
+        { key: "p50_ns", title: "p50", number: true, value: (one) => one.p50, text: (one) => time(one.p50) },
+        { key: "p99_ns", title: "p99", number: true, spare: 2, value: (one) => one.p99, text: (one) => time(one.p99) },
+        { key: "max_ns", title: "max", number: true, value: (one) => one.max, text: (one) => time(one.max) },
+      ],
+    });
+    const rows = table({
+      name: "area rows", plain: true, rows: answer.rows, sort: { key: "", descending: false },
+      columns: [
+        { key: "row", title: "row", wide: true, fixed: true, value: (one) => timeline.rows[one.row]?.path.join(" › ") ?? "" },
+        { key: "count", title: "count", number: true, value: (one) => one.count, text: (one) => count(one.count) },
+        { key: "busy", title: "busy", number: true, value: (one) => one.busy, text: (one) => percent(one.busy / span), bar: (one) => one.busy / span },
+        { key: "idle", title: "idle", number: true, value: (one) => one.idle, text: (one) => time(one.idle) },
+      ],
+    });
+    const words = `${time(span)} from ${tickLabel(area.from, 1000)}`;
+    timeline.details.put(
+      [h("strong", {}, words), h("span", { class: "quiet" }, `${count(answer.count)} operations on ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row" : "rows"}, ${time(answer.total)} in sum`),
+        h("span", { class: "details-tools" },
+          h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"),
+          h("button", { class: "link", type: "button", title: "Marks it (M)", onclick: () => timeline.input.run("mark") }, "mark"))],
+      h("div", { class: "area-columns" }, names.element, rows.element),
+      answer.more > 0 && h("p", { class: "faint" }, `${count(answer.more)} more names`));
+    timeline.context.announce(`Area of ${words}: ${count(answer.count)} operations, ${time(answer.total)} in sum`);
+  }
+}

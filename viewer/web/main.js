@@ -1,0 +1,329 @@
+// @ts-check
+/** Starts the page: finds the recording, waits until it is loaded, mounts the parts, and keeps them and the URL in step. */
+
+import { ApiError, RecordingApi, getJson } from "./api.js";
+import * as panels from "./panels/index.js";
+import { Bar } from "./bar.js";
+import { h, replace } from "./dom.js";
+import { Store, initialState } from "./state.js";
+import { keys } from "./input.js";
+import { Live } from "./live.js";
+import { mountTimeline } from "./timeline.js";
+import { UrlKeeper, href, parse } from "./url.js";
+
+/** @typedef {import("./state.js").ViewState} ViewState */
+/** @typedef {import("./state.js").Ref} Ref */
+/**
+ * What every part of the page is given.
+ * @typedef {object} Context
+ * @property {Store<ViewState>} state
+ * @property {RecordingApi} api          of the present generation
+ * @property {any} info                  the answer of /info
+ * @property {() => Promise<any>} analysis   asked for once a generation
+ * @property {(to: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => Promise<void>} goTo
+ * @property {(ref: Ref | null, options?: {reveal?: boolean}) => void} select
+ * @property {(text: string) => void} search
+ * @property {(tab: string) => void} show
+ * @property {(to: {rec?: string, from?: number, to?: number}) => string} link
+ * @property {(text: string) => void} announce
+ * @property {() => void} openHelp
+ * @property {() => void} openPalette
+ */
+
+/** @param {string} id */
+function region(id) {
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`the page has no #${id}`);
+  return element;
+}
+
+/** Errors that nobody caught, for tests and for reports of faults. @type {string[]} */
+const errors = [];
+addEventListener("error", (event) => errors.push(String(event.message)));
+addEventListener("unhandledrejection", (event) => {
+  if (event.reason?.name === "AbortError") event.preventDefault();
+  else errors.push(String(event.reason?.stack ?? event.reason));
+});
+
+const state = new Store(initialState());
+const POLL_MS = 250;
+
+/**
+ * Fills the main area with a few words; null takes them away.
+ * @param {string | null} title
+ * @param {...(Node | string)} rest
+ */
+function message(title, ...rest) {
+  const element = region("message");
+  element.hidden = title === null;
+  replace(element, title === null ? null : h("h2", {}, title), ...rest.map((part) => (typeof part === "string" ? h("p", {}, part) : part)));
+}
+
+/** The theme: what the user chose, else what the system says. */
+function keepTheme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => {
+    const { theme } = state.get();
+    const dark = theme === "dark" || (theme === "auto" && system.matches);
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    state.set({ dark });
+  };
+  try {
+    const stored = localStorage.getItem("gputrace.theme");
+    if (stored === "light" || stored === "dark") state.set({ theme: stored });
+  } catch {
+    // A browser that stores nothing still shows the page.
+  }
+  system.addEventListener("change", apply);
+  state.subscribe(["theme"], ({ theme }) => {
+    try {
+      localStorage.setItem("gputrace.theme", theme);
+    } catch {
+      // As above.
+    }
+    apply();
+  });
+  apply();
+}
+
+/** The page of one recording. */
+export class Page {
+  /**
+   * @param {string} id
+   * @param {any} info
+   * @param {any} panels the module of the tables and charts
+   */
+  constructor(id, info, panels) {
+    this.id = id;
+    this.info = info;
+    this.api = new RecordingApi(id, info.generation);
+    /** @type {Promise<any> | null} */
+    this.analysisOnce = null;
+    this.modules = panels;
+    this.panels = panels.panels ?? [];
+    /** @type {Map<string, any>} */
+    this.mounted = new Map();
+    /** @type {import("./timeline.js").Timeline | null} */
+    this.timeline = null;
+    /** @type {any} */
+    this.answer = null;
+    const page = this;
+    /** @type {Context} */
+    this.context = {
+      state,
+      get api() {
+        return page.api;
+      },
+      get info() {
+        return page.info;
+      },
+      analysis: () => (page.analysisOnce ??= page.api.analysis("").catch((error) => {
+        page.analysisOnce = null;
+        throw error;
+      })),
+      goTo: (to) => page.goTo(to),
+      select: (ref, options) => page.timeline?.select(ref, options),
+      search: (text) => {
+        page.show("timeline");
+        state.set({ query: text });
+      },
+      show: (tab) => page.show(tab),
+      link: (to) => href({ rec: to.rec ?? id, window: to.from === undefined || to.to === undefined ? undefined : [to.from, to.to] }),
+      announce,
+      openHelp: () => this.modules.openHelp?.(keys),
+      openPalette: () => this.modules.openPalette?.(this.commands()),
+    };
+    this.live = new Live(this);
+    this.bar = new Bar(this);
+    this.url = new UrlKeeper(id, this.context, () => this.timeline);
+  }
+
+  /** Mounts everything that the first look needs. */
+  async mount() {
+    const { info } = this;
+    document.title = `${info.name} – gputrace`;
+    const place = parse(location.hash);
+    state.set({ generation: info.generation, window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)], follow: Boolean(info.growing) && !place.window });
+    document.body.classList.remove("choosing");
+    for (const id of ["answer", "overview", "tabs"]) region(id).hidden = false;
+    this.bar.mount();
+    this.tabs();
+    state.subscribe(["tab"], () => this.tabChanged());
+    this.tabChanged();
+    addEventListener("keydown", (event) => this.key(event));
+    this.timeline = await mountTimeline(this.context, region("timeline"), region("overview"), region("details"));
+    await this.url.apply(place);
+    // After the first picture: an analysis may take as long as a hundred tiles. Its room is kept, so that nothing jumps.
+    const answer = region("answer");
+    answer.classList.add("waiting");
+    this.answer = this.modules.mountAnswer?.(answer, this.context);
+    void this.context.analysis().catch(() => {}).then(() => answer.classList.remove("waiting"));
+    this.live.start();
+  }
+
+  /** Everything that can be done, for the palette. */
+  commands() {
+    const { timeline } = this;
+    return [
+      ...(timeline?.input.commands() ?? []),
+      ...[{ id: "timeline", title: "Timeline" }, ...this.panels].map(({ id, title }, at) => ({ title: `Show ${title}`, group: "Views", keys: at < 9 ? String(at + 1) : "", run: () => this.show(id) })),
+      ...this.bar.commands(),
+      { title: "Keys", group: "Page", keys: "?", run: () => this.context.openHelp() },
+      { title: "Follow the end", group: "Page", keys: "L", run: () => this.live.toggle() },
+    ];
+  }
+
+  /** Keys of the whole page; those of the timeline are in input.js. @private @param {KeyboardEvent} event */
+  key(event) {
+    const { target } = event;
+    if (document.querySelector("dialog[open]")) return;
+    if ((event.ctrlKey || event.metaKey) && (event.code === "KeyK" || (event.shiftKey && event.code === "KeyP"))) {
+      event.preventDefault();
+      this.context.openPalette();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement) return;
+    const digit = event.code.match(/^Digit([1-9])$/);
+    if (event.key === "?") this.context.openHelp();
+    else if (event.code === "KeyT" && !event.shiftKey) this.bar.switchTheme();
+    else if (event.code === "KeyL" && !event.shiftKey && this.info.growing) this.live.toggle();
+    else if (digit && !event.shiftKey) this.show([{ id: "timeline" }, ...this.panels][Number(digit[1]) - 1]?.id ?? "");
+    else return;
+    event.preventDefault();
+  }
+
+  tabs() {
+    const buttons = [{ id: "timeline", title: "Timeline" }, ...this.panels].map(({ id, title }) =>
+      h("button", { id: `tab-${id}`, role: "tab", type: "button", "aria-controls": id === "timeline" ? "timeline" : "panel", onclick: () => this.show(id) }, title),
+    );
+    const tabs = region("tabs");
+    replace(tabs, buttons);
+    tabs.addEventListener("keydown", (event) => {
+      const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+      if (!step) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const at = buttons.findIndex((button) => button.id === `tab-${state.get().tab}`);
+      const next = buttons[(at + step + buttons.length) % buttons.length];
+      next.focus();
+      next.click();
+    });
+  }
+
+  tabChanged() {
+    const { tab } = state.get();
+    for (const button of region("tabs").querySelectorAll("button")) {
+      const chosen = button.id === `tab-${tab}`;
+      button.setAttribute("aria-selected", String(chosen));
+      button.tabIndex = chosen ? 0 : -1;
+    }
+    region("timeline").hidden = tab !== "timeline";
+    const panel = region("panel");
+    panel.hidden = tab === "timeline";
+    panel.setAttribute("aria-labelledby", `tab-${tab}`);
+    for (const [id, { container }] of this.mounted) container.hidden = id !== tab;
+    const wanted = this.panels.find((/** @type {any} */ { id }) => id === tab);
+    if (wanted && !this.mounted.has(tab)) {
+      const container = h("div", { class: `panel panel-${tab}` });
+      panel.append(container);
+      this.mounted.set(tab, { container, handle: wanted.mount(container, this.context) });
+    }
+  }
+
+  /** @param {string} tab */
+  show(tab) {
+    if (tab === "timeline" || this.panels.some((/** @type {any} */ { id }) => id === tab)) state.set({ tab });
+  }
+
+  /** @type {Context["goTo"]} */
+  async goTo({ from, to, key, start, rank, device }) {
+    const margin = Math.max(1, 0.08 * (to - from));
+    state.set({ tab: "timeline", window: [from - margin, to + margin], follow: false });
+    if (key !== undefined && start !== undefined) {
+      const ref = await this.api.sliceAt(key, start);
+      if (ref) this.timeline?.select(ref, { reveal: true });
+    } else if (rank !== undefined && rank !== null) this.timeline?.revealRank(rank, device);
+  }
+
+  /** A generation that the server has read anew. @param {any} info */
+  async renew(info) {
+    this.info = info;
+    this.api = new RecordingApi(this.id, info.generation);
+    this.analysisOnce = null;
+    await this.timeline?.load();
+    state.set({ generation: info.generation });
+    this.bar.mount();
+    this.answer?.refresh?.();
+    for (const { handle } of this.mounted.values()) handle?.refresh?.();
+  }
+}
+
+/** @param {string} text */
+function announce(text) {
+  region("announce").textContent = text;
+}
+
+/**
+ * Waits until the server has read the recording.
+ * @param {string} id
+ */
+async function loaded(id) {
+  for (;;) {
+    try {
+      return await getJson(`/api/rec/${encodeURIComponent(id)}/info`);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 503) throw error;
+    }
+    const { recordings } = await getJson("/api/recordings");
+    const entry = recordings.find((/** @type {any} */ other) => other.id === id);
+    if (!entry) throw new ApiError(404, "there is no such recording any more");
+    if (entry.state === "failed") throw new ApiError(0, entry.error ?? "it could not be read");
+    message(`Reading ${entry.name}`, h("progress", { max: 1, value: typeof entry.progress === "number" ? entry.progress : null }));
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/** The focus ring of the timeline is for those who came to it by keys. */
+function watchKeys() {
+  addEventListener("keydown", (event) => event.key === "Tab" && document.body.classList.add("by-keys"), true);
+  addEventListener("pointerdown", () => document.body.classList.remove("by-keys"), true);
+}
+
+async function start() {
+  keepTheme();
+  watchKeys();
+  const wanted = parse(location.hash);
+  let id = wanted.rec;
+  if (!id) {
+    const list = await getJson("/api/recordings");
+    if (list.recordings.length === 1) id = list.recordings[0].id;
+    else {
+      message(null);
+      region("library").hidden = false;
+      panels.mountLibrary(region("library"), { api: new RecordingApi("", 0), open: (/** @type {string} */ rec) => location.assign(href({ rec })) });
+      addEventListener("hashchange", () => location.reload());
+      return;
+    }
+  }
+  message("Reading the recording", h("progress", {}));
+  const info = await loaded(/** @type {string} */ (id));
+  message(null);
+  page = new Page(/** @type {string} */ (id), info, panels);
+  await page.mount();
+}
+
+/** @type {Page | null} */
+let page = null;
+/** For tests and the curious. */
+/** @type {any} */ (window).viewer = {
+  state: () => ({ ...state.get(), ...page?.timeline?.summary(), arrows: page?.timeline?.overlay.arrows ?? 0, errors, loaded: page !== null, generation: page?.info.generation ?? null, live: page?.live.last ?? null }),
+  get page() {
+    return page;
+  },
+};
+start().catch((error) => {
+  errors.push(String(error.message));
+  message("The recording can't be shown", error.message, h("span", { class: "buttons" },
+    h("button", { class: "button", onclick: () => location.reload() }, "Try again"),
+    parse(location.hash).rec ? h("button", { class: "button", onclick: () => location.assign(location.pathname) }, "All recordings") : null));
+});

@@ -1,0 +1,17 @@
+// @ts-check
+/** The views beside the timeline, in the order of their tabs. */
+
+import { compare } from "../compare.js";
+import { collectives } from "./collectives.js";
+import { copies } from "./copies.js";
+import { devices } from "./devices.js";
+import { idle } from "./idle.js";
+import { kernels } from "./kernels.js";
+import { memory } from "./memory.js";
+import { steps } from "./steps.js";
+
+export const panels = [steps, idle, kernels, collectives, copies, memory, devices, compare];
+export { openHelp } from "../help.js";
+export { mountLibrary } from "../library.js";
+export { openPalette } from "../palette.js";
+export { mountAnswer } from "./answer.js";

@@ -1,0 +1,217 @@
+// @ts-check
+/** What the panels share: loading, headings, the parts of a span of time, who a row is about. */
+
+import { h, replace } from "../dom.js";
+import * as format from "../format.js";
+
+/**
+ * What every panel is given.
+ * @typedef {object} Context
+ * @property {any} state
+ * @property {any} api
+ * @property {any} info
+ * @property {() => Promise<any>} analysis
+ * @property {(place: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => Promise<void> | void} goTo
+ * @property {(ref: any, options?: {reveal?: boolean}) => void} [select]
+ * @property {(text: string) => void} [search]
+ * @property {(panel: string) => void} [show]
+ * @property {(place: {rec?: string, from?: number, to?: number}) => string} [link]
+ */
+
+/** @typedef {{refresh: () => void, destroy: () => void}} Mounted */
+
+/**
+ * A panel that draws itself from the analysis, again when there is a newer one. `keep` lives as long as the panel and
+ * holds what the user chose in it.
+ * @param {string} id
+ * @param {string} title
+ * @param {(analysis: any, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
+ */
+export function panel(id, title, draw) {
+  return {
+    id,
+    title,
+    /** @param {HTMLElement} container @param {Context} context @returns {Mounted} */
+    mount(container, context) {
+      return mounted(container, context, draw, title);
+    },
+  };
+}
+
+/**
+ * @param {HTMLElement} container
+ * @param {Context} context
+ * @param {(analysis: any, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
+ * @param {string} title
+ * @returns {Mounted}
+ */
+export function mounted(container, context, draw, title) {
+  /** @type {Record<string, any>} */
+  const keep = {};
+  let asked = 0;
+  const load = async () => {
+    const mine = ++asked;
+    if (!container.hasChildNodes()) replace(container, h("div", { class: "p-loading", role: "status" }, "Analysing the recording …"));
+    try {
+      const analysis = await context.analysis();
+      if (mine !== asked) return;
+      replace(container, draw(analysis, context, keep, load));
+    } catch (error) {
+      if (mine !== asked) return;
+      replace(container, failed(error, load, title));
+    }
+  };
+  const refresh = () => {
+    // Who types into a filter keeps it: the newer numbers come when they are done.
+    const active = document.activeElement;
+    if (active && container.contains(active) && active.matches("input, select")) {
+      active.addEventListener("blur", refresh, { once: true });
+    } else load();
+  };
+  load();
+  return {
+    refresh,
+    destroy() {
+      asked++;
+      container.textContent = "";
+    },
+  };
+}
+
+/**
+ * @param {any} error
+ * @param {() => void} again
+ * @param {string} what
+ */
+export function failed(error, again, what) {
+  return h("div", { class: "p-failed", role: "alert" },
+    h("p", null, `${what}: ${error?.message ?? error}`),
+    h("button", { type: "button", class: "p-button", onclick: again }, "Try again"));
+}
+
+/**
+ * A part of a panel: heading, a line of what it means, and what it holds.
+ * @param {string} title
+ * @param {string | Node | null} note
+ * @param {...import("../dom.js").Child} children
+ */
+export function section(title, note, ...children) {
+  return h("section", { class: "p-section" }, h("header", { class: "p-head" }, h("h2", null, title), note ? h("p", { class: "p-note" }, note) : null), children);
+}
+
+/**
+ * What is said where there is nothing to show, and why.
+ * @param {string} text
+ * @param {string} [more]
+ */
+export function nothing(text, more) {
+  return h("div", { class: "p-nothing" }, h("p", null, text), more ? h("p", { class: "p-faint" }, more) : null);
+}
+
+/**
+ * Buttons of which one is chosen.
+ * @param {string} label
+ * @param {{id: string, title: string, hint?: string}[]} choices
+ * @param {string} chosen
+ * @param {(id: string) => void} choose
+ */
+export function choice(label, choices, chosen, choose) {
+  const buttons = choices.map((one) => h("button", { type: "button", "aria-pressed": String(one.id === chosen), title: one.hint, onclick: () => {
+    buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(choices[index].id === one.id)));
+    choose(one.id);
+  } }, one.title));
+  return h("div", { class: "p-choice", role: "group", "aria-label": label }, buttons);
+}
+
+/**
+ * A list to choose one of.
+ * @param {string} label
+ * @param {{id: string, title: string}[]} choices
+ * @param {string} chosen
+ * @param {(id: string) => void} choose
+ */
+export function select(label, choices, chosen, choose) {
+  const element = h("select", { class: "p-select", "aria-label": label }, choices.map((one) => h("option", { value: one.id, selected: one.id === chosen }, one.title)));
+  element.addEventListener("change", () => choose(element.value));
+  element.addEventListener("keydown", (event) => event.stopPropagation());
+  return element;
+}
+
+/** Whether a rank of the analysis has several devices. @param {any} analysis */
+export function severalDevices(analysis) {
+  const seen = new Set();
+  return analysis.ranks.some((/** @type {any} */ rank) => rank.rank !== null && (seen.has(rank.rank) || !seen.add(rank.rank)));
+}
+
+/** @typedef {{key: string, title: string, hint: string, colour: string, hatched?: boolean}} Part */
+
+/** What a span of time of a device is made of; the parts sum to the span. @type {Part[]} */
+export const PARTS = [
+  { key: "compute", title: "compute", hint: "kernels compute, and nothing is communicated", colour: "var(--kind-compute)" },
+  { key: "hidden", title: "hidden communication", hint: "communication while kernels compute: it costs no time of its own", colour: "var(--kind-hidden)" },
+  { key: "exposed", title: "exposed communication", hint: "communication while nothing computes", colour: "var(--kind-exposed)", hatched: true },
+  { key: "copy", title: "copies", hint: "copies and memsets while nothing else runs", colour: "var(--kind-copy)" },
+  { key: "idle", title: "idle", hint: "the device runs nothing", colour: "var(--p-idle)" },
+];
+
+/**
+ * The parts of a span of `duration` of a device with these measures. Each moment counts once: as hidden communication
+ * or compute where something computes, else as exposed communication, else as copies, else as idle.
+ * @param {any} measures `compute_ns`, `communication_hidden_ns`, `communication_exposed_ns`, `busy_ns`
+ * @param {number} duration
+ * @returns {Record<string, number>}
+ */
+export function partsOf(measures, duration) {
+  const hidden = measures.communication_hidden_ns;
+  const exposed = measures.communication_exposed_ns;
+  return {
+    compute: measures.compute_ns - hidden,
+    hidden,
+    exposed,
+    copy: measures.busy_ns - measures.compute_ns - exposed,
+    idle: duration - measures.busy_ns,
+  };
+}
+
+/** @param {Record<string, number>} parts */
+export function shareParts(parts) {
+  return PARTS.map((part) => ({ title: part.title, colour: part.colour, hatched: part.hatched, value: parts[part.key] }));
+}
+
+/** Why a device idled, in the order of the measures. */
+export const CAUSES = [
+  { key: "host_late", title: "host late", hint: "the host had not called the launch yet" },
+  { key: "launch_latency", title: "launch latency", hint: "launched, and not begun yet; waiting for a copy engine is in it" },
+  { key: "event_wait", title: "event wait", hint: "the stream was told to wait for an event of another one" },
+  { key: "peer_wait", title: "peer wait", hint: "the launching thread waited for other ranks (Gloo, MPI, a barrier)" },
+  { key: "queue_full", title: "queue full", hint: "the launch waited for room in a stream's queue" },
+  { key: "nothing_submitted", title: "nothing submitted", hint: "no thread did anything that is recorded, for 1 ms or more" },
+  { key: "unknown", title: "unknown", hint: "the launching call is not recorded" },
+].map((cause, index) => ({ ...cause, colour: `var(--cause-${index + 1})`, hatched: ["launch_latency", "peer_wait", "unknown"].includes(cause.key) }));
+
+/** @param {string} key */
+export const causeTitle = (key) => CAUSES.find((cause) => cause.key === key)?.title ?? key.replaceAll("_", " ");
+
+/** How finely moments of this analysis are written. @param {any} analysis */
+export function resolution(analysis) {
+  const span = Math.max(1, ...analysis.ranks.map((/** @type {any} */ rank) => rank.span_ns));
+  return 10 ** Math.max(0, Math.floor(Math.log10(span)) - 4);
+}
+
+/**
+ * A mark of a kind of operation before its name.
+ * @param {string} kind
+ */
+export function kindMark(kind) {
+  return h("span", { class: "p-kind" }, h("span", { class: "p-dot", "aria-hidden": "true", style: { "--c": `var(--kind-${kind}, var(--text-3))` } }), kind);
+}
+
+/**
+ * A name cut in its middle by the room that it has, whole in its title.
+ * @param {string} name
+ * @param {boolean} [short]
+ */
+export function nameCell(name, short = false) {
+  if (!short) return h("span", { class: "p-name" }, format.middle(name, 400));
+  return h("span", { class: "p-name" }, format.middle(format.shortName(name), 240), h("span", { class: "p-faint" }, format.middle(format.templateArguments(name), 200)));
+}

@@ -1,0 +1,272 @@
+// @ts-check
+/** Steps: what each is made of on each rank, and which stand out. */
+
+import { axisBelow, axisLeft, box, frame, hatching, hideTip, legend, linear, shareBar, showTip, tipLines } from "../charts.js";
+import { h, svg } from "../dom.js";
+import * as format from "../format.js";
+import { table } from "../table.js";
+import { PARTS, choice, nothing, panel, partsOf, resolution, section, severalDevices, shareParts } from "./shared.js";
+
+/** A bar is at least so wide, else neighbours share one. */
+const LEAST_BAR = 4;
+
+export const steps = panel("steps", "Steps", (analysis, context, keep, redraw) => {
+  if (!analysis.ranks.length) return nothing("No rank ran anything on a GPU.");
+  const having = analysis.ranks.filter((/** @type {any} */ rank) => rank.steps.length);
+  return [
+    having.length ? chartSection(having, analysis, context, keep, redraw) : nothing("This recording has no steps.", 'Name them with ranges (NVTX, record_function) like "step 12", and each gets a bar here.'),
+    rankSection(analysis, context),
+    having.length ? stepTable(having, analysis, context, keep) : null,
+  ];
+});
+
+/**
+ * Steps put together, so that every bar has its width: means of neighbours.
+ * @param {any[]} all steps of a rank
+ * @param {number} every how many are one bar
+ * @returns {{first: any, last: any, count: number, duration: number, parts: Record<string, number>, outliers: number}[]}
+ */
+export function bars(all, every) {
+  const result = [];
+  for (let at = 0; at < all.length; at += every) {
+    const group = all.slice(at, at + every);
+    const parts = Object.fromEntries(PARTS.map((part) => [part.key, 0]));
+    let duration = 0;
+    for (const step of group) {
+      duration += step.duration_ns / group.length;
+      for (const [key, time] of Object.entries(partsOf(step, step.duration_ns))) parts[key] += time / group.length;
+    }
+    result.push({ first: group[0], last: group[group.length - 1], count: group.length, duration, parts, outliers: group.filter((step) => step.outlier).length });
+  }
+  return result;
+}
+
+/**
+ * Where the axis ends: at the longest bar, or somewhat above the usual where a few (warm-up) would flatten all others.
+ * @param {number[]} durations
+ */
+export function axisTop(durations) {
+  const order = [...durations].sort((a, b) => a - b);
+  const most = order[order.length - 1] ?? 1;
+  const usual = order[Math.floor((order.length - 1) * 0.9)] ?? most;
+  return most > 2.2 * usual ? 1.7 * usual : most;
+}
+
+/** A step's number as the axis writes it: what its name ends with. @param {any} step @param {number} index */
+function number(step, index) {
+  return /(\d+)(?: \(detected\))?$/.exec(step.name)?.[1] ?? String(index);
+}
+
+/** @param {any[]} ranks @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep @param {() => void} redraw */
+function chartSection(ranks, analysis, context, keep, redraw) {
+  keep.measure ??= "time";
+  const several = severalDevices(analysis);
+  const most = ranks.reduce((best, rank) => (rank.steps.length > best.steps.length ? rank : best));
+  const detected = ranks.some((rank) => rank.step_summary?.detected);
+  const shared = ranks.length <= 3 || most.steps.length <= 3 ? 132 : ranks.length <= 8 ? 84 : 56;
+  const chart = stepChart(ranks, keep, shared, context, several);
+  const measure = choice("Height of the bars", [{ id: "time", title: "Time" }, { id: "share", title: "Share", hint: "Every step as high as the others: what it is made of" }], keep.measure, (id) => {
+    keep.measure = id;
+    chart.redraw();
+  });
+  const facts = most.step_summary;
+  const note = facts?.count === 1 ? "Choose it to see it on the timeline." : facts
+    ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
+    : null;
+  return section(facts?.count === 1 ? "Time of the step" : "Time of each step", note,
+    h("div", { class: "p-bar" }, legend(PARTS.map((part) => ({ ...part }))), h("span", { class: "p-spacer" }), measure),
+    chart.element);
+}
+
+/** @typedef {{name: string, top: number, bars: (ReturnType<typeof bars>[number] & {rank: any, label: string})[]}} Row */
+
+/**
+ * A row of bars for each rank; where there are many ranks and hardly a step, a row for each step.
+ * @param {any[]} ranks @param {Record<string, any>} keep @param {number} rowHeight @param {import("./shared.js").Context} context @param {boolean} several
+ */
+function stepChart(ranks, keep, rowHeight, context, several) {
+  const few = ranks.length > 3 && Math.max(...ranks.map((rank) => rank.steps.length)) <= 3;
+  /** @type {(every: number) => Row[]} */
+  const rowsOf = few
+    ? () => Array.from({ length: Math.max(...ranks.map((rank) => rank.steps.length)) }, (_, index) => {
+      const there = ranks.filter((rank) => rank.steps[index]);
+      return { name: there[0].steps[index].name, bars: there.flatMap((rank) => bars([rank.steps[index]], 1).map((bar) => ({ ...bar, rank, label: String(rank.rank ?? rank.device_index) }))), top: 0 };
+    })
+    : (every) => ranks.map((rank) => ({ name: format.place(rank, several), bars: bars(rank.steps, every).map((bar, at) => ({ ...bar, rank, label: number(bar.first, at) })), top: 0 }));
+  const rowCount = rowsOf(1).length;
+  const margin = { left: 104, right: 14, top: 12, bottom: 40 };
+  const gap = 16;
+  /** @type {Row[]} */
+  let rows = [];
+  let pitch = 1;
+  let chosen = { row: 0, bar: -1 };
+  const marked = svg("rect", { class: "p-markedbar" });
+  const longest = Math.max(...rowsOf(1).map((row) => row.bars.length));
+  const chart = frame({
+    height: margin.top + rowCount * (rowHeight + gap) + margin.bottom - gap,
+    label: `Bars of ${Math.max(...ranks.map((rank) => rank.steps.length))} steps on ${ranks.length} ranks; the table below has the same numbers`,
+    draw(width, height, root) {
+      const room = width - margin.right;
+      const share = keep.measure === "share";
+      const every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (room - margin.left)));
+      pitch = Math.min(few ? 88 : 72, (room - margin.left) / Math.ceil(longest / every));
+      const right = Math.min(room, Math.max(margin.left + 240, margin.left + pitch * Math.ceil(longest / every) + 8));
+      const thick = Math.max(1, pitch - Math.min(10, Math.max(1, pitch * 0.22)));
+      const hatch = hatching(root);
+      rows = rowsOf(every).map((row, index) => ({ ...row, top: margin.top + index * (rowHeight + gap) }));
+      const top = share ? 1 : axisTop(rows.flatMap((row) => row.bars.map((bar) => bar.duration)));
+      rows.forEach((row, index) => {
+        const bottom = row.top + rowHeight;
+        const y = linear([0, top], [bottom, row.top], rowHeight > 100 ? 4 : 2);
+        axisLeft(root, y, { left: margin.left, right, format: share ? format.percent : format.time });
+        root.append(svg("text", { class: "p-rowname", x: 0, y: row.top + 11 }, format.middle(row.name, 16), svg("title", null, row.name)));
+        const paths = Object.fromEntries(PARTS.map((part) => [part.key, /** @type {string[]} */ ([])]));
+        /** @type {string[]} */
+        const flags = [];
+        /** @type {string[]} */
+        const broken = [];
+        row.bars.forEach((bar, at) => {
+          const x = margin.left + at * pitch + (pitch - thick) / 2;
+          let level = bottom;
+          for (const part of PARTS) {
+            const value = share ? bar.parts[part.key] / (bar.duration || 1) : bar.parts[part.key];
+            const next = Math.max(row.top - 3, Math.min(level, level - (bottom - y.toPixel(value))));
+            if (level - next > 0.05) paths[part.key].push(box(x, next, thick, level - next));
+            level = next;
+          }
+          if (!share && bar.duration > top * 1.001) broken.push(`M${(x - 1).toFixed(1)},${row.top + 11}l${(thick + 2).toFixed(1)},-4v3l${(-thick - 2).toFixed(1)},4z`);
+          if (bar.outliers) flags.push(`M${(x + thick / 2).toFixed(1)},${Math.max(row.top - 4, level - 5).toFixed(1)}m-4,-5h8l-4,5z`);
+        });
+        for (const part of PARTS) {
+          const d = paths[part.key].join("");
+          if (!d) continue;
+          root.append(svg("path", { d, class: part.key === "idle" ? "p-idlebar" : null, style: { fill: part.colour } }));
+          if (part.hatched) root.append(svg("path", { d, fill: hatch }));
+        }
+        if (broken.length) root.append(svg("path", { class: "p-broken", d: broken.join("") }, svg("title", null, "longer than the axis")));
+        if (flags.length) root.append(svg("path", { class: "p-flag", d: flags.join("") }, svg("title", null, "outliers")));
+        if (index === rows.length - 1) {
+          const most = rows.reduce((best, one) => (one.bars.length > best.bars.length ? one : best)).bars;
+          const needed = most.length / Math.max(2, Math.floor((right - margin.left) / 48));
+          const label = [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000].find((one) => one >= needed) ?? Math.ceil(needed);
+          const ticks = most.map((_, at) => at).filter((at) => at % label === 0);
+          axisBelow(root, { toPixel: (at) => margin.left + at * pitch + pitch / 2, ticks, domain: [0, most.length] }, {
+            y: bottom, left: margin.left, right, format: (at) => most[at].label, title: few ? "rank" : every > 1 ? `step; each bar is the mean of ${every}` : "step" });
+        }
+      });
+      root.append(marked);
+    },
+    keys(event) {
+      const moves = /** @type {Record<string, [number, number]>} */ ({ ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] });
+      const move = moves[event.key];
+      if (move) {
+        const row = Math.max(0, Math.min(rows.length - 1, chosen.row + move[0]));
+        mark(row, Math.max(0, Math.min(rows[row].bars.length - 1, chosen.bar + move[1])));
+      } else if (event.key === "Enter") open();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    },
+  });
+  function open() {
+    const bar = rows[chosen.row]?.bars[chosen.bar];
+    if (!bar) return;
+    hideTip();
+    const { rank } = bar;
+    context.goTo({ from: bar.first.start_ns, to: bar.last.end_ns, rank: rank.rank ?? undefined, device: rank.device_index });
+  }
+  /** @param {number} row @param {number} at */
+  function mark(row, at) {
+    chosen = { row, bar: at };
+    const bar = rows[row]?.bars[at];
+    if (!bar) return;
+    for (const [name, value] of Object.entries({ x: margin.left + at * pitch, width: pitch, y: rows[row].top - 4, height: rowHeight + 8 })) marked.setAttribute(name, String(value));
+    const bounds = chart.root.getBoundingClientRect();
+    const name = bar.count > 1 ? `${bar.first.name} to ${bar.last.name}, mean` : bar.first.name;
+    showTip(bounds.left + margin.left + (at + 1) * pitch, bounds.top + rows[row].top + rowHeight / 2, tipLines(
+      [format.place(bar.rank, several), ", ", name, bar.outliers ? h("span", { class: "p-badge" }, bar.count > 1 ? `${bar.outliers} outliers` : "outlier") : null],
+      [...PARTS.map((part) => ({ name: part.title, colour: part.colour, hatched: part.hatched, value: `${format.time(bar.parts[part.key])}  ${format.percent(bar.duration ? bar.parts[part.key] / bar.duration : 0)}` })),
+        { name: "together", value: format.time(bar.duration), strong: true }]));
+  }
+  chart.root.classList.add("p-pointing");
+  chart.root.addEventListener("pointermove", (event) => {
+    const pointer = /** @type {PointerEvent} */ (event);
+    const bounds = chart.root.getBoundingClientRect();
+    const at = Math.floor((pointer.clientX - bounds.left - margin.left) / pitch);
+    const y = pointer.clientY - bounds.top;
+    const row = rows.findIndex((one) => y >= one.top - gap / 2 && y < one.top + rowHeight + gap / 2);
+    if (row >= 0 && at >= 0 && at < rows[row].bars.length) return mark(row, at);
+    unmark();
+  });
+  const unmark = () => {
+    chosen.bar = -1;
+    marked.setAttribute("width", "0");
+    hideTip();
+  };
+  chart.root.addEventListener("pointerleave", unmark);
+  chart.root.addEventListener("click", open);
+  return chart;
+}
+
+/** @param {any} analysis @param {import("./shared.js").Context} context */
+function rankSection(analysis, context) {
+  const several = severalDevices(analysis);
+  const whole = Math.max(1, ...analysis.ranks.map((/** @type {any} */ rank) => rank.span_ns));
+  const share = (/** @type {string} */ key) => (/** @type {any} */ rank) => partsOf(rank, rank.span_ns)[key];
+  const part = (/** @type {string} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
+    key: `${key}_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint, value: share(key),
+    text: (/** @type {any} */ rank) => format.percent(rank.span_ns ? share(key)(rank) / rank.span_ns : null),
+  });
+  const parts = table({
+    name: "ranks",
+    plain: analysis.ranks.length < 9,
+    rows: analysis.ranks,
+    sort: { key: "rank", descending: false },
+    openHint: () => "Show this rank on the timeline",
+    open: (rank) => context.goTo({ from: context.info.begin, to: context.info.end, rank: rank.rank ?? undefined, device: rank.device_index }),
+    columns: [
+      { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank, several) },
+      { key: "bar", title: "Compute, communication, copies, idle", fixed: true, wide: true, value: () => "",
+        cell: (rank) => shareBar(shareParts(partsOf(rank, rank.span_ns)), { total: whole, format: format.time, label: format.place(rank, several) }) },
+      { key: "span_ns", title: "Span", number: true, value: (rank) => rank.span_ns, text: (rank) => format.time(rank.span_ns) },
+      part("compute", "Compute", 2), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copy", "Copies", 2), part("idle", "Idle", 1),
+      { key: "overlap_ratio", title: "Overlap", number: true, spare: 2, hint: "Share of the communication that is hidden behind compute", value: (rank) => rank.overlap_ratio, text: (rank) => format.percent(rank.overlap_ratio) },
+      { key: "device_name", title: "Device", spare: 3, value: (rank) => rank.device_name },
+      { key: "host", title: "Host", spare: 3, value: (rank) => rank.host },
+    ],
+  });
+  return section("The whole run by rank", "Each moment counts once: the parts sum to the span.", parts.element);
+}
+
+/** @param {any[]} ranks @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+function stepTable(ranks, analysis, context, keep) {
+  const several = severalDevices(analysis);
+  const fine = resolution(analysis);
+  const rows = ranks.flatMap((rank) => rank.steps.map((/** @type {any} */ step, /** @type {number} */ index) => ({ rank, step, index, parts: partsOf(step, step.duration_ns) })));
+  const longest = Math.max(1, ...rows.map((row) => row.step.duration_ns));
+  const part = (/** @type {string} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
+    key: `${key}_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint,
+    value: (/** @type {any} */ row) => row.parts[key], text: (/** @type {any} */ row) => format.time(row.parts[key]),
+  });
+  keep.table ??= {};
+  const list = table({
+    name: "steps",
+    keep: keep.table,
+    rows,
+    search: (row) => `${row.step.name} ${format.place(row.rank, several)} ${row.step.outlier ? "outlier" : ""}`,
+    searchHint: "Filter by name, rank, outlier",
+    openHint: () => "Show this step on the timeline",
+    open: (row) => context.goTo({ from: row.step.start_ns, to: row.step.end_ns, rank: row.rank.rank ?? undefined, device: row.rank.device_index }),
+    columns: [
+      { key: "name", title: "Step", value: (row) => row.step.name },
+      { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
+      { key: "start_ns", title: "Start", number: true, spare: 2, value: (row) => row.step.start_ns, text: (row) => format.moment(row.step.start_ns, fine) },
+      { key: "duration_ns", title: "Duration", number: true, value: (row) => row.step.duration_ns, text: (row) => format.time(row.step.duration_ns), bar: (row) => row.step.duration_ns / longest },
+      part("compute", "Compute", 1), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copy", "Copies", 2), part("idle", "Idle", 1),
+      { key: "overlap_ratio", title: "Overlap", number: true, spare: 3, value: (row) => row.step.overlap_ratio, text: (row) => format.percent(row.step.overlap_ratio) },
+      { key: "outlier", title: "", value: (row) => row.step.outlier, cell: (row) => (row.step.outlier ? h("span", { class: "p-badge" }, "outlier") : ""),
+        hint: "Further from the median than 3 robust standard deviations and 5 %" },
+    ],
+  });
+  return section("Steps as numbers", "Compute, hidden, exposed, copies and idle sum to the duration.", list.element);
+}

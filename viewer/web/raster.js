@@ -1,0 +1,187 @@
+// @ts-check
+/**
+ * Drawing rows of slices as pixels. A row is one-dimensional, so it is one line of pixels, stretched later to the
+ * row's height; this costs a small part of drawing rectangles, and slices narrower than a pixel blend truthfully.
+ * Nothing here touches the document.
+ */
+
+/** Shades of one kind, told apart by name. */
+export const SHADES = 8;
+/** Kinds that have colours of their own; greater numbers are drawn as "other". */
+export const KINDS = 14;
+const OTHER = 11;
+/** Least opacity of a pixel that holds anything: a short kernel in an idle second has to be seen. */
+export const LEAST_ALPHA = 72;
+
+export const FLAG_DENSITY = 1;
+export const FLAG_CUT = 2;
+
+/**
+ * Index into the palette: hue by kind, lightness by a hash of the name, which the server gives, so that a name looks
+ * the same in every rank and recording.
+ * @param {number} meta
+ */
+export function colourIndex(meta) {
+  const kind = meta & 255;
+  return (kind < KINDS ? kind : OTHER) * SHADES + (meta >>> 29);
+}
+
+/**
+ * Adds a share of a pixel: coverages add up, colours mix by coverage.
+ * @param {Uint32Array} px
+ * @param {number} at
+ * @param {number} colour 0xBBGGRR
+ * @param {number} alpha 1..255
+ */
+function add(px, at, colour, alpha) {
+  const old = px[at];
+  const before = old >>> 24;
+  if (before === 0) {
+    px[at] = ((alpha << 24) | colour) >>> 0;
+    return;
+  }
+  const sum = before + alpha;
+  const part = ((alpha << 8) / sum) | 0;
+  const rest = 256 - part;
+  const rb = (((old & 0xff00ff) * rest + (colour & 0xff00ff) * part) >>> 8) & 0xff00ff;
+  const g = (((old & 0x00ff00) * rest + (colour & 0x00ff00) * part) >>> 8) & 0x00ff00;
+  px[at] = (((sum > 255 ? 255 : sum) << 24) | rb | g) >>> 0;
+}
+
+/**
+ * First record that ends after `x` (records are in order and do not overlap).
+ * @param {Float32Array} x1
+ * @param {number} n
+ * @param {number} x
+ */
+export function firstEndingAfter(x1, n, x) {
+  let low = 0;
+  let high = n;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x1[middle] > x) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/**
+ * Draws one tile's part of one row into a line of pixels.
+ *
+ * @param {Uint32Array} px       pixels, 0xAABBGGRR
+ * @param {number} base          index of the line's first pixel
+ * @param {import("./api.js").SliceColumns} columns
+ * @param {number} scale         pixels a bin
+ * @param {number} offset        pixel of the tile's begin
+ * @param {number} low           pixels are drawn from here
+ * @param {number} high          to here
+ * @param {Uint32Array} palette  colours 0xBBGGRR by kind and shade
+ * @param {Map<number, number> | null} [own]  colours of names that have one of their own
+ * @returns {number} records drawn
+ */
+export function rasterRow(px, base, columns, scale, offset, low, high, palette, own = null) {
+  const { n, x0, x1, name, meta } = columns;
+  const start = firstEndingAfter(x1, n, (low - offset) / scale - 1e-3);
+  let i = start;
+  for (; i < n; i += 1) {
+    let a = x0[i] * scale + offset;
+    if (a >= high) break;
+    let b = x1[i] * scale + offset;
+    const m = meta[i];
+    let fill = (m >>> 8) & 255;
+    if ((m & (FLAG_DENSITY << 16)) === 0) {
+      fill = 255;
+      // A hair between neighbours, once there is room for it.
+      const width = b - a;
+      if (width > 2.5) b -= width > 6.5 ? 1 : (width - 2.5) * 0.25;
+    }
+    if (a < low) a = low;
+    if (b > high) b = high;
+    const colour = own?.get(name[i]) ?? palette[colourIndex(m)];
+    const first = a | 0;
+    const last = b | 0;
+    if (first >= last) {
+      if (first < high) add(px, base + first, colour, Math.min(255, ((b > a ? b - a : 0) * fill + 1) | 0));
+      continue;
+    }
+    let at = first;
+    if (a > first) {
+      add(px, base + first, colour, ((first + 1 - a) * fill + 1) | 0);
+      at += 1;
+    }
+    if (fill === 255) px.fill((0xff000000 | colour) >>> 0, base + at, base + last);
+    else for (; at < last; at += 1) add(px, base + at, colour, fill < 1 ? 1 : fill);
+    if (b > last) add(px, base + last, colour, Math.min(255, ((b - last) * fill + 1) | 0));
+  }
+  return i - start;
+}
+
+/**
+ * Lifts every pixel that holds anything to the least opacity.
+ * @param {Uint32Array} px
+ * @param {number} base
+ * @param {number} width
+ */
+export function lift(px, base, width) {
+  for (let at = base; at < base + width; at += 1) {
+    const alpha = px[at] >>> 24;
+    if (alpha !== 0 && alpha < LEAST_ALPHA) px[at] = ((LEAST_ALPHA << 24) | (px[at] & 0xffffff)) >>> 0;
+  }
+}
+
+/**
+ * The record under a pixel; one just beside it when none is, within `tolerance` pixels.
+ * @param {import("./api.js").SliceColumns} columns
+ * @param {number} scale
+ * @param {number} offset
+ * @param {number} x
+ * @param {number} tolerance
+ * @returns {number} its index, or -1
+ */
+export function recordAt(columns, scale, offset, x, tolerance) {
+  const { n, x0, x1 } = columns;
+  const after = firstEndingAfter(x1, n, (x - offset) / scale);
+  let best = -1;
+  let least = tolerance;
+  for (let i = Math.max(0, after - 1); i < Math.min(n, after + 1); i += 1) {
+    const a = x0[i] * scale + offset;
+    const b = x1[i] * scale + offset;
+    const away = x < a ? a - x : x > b ? x - b : 0;
+    if (away <= least) {
+      if (away === 0 && x >= a) return i;
+      least = away;
+      best = i;
+    }
+  }
+  return best;
+}
+
+/**
+ * Draws bands of stacked shares: what each column of a band holds, from its floor upwards.
+ *
+ * @param {Uint32Array} px
+ * @param {number} width          of the image, pixels
+ * @param {number} top            the band's first line
+ * @param {number} height         lines
+ * @param {Float32Array[]} shares one array for each part, drawn from the floor up, each 0..1
+ * @param {number} bins           length of each
+ * @param {number[]} colours      0xBBGGRR of each part
+ */
+export function rasterBand(px, width, top, height, shares, bins, colours) {
+  for (let x = 0; x < width; x += 1) {
+    const from = Math.floor((x * bins) / width);
+    const to = Math.max(from + 1, Math.floor(((x + 1) * bins) / width));
+    let floor = 0;
+    for (let part = 0; part < shares.length; part += 1) {
+      let sum = 0;
+      for (let bin = from; bin < to; bin += 1) sum += shares[part][bin];
+      const next = Math.min(height, floor + (sum / (to - from)) * height);
+      // Lines counted from the floor; the one that is cut gets its share of opacity.
+      for (let line = Math.floor(floor); line < next; line += 1) {
+        const cover = Math.min(line + 1, next) - Math.max(line, floor);
+        if (cover > 0.004) add(px, (top + height - 1 - line) * width + x, colours[part], Math.min(255, Math.ceil(cover * 255)));
+      }
+      floor = next;
+    }
+  }
+}

@@ -1,0 +1,118 @@
+// @ts-check
+import { close, deepEqual, equal, ok } from "./assert.js";
+import { alike, mostChanged, relative } from "../compare.js";
+import { ago } from "../library.js";
+import { fit } from "../palette.js";
+import { ranges } from "../panels/collectives.js";
+import { counterTitle } from "../panels/counters.js";
+import { lateRank, leadOf, summary } from "../panels/findings.js";
+import { lateBy } from "../panels/idle.js";
+import { merged } from "../panels/kernels.js";
+import { PARTS, partsOf } from "../panels/shared.js";
+import { tilesFor } from "../panels/side_by_side.js";
+import { axisTop, bars } from "../panels/steps.js";
+
+/** Measures of a step in which 50 compute, 20 of it with communication, 10 communicate alone, 5 copy alone, of 100. */
+const measures = { busy_ns: 65, compute_ns: 50, communication_ns: 30, communication_hidden_ns: 20, communication_exposed_ns: 10, idle_ns: 30, overlap_ratio: 2 / 3 };
+
+/** @param {any} more */
+const rank = (more) => ({ rank: 0, device_index: 0, span_ns: 100, idle_ratio: 0.35, idle_causes: { host_late: 30 }, steps: [], step_summary: null, longest_gaps: [], ...measures, ...more });
+
+/** @type {Record<string, () => void>} */
+export const tests = {
+  "the parts of a step sum to the step"() {
+    const parts = partsOf(measures, 100);
+    deepEqual(parts, { compute: 30, hidden: 20, exposed: 10, copy: 5, idle: 35 });
+    equal(PARTS.reduce((sum, part) => sum + parts[part.key], 0), 100);
+  },
+  "neighbours that share a bar keep the sum"() {
+    const steps = Array.from({ length: 7 }, (_, index) => ({ ...measures, name: `step ${index}`, duration_ns: 100 + index, outlier: index === 3, start_ns: index, end_ns: index + 1 }));
+    const three = bars(steps, 3);
+    deepEqual(three.map((bar) => bar.count), [3, 3, 1]);
+    deepEqual(three.map((bar) => bar.outliers), [0, 1, 0]);
+    for (const bar of three) close(Object.values(bar.parts).reduce((a, b) => a + b, 0), bar.duration);
+    equal(three[1].first.name, "step 3");
+  },
+  "a slow first step does not flatten the others"() {
+    equal(axisTop([1000, ...Array(19).fill(40)]), 68);
+    equal(axisTop([60, 40, 41]), 60);
+    equal(axisTop([]), 1);
+  },
+  "names that differ by a number are one"() {
+    const rows = lateBy([{ host_late_by: { "range: step 1": 5, "range: step 2": 6, "nothing recorded": 7, "call: cuMemcpyDtoHAsync_v2": 1 } }]);
+    deepEqual(rows.map((row) => [row.what, row.name, row.time, row.names]), [["range", "step #", 11, 2], ["nothing recorded", "", 7, 1], ["call", "cuMemcpyDtoHAsync_v2", 1, 1]]);
+  },
+  "kernels of all ranks sum, and shares sum to one"() {
+    const kernel = { name: "k", kind: "compute", kind_reason: "", count: 2, total_ns: 10, min_ns: 4, max_ns: 6, p50_ns: 4, p99_ns: 6, occupancy: 0.5 };
+    const [both, other] = merged([{ kernels: [kernel] }, { kernels: [{ ...kernel, count: 1, total_ns: 20, min_ns: 20, max_ns: 20, occupancy: null }, { ...kernel, kind: "copy", total_ns: 30 }] }]);
+    deepEqual([both.count, both.total_ns, both.mean_ns, both.min_ns, both.max_ns, both.p50_ns, both.occupancy, both.ranks], [3, 30, 10, 4, 20, null, 0.5, 2]);
+    close(both.share + other.share, 1);
+  },
+  "ranks in a row are written as stretches"() {
+    equal(ranges([0, 1, 2, 3, 7, 9, 8, 16, 17]), "0–3, 7–9, 16, 17");
+    equal(ranges([]), "");
+  },
+  "findings lead to their places"() {
+    const analysis = { ranks: [rank({ steps: [{ start_ns: 0, end_ns: 5, duration_ns: 5, communication_exposed_ns: 1 }, { start_ns: 5, end_ns: 14, duration_ns: 9, communication_exposed_ns: 3 }],
+      longest_gaps: [{ start_ns: 1, end_ns: 9, cause: "host_late" }, { start_ns: 20, end_ns: 25, cause: "event_wait" }] })], hangs: [] };
+    const lead = (/** @type {string} */ text) => leadOf({ text, rank: 0, saves_ns: 1 }, analysis);
+    equal(lead("Communication is not hidden behind compute: try").place?.from, 5);
+    equal(lead("The GPU waits for the host to launch work").place?.to, 9);
+    equal(lead("Streams wait for events of other streams").place?.from, 20);
+    equal(lead("The host waits for other ranks").place, undefined);
+    equal(lead("Some steps take much longer").place?.to, 14);
+    equal(lead("Rank 0 keeps the others waiting: compare").late, 0);
+    equal(lead("Copies go through pageable memory").panel, "copies");
+    equal(lead("Something new").panel, "steps");
+  },
+  "the summary weighs ranks by their spans"() {
+    const all = summary({ ranks: [rank({}), rank({ rank: 1, span_ns: 300, busy_ns: 300, idle_ns: 0, idle_ratio: 0, idle_causes: {} })], arrivals: [] });
+    close(/** @type {number} */ (all.busy), 365 / 400);
+    close(/** @type {number} */ (all.exposed), 20 / 400);
+    close(/** @type {number} */ (all.overlap), 40 / 60);
+    equal(all.leastBusy.rank, 0);
+    equal(all.cause?.key, "host_late");
+    equal(all.late, null);
+    equal(Object.values(all.parts).reduce((a, b) => a + b, 0), 400);
+  },
+  "a late rank stands out by the analyzer's rule"() {
+    const arrival = (/** @type {number} */ number, /** @type {number} */ last, /** @type {number} */ cost) => ({ rank: number, device_index: number, collectives: 10, last_count: last, cost_ns: cost, wait_ns: 0, skew_ns: 0 });
+    const of = (/** @type {any[]} */ arrivals) => lateRank({ ranks: [rank({})], arrivals });
+    equal(of([arrival(0, 7, 20), arrival(1, 3, 1)])?.standsOut, true);
+    equal(of([arrival(0, 5, 20), arrival(1, 5, 1)])?.standsOut, false);
+    equal(of([arrival(0, 7, 20)]), null);
+  },
+  "letters find commands"() {
+    ok(fit("Show the collectives", "coll") > fit("Copy a link to this view", "coll"));
+    ok(fit("Zoom to the selection", "zts") > 0);
+    ok(fit("Zoom", "q") < 0);
+    equal(fit("Zoom", ""), 0);
+  },
+  "how long ago"() {
+    equal(ago(0, 5000), "just now");
+    equal(ago(0, 125_000), "2 min ago");
+    equal(ago(0, 86400_000 * 3), "3 days ago");
+  },
+  "comparisons"() {
+    equal(relative(0, 5), null);
+    equal(relative(10, 5), -0.5);
+    equal(alike({ name: "ddp-2" }, [{ name: "pp" }, { name: "ddp-1" }]).name, "ddp-1");
+    equal(alike({ name: "x", device: "cuda" }, [{ name: "a", device: "sim", modified_ms: 9 }, { name: "b", device: "cuda", modified_ms: 1 }, { name: "c", device: "cuda", modified_ms: 2 }]).name, "c");
+  },
+  "the step that changed most is looked at first, but for the warm-up"() {
+    const row = (/** @type {number} */ place, /** @type {number} */ b) => ({ place, duration_a_ns: 10, duration_b_ns: b });
+    equal(mostChanged([row(0, 100), row(1, 12), row(2, 5)]).place, 2);
+    equal(mostChanged([row(0, 100)]).place, 0);
+  },
+  "tiles cover the step"() {
+    const { level, tile, indices } = tilesFor(1_000_000, 2_000_000, 1_000_000, 1000);
+    equal(level, 9);
+    ok(indices[0] * tile <= 1_000_000 && (indices[indices.length - 1] + 1) * tile >= 2_000_000);
+    deepEqual(tilesFor(0, 1, 1, 1000), { level: 0, tile: 1024, indices: [0] });
+  },
+  "counters have titles and units"() {
+    equal(counterTitle("sm_clock_mhz").title, "SM clock");
+    equal(counterTitle("gpu_utilization_percent").title, "GPU utilization");
+    equal(counterTitle("pcie_sent_bytes_per_second").write(2e9).replaceAll("\u202f", " "), "2.00 GB/s");
+  },
+};

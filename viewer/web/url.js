@@ -1,0 +1,154 @@
+// @ts-check
+/** Deep links: what is looked at, in the part of the address after `#`, which never reaches the server. */
+
+/**
+ * What a link says; absent members are left as they are.
+ * @typedef {object} Place
+ * @property {string} [rec]
+ * @property {[number, number]} [window]
+ * @property {{key: string, start: number}} [selection]
+ * @property {string[]} [pins]
+ * @property {string[]} [collapsed]
+ * @property {string} [filter]
+ * @property {string} [query]
+ * @property {string} [tab]
+ * @property {{from: number, to: number, label: string}[]} [marks]
+ */
+
+/** @param {string} text */
+function numbers(text) {
+  return text.split("~").map(Number);
+}
+
+/**
+ * Reads a link. What can't be understood is left out: a link is other people's input.
+ * @param {string} hash
+ * @returns {Place}
+ */
+export function parse(hash) {
+  const fields = new URLSearchParams(hash.replace(/^#/, ""));
+  /** @type {Place} */
+  const place = {};
+  const rec = fields.get("rec");
+  if (rec) place.rec = rec;
+  const [from, to] = numbers(fields.get("t") ?? "");
+  if (Number.isFinite(from) && Number.isFinite(to) && to > from) place.window = [from, to];
+  const selection = (fields.get("sel") ?? "").match(/^(.+)@(-?\d+)$/);
+  if (selection) place.selection = { key: selection[1], start: Number(selection[2]) };
+  const pins = fields.getAll("pin");
+  if (pins.length) place.pins = pins.slice(0, 64);
+  const collapsed = fields.getAll("fold");
+  if (collapsed.length) place.collapsed = collapsed.slice(0, 512);
+  const filter = fields.get("rows");
+  if (filter) place.filter = filter;
+  const query = fields.get("q");
+  if (query) place.query = query;
+  const tab = fields.get("tab");
+  if (tab) place.tab = tab;
+  const marks = fields.getAll("mark").map((text) => {
+    const [begin, end] = numbers(text);
+    return { from: begin, to: end ?? begin, label: "" };
+  });
+  const whole = marks.filter((mark) => Number.isFinite(mark.from) && Number.isFinite(mark.to));
+  if (whole.length) place.marks = whole.slice(0, 64);
+  return place;
+}
+
+/**
+ * Writes a link.
+ * @param {Place} place
+ */
+export function href(place) {
+  /** @type {string[]} */
+  const parts = [];
+  const add = (/** @type {string} */ key, /** @type {string} */ value) =>
+    parts.push(`${key}=${encodeURIComponent(value).replace(/%2F/g, "/").replace(/%40/g, "@").replace(/%2C/g, ",").replace(/%20/g, "+")}`);
+  if (place.rec) add("rec", place.rec);
+  if (place.window) add("t", place.window.map((value) => Number(value.toFixed(0))).join("~"));
+  if (place.selection) add("sel", `${place.selection.key}@${place.selection.start}`);
+  for (const pin of place.pins ?? []) add("pin", pin);
+  for (const path of place.collapsed ?? []) add("fold", path);
+  if (place.filter) add("rows", place.filter);
+  if (place.query) add("q", place.query);
+  if (place.tab && place.tab !== "timeline") add("tab", place.tab);
+  for (const mark of place.marks ?? []) add("mark", mark.to === mark.from ? `${Math.round(mark.from)}` : `${Math.round(mark.from)}~${Math.round(mark.to)}`);
+  return `#${parts.join("&")}`;
+}
+
+/** How long the view has to rest before it becomes an entry that Back leads to. */
+const REST_MS = 500;
+
+/** Keeps the address as the page is, and the page as the address says when Back is pressed. */
+export class UrlKeeper {
+  /**
+   * @param {string} rec
+   * @param {import("./main.js").Context} context
+   * @param {() => import("./timeline.js").Timeline | null} timeline
+   */
+  constructor(rec, context, timeline) {
+    this.rec = rec;
+    this.context = context;
+    this.timeline = timeline;
+    this.timer = 0;
+    this.applying = false;
+    context.state.subscribe(["window", "selection", "pins", "collapsed", "filter", "query", "tab", "marks"], () => this.later());
+    addEventListener("popstate", () => void this.apply(parse(location.hash)));
+    addEventListener("hashchange", () => {
+      if (parse(location.hash).rec !== this.rec) location.reload();
+    });
+  }
+
+  /** The link to what is shown now. @returns {string} */
+  current() {
+    const state = this.context.state.get();
+    const { begin, end } = this.context.info;
+    const timeline = this.timeline();
+    const row = state.selection && timeline?.rows[state.selection.row];
+    const [from, to] = state.window;
+    const whole = from <= begin && to >= end;
+    return href({
+      rec: this.rec, window: whole || state.follow ? undefined : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))],
+      selection: row && state.selection ? { key: row.key, start: state.selection.start } : undefined,
+      pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks,
+    });
+  }
+
+  /** @private */
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.write(), REST_MS);
+  }
+
+  /** @private */
+  write() {
+    const link = this.current();
+    if (link === location.hash || (link === "#" && !location.hash)) return;
+    // The first entry, and what follows a growing recording, replace what is there: Back should leave the page.
+    const first = !location.hash || this.context.state.get().follow || history.state?.page !== true;
+    history[first ? "replaceState" : "pushState"]({ page: true }, "", link);
+  }
+
+  /** Shows what a link says. @param {Place} place */
+  async apply(place) {
+    const { state, api, info } = this.context;
+    const timeline = this.timeline();
+    state.set({
+      pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { ...state.get().filter, text: place.filter ?? "" }, query: place.query ?? "", tab: place.tab ?? "timeline",
+      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })),
+    });
+    if (timeline) {
+      const [from, to] = place.window ?? [info.begin, info.end];
+      timeline.moveTo(from, to);
+    }
+    if (place.selection) {
+      try {
+        const ref = await api.sliceAt(place.selection.key, place.selection.start);
+        timeline?.select(ref, { reveal: false });
+        if (ref) timeline?.reveal(ref.row);
+      } catch {
+        // A link to something that this recording has not.
+      }
+    } else timeline?.select(null);
+    clearTimeout(this.timer);
+  }
+}
