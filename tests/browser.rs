@@ -187,7 +187,7 @@ fn it_draws_moves_and_selects() {
     );
     let details = browser.evaluate("document.getElementById('details').innerText");
     let details = details.as_str().expect("text");
-    for word in ["Grid", "Block", "Before it"] {
+    for word in ["Grid", "Block", "Leads from"] {
         assert!(details.contains(word), "{word} in {details}");
     }
     // To it, along its row, and away.

@@ -114,7 +114,9 @@ fn every_route_answers_of_a_recording() {
     let listed = viewer.json(&format!("{base}/collectives?limit=1000"));
     assert_eq!(
         listed["total"].as_u64().unwrap() as usize,
-        whole["collectives"].as_array().unwrap().len()
+        whole["collectives"].as_array().unwrap().len(),
+        "{listed} at {base}, {}",
+        viewer.get(&format!("/api/rec/{id}/live")).text()
     );
     // Pictures.
     let tile = viewer.get(&format!("{base}/tiles/20/0?rows=0-{}", rows.len().min(256) - 1));

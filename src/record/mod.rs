@@ -486,7 +486,8 @@ fn show(folder: &Path, recording: &Recording) -> Result<(), Failure> {
         .unwrap_or_else(|| folder.to_owned());
     let here = here.display();
     anstream::println!("\nRecording: {here}");
-    anstream::println!("Next:      gputrace analyze {here} --json");
+    anstream::println!("Next:      gputrace view {here}   (in a browser)");
+    anstream::println!("           gputrace analyze {here} --json");
     anstream::println!(
         "           gputrace export {here} --format chrome -o trace.json.gz   (open at ui.perfetto.dev)"
     );

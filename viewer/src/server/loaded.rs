@@ -199,7 +199,7 @@ impl Loaded {
             "simulated": recording.is_simulated(),
             "imported": recording.manifest.device == "imported",
             "growing": self.growing,
-            "analysed": analysis.is_some(),
+            "analysed": self.analysed,
             "generation": self.generation,
             "origin_ns": origin_ns.to_string(),
             "begin": timeline.begin(),
