@@ -17,6 +17,7 @@ mod fields;
 mod gather;
 pub mod kinds;
 mod lanes;
+mod memory;
 mod names;
 mod profile;
 mod rows;
@@ -38,6 +39,7 @@ pub use answers::*;
 use base::{Base, Joins};
 use collectives::Known;
 use gather::{Group, Place, Table};
+use memory::GivesBack;
 use names::{Class, Texts};
 use profile::{Profile, SHARES};
 use rows::{Data, Rows};
@@ -111,6 +113,8 @@ pub struct Timeline {
     known: Option<Known>,
     /// The names on each row; made when first searched.
     names_on_rows: OnceLock<Vec<Vec<u32>>>,
+    /// Dropped after all else.
+    _gives_back: GivesBack,
 }
 
 impl Timeline {
@@ -118,12 +122,14 @@ impl Timeline {
     #[must_use]
     pub fn build(recording: Arc<Recording>) -> Self {
         let base = Base::new(recording);
+        let is_large = base.events >= PACKED_FROM;
         Self {
             rows: base.rows(&[]),
             profiles: base.bands.iter().map(|_| Arc::default()).collect(),
             base: Arc::new(base),
             known: None,
             names_on_rows: OnceLock::new(),
+            _gives_back: GivesBack { is_large },
         }
     }
 
@@ -166,6 +172,7 @@ impl Timeline {
             profiles,
             known: Some(known),
             names_on_rows: OnceLock::new(),
+            _gives_back: GivesBack { is_large: packed },
         }
     }
 
