@@ -2,8 +2,8 @@
 //! and names.
 //!
 //! A [`Timeline`] is made of a recording alone ([`Timeline::build`]), fast enough to draw at once, and once more when the
-//! analysis is there ([`Timeline::with_analysis`]), which adds the rows of communicators, the causes of gaps and the peers
-//! of collectives. It is never changed: each is one generation. All times that go in and out are nanoseconds since
+//! analysis is there ([`Timeline::with_analysis`]), which adds the rows of communicators and of NVTX ranges on devices, the
+//! causes of gaps and the peers of collectives. It is never changed: each is one generation. All times that go in and out are nanoseconds since
 //! [`Timeline::origin_ns`]; inside they are those of the recording.
 
 pub mod answers;
@@ -20,6 +20,7 @@ mod lanes;
 mod memory;
 mod names;
 mod profile;
+mod projected;
 mod rows;
 mod search;
 mod series;
@@ -124,7 +125,7 @@ impl Timeline {
         let base = Base::new(recording);
         let is_large = base.events >= PACKED_FROM;
         Self {
-            rows: base.rows(&[]),
+            rows: base.rows(&[], &[]),
             profiles: base.bands.iter().map(|_| Arc::default()).collect(),
             base: Arc::new(base),
             known: None,
@@ -167,7 +168,10 @@ impl Timeline {
             }
         });
         Self {
-            rows: base.rows(&known.communicators),
+            rows: base.rows(
+                &projected::groups(&self.base.store.outline().processes),
+                &known.communicators,
+            ),
             base,
             profiles,
             known: Some(known),
