@@ -102,11 +102,12 @@ impl Base {
     }
 
     /// All rows, those of communicators first.
-    pub(crate) fn rows(&self, communicators: &[Communicator]) -> Rows {
+    pub(crate) fn rows(&self, projected: &[Group], communicators: &[Communicator]) -> Rows {
         let mut rows = Rows::new(
             self.store.outline(),
             &self.identities,
             &self.groups,
+            projected,
             &self.counters,
             communicators,
         );

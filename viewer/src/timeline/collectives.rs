@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gputrace_analyzer::{Analysis, Collective, CollectivePart, CommunicatorAnalysis};
 use gputrace_trace::Recording;
-use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Memsets, Synchronizations};
+use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, Synchronizations};
 use rustc_hash::FxHashMap;
 
 use super::answers::{CollectivePage, CollectiveRefs, ParticipantRef, Ref};
@@ -306,6 +306,10 @@ impl Timeline {
                 let thread = call.and_then(|call| store.row::<ApiCalls>(process, call));
                 let place = thread.map_or(Place::NoThread, |call| Place::Thread(call.thread));
                 (place, row.start_ns)
+            }
+            Table::Marker => {
+                let row = store.row::<Markers>(process, row)?;
+                (Place::Ranges(row.thread), row.start_ns)
             }
             _ => return None,
         };

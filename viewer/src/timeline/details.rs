@@ -4,12 +4,13 @@ use std::cell::Cell;
 
 use gputrace_analyzer::Cause;
 use gputrace_trace::tables::{
-    ApiCall, ApiCalls, Copies, GraphLaunches, Kernels, Memsets, Overheads, Synchronization, Synchronizations,
+    ApiCall, ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, Overheads, Synchronization,
+    Synchronizations,
 };
 
 use super::answers::{Before, Link, Ref, SliceDetails};
 use super::fields::{self, Fields, Source, time};
-use super::gather::{Place, Table, table_and_row};
+use super::gather::{Place, Table, source, table_and_row};
 use super::slices::Slices;
 use super::{Timeline, names};
 
@@ -73,13 +74,13 @@ impl Timeline {
             record,
         };
         let outline = self.process(process)?;
-        let source = Source {
+        let from = Source {
             store: &self.base.store,
             process,
             outline,
             recorded: self.recorded(),
         };
-        let mut fields = Fields(fields::of(&source, table, record, slices.duration(place)));
+        let mut fields = Fields(fields::of(&from, table, record, slices.duration(place)));
         let call_row = self.launch_call(&chosen);
         let call = call_row.and_then(|row| self.call(process, row));
         if let Some(call) = call.as_ref().filter(|_| is_on_device(table)) {
@@ -221,6 +222,13 @@ impl Timeline {
             }
         };
         let process = chosen.process;
+        if chosen.table == Table::Projected {
+            add(
+                "launch",
+                "on its thread",
+                self.find(process, Table::Marker, chosen.record),
+            );
+        }
         if let Some(call) = call {
             let label = if is_on_device(chosen.table) {
                 "launched by"
@@ -445,6 +453,10 @@ impl Timeline {
     fn nvtx_path(&self, chosen: &Chosen<'_>, call: Option<&ApiCall>) -> Vec<String> {
         let (thread, at) = match (call, self.rows.rows[chosen.row as usize].thread) {
             (Some(call), _) => (call.thread, call.start_ns.0),
+            (None, Some(thread)) if chosen.table == Table::Projected => {
+                let range = self.base.store.row::<Markers>(chosen.process, chosen.record);
+                (thread, range.map_or(0, |range| range.start_ns.0))
+            }
             (None, Some(thread)) => (thread, chosen.start()),
             (None, None) => match self.enqueued_at(chosen) {
                 Some(enqueued) => enqueued,
@@ -454,13 +466,16 @@ impl Timeline {
         let Some(&(first, count)) = self.rows.places.get(&(chosen.process, Place::Ranges(thread))) else {
             return Vec::new();
         };
+        // Not the range itself.
+        let own = u32::try_from(chosen.record).map_or(u32::MAX, |record| source(Table::Marker, record));
+        let is_range = matches!(chosen.table, Table::Marker | Table::Projected);
         (first..first + count)
             .filter(|row| chosen.table != Table::Marker || *row < chosen.row)
             .filter_map(|row| {
                 let slices = self.rows.slices(row)?;
                 let place = slices.first_from(at.saturating_add(1)).checked_sub(1)?;
-                (slices.end_of(place) > at)
-                    .then(|| names::full(slices.name(place), self.texts()).map(names::cut))?
+                let encloses = slices.end_of(place) > at && !(is_range && slices.source(place) == own);
+                encloses.then(|| names::full(slices.name(place), self.texts()).map(names::cut))?
             })
             .collect()
     }

@@ -247,6 +247,12 @@ fn add_row(
             fields.add("Correlation", row.correlation, "");
         }
         Table::Marker => marker(source, row, fields)?,
+        Table::Projected => {
+            let range = source.row::<Markers>(row)?;
+            let on_host = range.duration_ns.map_or(0, |duration| duration.0);
+            fields.time("On the host", on_host);
+            marker(source, row, fields)?;
+        }
         Table::Operator => fields.add("Thread", source.row::<Operators>(row)?.thread, ""),
         Table::Enqueue => enqueued(process, source.recorded, row, fields),
         Table::ProxyStep => {

@@ -33,9 +33,11 @@ pub(crate) enum Table {
     Untimed,
     /// A part of a collective: the analysis's number of the collective.
     Collective,
+    /// A range on a device: the row of the range.
+    Projected,
 }
 
-const TABLES: [Table; 15] = [
+const TABLES: [Table; 16] = [
     Table::Operator,
     Table::Marker,
     Table::Enqueue,
@@ -51,6 +53,7 @@ const TABLES: [Table; 15] = [
     Table::GraphLaunch,
     Table::Untimed,
     Table::Collective,
+    Table::Projected,
 ];
 
 /// Bits for the row.
@@ -74,6 +77,8 @@ pub(crate) fn table_and_row(source: u32) -> (Table, usize) {
 /// What slices are grouped by within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Place {
+    /// Ranges on a device, by the thread that they are of.
+    Projected(u32, u32),
     /// Device and stream.
     Stream(u32, u32),
     /// NVTX ranges of a thread.

@@ -2,8 +2,8 @@
 //! and names.
 //!
 //! A [`Timeline`] is made of a recording alone ([`Timeline::build`]), fast enough to draw at once, and once more when the
-//! analysis is there ([`Timeline::with_analysis`]), which adds the rows of communicators, the causes of gaps and the peers
-//! of collectives. It is never changed: each is one generation. All times that go in and out are nanoseconds since
+//! analysis is there ([`Timeline::with_analysis`]), which adds the rows of communicators and of NVTX ranges on devices, the
+//! causes of gaps and the peers of collectives. It is never changed: each is one generation. All times that go in and out are nanoseconds since
 //! [`Timeline::origin_ns`]; inside they are those of the recording.
 
 pub mod answers;
@@ -17,8 +17,10 @@ mod fields;
 mod gather;
 pub mod kinds;
 mod lanes;
+mod memory;
 mod names;
 mod profile;
+mod projected;
 mod rows;
 mod search;
 mod series;
@@ -38,6 +40,7 @@ pub use answers::*;
 use base::{Base, Joins};
 use collectives::Known;
 use gather::{Group, Place, Table};
+use memory::GivesBack;
 use names::{Class, Texts};
 use profile::{Profile, SHARES};
 use rows::{Data, Rows};
@@ -111,6 +114,8 @@ pub struct Timeline {
     known: Option<Known>,
     /// The names on each row; made when first searched.
     names_on_rows: OnceLock<Vec<Vec<u32>>>,
+    /// Dropped after all else.
+    _gives_back: GivesBack,
 }
 
 impl Timeline {
@@ -118,12 +123,14 @@ impl Timeline {
     #[must_use]
     pub fn build(recording: Arc<Recording>) -> Self {
         let base = Base::new(recording);
+        let is_large = base.events >= PACKED_FROM;
         Self {
-            rows: base.rows(&[]),
+            rows: base.rows(&[], &[]),
             profiles: base.bands.iter().map(|_| Arc::default()).collect(),
             base: Arc::new(base),
             known: None,
             names_on_rows: OnceLock::new(),
+            _gives_back: GivesBack { is_large },
         }
     }
 
@@ -161,11 +168,15 @@ impl Timeline {
             }
         });
         Self {
-            rows: base.rows(&known.communicators),
+            rows: base.rows(
+                &projected::groups(&self.base.store.outline().processes),
+                &known.communicators,
+            ),
             base,
             profiles,
             known: Some(known),
             names_on_rows: OnceLock::new(),
+            _gives_back: GivesBack { is_large: packed },
         }
     }
 

@@ -193,6 +193,7 @@ impl Rows {
         recording: &Recording,
         identities: &[Identity],
         groups: &[Group],
+        projected: &[Group],
         counters: &[Counter],
         communicators: &[Communicator],
     ) -> Self {
@@ -201,7 +202,9 @@ impl Rows {
             rows.add_communicator(communicator, identities, communicators);
         }
         for (process, identity) in (0..).zip(identities) {
-            let of_process: Vec<&Group> = groups.iter().filter(|group| group.process == process).collect();
+            let of_process: Vec<&Group> = (projected.iter().chain(groups))
+                .filter(|group| group.process == process)
+                .collect();
             let own: Vec<&Counter> = counters
                 .iter()
                 .filter(|counter| counter.process == Some(process))
@@ -209,14 +212,14 @@ impl Rows {
             let header = &recording.processes[process as usize];
             let mut devices: BTreeSet<u32> = own.iter().filter_map(|counter| counter.device).collect();
             devices.extend(of_process.iter().filter_map(|group| match group.place {
-                Place::Stream(device, _) => Some(device),
+                Place::Stream(device, _) | Place::Projected(device, _) => Some(device),
                 _ => None,
             }));
             for device in devices {
                 let gpu = vec![identity.label.clone(), format!("GPU {device}")];
                 let key = format!("{}/gpu{device}", identity.key);
                 for group in &of_process {
-                    if matches!(group.place, Place::Stream(of, _) if of == device) {
+                    if matches!(group.place, Place::Stream(of, _) | Place::Projected(of, _) if of == device) {
                         rows.add_group(group, header, recording, identity, gpu.clone(), &key);
                     }
                 }
@@ -227,7 +230,7 @@ impl Rows {
             }
             let top = vec![identity.label.clone()];
             for group in &of_process {
-                if !matches!(group.place, Place::Stream(..)) {
+                if !matches!(group.place, Place::Stream(..) | Place::Projected(..)) {
                     rows.add_group(group, header, recording, identity, top.clone(), &identity.key);
                 }
             }
@@ -331,6 +334,13 @@ impl Rows {
                     None => format!("stream {stream}"),
                 };
                 thing.detail = stream_detail(process, device, stream);
+            }
+            Place::Projected(device, thread) => {
+                (thing.what, thing.device) = (What::Nvtx, Some(device));
+                thing.thread = Some(thread);
+                thing.key = format!("{key}/nvtx/{thread}");
+                path.push("NVTX on the GPU".to_owned());
+                thing.label = thread_name(thread);
             }
             Place::Ranges(thread) => {
                 (thing.what, thing.thread) = (What::Nvtx, Some(thread));

@@ -39,6 +39,12 @@ fn rows_are_told_by_rank_stream_thread_and_communicator() {
             slices,
         )
     };
+    let projected = |rank: u32, lane: u32| {
+        let path = format!("rank {rank} > GPU 0 > NVTX on the GPU > thread 11");
+        (format!("r{rank}.p0/gpu0/nvtx/11/{lane}"), path, 1)
+    };
+    expected.splice(6..6, [projected(1, 0), projected(1, 1)]);
+    expected.splice(0..0, [projected(0, 0), projected(0, 1)]);
     expected.splice(0..0, [communicator(0, 2), communicator(1, 1)]);
     assert_eq!(keys(&whole), expected);
     assert!((0..).zip(whole.rows()).all(|(place, row)| row.row == place));
@@ -198,6 +204,31 @@ fn calls_and_synchronizations_lead_to_what_they_are_about() {
 }
 
 #[test]
+fn a_range_on_a_device_spans_what_was_launched_in_it() {
+    let (_, whole) = timelines(recording());
+    let row = row_of(&whole, "r0.p0/gpu0/nvtx/11/0");
+    // The calls from 110 to 565: the first kernel starts at 200, the AllReduce ends at 900.
+    let step = whole.slice(row, 0).unwrap();
+    let told = (
+        step.full_name.as_str(),
+        step.reference.start,
+        step.end,
+        step.reference.kind,
+    );
+    assert_eq!(told, ("step 0", 200, 900, 6));
+    assert_eq!(field(&step, "On the host"), "900 ns");
+    assert_eq!(links(&step), [("launch", "on its thread", "step 0", 0)]);
+    assert_eq!(step.nvtx, Vec::<String>::new());
+    // The calls at 110 and 130: a kernel from 200 and a copy until 400.
+    let forward = whole.slice(row + 1, 0).unwrap();
+    assert_eq!(
+        (forward.full_name.as_str(), forward.reference.start, forward.end),
+        ("forward", 200, 400)
+    );
+    assert_eq!(forward.nvtx, ["step 0"]);
+}
+
+#[test]
 fn a_collective_is_known_with_its_peers() {
     let (_, whole) = timelines(recording());
     let row = row_of(&whole, "r0.p0/gpu0/stream8/0");
@@ -340,6 +371,6 @@ fn an_area_sums_up_what_lies_in_it() {
     assert_eq!(names.len(), 3);
     assert!(names.contains(&("gemm", 1, 100)));
     assert_eq!((area.count, area.total, area.more), (3, 300, 0));
-    assert_eq!(whole.area(0, 1000, None).count, 26 + 3);
+    assert_eq!(whole.area(0, 1000, None).count, 26 + 3 + 4);
     assert_eq!(whole.area(500, 400, None).count, 0);
 }

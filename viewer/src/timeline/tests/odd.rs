@@ -220,9 +220,10 @@ proptest! {
         let mut seen: BTreeMap<(Vec<String>, i64, i64), i64> = BTreeMap::new();
         for row in plain.rows() {
             let slices = plain.slices(row.row).unwrap();
+            let same = row_of(&whole, &row.key);
             for place in 0..slices.len() {
                 *seen.entry((row.path.clone(), slices.start(place) - STARTED, slices.duration(place))).or_default() += 1;
-                let details = whole.slice(row.row, place as u32).unwrap();
+                let details = whole.slice(same, place as u32).unwrap();
                 prop_assert_eq!(details.reference.start, slices.start(place) - plain.origin_ns());
             }
         }

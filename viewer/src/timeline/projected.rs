@@ -1,0 +1,156 @@
+//! NVTX ranges on devices: from the start of the first operation that was launched in a range to the end of the last.
+
+use std::sync::Arc;
+
+use gputrace_trace::{Process, TimeNs, parallel};
+use rustc_hash::FxHashMap;
+
+use super::correlations::Correlations;
+use super::gather::{Group, MOST_ROWS, Place, Table, source};
+use super::lanes::{Item, lay_out};
+use super::names::{Class, named};
+use super::store::Words;
+
+/// Ranges that one launch may lie in; outer ones beyond them are left alone.
+const MOST_OPEN: usize = 64;
+
+/// An operation, by the call that launched it.
+struct Launched {
+    called: i64,
+    device: u32,
+    start: i64,
+    end: i64,
+}
+
+/// The operations of a process by the thread that launched them, in the order of the calls.
+fn by_thread(process: &Process) -> FxHashMap<u32, Vec<Launched>> {
+    let tables = &process.tables;
+    let calls = &tables.api_calls;
+    let ids = Words::Plain(&calls.correlation);
+    let by_correlation = Correlations::new(ids);
+    let mut threads: FxHashMap<u32, Vec<Launched>> = FxHashMap::default();
+    // A stream's operations run in the order of their calls; several streams are differently far behind.
+    let mut near: FxHashMap<u32, usize> = FxHashMap::default();
+    let (kernels, copies) = (&tables.kernels, &tables.copies);
+    let (memsets, graphs) = (&tables.memsets, &tables.graph_launches);
+    for (starts, durations, devices, streams, correlations) in [
+        (
+            &kernels.start_ns,
+            &kernels.duration_ns,
+            &kernels.device,
+            &kernels.stream,
+            &kernels.correlation,
+        ),
+        (
+            &copies.start_ns,
+            &copies.duration_ns,
+            &copies.device,
+            &copies.stream,
+            &copies.correlation,
+        ),
+        (
+            &memsets.start_ns,
+            &memsets.duration_ns,
+            &memsets.device,
+            &memsets.stream,
+            &memsets.correlation,
+        ),
+        (
+            &graphs.start_ns,
+            &graphs.duration_ns,
+            &graphs.device,
+            &graphs.stream,
+            &graphs.correlation,
+        ),
+    ] {
+        for row in 0..starts.len().min(MOST_ROWS) {
+            let (start, end) = (starts[row].0, starts[row].0.saturating_add(durations[row].0));
+            if end < start || !gputrace_analyzer::is_possible(start, end) {
+                continue;
+            }
+            let near = near.entry(streams[row]).or_default();
+            if let Some(call) = by_correlation.find(ids, correlations[row], near) {
+                threads.entry(calls.thread[call]).or_default().push(Launched {
+                    called: calls.start_ns[call].0,
+                    device: devices[row],
+                    start,
+                    end,
+                });
+            }
+        }
+    }
+    for launched in threads.values_mut() {
+        launched.sort_by_key(|operation| operation.called);
+    }
+    threads
+}
+
+/// The ranges of a process on each of its devices, by device and thread.
+fn of_process(process: &Process) -> Vec<((u32, u32), Vec<Item>)> {
+    let markers = &process.tables.markers;
+    let mut ranges: FxHashMap<u32, Vec<(TimeNs, TimeNs, u32)>> = FxHashMap::default();
+    for (row, number) in (0..markers.start_ns.len().min(MOST_ROWS)).zip(0u32..) {
+        if let Some(duration) = markers.duration_ns[row].filter(|duration| duration.0 > 0) {
+            let start = markers.start_ns[row];
+            let of_thread = ranges.entry(markers.thread[row]).or_default();
+            of_thread.push((start, start + duration, number));
+        }
+    }
+    if ranges.is_empty() {
+        return Vec::new();
+    }
+    let mut found: FxHashMap<(u32, u32), Vec<Item>> = FxHashMap::default();
+    for (thread, launched) in by_thread(process) {
+        let Some(ranges) = ranges.get_mut(&thread) else {
+            continue;
+        };
+        ranges.sort_by_key(|(start, end, row)| (*start, std::cmp::Reverse(*end), *row));
+        let mut coming = ranges.iter().peekable();
+        let mut open: Vec<(TimeNs, u32)> = Vec::new();
+        let mut spans: FxHashMap<(u32, u32), (i64, i64)> = FxHashMap::default();
+        for operation in &launched {
+            open.retain(|(end, _)| end.0 > operation.called);
+            while let Some((_, end, row)) = coming.next_if(|(start, ..)| start.0 <= operation.called) {
+                if end.0 > operation.called {
+                    open.push((*end, *row));
+                }
+            }
+            for (_, row) in open.iter().rev().take(MOST_OPEN) {
+                let span = spans
+                    .entry((operation.device, *row))
+                    .or_insert((operation.start, operation.end));
+                *span = (span.0.min(operation.start), span.1.max(operation.end));
+            }
+        }
+        for ((device, row), (start, end)) in spans {
+            found.entry((device, thread)).or_default().push(Item {
+                start,
+                duration: end - start,
+                name: named(Class::Range, markers.name[row as usize]),
+                source: source(Table::Projected, row),
+            });
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The rows of all processes' ranges on their devices.
+pub(crate) fn groups(processes: &[Process]) -> Vec<Group> {
+    let found = parallel::map(processes.len(), |place| {
+        let mut groups = Vec::new();
+        for ((device, thread), mut items) in of_process(&processes[place]) {
+            // Of two that are alike the outer one comes first, which began first.
+            items.sort_by_key(|item| (item.start, std::cmp::Reverse(item.duration), item.source));
+            let (lanes, left_out) = lay_out(&mut items, |_| false);
+            groups.push(Group {
+                process: u32::try_from(place).unwrap_or(u32::MAX),
+                place: Place::Projected(device, thread),
+                lanes: lanes.into_iter().map(Arc::new).collect(),
+                left_out,
+            });
+        }
+        groups.sort_by_key(|group| group.place);
+        groups
+    });
+    found.into_iter().flatten().collect()
+}
