@@ -11,6 +11,7 @@ use super::{
     read_json,
 };
 use crate::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
+use crate::parallel;
 use crate::stream::{StreamEnd, StreamFile};
 use crate::table::NAME_KEY;
 use crate::tables::{TABLE_NAMES, Tables};
@@ -67,23 +68,42 @@ impl Recording {
             }
             is_file
         });
-        let mut unclosed = Vec::new();
-        for file in files {
-            let table = file
-                .file_stem()
+        let table_of = |file: &Path| {
+            file.file_stem()
                 .unwrap_or_default()
                 .to_string_lossy()
-                .into_owned();
-            if !TABLE_NAMES.contains(&table.as_str()) {
+                .into_owned()
+        };
+        files.retain(|file| {
+            let table = table_of(file);
+            let is_known = TABLE_NAMES.contains(&table.as_str());
+            if !is_known {
                 self.notes.push(format!(
                     "{name}: table {table} is of a newer version and was ignored"
                 ));
-                continue;
             }
-            if !tables.contains(&table.as_str()) {
-                continue;
+            is_known && tables.contains(&table.as_str())
+        });
+        let mut unclosed = Vec::new();
+        let mut failed = Ok(());
+        // Tables are unpacked side by side, and their strings put together one after another.
+        let read = |index: usize| {
+            let mut stream = StreamFile::new(&files[index]);
+            let batches = stream.read();
+            (stream, batches)
+        };
+        parallel::in_order(files.len(), read, |index, (stream, batches)| {
+            if failed.is_err() {
+                return;
             }
-            let end = self.read_table(&mut process.tables, &name, &table, &file)?;
+            let (file, table) = (&files[index], table_of(&files[index]));
+            let end = match batches {
+                Ok(batches) => self.take_table(&mut process.tables, &name, &table, file, &batches, &stream),
+                Err(error) => {
+                    failed = Err(OpenError(format!("{}: cannot be read: {error}", file.display())));
+                    return;
+                }
+            };
             let cut = matches!(end, StreamEnd::Cut(_));
             match end {
                 StreamEnd::Closed => {}
@@ -104,7 +124,8 @@ impl Recording {
                 }
             }
             self.compare_rows(&process, &table, cut);
-        }
+        });
+        failed?;
         // A table that the process says it wrote and whose file is gone.
         for (table, rows) in &process.header.rows {
             if *rows > 0
@@ -140,17 +161,15 @@ impl Recording {
         Ok(())
     }
 
-    fn read_table(
+    fn take_table(
         &mut self,
         tables: &mut Tables,
         process: &str,
         table: &str,
         file: &Path,
-    ) -> Result<StreamEnd, OpenError> {
-        let mut stream = StreamFile::new(file);
-        let batches = stream
-            .read()
-            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", file.display())))?;
+        batches: &[RecordBatch],
+        stream: &StreamFile,
+    ) -> StreamEnd {
         // Growing by doubling would touch half as much memory again. A damaged file is not believed beyond what its bytes
         // could hold, packed as well as anything packs.
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
@@ -160,11 +179,11 @@ impl Recording {
             rows.min(usize::try_from(bytes).unwrap_or(0).saturating_mul(64)),
         );
         let mut noted = false;
-        for batch in &batches {
+        for batch in batches {
             if let Some(holds) = batch.schema_ref().metadata().get(NAME_KEY)
                 && holds != table
             {
-                return Ok(StreamEnd::Damaged(format!("it holds the table {holds}")));
+                return StreamEnd::Damaged(format!("it holds the table {holds}"));
             }
             match tables.append_batch(table, batch, &mut self.names) {
                 Some(Ok(unknown)) if !unknown.is_empty() && !noted => {
@@ -174,11 +193,11 @@ impl Recording {
                         unknown.join(", ")
                     ));
                 }
-                Some(Err(wrong)) => return Ok(StreamEnd::Damaged(wrong)),
+                Some(Err(wrong)) => return StreamEnd::Damaged(wrong),
                 Some(Ok(_)) | None => {}
             }
         }
-        Ok(stream.end().clone())
+        stream.end().clone()
     }
 
     /// "n of m": what the process wrote by its own count against what is there.
