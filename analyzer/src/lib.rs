@@ -428,6 +428,11 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             "no range names the steps: they are guessed from the pattern that operations repeat".to_owned(),
         );
     }
+    let parts = matched.collectives.iter_mut();
+    let details = Details {
+        devices,
+        collectives: parts.map(|collective| std::mem::take(&mut collective.parts)).collect(),
+    };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
@@ -460,7 +465,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         losses,
         notes,
     };
-    (analysis, Details { devices })
+    (analysis, details)
 }
 
 /// A sentence for each rank that several processes with operations say they are.
