@@ -58,9 +58,9 @@ pub struct Collective {
     pub warm_up: bool,
     /// Operations that ran in the same kernel; with more than one the times are those of all of them.
     pub shared_kernel: usize,
-    /// What each GPU did of it, by arrival; those without a kernel last.
+    /// What each GPU did of it, by arrival, those without a kernel last: until the details take it.
     #[serde(skip)]
-    pub parts: Vec<CollectivePart>,
+    pub(crate) parts: Vec<CollectivePart>,
     /// What sums over collectives need and the JSON has in other words.
     #[serde(skip)]
     pub(crate) timing: Timing,

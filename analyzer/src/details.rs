@@ -12,6 +12,9 @@ use crate::kinds::{Kind, KindFrom};
 pub struct Details {
     /// Every gap of every device, in the order of [`crate::Analysis::ranks`].
     pub devices: Vec<DeviceGaps>,
+    /// What each GPU did of each collective, in the order of [`crate::Analysis::collectives`]: by arrival, those without a
+    /// kernel last.
+    pub collectives: Vec<Vec<CollectivePart>>,
 }
 
 /// The gaps of a device: the stretches of its span in which it executes nothing.

@@ -326,6 +326,13 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let notes = losses::notes(recording, &operations, &ranks, without_steps);
     let device_state = state::devices(recording, rank_of, (run.start, run.end));
     let host_state = state::hosts(recording, rank_of, (run.start, run.end));
+    let parts = matched.collectives.iter_mut();
+    let details = Details {
+        devices,
+        collectives: parts
+            .map(|collective| std::mem::take(&mut collective.parts))
+            .collect(),
+    };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
@@ -358,7 +365,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         losses,
         notes,
     };
-    (analysis, Details { devices })
+    (analysis, details)
 }
 
 /// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gputrace_analyzer::{Analysis, Collective, CollectivePart, CommunicatorAnalysis};
+use gputrace_analyzer::{Analysis, Collective, CollectivePart, CommunicatorAnalysis, Details};
 use gputrace_trace::Recording;
 use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, Synchronizations};
 use rustc_hash::FxHashMap;
@@ -18,7 +18,9 @@ use super::{CollectiveOrder, CollectiveQuery, Timeline};
 
 /// What the analysis adds to a timeline.
 pub(crate) struct Known {
-    pub(crate) analysis: Arc<Analysis>,
+    analysis: Arc<Analysis>,
+    /// By collective.
+    parts: Vec<Vec<CollectivePart>>,
     /// Names that the recording does not have.
     pub(crate) names: Vec<String>,
     pub(crate) communicators: Vec<Communicator>,
@@ -51,13 +53,14 @@ fn label(communicator: &CommunicatorAnalysis) -> String {
 }
 
 impl Known {
-    pub(crate) fn new(analysis: &Arc<Analysis>, recording: &Recording) -> Self {
+    pub(crate) fn new(analysis: &Arc<Analysis>, details: &Details, recording: &Recording) -> Self {
         let mut known = Self {
             names: Vec::new(),
             communicators: Vec::new(),
             by_kernel: Vec::new(),
             by_row: Vec::new(),
             analysis: analysis.clone(),
+            parts: details.collectives.clone(),
         };
         let mut members: FxHashMap<&str, u32> = FxHashMap::default();
         let mut lines: BTreeMap<(&str, u32, u32), Vec<Item>> = BTreeMap::new();
@@ -72,7 +75,7 @@ impl Known {
                     |name| name.0,
                 )
             });
-            for part in &collective.parts {
+            for part in details.collectives.get(place as usize).into_iter().flatten() {
                 if let Some(row) = part.row {
                     known.by_row.push((part.process, row, place));
                 }
@@ -147,6 +150,11 @@ impl Known {
         known
     }
 
+    /// What each GPU did of a collective.
+    pub(crate) fn parts(&self, place: u32) -> &[CollectivePart] {
+        self.parts.get(place as usize).map_or(&[], Vec::as_slice)
+    }
+
     fn first(list: &[(u32, u32, u32)], process: u32, row: u32) -> impl Iterator<Item = u32> {
         let first = list.partition_point(|entry| (entry.0, entry.1) < (process, row));
         list[first..]
@@ -218,8 +226,9 @@ impl Timeline {
 
     /// A collective by its place in the analysis.
     pub(crate) fn collective(&self, place: u32) -> Option<CollectiveRefs> {
-        let collective = self.known.as_ref()?.analysis.collectives.get(place as usize)?;
-        let participants = collective.parts.iter().map(|part| ParticipantRef {
+        let known = self.known.as_ref()?;
+        let collective = known.analysis.collectives.get(place as usize)?;
+        let participants = known.parts(place).iter().map(|part| ParticipantRef {
             rank: part.rank,
             reference: self.kernel_of(part),
             arrival: part.start_ns.map(|start| self.relative(start)),

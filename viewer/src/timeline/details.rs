@@ -172,7 +172,7 @@ impl Timeline {
         let Some(process) = self.process(chosen.process) else {
             return;
         };
-        let parts = &known.analysis.collectives[collective as usize].parts;
+        let parts = known.parts(collective);
         let own = parts.iter().find(|part| self.is_part_of(chosen, part));
         let Some(part) = own else { return };
         if let (Some(wait), Some(transfer)) = (part.wait_ns, part.transfer_ns) {
@@ -283,7 +283,7 @@ impl Timeline {
             );
         }
         if let (Some(place), Some(known)) = (collective, &self.known) {
-            let parts = &known.analysis.collectives[place as usize].parts;
+            let parts = known.parts(place);
             for part in parts.iter().filter(|part| self.is_part_of(chosen, part)) {
                 if chosen.table != Table::Kernel {
                     add("collective", "its kernel", self.kernel_of(part));
@@ -483,7 +483,7 @@ impl Timeline {
     /// Thread and time of a collective's enqueueing.
     fn enqueued_at(&self, chosen: &Chosen<'_>) -> Option<(u32, i64)> {
         let place = self.collective_of(chosen)?;
-        let parts = &self.known.as_ref()?.analysis.collectives[place as usize].parts;
+        let parts = self.known.as_ref()?.parts(place);
         let row = parts.iter().find(|part| self.is_part_of(chosen, part))?.row? as usize;
         let rows = &self.process(chosen.process)?.tables.collectives;
         // With a kernel's row the times are the kernel's.

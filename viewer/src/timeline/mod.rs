@@ -142,7 +142,7 @@ impl Timeline {
     }
 
     fn with(&self, analysis: &Arc<Analysis>, details: &Details, packed: bool) -> Self {
-        let known = Known::new(analysis, self.base.store.outline());
+        let known = Known::new(analysis, details, self.base.store.outline());
         let base = if packed {
             Arc::new(self.base.packed())
         } else {
