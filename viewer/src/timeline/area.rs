@@ -165,7 +165,7 @@ impl Timeline {
             .into_iter()
             .map(|(name, mut durations)| AreaName {
                 id: name,
-                name: names::short(name, self.texts()).unwrap_or_default(),
+                name: self.label(name).map(|text| text.to_string()).unwrap_or_default(),
                 kind: names::kind(name),
                 count: durations.count,
                 total: durations.total,

@@ -437,7 +437,7 @@ impl Timeline {
                     .flatten()
                     .max_by_key(|at| overlap(*at))?;
                 if overlap(most) * 3 >= to - from {
-                    let name = names::short(slices.name(most), self.texts()).unwrap_or_default();
+                    let name = self.label(slices.name(most)).unwrap_or_default();
                     found = Some((name, overlap(most)));
                 }
             }

@@ -31,10 +31,11 @@ mod tests;
 mod tile;
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gputrace_analyzer::{Analysis, Details};
 use gputrace_trace::{Interner, Process, Recording, parallel};
+use rustc_hash::FxHashMap;
 
 pub use answers::*;
 use base::{Base, Joins};
@@ -55,6 +56,9 @@ pub const TILE_BINS: i64 = 1024;
 
 /// Slices and samples from which on a recording is packed.
 const PACKED_FROM: u64 = 1 << 20;
+
+/// Labels that are kept.
+const MOST_LABELS: usize = 1 << 16;
 
 const OVERVIEW_MAGIC: u32 = 0x5245_564F;
 const OVERVIEW_VERSION: u32 = 1;
@@ -112,6 +116,10 @@ pub struct Timeline {
     /// By band; made when first asked for.
     profiles: Vec<Arc<OnceLock<Profile>>>,
     known: Option<Known>,
+    /// Labels that were asked for, by number: a kernel's takes its time.
+    labels: Mutex<FxHashMap<u32, Arc<str>>>,
+    /// The whole names of kernels, by number; made when first searched.
+    kernel_names: OnceLock<FxHashMap<u32, Box<str>>>,
     /// The names on each row; made when first searched.
     names_on_rows: OnceLock<Vec<Vec<u32>>>,
     /// Dropped after all else.
@@ -129,6 +137,8 @@ impl Timeline {
             profiles: base.bands.iter().map(|_| Arc::default()).collect(),
             base: Arc::new(base),
             known: None,
+            labels: Mutex::default(),
+            kernel_names: OnceLock::new(),
             names_on_rows: OnceLock::new(),
             _gives_back: GivesBack { is_large },
         }
@@ -175,6 +185,8 @@ impl Timeline {
             base,
             profiles,
             known: Some(known),
+            labels: Mutex::default(),
+            kernel_names: OnceLock::new(),
             names_on_rows: OnceLock::new(),
             _gives_back: GivesBack { is_large: packed },
         }
@@ -307,13 +319,12 @@ impl Timeline {
     /// Texts and colours for numbers of names; unknown numbers are left out.
     #[must_use]
     pub fn names(&self, ids: &[u32]) -> Names {
-        let texts = self.texts();
         let mut found = Names::default();
         for &id in ids {
-            let Some(text) = names::short(id, texts) else {
+            let Some(text) = self.label(id) else {
                 continue;
             };
-            found.names.insert(id, text);
+            found.names.insert(id, text.to_string());
             if let (Some((Class::Range, _)), Some(name)) = (names::parts(id), names::recorded(id))
                 && let Some(color) = self.base.colors.get(&name.0)
             {
@@ -374,6 +385,21 @@ impl Timeline {
         }
     }
 
+    /// A name for a label.
+    fn label(&self, number: u32) -> Option<Arc<str>> {
+        let labels = || self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = labels().get(&number) {
+            return Some(text.clone());
+        }
+        let text: Arc<str> = names::short(number, self.texts())?.into();
+        let mut labels = labels();
+        if labels.len() >= MOST_LABELS {
+            labels.clear();
+        }
+        labels.insert(number, text.clone());
+        Some(text)
+    }
+
     fn absolute(&self, time: i64) -> i64 {
         // Beyond what a recording can hold nothing is.
         const FAR: i64 = 1 << 62;
@@ -391,7 +417,7 @@ impl Timeline {
             index: u32::try_from(place).unwrap_or(u32::MAX),
             start: self.relative(slices.start(place)),
             duration: slices.duration(place),
-            name: names::short(name, self.texts()).unwrap_or_default(),
+            name: self.label(name).map(|text| text.to_string()).unwrap_or_default(),
             kind: names::kind(name),
         }
     }
@@ -429,7 +455,7 @@ impl Timeline {
 
 impl Shades for Timeline {
     fn shade(&self, name: u32) -> u8 {
-        let shade = || names::shade(&names::short(name, self.texts()).unwrap_or_default());
+        let shade = || names::shade(&self.label(name).unwrap_or_default());
         let Some(recorded) = names::recorded(name) else {
             // These are the same in every recording, and so are their numbers.
             let [shade, ..] = name.wrapping_mul(0x9e37_79b1).to_be_bytes();

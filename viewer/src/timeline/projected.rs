@@ -11,7 +11,7 @@ use super::lanes::{Item, lay_out};
 use super::names::{Class, named};
 use super::store::Words;
 
-/// Ranges that one launch may lie in; outer ones beyond them are left alone.
+/// Ranges that one launch may lie in; outer ones beyond them are taken to have ended.
 const MOST_OPEN: usize = 64;
 
 /// An operation, by the call that launched it.
@@ -112,10 +112,13 @@ fn of_process(process: &Process) -> Vec<((u32, u32), Vec<Item>)> {
             open.retain(|(end, _)| end.0 > operation.called);
             while let Some((_, end, row)) = coming.next_if(|(start, ..)| start.0 <= operation.called) {
                 if end.0 > operation.called {
+                    if open.len() == MOST_OPEN {
+                        open.remove(0);
+                    }
                     open.push((*end, *row));
                 }
             }
-            for (_, row) in open.iter().rev().take(MOST_OPEN) {
+            for (_, row) in &open {
                 let span = spans
                     .entry((operation.device, *row))
                     .or_insert((operation.start, operation.end));

@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 
 use super::answers::Found;
 use super::slices::Slices;
-use super::{Timeline, names};
+use super::{Timeline, kinds, names};
 
 /// Parts of the time from begin to end in which hits are counted.
 const TICKS: usize = 512;
@@ -73,16 +73,26 @@ impl Timeline {
         distinct.sort_unstable();
         distinct.dedup();
         let texts = self.texts();
+        // Only kernels' have to be made of what the compiler wrote.
+        let kernels = self.kernel_names.get_or_init(|| {
+            let is_kernel =
+                |number: &&u32| matches!(names::kind(**number), kinds::COMPUTE | kinds::COMMUNICATION);
+            let all: Vec<u32> = distinct.iter().filter(is_kernel).copied().collect();
+            let full = parallel::map(all.len(), |place| names::full(all[place], texts));
+            let full = full
+                .into_iter()
+                .map(|text| text.unwrap_or_default().into_boxed_str());
+            all.into_iter().zip(full).collect()
+        });
         const EACH: usize = 1024;
         let chunks: Vec<&[u32]> = distinct.chunks(EACH).collect();
+        let matches = |number: &u32| match kernels.get(number) {
+            Some(text) => pattern.is_match(text),
+            None => names::full(*number, texts).is_some_and(|text| pattern.is_match(&text)),
+        };
         let matching: Vec<u32> = parallel::map(chunks.len(), |chunk| {
-            let matches =
-                |number: &&u32| names::full(**number, texts).is_some_and(|text| pattern.is_match(&text));
-            chunks[chunk]
-                .iter()
-                .filter(matches)
-                .copied()
-                .collect::<Vec<u32>>()
+            let of_chunk = chunks[chunk].iter().copied();
+            of_chunk.filter(matches).collect::<Vec<u32>>()
         })
         .concat();
         let mut wanted = Numbers::default();
