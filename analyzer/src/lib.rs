@@ -431,7 +431,9 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let parts = matched.collectives.iter_mut();
     let details = Details {
         devices,
-        collectives: parts.map(|collective| std::mem::take(&mut collective.parts)).collect(),
+        collectives: parts
+            .map(|collective| std::mem::take(&mut collective.parts))
+            .collect(),
     };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",

@@ -142,9 +142,9 @@ impl Form {
             return Self::Codes8(codes.into_iter().map(|code| code as u8).collect(), values);
         }
         let extremes = |block: &[u64]| {
-            block
-                .iter()
-                .fold((u64::MAX, 0), |(least, most), key| (least.min(*key), most.max(*key)))
+            block.iter().fold((u64::MAX, 0), |(least, most), key| {
+                (least.min(*key), most.max(*key))
+            })
         };
         let blocks: Vec<(u64, u64)> = keys.chunks(BLOCK).map(extremes).collect();
         let spread = blocks.iter().map(|(least, most)| most - least).max().unwrap_or(0);
@@ -465,13 +465,19 @@ mod tests {
         assert!(packed(&few).bytes() <= rows + 256 * 8);
         let rising: Vec<u32> = (0..rows as u32).map(|row| row * 3 + row % 7).collect();
         assert!(packed(&rising).bytes() <= rows * 2 + rows / 32 + 8);
-        let times: Vec<TimeNs> = (0..rows as i64).map(|row| TimeNs(-5_000_000_000 + row * 1_000_003)).collect();
+        let times: Vec<TimeNs> = (0..rows as i64)
+            .map(|row| TimeNs(-5_000_000_000 + row * 1_000_003))
+            .collect();
         assert!(packed(&times).bytes() <= rows * 4 + rows / 32 + 8);
         let scattered: Vec<u32> = (0..rows as u32).map(|row| row % 1000 * 4_000_037).collect();
         assert!(packed(&scattered).bytes() <= rows * 2 + 1024 * 8 * 2);
-        let wild: Vec<u64> = (1..=rows as u64).map(|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        let wild: Vec<u64> = (1..=rows as u64)
+            .map(|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            .collect();
         assert_eq!(packed(&wild).bytes(), rows * 8);
-        let some: Vec<Option<u64>> = (0..rows as u64).map(|row| (row % 3 == 0).then_some(row)).collect();
+        let some: Vec<Option<u64>> = (0..rows as u64)
+            .map(|row| (row % 3 == 0).then_some(row))
+            .collect();
         assert!(packed(&some).bytes() <= rows * 2 + rows / 8 + rows / 32 + 16);
         assert!(packed::<u8>(&[]).is_empty());
     }
