@@ -78,7 +78,8 @@ fn process(rank: u64, slices: u64, names: &[gputrace_trace::NameId]) -> Process 
         let called = call_ends[place].max(start - 20_000);
         let call_duration = 2_000 + (random.next() % 6_000) as i64;
         call_ends[place] = called + call_duration;
-        let name = names[(random.next() % 64) as usize];
+        // On all ranks the same, as programs are.
+        let name = names[(Random(number).next() % 64) as usize];
         tables.kernels.push(Kernel {
             start_ns: TimeNs(start),
             duration_ns: DurationNs(duration),

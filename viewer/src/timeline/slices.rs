@@ -244,6 +244,23 @@ impl Slices {
         self.starts.partition_point(|start| *start < time)
     }
 
+    /// The same at `from` or later, where it is likely to be `guess` places on: cost is the logarithm of how wrong that is.
+    #[inline]
+    pub(crate) fn next_near(&self, from: usize, guess: usize, time: i64) -> usize {
+        let near = (from + guess).min(self.starts.len());
+        if near == from || self.starts[near - 1] < time {
+            return self.next_from(near, time);
+        }
+        // It is before: `high` is at that time or later.
+        let (mut high, mut step) = (near - 1, 1);
+        while high - from >= step && self.starts[high - step] >= time {
+            high -= step;
+            step *= 2;
+        }
+        let low = high.saturating_sub(step).max(from);
+        low + self.starts[low..high].partition_point(|start| *start < time)
+    }
+
     /// The same at `from` or later, where it is likely to be near.
     #[inline]
     pub(crate) fn next_from(&self, from: usize, time: i64) -> usize {
@@ -403,6 +420,7 @@ mod tests {
         fn sums_and_longest_are_those_of_looking_at_each(
             all in proptest::collection::vec((0i64..20, prop_oneof![40 => 0i64..50, 1 => (1i64 << 32) - 3..(1 << 32) + 3]), 1..1200),
             ends in (0usize..1200, 0usize..1200),
+            guess in 0usize..1300,
         ) {
             let mut slices = Slices::default();
             let mut now = 0;
@@ -425,6 +443,9 @@ mod tests {
             let time = slices.start(from) + 1;
             prop_assert_eq!(slices.next_from(0, time), slices.first_from(time));
             prop_assert_eq!(slices.next_from(from, time), slices.first_from(time));
+            let later = slices.start(to - 1);
+            prop_assert_eq!(slices.next_near(from, guess, later), slices.first_from(later).max(from));
+            prop_assert_eq!(slices.next_near(from, guess, time), slices.first_from(time));
         }
     }
 }

@@ -101,10 +101,12 @@ impl Records {
             records.single(slices, at, start, level, shades);
             at += 1;
         }
+        let mut usual = 1;
         while at < within.end {
             let bin = (slices.start(at) - start) >> level;
             let bin_end = start.saturating_add((bin + 1) * width);
-            let next = slices.next_from(at + 1, bin_end).min(within.end);
+            let next = slices.next_near(at + 1, usual - 1, bin_end).min(within.end);
+            usual = next - at;
             let crossing = (slices.end_of(next - 1) > bin_end).then_some(next - 1);
             let after = crossing.unwrap_or(next);
             match after - at {
