@@ -1,6 +1,6 @@
 //! The recording behind a timeline: as it was read, or packed once its analysis is there.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use gputrace_trace::packed::{Packed, PackedColumn, PackedTables};
 use gputrace_trace::tables::{
@@ -72,6 +72,8 @@ pub(crate) struct Store {
     outline: Arc<Recording>,
     /// By process; nothing where the recording is whole.
     packed: Vec<PackedTables>,
+    /// The whole recording while anybody has it.
+    unpacked: Mutex<Weak<Recording>>,
 }
 
 impl Store {
@@ -79,6 +81,7 @@ impl Store {
         Self {
             outline: recording,
             packed: Vec::new(),
+            unpacked: Mutex::default(),
         }
     }
 
@@ -88,6 +91,7 @@ impl Store {
             return Self {
                 outline: self.outline.clone(),
                 packed: self.packed.clone(),
+                unpacked: Mutex::default(),
             };
         }
         let whole = &self.outline;
@@ -115,6 +119,7 @@ impl Store {
         Self {
             outline: Arc::new(outline),
             packed,
+            unpacked: Mutex::default(),
         }
     }
 
@@ -123,16 +128,22 @@ impl Store {
         &self.outline
     }
 
-    /// The whole recording; made anew where it is packed.
+    /// The whole recording; where it is packed, made anew unless somebody still has it. Who asks meanwhile waits.
     pub(crate) fn recording(&self) -> Arc<Recording> {
         if self.packed.is_empty() {
             return self.outline.clone();
+        }
+        let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(whole) = unpacked.upgrade() {
+            return whole;
         }
         let mut whole = Recording::clone(&self.outline);
         for (process, packed) in whole.processes.iter_mut().zip(&self.packed) {
             packed.unpack_into(&mut process.tables);
         }
-        Arc::new(whole)
+        let whole = Arc::new(whole);
+        *unpacked = Arc::downgrade(&whole);
+        whole
     }
 
     /// Bytes of what is packed.

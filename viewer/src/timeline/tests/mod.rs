@@ -195,7 +195,12 @@ fn timelines(recording: Recording) -> (Timeline, Timeline) {
             assert_eq!(packed.slice(row.row, index), whole.slice(row.row, index));
         }
     }
-    assert_eq!(packed.recording().processes, recording.processes);
+    let unpacked = packed.recording();
+    assert_eq!(unpacked.processes, recording.processes);
+    assert!(
+        Arc::ptr_eq(&unpacked, &packed.recording()),
+        "it is made once for all who have it"
+    );
     assert_eq!(packed.outline().processes.len(), recording.processes.len());
     assert!(
         packed
