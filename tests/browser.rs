@@ -174,8 +174,18 @@ fn it_draws_moves_and_selects() {
     drawn(&mut browser);
 
     // By clicking.
-    let place = place_of(&mut browser, "sgemm", 3);
-    browser.click(place["x"].as_f64().expect("x"), place["y"].as_f64().expect("y"));
+    for _ in 0..3 {
+        // Rows may still move when names come.
+        let place = place_of(&mut browser, "sgemm", 3);
+        browser.click(
+            place["x"].as_f64().expect("x"),
+            place["y"].as_f64().expect("y"),
+        );
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        if browser.evaluate("viewer.state().selection !== null") == true {
+            break;
+        }
+    }
     browser.wait_for("viewer.state().selection && !document.getElementById('details').hidden");
     browser.wait_for(
         "viewer.state().detail && document.getElementById('details').innerText.includes('Duration')",
