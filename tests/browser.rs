@@ -177,10 +177,7 @@ fn it_draws_moves_and_selects() {
     for _ in 0..3 {
         // Rows may still move when names come.
         let place = place_of(&mut browser, "sgemm", 3);
-        browser.click(
-            place["x"].as_f64().expect("x"),
-            place["y"].as_f64().expect("y"),
-        );
+        browser.click(place["x"].as_f64().expect("x"), place["y"].as_f64().expect("y"));
         std::thread::sleep(std::time::Duration::from_millis(500));
         if browser.evaluate("viewer.state().selection !== null") == true {
             break;
