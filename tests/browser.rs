@@ -471,6 +471,10 @@ fn a_recording_that_grows_is_followed() {
     assert!((later - to).abs() < 1.0, "it stays where the user put it");
     drop(child.kill());
     drop(child.wait());
+    // A machine that is very busy may ask for a generation that is no more: the page then asks for the newest.
+    browser
+        .complaints
+        .retain(|complaint| !complaint.contains("410 (Gone)"));
     assert_clean(&mut browser, &viewer);
 }
 

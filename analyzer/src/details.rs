@@ -115,9 +115,9 @@ impl<'a> KernelKinds<'a> {
     pub(crate) fn of(&mut self, row: u32, name: NameId, correlation: u32) -> (Kind, KindFrom) {
         if !self.described.is_empty() && self.described.contains(&u64::from(row)) {
             (Kind::Communication, KindFrom::Metadata)
-        } else if !self.launches.is_empty() && self.launches.contains_key(&correlation) {
-            (Kind::Communication, KindFrom::NcclPlugin)
-        } else if !self.in_graphs.is_empty() && self.in_graphs.contains(&row) {
+        } else if !self.launches.is_empty() && self.launches.contains_key(&correlation)
+            || !self.in_graphs.is_empty() && self.in_graphs.contains(&row)
+        {
             (Kind::Communication, KindFrom::NcclPlugin)
         } else if self.is_named_so(name) {
             (Kind::Communication, KindFrom::Name)

@@ -24,6 +24,8 @@ const REST: u32 = 3;
 const WATCHED: Duration = Duration::from_secs(10);
 /// So long answers are given of the generation before: requests for it are on their way.
 const GRACE: Duration = Duration::from_secs(10);
+/// Beside the newest two no more are kept for that.
+const MOST_OLD: usize = 8;
 /// A folder is looked through again when what is known is so old.
 const SCAN: Duration = Duration::from_secs(1);
 /// Between two looks through a folder passes at least so many times what one takes.
@@ -366,7 +368,14 @@ impl Library {
         let mut inner = lock(&entry.inner);
         inner.glance = None;
         inner.generations.push(loaded.clone());
-        let old = inner.generations.len().saturating_sub(2);
+        // Requests for one that is being replaced may still be on their way. A large recording is read so seldom that few of
+        // it are younger.
+        let older = inner.generations.len().saturating_sub(2);
+        let old = inner.generations[..older]
+            .iter()
+            .take_while(|old| old.since.elapsed() > GRACE)
+            .count()
+            .max(older.saturating_sub(MOST_OLD));
         let old: Vec<Arc<Loaded>> = inner.generations.drain(..old).collect();
         drop(inner);
         drop(old);
