@@ -101,9 +101,10 @@ fn place_of(browser: &mut Browser, pattern: &str, place: usize) -> Value {
         "(async () => {{
             const t = viewer.page.timeline;
             const found = await viewer.page.api.rec('search', {{q: '{pattern}', limit: 100}});
-            const hits = found.hits.filter((hit) => t.layout.byRow.get(hit.row));
-            const hit = hits[{place}];
             const [a, b] = t.target, box = t.over.getBoundingClientRect();
+            const inView = (line) => line && line.y >= 0 && line.y + line.height < box.height;
+            const hits = found.hits.filter((hit) => inView(t.yOf(hit.row)));
+            const hit = hits[{place}];
             const x = box.left + (hit.start + hit.duration / 2 - a) / (b - a) * t.plotWidth;
             const line = t.yOf(hit.row);
             const y = box.top + line.y + line.height / 2;

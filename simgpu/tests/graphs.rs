@@ -211,6 +211,8 @@ fn what_cannot_be_captured_spoils_the_capture() {
         let side = context.new_stream().expect("a stream");
         let event = context.new_event(None).expect("an event");
         let mut values = stream.clone_htod(&vec![1.0f32; 64]).expect("memory");
+        // The other stream does not wait for this one.
+        stream.synchronize().expect("copied");
         // SAFETY: valid handles throughout; the results are what is tested.
         unsafe {
             let mut graph = null_mut();
