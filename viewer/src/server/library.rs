@@ -341,17 +341,23 @@ impl Library {
             // Timelines have it: a large one's second in a fifth of its memory.
             drop(recording);
             let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
-            let analysed = Analysed::new(analysis, origin_ns);
-            let timeline = plain.map(|plain| plain.with_analysis(&analysed.analysis, &details));
-            (timeline, Arc::new(analysed))
+            let analysed = Arc::new(Analysed::new(analysis, origin_ns));
+            // At once: putting a large one's timeline together takes longer. Nobody may be left to tell.
+            drop(told.send(Progress::Done(analysed.clone())));
+            plain.map(|plain| plain.with_analysis(&analysed.analysis, &details))
         }));
-        let (timeline, progress) = match analysed {
-            Ok((timeline, analysed)) => (timeline, Progress::Done(analysed)),
-            Err(_) => (None, Progress::Failed),
-        };
+        let timeline = analysed.unwrap_or_else(|_| {
+            // Unless it failed only after that.
+            told.send_if_modified(|progress| {
+                let is_running = matches!(progress, Progress::Running);
+                if is_running {
+                    *progress = Progress::Failed;
+                }
+                is_running
+            });
+            None
+        });
         let is_analysed = timeline.is_some();
-        // Nobody may be left to tell.
-        drop(told.send(progress));
         if let Some(timeline) = timeline.or(late) {
             self.publish(entry, |generation| loaded(generation, timeline, is_analysed));
         }
