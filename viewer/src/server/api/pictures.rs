@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::info::Nothing;
 use super::{Answer, Refusal, Shared, Work, at_a_place, binary, for_ever, json_of, loaded, parameters};
+use crate::timeline::Timeline;
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
 type TilePlace = Result<Path<(String, u64, u32, u64)>, PathRejection>;
@@ -32,20 +33,30 @@ pub struct Rows {
     rows: String,
 }
 
+/// A tile of some rows, as `make` makes it of level, index and rows.
+async fn tile_by(
+    app: &Shared,
+    place: TilePlace,
+    query: Result<Query<Rows>, QueryRejection>,
+    make: fn(&Timeline, u32, u64, &[u32]) -> Vec<u8>,
+) -> Answer {
+    let (rec, generation, level, index) = parameters::path(place)?;
+    let level = parameters::level(level)?;
+    let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_TILE_ROWS)?;
+    let loaded = loaded(app, rec, generation).await?;
+    let tile = at_a_place(app, Work::Quick, move || {
+        make(&loaded.timeline, level, index, &rows)
+    });
+    Ok(binary(tile.await?))
+}
+
 /// Slices of some rows.
 pub async fn tiles(
     State(app): State<Shared>,
     place: TilePlace,
     query: Result<Query<Rows>, QueryRejection>,
 ) -> Answer {
-    let (rec, generation, level, index) = parameters::path(place)?;
-    let level = parameters::level(level)?;
-    let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_TILE_ROWS)?;
-    let loaded = loaded(&app, rec, generation).await?;
-    let tile = at_a_place(&app, Work::Quick, move || {
-        loaded.timeline.tile(level, index, &rows)
-    });
-    Ok(binary(tile.await?))
+    tile_by(&app, place, query, Timeline::tile).await
 }
 
 /// Values of some counters.
@@ -54,14 +65,7 @@ pub async fn counters(
     place: TilePlace,
     query: Result<Query<Rows>, QueryRejection>,
 ) -> Answer {
-    let (rec, generation, level, index) = parameters::path(place)?;
-    let level = parameters::level(level)?;
-    let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_TILE_ROWS)?;
-    let loaded = loaded(&app, rec, generation).await?;
-    let tile = at_a_place(&app, Work::Quick, move || {
-        loaded.timeline.counters(level, index, &rows)
-    });
-    Ok(binary(tile.await?))
+    tile_by(&app, place, query, Timeline::counters).await
 }
 
 #[derive(Deserialize)]
