@@ -5,19 +5,19 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::programs::collector;
 use common::{expect_status, fresh_folder, gputrace, simulated_workload};
 use gputrace_trace::options::{CollectorOptions, Kind, Schedule};
 use gputrace_trace::{Process, Recording};
 
 /// A workload with the collector injected as a recorder does it, but with options of ours.
 fn injected(folder: &Path, options: &CollectorOptions) -> Command {
-    let collector = PathBuf::from(env!("CARGO_BIN_EXE_gputrace")).with_file_name("libgputrace_collector.so");
     std::fs::create_dir_all(folder).expect("a folder for the recording");
     let mut command = simulated_workload();
     command
-        .env("CUDA_INJECTION64_PATH", &collector)
-        .env("NVTX_INJECTION64_PATH", &collector)
-        .env("NCCL_PROFILER_PLUGIN", &collector)
+        .env("CUDA_INJECTION64_PATH", collector())
+        .env("NVTX_INJECTION64_PATH", collector())
+        .env("NCCL_PROFILER_PLUGIN", collector())
         .env("GPUTRACE_DIR", folder)
         .env("GPUTRACE_OPTIONS", options.to_text());
     command
