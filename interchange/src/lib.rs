@@ -5,6 +5,7 @@
 
 mod aside;
 pub mod chrome;
+pub mod export;
 pub mod import;
 pub mod kineto;
 pub mod nsight;

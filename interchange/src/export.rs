@@ -1,0 +1,3 @@
+//! What the exporters have in common.
+
+pub mod protobuf;
