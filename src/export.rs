@@ -1,22 +1,41 @@
 //! `gputrace export`: a recording in another tool's format.
 
-use crate::cli::{ExportArgs, ExportFormat};
+mod interrupted;
+mod progress;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::select::Selection;
+use gputrace_interchange::export::{ExportSummary, files};
+use gputrace_trace::{Derived, Recording};
+
+use crate::cli::{ExportArgs, ExportFormat, PartArgs};
 use crate::failure::Failure;
 use crate::{opening, text};
 
 /// Exports, and says how much.
 pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
+    let output = &args.output;
+    if !args.force && is_taken(output) {
+        return Err(Failure::new(format!(
+            "{}: exists already: name another file, or add --force to replace it",
+            output.display()
+        )));
+    }
     let recording = opening::open(std::slice::from_ref(&args.path))?;
     if !gputrace_analyzer::used_cuda(&recording) {
         return Err(crate::analyze::never_used_cuda(&recording));
     }
-    let summary = match args.format {
-        ExportFormat::Chrome => gputrace_interchange::chrome::export_chrome_file(&recording, &args.output),
-    }
-    .map_err(|error| Failure::new(format!("{}: cannot be written: {error}", args.output.display())))?;
+    interrupted::leaves_nothing(output);
+    let (recording, derived) = progress::shown("analysing", None, |_| part(recording, &args.part))
+        .map_err(|error| Failure::new(format!("{}: {error}", args.path.display())))?;
+    let summary = write(args.format, &recording, &derived, output)
+        .map_err(|error| Failure::new(format!("{}: {}", output.display(), cannot_be_written(&error))))?;
     anstream::eprintln!(
         "{}: {} of {} events written{}",
-        args.output.display(),
+        output.display(),
         text::thousands(summary.events_out),
         text::thousands(summary.events_in),
         if recording.is_simulated() {
@@ -29,4 +48,58 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
         anstream::eprintln!("lost while recording: {}", crate::report::loss_line(loss));
     }
     Ok(0)
+}
+
+/// What is wanted of the recording, and what is known of that.
+fn part(recording: Recording, wanted: &PartArgs) -> Result<(Recording, Derived), impl std::fmt::Display> {
+    let derived = gputrace_analyzer::derive(&recording);
+    let selection = Selection {
+        ranks: wanted.ranks.as_ref().map(|ranks| ranks.0.clone()),
+        steps: wanted.steps,
+        range_ns: wanted.range,
+    };
+    selection.of(recording, derived)
+}
+
+/// Writes in the wanted format, to standard output where the path is `-`.
+fn write(
+    format: ExportFormat,
+    recording: &Recording,
+    derived: &Derived,
+    output: &Path,
+) -> io::Result<ExportSummary> {
+    match format {
+        ExportFormat::Chrome => one_file(output, |out| export_chrome(recording, derived, out)),
+    }
+}
+
+/// A format of one file: gzip by its name.
+fn one_file(
+    output: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<ExportSummary>,
+) -> io::Result<ExportSummary> {
+    progress::shown("writing", Some(output), |written| {
+        if output == Path::new("-") {
+            let mut out = io::BufWriter::with_capacity(1 << 18, io::stdout().lock());
+            let summary = write(&mut progress::Counted::new(&mut out, written))?;
+            out.flush()?;
+            return Ok(summary);
+        }
+        files::write_file(output, |out| write(&mut progress::Counted::new(out, written)))
+    })
+}
+
+/// Whether a file or folder is in the way. Devices and pipes are written into.
+fn is_taken(output: &Path) -> bool {
+    output != Path::new("-")
+        && output
+            .metadata()
+            .is_ok_and(|found| found.is_file() || found.is_dir())
+}
+
+fn cannot_be_written(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => "its reader went away before everything was written".to_owned(),
+        _ => format!("cannot be written: {error}"),
+    }
 }

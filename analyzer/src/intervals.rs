@@ -77,6 +77,17 @@ impl IntervalSet {
         Self { intervals: both }
     }
 
+    /// Nanoseconds of `[start, end)` that are in the set.
+    #[must_use]
+    pub fn length_within_ns(&self, start: i64, end: i64) -> i64 {
+        let first = self.intervals.partition_point(|interval| interval.end <= start);
+        self.intervals[first..]
+            .iter()
+            .take_while(|interval| interval.start < end)
+            .map(|interval| interval.end.min(end) - interval.start.max(start))
+            .sum()
+    }
+
     /// What of `[start, end)` is not in the set.
     #[must_use]
     pub fn gaps_within(&self, start: i64, end: i64) -> Self {
@@ -147,6 +158,12 @@ mod tests {
             let both = IntervalSet::union_of(a.clone()).intersection(&IntervalSet::union_of(b.clone()));
             let expected: Vec<bool> = bits(&a).iter().zip(bits(&b)).map(|(x, y)| *x && y).collect();
             prop_assert_eq!(set_bits(&both), expected);
+        }
+
+        #[test]
+        fn a_length_within_is_that_of_the_intersection(a in some_intervals(), start in 0i64..100, end in 0i64..100) {
+            let (set, window) = (IntervalSet::union_of(a), IntervalSet::union_of([(start, end)]));
+            prop_assert_eq!(set.length_within_ns(start, end), set.intersection(&window).length_ns());
         }
 
         #[test]

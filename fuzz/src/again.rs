@@ -1,8 +1,8 @@
 //! What must hold of our own Chrome JSON: it is JSON with every event in it, and read again it has the same kernels.
 
-use gputrace_interchange::chrome::export_chrome;
+use gputrace_interchange::export::chrome::export_chrome;
 use gputrace_interchange::import::{Progress, open};
-use gputrace_trace::Recording;
+use gputrace_trace::{Derived, Recording};
 use serde::de::IgnoredAny;
 
 use crate::scratch;
@@ -28,7 +28,7 @@ fn kernels(recording: &Recording) -> Vec<(i64, i64)> {
 /// When something is lost on the way: a bug of the exporter or of the reader.
 pub fn check(recording: &Recording) {
     let mut bytes = Vec::new();
-    let summary = export_chrome(recording, &mut bytes).expect("an export into memory");
+    let summary = export_chrome(recording, &Derived::default(), &mut bytes).expect("an export into memory");
     assert_eq!(summary.events_in, summary.events_out, "events exported");
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(&bytes) {
         panic!("the export is no JSON: {error}");

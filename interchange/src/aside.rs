@@ -25,7 +25,7 @@ pub(crate) fn write_aside<T>(path: &Path, write: impl FnOnce(File) -> io::Result
     } else {
         path.to_owned()
     };
-    let part = part(&target)?;
+    let part = hidden(&target, "part")?;
     let written = (|| {
         let file = File::create(&part)?;
         if let Ok(old) = &found {
@@ -42,8 +42,8 @@ pub(crate) fn write_aside<T>(path: &Path, write: impl FnOnce(File) -> io::Result
     written
 }
 
-/// A hidden name beside `path`, which no other process uses.
-fn part(path: &Path) -> io::Result<PathBuf> {
+/// A hidden name beside `path`, which no other process uses, with `end` as its ending.
+pub(crate) fn hidden(path: &Path, end: &str) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -52,7 +52,7 @@ fn part(path: &Path) -> io::Result<PathBuf> {
     };
     let mut hidden = std::ffi::OsString::from(".");
     hidden.push(name);
-    hidden.push(format!(".{}.part", std::process::id()));
+    hidden.push(format!(".{}.{end}", std::process::id()));
     Ok(path.with_file_name(hidden))
 }
 

@@ -1,10 +1,9 @@
 //! Other people's trace formats, in and out.
 //!
-//! An exporter takes a [`gputrace_trace::Recording`] and a writer; it knows nothing of analysis, and it says how many
-//! events it was given and how many it wrote.
+//! An exporter takes a [`gputrace_trace::Recording`], what an analysis knows of it, and a writer; it computes no measure
+//! itself, and it says how many events it was given and how many it wrote.
 
 mod aside;
-pub mod chrome;
 pub mod export;
 pub mod import;
 pub mod kineto;

@@ -4,16 +4,23 @@ mod support;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
+use std::path::Path;
 
-use gputrace_interchange::chrome::{export_chrome, export_chrome_file};
+use gputrace_interchange::export::ExportSummary;
+use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::files::write_file;
 use gputrace_trace::tables::{Kernel, Marker};
-use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs};
+use gputrace_trace::{Derived, DurationNs, Process, Recording, Table, TimeNs};
 use serde_json::Value;
 use support::{EPOCH_NS, EVENTS_A_RANK, rank_alone, two_ranks};
 
-fn export(recording: &Recording) -> (Value, gputrace_interchange::chrome::ExportSummary, String) {
+fn export_chrome_file(recording: &Recording, path: &Path) -> std::io::Result<ExportSummary> {
+    write_file(path, |out| export_chrome(recording, &Derived::default(), out))
+}
+
+fn export(recording: &Recording) -> (Value, ExportSummary, String) {
     let mut out = Vec::new();
-    let summary = export_chrome(recording, &mut out).unwrap();
+    let summary = export_chrome(recording, &Derived::default(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     (serde_json::from_str(&text).unwrap(), summary, text)
 }

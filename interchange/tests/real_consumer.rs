@@ -7,7 +7,9 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputrace_interchange::chrome::export_chrome_file;
+use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::files::write_file;
+use gputrace_trace::Derived;
 use support::{rank_alone, two_ranks};
 
 /// Python of a virtual environment with Holistic Trace Analysis, under the target folder. `None` where it can't be made.
@@ -51,7 +53,8 @@ fn holistic_trace_analysis_computes_the_numbers_by_hand() {
     let recording = two_ranks();
     for rank in 0..2 {
         let path = folder.path().join(format!("rank{rank}.json.gz"));
-        export_chrome_file(&rank_alone(&recording, rank), &path).unwrap();
+        let alone = rank_alone(&recording, rank);
+        write_file(&path, |out| export_chrome(&alone, &Derived::default(), out)).unwrap();
     }
     let output = Command::new(&python)
         .arg(concat!(

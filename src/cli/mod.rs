@@ -1,5 +1,6 @@
 //! The command line: what can be typed, with its help.
 
+mod export;
 mod record;
 
 use std::ffi::OsString;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use export::{ExportArgs, ExportFormat, PartArgs};
 pub use record::RecordArgs;
 
 /// Why a multi-GPU training job is slow: record it, analyse it, hand it on.
@@ -72,7 +74,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   gputrace export run1 --format chrome -o run1.json      for Perfetto and chrome://tracing
-  gputrace export run1 --format chrome -o run1.json.gz   the same, compressed")]
+  gputrace export run1 --format chrome -o run1.json.gz   the same, compressed
+  gputrace export run1 --format chrome --steps 5..7 --ranks 0,8 -o part.json
+  gputrace export run1 --format chrome --range 2.5..3 -o - | gzip > part.json.gz")]
     Export(ExportArgs),
     /// Look at recordings and traces in the browser
     #[command(after_help = "\
@@ -161,25 +165,6 @@ pub enum SortChoice {
     Count,
     Mean,
     Max,
-}
-
-#[derive(Args, Debug)]
-pub struct ExportArgs {
-    /// The recording
-    #[arg(value_name = "PATH")]
-    pub path: PathBuf,
-    /// The format
-    #[arg(long, value_enum)]
-    pub format: ExportFormat,
-    /// The file to write; an existing one is replaced when the export succeeds
-    #[arg(short, long, value_name = "OUT")]
-    pub output: PathBuf,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExportFormat {
-    /// Chrome's trace event JSON as PyTorch's profiler writes it; gzip where OUT ends in .gz
-    Chrome,
 }
 
 #[derive(Args, Debug)]

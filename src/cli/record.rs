@@ -137,7 +137,8 @@ fn parse_kinds(text: &str) -> Result<Kinds, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranks(pub Vec<u32>);
 
-fn parse_ranks(text: &str) -> Result<Ranks, String> {
+/// Numbers and ranges of them, with commas.
+pub fn parse_ranks(text: &str) -> Result<Ranks, String> {
     /// More than any job has.
     const MOST: u32 = 1 << 20;
     let wrong = || "expected ranks as 0,8 or 0..7".to_owned();

@@ -10,6 +10,7 @@ pub mod collective_names;
 pub mod column;
 pub mod control;
 pub mod copy_words;
+pub mod derived;
 pub mod follow;
 mod frame;
 pub mod hang;
@@ -28,6 +29,7 @@ pub mod time;
 pub mod topology;
 pub mod writer;
 
+pub use derived::Derived;
 pub use names::{Interner, NameId};
 pub use recording::{Loss, Process, Recording};
 pub use table::Table;

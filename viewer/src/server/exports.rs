@@ -11,17 +11,17 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{Response, StatusCode};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use gputrace_analyzer::{Analysis, Options, analyze, tables};
-use gputrace_interchange::chrome::export_chrome;
+use gputrace_analyzer::{Analysis, Options, analyze, derive, tables};
+use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::select::{Window, cut};
 use gputrace_interchange::tables::csv_to;
-use gputrace_trace::{DurationNs, Recording, TimeNs};
+use gputrace_trace::{Derived, DurationNs, Recording, TimeNs};
 use http_body::Frame;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::api::analysis::whole;
 use super::api::{Answer, Refusal, Shared, parameters};
-use super::cut::{Window, cut};
 use super::loaded::{Analysed, Loaded};
 
 /// What can be downloaded.
@@ -220,10 +220,21 @@ impl Job {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let whole = loaded.timeline.recording();
-        let part: Option<Recording> = self.window.map(|window| cut(&whole, window));
-        let recording = part.as_ref().unwrap_or(&whole);
+        // What is known of operations is known of the whole; an analysis is made of the part itself.
+        let derived = match self.format {
+            Format::Chrome => derive(&whole),
+            Format::Analysis | Format::Csv => Derived::default(),
+        };
+        let part: Option<(Recording, Derived)> = self.window.map(|window| {
+            let windows = vec![window; whole.processes.len()];
+            cut(&whole, &derived, &windows, window)
+        });
+        let (recording, derived) = match &part {
+            Some((recording, derived)) => (recording, derived),
+            None => (&*whole, &derived),
+        };
         if self.format == Format::Chrome {
-            export_chrome(recording, out)?;
+            export_chrome(recording, derived, out)?;
             return Ok(());
         }
         let made;

@@ -2,7 +2,6 @@
 
 mod api;
 mod assets;
-mod cut;
 mod entry;
 mod exports;
 mod files;

@@ -7,30 +7,32 @@ use std::rc::Rc;
 use gputrace_trace::NameId;
 
 use super::event::{Args, EventWriter, Place, json_string};
-use super::process::{Exporter, Identifiers, RowKey, Slice, Source};
-use super::{ExportSummary, frame, words};
+use super::frame;
+use super::process::Exporter;
+use crate::export::layout::{Slice, Source};
+use crate::export::{ExportSummary, words};
 
 impl Exporter<'_> {
-    /// Writes one slice; for an operation of a device, its correlation.
+    /// Writes one slice.
     pub(super) fn write_slice(
         &mut self,
         slice: &Slice,
         place: Place,
         writer: &mut EventWriter<'_>,
-    ) -> io::Result<Option<u32>> {
-        let tables = &self.process.tables;
+    ) -> io::Result<()> {
+        let (recording, process) = (self.layout.recording, self.layout.process);
+        let tables = &process.tables;
         let index = slice.index as usize;
         let span = (slice.start_ns, slice.end_ns);
-        match slice.source {
+        match slice.source() {
             Source::Kernel => {
                 let row = &tables.kernels;
                 let name = self.name(Source::Kernel, row.name[index]);
                 let correlation = row.correlation[index];
                 let multiprocessors = self.multiprocessors(row.device[index]);
-                let by_kernel = self.collectives_by_kernel.get(&slice.index);
-                let collective_rows = by_kernel.or_else(|| self.collectives.get(&correlation));
+                let collective_rows = self.layout.collectives_of_kernel(slice.index);
                 writer.slice("kernel", &name, place, span, |args| {
-                    if let Some(first) = collective_rows.and_then(|rows| rows.first()) {
+                    if let Some(first) = collective_rows.first() {
                         args.raw("External id", self.collective_id(*first));
                     }
                     args.raw("device", row.device[index]);
@@ -56,14 +58,11 @@ impl Exporter<'_> {
                     args.raw("block", format_args!("[{x},{y},{z}]"));
                     args.maybe("graph id", row.graph[index]);
                     args.maybe("graph node id", row.graph_node[index]);
-                    if let Some(rows) = collective_rows {
-                        for (key, value) in frame::collective_args(self.recording, self.process, rows) {
-                            args.raw(key, value);
-                        }
+                    for (key, value) in frame::collective_args(recording, process, &collective_rows) {
+                        args.raw(key, value);
                     }
                     original_duration(args, row.duration_ns[index].0);
-                })?;
-                Ok(Some(correlation))
+                })
             }
             Source::Copy => {
                 let row = &tables.copies;
@@ -83,8 +82,7 @@ impl Exporter<'_> {
                     args.maybe("graph id", row.graph[index]);
                     args.maybe("graph node id", row.graph_node[index]);
                     original_duration(args, row.duration_ns[index].0);
-                })?;
-                Ok(Some(row.correlation[index]))
+                })
             }
             Source::Memset => {
                 let row = &tables.memsets;
@@ -99,8 +97,7 @@ impl Exporter<'_> {
                     args.maybe("graph id", row.graph[index]);
                     args.maybe("graph node id", row.graph_node[index]);
                     original_duration(args, row.duration_ns[index].0);
-                })?;
-                Ok(Some(row.correlation[index]))
+                })
             }
             Source::ApiCall => {
                 let row = &tables.api_calls;
@@ -117,28 +114,25 @@ impl Exporter<'_> {
                         args.raw("return value", row.result[index]);
                     }
                     original_duration(args, row.duration_ns[index].0);
-                })?;
-                Ok(None)
+                })
             }
             Source::Operator => {
                 let name = self.name(Source::Operator, tables.operators.name[index]);
                 writer.slice("cpu_op", &name, place, span, |args| {
                     original_duration(args, tables.operators.duration_ns[index].0);
-                })?;
-                Ok(None)
+                })
             }
             Source::Collective => {
                 let row = &tables.collectives;
-                let function = self.recording.names.get(row.function[index]);
+                let function = self.layout.recording.names.get(row.function[index]);
                 let name = json_string(&format!("nccl:{}", words::collective_name(function)));
                 writer.slice("user_annotation", &name, place, span, |args| {
                     args.raw("External id", self.collective_id(slice.index));
-                    for (key, value) in frame::collective_args(self.recording, self.process, &[slice.index]) {
+                    for (key, value) in frame::collective_args(recording, process, &[slice.index]) {
                         args.raw(key, value);
                     }
                     original_duration(args, row.duration_ns[index].0);
-                })?;
-                Ok(None)
+                })
             }
             Source::Synchronization => {
                 let row = &tables.synchronizations;
@@ -151,29 +145,106 @@ impl Exporter<'_> {
                     args.raw("correlation", row.correlation[index]);
                     args.maybe("context", row.context[index]);
                     original_duration(args, row.duration_ns[index].0);
-                })?;
-                Ok(None)
+                })
             }
             Source::Overhead => {
                 let name = json_string(words::overhead_name(tables.overheads.kind[index]));
                 writer.slice("overhead", &name, place, span, |args| {
                     original_duration(args, tables.overheads.duration_ns[index].0);
-                })?;
-                Ok(None)
+                })
+            }
+            Source::GraphLaunch => {
+                let row = &tables.graph_launches;
+                let name = json_string(&format!("graph {}", row.graph[index]));
+                writer.slice("graph_launch", &name, place, span, |args| {
+                    args.raw("device", row.device[index]);
+                    args.raw("context", row.context[index]);
+                    args.raw("graph id", row.graph[index]);
+                    args.raw("correlation", row.correlation[index]);
+                    args.maybe("end device", row.end_device[index]);
+                    args.maybe("end context", row.end_context[index]);
+                    original_duration(args, row.duration_ns[index].0);
+                })
+            }
+            Source::Window => {
+                let row = &tables.windows;
+                let name = self.name(Source::Window, row.what[index]);
+                writer.slice("recording", &name, place, span, |args| {
+                    args.maybe("first step", row.first_step[index]);
+                    args.maybe("repeat", row.repeat[index]);
+                    original_duration(args, row.duration_ns[index].0);
+                })
+            }
+            Source::Compilation => {
+                let row = &tables.compilations;
+                let name = json_string(words::compilation_name(row.operation[index]));
+                writer.slice("compilation", &name, place, span, |args| {
+                    args.raw("device", row.device[index]);
+                    args.raw("correlation", row.correlation[index]);
+                    args.raw("unit", row.unit[index]);
+                    args.raw("cache bytes", row.cache_bytes[index]);
+                    if let Some(path) = row.cache_path[index] {
+                        args.text("cache path", recording.names.get(path));
+                    }
+                    original_duration(args, row.duration_ns[index].0);
+                })
+            }
+            Source::ProxyStep => {
+                let row = &tables.nccl_proxy;
+                let name = match (row.step[index], row.sends[index]) {
+                    (Some(step), _) => format!("step {step}"),
+                    (None, Some(0)) => "receive".to_owned(),
+                    (None, Some(_)) => "send".to_owned(),
+                    (None, None) => "part".to_owned(),
+                };
+                writer.slice("nccl_proxy", &json_string(&name), place, span, |args| {
+                    args.text("communicator", &format!("{:#x}", row.communicator[index]));
+                    args.raw("rank", row.rank[index]);
+                    args.raw("number", row.number[index]);
+                    args.maybe("parent", row.parent[index]);
+                    args.maybe("channel", row.channel[index]);
+                    args.maybe("peer", row.peer[index]);
+                    args.maybe("steps", row.steps[index]);
+                    args.maybe("bytes", row.bytes[index]);
+                    let waits = [
+                        ("waited for the GPU (ns)", row.gpu_wait_ns[index]),
+                        ("waited for the peer (ns)", row.peer_wait_ns[index]),
+                        ("in the network (ns)", row.network_ns[index]),
+                        ("flush (ns)", row.flush_ns[index]),
+                    ];
+                    for (key, wait) in waits {
+                        args.maybe(key, wait.map(|wait| wait.0));
+                    }
+                    original_duration(args, row.duration_ns[index].0);
+                })
+            }
+            Source::Channel => {
+                let row = &tables.nccl_channels;
+                let name = match row.phase[index] {
+                    Some(phase) => self.name(Source::Channel, phase),
+                    None => json_string(&format!("channel {}", row.channel[index])).into(),
+                };
+                writer.slice("nccl_channel", &name, place, span, |args| {
+                    args.text("communicator", &format!("{:#x}", row.communicator[index]));
+                    args.raw("rank", row.rank[index]);
+                    args.maybe("operation", row.operation[index]);
+                    args.raw("device start (ns)", row.device_start_ns[index]);
+                    args.maybe("device end (ns)", row.device_end_ns[index]);
+                    original_duration(args, row.duration_ns[index].0);
+                })
             }
             Source::Marker => {
                 let name = self.name(Source::Marker, tables.markers.name[index]);
                 writer.slice("user_annotation", &name, place, span, |args| {
                     self.marker_args(args, index);
-                })?;
-                Ok(None)
+                })
             }
         }
     }
 
     fn marker_args(&self, args: &mut Args<'_>, index: usize) {
-        let row = &self.process.tables.markers;
-        let domain = self.recording.names.get(row.domain[index]);
+        let row = &self.layout.process.tables.markers;
+        let domain = self.layout.recording.names.get(row.domain[index]);
         if !domain.is_empty() {
             args.text("domain", domain);
         }
@@ -190,11 +261,11 @@ impl Exporter<'_> {
 
     /// A collective's number in the file.
     fn collective_id(&self, row: u32) -> u64 {
-        (self.number << 40) + u64::from(row) + 1
+        ((self.layout.number as u64) << 40) + u64::from(row) + 1
     }
 
     fn multiprocessors(&self, device: u32) -> Option<u32> {
-        let devices = &self.process.header.devices;
+        let devices = &self.layout.process.header.devices;
         devices
             .iter()
             .find(|known| known.index == device)?
@@ -203,7 +274,7 @@ impl Exporter<'_> {
 
     /// A name as a JSON string.
     fn name(&mut self, source: Source, id: NameId) -> Rc<str> {
-        let names = &self.recording.names;
+        let names = &self.layout.recording.names;
         self.names
             .entry((source, id))
             .or_insert_with(|| {
@@ -220,18 +291,16 @@ impl Exporter<'_> {
     /// Marks, allocations and counter samples.
     pub(super) fn write_moments(
         &mut self,
-        identifiers: &mut Identifiers,
         writer: &mut EventWriter<'_>,
         summary: &mut ExportSummary,
     ) -> io::Result<()> {
-        let tables = &self.process.tables;
+        let tables = &self.layout.process.tables;
         let markers = &tables.markers;
         for index in 0..markers.start_ns.len() {
             if markers.duration_ns[index].is_some() {
                 continue;
             }
-            let row = self.row(RowKey::Thread(markers.thread[index]), identifiers);
-            let place = self.lane_place(row, 0);
+            let place = self.thread_place(markers.thread[index]);
             let name = self.name(Source::Marker, markers.name[index]);
             writer.instant(
                 "cpu_instant_event",
@@ -281,10 +350,29 @@ impl Exporter<'_> {
             )?;
             summary.events_out += 1;
         }
+        let pools = &tables.memory_pools;
+        for index in 0..pools.time_ns.len() {
+            let name = json_string(words::pool_operation_name(pools.operation[index]));
+            let place = Place {
+                pid: self.host_pid,
+                tid: self.host_pid,
+            };
+            writer.instant("memory_pool", &name, place, pools.time_ns[index].0, |args| {
+                args.raw("Device Id", pools.device[index]);
+                args.raw("Addr", pools.address[index]);
+                args.raw("Bytes", pools.bytes[index]);
+                args.raw("used bytes", pools.used_bytes[index]);
+                args.raw("release threshold (bytes)", pools.release_threshold_bytes[index]);
+                args.maybe("least bytes kept", pools.least_bytes_kept[index]);
+                args.raw("correlation", pools.correlation[index]);
+            })?;
+            summary.events_out += 1;
+        }
+        self.write_untimed(writer, summary)?;
         let counters = &tables.counters;
         for index in 0..counters.time_ns.len() {
             let pid = match counters.device[index] {
-                Some(device) => self.gpu_pid(device, identifiers),
+                Some(device) => self.gpu_pids.get(&device).copied().unwrap_or(self.host_pid),
                 None => self.host_pid,
             };
             let place = Place { pid, tid: pid };
@@ -298,6 +386,46 @@ impl Exporter<'_> {
                     args.text("value", &value.to_string());
                 })?;
             }
+            summary.events_out += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Exporter<'_> {
+    /// Operations without an end, as moments at their starts; without a start, at the first moment of the file.
+    fn write_untimed(&self, writer: &mut EventWriter<'_>, summary: &mut ExportSummary) -> io::Result<()> {
+        let recording = self.layout.recording;
+        let untimed = &self.layout.process.tables.untimed_operations;
+        for index in 0..untimed.start_ns.len() {
+            let name = untimed.name[index].map_or("", |name| recording.names.get(name));
+            let pid = untimed.device[index].and_then(|device| self.gpu_pids.get(&device).copied());
+            let place = match (untimed.thread[index], pid, untimed.stream[index]) {
+                (Some(thread), _, _) => self.thread_place(thread),
+                (None, Some(pid), stream) => Place {
+                    pid,
+                    tid: stream.unwrap_or(0).max(1).into(),
+                },
+                (None, None, _) => Place {
+                    pid: self.host_pid,
+                    tid: self.host_pid,
+                },
+            };
+            let start = untimed.start_ns[index].map_or(writer.base_ns(), |start| start.0);
+            let kind = words::activity_name(untimed.kind[index]);
+            let name = json_string(&format!(
+                "unfinished {}",
+                if name.is_empty() { kind } else { name }
+            ));
+            writer.instant("unfinished", &name, place, start, |args| {
+                args.text("kind", kind);
+                args.maybe("start known", untimed.start_ns[index].is_none().then_some(0));
+                args.maybe("stream", untimed.stream[index]);
+                args.raw("correlation", untimed.correlation[index]);
+                args.maybe("bytes", untimed.bytes[index]);
+                args.maybe("graph id", untimed.graph[index]);
+                args.maybe("graph node id", untimed.graph_node[index]);
+            })?;
             summary.events_out += 1;
         }
         Ok(())

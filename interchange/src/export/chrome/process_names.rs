@@ -2,22 +2,23 @@
 
 use std::io;
 
-use super::ExportSummary;
 use super::event::{EventWriter, Place, json_string};
 use super::process::Exporter;
+use crate::export::ExportSummary;
 
 impl Exporter<'_> {
     /// The names and the order of the "processes", and whose each is.
     pub(super) fn write_process_names(&self, writer: &mut EventWriter<'_>) -> io::Result<()> {
-        let header = &self.process.header;
-        let simulated = if self.recording.is_simulated() {
+        let header = &self.layout.process.header;
+        let simulated = if self.layout.recording.is_simulated() {
             " (simulated)"
         } else {
             ""
         };
         let who = match header.rank {
+            _ if self.layout.is_host => "samples".to_owned(),
             Some(rank) => format!("rank {rank}"),
-            None => self.process.folder.clone(),
+            None => self.layout.process.folder.clone(),
         };
         let program = header
             .command
@@ -30,7 +31,8 @@ impl Exporter<'_> {
             format!(" on {}", header.host)
         };
         // Hosts and GPUs alternate: rank 0, its GPUs, rank 1, ...
-        let sort = self.number * 1000;
+        let number = self.layout.number as u64;
+        let sort = number * 1000;
         let mut processes = vec![(
             self.host_pid,
             sort,
@@ -49,13 +51,13 @@ impl Exporter<'_> {
         }
         if let Some(pid) = self.overhead_pid {
             let title = format!("{who}: CUPTI overhead{simulated}");
-            processes.push((pid, 0x1000_0000 + self.number, title, "overhead".to_owned()));
+            processes.push((pid, 0x1000_0000 + number, title, "overhead".to_owned()));
         }
         processes.sort();
         for (pid, sort, name, label) in processes {
             let place = Place { pid, tid: 0 };
             writer.process_name(place, &json_string(&name), |args| {
-                args.raw("process", self.number);
+                args.raw("process", number);
                 args.maybe("rank", header.rank);
                 args.maybe("world size", header.world_size);
                 args.text("host", &header.host);
@@ -72,19 +74,10 @@ impl Exporter<'_> {
         writer: &mut EventWriter<'_>,
         summary: &mut ExportSummary,
     ) -> io::Result<()> {
-        let mut lanes: Vec<_> = self
-            .rows
-            .iter()
-            .flat_map(|row| {
-                row.tids
-                    .iter()
-                    .enumerate()
-                    .map(move |(lane, &tid)| (row.pid, row.sort, lane, tid, &row.name))
-            })
-            .collect();
-        lanes.sort();
-        for (sort, (pid, _, lane, tid, name)) in lanes.into_iter().enumerate() {
-            let place = Place { pid, tid };
+        let lanes = self.layout.rows.iter().enumerate();
+        let lanes = lanes.flat_map(|(row, lanes)| (0..lanes.lanes).map(move |lane| (row, lane)));
+        for (sort, (row, lane)) in lanes.enumerate() {
+            let (place, name) = (self.place(row, lane), &self.layout.rows[row].name);
             let name = if lane == 0 {
                 name.clone()
             } else {

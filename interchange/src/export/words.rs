@@ -3,6 +3,7 @@
 use gputrace_trace::copy_words::{direction_name, memory_name};
 
 /// `Memcpy HtoD (Pinned -> Device)`.
+#[must_use]
 pub fn copy_name(kind: u8, source: u8, destination: u8) -> String {
     let direction = direction_name(kind);
     format!(
@@ -13,6 +14,7 @@ pub fn copy_name(kind: u8, source: u8, destination: u8) -> String {
 }
 
 /// `CUpti_ActivitySynchronizationType`.
+#[must_use]
 pub fn synchronization_name(kind: u32) -> &'static str {
     match kind {
         1 => "Event Sync",
@@ -24,6 +26,7 @@ pub fn synchronization_name(kind: u32) -> &'static str {
 }
 
 /// `CUpti_ActivityOverheadKind`.
+#[must_use]
 pub fn overhead_name(kind: u32) -> &'static str {
     match kind {
         1 => "Driver Compiler",
@@ -39,7 +42,45 @@ pub fn overhead_name(kind: u32) -> &'static str {
     }
 }
 
+/// `CUpti_ActivityJitOperationType`.
+#[must_use]
+pub fn compilation_name(operation: u32) -> &'static str {
+    match operation {
+        1 => "JIT: loaded from the cache",
+        2 => "JIT: stored in the cache",
+        3 => "JIT: compiled",
+        _ => "JIT",
+    }
+}
+
+/// `CUpti_ActivityMemoryPoolOperationType`.
+#[must_use]
+pub fn pool_operation_name(operation: u32) -> &'static str {
+    match operation {
+        1 => "memory pool made",
+        2 => "memory pool destroyed",
+        3 => "memory pool trimmed",
+        _ => "memory pool",
+    }
+}
+
+/// `CUpti_ActivityKind` of what can be without times.
+#[must_use]
+pub fn activity_name(kind: u32) -> &'static str {
+    match kind {
+        10 => "kernel",
+        1 | 22 => "copy",
+        2 => "memset",
+        4 | 5 => "call",
+        38 => "synchronization",
+        51 => "graph",
+        52 => "compilation",
+        _ => "operation",
+    }
+}
+
 /// A call's name without the version of its entry point: `cuMemcpyHtoDAsync_v2` is `cuMemcpyHtoDAsync`.
+#[must_use]
 pub fn call_name(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((stem, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => stem,
@@ -48,6 +89,7 @@ pub fn call_name(name: &str) -> &str {
 }
 
 /// A kernel's name as its author wrote it.
+#[must_use]
 pub fn kernel_name(mangled: &str) -> String {
     if !mangled.starts_with("_Z") {
         return mangled.to_owned();
@@ -59,6 +101,7 @@ pub fn kernel_name(mangled: &str) -> String {
 }
 
 /// `AllReduce` as PyTorch writes it: `all_reduce`.
+#[must_use]
 pub fn collective_name(function: &str) -> String {
     let mut name = String::new();
     for c in function.chars() {
@@ -71,6 +114,7 @@ pub fn collective_name(function: &str) -> String {
 }
 
 /// `ncclFloat32` as PyTorch writes it: `Float`.
+#[must_use]
 pub fn datatype_name(datatype: &str) -> &str {
     match datatype {
         "ncclInt8" | "ncclChar" => "Char",

@@ -2,35 +2,15 @@
 
 use std::io::{self, Write};
 
-use gputrace_trace::{Process, Recording, TimeNs};
+use gputrace_trace::{Process, Recording};
 use serde_json::{Value, json};
 
-use super::words;
+use crate::export::layout::{communicator_name, first_moment_ns};
+use crate::export::words;
 
 /// The latest whole second that no event precedes: with times relative to it, a double keeps every nanosecond.
 pub fn base_time_ns(recording: &Recording) -> i64 {
-    let earliest = |times: &[TimeNs]| times.iter().map(|time| time.0).filter(|&time| time > 0).min();
-    recording
-        .processes
-        .iter()
-        .map(|process| &process.tables)
-        .flat_map(|tables| {
-            [
-                earliest(&tables.kernels.start_ns),
-                earliest(&tables.copies.start_ns),
-                earliest(&tables.memsets.start_ns),
-                earliest(&tables.collectives.start_ns),
-                earliest(&tables.api_calls.start_ns),
-                earliest(&tables.synchronizations.start_ns),
-                earliest(&tables.overheads.start_ns),
-                earliest(&tables.markers.start_ns),
-                earliest(&tables.memory.time_ns),
-                earliest(&tables.counters.time_ns),
-            ]
-        })
-        .flatten()
-        .min()
-        .map_or(0, |time| time - time % 1_000_000_000)
+    first_moment_ns(recording).map_or(0, |time| time - time % 1_000_000_000)
 }
 
 /// Writes the object's head, up to the bracket that opens `traceEvents`.
@@ -135,17 +115,6 @@ fn distributed_info(recording: &Recording, process: &Process) -> Option<Value> {
         "pg_count": groups.len(),
         "pg_config": groups,
     }))
-}
-
-/// The communicator's own name, or its hash where the program gave none.
-pub fn communicator_name(recording: &Recording, process: &Process, communicator: u64) -> String {
-    let table = &process.tables.communicators;
-    (0..table.communicator.len())
-        .filter(|&row| table.communicator[row] == communicator)
-        .find_map(|row| table.name[row])
-        .map(|name| recording.names.get(name).to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| format!("{communicator:#x}"))
 }
 
 /// What a kernel or a collective says of the NCCL operations it carries, as JSON members in Kineto's words.

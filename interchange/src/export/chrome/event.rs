@@ -74,6 +74,11 @@ impl<'a> EventWriter<'a> {
         }
     }
 
+    /// What times are relative to.
+    pub fn base_ns(&self) -> i64 {
+        self.base_ns
+    }
+
     fn begin(&mut self) {
         self.line.clear();
         let separator: &[u8] = if self.first { b"\n" } else { b",\n" };

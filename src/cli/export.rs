@@ -1,0 +1,108 @@
+//! `gputrace export`: its options.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::parse_steps;
+use super::record::{Ranks, parse_ranks};
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// A recording, or whatever `gputrace analyze` opens
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// The format
+    #[arg(long, value_enum)]
+    pub format: ExportFormat,
+    /// What to write; - is standard output, for formats of one file
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// Replace what is there
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub part: PartArgs,
+}
+
+/// Which part of the recording.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Only a part")]
+pub struct PartArgs {
+    /// Only these steps: A..B, both counted
+    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
+    pub steps: Option<(u64, u64)>,
+    /// Only these ranks: 0,8 or 0..7 (both counted)
+    #[arg(long, value_name = "LIST", value_parser = parse_ranks)]
+    pub ranks: Option<Ranks>,
+    /// Only what has a part in this range: T0..T1 in seconds from the start
+    #[arg(long, value_name = "T0..T1", value_parser = parse_range)]
+    pub range: Option<(i64, i64)>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// Chrome's trace event JSON as PyTorch's profiler writes it; gzip where OUT ends in .gz
+    Chrome,
+}
+
+/// Seconds as nanoseconds, from their decimal text: `0.5..1.25`, `2..`, `..3`.
+fn parse_range(text: &str) -> Result<(i64, i64), String> {
+    let wrong = || "expected seconds as T0..T1, for example 0.5..1.25".to_owned();
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let from = match from.trim() {
+        "" => 0,
+        from => nanoseconds(from).ok_or_else(wrong)?,
+    };
+    let to = match to.trim() {
+        "" => i64::MAX,
+        to => nanoseconds(to).ok_or_else(wrong)?,
+    };
+    if from >= to {
+        return Err("the range holds nothing: its end is not after its start".to_owned());
+    }
+    Ok((from, to))
+}
+
+/// The whole nanoseconds of a decimal number of seconds.
+fn nanoseconds(text: &str) -> Option<i64> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(decimals) || whole.is_empty() && decimals.is_empty() {
+        return None;
+    }
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let decimals: i64 = format!("{decimals:0<9}").get(..9)?.parse().ok()?;
+    whole.checked_mul(1_000_000_000)?.checked_add(decimals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_exact() {
+        assert_eq!(parse_range("0.5..1.25"), Ok((500_000_000, 1_250_000_000)));
+        assert_eq!(parse_range("2.."), Ok((2_000_000_000, i64::MAX)));
+        assert_eq!(parse_range("..0.000000001"), Ok((0, 1)));
+        assert_eq!(
+            parse_range("16.1234567899..17"),
+            Ok((16_123_456_789, 17_000_000_000))
+        );
+        for wrong in [
+            "3",
+            "2..1",
+            "1..1",
+            "..",
+            "a..b",
+            "-1..2",
+            "1e3..2e3",
+            ". .. .",
+            "9999999999999..",
+            "1.2.3..4",
+        ] {
+            let parsed = parse_range(wrong);
+            assert!(parsed.is_err() || wrong == "..", "{wrong}: {parsed:?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What an analysis adds to a recording's events, for those who write them down in other formats.
+//!
+//! The analyzer fills it; exporters take it as an argument, so that none of them computes anything of its own. An empty
+//! one is as good as any: what is not known is left out.
+
+use serde::{Deserialize, Serialize};
+
+/// What is known of a recording beyond its events.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Derived {
+    /// In the order of the recording's processes.
+    pub processes: Vec<DerivedProcess>,
+    /// Collectives over all ranks, by arrival.
+    pub collectives: Vec<DerivedCollective>,
+}
+
+/// What is known of one process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DerivedProcess {
+    /// Its training steps, by device and start.
+    pub steps: Vec<DerivedStep>,
+    /// By row of its kernels: whether the kernel communicates.
+    pub communicates: Vec<bool>,
+    /// What it did of collectives: by row of their kernels, those without a kernel last.
+    pub parts: Vec<DerivedPart>,
+    /// When its devices executed nothing, by device and start.
+    pub gaps: Vec<DerivedGap>,
+}
+
+/// A training step on one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DerivedStep {
+    /// Device index within the process.
+    pub device: u32,
+    /// Its number, where its name has one.
+    pub number: Option<u64>,
+    /// The range's text.
+    pub name: String,
+    /// Start on the host.
+    pub start_ns: i64,
+    /// Start of the next one, or the end of this where none follows.
+    pub end_ns: i64,
+    /// Whether it was guessed from a pattern.
+    pub detected: bool,
+    /// Whether it took much longer or shorter than the others.
+    pub outlier: bool,
+    /// Time in which the device executed anything.
+    pub busy_ns: i64,
+    /// Time in which it did not.
+    pub idle_ns: i64,
+    /// Union of the kernels that compute.
+    pub compute_ns: i64,
+    /// Union of those that communicate.
+    pub communication_ns: i64,
+    /// The part of it beside compute.
+    pub communication_hidden_ns: i64,
+    /// The rest of it.
+    pub communication_exposed_ns: i64,
+    /// Union of copies.
+    pub copy_ns: i64,
+    /// Union of memsets.
+    pub memset_ns: i64,
+}
+
+/// A collective over the ranks that took part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DerivedCollective {
+    /// The same for this collective in every export of the recording, and of no other in it; never 0.
+    pub id: u64,
+    /// "AllReduce", ...
+    pub name: String,
+    /// The communicator's hash in hexadecimal, or "unknown".
+    pub communicator: String,
+    /// The communicator's name, where it has one.
+    pub communicator_name: Option<String>,
+    /// Its number on the communicator.
+    pub sequence: Option<u64>,
+    /// The ranks that were recorded.
+    pub ranks: Vec<u32>,
+    /// Ranks in the communicator, recorded or not.
+    pub communicator_ranks: Option<u32>,
+    /// Bytes as nccl-tests counts them.
+    pub bytes: Option<u64>,
+    /// The data type, as the source calls it.
+    pub dtype: String,
+    /// Bytes over the transfer's time, GB/s.
+    pub algbw: Option<f64>,
+    /// algbw times nccl-tests' factor for the operation, GB/s.
+    pub busbw: Option<f64>,
+    /// Last arrival minus first.
+    pub skew_ns: Option<i64>,
+    /// The rank that arrived last.
+    pub last_rank: Option<u32>,
+    /// The communicator's first operation, left out of means.
+    pub warm_up: bool,
+}
+
+/// One GPU's part in a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DerivedPart {
+    /// Which, in [`Derived::collectives`].
+    pub collective: u32,
+    /// Row of the process's kernels.
+    pub kernel: Option<u32>,
+    /// Row of the process's collectives; of one that a CUDA graph repeats, the same for each.
+    pub row: Option<u32>,
+    /// Device index within the process, where there is a kernel.
+    pub device: Option<u32>,
+    /// From its arrival to the last rank's, where arrivals can be compared.
+    pub wait_ns: Option<i64>,
+    /// The rest of its kernel.
+    pub transfer_ns: Option<i64>,
+    /// How long its kernel ran beside no compute.
+    pub exposed_ns: Option<i64>,
+}
+
+/// A stretch in which a device executed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DerivedGap {
+    /// Device index within the process.
+    pub device: u32,
+    /// End of the operation before.
+    pub start_ns: i64,
+    /// Start of the operation after.
+    pub end_ns: i64,
+    /// The cause of its longest part, in the analysis' words.
+    pub cause: &'static str,
+}
+
+impl DerivedProcess {
+    /// The parts in collectives that the kernel in this row carries out: several, where operations of a group share it.
+    #[must_use]
+    pub fn parts_of_kernel(&self, row: u32) -> &[DerivedPart] {
+        let key = |part: &DerivedPart| part.kernel.unwrap_or(u32::MAX);
+        let first = self.parts.partition_point(|part| key(part) < row);
+        let count = self.parts[first..].partition_point(|part| part.kernel == Some(row));
+        &self.parts[first..first + count]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_found_by_their_kernels() {
+        let part = |collective, kernel| DerivedPart {
+            collective,
+            kernel,
+            row: None,
+            device: None,
+            wait_ns: None,
+            transfer_ns: None,
+            exposed_ns: None,
+        };
+        let process = DerivedProcess {
+            parts: vec![
+                part(0, Some(2)),
+                part(1, Some(5)),
+                part(2, Some(5)),
+                part(3, Some(9)),
+                part(4, None),
+            ],
+            ..DerivedProcess::default()
+        };
+        let of = |row| -> Vec<u32> {
+            let parts = process.parts_of_kernel(row);
+            parts.iter().map(|part| part.collective).collect()
+        };
+        assert_eq!((of(2), of(5), of(9)), (vec![0], vec![1, 2], vec![3]));
+        assert_eq!((of(0), of(6), of(10)), (vec![], vec![], vec![]));
+    }
+}
