@@ -24,16 +24,30 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
             output.display()
         )));
     }
+    interrupted::leaves_nothing(output);
     let recording = opening::open(std::slice::from_ref(&args.path))?;
     if !gputrace_analyzer::used_cuda(&recording) {
         return Err(crate::analyze::never_used_cuda(&recording));
     }
-    interrupted::leaves_nothing(output);
+    if output == Path::new("-") {
+        // A reader that goes away before the end is told of: what it has is no whole file.
+        // SAFETY: only sets a disposition.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    }
     let (recording, derived) = progress::shown("analysing", None, |_| part(recording, &args.part))
         .map_err(|error| Failure::new(format!("{}: {error}", args.path.display())))?;
     let summary = write(args.format, &recording, &derived, output)
         .map_err(|error| Failure::new(format!("{}: {}", output.display(), cannot_be_written(&error))))?;
-    anstream::eprintln!(
+    anstream::eprintln!("{}", sentence(output, &summary, &recording));
+    for loss in &recording.losses {
+        anstream::eprintln!("lost while recording: {}", crate::report::loss_line(loss));
+    }
+    Ok(0)
+}
+
+/// What was written.
+pub fn sentence(output: &Path, summary: &ExportSummary, recording: &Recording) -> String {
+    format!(
         "{}: {} of {} events written{}",
         output.display(),
         text::thousands(summary.events_out),
@@ -43,11 +57,7 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
         } else {
             ""
         }
-    );
-    for loss in &recording.losses {
-        anstream::eprintln!("lost while recording: {}", crate::report::loss_line(loss));
-    }
-    Ok(0)
+    )
 }
 
 /// What is wanted of the recording, and what is known of that.
@@ -62,7 +72,7 @@ fn part(recording: Recording, wanted: &PartArgs) -> Result<(Recording, Derived),
 }
 
 /// Writes in the wanted format, to standard output where the path is `-`.
-fn write(
+pub fn write(
     format: ExportFormat,
     recording: &Recording,
     derived: &Derived,
@@ -90,14 +100,15 @@ fn one_file(
 }
 
 /// Whether a file or folder is in the way. Devices and pipes are written into.
-fn is_taken(output: &Path) -> bool {
+pub fn is_taken(output: &Path) -> bool {
     output != Path::new("-")
         && output
             .metadata()
             .is_ok_and(|found| found.is_file() || found.is_dir())
 }
 
-fn cannot_be_written(error: &io::Error) -> String {
+/// Why an export failed, in words.
+pub fn cannot_be_written(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::BrokenPipe => "its reader went away before everything was written".to_owned(),
         _ => format!("cannot be written: {error}"),

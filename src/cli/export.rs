@@ -1,6 +1,6 @@
 //! `gputrace export`: its options.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -46,6 +46,58 @@ pub enum ExportFormat {
     Chrome,
 }
 
+impl ExportFormat {
+    /// Whether `output` becomes a folder.
+    fn writes_folder(self, _output: &Path) -> bool {
+        match self {
+            Self::Chrome => false,
+        }
+    }
+}
+
+/// A format and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportTarget {
+    /// The format.
+    pub format: ExportFormat,
+    /// The file or folder.
+    pub path: PathBuf,
+}
+
+impl ExportTarget {
+    /// Where one window of a schedule goes: a folder in the folder, or a file beside the file.
+    pub fn path_of_repeat(&self, repeat: u64) -> PathBuf {
+        if self.format.writes_folder(&self.path) {
+            return self.path.join(format!("repeat-{repeat}"));
+        }
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let name = match name.split_once('.') {
+            Some((stem, endings)) => format!("{stem}.repeat-{repeat}.{endings}"),
+            None => format!("{name}.repeat-{repeat}"),
+        };
+        self.path.with_file_name(name)
+    }
+}
+
+/// `chrome=trace.json.gz`
+pub fn parse_target(text: &str) -> Result<ExportTarget, String> {
+    let known: Vec<String> = ExportFormat::value_variants()
+        .iter()
+        .filter_map(|format| Some(format.to_possible_value()?.get_name().to_owned()))
+        .collect();
+    let known = known.join(", ");
+    let wrong = || format!("expected FORMAT=OUT, for example chrome=trace.json.gz; formats: {known}");
+    let (format, path) = text.split_once('=').ok_or_else(wrong)?;
+    let format = ExportFormat::from_str(format.trim(), true).map_err(|_| wrong())?;
+    if path.is_empty() || path == "-" {
+        return Err(wrong());
+    }
+    Ok(ExportTarget {
+        format,
+        path: path.into(),
+    })
+}
+
 /// Seconds as nanoseconds, from their decimal text: `0.5..1.25`, `2..`, `..3`.
 fn parse_range(text: &str) -> Result<(i64, i64), String> {
     let wrong = || "expected seconds as T0..T1, for example 0.5..1.25".to_owned();
@@ -79,6 +131,20 @@ fn nanoseconds(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_have_paths_of_their_own() {
+        let target = parse_target("chrome=runs.d/trace.json.gz").unwrap();
+        assert_eq!(
+            target.path_of_repeat(2),
+            Path::new("runs.d/trace.repeat-2.json.gz")
+        );
+        let target = parse_target("chrome=a").unwrap();
+        assert_eq!(target.path_of_repeat(0), Path::new("a.repeat-0"));
+        for wrong in ["chrome", "exe=x", "chrome=", "chrome=-"] {
+            assert!(parse_target(wrong).unwrap_err().contains("chrome=trace.json.gz"));
+        }
+    }
 
     #[test]
     fn ranges_are_exact() {

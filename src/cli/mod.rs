@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use export::{ExportArgs, ExportFormat, PartArgs};
+pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs};
 pub use record::RecordArgs;
 
 /// Why a multi-GPU training job is slow: record it, analyse it, hand it on.
@@ -51,6 +51,9 @@ Parts of a run:
   gputrace record --max-size 2G -- python train.py              the newest 2 GiB
   gputrace record --kinds +memory,-calls --ranks 0,8 -- torchrun --nproc-per-node 8 train.py
   kill -USR1 RECORDER                             switches recording on and off
+
+Formats of other tools, after each active window of the schedule or at the end:
+  gputrace record --schedule wait=5,active=3,repeat=2 --export chrome=trace.json.gz -- python train.py
 
 The exit status is the command's own: 128 + signal when a signal ended it, 127 when it was not found, \
 and 124 when it hung and was ended for that.")]

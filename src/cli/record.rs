@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gputrace_trace::options::{GraphLevel, Kind, Schedule};
 
+use super::export::{ExportTarget, parse_target};
 use super::{DeviceChoice, parse_steps};
 
 /// Steps of a block of --measure-overhead, unless said otherwise.
@@ -63,6 +64,9 @@ pub struct RecordArgs {
     /// Switch off on alternate blocks of STEPS steps, and say what recording costs
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = OVERHEAD_STEPS, value_parser = parse_block, help_heading = WHEN)]
     pub measure_overhead: Option<u64>,
+    /// Export too: after each active window of a schedule, or else at the end; repeatable
+    #[arg(long = "export", value_name = "FORMAT=OUT", value_parser = parse_target)]
+    pub exports: Vec<ExportTarget>,
     /// Share DIR with all recorders that have the same ID; srun's, mpirun's and torchrun's tasks do so without it
     #[arg(long, value_name = "ID")]
     pub join: Option<String>,

@@ -1,6 +1,7 @@
 //! `gputrace record`: runs a command with the collector injected and closes the recording.
 
 mod child;
+mod exports;
 mod hang;
 mod launch;
 mod newest;
@@ -45,6 +46,14 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         workload::check_name(&args.command[1..])?;
     }
     let asked = options::collector(args)?;
+    for target in &args.exports {
+        if args.schedule.is_none() && crate::export::is_taken(&target.path) {
+            return Err(Failure::new(format!(
+                "{}: exists already: name another file to export to; nothing was run",
+                target.path.display()
+            )));
+        }
+    }
     let collector = libraries::find(libraries::COLLECTOR)?;
     let device = device::choose(args.device, bundled)?;
     let mut command = command_line(args, bundled)?;
@@ -140,6 +149,11 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         speaks,
         launch,
         watch: hang::Watch::new(&output.folder, hang_after),
+        exports: exports::Exports::new(
+            if speaks { &args.exports } else { &[] },
+            &output.folder,
+            args.schedule.is_some(),
+        ),
         newest: newest.map(|bytes| newest::Newest::new(&output.folder, bytes, newest_host)),
         ending: None,
         output,
@@ -164,6 +178,7 @@ struct Running<'a> {
     switch: Switch,
     sampler: Option<Sampler>,
     newest: Option<newest::Newest>,
+    exports: exports::Exports,
     progress: ProgressLine,
     watch: hang::Watch,
     ending: Option<hang::Ending>,
@@ -186,12 +201,9 @@ impl Running<'_> {
         }
         relay.finish();
         let status = child::shell_status(ended);
+        let hung = self.ending.is_some();
         self.end(status);
-        Ok(if self.ending.is_some() {
-            hang::STATUS
-        } else {
-            status
-        })
+        Ok(if hung { hang::STATUS } else { status })
     }
 
     /// Whatever is to be done now and then.
@@ -215,6 +227,9 @@ impl Running<'_> {
         }
         if let Some(newest) = &mut self.newest {
             newest.tick();
+        }
+        for said in self.exports.tick() {
+            self.progress.suspend(|| exports::tell(&said, self.quiet));
         }
         // Looking costs more with every process, so that not every recorder of a launch does.
         if self.speaks
@@ -260,7 +275,7 @@ impl Running<'_> {
     }
 
     /// Closes the recording and shows it. Nothing here changes the command's status: a failed recording is said, on stderr.
-    fn end(&mut self, status: i32) {
+    fn end(mut self, status: i32) {
         if let Some(topology) = self.sampler.take().and_then(Sampler::stop) {
             self.manifest.topology.push(topology);
         }
@@ -299,8 +314,13 @@ impl Running<'_> {
         if !self.quiet {
             anstream::eprintln!("recorded: {last_line}");
         }
-        if let Some(recording) = self.count_rows()
-            && !self.quiet
+        let Some(recording) = self.count_rows() else {
+            return;
+        };
+        for said in self.exports.finish(&recording) {
+            exports::tell(&said, self.quiet);
+        }
+        if !self.quiet
             && let Err(failure) = show(&self.output.folder, &recording)
         {
             anstream::eprintln!("gputrace: {failure}");

@@ -9,6 +9,7 @@ pub mod programs;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -26,6 +27,14 @@ pub fn gputrace() -> Command {
             command.env_remove(key);
         }
     }
+    // Where the tests themselves run in a background that Ctrl-C does not reach, the program would ignore it too.
+    // SAFETY: between fork and exec nothing but an async-signal-safe call is made.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        })
+    };
     command
 }
 
