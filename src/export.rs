@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
 use gputrace_interchange::export::select::Selection;
 use gputrace_interchange::export::{ExportSummary, files};
 use gputrace_trace::{Derived, Recording};
@@ -18,6 +19,15 @@ use crate::{opening, text};
 /// Exports, and says how much.
 pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
     let output = &args.output;
+    let options = PerfettoOptions {
+        arguments: !args.perfetto.no_arguments,
+        gpu_stages: args.perfetto.gpu_stages,
+    };
+    if options != PerfettoOptions::default() && args.format != ExportFormat::Perfetto {
+        return Err(Failure::new(
+            "--gpu-stages and --no-arguments are for --format perfetto: leave them out for another format",
+        ));
+    }
     if !args.force && is_taken(output) {
         return Err(Failure::new(format!(
             "{}: exists already: name another file, or add --force to replace it",
@@ -36,7 +46,11 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
     }
     let (recording, derived) = progress::shown("analysing", None, |_| part(recording, &args.part))
         .map_err(|error| Failure::new(format!("{}: {error}", args.path.display())))?;
-    let summary = write(args.format, &recording, &derived, output)
+    let written = match args.format {
+        ExportFormat::Perfetto => perfetto(&recording, &derived, options, output),
+        format => write(format, &recording, &derived, output),
+    };
+    let summary = written
         .map_err(|error| Failure::new(format!("{}: {}", output.display(), cannot_be_written(&error))))?;
     anstream::eprintln!("{}", sentence(output, &summary, &recording));
     for loss in &recording.losses {
@@ -80,7 +94,17 @@ pub fn write(
 ) -> io::Result<ExportSummary> {
     match format {
         ExportFormat::Chrome => one_file(output, |out| export_chrome(recording, derived, out)),
+        ExportFormat::Perfetto => perfetto(recording, derived, PerfettoOptions::default(), output),
     }
+}
+
+fn perfetto(
+    recording: &Recording,
+    derived: &Derived,
+    options: PerfettoOptions,
+    output: &Path,
+) -> io::Result<ExportSummary> {
+    one_file(output, |out| export_perfetto(recording, derived, options, out))
 }
 
 /// A format of one file: gzip by its name.

@@ -8,6 +8,7 @@ pub mod chrome;
 pub mod files;
 mod lanes;
 pub mod layout;
+pub mod perfetto;
 pub mod protobuf;
 pub mod select;
 pub mod words;

@@ -23,6 +23,21 @@ pub struct ExportArgs {
     pub force: bool,
     #[command(flatten)]
     pub part: PartArgs,
+    #[command(flatten)]
+    pub perfetto: PerfettoArgs,
+}
+
+/// What is for one format alone.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "With --format perfetto")]
+pub struct PerfettoArgs {
+    /// Write what GPUs did in Perfetto's own vocabulary for them (render stages, compute launches), which its page knows
+    /// from version 55 on
+    #[arg(long)]
+    pub gpu_stages: bool,
+    /// Only names, times and launch arrows: a third of the size
+    #[arg(long)]
+    pub no_arguments: bool,
 }
 
 /// Which part of the recording.
@@ -44,13 +59,15 @@ pub struct PartArgs {
 pub enum ExportFormat {
     /// Chrome's trace event JSON as PyTorch's profiler writes it; gzip where OUT ends in .gz
     Chrome,
+    /// Perfetto's own format, for its page and its SQL; gzip where OUT ends in .gz
+    Perfetto,
 }
 
 impl ExportFormat {
     /// Whether `output` becomes a folder.
     fn writes_folder(self, _output: &Path) -> bool {
         match self {
-            Self::Chrome => false,
+            Self::Chrome | Self::Perfetto => false,
         }
     }
 }
