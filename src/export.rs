@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
 use gputrace_interchange::export::select::Selection;
 use gputrace_interchange::export::{ExportSummary, files};
@@ -95,6 +96,7 @@ pub fn write(
     match format {
         ExportFormat::Chrome => one_file(output, |out| export_chrome(recording, derived, out)),
         ExportFormat::Perfetto => perfetto(recording, derived, PerfettoOptions::default(), output),
+        ExportFormat::Parquet => several_files(output, |files| export_parquet(recording, derived, files)),
     }
 }
 
@@ -121,6 +123,18 @@ fn one_file(
         }
         files::write_file(output, |out| write(&mut progress::Counted::new(out, written)))
     })
+}
+
+/// A format of several files: a folder that is there whole or not at all.
+fn several_files(
+    output: &Path,
+    write: impl FnOnce(&mut dyn files::Files) -> io::Result<ExportSummary>,
+) -> io::Result<ExportSummary> {
+    if output == Path::new("-") {
+        let why = "this format is several files: name a folder";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    progress::shown("writing", None, |_| files::write_folder(output, write))
 }
 
 /// Whether a file or folder is in the way. Devices and pipes are written into.

@@ -8,6 +8,7 @@ pub mod chrome;
 pub mod files;
 mod lanes;
 pub mod layout;
+pub mod parquet;
 pub mod perfetto;
 pub mod protobuf;
 pub mod select;

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use gputrace_trace::{Loss, Recording};
 
-use crate::{kineto, nsight};
+use crate::{kineto, nsight, parquet_folder};
 
 /// Why a path can't be opened. One line: the file, what is wrong, what to do.
 #[derive(Debug)]
@@ -44,6 +44,7 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Recording,
+    ParquetFolder,
     Trace { from_folder: bool },
     Sqlite { from_folder: bool },
 }
@@ -108,7 +109,8 @@ fn recording_around(path: &Path) -> Option<&Path> {
 #[derive(Default)]
 struct Contents {
     traces: Vec<PathBuf>,
-    recordings: Vec<PathBuf>,
+    /// With exports of them.
+    recordings: Vec<(PathBuf, Kind)>,
     reports: Vec<PathBuf>,
     /// Called like traces, and neither files nor folders: pipes, links to nothing.
     others: Vec<PathBuf>,
@@ -131,6 +133,15 @@ fn is_recording(folder: &Path) -> bool {
     folder.join(MANIFEST_FILE).exists() || has_process()
 }
 
+/// What a folder is as a whole: nothing where it is one with recordings and traces in it.
+fn kind_of_folder(folder: &Path) -> Option<Kind> {
+    if is_recording(folder) {
+        Some(Kind::Recording)
+    } else {
+        parquet_folder::is_folder(folder).then_some(Kind::ParquetFolder)
+    }
+}
+
 impl Contents {
     /// Looks into a folder and its sub-folders, by name; hidden ones are not looked at.
     fn look(&mut self, folder: &Path, depth: usize) -> std::io::Result<()> {
@@ -151,8 +162,8 @@ impl Contents {
                 continue;
             }
             if path.is_dir() {
-                if is_recording(&path) {
-                    self.recordings.push(path);
+                if let Some(kind) = kind_of_folder(&path) {
+                    self.recordings.push((path, kind));
                 } else if depth > 0 {
                     self.look(&path, depth - 1)?;
                 } else {
@@ -189,6 +200,12 @@ fn kind_of_file(path: &Path, from_folder: bool) -> Result<Kind, ImportError> {
     }
     let head =
         first_bytes(path).map_err(|error| ImportError::new(path, format!("cannot be read: {error}")))?;
+    if parquet_folder::is_parquet(&head) {
+        return Err(ImportError::new(
+            path,
+            "a Parquet file alone: give a folder that `gputrace export --format parquet` wrote",
+        ));
+    }
     Ok(if nsight::is_sqlite(&head) {
         Kind::Sqlite { from_folder }
     } else {
@@ -215,12 +232,21 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
                 format!("a part of a recording: give its folder, {}", folder.display()),
             ));
         }
+        if let Some(folder) = parquet_folder::folder_around(path) {
+            return Err(ImportError::new(
+                path,
+                format!(
+                    "a part of a Parquet export: give its folder, {}",
+                    folder.display()
+                ),
+            ));
+        }
         if !path.is_dir() {
             inputs.push((path.clone(), kind_of_file(path, false)?));
             continue;
         }
-        if is_recording(path) {
-            inputs.push((path.clone(), Kind::Recording));
+        if let Some(kind) = kind_of_folder(path) {
+            inputs.push((path.clone(), kind));
             continue;
         }
         let mut contents = Contents::default();
@@ -263,7 +289,7 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
                 "only Nsight Systems' own tools read it (nsys export --type sqlite)",
             ));
         }
-        inputs.extend(recordings.into_iter().map(|folder| (folder, Kind::Recording)));
+        inputs.extend(recordings);
         for file in traces {
             match kind_of_file(&file, true) {
                 Ok(kind) => inputs.push((file, kind)),
@@ -305,7 +331,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
     let inputs = expand(paths, &mut losses)?;
     let total: u64 = inputs
         .iter()
-        .filter(|(_, kind)| *kind != Kind::Recording)
+        .filter(|(_, kind)| !matches!(kind, Kind::Recording | Kind::ParquetFolder))
         .filter_map(|(path, _)| std::fs::metadata(path).ok())
         .map(|metadata| metadata.len())
         .sum();
@@ -318,6 +344,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
                 let recording = Recording::open(path).map_err(|error| ImportError(error.to_string()))?;
                 recordings.push((path.clone(), recording));
             }
+            Kind::ParquetFolder => recordings.push((path.clone(), parquet_folder::import(path)?)),
             Kind::Trace { from_folder } => traces.push(kineto::Source {
                 path: path.clone(),
                 from_folder: *from_folder,
@@ -364,7 +391,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
         return Err(ImportError::new(&named, format!("no trace in it ({why})")));
     };
     whole.losses.extend(losses);
-    whole.unaligned = unaligned;
+    whole.unaligned = whole.unaligned.or(unaligned);
     for (path, other) in recordings {
         let ranks = |recording: &Recording| -> Vec<u32> {
             recording

@@ -8,5 +8,6 @@ pub mod export;
 pub mod import;
 pub mod kineto;
 pub mod nsight;
+pub mod parquet_folder;
 mod rank_names;
 pub mod tables;

@@ -61,6 +61,8 @@ pub enum ExportFormat {
     Chrome,
     /// Perfetto's own format, for its page and its SQL; gzip where OUT ends in .gz
     Perfetto,
+    /// A folder of Parquet files, one a table and rank, for DuckDB, pandas, Polars and Spark; gputrace reads it back
+    Parquet,
 }
 
 impl ExportFormat {
@@ -68,6 +70,7 @@ impl ExportFormat {
     fn writes_folder(self, _output: &Path) -> bool {
         match self {
             Self::Chrome | Self::Perfetto => false,
+            Self::Parquet => true,
         }
     }
 }

@@ -23,7 +23,7 @@ mod private_file;
 pub mod recording;
 pub mod step_names;
 pub mod stream;
-mod table;
+pub mod table;
 pub mod tables;
 pub mod time;
 pub mod topology;

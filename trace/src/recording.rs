@@ -428,6 +428,8 @@ impl Recording {
     }
 }
 
-fn is_simulated(device: &crate::manifest::Device) -> bool {
+/// Whether a device is a stand-in.
+#[must_use]
+pub fn is_simulated(device: &crate::manifest::Device) -> bool {
     device.name.starts_with("Simulated")
 }

@@ -67,6 +67,23 @@ pub trait Table: Default {
     fn reserve(&mut self, rows: usize);
     /// Gives back memory that no row uses.
     fn shrink(&mut self);
+    /// Copies of these rows, in this order: a table of its own, whose names have the same numbers.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn pick(&self, rows: &[u32]) -> Self;
+}
+
+/// Something that is done with every table, whichever its columns: see [`crate::tables::Tables::visit`].
+pub trait TableVisitor {
+    /// One table.
+    fn table<T: Table>(&mut self, table: &T);
+}
+
+/// The same, to change them: see [`crate::tables::Tables::visit_mut`].
+pub trait TableVisitorMut {
+    /// One table.
+    fn table<T: Table>(&mut self, table: &mut T);
 }
 
 /// Makes the row struct, the columns struct and the [`Table`] of each table listed, and [`crate::tables::Tables`].
@@ -217,6 +234,12 @@ macro_rules! tables {
                 fn shrink(&mut self) {
                     $( self.$column.shrink_to_fit(); )*
                 }
+
+                fn pick(&self, rows: &[u32]) -> Self {
+                    Self {
+                        $( $column: rows.iter().map(|&row| self.$column[row as usize].clone()).collect(), )*
+                    }
+                }
             }
         )*
 
@@ -270,6 +293,16 @@ macro_rules! tables {
             /// Calls `visit` with every table's name and columns.
             pub fn each_columns(&mut self, visit: &mut dyn FnMut(&'static str, Vec<&mut dyn Any>)) {
                 $( visit(stringify!($field), self.$field.columns_mut()); )*
+            }
+
+            /// Hands every table to `visitor`, in the order of [`TABLE_NAMES`].
+            pub fn visit(&self, visitor: &mut impl $crate::table::TableVisitor) {
+                $( visitor.table(&self.$field); )*
+            }
+
+            /// The same, to change them.
+            pub fn visit_mut(&mut self, visitor: &mut impl $crate::table::TableVisitorMut) {
+                $( visitor.table(&mut self.$field); )*
             }
 
             /// Appends the rows of a later part of the process, whose names have the same numbers; what stands is repeated in

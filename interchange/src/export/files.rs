@@ -45,8 +45,11 @@ pub trait Files {
     ///
     /// # Errors
     /// What `write` says, or when the place refuses.
-    fn file(&mut self, name: &str, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>)
-    -> io::Result<()>;
+    fn file(
+        &mut self,
+        name: &str,
+        write: &mut dyn FnMut(&mut (dyn Write + Send)) -> io::Result<()>,
+    ) -> io::Result<()>;
 }
 
 /// Files in a folder.
@@ -58,7 +61,7 @@ impl Files for Folder {
     fn file(
         &mut self,
         name: &str,
-        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+        write: &mut dyn FnMut(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
         let path = self.path.join(name);
         if let Some(parent) = path.parent() {
@@ -131,7 +134,7 @@ impl Files for Tar<'_> {
     fn file(
         &mut self,
         name: &str,
-        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+        write: &mut dyn FnMut(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut file = BufWriter::with_capacity(1 << 18, tempfile::tempfile()?);
         write(&mut file)?;

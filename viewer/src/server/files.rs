@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use gputrace_interchange::parquet_folder;
 use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE};
 use gputrace_trace::recording::{manifest_files, process_folders};
 
@@ -99,7 +100,7 @@ pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
         return Vec::new();
     };
     // A folder with a damaged recording in it is not itself one.
-    if folder.join(MANIFEST_FILE).is_file() {
+    if folder.join(MANIFEST_FILE).is_file() || parquet_folder::is_folder(&folder) {
         return vec![folder];
     }
     let mut found = Vec::new();
