@@ -65,7 +65,9 @@ pub struct KernelKinds<'a> {
     names: &'a Interner,
     /// Rows that the trace describes a collective on.
     described: FxHashSet<u64>,
-    /// Rows that ran for nodes of CUDA graphs which carry NCCL's kernels.
+    /// Nodes of CUDA graphs which carry NCCL's kernels.
+    nodes: FxHashSet<u64>,
+    /// Rows that ran for them.
     in_graphs: FxHashSet<u32>,
     /// Launches (correlation ids) that a collective names, to the number by which it names them. Of CUPTI's joining ids only
     /// these: other tools push ids of their own.
@@ -99,6 +101,7 @@ impl<'a> KernelKinds<'a> {
         };
         Self {
             names,
+            nodes,
             in_graphs,
             described: tables.collectives.kernel.iter().flatten().copied().collect(),
             launches,
@@ -110,6 +113,18 @@ impl<'a> KernelKinds<'a> {
     #[inline]
     pub fn communicates(&mut self, row: u32, name: NameId, correlation: u32) -> bool {
         self.of(row, name, correlation).0 == Kind::Communication
+    }
+
+    /// Whether a node of a CUDA graph carries a kernel that communicates: for kernels that are not in the process's table.
+    #[must_use]
+    pub fn carries(&self, node: Option<u64>) -> bool {
+        node.is_some_and(|node| self.nodes.contains(&node))
+    }
+
+    /// Whether kinds depend on the launches or on the nodes that kernels ran for, beside their names.
+    #[must_use]
+    pub fn look_at(&self) -> (bool, bool) {
+        (!self.launches.is_empty(), !self.nodes.is_empty())
     }
 
     pub(crate) fn of(&mut self, row: u32, name: NameId, correlation: u32) -> (Kind, KindFrom) {

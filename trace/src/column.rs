@@ -64,6 +64,39 @@ impl Dictionary {
 #[derive(Debug)]
 pub struct WrongType(pub String);
 
+/// A column of a batch as its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw<'a> {
+    /// The values, little-endian, without gaps; of a column of names places in its dictionary.
+    pub values: &'a [u8],
+    /// A bit for each row that has a value, where not all have one.
+    pub validity: Option<&'a [u8]>,
+    /// The names of a dictionary's places.
+    pub numbers: &'a [NameId],
+}
+
+impl Raw<'_> {
+    #[inline]
+    fn is_there(&self, row: usize) -> bool {
+        self.validity
+            .is_none_or(|bits| bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1))
+    }
+
+    /// The name at each row, with 0 for null; `false` where one is not in the dictionary.
+    fn names<T>(&self, column: &mut Vec<T>, each: impl Fn(Option<NameId>) -> T) -> bool {
+        let mut all_known = true;
+        let places = self.values.as_chunks().0.iter().enumerate();
+        column.extend(places.map(|(row, bytes)| {
+            let place = i32::from_le_bytes(*bytes) as usize;
+            let known = self.numbers.get(place).copied();
+            let is_there = self.is_there(row);
+            all_known &= known.is_some() || !is_there;
+            each(known.filter(|_| is_there))
+        }));
+        all_known
+    }
+}
+
 /// A value that a column can hold.
 pub trait Value: Sized + Clone {
     /// Whether the column may hold nulls.
@@ -91,6 +124,8 @@ pub trait Value: Sized + Clone {
     /// # Errors
     /// When the array is of another type.
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType>;
+    /// Puts the values of a batch in place of those of the column; `false` where they are damaged.
+    fn fill(raw: &Raw<'_>, column: &mut Vec<Self>) -> bool;
 }
 
 /// A number as the word that holds its bits.
@@ -170,6 +205,14 @@ macro_rules! primitive_values {
                 column.extend(array.values().iter().map(|&$n| $from));
                 Ok(())
             }
+            fn fill(raw: &Raw<'_>, column: &mut Vec<Self>) -> bool {
+                column.clear();
+                column.extend(raw.values.as_chunks().0.iter().map(|bytes| {
+                    let $n = <$native>::from_le_bytes(*bytes);
+                    $from
+                }));
+                true
+            }
         }
         impl Value for Option<$value> {
             const NULLABLE: bool = true;
@@ -202,6 +245,15 @@ macro_rules! primitive_values {
                 let array = downcast::<PrimitiveArray<arrow_array::types::$arrow>>(array)?;
                 column.extend(array.iter().map(|value| value.map(|$n| $from)));
                 Ok(())
+            }
+            fn fill(raw: &Raw<'_>, column: &mut Vec<Self>) -> bool {
+                column.clear();
+                let values = raw.values.as_chunks().0.iter().enumerate();
+                column.extend(values.map(|(row, bytes)| {
+                    let $n = <$native>::from_le_bytes(*bytes);
+                    raw.is_there(row).then_some($from)
+                }));
+                true
             }
         }
     )*};
@@ -291,6 +343,10 @@ impl Value for NameId {
         );
         Ok(())
     }
+    fn fill(raw: &Raw<'_>, column: &mut Vec<Self>) -> bool {
+        column.clear();
+        raw.names(column, Option::unwrap_or_default)
+    }
 }
 
 impl Value for Option<NameId> {
@@ -329,5 +385,9 @@ impl Value for Option<NameId> {
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
         column.extend(decode_names(array, names)?);
         Ok(())
+    }
+    fn fill(raw: &Raw<'_>, column: &mut Vec<Self>) -> bool {
+        column.clear();
+        raw.names(column, |name| name)
     }
 }

@@ -8,6 +8,7 @@ pub mod body;
 pub mod clock_steps;
 pub mod collective_names;
 pub mod column;
+pub mod columns;
 pub mod control;
 pub mod copy_words;
 pub mod derived;

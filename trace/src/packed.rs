@@ -4,10 +4,11 @@
 //! value once, codes of one or two bytes, or two or four bytes above the least value of each 256 rows. Nothing is lost.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::marker::PhantomData;
 
 use crate::names::NameId;
+use crate::parallel;
 use crate::table::Table;
 use crate::tables::{TABLE_NAMES, Tables};
 use crate::time::{DurationNs, TimeNs};
@@ -98,47 +99,50 @@ pub struct PackedColumn {
 
 /// The codes of some keys, while there are no more than `most` different ones.
 fn codes(keys: &[u64], most: usize) -> Option<(Vec<u16>, Vec<u64>)> {
-    const RECENT: usize = 1 << 10;
+    /// No key has this code yet.
+    const FREE: u32 = u32::MAX;
+    let bits = (most * 2).ilog2();
+    // By hash, and where that is taken by the next free place: half of them stay free.
+    let mut slots = vec![FREE; 1 << bits];
     let mut values: Vec<u64> = Vec::new();
-    let mut known: HashMap<u64, u16> = HashMap::new();
-    // What was met lately is found without hashing well.
-    let mut recent: Vec<(u64, u16)> = Vec::new();
-    let mut codes = Vec::new();
-    for (row, &key) in keys.iter().enumerate() {
-        let place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
-        if let Some((_, code)) = recent.get(place).filter(|(met, _)| *met == key && row > 0) {
-            codes.push(*code);
+    let mut codes = Vec::with_capacity(keys.len());
+    let mut last: Option<(u64, u16)> = None;
+    for &key in keys {
+        if let Some((known, code)) = last
+            && known == key
+        {
+            codes.push(code);
             continue;
         }
-        let code = match known.get(&key) {
-            Some(code) => *code,
-            None if values.len() < most => {
-                let code = u16::try_from(values.len()).ok()?;
-                values.push(key);
-                known.insert(key, code);
-                code
+        let mut slot = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize;
+        let code = loop {
+            match slots[slot] {
+                FREE if values.len() == most => return None,
+                FREE => {
+                    let code = u16::try_from(values.len()).ok()?;
+                    slots[slot] = code.into();
+                    values.push(key);
+                    break code;
+                }
+                code if values[code as usize] == key => break code as u16,
+                _ => slot = (slot + 1) & (slots.len() - 1),
             }
-            None => return None,
         };
-        if recent.is_empty() {
-            recent = vec![(key, code); RECENT];
-            codes.reserve_exact(keys.len());
-        }
-        recent[place] = (key, code);
+        last = Some((key, code));
         codes.push(code);
     }
     Some((codes, values))
 }
 
 impl Form {
-    fn new(keys: Vec<u64>) -> Self {
+    fn new(keys: &[u64]) -> Self {
         let Some(first) = keys.first().copied() else {
             return Self::Same(0);
         };
         if keys.iter().all(|key| *key == first) {
             return Self::Same(first);
         }
-        if let Some((codes, values)) = codes(&keys, FEW) {
+        if let Some((codes, values)) = codes(keys, FEW) {
             return Self::Codes8(codes.into_iter().map(|code| code as u8).collect(), values);
         }
         let extremes = |block: &[u64]| {
@@ -155,14 +159,14 @@ impl Form {
         }
         // A dictionary has to be worth its values.
         if keys.len() >= MANY
-            && let Some((codes, values)) = codes(&keys, MANY)
+            && let Some((codes, values)) = codes(keys, MANY)
         {
             return Self::Codes16(codes, values);
         }
         if spread <= u32::MAX.into() {
             return Self::Near32(bases(), (0..keys.len()).map(|row| above(row) as u32).collect());
         }
-        Self::Wide(keys)
+        Self::Wide(keys.to_vec())
     }
 
     #[inline]
@@ -191,28 +195,34 @@ impl Form {
 
 impl PackedColumn {
     fn new<T: Pack>(column: &[T]) -> Self {
+        thread_local! {
+            /// Columns' keys, in memory that each thread uses again: touching new memory costs more than packing.
+            static KEYS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+        }
+        KEYS.with_borrow_mut(|keys| Self::with(column, keys))
+    }
+
+    /// Packs a column, with memory for its keys.
+    fn with<T: Pack>(column: &[T], keys: &mut Vec<u64>) -> Self {
         let mut nulls = Vec::new();
         let mut count = 0;
         // A null has the value before it, which costs nothing.
         let mut last = 0;
-        let keys = column
-            .iter()
-            .enumerate()
-            .map(|(row, value)| match value.key() {
-                Some(key) => {
-                    last = key;
-                    key
+        keys.clear();
+        keys.extend(column.iter().enumerate().map(|(row, value)| match value.key() {
+            Some(key) => {
+                last = key;
+                key
+            }
+            None => {
+                if nulls.is_empty() {
+                    nulls = vec![0; column.len().div_ceil(64)];
                 }
-                None => {
-                    if nulls.is_empty() {
-                        nulls = vec![0; column.len().div_ceil(64)];
-                    }
-                    nulls[row / 64] |= 1u64 << (row % 64);
-                    count += 1;
-                    last
-                }
-            })
-            .collect();
+                nulls[row / 64] |= 1u64 << (row % 64);
+                count += 1;
+                last
+            }
+        }));
         Self {
             rows: column.len(),
             form: Form::new(keys),
@@ -310,7 +320,10 @@ impl<T: Table> Packed<T> {
     #[must_use]
     pub fn new(table: &T) -> Self {
         Self {
-            columns: table.columns().into_iter().map(pack_column).collect(),
+            columns: {
+                let columns = table.columns();
+                parallel::map(columns.len(), |place| pack_column(columns[place]))
+            },
             table: PhantomData,
         }
     }

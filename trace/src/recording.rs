@@ -194,6 +194,55 @@ impl Recording {
     /// # Errors
     /// As [`Recording::open`].
     pub fn open_tables(path: &Path, tables: &[&str]) -> Result<Self, OpenError> {
+        Self::open_some(path, tables).map(|(recording, _)| recording)
+    }
+
+    /// The recording without some of its tables, and the folders of each of its processes, in the order of their rows: for a look
+    /// at those tables that does not take all of them into memory. `None` where its clocks were set, since what was stamped
+    /// after that is mended by all tables together.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_without(
+        path: &Path,
+        tables: &[&str],
+    ) -> Result<Option<(Self, Vec<Vec<PathBuf>>)>, OpenError> {
+        let others: Vec<&str> = TABLE_NAMES
+            .iter()
+            .copied()
+            .filter(|name| !tables.contains(name))
+            .collect();
+        let (recording, was_set) = Self::open_some(path, &others)?;
+        if was_set {
+            return Ok(None);
+        }
+        let mut folders: Vec<(String, u64, PathBuf)> = process_folders(path)
+            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", path.display())))?
+            .into_iter()
+            .map(|folder| {
+                let name = folder
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                let (process, part) = segment_of(&name);
+                (process.to_owned(), part, folder)
+            })
+            .collect();
+        folders.sort();
+        let of_each = recording
+            .processes
+            .iter()
+            .map(|process| {
+                let own = folders.iter().filter(|(name, ..)| *name == process.folder);
+                own.map(|(.., folder)| folder.clone()).collect()
+            })
+            .collect();
+        Ok(Some((recording, of_each)))
+    }
+
+    /// Some tables, and whether clocks were set.
+    fn open_some(path: &Path, tables: &[&str]) -> Result<(Self, bool), OpenError> {
         let cannot_read =
             |what: &Path, error: io::Error| OpenError(format!("{}: cannot be read: {error}", what.display()));
         if !path.exists() {
@@ -282,14 +331,15 @@ impl Recording {
         }
         recording.join_segments();
         let all = recording.processes.iter_mut().chain(&mut recording.hosts);
-        for (folder, step) in clock_steps::undo(all) {
-            recording.notes.push(clock_steps::note(&folder, step));
+        let steps = clock_steps::undo(all);
+        for (folder, step) in &steps {
+            recording.notes.push(clock_steps::note(folder, *step));
         }
         recording.sort_processes();
         if recording.manifest.state == "rebuilt" {
             recording.rebuild_manifest();
         }
-        Ok(recording)
+        Ok((recording, !steps.is_empty()))
     }
 
     /// Takes in the manifests of other recorders that wrote into the same folder.

@@ -14,7 +14,7 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 
 /// What stands before each message's metadata since Arrow 0.15.
-const CONTINUATION: [u8; 4] = [0xff; 4];
+pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
 
 /// How a table's file ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ fn frame(bytes: &[u8]) -> Result<Option<Frame>, String> {
 const BUFFER_BYTES: i64 = 1 << 31;
 /// A batch that says it has more rows than this is damaged: a writer takes some thousand. Columns that it has not take memory
 /// in ours all the same.
-const BATCH_ROWS: i64 = 1 << 20;
+pub(crate) const BATCH_ROWS: i64 = 1 << 20;
 
 /// Checks what Arrow takes on trust: where a whole message's buffers lie in it, and how much memory they ask for.
 fn check_buffers(message: &[u8]) -> Result<(), String> {
@@ -127,7 +127,7 @@ thread_local! {
 }
 
 /// Catches a panic of `work` without a word on stderr.
-fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
+pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();

@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::body::Body;
-use crate::column::Dictionary;
+use crate::column::{Dictionary, Raw};
 use crate::names::{Interner, NameId};
 use crate::time::DurationNs;
 
@@ -53,12 +53,15 @@ pub trait Table: Default {
     /// # Errors
     /// When a column has another type than ours; the text names column and type. Nothing is appended then.
     fn append_batch(&mut self, batch: &RecordBatch, names: &mut Interner) -> Result<Vec<String>, String>;
+    /// Puts a batch's values in place of those of the column at `place` of the schema; the other columns stay as they are.
+    /// `false` where the values are damaged.
+    fn fill(&mut self, place: usize, raw: &Raw<'_>) -> bool;
     /// Gives all names their numbers in another interner: `numbers` by old number.
     fn renumber(&mut self, numbers: &[NameId]);
     /// Moves all points in time by `by`.
     fn shift(&mut self, by: DurationNs);
     /// All columns, each a `Vec`.
-    fn columns(&self) -> Vec<&dyn std::any::Any>;
+    fn columns(&self) -> Vec<&(dyn std::any::Any + Send + Sync)>;
     /// The same, to change them.
     fn columns_mut(&mut self) -> Vec<&mut dyn std::any::Any>;
     /// Appends the rows of another table, whose names have the same numbers; `once`: but for those that are here already.
@@ -181,6 +184,14 @@ macro_rules! tables {
                         .filter(|name| !KNOWN.contains(&name.as_str())).collect())
                 }
 
+                fn fill(&mut self, place: usize, raw: &Raw<'_>) -> bool {
+                    let mut places = 0usize..;
+                    $( if places.next() == Some(place) {
+                        return <$type as Value>::fill(raw, &mut self.$column);
+                    } )*
+                    false
+                }
+
                 fn renumber(&mut self, numbers: &[NameId]) {
                     $( if <$type as Value>::NAMED {
                         for value in &mut self.$column {
@@ -201,8 +212,8 @@ macro_rules! tables {
                     } )*
                 }
 
-                fn columns(&self) -> Vec<&dyn Any> {
-                    vec![$( &self.$column as &dyn Any, )*]
+                fn columns(&self) -> Vec<&(dyn Any + Send + Sync)> {
+                    vec![$( &self.$column as &(dyn Any + Send + Sync), )*]
                 }
 
                 fn columns_mut(&mut self) -> Vec<&mut dyn Any> {

@@ -11,7 +11,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 
 use crate::body::{Body, Packing};
-use crate::column::Value;
+use crate::column::{Raw, Value};
 use crate::names::{Interner, NameId};
 use crate::table::{Dictionaries, Table, tables};
 use crate::time::{DurationNs, TimeNs};

@@ -2,10 +2,11 @@
 
 mod support;
 
+use gputrace_trace::columns::ColumnFile;
 use gputrace_trace::follow::{Follower, Progress};
 use gputrace_trace::tables::*;
 use gputrace_trace::writer::ProcessWriter;
-use gputrace_trace::{Recording, Table, TimeNs};
+use gputrace_trace::{Interner, Recording, Table, TimeNs};
 use proptest::prelude::*;
 use support::{Random, finish_recording, random_rows, rendered};
 
@@ -40,6 +41,20 @@ fn round_trip(seed: u64, batches: &[usize]) {
             $( if stringify!($field) != "clocks" {
                 assert_eq!(rendered(&tables.$field, &recording.names), $field, stringify!($field));
             } )*
+            $(
+                let schema = $Columns::schema();
+                let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+                let file = root.path().join("rank0").join(concat!(stringify!($field), ".arrows"));
+                let mut names = Interner::default();
+                let file = ColumnFile::<$Columns>::open(&file, &columns, &mut names).unwrap();
+                let mut read = $Columns::default();
+                file.each(|first, batch| {
+                    assert_eq!(first, read.len());
+                    read.append(batch.clone(), false);
+                })
+                .unwrap();
+                assert_eq!((read.len(), rendered(&read, &names)), (file.rows(), $field), stringify!($field));
+            )*
             let snapshots = Recording::open(root.path()).unwrap().processes[0].tables.clocks.len();
             assert_eq!(snapshots, batches.iter().sum::<usize>());
             // The loss rows that were written are told; nothing else was lost.

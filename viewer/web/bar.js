@@ -4,13 +4,17 @@
 import { h, replace } from "./dom.js";
 import { count } from "./format.js";
 import { icon, iconButton } from "./icons.js";
+import { openInPerfetto } from "./perfetto.js";
 import { picture } from "./picture.js";
 import { copyText } from "./table.js";
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
 const THEME_ICONS = /** @type {const} */ ({ auto: "auto", light: "sun", dark: "moon" });
 /** Exports that the server makes, and what to call them. */
-const FORMATS = /** @type {Record<string, string>} */ ({ chrome: "Chrome / Perfetto trace (JSON)", perfetto: "Perfetto trace", analysis: "Analysis (JSON)", parquet: "Parquet tables" });
+const FORMATS = /** @type {Record<string, string>} */ ({
+  perfetto: "Perfetto trace", chrome: "Chrome trace (JSON)", tensorboard: "TensorBoard (torch-tb-profiler, .tar)", xplane: "TensorBoard (XProf, .tar)",
+  parquet: "Parquet tables (.tar)", html: "Report (HTML)", analysis: "Analysis (JSON)",
+});
 
 /** @param {string} id */
 const region = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -82,15 +86,26 @@ export class Bar {
       link.click();
       link.remove();
     };
-    const formats = (info.capabilities?.exports ?? []).filter((/** @type {string} */ one) => one !== "csv");
+    const exports = /** @type {string[]} */ (info.capabilities?.exports ?? []);
+    const formats = exports.filter((one) => one !== "csv");
+    // Its own format is smaller and read faster; it reads Chrome's as well.
+    const trace = exports.includes("perfetto") ? "perfetto" : "chrome";
+    const perfetto = (/** @type {Record<string, any>} */ query) => {
+      const title = [info.name, query.from === undefined ? "" : "(part)", info.simulated ? "(simulated GPUs)" : ""].filter(Boolean).join(" ");
+      void openInPerfetto({ address: api.exportAddress(trace, query), ui: info.capabilities.perfetto_ui, title });
+    };
     return [
       { title: "Copy a link to this view", group: "Export", run: () => void this.copyLink() },
       { title: "Picture of the view (PNG)", group: "Export", run: () => void this.save() },
-      ...formats.flatMap((/** @type {string} */ format) => [
-        { title: FORMATS[format] ?? format, group: "Export", run: () => download(format, {}) },
-        ...(format === "analysis" || whole ? [] : [{ title: `${FORMATS[format] ?? format}, visible range`, group: "Export", run: () => download(format, range) }]),
+      ...(exports.includes(trace) && info.capabilities?.perfetto_ui ? [
+        { title: "Open in Perfetto", group: "Perfetto", run: () => perfetto({}) },
+        ...(whole ? [] : [{ title: "Open in Perfetto, visible range", group: "Perfetto", run: () => perfetto(range) }]),
+      ] : []),
+      ...formats.flatMap((format) => [
+        { title: FORMATS[format] ?? format, group: "Files", run: () => download(format, {}) },
+        ...(format === "analysis" || whole ? [] : [{ title: `${FORMATS[format] ?? format}, visible range`, group: "Files", run: () => download(format, range) }]),
       ]),
-      ...((info.capabilities?.exports ?? []).includes("csv") ? (info.capabilities?.tables ?? []).map((/** @type {string} */ table) => ({ title: `Table of ${table} (CSV)`, group: "Tables", run: () => download("csv", { table }) })) : []),
+      ...(exports.includes("csv") ? (info.capabilities?.tables ?? []).map((/** @type {string} */ table) => ({ title: `Table of ${table} (CSV)`, group: "Tables", run: () => download("csv", { table }) })) : []),
     ];
   }
 

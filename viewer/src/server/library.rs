@@ -34,6 +34,8 @@ const SCAN_REST: u32 = 10;
 const MOST_OPEN: usize = 16;
 /// ... and those that were asked for within this time.
 const KEPT: Duration = Duration::from_secs(3600);
+/// A recording of ours of so many bytes is looked at before it is read.
+const LARGE_BYTES: u64 = 4 << 20;
 /// Recordings that are read at one time.
 const READERS: usize = 2;
 
@@ -306,18 +308,43 @@ impl Library {
         progress: &import::Progress,
         signature: Option<Signature>,
     ) -> Result<(), String> {
-        let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
         let growing = signature.is_some_and(|signature| entry.grows(&signature));
-        if growing {
-            recording.losses.retain(|loss| !is_unclosed(loss));
-        }
-        let recording = Arc::new(recording);
+        let is_first = lock(&entry.inner).generations.is_empty();
         let (told, whole) = watch::channel(Progress::Running);
         let loaded = |generation, timeline, analysed| {
             Loaded::new(generation, timeline, analysed, whole.clone(), growing)
         };
-        let timeline = Timeline::build(recording.clone());
-        if timeline.events() == 0 && !growing {
+        // What takes long to read is drawn before that.
+        let look = match entry.paths.as_slice() {
+            [path] if is_first && signature.is_some_and(|signature| signature.bytes >= LARGE_BYTES) => {
+                Timeline::first_look(path, growing).filter(|(timeline, _)| timeline.events() > 0)
+            }
+            _ => None,
+        };
+        let mut early = None;
+        let promise = look.map(|(timeline, promise)| {
+            early = Some(self.publish(entry, |generation| loaded(generation, timeline, false)));
+            make_way();
+            promise
+        });
+        let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
+        if growing {
+            recording.losses.retain(|loss| !is_unclosed(loss));
+        }
+        let kept = match promise {
+            Some(promise) => promise.keep(recording).map_err(|recording| *recording),
+            None => Err(recording),
+        };
+        let (recording, timeline) = match kept {
+            Ok(recording) => (recording, None),
+            Err(recording) => {
+                // It grew meanwhile.
+                early = None;
+                let recording = Arc::new(recording);
+                (recording.clone(), Some(Timeline::build(recording)))
+            }
+        };
+        if timeline.as_ref().is_some_and(|timeline| timeline.events() == 0) && !growing {
             let lost = recording.losses.first().map(|loss| format!(" ({})", loss.what));
             return Err(format!(
                 "{}: no event of a GPU program is in it, so there is nothing to show{}",
@@ -325,22 +352,20 @@ impl Library {
                 lost.unwrap_or_default()
             ));
         }
-        let origin_ns = timeline.origin_ns();
         // Where nothing can be seen yet, the timeline alone is better than nothing; what replaces it would only flicker.
-        let is_first = lock(&entry.inner).generations.is_empty();
-        let (early, late) = if is_first {
-            (
-                Some(self.publish(entry, |generation| loaded(generation, timeline, false))),
-                None,
-            )
-        } else {
-            (None, Some(timeline))
+        let late = match timeline {
+            Some(timeline) if is_first => {
+                early = Some(self.publish(entry, |generation| loaded(generation, timeline, false)));
+                None
+            }
+            timeline => timeline,
         };
+        let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
+        let origin_ns = plain.map_or(0, Timeline::origin_ns);
         let analysed = catch_unwind(AssertUnwindSafe(|| {
             let (analysis, details) = analyze_in_detail(&recording, &Options::default());
             // Timelines have it: a large one's second in a fifth of its memory.
             drop(recording);
-            let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
             let analysed = Arc::new(Analysed::new(analysis, origin_ns));
             // At once: putting a large one's timeline together takes longer. Nobody may be left to tell.
             drop(told.send(Progress::Done(analysed.clone())));
@@ -435,6 +460,15 @@ impl Library {
                 }
             }
         }
+    }
+}
+
+/// Lets this thread, and those that it begins, work behind others: what is drawn already comes first.
+fn make_way() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: setpriority takes no pointer; 0 is the calling thread (setpriority(2), "C library/kernel differences").
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 5);
     }
 }
 

@@ -1,7 +1,7 @@
 //! One state of a recording in memory: what requests of one generation are answered from.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use gputrace_analyzer::{Analysis, Options, analyze};
@@ -107,6 +107,14 @@ impl Loaded {
             lost,
             since: Instant::now(),
             parts: Mutex::default(),
+        }
+    }
+
+    /// Waits until the whole recording is in memory, where a first look at it is all there is yet.
+    pub async fn there(&self) {
+        const LOOK: Duration = Duration::from_millis(20);
+        while self.timeline.is_waiting() {
+            tokio::time::sleep(LOOK).await;
         }
     }
 

@@ -11,10 +11,11 @@ use rustc_hash::FxHashMap;
 
 use super::answers::{Band, NotRecorded};
 use super::correlations::Correlations;
+use super::early::{Early, Promise};
 use super::gather::{self, Group, Place, Table};
 use super::rows::{self, Communicator, Counter, Identity, Rows};
 use super::slices::Slices;
-use super::store::Store;
+use super::store::{Coming, Store};
 use super::{counters, lanes};
 
 /// Where the rows of a process's tables are by correlation id.
@@ -51,9 +52,29 @@ pub(crate) struct Base {
 
 impl Base {
     pub(crate) fn new(recording: Arc<Recording>) -> Self {
-        let identities = rows::identities(&recording);
         let groups = gather::groups(&recording.processes, &recording.names);
-        let counters = counters::counters(&recording, &identities);
+        let colors = colors(&recording.processes);
+        Self::of(&recording, groups, colors, Store::whole(recording.clone()))
+    }
+
+    /// Of a first look.
+    pub(crate) fn early(early: Early) -> (Self, Promise) {
+        let rows = early.rows().to_vec();
+        let Early {
+            outline,
+            groups,
+            colors,
+            ..
+        } = early;
+        let (outline, coming) = (Arc::new(outline), Coming::default());
+        let store = Store::outlined(outline.clone(), coming.clone());
+        let base = Self::of(&outline, groups, colors, store);
+        (base, Promise::new(coming, outline, rows))
+    }
+
+    fn of(recording: &Recording, groups: Vec<Group>, colors: FxHashMap<u32, u32>, store: Store) -> Self {
+        let identities = rows::identities(recording);
+        let counters = counters::counters(recording, &identities);
         let lanes = || groups.iter().flat_map(|group| &group.lanes);
         let begin = lanes().map(|slices| slices.begin()).min();
         let end = lanes().map(|slices| slices.end()).max();
@@ -69,8 +90,8 @@ impl Base {
         Self {
             joins: recording.processes.iter().map(|_| OnceLock::new()).collect(),
             shades: Arc::new([(); 2].map(|()| (0..count).map(|_| AtomicU16::new(0)).collect())),
-            colors: Arc::new(colors(&recording.processes)),
-            gaps: not_recorded(&recording, &identities, begin, end, origin),
+            colors: Arc::new(colors),
+            gaps: not_recorded(recording, &identities, begin, end, origin),
             origin,
             begin,
             end,
@@ -80,7 +101,7 @@ impl Base {
             identities: Arc::new(identities),
             groups: Arc::new(groups),
             counters: Arc::new(counters),
-            store: Store::whole(recording),
+            store,
         }
     }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use gputrace_analyzer::{KernelKinds, is_possible, last_moment};
+use gputrace_trace::tables::{ApiCalls, Kernels, Markers, Operators};
 use gputrace_trace::{Interner, NameId, Process, parallel};
 use rustc_hash::FxHashMap;
 
@@ -227,11 +228,66 @@ impl<'a> Gathered<'a> {
 }
 
 /// Slices of tables that have few, each with its place.
-type Few = Vec<(Place, Item)>;
+pub(crate) type Few = Vec<(Place, Item)>;
 
 /// Rows of a table that can be numbered.
 fn rows(count: usize) -> impl Iterator<Item = (usize, u32)> {
     (0..count.min(MOST_ROWS)).zip(0u32..)
+}
+
+/// A kernel: the one at a place of these, in a row of the table.
+#[inline]
+pub(crate) fn of_kernel(kernels: &Kernels, place: usize, row: u32, communicates: bool) -> Item {
+    let class = if communicates {
+        Class::Communication
+    } else {
+        Class::Compute
+    };
+    Item {
+        start: kernels.start_ns[place].0,
+        duration: kernels.duration_ns[place].0,
+        name: names::named(class, kernels.name[place]),
+        source: source(Table::Kernel, row),
+    }
+}
+
+/// A call, as [`of_kernel`].
+#[inline]
+pub(crate) fn of_call(calls: &ApiCalls, place: usize, row: u32) -> Item {
+    const RUNTIME: u8 = 5;
+    let class = if calls.kind[place] == RUNTIME {
+        Class::RuntimeCall
+    } else {
+        Class::DriverCall
+    };
+    Item {
+        start: calls.start_ns[place].0,
+        duration: calls.duration_ns[place].0,
+        name: names::named(class, calls.name[place]),
+        source: source(Table::Call, row),
+    }
+}
+
+/// An operator, as [`of_kernel`].
+#[inline]
+pub(crate) fn of_operator(operators: &Operators, place: usize, row: u32) -> Item {
+    Item {
+        start: operators.start_ns[place].0,
+        duration: operators.duration_ns[place].0,
+        name: names::named(Class::Operator, operators.name[place]),
+        source: source(Table::Operator, row),
+    }
+}
+
+/// A range or mark, as [`of_kernel`].
+#[inline]
+pub(crate) fn of_marker(markers: &Markers, place: usize, row: u32) -> Item {
+    Item {
+        start: markers.start_ns[place].0,
+        duration: markers.duration_ns[place].map_or(0, |duration| duration.0),
+        name: names::named(Class::Range, markers.name[place]),
+        source: source(Table::Marker, row),
+    }
 }
 
 /// What is on the device's streams.
@@ -250,24 +306,14 @@ fn on_streams<'a>(process: &Process, recorded: &Interner, items: &'a mut Vec<Ite
         let mut kinds = KernelKinds::new(process, recorded);
         for (index, row) in rows(kernels.start_ns.len()) {
             let name = kernels.name[index];
-            let class = if kinds.communicates(row, name, kernels.correlation[index]) {
-                Class::Communication
-            } else {
-                Class::Compute
-            };
-            let item = Item {
-                start: kernels.start_ns[index].0,
-                duration: kernels.duration_ns[index].0,
-                name: names::named(class, name),
-                source: source(Table::Kernel, row),
-            };
-            gathered.add(on_stream(index), item);
+            let communicates = kinds.communicates(row, name, kernels.correlation[index]);
+            gathered.add(on_stream(index), of_kernel(kernels, index, row, communicates));
         }
     });
     gathered
 }
 
-fn copies_and_sets(process: &Process, few: &mut Few) {
+pub(crate) fn copies_and_sets(process: &Process, few: &mut Few) {
     let tables = &process.tables;
     let (copies, memsets, graphs) = (&tables.copies, &tables.memsets, &tables.graph_launches);
     for (index, row) in rows(copies.start_ns.len()) {
@@ -378,7 +424,20 @@ fn on_threads<'a>(process: &Process, recorded: &Interner, items: &'a mut Vec<Ite
     let tables = &process.tables;
     let (operators, calls) = (&tables.operators, &tables.api_calls);
     let mut few = Few::new();
-    waits_and_others(process, &mut few);
+    let correlation = Words::Plain(&calls.correlation);
+    let mut by_correlation: Option<Correlations> = None;
+    let mut near = 0;
+    waits_and_others(process, |host, item| {
+        let place = match host {
+            Host::At(place) => place,
+            Host::OfCall(id) => {
+                let by_correlation = by_correlation.get_or_insert_with(|| Correlations::new(correlation));
+                let row = by_correlation.find(correlation, id, &mut near);
+                row.map_or(Place::NoThread, |row| Place::Thread(calls.thread[row]))
+            }
+        };
+        few.push((place, item));
+    });
     unfinished(process, recorded, &mut few, false);
     let mut gathered = Gathered::new(items);
     for (_, thread) in rows(operators.start_ns.len()).zip(&operators.thread) {
@@ -389,37 +448,28 @@ fn on_threads<'a>(process: &Process, recorded: &Interner, items: &'a mut Vec<Ite
     }
     gathered.take_in(few, |gathered| {
         for (index, row) in rows(operators.start_ns.len()) {
-            let item = Item {
-                start: operators.start_ns[index].0,
-                duration: operators.duration_ns[index].0,
-                name: names::named(Class::Operator, operators.name[index]),
-                source: source(Table::Operator, row),
-            };
-            gathered.add(Place::Thread(operators.thread[index]), item);
+            gathered.add(
+                Place::Thread(operators.thread[index]),
+                of_operator(operators, index, row),
+            );
         }
         for (index, row) in rows(calls.start_ns.len()) {
-            const RUNTIME: u8 = 5;
-            let class = if calls.kind[index] == RUNTIME {
-                Class::RuntimeCall
-            } else {
-                Class::DriverCall
-            };
-            let item = Item {
-                start: calls.start_ns[index].0,
-                duration: calls.duration_ns[index].0,
-                name: names::named(class, calls.name[index]),
-                source: source(Table::Call, row),
-            };
-            gathered.add(Place::Thread(calls.thread[index]), item);
+            gathered.add(Place::Thread(calls.thread[index]), of_call(calls, index, row));
         }
     });
     gathered
 }
 
+/// Where something of the host is: on a thread that is known, or on that of the call with a correlation id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Host {
+    At(Place),
+    OfCall(u32),
+}
+
 /// What else is on threads: NCCL's operations as they were enqueued, waiting, what CUPTI cost, and compilations.
-fn waits_and_others(process: &Process, few: &mut Few) {
+pub(crate) fn waits_and_others(process: &Process, mut add: impl FnMut(Host, Item)) {
     let tables = &process.tables;
-    let calls = &tables.api_calls;
     let enqueued = &tables.collectives;
     for (index, row) in rows(enqueued.start_ns.len()) {
         // With a kernel's row the times are the kernel's.
@@ -430,21 +480,10 @@ fn waits_and_others(process: &Process, few: &mut Few) {
                 name: names::named(Class::Enqueue, enqueued.function[index]),
                 source: source(Table::Enqueue, row),
             };
-            few.push((Place::Thread(enqueued.thread[index]), item));
+            add(Host::At(Place::Thread(enqueued.thread[index])), item);
         }
     }
     let (waits, compilations) = (&tables.synchronizations, &tables.compilations);
-    let correlation = Words::Plain(&calls.correlation);
-    let by_correlation = if waits.start_ns.is_empty() && compilations.start_ns.is_empty() {
-        Correlations::default()
-    } else {
-        Correlations::new(correlation)
-    };
-    let mut near = 0;
-    let mut thread_of = |id: u32| {
-        let row = by_correlation.find(correlation, id, &mut near);
-        row.map_or(Place::NoThread, |row| Place::Thread(calls.thread[row]))
-    };
     for (index, row) in rows(waits.start_ns.len()) {
         let item = Item {
             start: waits.start_ns[index].0,
@@ -452,7 +491,7 @@ fn waits_and_others(process: &Process, few: &mut Few) {
             name: names::number(Class::Synchronization, waits.kind[index]),
             source: source(Table::Synchronization, row),
         };
-        few.push((thread_of(waits.correlation[index]), item));
+        add(Host::OfCall(waits.correlation[index]), item);
     }
     let overheads = &tables.overheads;
     for (index, row) in rows(overheads.start_ns.len()) {
@@ -463,7 +502,7 @@ fn waits_and_others(process: &Process, few: &mut Few) {
             source: source(Table::Overhead, row),
         };
         let place = overheads.thread[index].map_or(Place::NoThread, Place::Thread);
-        few.push((place, item));
+        add(Host::At(place), item);
     }
     for (index, row) in rows(compilations.start_ns.len()) {
         let item = Item {
@@ -472,9 +511,42 @@ fn waits_and_others(process: &Process, few: &mut Few) {
             name: names::number(Class::Other, Other::Compilation as u32),
             source: source(Table::Compilation, row),
         };
-        let thread = compilations.thread[index].map(Place::Thread);
-        let place = thread.unwrap_or_else(|| thread_of(compilations.correlation[index]));
-        few.push((place, item));
+        let host = match compilations.thread[index] {
+            Some(thread) => Host::At(Place::Thread(thread)),
+            None => Host::OfCall(compilations.correlation[index]),
+        };
+        add(host, item);
+    }
+}
+
+/// What NCCL's proxy and the channels of its kernels did.
+pub(crate) fn of_nccl(process: &Process, mut add: impl FnMut(Place, Item)) {
+    let (proxy, channels) = (&process.tables.nccl_proxy, &process.tables.nccl_channels);
+    for (index, row) in rows(proxy.start_ns.len()) {
+        let name = if proxy.step[index].is_some() {
+            Other::ProxyStep
+        } else {
+            Other::ProxyOperation
+        };
+        let item = Item {
+            start: proxy.start_ns[index].0,
+            duration: proxy.duration_ns[index].0,
+            name: names::number(Class::Other, name as u32),
+            source: source(Table::ProxyStep, row),
+        };
+        add(Place::Proxy(proxy.thread[index]), item);
+    }
+    for (index, row) in rows(channels.start_ns.len()) {
+        let phase = channels.phase[index].filter(|phase| *phase != NameId(0));
+        let item = Item {
+            start: channels.start_ns[index].0,
+            duration: channels.duration_ns[index].0,
+            name: phase.map_or(names::number(Class::Other, Other::Channel as u32), |phase| {
+                names::named(Class::Range, phase)
+            }),
+            source: source(Table::Channel, row),
+        };
+        add(Place::Channel(channels.channel[index]), item);
     }
 }
 
@@ -494,40 +566,12 @@ fn ranges<'a>(process: &Process, items: &'a mut Vec<Item>) -> Gathered<'a> {
     }
     gathered.make_room();
     for (index, row) in rows(markers.start_ns.len()) {
-        let item = Item {
-            start: markers.start_ns[index].0,
-            duration: markers.duration_ns[index].map_or(0, |duration| duration.0),
-            name: names::named(Class::Range, markers.name[index]),
-            source: source(Table::Marker, row),
-        };
-        gathered.add(Place::Ranges(markers.thread[index]), item);
+        gathered.add(
+            Place::Ranges(markers.thread[index]),
+            of_marker(markers, index, row),
+        );
     }
-    for (index, row) in rows(proxy.start_ns.len()) {
-        let name = if proxy.step[index].is_some() {
-            Other::ProxyStep
-        } else {
-            Other::ProxyOperation
-        };
-        let item = Item {
-            start: proxy.start_ns[index].0,
-            duration: proxy.duration_ns[index].0,
-            name: names::number(Class::Other, name as u32),
-            source: source(Table::ProxyStep, row),
-        };
-        gathered.add(Place::Proxy(proxy.thread[index]), item);
-    }
-    for (index, row) in rows(channels.start_ns.len()) {
-        let phase = channels.phase[index].filter(|phase| *phase != NameId(0));
-        let item = Item {
-            start: channels.start_ns[index].0,
-            duration: channels.duration_ns[index].0,
-            name: phase.map_or(names::number(Class::Other, Other::Channel as u32), |phase| {
-                names::named(Class::Range, phase)
-            }),
-            source: source(Table::Channel, row),
-        };
-        gathered.add(Place::Channel(channels.channel[index]), item);
-    }
+    of_nccl(process, |place, item| gathered.add(place, item));
     gathered
 }
 

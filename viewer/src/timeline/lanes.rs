@@ -21,7 +21,8 @@ pub(crate) struct Item {
 }
 
 /// An outer slice comes before those that it encloses; of equal ones the order is that of their tables.
-fn order(item: &Item) -> (i64, Reverse<i64>, u32) {
+#[inline]
+pub(crate) fn order(item: &Item) -> (i64, Reverse<i64>, u32) {
     (item.start, Reverse(item.duration), item.source)
 }
 

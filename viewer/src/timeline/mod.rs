@@ -13,10 +13,12 @@ mod collectives;
 mod correlations;
 mod counters;
 mod details;
+mod early;
 mod fields;
 mod gather;
 pub mod kinds;
 mod lanes;
+mod laying;
 mod memory;
 mod names;
 mod profile;
@@ -30,6 +32,7 @@ mod store;
 mod tests;
 mod tile;
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -40,6 +43,7 @@ use rustc_hash::FxHashMap;
 pub use answers::*;
 use base::{Base, Joins};
 use collectives::Known;
+pub use early::Promise;
 use gather::{Group, Place, Table};
 use memory::GivesBack;
 use names::{Class, Texts};
@@ -130,7 +134,25 @@ impl Timeline {
     /// Everything that needs no analysis.
     #[must_use]
     pub fn build(recording: Arc<Recording>) -> Self {
-        let base = Base::new(recording);
+        Self::of(Base::new(recording))
+    }
+
+    /// The same of a recording of ours, before it is read: of its large tables only what rows are made of. Details of slices are
+    /// there when [`Promise::keep`] has been called; who asks earlier waits. Nothing where that can't be done, or where `path`
+    /// is no recording of ours.
+    #[must_use]
+    pub fn first_look(path: &Path, growing: bool) -> Option<(Self, Promise)> {
+        let (base, promise) = Base::early(early::look(path, growing)?);
+        Some((Self::of(base), promise))
+    }
+
+    /// Whether details are not there yet, so that who asks for them waits.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.base.store.is_waiting()
+    }
+
+    fn of(base: Base) -> Self {
         let is_large = base.events >= PACKED_FROM;
         Self {
             rows: base.rows(&[], &[]),
@@ -152,7 +174,10 @@ impl Timeline {
     }
 
     fn with(&self, analysis: &Arc<Analysis>, details: &Details, packed: bool) -> Self {
-        let known = Known::new(analysis, details, self.base.store.outline());
+        let recording = self.base.store.recording();
+        let known = Known::new(analysis, details, &recording);
+        let projected = projected::groups(&recording.processes);
+        drop(recording);
         let base = if packed {
             Arc::new(self.base.packed())
         } else {
@@ -178,10 +203,7 @@ impl Timeline {
             }
         });
         Self {
-            rows: base.rows(
-                &projected::groups(&self.base.store.outline().processes),
-                &known.communicators,
-            ),
+            rows: base.rows(&projected, &known.communicators),
             base,
             profiles,
             known: Some(known),
@@ -308,7 +330,16 @@ impl Timeline {
             bins as usize,
         );
         let (from, to) = (self.absolute(from), self.absolute(to));
-        for shares in parallel::map(bands, |band| self.profile(band).shares(from, to, bins)) {
+        let shares_of = |band: usize| {
+            let known = self.profiles[band].get();
+            let at_once = || profile::shares_of(self.lanes(band), counts, names::kind, (from, to), bins);
+            let shares = match known {
+                Some(profile) => Some(profile.shares(from, to, bins)),
+                None => at_once(),
+            };
+            shares.unwrap_or_else(|| self.profile(band).shares(from, to, bins))
+        };
+        for shares in parallel::map(bands, shares_of) {
             for share in &shares {
                 tile::floats(&mut bytes, share);
             }
@@ -434,23 +465,25 @@ impl Timeline {
         self.base.joins(process)
     }
 
-    fn profile(&self, band: usize) -> &Profile {
-        self.profiles[band].get_or_init(|| {
-            let band = &self.base.bands[band];
-            let of_device = |group: &&Group| {
-                group.process == band.process
-                    && matches!(group.place, Place::Stream(device, _) if device == band.device_index)
-            };
-            let lanes = self
-                .base
-                .groups
-                .iter()
-                .filter(of_device)
-                .flat_map(|group| &group.lanes);
-            let counts = |source| gather::table_and_row(source).0 != Table::Untimed;
-            Profile::new(lanes.map(|slices| &**slices), counts, names::kind)
-        })
+    /// The rows of a band's streams.
+    fn lanes(&self, band: usize) -> impl Iterator<Item = &Slices> {
+        let band = &self.base.bands[band];
+        let of_device = |group: &&Group| {
+            group.process == band.process
+                && matches!(group.place, Place::Stream(device, _) if device == band.device_index)
+        };
+        let groups = self.base.groups.iter().filter(of_device);
+        groups.flat_map(|group| &group.lanes).map(|slices| &**slices)
     }
+
+    fn profile(&self, band: usize) -> &Profile {
+        self.profiles[band].get_or_init(|| Profile::new(self.lanes(band), counts, names::kind))
+    }
+}
+
+/// Whether the analysis counts what a slice is of.
+fn counts(source: u32) -> bool {
+    gather::table_and_row(source).0 != Table::Untimed
 }
 
 impl Shades for Timeline {

@@ -3,7 +3,9 @@
 //! The unions of its operations by kind, cut where any of them begins or ends, with sums at every 64th cut: shares of any
 //! stretch of time cost a search and a few steps.
 
-use gputrace_analyzer::intervals::{Interval, IntervalSet};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use gputrace_analyzer::{Cause, CausedGap};
 
 use super::kinds;
@@ -67,6 +69,154 @@ fn class(kind: u8) -> Option<usize> {
     }
 }
 
+/// Calls `cut` with each moment at which what a device does changes, and with what it does from then on. `counts` tells of a
+/// slice's source whether the analysis counts it.
+fn sweep<'a>(
+    lanes: impl Iterator<Item = &'a Slices>,
+    counts: impl Fn(u32) -> bool,
+    kind_of: impl Fn(u32) -> u8,
+    mut cut: impl FnMut(i64, u8),
+) {
+    let lanes: Vec<&Slices> = lanes.filter(|slices| !slices.is_empty()).collect();
+    let mut next: BinaryHeap<Reverse<(i64, usize)>> = (lanes.iter().enumerate())
+        .map(|(lane, slices)| Reverse((slices.begin(), lane)))
+        .collect();
+    let mut places = vec![0; lanes.len()];
+    let mut device = Device::default();
+    while let Some(Reverse((_, lane))) = next.pop() {
+        let slices = lanes[lane];
+        let until = next.peek().map_or(i64::MAX, |Reverse((start, _))| *start);
+        let mut place = places[lane];
+        // The row goes on while it is ahead of the others.
+        loop {
+            if let Some(class) = class(kind_of(slices.name(place)))
+                && counts(slices.source(place))
+            {
+                device.runs(class, slices.start(place), slices.end_of(place), &mut cut);
+            }
+            place += 1;
+            if place == slices.len() {
+                break;
+            }
+            if slices.start(place) > until {
+                next.push(Reverse((slices.start(place), lane)));
+                break;
+            }
+        }
+        places[lane] = place;
+    }
+    device.settle(i64::MAX, &mut cut);
+}
+
+/// What a device does, while its operations are gone through by start.
+struct Device {
+    /// Until when each class goes on.
+    ends: [i64; 3],
+    /// When operations began last; whatever began then is not told yet.
+    began: Option<i64>,
+    state: Option<u8>,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self {
+            ends: [i64::MIN; 3],
+            began: None,
+            state: None,
+        }
+    }
+}
+
+impl Device {
+    #[inline]
+    fn runs(&mut self, class: usize, start: i64, end: i64, cut: &mut impl FnMut(i64, u8)) {
+        if end <= start {
+            return;
+        }
+        if self.began != Some(start) {
+            self.settle(start, cut);
+            self.began = Some(start);
+        }
+        self.ends[class] = self.ends[class].max(end);
+    }
+
+    /// Tells of all changes before `until`.
+    #[inline]
+    fn settle(&mut self, until: i64, cut: &mut impl FnMut(i64, u8)) {
+        let Some(mut time) = self.began else { return };
+        loop {
+            let mut state = 0;
+            let mut next = i64::MAX;
+            for (class, end) in self.ends.iter().enumerate() {
+                if *end > time {
+                    state |= 1 << class;
+                    next = next.min(*end);
+                }
+            }
+            if self.state != Some(state) {
+                cut(time, state);
+                self.state = Some(state);
+            }
+            if next >= until {
+                return;
+            }
+            time = next;
+        }
+    }
+}
+
+/// The same as [`Profile::shares`] without a profile, which takes longer to make than to go through the slices once. Nothing
+/// where bins are narrower than a nanosecond.
+pub(crate) fn shares_of<'a>(
+    lanes: impl Iterator<Item = &'a Slices>,
+    counts: impl Fn(u32) -> bool,
+    kind_of: impl Fn(u32) -> u8,
+    (from, to): (i64, i64),
+    bins: u32,
+) -> Option<[Vec<f32>; SHARES]> {
+    if to.checked_sub(from)? < i64::from(bins) || bins == 0 {
+        return None;
+    }
+    // Time by share before each edge.
+    let mut before: Vec<[i64; SHARES]> = Vec::with_capacity(bins as usize + 1);
+    let mut sums = [0; SHARES];
+    let mut last: Option<(i64, Option<usize>)> = None;
+    let mut reach = |time: i64, state: u8| {
+        while before.len() <= bins as usize {
+            let at = edge(from, to, bins, before.len() as u32);
+            if at > time {
+                break;
+            }
+            let mut then = sums;
+            if let Some((since, Some(share))) = last {
+                then[share] += at - since;
+            }
+            before.push(then);
+        }
+        if let Some((since, Some(share))) = last {
+            sums[share] += time - since;
+        }
+        last = Some((time, share(state)));
+    };
+    sweep(lanes, counts, kind_of, &mut reach);
+    reach(i64::MAX, 0);
+    let mut shares: [Vec<f32>; SHARES] = [(); SHARES].map(|()| Vec::with_capacity(bins as usize));
+    for (bin, pair) in (0..bins).zip(before.windows(2)) {
+        let length = edge(from, to, bins, bin + 1) - edge(from, to, bins, bin);
+        for (share, (before, after)) in shares.iter_mut().zip(pair[0].iter().zip(pair[1])) {
+            share.push(((after - before) as f64 / length as f64) as f32);
+        }
+    }
+    Some(shares)
+}
+
+/// Where a bin begins.
+fn edge(from: i64, to: i64, bins: u32, bin: u32) -> i64 {
+    let length = i128::from(to.max(from)) - i128::from(from);
+    let edge = i128::from(from) + length * i128::from(bin) / i128::from(bins.max(1));
+    i64::try_from(edge).unwrap_or(i64::MAX)
+}
+
 impl Profile {
     /// Of the rows of a device's streams; `counts` tells of a slice's source whether the analysis counts it.
     pub(crate) fn new<'a>(
@@ -74,50 +224,8 @@ impl Profile {
         counts: impl Fn(u32) -> bool,
         kind_of: impl Fn(u32) -> u8,
     ) -> Self {
-        let mut by_class: [Vec<(i64, i64)>; 3] = Default::default();
-        for slices in lanes {
-            for place in 0..slices.len() {
-                if let Some(class) = class(kind_of(slices.name(place)))
-                    && counts(slices.source(place))
-                {
-                    by_class[class].push((slices.start(place), slices.end_of(place)));
-                }
-            }
-        }
-        let sets = by_class.map(|mut intervals| {
-            // Each row is a run: a stable sort merges them.
-            intervals.sort_by_key(|(start, _)| *start);
-            IntervalSet::union_of_sorted(intervals)
-        });
         let mut profile = Self::default();
-        let mut coming = sets.each_ref().map(|set| set.as_slice().iter().peekable());
-        let mut open: [Option<Interval>; 3] = [None; 3];
-        let mut last_state = None;
-        loop {
-            // The next moment at which anything begins or ends.
-            let mut next = i64::MAX;
-            for (open, coming) in open.iter().zip(&mut coming) {
-                let change = open.map_or_else(|| coming.peek().map(|next| next.start), |open| Some(open.end));
-                next = next.min(change.unwrap_or(i64::MAX));
-            }
-            if next == i64::MAX {
-                break;
-            }
-            let mut state = 0;
-            for (class, (open, coming)) in open.iter_mut().zip(&mut coming).enumerate() {
-                if open.is_some_and(|open| open.end <= next) {
-                    *open = None;
-                }
-                if open.is_none() {
-                    *open = coming.next_if(|interval| interval.start <= next).copied();
-                }
-                state |= u8::from(open.is_some()) << class;
-            }
-            if last_state != Some(state) {
-                profile.cut(next, state);
-                last_state = Some(state);
-            }
-        }
+        sweep(lanes, counts, kind_of, |time, state| profile.cut(time, state));
         profile
     }
 
@@ -189,11 +297,7 @@ impl Profile {
     /// Shares of each of so many equal bins from `from` to `to`.
     pub(crate) fn shares(&self, from: i64, to: i64, bins: u32) -> [Vec<f32>; SHARES] {
         let mut shares: [Vec<f32>; SHARES] = [(); SHARES].map(|()| Vec::with_capacity(bins as usize));
-        let length = i128::from(to.max(from)) - i128::from(from);
-        let edge = |bin: u32| {
-            let edge = i128::from(from) + length * i128::from(bin) / i128::from(bins.max(1));
-            i64::try_from(edge).unwrap_or(i64::MAX)
-        };
+        let edge = |bin: u32| edge(from, to, bins, bin);
         let mut reached: Option<(i64, [i64; SHARES])> = None;
         for bin in 0..bins {
             let start = edge(bin);
@@ -285,8 +389,11 @@ mod tests {
 
     /// Rows of (start, duration, kind).
     fn profile(rows: &[Vec<(i64, i64, u8)>]) -> Profile {
-        let rows: Vec<Slices> = rows
-            .iter()
+        Profile::new(slices(rows).iter(), |_| true, |name| name as u8)
+    }
+
+    fn slices(rows: &[Vec<(i64, i64, u8)>]) -> Vec<Slices> {
+        rows.iter()
             .map(|row| {
                 let mut slices = Slices::default();
                 for (start, duration, kind) in row {
@@ -294,8 +401,7 @@ mod tests {
                 }
                 slices
             })
-            .collect();
-        Profile::new(rows.iter(), |_| true, |name| name as u8)
+            .collect()
     }
 
     #[test]
@@ -395,7 +501,15 @@ mod tests {
                     _ => expected[3] += i64::from(runs(&[kinds::COPY, kinds::MEMSET])),
                 }
             }
-            prop_assert_eq!(profile(&rows).sums_at(at), expected);
+            let whole = profile(&rows);
+            prop_assert_eq!(whole.sums_at(at), expected);
+            let slices = slices(&rows);
+            let window = (at - 300, at + 200);
+            let shares = shares_of(slices.iter(), |_| true, |name| name as u8, window, 7);
+            prop_assert_eq!(shares, Some(whole.shares(window.0, window.1, 7)));
+            for pair in whole.states.windows(2) {
+                prop_assert_ne!(pair[0], pair[1], "a cut where nothing changes");
+            }
         }
     }
 }

@@ -206,6 +206,16 @@ impl Slices {
         self.names[place]
     }
 
+    /// The slice at a place as it was before it had a row.
+    pub(crate) fn item(&self, place: usize) -> Item {
+        Item {
+            start: self.starts[place],
+            duration: self.duration(place),
+            name: self.names[place],
+            source: self.sources[place],
+        }
+    }
+
     /// All names' numbers.
     pub(crate) fn names(&self) -> &[u32] {
         &self.names

@@ -1,6 +1,6 @@
 //! The recording behind a timeline: as it was read, or packed once its analysis is there.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use gputrace_trace::packed::{Packed, PackedColumn, PackedTables};
 use gputrace_trace::tables::{
@@ -66,10 +66,15 @@ impl Words<'_> {
     }
 }
 
-/// A recording, whole or packed.
+/// A recording that is still being read: there once it is, nothing where that failed.
+pub(crate) type Coming = Arc<OnceLock<Option<Arc<Recording>>>>;
+
+/// A recording, whole, packed or on its way.
 pub(crate) struct Store {
-    /// Everything that is not packed.
+    /// Everything that is not packed, nor on its way.
     outline: Arc<Recording>,
+    /// The whole recording, where only its outline was read first.
+    coming: Option<Coming>,
     /// By process; nothing where the recording is whole.
     packed: Vec<PackedTables>,
     /// The whole recording while anybody has it.
@@ -80,9 +85,29 @@ impl Store {
     pub(crate) fn whole(recording: Arc<Recording>) -> Self {
         Self {
             outline: recording,
+            coming: None,
             packed: Vec::new(),
             unpacked: Mutex::default(),
         }
+    }
+
+    /// An outline, of which the whole is on its way: who asks for a row waits for it.
+    pub(crate) fn outlined(outline: Arc<Recording>, coming: Coming) -> Self {
+        Self {
+            coming: Some(coming),
+            ..Self::whole(outline)
+        }
+    }
+
+    /// Whether the whole recording is still being read.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.coming.as_ref().is_some_and(|coming| coming.get().is_none())
+    }
+
+    /// The recording that is not packed: as it was read, or, where that failed, its outline.
+    fn plain(&self) -> &Arc<Recording> {
+        let coming = self.coming.as_ref().and_then(|coming| coming.wait().as_ref());
+        coming.unwrap_or(&self.outline)
     }
 
     /// The same packed.
@@ -90,11 +115,12 @@ impl Store {
         if !self.packed.is_empty() {
             return Self {
                 outline: self.outline.clone(),
+                coming: None,
                 packed: self.packed.clone(),
                 unpacked: Mutex::default(),
             };
         }
-        let whole = &self.outline;
+        let whole = self.plain();
         let packed = parallel::map(whole.processes.len(), |place| {
             PackedTables::new(&whole.processes[place].tables)
         });
@@ -118,12 +144,13 @@ impl Store {
         };
         Self {
             outline: Arc::new(outline),
+            coming: None,
             packed,
             unpacked: Mutex::default(),
         }
     }
 
-    /// The recording, but for those tables of its processes that are packed.
+    /// The recording, but for those tables of its processes that are packed or on their way.
     pub(crate) fn outline(&self) -> &Arc<Recording> {
         &self.outline
     }
@@ -131,7 +158,7 @@ impl Store {
     /// The whole recording; where it is packed, made anew unless somebody still has it. Who asks meanwhile waits.
     pub(crate) fn recording(&self) -> Arc<Recording> {
         if self.packed.is_empty() {
-            return self.outline.clone();
+            return self.plain().clone();
         }
         let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(whole) = unpacked.upgrade() {
@@ -163,7 +190,7 @@ impl Store {
                 (row < table.len()).then(|| table.row(row))
             }
             None => {
-                let table = T::of(&self.process(process)?.tables);
+                let table = T::of(&self.plain().processes.get(process as usize)?.tables);
                 (row < table.len()).then(|| table.row(row))
             }
         }
@@ -176,7 +203,7 @@ impl Store {
             Some(packed) => T::packed(packed).column(name).map_or(nothing, Words::Packed),
             None => {
                 let column = || {
-                    let table = T::of(&self.process(process)?.tables);
+                    let table = T::of(&self.plain().processes.get(process as usize)?.tables);
                     let place = T::schema().index_of(name).ok()?;
                     table.columns().get(place)?.downcast_ref::<Vec<u32>>()
                 };

@@ -61,6 +61,7 @@ pub async fn analysis(
     let part = loaded.part(steps);
     let made = tokio::spawn(async move {
         let analyse = async || {
+            loaded.there().await;
             let made = at_a_place(&app, Work::Long, move || loaded.analyse_steps(steps));
             made.await?
                 .ok_or_else(|| Refusal::nothing("the recording has none of these steps"))

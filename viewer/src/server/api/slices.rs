@@ -25,6 +25,7 @@ pub async fn slice(
     let (rec, generation) = parameters::path(place)?;
     let Slice { row, index } = parameters::query(query)?;
     let loaded = loaded(&app, rec, generation).await?;
+    loaded.there().await;
     let answer = at_a_place(&app, Work::Quick, move || {
         let slice = loaded.timeline.slice(row, index);
         let slice = slice.ok_or_else(|| Refusal::nothing("there is no such slice"))?;

@@ -1,6 +1,7 @@
 //! Whole timelines: a small job that is known to the nanosecond.
 
 mod by_hand;
+mod early;
 mod odd;
 
 use std::sync::Arc;

@@ -1,0 +1,506 @@
+//! Some columns of a table's file, batch after batch: for a first look at a large recording.
+//!
+//! Reading a whole table takes memory for every value in it, and touching that memory is most of what opening a large recording
+//! costs. Here the columns that are wanted are unpacked, of one batch at a time, into memory that is used again. What is read is
+//! what our own writer writes; anything else is [`Unusual`], and the table is to be read as a whole.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use arrow_ipc::{BodyCompressionMethod, CompressionType, Message, MessageHeader, RecordBatch, Schema, Type};
+use arrow_schema::DataType;
+use zstd::bulk::Decompressor;
+
+use crate::column::Raw;
+use crate::names::{Interner, NameId};
+use crate::stream::{self, quietly};
+use crate::table::{NAME_KEY, Table};
+
+/// A message's header is looked for in so many bytes first.
+const HEADER_BYTES: usize = 4096;
+/// No header is longer.
+const MOST_HEADER_BYTES: usize = 1 << 20;
+/// A dictionary that is larger is not for a first look.
+const MOST_DICTIONARY_BYTES: usize = 1 << 28;
+
+/// Why a file can't be read by columns; the whole of it may be read all the same.
+#[derive(Debug)]
+pub struct Unusual(pub String);
+
+impl Unusual {
+    fn new(what: impl Display) -> Self {
+        Self(what.to_string())
+    }
+}
+
+impl From<io::Error> for Unusual {
+    fn from(error: io::Error) -> Self {
+        Self::new(error)
+    }
+}
+
+/// Where a buffer lies in the file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    offset: u64,
+    bytes: usize,
+    is_packed: bool,
+}
+
+/// A column that is wanted.
+#[derive(Debug)]
+struct Wanted {
+    /// Its place in our table.
+    ours: usize,
+    /// Its place in the file.
+    theirs: usize,
+    width: usize,
+    /// The dictionary of a column of names.
+    dictionary: Option<i64>,
+    numbers: Vec<NameId>,
+}
+
+/// A column of a batch: which of its values are there, and its values.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    nulls: bool,
+    validity: Piece,
+    values: Piece,
+}
+
+#[derive(Debug)]
+struct Batch {
+    rows: usize,
+    /// In the order of what is wanted.
+    columns: Vec<Column>,
+}
+
+/// A table's file of which some columns are read.
+#[derive(Debug)]
+pub struct ColumnFile<T> {
+    file: Option<File>,
+    wanted: Vec<Wanted>,
+    batches: Vec<Batch>,
+    rows: usize,
+    table: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T: Table> ColumnFile<T> {
+    /// The file at `path`, which need not exist, with the columns of these names. The strings of its columns of names find their
+    /// place in `names`. Whole batches are read, as many as there are now.
+    ///
+    /// # Errors
+    /// When it is not as our own writer leaves a file, or can't be read.
+    pub fn open(path: &Path, columns: &[&str], names: &mut Interner) -> Result<Self, Unusual> {
+        let mut opened = Self {
+            file: None,
+            wanted: Vec::new(),
+            batches: Vec::new(),
+            rows: 0,
+            table: std::marker::PhantomData,
+        };
+        if !path.exists() {
+            return Ok(opened);
+        }
+        if !path.is_file() {
+            return Err(Unusual::new("it is no file"));
+        }
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let mut at = 0;
+        let mut header = Vec::new();
+        while at < bytes {
+            let Some(header_bytes) = read_header(&file, at, bytes, &mut header)? else {
+                break;
+            };
+            if header_bytes == 0 {
+                break;
+            }
+            let message = arrow_ipc::root_as_message(&header[8..]).map_err(Unusual::new)?;
+            let body_bytes = u64::try_from(message.bodyLength()).map_err(Unusual::new)?;
+            let body = at + header.len() as u64;
+            let Some(next) = body.checked_add(body_bytes).filter(|next| *next <= bytes) else {
+                break;
+            };
+            opened.take(&file, &message, body, body_bytes, columns, names)?;
+            at = next;
+        }
+        opened.file = Some(file);
+        Ok(opened)
+    }
+
+    fn take(
+        &mut self,
+        file: &File,
+        message: &Message<'_>,
+        body: u64,
+        body_bytes: u64,
+        columns: &[&str],
+        names: &mut Interner,
+    ) -> Result<(), Unusual> {
+        match message.header_type() {
+            MessageHeader::Schema => {
+                let schema = message.header_as_schema().ok_or(Unusual::new("no schema"))?;
+                self.wanted = wanted::<T>(&schema, columns)?;
+            }
+            MessageHeader::DictionaryBatch => {
+                let batch = message
+                    .header_as_dictionary_batch()
+                    .ok_or(Unusual::new("no dictionary"))?;
+                let Some(data) = batch.data() else {
+                    return Err(Unusual::new("a dictionary of nothing"));
+                };
+                let mut wanted = self.wanted.iter_mut();
+                let Some(column) = wanted.find(|wanted| wanted.dictionary == Some(batch.id())) else {
+                    return Ok(());
+                };
+                if !batch.isDelta() && !column.numbers.is_empty() {
+                    return Err(Unusual::new("a dictionary that replaces another"));
+                }
+                read_strings(file, &data, body, body_bytes, |text| {
+                    column.numbers.push(names.intern(text));
+                })?;
+            }
+            MessageHeader::RecordBatch => {
+                let batch = message.header_as_record_batch().ok_or(Unusual::new("no batch"))?;
+                if self.wanted.is_empty() {
+                    return Err(Unusual::new("a batch before the schema"));
+                }
+                let rows = usize::try_from(batch.length()).map_err(Unusual::new)?;
+                if rows as i64 > stream::BATCH_ROWS {
+                    return Err(Unusual::new(format!("a batch of {rows} rows")));
+                }
+                let place = |wanted: &Wanted| column_of(&batch, wanted.theirs, rows, body, body_bytes);
+                let columns: Result<Vec<Column>, Unusual> = self.wanted.iter().map(place).collect();
+                self.batches.push(Batch {
+                    rows,
+                    columns: columns?,
+                });
+                self.rows += rows;
+            }
+            other => return Err(Unusual::new(format!("a message of another kind ({})", other.0))),
+        }
+        Ok(())
+    }
+
+    /// How many rows its whole batches have.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Calls `visit` with each batch and its first row's number: a table in which only the columns that are wanted have values.
+    ///
+    /// # Errors
+    /// When a batch is damaged or can't be read. `visit` saw those before it.
+    pub fn each(&self, mut visit: impl FnMut(usize, &T)) -> Result<(), Unusual> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let mut unpacker = Unpacker::new()?;
+        let mut table = T::default();
+        let mut first = 0;
+        for batch in &self.batches {
+            unpacker.read(file, batch)?;
+            for (wanted, column) in self.wanted.iter().zip(&batch.columns) {
+                let raw = unpacker.unpack(batch.rows, wanted, column)?;
+                if !table.fill(wanted.ours, &raw) {
+                    return Err(Unusual::new("a name that its dictionary does not have"));
+                }
+            }
+            visit(first, &table);
+            first += batch.rows;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a message's header with the eight bytes before it into `header`: how many bytes it has, nothing where the file ends in it.
+fn read_header(file: &File, at: u64, bytes: u64, header: &mut Vec<u8>) -> Result<Option<usize>, Unusual> {
+    let left = usize::try_from(bytes - at).unwrap_or(usize::MAX);
+    header.resize(HEADER_BYTES.min(left), 0);
+    file.read_exact_at(header, at)?;
+    let Some(head) = header.first_chunk::<8>() else {
+        return Ok(None);
+    };
+    if head[..4] != stream::CONTINUATION {
+        return Err(Unusual::new("no message mark where one must be"));
+    }
+    let header_bytes = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    if header_bytes > MOST_HEADER_BYTES {
+        return Err(Unusual::new(format!("a message header of {header_bytes} bytes")));
+    }
+    let whole = 8 + header_bytes;
+    if whole > left {
+        return Ok(None);
+    }
+    if whole > header.len() {
+        header.resize(whole, 0);
+        file.read_exact_at(header, at)?;
+    }
+    header.truncate(whole);
+    Ok(Some(header_bytes))
+}
+
+/// Where the columns that are wanted stand. All columns of our tables lie in two buffers each, which makes the others easy to
+/// pass over.
+fn wanted<T: Table>(schema: &Schema<'_>, columns: &[&str]) -> Result<Vec<Wanted>, Unusual> {
+    let fields = schema.fields().ok_or(Unusual::new("a schema without columns"))?;
+    for field in fields {
+        let is_plain = match field.dictionary() {
+            Some(dictionary) => dictionary.indexType().is_none_or(|index| index.bitWidth() == 32),
+            None => matches!(field.type_type(), Type::Int | Type::FloatingPoint),
+        };
+        if !is_plain {
+            return Err(Unusual::new("a column that is neither a number nor a name"));
+        }
+    }
+    // Arrow's own words for the types: it panics on some damage.
+    let theirs = quietly(|| arrow_ipc::convert::fb_to_schema(*schema))
+        .map_err(|_| Unusual::new("a damaged schema"))?;
+    if theirs
+        .metadata()
+        .get(NAME_KEY)
+        .is_some_and(|name| name != T::NAME)
+    {
+        return Err(Unusual::new("it holds another table"));
+    }
+    let ours = T::schema();
+    let find = |name: &&str| {
+        let (place, field) = ours
+            .column_with_name(name)
+            .ok_or(Unusual::new(format!("no column {name}")))?;
+        let (at, found) = theirs
+            .column_with_name(name)
+            .ok_or(Unusual::new(format!("it has no column {name}")))?;
+        if found.data_type() != field.data_type() {
+            return Err(Unusual::new(format!(
+                "column {name} has type {}",
+                found.data_type()
+            )));
+        }
+        let is_name = matches!(field.data_type(), DataType::Dictionary(..));
+        let dictionary = fields.get(at).dictionary().map(|dictionary| dictionary.id());
+        Ok(Wanted {
+            ours: place,
+            theirs: at,
+            width: field.data_type().primitive_width().unwrap_or(size_of::<i32>()),
+            dictionary: dictionary.filter(|_| is_name),
+            numbers: Vec::new(),
+        })
+    };
+    columns.iter().map(find).collect()
+}
+
+/// Where a buffer of a batch lies.
+fn piece(batch: &RecordBatch<'_>, number: usize, body: u64, body_bytes: u64) -> Result<Piece, Unusual> {
+    let buffers = batch.buffers().ok_or(Unusual::new("a batch without buffers"))?;
+    if number >= buffers.len() {
+        return Err(Unusual::new("a batch with too few buffers"));
+    }
+    let is_packed = match batch.compression() {
+        None => false,
+        Some(packing)
+            if packing.codec() == CompressionType::ZSTD
+                && packing.method() == BodyCompressionMethod::BUFFER =>
+        {
+            true
+        }
+        Some(_) => return Err(Unusual::new("packed by something else than zstd")),
+    };
+    let buffer = buffers.get(number);
+    let offset = u64::try_from(buffer.offset()).map_err(Unusual::new)?;
+    let bytes = u64::try_from(buffer.length()).map_err(Unusual::new)?;
+    if offset.checked_add(bytes).is_none_or(|end| end > body_bytes) {
+        return Err(Unusual::new("a buffer that lies outside its message"));
+    }
+    Ok(Piece {
+        offset: body + offset,
+        bytes: usize::try_from(bytes).map_err(Unusual::new)?,
+        is_packed,
+    })
+}
+
+fn column_of(
+    batch: &RecordBatch<'_>,
+    number: usize,
+    rows: usize,
+    body: u64,
+    body_bytes: u64,
+) -> Result<Column, Unusual> {
+    let nodes = batch.nodes().ok_or(Unusual::new("a batch without columns"))?;
+    if number >= nodes.len() || nodes.get(number).length() != rows as i64 {
+        return Err(Unusual::new("a column of another length than its batch"));
+    }
+    Ok(Column {
+        nulls: nodes.get(number).null_count() != 0,
+        validity: piece(batch, 2 * number, body, body_bytes)?,
+        values: piece(batch, 2 * number + 1, body, body_bytes)?,
+    })
+}
+
+/// Memory that one batch after another is unpacked in.
+struct Unpacker {
+    zstd: Decompressor<'static>,
+    /// The file from `from` on.
+    bytes: Vec<u8>,
+    from: u64,
+    values: Vec<u8>,
+    validity: Vec<u8>,
+}
+
+impl Unpacker {
+    fn new() -> Result<Self, Unusual> {
+        Ok(Self {
+            zstd: Decompressor::new()?,
+            bytes: Vec::new(),
+            from: 0,
+            values: Vec::new(),
+            validity: Vec::new(),
+        })
+    }
+
+    /// Reads all that is wanted of a batch, with what lies in between.
+    fn read(&mut self, file: &File, batch: &Batch) -> Result<(), Unusual> {
+        let pieces = || {
+            let both = batch
+                .columns
+                .iter()
+                .flat_map(|column| [column.validity, column.values]);
+            both.filter(|piece| piece.bytes > 0)
+        };
+        let from = pieces().map(|piece| piece.offset).min().unwrap_or(0);
+        let to = pieces()
+            .map(|piece| piece.offset + piece.bytes as u64)
+            .max()
+            .unwrap_or(from);
+        self.from = from;
+        self.bytes
+            .resize(usize::try_from(to - from).map_err(Unusual::new)?, 0);
+        Ok(file.read_exact_at(&mut self.bytes, from)?)
+    }
+
+    fn unpack<'a>(
+        &'a mut self,
+        rows: usize,
+        wanted: &'a Wanted,
+        column: &Column,
+    ) -> Result<Raw<'a>, Unusual> {
+        let Self {
+            zstd,
+            bytes,
+            from,
+            values,
+            validity,
+        } = self;
+        let mut one = |piece: Piece, least: usize, into: &mut Vec<u8>| {
+            let start = usize::try_from(piece.offset - *from).unwrap_or(usize::MAX);
+            let packed = start
+                .checked_add(piece.bytes)
+                .and_then(|end| bytes.get(start..end))
+                .unwrap_or_default();
+            unpack_piece(zstd, packed, piece.is_packed, least, into)
+        };
+        one(column.values, rows * wanted.width, values)?;
+        if column.nulls {
+            one(column.validity, rows.div_ceil(8), validity)?;
+        }
+        Ok(Raw {
+            values,
+            validity: column.nulls.then_some(validity.as_slice()),
+            numbers: &wanted.numbers,
+        })
+    }
+}
+
+/// Unpacks a buffer of so many bytes, or some more, of which those are kept.
+fn unpack_piece(
+    zstd: &mut Decompressor<'_>,
+    bytes: &[u8],
+    is_packed: bool,
+    least: usize,
+    into: &mut Vec<u8>,
+) -> Result<(), Unusual> {
+    /// Buffers are padded to some multiple of bytes.
+    const PADDING: usize = 64;
+    let short = || Unusual::new("a buffer that is too short");
+    into.clear();
+    if least == 0 {
+        return Ok(());
+    }
+    let mut plain = bytes;
+    if is_packed {
+        let (head, packed) = bytes.split_first_chunk::<8>().ok_or_else(short)?;
+        plain = packed;
+        // The unpacked length, or -1 where they are not packed after all.
+        let length = i64::from_le_bytes(*head);
+        if length != -1 {
+            let length = usize::try_from(length).map_err(Unusual::new)?;
+            if !(least..=least + PADDING).contains(&length) {
+                return Err(short());
+            }
+            into.resize(length, 0);
+            let unpacked = zstd.decompress_to_buffer(packed, into.as_mut_slice())?;
+            if unpacked != length {
+                return Err(short());
+            }
+            into.truncate(least);
+            return Ok(());
+        }
+    }
+    into.extend_from_slice(plain.get(..least).ok_or_else(short)?);
+    Ok(())
+}
+
+/// Calls `each` with every string of a dictionary.
+fn read_strings(
+    file: &File,
+    batch: &RecordBatch<'_>,
+    body: u64,
+    body_bytes: u64,
+    mut each: impl FnMut(&str),
+) -> Result<(), Unusual> {
+    let count = usize::try_from(batch.length()).map_err(Unusual::new)?;
+    if body_bytes > MOST_DICTIONARY_BYTES as u64 || count > MOST_DICTIONARY_BYTES / 4 {
+        return Err(Unusual::new("a dictionary that is too large"));
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let mut zstd = Decompressor::new()?;
+    let mut bytes = vec![0; usize::try_from(body_bytes).map_err(Unusual::new)?];
+    file.read_exact_at(&mut bytes, body)?;
+    let mut buffer = |number: usize, least: Option<usize>| {
+        let piece = piece(batch, number, body, body_bytes)?;
+        let start = usize::try_from(piece.offset - body).map_err(Unusual::new)?;
+        let packed = &bytes[start..start + piece.bytes];
+        let mut unpacked = Vec::new();
+        unpack_piece(
+            &mut zstd,
+            packed,
+            piece.is_packed,
+            least.unwrap_or(0),
+            &mut unpacked,
+        )?;
+        Ok::<_, Unusual>(unpacked)
+    };
+    let offsets = buffer(1, Some((count + 1) * 4))?;
+    let offsets: Vec<usize> = (offsets.as_chunks().0.iter())
+        .map(|bytes| usize::try_from(i32::from_le_bytes(*bytes)).unwrap_or(usize::MAX))
+        .collect();
+    let last = offsets.last().copied().unwrap_or(0);
+    if last > MOST_DICTIONARY_BYTES {
+        return Err(Unusual::new("a dictionary that is too large"));
+    }
+    let text = buffer(2, Some(last))?;
+    for pair in offsets.windows(2) {
+        let text = text
+            .get(pair[0]..pair[1])
+            .and_then(|text| std::str::from_utf8(text).ok());
+        each(text.ok_or(Unusual::new("a damaged dictionary"))?);
+    }
+    Ok(())
+}
