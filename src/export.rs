@@ -6,11 +6,14 @@ mod progress;
 use std::io::{self, Write};
 use std::path::Path;
 
+use gputrace_interchange::export::ExportSummary;
 use gputrace_interchange::export::chrome::export_chrome;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
+use gputrace_interchange::export::files;
 use gputrace_interchange::export::select::Selection;
-use gputrace_interchange::export::{ExportSummary, files};
+use gputrace_interchange::export::tensorboard::export_tensorboard;
+use gputrace_interchange::export::xplane::export_xplane;
 use gputrace_trace::{Derived, Recording};
 
 use crate::cli::{ExportArgs, ExportFormat, PartArgs};
@@ -97,6 +100,10 @@ pub fn write(
         ExportFormat::Chrome => one_file(output, |out| export_chrome(recording, derived, out)),
         ExportFormat::Perfetto => perfetto(recording, derived, PerfettoOptions::default(), output),
         ExportFormat::Parquet => several_files(output, |files| export_parquet(recording, derived, files)),
+        ExportFormat::Tensorboard => {
+            several_files(output, |files| export_tensorboard(recording, derived, files).map(told))
+        }
+        ExportFormat::Xplane => several_files(output, |files| export_xplane(recording, derived, files).map(told)),
     }
 }
 
@@ -107,6 +114,14 @@ fn perfetto(
     output: &Path,
 ) -> io::Result<ExportSummary> {
     one_file(output, |out| export_perfetto(recording, derived, options, out))
+}
+
+/// Says what a consumer will not show as it is.
+fn told((summary, notes): (ExportSummary, Vec<String>)) -> ExportSummary {
+    for note in notes {
+        anstream::eprintln!("note: {note}");
+    }
+    summary
 }
 
 /// A format of one file: gzip by its name.
@@ -125,16 +140,21 @@ fn one_file(
     })
 }
 
-/// A format of several files: a folder that is there whole or not at all.
+/// A format of several files: a folder, or a tar archive on standard output.
 fn several_files(
     output: &Path,
     write: impl FnOnce(&mut dyn files::Files) -> io::Result<ExportSummary>,
 ) -> io::Result<ExportSummary> {
-    if output == Path::new("-") {
-        let why = "this format is several files: name a folder";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    progress::shown("writing", None, |_| files::write_folder(output, write))
+    progress::shown("writing", None, |_| {
+        if output == Path::new("-") {
+            return files::write_tar(&mut io::stdout().lock(), "gputrace", write);
+        }
+        // Log folders are named before they are there.
+        if let Some(parent) = output.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent)?;
+        }
+        files::write_folder(output, write)
+    })
 }
 
 /// Whether a file or folder is in the way. Devices and pipes are written into.

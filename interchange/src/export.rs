@@ -12,7 +12,9 @@ pub mod parquet;
 pub mod perfetto;
 pub mod protobuf;
 pub mod select;
+pub mod tensorboard;
 pub mod words;
+pub mod xplane;
 
 /// What an export did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

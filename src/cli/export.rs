@@ -15,7 +15,7 @@ pub struct ExportArgs {
     /// The format
     #[arg(long, value_enum)]
     pub format: ExportFormat,
-    /// What to write; - is standard output, for formats of one file
+    /// What to write; - is standard output, where formats of several files come as one .tar
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// Replace what is there
@@ -63,6 +63,10 @@ pub enum ExportFormat {
     Perfetto,
     /// A folder of Parquet files, one a table and rank, for DuckDB, pandas, Polars and Spark; gputrace reads it back
     Parquet,
+    /// A folder for TensorBoard with torch-tb-profiler: a file a rank, and for each repeat of a schedule
+    Tensorboard,
+    /// A folder for TensorBoard with XProf, its own profiler plugin
+    Xplane,
 }
 
 impl ExportFormat {

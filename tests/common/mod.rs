@@ -6,6 +6,7 @@ pub mod browser;
 pub mod http;
 pub mod kineto_events;
 pub mod programs;
+pub mod tensorboard;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

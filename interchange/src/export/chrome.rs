@@ -5,7 +5,7 @@
 //! overlaps moves to a further lane. Times are relative to `baseTimeNanoseconds`, with all nanoseconds: consumers parse
 //! them as doubles, and a double has no room for nanoseconds since the epoch.
 
-mod event;
+pub(super) mod event;
 mod frame;
 mod process;
 mod process_events;

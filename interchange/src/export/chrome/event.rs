@@ -2,11 +2,14 @@
 
 use std::io::{self, Write};
 
+use crate::export::tensorboard::exact_duration;
+
 /// Writes events, separated by commas, with times relative to a base.
 pub struct EventWriter<'a> {
     out: &'a mut dyn Write,
     base_ns: i64,
     first: bool,
+    exact_ends: bool,
     line: Vec<u8>,
 }
 
@@ -70,8 +73,15 @@ impl<'a> EventWriter<'a> {
             out,
             base_ns,
             first: true,
+            exact_ends: false,
             line: Vec::with_capacity(1024),
         }
+    }
+
+    /// From now on durations are such that start and duration, added as doubles, are the end to the last bit.
+    pub fn with_exact_ends(mut self) -> Self {
+        self.exact_ends = true;
+        self
     }
 
     /// What times are relative to.
@@ -119,7 +129,15 @@ impl<'a> EventWriter<'a> {
         );
         self.time("ts", start_ns);
         self.line.extend_from_slice(b",\"dur\":");
-        push_microseconds(&mut self.line, end_ns.saturating_sub(start_ns));
+        let relative = |time_ns: i64| time_ns.saturating_sub(self.base_ns).max(0);
+        let exact = match self.exact_ends {
+            true => exact_duration(relative(start_ns), relative(end_ns)),
+            false => None,
+        };
+        match exact {
+            Some(duration) => push(&mut self.line, format_args!("{duration}")),
+            None => push_microseconds(&mut self.line, end_ns.saturating_sub(start_ns)),
+        }
         self.finish(args)
     }
 

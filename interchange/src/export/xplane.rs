@@ -1,0 +1,280 @@
+//! XSpace files, which TensorBoard's profiler plugin XProf (2.24) opens: one a rank, one session for each active window.
+//!
+//! What XProf makes of a GPU's events follows from names and members that no schema asks for: planes called
+//! `/device:GPU:N`, steps marked as roots, ids that join calls to operations, kernels' shapes as a text, collectives and
+//! copies by the first letters of their names. `docs/tensorboard.md` lists them.
+
+mod device;
+mod host;
+mod plane;
+mod schema;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use gputrace_trace::{Derived, Recording};
+use rustc_hash::FxHashMap;
+
+use super::ExportSummary;
+use super::files::Files;
+use super::layout::{Layout, Slice, first_moment_ns};
+use super::protobuf::ProtoBuffer;
+use super::tensorboard::host_steps::{HostStep, host_steps};
+use super::tensorboard::spans::Spans;
+use super::tensorboard::workers::worker_names;
+
+/// Readers of Protocol Buffers refuse messages from this size on, bytes.
+const TOO_LARGE: u64 = 1 << 31;
+
+/// Writes `recording` into the files of a log folder of TensorBoard, each session in a folder of its own.
+///
+/// Gives what was written, and what XProf will not take, in sentences.
+///
+/// # Errors
+/// When `files` refuses.
+pub fn export_xplane(
+    recording: &Recording,
+    derived: &Derived,
+    files: &mut dyn Files,
+) -> io::Result<(ExportSummary, Vec<String>)> {
+    let mut summary = ExportSummary::default();
+    let mut notes = Vec::new();
+    let spans = Spans::of(recording);
+    let bases_ns = session_bases(recording, derived, &spans);
+    let mut hosts = hosts_by_worker(recording, derived);
+    for (number, name) in worker_names(recording).iter().enumerate() {
+        let layout = Layout::new(recording, derived, number);
+        let steps = host_steps(&layout);
+        let hosts = hosts.remove(&number).unwrap_or_default();
+        summary.events_in += layout.events() + hosts.iter().map(Layout::events).sum::<u64>();
+        summary.durations_clamped += layout.durations_clamped;
+        let lanes = layout.rows.iter().map(|row| row.lanes as u64 - 1);
+        summary.lanes_added += lanes.sum::<u64>();
+        for (span, base_ns) in bases_ns.iter().enumerate() {
+            let part = Part {
+                layout: &layout,
+                spans: &spans,
+                span,
+                steps: steps_of(&steps, &spans, number, span),
+                hosts: &hosts,
+                base_ns: *base_ns,
+                step_ids: (number as u64) << 40,
+            };
+            let path = format!(
+                "plugins/profile/{}/{name}.xplane.pb",
+                session_name(spans.stamps_ns[span])
+            );
+            let mut bytes = 0;
+            files.file(&path, &mut |out| {
+                bytes = part.write(name, out, &mut summary)?;
+                Ok(())
+            })?;
+            if bytes >= TOO_LARGE {
+                notes.push(format!(
+                    "{path} has 2 GiB or more, which XProf does not read: export fewer steps"
+                ));
+            }
+        }
+    }
+    Ok((summary, notes))
+}
+
+/// By process: the samples of its host that its files have; of each host the first process has them.
+fn hosts_by_worker<'r>(recording: &'r Recording, derived: &'r Derived) -> BTreeMap<usize, Vec<Layout<'r>>> {
+    let mut by_worker: BTreeMap<usize, Vec<Layout<'r>>> = BTreeMap::new();
+    for host in 0..recording.hosts.len() {
+        let layout = Layout::new(recording, derived, recording.processes.len() + host);
+        let name = &layout.process.header.host;
+        let mut processes = recording.processes.iter();
+        let same = processes.position(|process| process.header.host == *name);
+        by_worker.entry(same.unwrap_or(0)).or_default().push(layout);
+    }
+    by_worker
+}
+
+/// The time that each session's times count from: XProf keeps picoseconds in 64 bits, which do not reach back to 1970.
+fn session_bases(recording: &Recording, derived: &Derived, spans: &Spans) -> Vec<i64> {
+    let first = first_moment_ns(recording).unwrap_or(0);
+    let mut bases: Vec<i64> = spans.stamps_ns.clone();
+    bases[0] = bases[0].min(first);
+    if spans.count() == 1 {
+        return vec![first];
+    }
+    for number in 0..recording.processes.len() {
+        let layout = Layout::new(recording, derived, number);
+        for slice in layout.rows.iter().flat_map(|row| &row.slices) {
+            let base = &mut bases[span_of(&layout, spans, slice)];
+            *base = (*base).min(slice.start_ns);
+        }
+    }
+    bases
+}
+
+/// In which span's file a slice is: an operation in that of its call, so that both are in one.
+fn span_of(layout: &Layout<'_>, spans: &Spans, slice: &Slice) -> usize {
+    if spans.count() == 1 {
+        return 0;
+    }
+    let launch = match slice.source().is_launched() {
+        true => layout.launch(layout.correlation(slice)),
+        false => None,
+    };
+    spans.place(
+        layout.number,
+        launch.map_or(slice.start_ns, |launch| launch.start_ns),
+    )
+}
+
+/// The steps of a span; where none are known, all of it is one.
+fn steps_of(steps: &[HostStep], spans: &Spans, process: usize, span: usize) -> Vec<HostStep> {
+    let mut found: Vec<HostStep> = steps
+        .iter()
+        .filter(|step| spans.place(process, step.start_ns) == span)
+        .cloned()
+        .collect();
+    if found.is_empty() {
+        found.push(HostStep {
+            number: 0,
+            name: "everything: no steps are known".to_owned(),
+            start_ns: i64::MIN,
+            end_ns: i64::MAX,
+            detected: true,
+        });
+    }
+    found
+}
+
+/// A session's name, as XProf itself makes them of the time, with nanoseconds: windows may follow each other within a second.
+fn session_name(stamp_ns: i64) -> String {
+    const DAY_S: i64 = 86_400;
+    let (seconds, ns) = (
+        stamp_ns.div_euclid(1_000_000_000),
+        stamp_ns.rem_euclid(1_000_000_000),
+    );
+    let (mut day, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
+    let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let mut year = 1970;
+    loop {
+        let days = if is_leap(year) { 366 } else { 365 };
+        if day < days {
+            break;
+        }
+        day -= days;
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let day = day + 1;
+    format!("{year:04}_{month:02}_{day:02}_{hour:02}_{minute:02}_{second:02}_{ns:09}")
+}
+
+/// What of a process one file has.
+struct Part<'p> {
+    layout: &'p Layout<'p>,
+    spans: &'p Spans,
+    span: usize,
+    steps: Vec<HostStep>,
+    hosts: &'p [Layout<'p>],
+    base_ns: i64,
+    /// Where the numbers of this process's steps and calls begin.
+    step_ids: u64,
+}
+
+impl Part<'_> {
+    fn write(&self, name: &str, out: &mut dyn io::Write, summary: &mut ExportSummary) -> io::Result<u64> {
+        let mut head = ProtoBuffer::default();
+        head.text(schema::SPACE_HOSTNAMES, name);
+        let mut bytes = head.len() as u64;
+        head.write_to(out)?;
+        bytes += plane::write(&mut host::HostPlane::new(self), out, summary)?;
+        for device in device::devices(self) {
+            bytes += plane::write(&mut device::DevicePlane::new(self, device), out, summary)?;
+        }
+        Ok(bytes)
+    }
+
+    fn has(&self, slice: &Slice) -> bool {
+        span_of(self.layout, self.spans, slice) == self.span
+    }
+
+    fn has_moment(&self, time_ns: i64) -> bool {
+        self.spans.place(self.layout.number, time_ns) == self.span
+    }
+
+    /// The number that joins an operation to its call: the call's row, or a number of its own where the call is not known.
+    fn launch_id(&self, slice: &Slice) -> (u64, bool) {
+        match self.layout.launch(self.layout.correlation(slice)) {
+            Some(launch) => (self.call_id(launch.call), true),
+            None => (self.own_id(slice), false),
+        }
+    }
+
+    fn call_id(&self, call: u32) -> u64 {
+        self.step_ids + 1 + u64::from(call)
+    }
+
+    fn own_id(&self, slice: &Slice) -> u64 {
+        self.step_ids + ((slice.source() as u64 + 1) << 32) + 1 + u64::from(slice.index)
+    }
+
+    fn step_id(&self, place: usize) -> u64 {
+        self.step_ids + 1 + place as u64
+    }
+}
+
+/// Indices of a row's slices by lane, as far as they are in the part.
+fn by_lane(part: &Part<'_>, row: usize) -> Vec<Vec<u32>> {
+    let row = &part.layout.rows[row];
+    let mut lanes = vec![Vec::new(); row.lanes];
+    for (index, slice) in (0u32..).zip(&row.slices) {
+        if part.has(slice) {
+            lanes[slice.lane()].push(index);
+        }
+    }
+    lanes
+}
+
+/// Numbers for the lines of a plane: the wanted ones as far as they are free.
+#[derive(Default)]
+struct LineNumbers(FxHashMap<u64, ()>);
+
+impl LineNumbers {
+    fn take(&mut self, wanted: u64) -> u64 {
+        const STEP: u64 = 10_000_000;
+        let mut number = wanted;
+        while self.0.insert(number, ()).is_some() {
+            number += STEP;
+        }
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_called_by_their_time() {
+        assert_eq!(session_name(0), "1970_01_01_00_00_00_000000000");
+        assert_eq!(
+            session_name(951_782_400_000_000_001),
+            "2000_02_29_00_00_00_000000001"
+        );
+        assert_eq!(
+            session_name(1_790_000_000_123_456_789),
+            "2026_09_21_14_13_20_123456789"
+        );
+        assert_eq!(
+            session_name(4_102_444_799_999_999_999),
+            "2099_12_31_23_59_59_999999999"
+        );
+    }
+}

@@ -1,0 +1,446 @@
+//! Files for torch-tb-profiler of recordings that are small enough to count by hand, and of odd ones.
+
+mod support;
+#[path = "../../tests/common/tensorboard.rs"]
+mod tensorboard;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+
+use gputrace_interchange::export::ExportSummary;
+use gputrace_interchange::export::files::{Files, write_folder};
+use gputrace_interchange::export::tensorboard::export_tensorboard;
+use gputrace_trace::derived::{DerivedProcess, DerivedStep};
+use gputrace_trace::manifest::Device;
+use gputrace_trace::tables::{ApiCall, Kernel, Marker, MemoryEvent, Operator, Window};
+use gputrace_trace::{Derived, DurationNs, Recording, Table, TimeNs};
+use serde_json::Value;
+use support::{EPOCH_NS, EVENTS_A_RANK, two_ranks};
+
+/// Files in memory, by name.
+#[derive(Default)]
+struct InMemory(BTreeMap<String, Vec<u8>>);
+
+impl Files for InMemory {
+    fn file(
+        &mut self,
+        name: &str,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        write(&mut bytes)?;
+        assert!(self.0.insert(name.to_owned(), bytes).is_none(), "{name} twice");
+        Ok(())
+    }
+}
+
+struct Exported {
+    files: BTreeMap<String, Value>,
+    bytes: BTreeMap<String, Vec<u8>>,
+    summary: ExportSummary,
+    notes: Vec<String>,
+}
+
+fn export(recording: &Recording, derived: &Derived) -> Exported {
+    let mut files = InMemory::default();
+    let (summary, notes) = export_tensorboard(recording, derived, &mut files).unwrap();
+    let parse = |(name, bytes): (&String, &Vec<u8>)| {
+        let mut text = String::new();
+        let mut decoder = flate2::read::GzDecoder::new(&bytes[..]);
+        decoder.read_to_string(&mut text).unwrap();
+        // The plugin cuts the file at its last bracket.
+        assert!(text.ends_with("\n]}\n"));
+        (name.clone(), serde_json::from_str(&text).unwrap())
+    };
+    Exported {
+        files: files.0.iter().map(parse).collect(),
+        bytes: files.0,
+        summary,
+        notes,
+    }
+}
+
+fn slices(file: &Value) -> Vec<&Value> {
+    let events = file["traceEvents"].as_array().unwrap();
+    events.iter().filter(|event| event["ph"] == "X").collect()
+}
+
+fn in_category<'f>(file: &'f Value, category: &str) -> Vec<&'f Value> {
+    slices(file)
+        .into_iter()
+        .filter(|slice| slice["cat"] == category)
+        .collect()
+}
+
+fn at(us: i64) -> TimeNs {
+    TimeNs(EPOCH_NS + us * 1000)
+}
+
+fn step(number: u64, from_us: i64, to_us: i64, detected: bool) -> DerivedStep {
+    DerivedStep {
+        device: 0,
+        number: Some(number),
+        name: format!("step {number}"),
+        start_ns: at(from_us).0,
+        end_ns: at(to_us).0,
+        detected,
+        outlier: false,
+        busy_ns: 1,
+        idle_ns: 0,
+        compute_ns: 0,
+        communication_ns: 0,
+        communication_hidden_ns: 0,
+        communication_exposed_ns: 0,
+        copy_ns: 0,
+        memset_ns: 0,
+    }
+}
+
+fn with_steps(steps: &[(u64, i64, i64)], detected: bool) -> Derived {
+    let steps: Vec<DerivedStep> = steps
+        .iter()
+        .map(|(number, from, to)| step(*number, *from, *to, detected))
+        .collect();
+    let process = DerivedProcess {
+        steps,
+        ..DerivedProcess::default()
+    };
+    Derived {
+        processes: vec![process.clone(), process],
+        ..Derived::default()
+    }
+}
+
+#[test]
+fn every_event_is_written_once_and_the_same_each_time() {
+    let exported = export(&two_ranks(), &Derived::default());
+    let names: Vec<&String> = exported.files.keys().collect();
+    // The first event is a microsecond behind the recording's begin.
+    assert_eq!(
+        names,
+        [
+            "node0_0.1790000000000001123.pt.trace.json.gz",
+            "node1_1.1790000000000001123.pt.trace.json.gz"
+        ]
+    );
+    let summary = exported.summary;
+    assert_eq!(summary.events_in, 2 * EVENTS_A_RANK);
+    assert_eq!(summary.events_out, 2 * EVENTS_A_RANK);
+    assert_eq!(
+        (summary.flows, summary.launches_later, summary.launches_unknown),
+        (8, 2, 2)
+    );
+    assert_eq!(exported.notes, Vec::<String>::new());
+    assert_eq!(export(&two_ranks(), &Derived::default()).bytes, exported.bytes);
+}
+
+#[test]
+fn everything_has_a_number_that_joins_it_to_others() {
+    let exported = export(&two_ranks(), &Derived::default());
+    for file in exported.files.values() {
+        let ids = |category: &str| -> Vec<(i64, u64)> {
+            let of = in_category(file, category).into_iter();
+            of.map(|slice| {
+                let correlation = slice["args"]["correlation"].as_i64().unwrap();
+                (correlation, slice["args"]["External id"].as_u64().unwrap())
+            })
+            .collect()
+        };
+        let calls = ids("Runtime");
+        for (correlation, id) in [ids("kernel"), ids("gpu_memcpy"), ids("gpu_memset")].concat() {
+            let of_calls: Vec<u64> = calls
+                .iter()
+                .filter(|(of_call, _)| *of_call == correlation)
+                .map(|(_, id)| *id)
+                .collect();
+            // The launch of 13 was not recorded; a driver call within the runtime's has its number.
+            assert!(
+                of_calls.iter().all(|of_call| *of_call == id),
+                "{correlation}: {of_calls:?} {id}"
+            );
+            assert_eq!(id == 0, correlation == 13);
+        }
+        let annotations: Vec<&Value> = slices(file)
+            .into_iter()
+            .filter(|slice| slice["name"].as_str().unwrap().starts_with("nccl:"))
+            .filter(|slice| slice["cat"] == "user_annotation")
+            .collect();
+        let [annotation] = annotations[..] else {
+            panic!("{annotations:?}")
+        };
+        assert_eq!(annotation["dur"], 0.0);
+        assert_eq!(annotation["args"]["Input Dims"], serde_json::json!([[1000]]));
+        assert_eq!(annotation["args"]["Input type"], serde_json::json!(["float"]));
+        let collective = in_category(file, "kernel")
+            .into_iter()
+            .find(|kernel| kernel["name"].as_str().unwrap().starts_with("nccl"))
+            .unwrap();
+        assert_eq!(
+            collective["args"]["External id"],
+            annotation["args"]["External id"]
+        );
+    }
+}
+
+#[test]
+fn steps_that_were_found_on_the_gpu_begin_with_their_launches() {
+    // The copy at 20 was launched at 5, the kernel at 200 at 20.
+    let exported = export(&two_ranks(), &with_steps(&[(0, 20, 200), (1, 200, 500)], true));
+    for file in exported.files.values() {
+        let steps: Vec<(&str, f64)> = in_category(file, "user_annotation")
+            .into_iter()
+            .filter(|slice| slice["name"].as_str().unwrap().starts_with("ProfilerStep#"))
+            .map(|slice| (slice["name"].as_str().unwrap(), slice["ts"].as_f64().unwrap()))
+            .collect();
+        let base = |us: i64| (at(us).0 % 1_000_000_000) as f64 / 1000.0;
+        assert_eq!(steps, [("ProfilerStep#0", base(5)), ("ProfilerStep#1", base(20))]);
+    }
+}
+
+#[test]
+fn each_repeat_of_a_schedule_is_a_span() {
+    let mut recording = two_ranks();
+    let what = recording.names.intern("active");
+    for (process, second) in recording.processes.iter_mut().zip([150, 160]) {
+        for (repeat, start) in [(0, 0), (1, second)] {
+            process.tables.windows.push(Window {
+                start_ns: at(start),
+                duration_ns: DurationNs(100_000),
+                what,
+                repeat: Some(repeat),
+                ..Window::default()
+            });
+        }
+    }
+    let exported = export(&recording, &Derived::default());
+    let names: Vec<&str> = exported.files.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "node0_0.1790000000000000123.pt.trace.json.gz",
+            "node0_0.1790000000000150123.pt.trace.json.gz",
+            "node1_1.1790000000000000123.pt.trace.json.gz",
+            "node1_1.1790000000000150123.pt.trace.json.gz",
+        ]
+    );
+    assert_eq!(exported.summary.events_in, exported.summary.events_out);
+    assert_eq!(exported.summary.events_in, 2 * (EVENTS_A_RANK + 2));
+    let kernels: Vec<usize> = exported
+        .files
+        .values()
+        .map(|file| in_category(file, "kernel").len())
+        .collect();
+    // Those at 200 and 300 were launched in the first span, that at 250 by nobody known, the collective at 281.
+    assert_eq!(kernels, [2, 2, 2, 2]);
+}
+
+#[test]
+fn unequal_collectives_are_said() {
+    let mut recording = two_ranks();
+    let name = recording.processes[0].tables.kernels.name[3];
+    recording.processes[0].tables.kernels.push(Kernel {
+        start_ns: at(450),
+        duration_ns: DurationNs(10_000),
+        name,
+        stream: 20,
+        context: 1,
+        ..Kernel::default()
+    });
+    let mut derived = with_steps(&[], false);
+    derived.processes[0].communicates = vec![false, false, false, true, true];
+    derived.processes[1].communicates = vec![false, false, false, true];
+    let exported = export(&recording, &derived);
+    let note = exported.notes.iter().find(|note| note.contains("Distributed"));
+    assert!(
+        note.is_some_and(|note| note.contains("1 to 2")),
+        "{:?}",
+        exported.notes
+    );
+    assert_eq!(exported.summary.events_in, exported.summary.events_out);
+}
+
+/// Whatever is known to lose the plugin a worker, in one recording.
+fn odd() -> (Recording, Derived) {
+    let mut recording = two_ranks();
+    let long = "template<".repeat(12_000);
+    let texts: Vec<_> = [
+        "ProfilerStep#x",
+        "nccl:all_reduce",
+        "gloo:reduce",
+        "[memory]",
+        "]\"quotes\"\n\u{1}\u{7f}\u{2028}😀",
+        &long,
+        "",
+        "Record Window End",
+        "epoch",
+    ]
+    .iter()
+    .map(|text| recording.names.intern(text))
+    .collect();
+    for process in &mut recording.processes {
+        process.header.host = "10.0.0.7".to_owned();
+        process.header.pid = 1;
+        process.header.devices.push(Device {
+            index: 70,
+            multiprocessors: Some(0),
+            ..Device::default()
+        });
+        let tables = &mut process.tables;
+        for (place, name) in (0i64..).zip(&texts) {
+            for duration in [Some(DurationNs(3_000)), None] {
+                tables.markers.push(Marker {
+                    start_ns: at(30 + 10 * place),
+                    duration_ns: duration,
+                    name: *name,
+                    thread: u32::MAX,
+                    ..Marker::default()
+                });
+            }
+            tables.operators.push(Operator {
+                start_ns: at(31 + 10 * place),
+                duration_ns: DurationNs(1_000),
+                name: *name,
+                thread: 4242,
+            });
+            tables.kernels.push(Kernel {
+                // Before its launch, and in the end of the one before.
+                start_ns: at(600 + 10 * place),
+                duration_ns: DurationNs(12_000),
+                name: *name,
+                device: 70,
+                stream: u32::MAX,
+                context: u32::MAX,
+                correlation: 1000 + place as u32,
+                ..Kernel::default()
+            });
+            tables.api_calls.push(ApiCall {
+                start_ns: at(605 + 10 * place),
+                duration_ns: DurationNs(1_000),
+                name: *name,
+                kind: 5,
+                thread: u32::MAX,
+                correlation: 1000 + place as u32,
+                ..ApiCall::default()
+            });
+        }
+        // Operations and calls without a correlation must not find each other.
+        tables.kernels.push(Kernel {
+            start_ns: at(720),
+            ..Kernel::default()
+        });
+        tables.api_calls.push(ApiCall {
+            start_ns: at(710),
+            duration_ns: DurationNs(-5),
+            ..ApiCall::default()
+        });
+        for depth in 0..1500 {
+            tables.markers.push(Marker {
+                start_ns: at(800 + depth),
+                duration_ns: Some(DurationNs((4000 - 2 * depth) * 1000)),
+                name: texts[8],
+                thread: 77,
+                ..Marker::default()
+            });
+        }
+        tables.memory.push(MemoryEvent {
+            time_ns: at(90),
+            operation: 1,
+            memory_kind: 3,
+            device: 5,
+            bytes: 1 << 40,
+            ..MemoryEvent::default()
+        });
+    }
+    // The second has nothing, and ends before the first one's operations do.
+    let derived = with_steps(&[(0, 0, 17), (1, 17, 18), (2, 18, 700), (3, 700, 701)], false);
+    (recording, derived)
+}
+
+#[test]
+fn odd_recordings_are_written_whole() {
+    let (recording, derived) = odd();
+    let exported = export(&recording, &derived);
+    assert_eq!(exported.summary.events_in, exported.summary.events_out);
+    assert_eq!(exported.bytes, export(&recording, &derived).bytes);
+    for file in exported.files.values() {
+        for slice in slices(file) {
+            assert!(slice["dur"].as_f64().unwrap() >= 0.0);
+            let device = slice["args"]["device"].as_u64();
+            assert!(device.is_none_or(|device| device < 64 && slice["pid"] == device));
+        }
+        let properties = file["deviceProperties"].as_array().unwrap();
+        // The device of the allocation, and a free number for the device beyond the plugin's.
+        assert_eq!(properties.len(), 6);
+    }
+}
+
+#[test]
+fn the_plugin_loads_odd_recordings() {
+    let Some(python) = tensorboard::python() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, derived) = odd();
+    let mut empty = two_ranks();
+    for process in &mut empty.processes {
+        process.tables = gputrace_trace::tables::Tables::default();
+    }
+    let runs: [(&str, &Recording, &Derived); 3] = [
+        ("odd", &recording, &derived),
+        ("plain", &two_ranks(), &Derived::default()),
+        ("empty", &empty, &Derived::default()),
+    ];
+    for (name, recording, derived) in runs {
+        write_folder(&folder.path().join(name), |files| {
+            export_tensorboard(recording, derived, files)
+        })
+        .unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    let answers = tensorboard::ask(&python, folder.path(), "torch");
+    for (name, _, _) in runs {
+        let run = &answers["runs"][name];
+        let profiles = run["profiles"]
+            .as_object()
+            .unwrap_or_else(|| panic!("{name}: {answers}"));
+        assert_eq!(profiles.len(), 2, "{name}: a worker is lost: {}", answers["log"]);
+        for profile in profiles.values() {
+            assert!(
+                profile["trace"]["traceEvents"].is_array(),
+                "{name}: {}",
+                profile["trace"]
+            );
+            assert!(
+                profile["overview"]["steps"]["rows"].is_array(),
+                "{name}: {}",
+                profile["overview"]
+            );
+        }
+        let views = run["views"].as_array().unwrap();
+        let wanted: &[&str] = match name {
+            "empty" => &["Overview", "Trace"],
+            _ => &["Overview", "Operator", "Kernel", "Trace", "Distributed", "Memory"],
+        };
+        for view in wanted {
+            assert!(
+                views.iter().any(|found| found == view),
+                "{name}: no {view}: {views:?}"
+            );
+        }
+    }
+    let odd = &answers["runs"]["odd"];
+    assert_eq!(
+        odd["workers"]["Overview"],
+        serde_json::json!(["10.0.0.7_0", "10.0.0.7_1"])
+    );
+    for profile in odd["profiles"].as_object().unwrap().values() {
+        let steps = profile["overview"]["steps"]["rows"].as_array().unwrap();
+        assert!(!steps.is_empty());
+        let rows = profile["kernel/table"]["data"]["rows"].as_array().unwrap();
+        let calls: u64 = rows.iter().map(|row| row[2].as_u64().unwrap()).sum();
+        assert_eq!(calls, recording.processes[0].tables.kernels.len() as u64);
+    }
+    let commops = &odd["distributed"]["1"]["commops"]["data"]["10.0.0.7_0"]["rows"];
+    assert_eq!(commops[0][1], 1, "{commops}");
+}
