@@ -8,9 +8,9 @@ use std::path::Path;
 
 use gputrace_interchange::export::ExportSummary;
 use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::files;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
-use gputrace_interchange::export::files;
 use gputrace_interchange::export::select::Selection;
 use gputrace_interchange::export::tensorboard::export_tensorboard;
 use gputrace_interchange::export::xplane::export_xplane;
@@ -100,10 +100,12 @@ pub fn write(
         ExportFormat::Chrome => one_file(output, |out| export_chrome(recording, derived, out)),
         ExportFormat::Perfetto => perfetto(recording, derived, PerfettoOptions::default(), output),
         ExportFormat::Parquet => several_files(output, |files| export_parquet(recording, derived, files)),
-        ExportFormat::Tensorboard => {
-            several_files(output, |files| export_tensorboard(recording, derived, files).map(told))
+        ExportFormat::Tensorboard => several_files(output, |files| {
+            export_tensorboard(recording, derived, files).map(told)
+        }),
+        ExportFormat::Xplane => {
+            several_files(output, |files| export_xplane(recording, derived, files).map(told))
         }
-        ExportFormat::Xplane => several_files(output, |files| export_xplane(recording, derived, files).map(told)),
     }
 }
 
@@ -140,15 +142,16 @@ fn one_file(
     })
 }
 
-/// A format of several files: a folder, or a tar archive on standard output.
+/// A format of several files: a folder that is there whole or not at all.
 fn several_files(
     output: &Path,
     write: impl FnOnce(&mut dyn files::Files) -> io::Result<ExportSummary>,
 ) -> io::Result<ExportSummary> {
+    if output == Path::new("-") {
+        let why = "this format is several files: name a folder";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     progress::shown("writing", None, |_| {
-        if output == Path::new("-") {
-            return files::write_tar(&mut io::stdout().lock(), "gputrace", write);
-        }
         // Log folders are named before they are there.
         if let Some(parent) = output.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             std::fs::create_dir_all(parent)?;

@@ -15,7 +15,7 @@ pub struct ExportArgs {
     /// The format
     #[arg(long, value_enum)]
     pub format: ExportFormat,
-    /// What to write; - is standard output, where formats of several files come as one .tar
+    /// What to write; - is standard output, for formats of one file
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// Replace what is there
@@ -74,7 +74,7 @@ impl ExportFormat {
     fn writes_folder(self, _output: &Path) -> bool {
         match self {
             Self::Chrome | Self::Perfetto => false,
-            Self::Parquet => true,
+            Self::Parquet | Self::Tensorboard | Self::Xplane => true,
         }
     }
 }

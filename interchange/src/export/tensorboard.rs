@@ -51,7 +51,7 @@ pub fn export_tensorboard(
 ) -> io::Result<(ExportSummary, Vec<String>)> {
     let mut summary = ExportSummary::default();
     let mut untold = Untold::default();
-    let spans = Spans::of(recording);
+    let spans = Spans::of(recording, derived);
     let names = workers::worker_names(recording);
     let (plain, mut notes) = compare_workers(recording, derived, &spans);
     let base_ns = first_moment_ns(recording).map_or(0, |time| time - time % 1_000_000_000);

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::ExportSummary;
 use super::files::Files;
-use super::layout::{Layout, Slice, first_moment_ns};
+use super::layout::{Layout, Slice, Source};
 use super::protobuf::ProtoBuffer;
 use super::tensorboard::host_steps::{HostStep, host_steps};
 use super::tensorboard::spans::Spans;
@@ -39,7 +39,7 @@ pub fn export_xplane(
 ) -> io::Result<(ExportSummary, Vec<String>)> {
     let mut summary = ExportSummary::default();
     let mut notes = Vec::new();
-    let spans = Spans::of(recording);
+    let spans = Spans::of(recording, derived);
     let bases_ns = session_bases(recording, derived, &spans);
     let mut hosts = hosts_by_worker(recording, derived);
     for (number, name) in worker_names(recording).iter().enumerate() {
@@ -94,35 +94,21 @@ fn hosts_by_worker<'r>(recording: &'r Recording, derived: &'r Derived) -> BTreeM
 
 /// The time that each session's times count from: XProf keeps picoseconds in 64 bits, which do not reach back to 1970.
 fn session_bases(recording: &Recording, derived: &Derived, spans: &Spans) -> Vec<i64> {
-    let first = first_moment_ns(recording).unwrap_or(0);
-    let mut bases: Vec<i64> = spans.stamps_ns.clone();
-    bases[0] = bases[0].min(first);
-    if spans.count() == 1 {
-        return vec![first];
-    }
+    let mut bases: Vec<Option<i64>> = vec![None; spans.count()];
     for number in 0..recording.processes.len() {
         let layout = Layout::new(recording, derived, number);
-        for slice in layout.rows.iter().flat_map(|row| &row.slices) {
-            let base = &mut bases[span_of(&layout, spans, slice)];
-            *base = (*base).min(slice.start_ns);
+        // Of a part of a recording the times at which it was recorded are those of all of it.
+        let slices = layout.rows.iter().flat_map(|row| &row.slices);
+        for slice in slices.filter(|slice| slice.source() != Source::Window) {
+            let base = &mut bases[spans.span_of(&layout, slice)];
+            *base = Some(base.map_or(slice.start_ns, |base| base.min(slice.start_ns)));
         }
     }
-    bases
-}
-
-/// In which span's file a slice is: an operation in that of its call, so that both are in one.
-fn span_of(layout: &Layout<'_>, spans: &Spans, slice: &Slice) -> usize {
-    if spans.count() == 1 {
-        return 0;
-    }
-    let launch = match slice.source().is_launched() {
-        true => layout.launch(layout.correlation(slice)),
-        false => None,
-    };
-    spans.place(
-        layout.number,
-        launch.map_or(slice.start_ns, |launch| launch.start_ns),
-    )
+    let stamps = spans.stamps_ns.iter();
+    stamps
+        .zip(bases)
+        .map(|(stamp, base)| base.unwrap_or(*stamp))
+        .collect()
 }
 
 /// The steps of a span; where none are known, all of it is one.
@@ -202,7 +188,7 @@ impl Part<'_> {
     }
 
     fn has(&self, slice: &Slice) -> bool {
-        span_of(self.layout, self.spans, slice) == self.span
+        self.spans.span_of(self.layout, slice) == self.span
     }
 
     fn has_moment(&self, time_ns: i64) -> bool {

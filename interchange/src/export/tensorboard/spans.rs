@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use gputrace_trace::Recording;
+use gputrace_trace::{Derived, Recording};
 
-use crate::export::layout::first_moment_ns;
+use crate::export::layout::{Layout, Slice, Source, first_moment_ns};
 
 /// What the collector calls a window in which it kept everything.
 const ACTIVE: &str = "active";
@@ -19,7 +19,32 @@ pub(in crate::export) struct Spans {
 }
 
 impl Spans {
-    pub(in crate::export) fn of(recording: &Recording) -> Self {
+    /// The repeats that anything happened in: of a part of a recording the times of all repeats are still known.
+    pub(in crate::export) fn of(recording: &Recording, derived: &Derived) -> Self {
+        let mut spans = Self::of_windows(recording);
+        if spans.count() == 1 {
+            return spans;
+        }
+        let mut is_used = vec![false; spans.count()];
+        for number in 0..recording.processes.len() {
+            let layout = Layout::new(recording, derived, number);
+            for slice in layout.rows.iter().flat_map(|row| &row.slices) {
+                if slice.source() != Source::Window {
+                    is_used[spans.span_of(&layout, slice)] = true;
+                }
+            }
+        }
+        if !is_used.contains(&true) {
+            is_used[0] = true;
+        }
+        for all in spans.starts_ns.iter_mut().chain([&mut spans.stamps_ns]) {
+            let mut used = is_used.iter();
+            all.retain(|_| used.next() == Some(&true));
+        }
+        spans
+    }
+
+    fn of_windows(recording: &Recording) -> Self {
         let active = recording.names.find(ACTIVE);
         // By process: number and start of each repeat.
         let found: Vec<Vec<(u64, i64)>> = recording
@@ -67,6 +92,19 @@ impl Spans {
         self.stamps_ns.len()
     }
 
+    /// In which of them a slice is: an operation in that of its call, so that both are in one file.
+    pub(in crate::export) fn span_of(&self, layout: &Layout<'_>, slice: &Slice) -> usize {
+        if self.count() == 1 {
+            return 0;
+        }
+        let launch = match slice.source().is_launched() {
+            true => layout.launch(layout.correlation(slice)),
+            false => None,
+        };
+        let begins = launch.map_or(slice.start_ns, |launch| launch.start_ns);
+        self.place(layout.number, begins)
+    }
+
     /// In which of them something of a process begins: the last that had begun, or the first.
     pub(in crate::export) fn place(&self, process: usize, time_ns: i64) -> usize {
         let starts = self.starts_ns.get(process).unwrap_or(&self.stamps_ns);
@@ -105,7 +143,7 @@ mod tests {
     #[test]
     fn each_repeat_is_a_span_of_all_workers() {
         // The second process missed the first window.
-        let spans = Spans::of(&recording(&[&[(0, 100), (1, 200)], &[(1, 195)]]));
+        let spans = Spans::of_windows(&recording(&[&[(0, 100), (1, 200)], &[(1, 195)]]));
         assert_eq!(spans.stamps_ns, [100, 195]);
         let places = |process| [90, 100, 196, 200, 900].map(|time| spans.place(process, time));
         assert_eq!(places(0), [0, 0, 0, 1, 1]);
@@ -113,9 +151,24 @@ mod tests {
     }
 
     #[test]
+    fn repeats_without_events_are_none() {
+        let mut recording = recording(&[&[(0, 100), (1, 200), (2, 300)]]);
+        let copies = &mut recording.processes[0].tables.copies;
+        for time in [110, 310] {
+            copies.push(gputrace_trace::tables::Copy {
+                start_ns: TimeNs(time),
+                ..gputrace_trace::tables::Copy::default()
+            });
+        }
+        let spans = Spans::of(&recording, &Derived::default());
+        assert_eq!(spans.stamps_ns, [100, 300]);
+        assert_eq!([110, 210, 310].map(|time| spans.place(0, time)), [0, 0, 1]);
+    }
+
+    #[test]
     fn without_repeats_there_is_one() {
         for windows in [&[(3, 50)][..], &[]] {
-            let spans = Spans::of(&recording(&[windows]));
+            let spans = Spans::of(&recording(&[windows]), &Derived::default());
             assert_eq!((spans.count(), spans.place(0, 1), spans.place(0, 999)), (1, 0, 0));
         }
     }

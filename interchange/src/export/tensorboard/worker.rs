@@ -150,17 +150,9 @@ impl<'l> Worker<'l> {
         )
     }
 
-    /// In which span's file a slice is: an operation in that of its call, so that both are in one.
+    /// In which span's file a slice is.
     pub(super) fn span_of(&self, slice: &Slice) -> usize {
-        if self.spans.count() == 1 {
-            return 0;
-        }
-        let launch = match slice.source().is_launched() {
-            true => self.layout.launch(self.layout.correlation(slice)),
-            false => None,
-        };
-        let begins = launch.map_or(slice.start_ns, |launch| launch.start_ns);
-        self.spans.place(self.layout.number, begins)
+        self.spans.span_of(self.layout, slice)
     }
 
     /// A name as a JSON string, made once.
