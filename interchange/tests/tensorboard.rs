@@ -26,7 +26,7 @@ impl Files for InMemory {
     fn file(
         &mut self,
         name: &str,
-        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+        write: &mut dyn FnMut(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut bytes = Vec::new();
         write(&mut bytes)?;
