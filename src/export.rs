@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use gputrace_interchange::export::ExportSummary;
-use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::chrome::{export_chrome, export_chrome_ranks};
 use gputrace_interchange::export::files;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
@@ -51,6 +51,7 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
     let (recording, derived) = progress::shown("analysing", None, |_| part(recording, &args.part))
         .map_err(|error| Failure::new(format!("{}: {error}", args.path.display())))?;
     let written = match args.format {
+        ExportFormat::Chrome => chrome(&recording, &derived, args.merge, output),
         ExportFormat::Perfetto => perfetto(&recording, &derived, options, output),
         format => write(format, &recording, &derived, output),
     };
@@ -97,7 +98,7 @@ pub fn write(
     output: &Path,
 ) -> io::Result<ExportSummary> {
     match format {
-        ExportFormat::Chrome => one_file(output, |out| export_chrome(recording, derived, out)),
+        ExportFormat::Chrome => chrome(recording, derived, false, output),
         ExportFormat::Perfetto => perfetto(recording, derived, PerfettoOptions::default(), output),
         ExportFormat::Parquet => several_files(output, |files| export_parquet(recording, derived, files)),
         ExportFormat::Tensorboard => several_files(output, |files| {
@@ -107,6 +108,24 @@ pub fn write(
             several_files(output, |files| export_xplane(recording, derived, files).map(told))
         }
     }
+}
+
+/// One file, or a folder with a file for each rank.
+fn chrome(recording: &Recording, derived: &Derived, merge: bool, output: &Path) -> io::Result<ExportSummary> {
+    if merge || is_one_file(output) {
+        return one_file(output, |out| export_chrome(recording, derived, out));
+    }
+    several_files(output, |files| {
+        export_chrome_ranks(recording, derived, true, files)
+    })
+}
+
+/// Whether a path is a file's: by its ending, or because it is a device, a pipe or standard output.
+fn is_one_file(output: &Path) -> bool {
+    let special = output
+        .metadata()
+        .is_ok_and(|found| !found.is_dir() && !found.is_file());
+    output == Path::new("-") || special || output.extension().is_some() && !output.is_dir()
 }
 
 fn perfetto(

@@ -6,6 +6,7 @@
 
 pub mod chrome;
 pub mod files;
+pub mod gzip;
 mod lanes;
 pub mod layout;
 pub mod parquet;

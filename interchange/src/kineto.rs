@@ -13,6 +13,7 @@ mod event;
 mod frame;
 mod ids;
 mod number;
+mod own;
 mod owners;
 mod reader;
 mod scan;
@@ -29,6 +30,7 @@ use crate::import::{ImportError, Progress};
 use crate::rank_names::{natural_order, rank_in_name};
 use convert::Converter;
 use frame::Frame;
+use own::OwnRecording;
 use reader::{Ending, ReadFile, Unreadable};
 
 /// A file and how it came to be read.
@@ -62,6 +64,7 @@ pub fn import(sources: &[Source], progress: &Progress) -> Result<Recording, Impo
         },
         ..Recording::default()
     };
+    let is_own = restore_recording(&mut recording, &results);
     let mut files = Vec::new();
     for (source, result) in sources.iter().zip(results) {
         let name = short(&source.path);
@@ -101,8 +104,35 @@ pub fn import(sources: &[Source], progress: &Progress) -> Result<Recording, Impo
         .processes
         .iter()
         .map(|process| process.header.started_ns);
-    recording.manifest.started_ns = starts.filter(|&start| start > 0).min().unwrap_or(0);
+    if !is_own {
+        recording.manifest.started_ns = starts.filter(|&start| start > 0).min().unwrap_or(0);
+    }
     Ok(recording)
+}
+
+/// Takes back what our own export says of the recording, where every file is one. Whether it is so.
+fn restore_recording(recording: &mut Recording, results: &[Result<ReadFile, Unreadable>]) -> bool {
+    let files = results.iter().filter_map(|result| result.as_ref().ok());
+    let own: Option<Vec<&OwnRecording>> = files.map(|file| file.frame.own.as_ref()).collect();
+    let Some((first, own)) = own.as_ref().and_then(|own| Some((own.first()?, own))) else {
+        return false;
+    };
+    recording.manifest = first.manifest.clone();
+    recording.unaligned.clone_from(&first.unaligned);
+    // Each file of a recording says the same.
+    for one in own {
+        for loss in &one.losses {
+            if !recording.losses.contains(loss) {
+                recording.losses.push(loss.clone());
+            }
+        }
+        for note in &one.notes {
+            if !recording.notes.contains(note) {
+                recording.notes.push(note.clone());
+            }
+        }
+    }
+    true
 }
 
 /// Finds the events of a file and uses none of them: how many there are. [`import`]'s limit, for benchmarks.
@@ -182,6 +212,9 @@ fn ranks(files: &[(&Source, String, ReadProcess)], recording: &mut Recording) ->
         .iter()
         .map(|(_, name, file)| {
             let said = |rank, by: &str| Some((Some(rank), Some(by.to_owned())));
+            if let Some(own) = &file.converter.own {
+                return Some((own.header.rank, own.header.rank_source.clone()));
+            }
             match file.frame.rank {
                 Some(rank) if file.several => said(rank, "names of the file's processes"),
                 Some(rank) => said(rank, "distributedInfo"),
@@ -261,29 +294,12 @@ fn add(
         ..
     } = file;
     let renumbered = converter.settle_streams();
-    converter.tables.communicators = {
-        let mut rows = gputrace_trace::tables::Communicators::default();
-        for row in converter.communicators.rows(rank) {
-            gputrace_trace::Table::push(&mut rows, row);
-        }
-        rows
-    };
-    let tables = &mut converter.tables;
-    let places: BTreeMap<u64, u32> = tables
-        .communicators
-        .communicator
-        .iter()
-        .copied()
-        .zip(tables.communicators.rank.iter().copied())
-        .collect();
-    for (communicator, place) in tables
-        .collectives
-        .communicator
-        .iter()
-        .zip(&mut tables.collectives.rank)
-    {
-        *place = places.get(communicator).copied().unwrap_or(0);
+    let own = converter.own.take();
+    match &own {
+        Some(own) => own::rename(&mut converter.tables, own, &mut converter.names.interner),
+        None => add_communicators(&mut converter, rank),
     }
+    let tables = &mut converter.tables;
     if frame.base_ns != 0 {
         tables.shift(DurationNs(frame.base_ns));
     }
@@ -323,11 +339,50 @@ fn add(
         &converter.names.trouble,
         &frame.unread,
     );
-    tell::what_is_unused(recording, name, &ending, &converter.counts);
+    if own.is_none() {
+        tell::what_is_unused(recording, name, &ending, &converter.counts);
+    }
     tell::renumbered_streams(recording, name, &renumbered);
-    recording.processes.push(Process {
-        folder: path.display().to_string(),
-        header,
-        tables: std::mem::take(&mut converter.tables),
-    });
+    let tables = std::mem::take(&mut converter.tables);
+    match own {
+        Some(own) => {
+            let list = match own.is_host() {
+                true => &mut recording.hosts,
+                false => &mut recording.processes,
+            };
+            list.push(Process {
+                folder: own.folder,
+                header: own.header,
+                tables,
+            });
+        }
+        None => recording.processes.push(Process {
+            folder: path.display().to_string(),
+            header,
+            tables,
+        }),
+    }
+}
+
+/// Makes the rows of communicators, and says in the collectives which rank of theirs the process is.
+fn add_communicators(converter: &mut Converter, rank: Option<u32>) {
+    let tables = &mut converter.tables;
+    for row in converter.communicators.rows(rank) {
+        gputrace_trace::Table::push(&mut tables.communicators, row);
+    }
+    let places: BTreeMap<u64, u32> = tables
+        .communicators
+        .communicator
+        .iter()
+        .copied()
+        .zip(tables.communicators.rank.iter().copied())
+        .collect();
+    for (communicator, place) in tables
+        .collectives
+        .communicator
+        .iter()
+        .zip(&mut tables.collectives.rank)
+    {
+        *place = places.get(communicator).copied().unwrap_or(0);
+    }
 }

@@ -4,8 +4,10 @@
 //! itself, and it says how many events it was given and how many it wrote.
 
 mod aside;
+mod cells;
 pub mod export;
 pub mod import;
+mod json;
 pub mod kineto;
 pub mod nsight;
 pub mod parquet_folder;

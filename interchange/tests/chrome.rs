@@ -229,13 +229,25 @@ fn kernels_carry_their_launch_and_their_collective() {
     // 264 blocks on 132 multiprocessors, 256 threads of 32 to a warp.
     assert_eq!(add["blocks per SM"], 2);
     assert_eq!(add["warps per SM"], 16);
+    // Of 64 warps 8 blocks of 8 fit, and so do 8 of 32 registers a thread; but there are only 2 for each multiprocessor.
+    assert_eq!(add["est. achieved occupancy %"], 25);
+    assert_eq!(
+        add["occupancy"],
+        serde_json::json!({
+            "activeBlocksPerMultiprocessor": 8, "limitingFactors": "WARPS|REGS", "blockLimitRegs": 8,
+            // 1040 bytes and the system's 1024 are 2176 in units of 128: 228 KiB hold 107.
+            "blockLimitSharedMem": 107, "blockLimitWarps": 8, "blockLimitBlocks": 32,
+            "allocatedRegistersPerBlock": 8192, "allocatedSharedMemPerBlock": 2176,
+        })
+    );
     assert!(add.get("External id").is_none() && add.get("Collective name").is_none());
     let reduce = &kernels
         .iter()
         .find(|kernel| kernel["args"]["correlation"] == 14)
         .unwrap()["args"];
     for (key, value) in [
-        ("Collective name", "all_reduce".into()),
+        ("Collective name", "allreduce".into()),
+        ("Process Group Ranks", "[0, 1]".into()),
         ("In msg nelems", 1000.into()),
         ("Out msg nelems", 1000.into()),
         ("Group size", 2.into()),
@@ -293,6 +305,11 @@ fn processes_are_apart_and_say_that_they_are_simulated() {
     assert_eq!(alone["distributedInfo"]["rank"], 1);
     assert_eq!(alone["distributedInfo"]["world_size"], 2);
     assert_eq!(alone["deviceProperties"][0]["numSms"], 132);
+    let group = &alone["distributedInfo"]["pg_config"][0];
+    assert_eq!(
+        (&group["pg_name"], &group["pg_size"]),
+        (&"0xabc".into(), &2.into())
+    );
 }
 
 #[test]

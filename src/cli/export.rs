@@ -21,6 +21,9 @@ pub struct ExportArgs {
     /// Replace what is there
     #[arg(long)]
     pub force: bool,
+    /// Of chrome: all ranks in one file, whatever OUT is called
+    #[arg(long)]
+    pub merge: bool,
     #[command(flatten)]
     pub part: PartArgs,
     #[command(flatten)]
@@ -57,7 +60,8 @@ pub struct PartArgs {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// Chrome's trace event JSON as PyTorch's profiler writes it; gzip where OUT ends in .gz
+    /// Chrome's trace event JSON as PyTorch's profiler writes it: one file, gzip where OUT ends in .gz; a folder with one
+    /// packed file a rank where OUT has no ending
     Chrome,
     /// Perfetto's own format, for its page and its SQL; gzip where OUT ends in .gz
     Perfetto,

@@ -78,6 +78,7 @@ Examples:
 Examples:
   gputrace export run1 --format chrome -o run1.json      for Perfetto and chrome://tracing
   gputrace export run1 --format chrome -o run1.json.gz   the same, compressed
+  gputrace export run1 --format chrome -o run1-ranks     a folder with a file a rank, for Holistic Trace Analysis
   gputrace export run1 --format chrome --steps 5..7 --ranks 0,8 -o part.json
   gputrace export run1 --format chrome --range 2.5..3 -o - | gzip > part.json.gz")]
     Export(ExportArgs),

@@ -17,6 +17,7 @@ mod frame;
 pub mod hang;
 pub mod manifest;
 pub mod names;
+pub mod occupancy;
 pub mod options;
 pub mod packed;
 pub mod parallel;

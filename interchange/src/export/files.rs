@@ -4,9 +4,7 @@ use std::fs;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-
+use super::gzip::ParallelGzip;
 use crate::aside::{hidden, write_aside};
 
 /// Writes the file `path`: gzip where the name ends in `.gz`. The file is written aside and renamed, so that `path` is never
@@ -19,9 +17,9 @@ pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resu
     write_aside(path, |file| {
         let mut file = BufWriter::with_capacity(1 << 18, file);
         let result = if gzip {
-            let mut encoder = GzEncoder::new(&mut file, Compression::new(4));
-            let result = write(&mut encoder)?;
-            encoder.finish()?;
+            let mut gzip = ParallelGzip::new(&mut file);
+            let result = write(&mut gzip)?;
+            gzip.finish()?;
             result
         } else {
             write(&mut file)?

@@ -7,6 +7,7 @@
 //! Trace view shows those too). `docs/tensorboard.md` says which is which.
 
 mod annotations;
+mod event;
 mod events;
 mod exact;
 pub(in crate::export) mod host_steps;

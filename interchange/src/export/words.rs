@@ -113,6 +113,25 @@ pub fn collective_name(function: &str) -> String {
     name
 }
 
+/// `AllReduce` as PyTorch's process groups call it on kernels: `allreduce`; of operations on one tensor for all ranks, which
+/// NCCL's are, `_allgather_base`.
+#[must_use]
+pub fn kineto_collective_name(function: &str) -> String {
+    match function {
+        "AllReduce" => "allreduce".to_owned(),
+        "AllGather" => "_allgather_base".to_owned(),
+        "ReduceScatter" => "_reduce_scatter_base".to_owned(),
+        "AlltoAll" => "all_to_all".to_owned(),
+        other => collective_name(other),
+    }
+}
+
+/// Whether a name of the above says that the number is none that has one.
+#[must_use]
+pub fn is_unknown(name: &str) -> bool {
+    name.contains("Unknown")
+}
+
 /// `ncclFloat32` as PyTorch writes it: `Float`.
 #[must_use]
 pub fn datatype_name(datatype: &str) -> &str {

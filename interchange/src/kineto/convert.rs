@@ -14,6 +14,7 @@ use super::copy_names::{copy_kind, memory_kind};
 use super::event::Event;
 use super::ids::Ids;
 use super::number::{NoNumber, integer, microseconds_to_ns};
+use super::own::{self, OwnProcess};
 use super::scan::RawText;
 use super::text::Names;
 
@@ -67,6 +68,8 @@ pub(crate) struct Converter {
     pub(crate) host_pids: FxHashMap<u32, u64>,
     /// Processes that made calls.
     pub(crate) calling_pids: FxHashSet<u32>,
+    /// Of our own export what it says of the process.
+    pub(crate) own: Option<Box<OwnProcess>>,
     last_caller: Option<u32>,
     threads: Ids,
     streams: Ids,
@@ -128,6 +131,7 @@ fn overhead_kind(name: &[u8]) -> u32 {
         b"Lazy Function Loading" => 5 << 16,
         b"Command Buffer Full" => 6 << 16,
         b"Activity Buffer Request" => 7 << 16,
+        b"UVM Activity Init" => 8 << 16,
         _ => 0,
     }
 }
@@ -145,6 +149,11 @@ fn synchronization_kind(name: &[u8]) -> u32 {
 
 fn small(value: Option<i64>) -> Option<u32> {
     value.and_then(|value| u32::try_from(value).ok())
+}
+
+fn graph_node(args: &Args<'_>) -> Option<u64> {
+    let node = args.graph_node.and_then(|node| u64::try_from(node).ok());
+    node.filter(|&node| node != 0)
 }
 
 fn size(value: Option<i64>) -> u64 {
@@ -192,6 +201,14 @@ impl Converter {
     pub(crate) fn event(&mut self, event: &Event<'_>) {
         self.counts.events += 1;
         self.counts.duplicates += u64::from(event.duplicates);
+        if self.own.is_none() || !own::take(self, event) {
+            self.usual(event);
+        }
+    }
+
+    /// Takes in what Kineto writes.
+    #[inline]
+    pub(super) fn usual(&mut self, event: &Event<'_>) {
         match event.phase {
             b'X' => self.complete(event),
             b'i' | b'I' => self.instant(event),
@@ -359,6 +376,7 @@ impl Converter {
         self.counts.odd_devices += u64::from(is_odd);
         let device = device.unwrap_or(0);
         let stream = match args.stream {
+            Some(stream) if self.own.is_some() => small(Some(stream)).unwrap_or(0),
             Some(stream) if stream >= 0 => self.streams.of_value(stream),
             _ => self.streams.number(event.tid),
         };
@@ -394,13 +412,10 @@ impl Converter {
                 .unwrap_or(0),
             dynamic_shared_bytes: 0,
             graph: small(args.graph).filter(|&graph| graph != 0),
-            graph_node: args
-                .graph_node
-                .and_then(|node| u64::try_from(node).ok())
-                .filter(|&node| node != 0),
+            graph_node: graph_node(&args),
             ..Kernel::default()
         });
-        if args.collective.is_some() {
+        if args.collective.is_some() && self.own.is_none() {
             let times = (span.start_ns, span.duration_ns);
             let collective = self.communicators.collective(&args, row, times, &mut self.names);
             self.tables.collectives.push(collective);
@@ -430,7 +445,7 @@ impl Converter {
             source_device: peer(args.from_device),
             destination_device: peer(args.to_device),
             graph: small(args.graph).filter(|&graph| graph != 0),
-            graph_node: None,
+            graph_node: graph_node(&args),
         });
     }
 
@@ -449,6 +464,7 @@ impl Converter {
             bytes: size(args.bytes),
             memory_kind: u16::from(memory_kind(name.bytes).0),
             graph: small(args.graph).filter(|&graph| graph != 0),
+            graph_node: graph_node(&args),
             ..Memset::default()
         });
     }
@@ -457,7 +473,10 @@ impl Converter {
         let args = self.args(event);
         let correlation = self.correlation(&args);
         let stream = args.stream.filter(|stream| *stream >= 0);
-        let stream = stream.map(|stream| self.streams.of_value(stream));
+        let stream = match self.own {
+            Some(_) => small(stream),
+            None => stream.map(|stream| self.streams.of_value(stream)),
+        };
         self.tables.synchronizations.push(Synchronization {
             start_ns: span.start_ns,
             duration_ns: span.duration_ns,

@@ -4,13 +4,18 @@ fn contains(name: &[u8], part: &[u8]) -> bool {
     name.windows(part.len()).any(|window| window == part)
 }
 
-/// `CUpti_ActivityMemcpyKind` (cupti_activity.h): 1 HtoD, 2 DtoH, 8 DtoD, 9 HtoH, 10 PtoP, 0 unknown.
+/// `CUpti_ActivityMemcpyKind` (cupti_activity.h): 1 HtoD, 2 DtoH, 3 to 7 of arrays, 8 DtoD, 9 HtoH, 10 PtoP, 0 unknown.
 pub(crate) fn copy_kind(name: &[u8]) -> u8 {
     const KINDS: &[(&[u8], u8)] = &[
         (b"HtoD", 1),
         (b"DtoH", 2),
         (b"DtoD", 8),
         (b"HtoH", 9),
+        (b"HtoA", 3),
+        (b"AtoH", 4),
+        (b"AtoA", 5),
+        (b"AtoD", 6),
+        (b"DtoA", 7),
         (b"PtoP", 10),
         (b"P2P", 10),
         (b"Peer", 10),

@@ -4,6 +4,7 @@ use gputrace_trace::manifest::Device;
 use serde_json::Value;
 
 use super::number::integer;
+use super::own::OwnRecording;
 use super::scan::{Raw, RawText};
 
 /// The members of the outermost object that are used.
@@ -18,6 +19,8 @@ pub(crate) struct Frame {
     pub(crate) base_ns: i64,
     /// `traceEvents` was there.
     pub(crate) has_events: bool,
+    /// Of our own export what it says of the recording.
+    pub(crate) own: Option<OwnRecording>,
     /// Members that could not be read.
     pub(crate) unread: Vec<String>,
 }
@@ -88,6 +91,9 @@ impl Frame {
                 None => self.not_used("distributedInfo"),
             },
             (b"distributedInfo", Raw::Text(_)) => self.not_used("distributedInfo"),
+            (b"gputrace", Raw::Nested(bytes)) => {
+                self.own = parsed(bytes).as_ref().and_then(OwnRecording::read);
+            }
             (b"deviceProperties", Raw::Nested(bytes)) => match parsed(bytes) {
                 Some(Value::Array(list)) => self.devices = list.iter().map(device).collect(),
                 Some(_) => {}

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::args::Args;
 use super::convert::Converter;
 use super::event::Event;
+use super::own;
 
 /// The process of a file that owns some of its events.
 #[derive(Default)]
@@ -81,8 +82,15 @@ impl Owners {
     fn metadata(&mut self, event: &Event<'_>) {
         /// More processes are in no export.
         const MOST: usize = 1 << 12;
-        if event.name.is_none_or(|name| name.bytes != b"process_name") {
-            return;
+        match event.name.map(|name| name.bytes) {
+            Some(b"process_name") => {}
+            Some(b"gputrace") => {
+                if let Some(&owner) = self.by_pid.get(event.pid) {
+                    own::describe(&mut self.all[owner].converter, event);
+                }
+                return;
+            }
+            _ => return,
         }
         let args = Args::read(event.args);
         let Some(number) = args.process.and_then(|number| u64::try_from(number).ok()) else {
@@ -111,6 +119,11 @@ impl Owners {
                 place
             }
         };
+        if let (Some(own), Some(args)) = (&mut self.all[owner].converter.own, event.args)
+            && let Some(device) = own::device(args)
+        {
+            own.add_device(event.pid, device);
+        }
         self.by_pid.insert(event.pid.to_vec(), owner);
         self.last = (event.pid.to_vec(), Some(owner));
     }

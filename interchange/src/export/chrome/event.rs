@@ -1,70 +1,45 @@
-//! One event of `traceEvents`, written straight as text: no tree of values, no floating-point times.
+//! Events of `traceEvents`, written straight as text: no tree of values, no floating-point times, no formatting machinery in
+//! the way of millions.
 
 use std::io::{self, Write};
 
-use crate::export::tensorboard::exact_duration;
+use crate::json;
+
+/// So much is put together before it is handed on.
+const BLOCK: usize = 1 << 18;
+
+/// Where an event is shown, as text: `,"pid":1,"tid":2,"ts":`.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub pid: u64,
+    pub tid: u64,
+    text: Box<[u8]>,
+}
+
+impl Place {
+    pub fn new(pid: u64, tid: u64) -> Self {
+        let text = format!(",\"pid\":{pid},\"tid\":{tid},\"ts\":").into_bytes();
+        Self {
+            pid,
+            tid,
+            text: text.into(),
+        }
+    }
+}
 
 /// Writes events, separated by commas, with times relative to a base.
 pub struct EventWriter<'a> {
     out: &'a mut dyn Write,
     base_ns: i64,
     first: bool,
-    exact_ends: bool,
-    line: Vec<u8>,
+    pub(super) line: Vec<u8>,
 }
 
-/// Where an event is shown.
-#[derive(Clone, Copy)]
-pub struct Place {
-    pub pid: u64,
-    pub tid: u64,
-}
-
-/// `text` as a JSON string with its quotes. Control characters become spaces: escaped or not, some consumers refuse them.
-pub fn json_string(text: &str) -> String {
-    let clean: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    serde_json::Value::String(clean).to_string()
-}
-
-/// Nanoseconds as microseconds with three decimals, from integers alone.
-fn push_microseconds(line: &mut Vec<u8>, ns: i64) {
-    let ns = ns.max(0);
-    push(line, format_args!("{}.{:03}", ns / 1000, ns % 1000));
-}
-
-fn push(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    // Writing to a vector cannot fail.
-    drop(line.write_fmt(text));
-}
-
-/// The members of an event's `args`.
-pub struct Args<'a> {
-    line: &'a mut Vec<u8>,
-    first: bool,
-}
-
-impl Args<'_> {
-    /// A member whose value is JSON already, or a number.
-    pub fn raw(&mut self, key: &str, value: impl std::fmt::Display) {
-        let comma = if self.first { "" } else { "," };
-        self.first = false;
-        push(self.line, format_args!("{comma}\"{key}\":{value}"));
-    }
-
-    /// A text.
-    pub fn text(&mut self, key: &str, value: &str) {
-        self.raw(key, json_string(value));
-    }
-
-    /// A number that may be absent.
-    pub fn maybe<T: std::fmt::Display>(&mut self, key: &str, value: Option<T>) {
-        if let Some(value) = value {
-            self.raw(key, value);
-        }
-    }
+/// `text` as a JSON string with its quotes.
+pub fn json_string(text: &str) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    json::push_string(&mut out, text);
+    out.into()
 }
 
 impl<'a> EventWriter<'a> {
@@ -73,15 +48,8 @@ impl<'a> EventWriter<'a> {
             out,
             base_ns,
             first: true,
-            exact_ends: false,
-            line: Vec::with_capacity(1024),
+            line: Vec::with_capacity(BLOCK + 4096),
         }
-    }
-
-    /// From now on durations are such that start and duration, added as doubles, are the end to the last bit.
-    pub fn with_exact_ends(mut self) -> Self {
-        self.exact_ends = true;
-        self
     }
 
     /// What times are relative to.
@@ -89,145 +57,202 @@ impl<'a> EventWriter<'a> {
         self.base_ns
     }
 
-    fn begin(&mut self) {
-        self.line.clear();
-        let separator: &[u8] = if self.first { b"\n" } else { b",\n" };
-        self.line.extend_from_slice(separator);
-        self.first = false;
-    }
-
-    fn time(&mut self, key: &str, time_ns: i64) {
-        push(&mut self.line, format_args!(",\"{key}\":"));
-        let relative = time_ns.saturating_sub(self.base_ns);
-        push_microseconds(&mut self.line, relative);
-    }
-
-    fn finish(&mut self, args: impl FnOnce(&mut Args<'_>)) -> io::Result<()> {
-        self.line.extend_from_slice(b",\"args\":{");
-        args(&mut Args {
-            line: &mut self.line,
-            first: true,
-        });
-        self.line.extend_from_slice(b"}}");
-        self.out.write_all(&self.line)
-    }
-
-    /// A slice (`ph` X). `name` is a JSON string.
-    pub fn slice(
-        &mut self,
-        category: &str,
-        name: &str,
-        place: Place,
-        (start_ns, end_ns): (i64, i64),
-        args: impl FnOnce(&mut Args<'_>),
-    ) -> io::Result<()> {
-        self.begin();
-        let Place { pid, tid } = place;
-        push(
-            &mut self.line,
-            format_args!("{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{pid},\"tid\":{tid}"),
-        );
-        self.time("ts", start_ns);
-        self.line.extend_from_slice(b",\"dur\":");
-        let relative = |time_ns: i64| time_ns.saturating_sub(self.base_ns).max(0);
-        let exact = match self.exact_ends {
-            true => exact_duration(relative(start_ns), relative(end_ns)),
-            false => None,
-        };
-        match exact {
-            Some(duration) => push(&mut self.line, format_args!("{duration}")),
-            None => push_microseconds(&mut self.line, end_ns.saturating_sub(start_ns)),
+    fn begin(&mut self, head: &str) {
+        if !self.first {
+            self.line.push(b',');
         }
-        self.finish(args)
+        self.first = false;
+        self.line.push(b'\n');
+        self.line.extend_from_slice(head.as_bytes());
     }
 
-    /// A moment on a thread (`ph` i). `name` is a JSON string.
-    pub fn instant(
-        &mut self,
-        category: &str,
-        name: &str,
-        place: Place,
-        time_ns: i64,
-        args: impl FnOnce(&mut Args<'_>),
-    ) -> io::Result<()> {
-        self.begin();
-        let Place { pid, tid } = place;
-        push(
-            &mut self.line,
-            format_args!(
-                "{{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{pid},\"tid\":{tid}"
-            ),
-        );
-        self.time("ts", time_ns);
-        self.finish(args)
+    fn time(&mut self, time_ns: i64) {
+        json::push_microseconds(&mut self.line, time_ns.saturating_sub(self.base_ns));
     }
 
-    /// A sample of a counter (`ph` C). `name` is a JSON string.
-    pub fn counter(&mut self, name: &str, place: Place, time_ns: i64, value: f64) -> io::Result<()> {
-        self.begin();
-        let Place { pid, tid } = place;
-        push(
-            &mut self.line,
-            format_args!("{{\"ph\":\"C\",\"cat\":\"counter\",\"name\":{name},\"pid\":{pid},\"tid\":{tid}"),
-        );
-        self.time("ts", time_ns);
-        self.finish(|args| args.raw("value", value))
+    /// Begins a slice, up to its `args`. `head` is its beginning up to the name's colon; `name` is a JSON string.
+    #[inline]
+    pub fn slice(&mut self, head: &str, name: &[u8], place: &Place, (start_ns, end_ns): (i64, i64)) {
+        self.begin(head);
+        self.line.extend_from_slice(name);
+        self.line.extend_from_slice(&place.text);
+        self.time(start_ns);
+        self.line.extend_from_slice(b",\"dur\":");
+        json::push_microseconds(&mut self.line, end_ns.saturating_sub(start_ns));
+        self.line.extend_from_slice(b",\"args\":{");
     }
 
-    /// The arrow from a launch to the operation it launched. Both stamps are their slices' starts.
-    pub fn flow(&mut self, id: u64, from: (Place, i64), to: (Place, i64)) -> io::Result<()> {
-        for (phase, bind, (place, time_ns)) in [("s", "", from), ("f", ",\"bp\":\"e\"", to)] {
-            self.begin();
-            let Place { pid, tid } = place;
-            push(
-                &mut self.line,
-                format_args!(
-                    "{{\"ph\":\"{phase}\"{bind},\"id\":{id},\"cat\":\"ac2g\",\"name\":\"ac2g\",\"pid\":{pid},\"tid\":{tid}"
-                ),
-            );
-            self.time("ts", time_ns);
-            self.line.push(b'}');
-            self.out.write_all(&self.line)?;
+    /// Begins anything else, up to its `args`.
+    pub fn moment(&mut self, head: &str, name: &[u8], place: &Place, time_ns: i64) {
+        self.begin(head);
+        self.line.extend_from_slice(name);
+        self.line.extend_from_slice(&place.text);
+        self.time(time_ns);
+        self.line.extend_from_slice(b",\"args\":{");
+    }
+
+    /// Ends an event with its `args`.
+    #[inline]
+    pub fn end(&mut self) -> io::Result<()> {
+        self.line.extend_from_slice(b"}}");
+        if self.line.len() >= BLOCK {
+            self.hand_on()?;
         }
         Ok(())
     }
 
-    /// Metadata (`ph` M): `what` is `process_name`, `thread_sort_index`, ...; `value` is JSON.
-    pub fn metadata(&mut self, what: &str, place: Place, value: &str) -> io::Result<()> {
-        self.metadata_with(what, place, value, |_| {})
+    fn hand_on(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.line)?;
+        self.line.clear();
+        Ok(())
     }
 
-    /// The name of a "process", with more about it.
-    pub fn process_name(
-        &mut self,
-        place: Place,
-        name: &str,
-        more: impl FnOnce(&mut Args<'_>),
-    ) -> io::Result<()> {
-        self.metadata_with("process_name", place, name, more)
+    /// Ends the list: nothing but closing brackets after it, since one consumer cuts the file at its last bracket.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.line.extend_from_slice(b"\n]}\n");
+        self.hand_on()?;
+        self.out.flush()
     }
 
-    fn metadata_with(
-        &mut self,
-        what: &str,
-        place: Place,
-        value: &str,
-        more: impl FnOnce(&mut Args<'_>),
-    ) -> io::Result<()> {
-        let key = match what {
-            "process_name" | "thread_name" => "name",
-            "process_labels" => "labels",
-            _ => "sort_index",
-        };
-        self.begin();
-        let Place { pid, tid } = place;
-        push(
-            &mut self.line,
-            format_args!("{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{pid},\"tid\":{tid},\"ts\":0.000"),
+    /// A sample of a counter (`ph` C). `name` is a JSON string.
+    pub fn counter(&mut self, name: &[u8], place: &Place, time_ns: i64, value: f64) -> io::Result<()> {
+        self.moment(
+            "{\"ph\":\"C\",\"cat\":\"counter\",\"name\":",
+            name,
+            place,
+            time_ns,
         );
-        self.finish(|args| {
-            args.raw(key, value);
-            more(args);
-        })
+        self.float("value", value);
+        self.end()
+    }
+
+    /// The arrow from a launch to the operation it launched. Both stamps are their slices' starts.
+    #[inline]
+    pub fn flow(&mut self, id: u64, from: (&Place, i64), to: (&Place, i64)) {
+        for (head, (place, time_ns)) in [
+            ("{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":", from),
+            (
+                "{\"ph\":\"f\",\"bp\":\"e\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":",
+                to,
+            ),
+        ] {
+            self.begin(head);
+            json::push_unsigned(&mut self.line, id);
+            self.line.extend_from_slice(&place.text);
+            self.time(time_ns);
+            self.line.push(b'}');
+        }
+    }
+
+    /// Metadata (`ph` M): `what` is `process_name`, `thread_sort_index`, ...
+    pub fn metadata(&mut self, what: &str, pid: u64, tid: u64) {
+        let head = format!(
+            "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{pid},\"tid\":{tid},\"ts\":0.000,\"args\":{{"
+        );
+        self.begin(&head);
+    }
+
+    #[inline]
+    fn comma(&mut self) {
+        if self.line.last() != Some(&b'{') {
+            self.line.push(b',');
+        }
+    }
+
+    /// The name of a member.
+    #[inline]
+    pub fn key(&mut self, key: &str) {
+        self.comma();
+        self.line.push(b'"');
+        self.line.extend_from_slice(key.as_bytes());
+        self.line.extend_from_slice(b"\":");
+    }
+
+    /// Members as they stand in JSON, with commas between them.
+    #[inline]
+    pub fn members(&mut self, members: &[u8]) {
+        if !members.is_empty() {
+            self.comma();
+            self.line.extend_from_slice(members);
+        }
+    }
+
+    /// A member that is JSON already.
+    pub fn raw(&mut self, key: &str, json: &[u8]) {
+        self.key(key);
+        self.line.extend_from_slice(json);
+    }
+
+    #[inline]
+    pub fn unsigned(&mut self, key: &str, value: impl Into<u64>) {
+        self.key(key);
+        json::push_unsigned(&mut self.line, value.into());
+    }
+
+    pub fn signed(&mut self, key: &str, value: impl Into<i128>) {
+        self.key(key);
+        json::push_integer(&mut self.line, value.into());
+    }
+
+    pub fn float(&mut self, key: &str, value: f64) {
+        self.key(key);
+        json::push_float_or_text(&mut self.line, value);
+    }
+
+    pub fn text(&mut self, key: &str, value: &str) {
+        self.key(key);
+        json::push_string(&mut self.line, value);
+    }
+
+    /// A number that may be absent.
+    #[inline]
+    pub fn maybe(&mut self, key: &str, value: Option<impl Into<u64>>) {
+        if let Some(value) = value {
+            self.unsigned(key, value);
+        }
+    }
+
+    /// Begins an object or array that is a member.
+    pub fn open(&mut self, key: &str, bracket: u8) {
+        self.key(key);
+        self.line.push(bracket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_json() {
+        let mut out = Vec::new();
+        let mut writer = EventWriter::new(&mut out, 1000);
+        let (one, other) = (Place::new(7, 8), Place::new(1 << 31, 9));
+        writer.slice(
+            "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":",
+            &json_string("a\"😀\n"),
+            &one,
+            (2234, 2235),
+        );
+        writer.unsigned("a", 5u32);
+        writer.signed("b", -5);
+        writer.float("c", 0.25);
+        writer.text("d", "x");
+        writer.maybe("e", None::<u32>);
+        writer.end().unwrap();
+        writer.flow(3, (&one, 2234), (&other, 999));
+        writer.counter(&json_string("w"), &other, 3000, 2e20).unwrap();
+        writer.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let events: serde_json::Value =
+            serde_json::from_str(&format!("[{}", text.strip_suffix("}\n").unwrap())).unwrap();
+        assert_eq!(
+            events[0],
+            serde_json::json!({"ph": "X", "cat": "kernel", "name": "a\"😀 ", "pid": 7, "tid": 8, "ts": 1.234, "dur": 0.001,
+                "args": {"a": 5, "b": -5, "c": 0.25, "d": "x"}})
+        );
+        assert_eq!(events[1]["ts"], 1.234);
+        assert_eq!((&events[2]["bp"], &events[2]["ts"]), (&"e".into(), &0.0.into()));
+        assert_eq!(events[3]["args"]["value"], 2e20);
     }
 }

@@ -4,10 +4,10 @@ use std::io;
 
 use gputrace_trace::copy_words::memory_name;
 
+use super::event::{Args, EventWriter, Place, json_string};
 use super::plan::is_misread;
 use super::worker::{MOST_DEVICES, Span, Untold, Worker};
 use crate::export::ExportSummary;
-use crate::export::chrome::event::{Args, EventWriter, Place, json_string};
 use crate::export::layout::{Flow, Slice, Source};
 use crate::export::words;
 

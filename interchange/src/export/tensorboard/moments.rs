@@ -6,9 +6,9 @@ use std::io;
 use gputrace_trace::copy_words::memory_name;
 use gputrace_trace::tables::Counters;
 
+use super::event::{EventWriter, Place, json_string};
 use super::worker::Worker;
 use crate::export::ExportSummary;
-use crate::export::chrome::event::{EventWriter, Place, json_string};
 use crate::export::layout::Source;
 use crate::export::words;
 

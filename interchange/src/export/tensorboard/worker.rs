@@ -8,12 +8,12 @@ use gputrace_trace::NameId;
 use serde_json::{Value, json};
 
 use super::annotations::{Enqueued, counted_times};
+use super::event::{EventWriter, Place, json_string};
 use super::host_steps::HostStep;
 use super::plan::{CollectiveKernel, Plan};
 use super::plugin_steps::{plugin_steps, writable_steps};
 use super::spans::Spans;
 use crate::export::ExportSummary;
-use crate::export::chrome::event::{EventWriter, Place, json_string};
 use crate::export::layout::{Layout, RowKey, Slice, Source};
 
 /// The plugin knows GPUs by number, below this.
