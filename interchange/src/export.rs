@@ -4,6 +4,7 @@
 //! ids join it to others; what the analysis knows beyond events comes as a [`gputrace_trace::Derived`]. Whatever is
 //! exported is cut before ([`select`]), so that an exporter always writes all that it is given, and counts it.
 
+mod calls;
 pub mod chrome;
 pub mod files;
 pub mod gzip;

@@ -9,6 +9,7 @@ use gputrace_trace::derived::DerivedProcess;
 use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs};
 use rustc_hash::FxHashMap;
 
+use super::calls::Calls;
 use super::lanes::Lanes;
 
 /// Which table an event is a row of. Of two that begin and end together, the later one here is the inner one.
@@ -227,8 +228,7 @@ pub struct Layout<'r> {
     pub rows: Vec<Row>,
     /// Slices whose duration is negative.
     pub durations_clamped: u64,
-    /// By correlation and start: the calls.
-    calls: Vec<(u32, i64, u32)>,
+    calls: Calls,
     /// By row of `api_calls`: row and lane.
     call_places: Vec<(u32, u32)>,
     /// By kernel, the rows of `collectives` that it carries out: of what the analysis has not joined.
@@ -326,12 +326,6 @@ impl<'r> Layout<'r> {
                 }
             })
             .collect();
-        let mut calls: Vec<(u32, i64, u32)> = (0u32..)
-            .zip(calls.correlation.iter().zip(&calls.start_ns))
-            .filter(|(_, (correlation, _))| **correlation != 0)
-            .map(|(index, (&correlation, start))| (correlation, start.0, index))
-            .collect();
-        calls.sort();
         Self {
             recording,
             process,
@@ -340,7 +334,7 @@ impl<'r> Layout<'r> {
             is_host,
             rows,
             durations_clamped,
-            calls,
+            calls: Calls::new(calls),
             call_places,
             joined: match derived {
                 Some(derived) if !derived.parts.is_empty() => FxHashMap::default(),
@@ -352,14 +346,7 @@ impl<'r> Layout<'r> {
     /// The outermost call with this correlation id: a runtime call and the driver call within it may share the number.
     #[must_use]
     pub fn launch(&self, correlation: u32) -> Option<Launch> {
-        if correlation == 0 {
-            return None;
-        }
-        let first = self.calls.partition_point(|&(number, _, _)| number < correlation);
-        let &(_, start_ns, call) = self
-            .calls
-            .get(first)
-            .filter(|(number, _, _)| *number == correlation)?;
+        let (start_ns, call) = self.calls.outermost(correlation)?;
         let (row, lane) = self.call_places[call as usize];
         Some(Launch {
             call,
