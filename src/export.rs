@@ -1,5 +1,6 @@
 //! `gputrace export`: a recording in another tool's format.
 
+mod html;
 mod interrupted;
 mod progress;
 
@@ -48,11 +49,20 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
         // SAFETY: only sets a disposition.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     }
-    let (recording, derived) = progress::shown("analysing", None, |_| part(recording, &args.part))
+    // A page is of the whole run: what is chosen of it is chosen for its picture.
+    let wanted = match args.format {
+        ExportFormat::Html => &PartArgs {
+            ranks: args.part.ranks.clone(),
+            ..PartArgs::default()
+        },
+        _ => &args.part,
+    };
+    let (recording, derived) = progress::shown("analysing", None, |_| part(recording, wanted))
         .map_err(|error| Failure::new(format!("{}: {error}", args.path.display())))?;
     let written = match args.format {
         ExportFormat::Chrome => chrome(&recording, &derived, args.merge, output),
         ExportFormat::Perfetto => perfetto(&recording, &derived, options, output),
+        ExportFormat::Html => html::write(&recording, &args.part, output)?,
         format => write(format, &recording, &derived, output),
     };
     let summary = written
@@ -107,6 +117,7 @@ pub fn write(
         ExportFormat::Xplane => {
             several_files(output, |files| export_xplane(recording, derived, files).map(told))
         }
+        ExportFormat::Html => html::write_whole(recording, output),
     }
 }
 

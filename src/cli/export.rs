@@ -44,7 +44,7 @@ pub struct PerfettoArgs {
 }
 
 /// Which part of the recording.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Only a part")]
 pub struct PartArgs {
     /// Only these steps: A..B, both counted
@@ -71,13 +71,15 @@ pub enum ExportFormat {
     Tensorboard,
     /// A folder for TensorBoard with XProf, its own profiler plugin
     Xplane,
+    /// One page with the analysis and its pictures, for a ticket or a mail; --steps and --range choose what the timeline shows
+    Html,
 }
 
 impl ExportFormat {
     /// Whether `output` becomes a folder.
     fn writes_folder(self, _output: &Path) -> bool {
         match self {
-            Self::Chrome | Self::Perfetto => false,
+            Self::Chrome | Self::Perfetto | Self::Html => false,
             Self::Parquet | Self::Tensorboard | Self::Xplane => true,
         }
     }

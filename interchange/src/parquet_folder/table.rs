@@ -11,12 +11,13 @@ use arrow_schema::{Field, Schema};
 use gputrace_trace::names::Interner;
 use gputrace_trace::table::{Table, TableVisitorMut};
 use gputrace_trace::tables::Tables;
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::file::metadata::KeyValue;
 
-use super::layout::{COMMUNICATES, DEMANGLED, FORMAT, PROCESS, RANK, ROW, VERSION, column_from_file, key};
+use super::layout::{FORMAT, RANK, ROW, VERSION, column_from_file, key};
 
 /// Rows that are taken at a time.
 const BATCH_ROWS: usize = 32 * 1024;
@@ -104,13 +105,14 @@ impl ReadTable {
             return Err(format!("is another table: {other}"));
         }
         // Whoever rewrote a file may have left out how we want to see its columns.
-        let schema = wanted_schema(table, found.schema());
+        let (schema, columns) = wanted_schema(table, found.schema());
         let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
         let reader = guarded(|| {
             let metadata = ArrowReaderMetadata::try_new(found.metadata().clone(), options)?;
-            ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
-                .with_batch_size(BATCH_ROWS)
-                .build()
+            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+            let columns = columns.iter().map(String::as_str);
+            let wanted = ProjectionMask::columns(reader.parquet_schema(), columns);
+            reader.with_projection(wanted).with_batch_size(BATCH_ROWS).build()
         });
         let mut reader =
             reader.map_err(|wrong| wrong.replacen("is damaged", "has columns of other types", 1))?;
@@ -147,12 +149,13 @@ impl ReadTable {
     }
 }
 
-/// Our own types for the columns that a file has.
-fn wanted_schema(table: &str, found: &Schema) -> Schema {
+/// Our own types for the columns that a file has, and which of them are the recording's.
+fn wanted_schema(table: &str, found: &Schema) -> (Schema, Vec<String>) {
     struct Wanted<'a> {
         table: &'a str,
         found: &'a Schema,
         fields: Vec<Field>,
+        columns: Vec<String>,
     }
     impl TableVisitorMut for Wanted<'_> {
         fn table<T: Table>(&mut self, _: &mut T) {
@@ -160,28 +163,27 @@ fn wanted_schema(table: &str, found: &Schema) -> Schema {
                 return;
             }
             let ours = T::schema();
-            self.fields = self
-                .found
-                .fields()
-                .iter()
-                .map(
-                    |field| match ours.field_with_name(column_from_file(field.name())) {
-                        Ok(known) if field.name() != RANK => {
-                            Field::new(field.name(), known.data_type().clone(), field.is_nullable())
-                        }
-                        _ => field.as_ref().clone(),
-                    },
-                )
-                .collect();
+            for field in self.found.fields() {
+                let name = field.name();
+                let known = ours.field_with_name(column_from_file(name)).ok();
+                let known = known.filter(|_| name != RANK);
+                if known.is_some() || name == ROW {
+                    self.columns.push(name.clone());
+                }
+                let kind = known.map_or_else(|| field.data_type(), Field::data_type);
+                self.fields
+                    .push(Field::new(name, kind.clone(), field.is_nullable()));
+            }
         }
     }
     let mut wanted = Wanted {
         table,
         found,
         fields: Vec::new(),
+        columns: Vec::new(),
     };
     Tables::default().visit_mut(&mut wanted);
-    Schema::new(wanted.fields)
+    (Schema::new(wanted.fields), wanted.columns)
 }
 
 struct Append<'a> {
@@ -200,7 +202,7 @@ fn own_columns(batch: &RecordBatch) -> Result<(RecordBatch, Vec<i64>), String> {
     let mut fields = Vec::new();
     let mut columns = Vec::new();
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        if [RANK, PROCESS, ROW, DEMANGLED, COMMUNICATES].contains(&field.name().as_str()) {
+        if field.name() == ROW {
             continue;
         }
         let name = column_from_file(field.name());
