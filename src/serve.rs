@@ -49,6 +49,7 @@ pub fn bind(args: &ServerArgs, runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>)
         web: std::env::var_os(WEB_VARIABLE).map(PathBuf::from),
         runs,
         folder,
+        perfetto_ui: args.perfetto_ui.clone(),
     })
     .map_err(Failure::new)
 }

@@ -120,7 +120,10 @@ fn every_answer_tells_browsers_what_to_hold_to() {
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
         assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
         assert_eq!(answer.header("cross-origin-resource-policy"), Some("same-origin"));
-        assert_eq!(answer.header("cross-origin-opener-policy"), Some("same-origin"));
+        assert_eq!(
+            answer.header("cross-origin-opener-policy"),
+            Some("same-origin-allow-popups")
+        );
         assert_eq!(answer.header("access-control-allow-origin"), None);
         assert!(answer.header("cache-control").is_some());
     }

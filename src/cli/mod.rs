@@ -210,6 +210,9 @@ pub struct ServerArgs {
     /// A name that browsers may reach this machine by; may be given several times
     #[arg(long, value_name = "NAME", value_parser = parse_host_name)]
     pub host_name: Vec<String>,
+    /// The Perfetto that the page opens traces in: one of your own, where machines reach no others
+    #[arg(long, value_name = "URL", value_parser = parse_perfetto_ui, default_value = gputrace_viewer::server::PERFETTO_UI)]
+    pub perfetto_ui: String,
 }
 
 #[derive(Args, Debug)]
@@ -230,6 +233,11 @@ pub struct DoctorArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+fn parse_perfetto_ui(text: &str) -> Result<String, String> {
+    gputrace_viewer::server::check_perfetto_ui(text)?;
+    Ok(text.to_owned())
 }
 
 /// A name alone, as it stands in a browser's address before the port.

@@ -84,6 +84,28 @@ pub struct Options {
     pub runs: Vec<Vec<PathBuf>>,
     /// A folder whose recordings are listed.
     pub folder: Option<PathBuf>,
+    /// The address of the Perfetto that traces are opened in: [`PERFETTO_UI`], or one that passes [`check_perfetto_ui`].
+    pub perfetto_ui: String,
+}
+
+/// Where Perfetto itself serves its user interface.
+pub const PERFETTO_UI: &str = "https://ui.perfetto.dev";
+
+/// Checks the address of a Perfetto.
+///
+/// # Errors
+/// One line: it is no plain address.
+pub fn check_perfetto_ui(url: &str) -> Result<(), String> {
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/[]%".contains(&byte);
+    let is_host = |rest: &str| !rest.is_empty() && !rest.starts_with(['/', ':']) && rest.bytes().all(plain);
+    if rest.is_some_and(is_host) {
+        Ok(())
+    } else {
+        Err("expected the address of a Perfetto: http://HOST:PORT or https://HOST".to_owned())
+    }
 }
 
 /// What all requests share.
@@ -92,6 +114,7 @@ struct App {
     assets: Assets,
     library: Arc<Library>,
     places: Places,
+    perfetto_ui: String,
 }
 
 /// A server that has its port and does not answer yet.
@@ -159,6 +182,7 @@ impl Server {
     /// One line: the port is in use, the address is not this machine's, a folder is not there.
     pub fn bind(options: Options) -> Result<Self, String> {
         check_token(&options.token)?;
+        check_perfetto_ui(&options.perfetto_ui)?;
         let assets = Assets::new(options.web.as_deref())?;
         let runtime = runtime().map_err(|error| format!("no threads to serve with: {error}"))?;
         // Whoever reads the address may end us at once.
@@ -181,6 +205,7 @@ impl Server {
                 assets,
                 library,
                 places: Places::new(),
+                perfetto_ui: options.perfetto_ui,
             }),
             address,
             token: options.token,
@@ -384,7 +409,8 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         ),
         (
             HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
+            // Of the windows that the page opens itself it has to be able to reach Perfetto's.
+            "same-origin-allow-popups",
         ),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -420,4 +446,35 @@ fn enter(location: &str, cookie: Option<&str>, from_elsewhere: bool) -> Response
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_perfetto_are_plain() {
+        for url in [
+            PERFETTO_UI,
+            "http://127.0.0.1:10000",
+            "http://[::1]:9001/",
+            "https://tools.example/perfetto",
+        ] {
+            assert_eq!(check_perfetto_ui(url), Ok(()), "{url}");
+        }
+        for url in [
+            "",
+            "ui.perfetto.dev",
+            "https://",
+            "https:///x",
+            "javascript:alert(1)",
+            "https://x/#y",
+            "https://x?y",
+            "https://me@x",
+            "https://x y",
+            "https://x\"",
+        ] {
+            assert!(check_perfetto_ui(url).is_err(), "{url}");
+        }
+    }
 }

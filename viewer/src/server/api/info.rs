@@ -42,7 +42,9 @@ pub async fn info(
     let rec = parameters::path(rec)?;
     let (entry, loaded) = newest(&app, rec).await?;
     let info = at_a_place(&app, Work::Quick, move || loaded.info(&entry.id, &entry.name));
-    json_of(&info.await?)
+    let mut info = info.await?;
+    info["capabilities"]["perfetto_ui"] = app.perfetto_ui.as_str().into();
+    json_of(&info)
 }
 
 /// How far a recording is: asked often, so that nothing is done for it but looking.
