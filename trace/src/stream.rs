@@ -166,12 +166,24 @@ impl StreamFile {
     /// # Errors
     /// When the file can't be read. A damaged file is no error: see [`Self::end`].
     pub fn read(&mut self) -> io::Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        self.read_each(|batch| {
+            batches.push(batch);
+            true
+        })?;
+        Ok(batches)
+    }
+
+    /// The same, each batch as soon as it is unpacked, while `take` wants more.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_each(&mut self, mut take: impl FnMut(RecordBatch) -> bool) -> io::Result<()> {
         if matches!(self.end, StreamEnd::Closed | StreamEnd::Damaged(_)) {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let bytes = read_from(&self.path, self.offset)?;
         let buffer = Buffer::from_vec(bytes);
-        let mut batches = Vec::new();
         let mut at = 0;
         loop {
             let rest = &buffer[at..];
@@ -179,16 +191,19 @@ impl StreamFile {
                 Ok(Some(Frame::End)) => self.end = StreamEnd::Closed,
                 Ok(Some(Frame::Message { bytes, .. })) if bytes <= rest.len() => {
                     let mut message = buffer.slice_with_length(at, bytes);
-                    match self.decode(&mut message) {
-                        Ok(batch) => batches.extend(batch),
+                    let decoded = match self.decode(&mut message) {
+                        Ok(batch) => batch,
                         Err(wrong) => {
                             self.end = StreamEnd::Damaged(wrong);
                             break;
                         }
-                    }
+                    };
                     at += bytes;
                     self.offset += bytes as u64;
-                    continue;
+                    match decoded {
+                        Some(batch) if !take(batch) => break,
+                        _ => continue,
+                    }
                 }
                 Ok(_) if rest.is_empty() => self.end = StreamEnd::Open,
                 Ok(_) => self.end = StreamEnd::Cut(rest.len() as u64),
@@ -196,7 +211,7 @@ impl StreamFile {
             }
             break;
         }
-        Ok(batches)
+        Ok(())
     }
 
     /// Decodes one whole message: a batch, or `None` for a schema or a dictionary.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use arrow_array::RecordBatch;
 
@@ -11,7 +14,6 @@ use super::{
     read_json,
 };
 use crate::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
-use crate::parallel;
 use crate::stream::{StreamEnd, StreamFile};
 use crate::table::NAME_KEY;
 use crate::tables::{TABLE_NAMES, Tables};
@@ -85,25 +87,11 @@ impl Recording {
             is_known && tables.contains(&table.as_str())
         });
         let mut unclosed = Vec::new();
-        let mut failed = Ok(());
-        // Tables are unpacked side by side, and their strings put together one after another.
-        let read = |index: usize| {
-            let mut stream = StreamFile::new(&files[index]);
-            let batches = stream.read();
-            (stream, batches)
-        };
-        parallel::in_order(files.len(), read, |index, (stream, batches)| {
-            if failed.is_err() {
-                return;
-            }
-            let (file, table) = (&files[index], table_of(&files[index]));
-            let end = match batches {
-                Ok(batches) => self.take_table(&mut process.tables, &name, &table, file, &batches, &stream),
-                Err(error) => {
-                    failed = Err(OpenError(format!("{}: cannot be read: {error}", file.display())));
-                    return;
-                }
-            };
+        for file in &files {
+            let table = table_of(file);
+            let end = self
+                .take_table(&mut process, &name, &table, file)
+                .map_err(|error| OpenError(format!("{}: cannot be read: {error}", file.display())))?;
             let cut = matches!(end, StreamEnd::Cut(_));
             match end {
                 StreamEnd::Closed => {}
@@ -124,8 +112,7 @@ impl Recording {
                 }
             }
             self.compare_rows(&process, &table, cut);
-        });
-        failed?;
+        }
         // A table that the process says it wrote and whose file is gone.
         for (table, rows) in &process.header.rows {
             if *rows > 0
@@ -161,31 +148,54 @@ impl Recording {
         Ok(())
     }
 
+    /// Reads a table's file: one thread unpacks batches while this one takes them in. No more than a few wait, since touching
+    /// memory costs more than unpacking.
     fn take_table(
+        &mut self,
+        process: &mut Process,
+        name: &str,
+        table: &str,
+        file: &Path,
+    ) -> io::Result<StreamEnd> {
+        const AHEAD: usize = 4;
+        // Growing by doubling would touch half as much memory again. A damaged file is not believed beyond what its bytes
+        // could hold, packed as well as anything packs.
+        let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
+        let most = usize::try_from(bytes).unwrap_or(0).saturating_mul(64);
+        let written = process.header.rows.get(table).copied().unwrap_or(0);
+        process.tables.reserve(table, usize::try_from(written).unwrap_or(0).min(most));
+        let (sender, batches) = sync_channel(AHEAD);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let mut stream = StreamFile::new(file);
+                stream.read_each(|batch| sender.send(batch).is_ok())?;
+                Ok(stream.end().clone())
+            });
+            let taken = self.take_batches(&mut process.tables, name, table, batches);
+            let read = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+            // What is wrong with a batch is wrong however the file ends.
+            match taken {
+                Ok(()) => read,
+                Err(wrong) => Ok(StreamEnd::Damaged(wrong)),
+            }
+        })
+    }
+
+    fn take_batches(
         &mut self,
         tables: &mut Tables,
         process: &str,
         table: &str,
-        file: &Path,
-        batches: &[RecordBatch],
-        stream: &StreamFile,
-    ) -> StreamEnd {
-        // Growing by doubling would touch half as much memory again. A damaged file is not believed beyond what its bytes
-        // could hold, packed as well as anything packs.
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
-        tables.reserve(
-            table,
-            rows.min(usize::try_from(bytes).unwrap_or(0).saturating_mul(64)),
-        );
+        batches: Receiver<RecordBatch>,
+    ) -> Result<(), String> {
         let mut noted = false;
         for batch in batches {
             if let Some(holds) = batch.schema_ref().metadata().get(NAME_KEY)
                 && holds != table
             {
-                return StreamEnd::Damaged(format!("it holds the table {holds}"));
+                return Err(format!("it holds the table {holds}"));
             }
-            match tables.append_batch(table, batch, &mut self.names) {
+            match tables.append_batch(table, &batch, &mut self.names) {
                 Some(Ok(unknown)) if !unknown.is_empty() && !noted => {
                     noted = true;
                     self.notes.push(format!(
@@ -193,11 +203,11 @@ impl Recording {
                         unknown.join(", ")
                     ));
                 }
-                Some(Err(wrong)) => return StreamEnd::Damaged(wrong),
+                Some(Err(wrong)) => return Err(wrong),
                 Some(Ok(_)) | None => {}
             }
         }
-        stream.end().clone()
+        Ok(())
     }
 
     /// "n of m": what the process wrote by its own count against what is there.
