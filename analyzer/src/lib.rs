@@ -163,7 +163,7 @@ pub struct Analysis {
     pub schema: &'static str,
     /// Where the recording is.
     pub source: String,
-    /// "cuda", "sim" or "imported".
+    /// "cuda", "sim" or "imported"; "unknown" where nothing is left that says.
     pub device: String,
     /// One entry for each rank and device, by rank.
     pub ranks: Vec<RankAnalysis>,

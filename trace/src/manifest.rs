@@ -66,7 +66,7 @@ pub struct Manifest {
     pub switches: Vec<Switch>,
     /// How the hosts' GPUs are connected.
     pub topology: Vec<Topology>,
-    /// "cuda", "sim" or "imported".
+    /// "cuda", "sim" or "imported"; "unknown" where it was rebuilt and no process's header is left to say.
     pub device: String,
     /// The command that was recorded.
     pub command: Vec<String>,

@@ -467,11 +467,18 @@ impl Recording {
             .map(|header| header.host.clone())
             .find(|host| !host.is_empty())
             .unwrap_or_default();
+        // Where no header says which GPUs there were, they may have been simulated ones.
+        let any_known = headers().any(|header| !header.devices.is_empty());
         let command = headers()
             .map(|header| header.command.clone())
             .find(|command| !command.is_empty());
         let manifest = &mut self.manifest;
-        manifest.device = if simulated { "sim" } else { "cuda" }.to_owned();
+        let device = match (simulated, any_known) {
+            (true, _) => "sim",
+            (false, true) => "cuda",
+            (false, false) => "unknown",
+        };
+        device.clone_into(&mut manifest.device);
         manifest.started_ns = started_ns;
         manifest.host = host;
         manifest.command = command.unwrap_or_default();

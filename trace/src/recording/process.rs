@@ -163,7 +163,9 @@ impl Recording {
         let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
         let most = usize::try_from(bytes).unwrap_or(0).saturating_mul(64);
         let written = process.header.rows.get(table).copied().unwrap_or(0);
-        process.tables.reserve(table, usize::try_from(written).unwrap_or(0).min(most));
+        process
+            .tables
+            .reserve(table, usize::try_from(written).unwrap_or(0).min(most));
         let (sender, batches) = sync_channel(AHEAD);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {

@@ -4,7 +4,7 @@ use gputrace_trace::parallel;
 use regex::Regex;
 use rustc_hash::FxHashSet;
 
-use super::answers::Found;
+use super::answers::{Found, What};
 use super::slices::Slices;
 use super::{Timeline, kinds, names};
 
@@ -65,7 +65,13 @@ impl Timeline {
         })
     }
 
-    /// Slices whose whole name matches, by start, without the first `offset`.
+    /// Whether a row has ranges that are on their threads' rows too.
+    fn is_projected(&self, row: u32) -> bool {
+        let row = self.rows.rows.get(row as usize);
+        row.is_some_and(|row| row.what == What::Nvtx && row.device.is_some())
+    }
+
+    /// Slices whose whole name matches, each once, by start, without the first `offset`.
     #[must_use]
     pub fn search(&self, pattern: &Regex, limit: usize, offset: usize) -> Found {
         let on_rows = self.names_on_rows();
@@ -101,7 +107,9 @@ impl Timeline {
         }
         let rows: Vec<(u32, &Slices)> = (0u32..)
             .zip(on_rows)
-            .filter(|(_, names)| names.iter().any(|name| wanted.contains(*name)))
+            .filter(|(row, names)| {
+                !self.is_projected(*row) && names.iter().any(|name| wanted.contains(*name))
+            })
             .filter_map(|(row, _)| Some((row, &**self.rows.slices(row)?)))
             .collect();
         let most = offset.saturating_add(limit);

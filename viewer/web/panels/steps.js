@@ -135,7 +135,9 @@ function stepChart(ranks, keep, rowHeight, context, several) {
             level = next;
           }
           if (!share && bar.duration > top * 1.001) broken.push(`M${(x - 1).toFixed(1)},${row.top + 11}l${(thick + 2).toFixed(1)},-4v3l${(-thick - 2).toFixed(1)},4z`);
-          if (bar.outliers) flags.push(`M${(x + thick / 2).toFixed(1)},${Math.max(row.top - 4, level - 5).toFixed(1)}m-4,-5h8l-4,5z`);
+          // As narrow as the bars are near, so that one flag does not hide the next.
+          const half = Math.max(0.5, Math.min(4, pitch / 2 - 0.5));
+          if (bar.outliers) flags.push(`M${(x + thick / 2).toFixed(1)},${Math.max(row.top - 4, level - 5).toFixed(1)}m${-half},-5h${2 * half}l${-half},5z`);
         });
         for (const part of PARTS) {
           const d = paths[part.key].join("");

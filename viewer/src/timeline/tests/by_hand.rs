@@ -347,6 +347,15 @@ fn slices_are_found_by_place_name_and_neighbourhood() {
     assert_eq!((rest.hits.len(), rest.truncated), (1, false));
     assert_eq!(rest.hits[0].row, row_of(&whole, "r1.p0/gpu0/stream7/0"));
     assert_eq!(whole.search(&Regex::new("nothing").unwrap(), 5, 0).total, 0);
+    // A range is on its thread, and not once more on the GPU.
+    let ranges = whole.search(&Regex::new("forward").unwrap(), 5, 0);
+    assert_eq!(ranges.total, 2);
+    assert!(
+        ranges
+            .hits
+            .iter()
+            .all(|hit| whole.rows()[hit.row as usize].device.is_none())
+    );
 }
 
 #[test]
