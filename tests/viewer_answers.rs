@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 use common::http::{Answer, small_recording, view};
 use common::{expect_status, gputrace};
@@ -240,6 +242,43 @@ fn parameters_have_limits() {
     assert_eq!(viewer.get("/api/recordings").status, 200);
 }
 
+/// The files of an archive, by name.
+fn untar(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut at = 0;
+    let text = |field: &[u8]| {
+        let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+        String::from_utf8_lossy(&field[..end]).into_owned()
+    };
+    while bytes[at] != 0 {
+        let header = &bytes[at..at + 512];
+        let size = usize::from_str_radix(text(&header[124..136]).trim(), 8).expect("a size");
+        let (name, before) = (text(&header[..100]), text(&header[345..500]));
+        let name = if before.is_empty() {
+            name
+        } else {
+            format!("{before}/{name}")
+        };
+        files.insert(name, bytes[at + 512..at + 512 + size].to_vec());
+        at += 512 + size.div_ceil(512) * 512;
+    }
+    files
+}
+
+/// The files below a folder, by name with another folder's before it.
+fn files_below(folder: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let own = format!("{name}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            files.extend(files_below(&entry.path(), &own));
+        } else {
+            files.insert(own, std::fs::read(entry.path()).unwrap());
+        }
+    }
+    files
+}
+
 #[test]
 fn downloads() {
     let viewer = view(&[small_recording()]);
@@ -274,6 +313,51 @@ fn downloads() {
         .read_to_end(&mut plain)
         .unwrap();
     assert_eq!(plain, whole.body);
+    // Every format is as the command line writes it.
+    let folder = tempfile::tempdir().unwrap();
+    for format in info["capabilities"]["exports"].as_array().unwrap() {
+        let format = format.as_str().unwrap();
+        if ["analysis", "csv"].contains(&format) {
+            continue;
+        }
+        let path = folder.path().join(format);
+        expect_status(
+            gputrace()
+                .arg("export")
+                .arg(small_recording())
+                .args(["--format", format, "-o"])
+                .arg(&path),
+            0,
+        );
+        let download = viewer.get(&format!("{base}/export?format={format}"));
+        assert_eq!(download.status, 200, "{format}: {}", download.text());
+        if path.is_file() {
+            assert!(download.body == std::fs::read(&path).unwrap(), "{format} differs");
+        } else {
+            let archive: BTreeMap<String, Vec<u8>> = untar(&download.body);
+            let wanted = files_below(&path, "ddp_run");
+            let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(&archive), names(&wanted), "{format}");
+            assert!(archive == wanted, "{format} differs");
+        }
+        let part = viewer.get(&format!(
+            "{base}/export?format={format}&from={}&to={}",
+            first["begin"], first["end"]
+        ));
+        assert_eq!(part.status, 200, "{format}");
+        assert!(part.body.len() < download.body.len(), "{format}");
+        let name = part.header("content-disposition").unwrap();
+        assert!(name.contains("filename=\"ddp_run.part."), "{name}");
+        let nothing = viewer.get(&format!(
+            "{base}/export?format={format}&from=900000000000000&to=900000000000001"
+        ));
+        assert_eq!(nothing.status, 404, "{format}");
+        assert!(
+            nothing.text().contains("no event in that time"),
+            "{}",
+            nothing.text()
+        );
+    }
     // The analysis is that of the command line.
     let analysis = viewer.get(&format!("{base}/export?format=analysis")).json();
     assert_eq!(analysis, common::analysis(small_recording()));

@@ -200,9 +200,8 @@ impl StreamFile {
                     };
                     at += bytes;
                     self.offset += bytes as u64;
-                    match decoded {
-                        Some(batch) if !take(batch) => break,
-                        _ => continue,
+                    if decoded.is_none_or(&mut take) {
+                        continue;
                     }
                 }
                 Ok(_) if rest.is_empty() => self.end = StreamEnd::Open,

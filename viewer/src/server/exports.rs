@@ -13,9 +13,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use gputrace_analyzer::{Analysis, Options, analyze, derive, tables};
 use gputrace_interchange::export::chrome::export_chrome;
+use gputrace_interchange::export::files::write_tar;
+use gputrace_interchange::export::parquet::export_parquet;
+use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
 use gputrace_interchange::export::select::{Window, cut};
 use gputrace_interchange::tables::csv_to;
-use gputrace_trace::{Derived, DurationNs, Recording, TimeNs};
+use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs};
 use http_body::Frame;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -25,7 +28,7 @@ use super::api::{Answer, Refusal, Shared, parameters};
 use super::loaded::{Analysed, Loaded};
 
 /// What can be downloaded.
-pub const FORMATS: &[&str] = &["chrome", "analysis", "csv"];
+pub const FORMATS: &[&str] = &["perfetto", "chrome", "parquet", "analysis", "csv"];
 
 /// Tables that an analysis can have; of one without rows there is no file.
 pub const TABLES: &[&str] = &[
@@ -80,9 +83,29 @@ pub struct Export {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Format {
+    Perfetto,
     Chrome,
+    Parquet,
     Analysis,
     Csv,
+}
+
+impl Format {
+    /// How its files end, and what they are. Formats of several files come as one archive.
+    fn ending(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Perfetto => ("pftrace", "application/octet-stream"),
+            Self::Chrome => ("json", "application/json"),
+            Self::Parquet => ("parquet.tar", "application/x-tar"),
+            Self::Analysis => ("analysis.json", "application/json"),
+            Self::Csv => ("csv", "text/csv; charset=utf-8"),
+        }
+    }
+
+    /// Whether it says what the analysis made of the recording; the others write what the exporters are given.
+    fn is_analysis(self) -> bool {
+        matches!(self, Self::Analysis | Self::Csv)
+    }
 }
 
 /// One download.
@@ -132,11 +155,12 @@ pub async fn export(
         window,
         gzip,
     };
-    let analysed = match (job.format, &job.window) {
-        (Format::Analysis | Format::Csv, None) => Some(whole(&loaded).await?),
+    let analysed = match &job.window {
+        None if job.format.is_analysis() => Some(whole(&loaded).await?),
         _ => None,
     };
     let file = job.file_name(&name);
+    let folder = job.folder(&name);
     let place = app.places.exports.clone().try_acquire_owned();
     let place = place.map_err(|_| Refusal::busy("other exports are under way: try again in a while"))?;
     let (chunks, body) = mpsc::channel(CHUNKS);
@@ -147,7 +171,7 @@ pub async fn export(
     tokio::task::spawn_blocking(move || {
         let _place = place;
         let mut out = ChunkWriter::new(chunks);
-        let done = job.write(&loaded, analysed.as_deref(), &mut out);
+        let done = job.write(&loaded, analysed.as_deref(), &folder, &mut out);
         match done {
             Ok(()) => out.finish(),
             Err(error) => out.fail(error),
@@ -164,9 +188,10 @@ pub async fn export(
         }
         None => {}
     }
-    let content_type = match (job_type(wanted.format), gzip) {
-        (_, true) => "application/gzip",
-        (plain, false) => plain,
+    let content_type = if gzip {
+        "application/gzip"
+    } else {
+        wanted.format.ending().1
     };
     Response::builder()
         .header(CONTENT_TYPE, content_type)
@@ -176,16 +201,21 @@ pub async fn export(
         .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
-fn job_type(format: Format) -> &'static str {
-    match format {
-        Format::Chrome | Format::Analysis => "application/json",
-        Format::Csv => "text/csv; charset=utf-8",
-    }
-}
-
 impl Job {
     /// A name that any disk takes.
     fn file_name(&self, recording: &str) -> String {
+        let folder = self.folder(recording);
+        let table = if self.table.is_empty() {
+            String::new()
+        } else {
+            format!(".{}", self.table)
+        };
+        let gzip = if self.gzip { ".gz" } else { "" };
+        format!("{folder}{table}.{}{gzip}", self.format.ending().0)
+    }
+
+    /// What stands before the ending, and what the folder in an archive is called.
+    fn folder(&self, recording: &str) -> String {
         let plain = |character: char| {
             let keep = character.is_ascii_alphanumeric() || ".-_".contains(character);
             if keep { character } else { '_' }
@@ -194,22 +224,22 @@ impl Job {
         let name = name.trim_matches(['.', '_']);
         let name = if name.is_empty() { "recording" } else { name };
         let part = if self.window.is_some() { ".part" } else { "" };
-        let ending = match self.format {
-            Format::Chrome => "json".to_owned(),
-            Format::Analysis => "analysis.json".to_owned(),
-            Format::Csv => format!("{}.csv", self.table),
-        };
-        let gzip = if self.gzip { ".gz" } else { "" };
-        format!("{name}{part}.{ending}{gzip}")
+        format!("{name}{part}")
     }
 
-    fn write(&self, loaded: &Loaded, analysed: Option<&Analysed>, out: &mut dyn Write) -> io::Result<()> {
+    fn write(
+        &self,
+        loaded: &Loaded,
+        analysed: Option<&Analysed>,
+        folder: &str,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         if self.gzip {
             let mut encoder = GzEncoder::new(out, Compression::new(4));
-            self.write_plain(loaded, analysed, &mut encoder)?;
+            self.write_plain(loaded, analysed, folder, &mut encoder)?;
             encoder.finish()?.flush()
         } else {
-            self.write_plain(loaded, analysed, out)
+            self.write_plain(loaded, analysed, folder, out)
         }
     }
 
@@ -217,13 +247,15 @@ impl Job {
         &self,
         loaded: &Loaded,
         analysed: Option<&Analysed>,
+        folder: &str,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let whole = loaded.timeline.recording();
         // What is known of operations is known of the whole; an analysis is made of the part itself.
-        let derived = match self.format {
-            Format::Chrome => derive(&whole),
-            Format::Analysis | Format::Csv => Derived::default(),
+        let derived = if self.format.is_analysis() {
+            Derived::default()
+        } else {
+            derive(&whole)
         };
         let part: Option<(Recording, Derived)> = self.window.map(|window| {
             let windows = vec![window; whole.processes.len()];
@@ -233,9 +265,21 @@ impl Job {
             Some((recording, derived)) => (recording, derived),
             None => (&*whole, &derived),
         };
-        if self.format == Format::Chrome {
-            export_chrome(recording, derived, out)?;
-            return Ok(());
+        if part.is_some() && !recording.processes.iter().any(has_events) {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "there is no event in that time",
+            ));
+        }
+        match self.format {
+            Format::Perfetto => {
+                return export_perfetto(recording, derived, PerfettoOptions::default(), out).map(drop);
+            }
+            Format::Chrome => return export_chrome(recording, derived, out).map(drop),
+            Format::Parquet => {
+                return write_tar(out, folder, |files| export_parquet(recording, derived, files)).map(drop);
+            }
+            Format::Analysis | Format::Csv => {}
         }
         let made;
         let analysis: &Analysis = if let Some(analysed) = analysed {
@@ -259,6 +303,28 @@ impl Job {
         let batch = tables::to_batch(&table.frame).map_err(io::Error::other)?;
         csv_to(out, &batch)
     }
+}
+
+/// Whether anything happened in a process.
+fn has_events(process: &Process) -> bool {
+    const EVENTS: [&str; 13] = [
+        "kernels",
+        "copies",
+        "memsets",
+        "graph_launches",
+        "api_calls",
+        "synchronizations",
+        "overheads",
+        "markers",
+        "operators",
+        "collectives",
+        "nccl_proxy",
+        "nccl_channels",
+        "counters",
+    ];
+    let counts = process.tables.row_counts();
+    let mut counts = counts.iter().filter(|(name, _)| EVENTS.contains(name));
+    counts.any(|(_, rows)| *rows > 0)
 }
 
 type Chunk = io::Result<Bytes>;
@@ -347,7 +413,7 @@ mod tests {
         let name = |format, window: bool, gzip, recording| {
             Job {
                 format,
-                table: "kernels",
+                table: if format == Format::Csv { "kernels" } else { "" },
                 window: window.then_some(Window {
                     from: TimeNs(0),
                     to: TimeNs(1),
@@ -362,6 +428,11 @@ mod tests {
             "a_run_1.part.json.gz"
         );
         assert_eq!(name(Format::Csv, false, false, "run1"), "run1.kernels.csv");
+        assert_eq!(name(Format::Perfetto, false, false, "run1"), "run1.pftrace");
+        assert_eq!(
+            name(Format::Parquet, true, true, "run1"),
+            "run1.part.parquet.tar.gz"
+        );
         assert_eq!(
             name(Format::Analysis, false, false, "\"; x=\"\r\nSet-Cookie: \u{e9}"),
             "x____Set-Cookie.analysis.json"
