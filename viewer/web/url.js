@@ -13,11 +13,27 @@
  * @property {string} [query]
  * @property {string} [tab]
  * @property {{from: number, to: number, label: string}[]} [marks]
+ * @property {Record<string, string[]>} [order]
  */
 
 /** @param {string} text */
 function numbers(text) {
   return text.split("~").map(Number);
+}
+
+/**
+ * The order of a group's members: the group's path and theirs, as JSON.
+ * @param {string} text
+ * @returns {[string, string[]] | null}
+ */
+function orderOf(text) {
+  try {
+    const paths = JSON.parse(text);
+    if (!Array.isArray(paths) || paths.length < 2 || paths.length > 512 || !paths.every((path) => typeof path === "string")) return null;
+    return [paths[0], paths.slice(1)];
+  } catch {
+    return null;
+  }
 }
 
 /**
@@ -51,6 +67,8 @@ export function parse(hash) {
   });
   const whole = marks.filter((mark) => Number.isFinite(mark.from) && Number.isFinite(mark.to));
   if (whole.length) place.marks = whole.slice(0, 64);
+  const order = fields.getAll("order").map(orderOf).filter((one) => one !== null);
+  if (order.length) place.order = Object.fromEntries(order.slice(0, 64));
   return place;
 }
 
@@ -71,6 +89,7 @@ export function href(place) {
   if (place.filter) add("rows", place.filter);
   if (place.query) add("q", place.query);
   if (place.tab && place.tab !== "timeline") add("tab", place.tab);
+  for (const [path, members] of Object.entries(place.order ?? {})) if (members.length) add("order", JSON.stringify([path, ...members]));
   for (const mark of place.marks ?? []) add("mark", mark.to === mark.from ? `${Math.round(mark.from)}` : `${Math.round(mark.from)}~${Math.round(mark.to)}`);
   return `#${parts.join("&")}`;
 }
@@ -91,7 +110,7 @@ export class UrlKeeper {
     this.timeline = timeline;
     this.timer = 0;
     this.applying = false;
-    context.state.subscribe(["window", "selection", "pins", "collapsed", "filter", "query", "tab", "marks"], () => this.later());
+    context.state.subscribe(["window", "selection", "pins", "collapsed", "filter", "query", "tab", "marks", "order"], () => this.later());
     addEventListener("popstate", () => void this.apply(parse(location.hash)));
     addEventListener("hashchange", () => {
       if (parse(location.hash).rec !== this.rec) location.reload();
@@ -109,7 +128,7 @@ export class UrlKeeper {
     return href({
       rec: this.rec, window: whole || state.follow ? undefined : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))],
       selection: row && state.selection ? { key: row.key, start: state.selection.start } : undefined,
-      pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks,
+      pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
     });
   }
 
@@ -134,7 +153,7 @@ export class UrlKeeper {
     const timeline = this.timeline();
     state.set({
       pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { ...state.get().filter, text: place.filter ?? "" }, query: place.query ?? "", tab: place.tab ?? "timeline",
-      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })),
+      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })), order: place.order ?? {},
     });
     if (timeline) {
       const [from, to] = place.window ?? [info.begin, info.end];

@@ -12,6 +12,7 @@ export const tests = {
     const place = {
       rec: "a b", window: /** @type {[number, number]} */ ([-5, 123456789012]), selection: { key: "r0.p0/gpu0/stream7/0", start: 77 }, pins: ["rank 0", "x&y=1"], collapsed: ["rank 1/GPU 0"],
       filter: "stream <7>", query: "gemm.*#", tab: "kernels", marks: [{ from: 1, to: 1, label: "" }, { from: 5, to: 9, label: "" }],
+      order: { "": ["rank 1", "rank 0 & more"], "rank 1": ["rank 1/GPU 0", "rank 1/a~b\"c"] },
     };
     deepEqual(parse(href(place)), place);
   },
@@ -19,6 +20,7 @@ export const tests = {
     deepEqual(parse("#t=9~1&sel=nowhere&mark=x"), {});
     deepEqual(parse(""), {});
     deepEqual(parse("#t=NaN~Infinity"), {});
+    deepEqual(parse("#order=x&order=%7B%7D&order=%5B%22a%22%5D&order=%5B%22a%22%2C1%5D"), {});
   },
   "rows as ranges"() {
     equal(ranges([9, 0, 1, 2, 5, 4]), "0-2,4-5,9");
