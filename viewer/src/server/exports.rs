@@ -17,6 +17,8 @@ use gputrace_interchange::export::files::write_tar;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
 use gputrace_interchange::export::select::{Window, cut};
+use gputrace_interchange::export::tensorboard::export_tensorboard;
+use gputrace_interchange::export::xplane::export_xplane;
 use gputrace_interchange::tables::csv_to;
 use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs};
 use http_body::Frame;
@@ -28,7 +30,15 @@ use super::api::{Answer, Refusal, Shared, parameters};
 use super::loaded::{Analysed, Loaded};
 
 /// What can be downloaded.
-pub const FORMATS: &[&str] = &["perfetto", "chrome", "parquet", "analysis", "csv"];
+pub const FORMATS: &[&str] = &[
+    "perfetto",
+    "chrome",
+    "tensorboard",
+    "xplane",
+    "parquet",
+    "analysis",
+    "csv",
+];
 
 /// Tables that an analysis can have; of one without rows there is no file.
 pub const TABLES: &[&str] = &[
@@ -85,6 +95,8 @@ pub struct Export {
 enum Format {
     Perfetto,
     Chrome,
+    Tensorboard,
+    Xplane,
     Parquet,
     Analysis,
     Csv,
@@ -96,6 +108,8 @@ impl Format {
         match self {
             Self::Perfetto => ("pftrace", "application/octet-stream"),
             Self::Chrome => ("json", "application/json"),
+            Self::Tensorboard => ("tensorboard.tar", "application/x-tar"),
+            Self::Xplane => ("xplane.tar", "application/x-tar"),
             Self::Parquet => ("parquet.tar", "application/x-tar"),
             Self::Analysis => ("analysis.json", "application/json"),
             Self::Csv => ("csv", "text/csv; charset=utf-8"),
@@ -276,6 +290,13 @@ impl Job {
                 return export_perfetto(recording, derived, PerfettoOptions::default(), out).map(drop);
             }
             Format::Chrome => return export_chrome(recording, derived, out).map(drop),
+            Format::Tensorboard => {
+                return write_tar(out, folder, |files| export_tensorboard(recording, derived, files))
+                    .map(drop);
+            }
+            Format::Xplane => {
+                return write_tar(out, folder, |files| export_xplane(recording, derived, files)).map(drop);
+            }
             Format::Parquet => {
                 return write_tar(out, folder, |files| export_parquet(recording, derived, files)).map(drop);
             }
