@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 
 use arrow_array::RecordBatch;
 
@@ -148,8 +148,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Reads a table's file: one thread unpacks batches while this one takes them in. No more than a few wait, since touching
-    /// memory costs more than unpacking.
+    /// Reads a table's file. Of a large one another thread unpacks batches while this one takes them in; no more than a few
+    /// wait, since touching memory costs more than unpacking.
     fn take_table(
         &mut self,
         process: &mut Process,
@@ -158,6 +158,7 @@ impl Recording {
         file: &Path,
     ) -> io::Result<StreamEnd> {
         const AHEAD: usize = 4;
+        const LARGE_BYTES: u64 = 1 << 20;
         // Growing by doubling would touch half as much memory again. A damaged file is not believed beyond what its bytes
         // could hold, packed as well as anything packs.
         let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
@@ -166,6 +167,12 @@ impl Recording {
         process
             .tables
             .reserve(table, usize::try_from(written).unwrap_or(0).min(most));
+        if bytes < LARGE_BYTES {
+            let mut stream = StreamFile::new(file);
+            let batches = stream.read()?;
+            let taken = self.take_batches(&mut process.tables, name, table, batches);
+            return Ok(taken.map_or_else(StreamEnd::Damaged, |()| stream.end().clone()));
+        }
         let (sender, batches) = sync_channel(AHEAD);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
@@ -188,7 +195,7 @@ impl Recording {
         tables: &mut Tables,
         process: &str,
         table: &str,
-        batches: Receiver<RecordBatch>,
+        batches: impl IntoIterator<Item = RecordBatch>,
     ) -> Result<(), String> {
         let mut noted = false;
         for batch in batches {
