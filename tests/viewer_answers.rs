@@ -320,7 +320,10 @@ fn downloads() {
         if ["analysis", "csv"].contains(&format) {
             continue;
         }
-        let path = folder.path().join(format);
+        // The command line writes a file a rank unless one is named.
+        let path = folder
+            .path()
+            .join(if format == "chrome" { "chrome.json" } else { format });
         expect_status(
             gputrace()
                 .arg("export")

@@ -18,7 +18,7 @@ setTimeout(() => addEventListener("message", (event) => {
   if (event.data === "PING") return void event.source.postMessage("PONG", event.origin);
   const { buffer, title, fileName, localOnly } = event.data.perfetto;
   const told = new URLSearchParams({ title, fileName, localOnly, origin: event.origin, hash: location.hash });
-  fetch(`/got?${told}`, { method: "POST", body: buffer });
+  fetch(`/got?${told}`, { method: "POST", body: buffer }).then(() => close());
 }), 400);
 </script>"#;
 
@@ -134,7 +134,8 @@ fn a_window_of_another_origin_gets_the_trace() {
         assert!(query.contains(told), "{told} in {query}");
     }
 
-    // What is in view, a part of it.
+    // What is in view, a part of it. Pages behind others do not draw.
+    browser.call("Page.bringToFront", &serde_json::json!({}));
     browser.evaluate("viewer.page.timeline.over.focus()");
     for _ in 0..4 {
         browser.press("KeyW", "w");

@@ -121,8 +121,11 @@ export async function openInPerfetto({ address, ui, title }) {
     open.disabled = true;
     said.textContent = "Waiting for Perfetto …";
     const how = await handOver(other, origin, { buffer: trace.buffer, title, fileName: trace.name });
-    if (how === "given") made.close();
-    else said.textContent = how === "closed" ? "Its window was closed before it had the trace." : `No Perfetto answers at ${origin}.`;
+    if (how === "given") {
+      made.close();
+      // A page behind another hears of that only when it is in front again.
+      made.remove();
+    } else said.textContent = how === "closed" ? "Its window was closed before it had the trace." : `No Perfetto answers at ${origin}.`;
     if (how !== "given") open.disabled = false;
   };
   said.textContent = `The trace is written: ${bytes(trace.buffer.byteLength)}.`;
