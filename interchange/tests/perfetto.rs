@@ -700,6 +700,35 @@ fn without_arguments_a_slice_is_small() {
     };
     let (_folder, path, summary) = exported(&recording, &derived(), lean);
     assert_eq!(summary.events_in, summary.events_out);
+    // What 20 000 more take: calls and their kernels, on two streams.
+    let mut longer = recording.clone();
+    let tables = &mut longer.processes[0].tables;
+    let (call, kernel) = (tables.api_calls.name[0], tables.kernels.name[0]);
+    for number in 0..10_000u32 {
+        let start_ns = EPOCH_NS + 1_000_000 + i64::from(number) * 5000;
+        tables.api_calls.push(ApiCall {
+            start_ns: TimeNs(start_ns),
+            duration_ns: DurationNs(3000),
+            name: call,
+            kind: 5,
+            thread: 4242,
+            correlation: 1000 + number,
+            ..ApiCall::default()
+        });
+        tables.kernels.push(Kernel {
+            start_ns: TimeNs(start_ns + 7000),
+            duration_ns: DurationNs(4900),
+            name: kernel,
+            context: 1,
+            stream: 7 + number % 2 * 13,
+            correlation: 1000 + number,
+            ..Kernel::default()
+        });
+    }
+    let (_longer_folder, longer_path, more) = exported(&longer, &derived(), lean);
+    assert_eq!(more.flows, summary.flows + 10_000);
+    let bytes = longer_path.metadata().unwrap().len() - path.metadata().unwrap().len();
+    assert!(bytes <= 62 * 20_000, "{} bytes a slice", bytes as f64 / 20_000.0);
     let Some(engines) = engines() else { return };
     for engine in &engines {
         let answers = engine.ask(
