@@ -211,12 +211,12 @@ fn deep_nesting_and_endless_names_cost_an_event_at_most() {
             .as_str()
             .expect("a name")
             .len(),
-        64 * 1024
+        256 * 1024
     );
     assert!(
         analysis["losses"]
             .to_string()
-            .contains("names of more than 64 KiB, cut")
+            .contains("names of more than 256 KiB, cut")
     );
 }
 

@@ -76,3 +76,12 @@ fn cut_into_files_each_of_which_is_a_recording() {
     let one = imported(&ranks.join("rank0.json"));
     assert_eq!((one.processes.len(), one.hosts.len()), (1, 1));
 }
+
+#[test]
+fn a_template_of_a_hundred_kilobytes() {
+    let mut recording = two_ranks();
+    let name = format!("void kernel<{}>", "std::tuple<int, ".repeat(100_000 / 16));
+    let name = recording.names.intern(&name);
+    recording.processes[1].tables.kernels.name[0] = name;
+    there_and_back(&recording);
+}

@@ -77,9 +77,11 @@ pub enum ExportFormat {
 
 impl ExportFormat {
     /// Whether `output` becomes a folder.
-    fn writes_folder(self, _output: &Path) -> bool {
+    fn writes_folder(self, output: &Path) -> bool {
         match self {
-            Self::Chrome | Self::Perfetto | Self::Html => false,
+            // One file a rank.
+            Self::Chrome => output.extension().is_none(),
+            Self::Perfetto | Self::Html => false,
             Self::Parquet | Self::Tensorboard | Self::Xplane => true,
         }
     }
@@ -170,7 +172,7 @@ mod tests {
             Path::new("runs.d/trace.repeat-2.json.gz")
         );
         let target = parse_target("chrome=a").unwrap();
-        assert_eq!(target.path_of_repeat(0), Path::new("a.repeat-0"));
+        assert_eq!(target.path_of_repeat(0), Path::new("a/repeat-0"));
         for wrong in ["chrome", "exe=x", "chrome=", "chrome=-"] {
             assert!(parse_target(wrong).unwrap_err().contains("chrome=trace.json.gz"));
         }

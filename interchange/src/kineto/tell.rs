@@ -150,7 +150,7 @@ pub(crate) fn losses(
         "names",
     );
     lose(
-        "names of more than 64 KiB, cut".to_owned(),
+        "names of more than 256 KiB, cut".to_owned(),
         Some(trouble.too_long),
         "names",
     );

@@ -8,8 +8,8 @@ use rustc_hash::FxBuildHasher;
 
 use super::scan::RawText;
 
-/// Names longer than this are cut: the longest of C++'s have some thousand characters.
-const LONGEST_NAME: usize = 64 * 1024;
+/// Names longer than this are cut: the longest of C++'s have some thousand characters, and of templates gone wild 100,000.
+const LONGEST_NAME: usize = 256 * 1024;
 
 /// What was not as it should be in strings.
 #[derive(Clone, Debug, Default)]
