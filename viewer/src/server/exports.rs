@@ -11,9 +11,10 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{Response, StatusCode};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use gputrace_analyzer::{Analysis, Options, analyze, derive, tables};
+use gputrace_analyzer::{Analysis, Options, analyze, analyze_in_detail, derive, derive_from, tables};
 use gputrace_interchange::export::chrome::export_chrome;
 use gputrace_interchange::export::files::write_tar;
+use gputrace_interchange::export::layout::first_moment_ns;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
 use gputrace_interchange::export::select::{Window, cut};
@@ -28,6 +29,7 @@ use tokio::sync::mpsc;
 use super::api::analysis::whole;
 use super::api::{Answer, Refusal, Shared, parameters};
 use super::loaded::{Analysed, Loaded};
+use crate::report::{self, Shown};
 
 /// What can be downloaded.
 pub const FORMATS: &[&str] = &[
@@ -36,6 +38,7 @@ pub const FORMATS: &[&str] = &[
     "tensorboard",
     "xplane",
     "parquet",
+    "html",
     "analysis",
     "csv",
 ];
@@ -98,6 +101,7 @@ enum Format {
     Tensorboard,
     Xplane,
     Parquet,
+    Html,
     Analysis,
     Csv,
 }
@@ -111,6 +115,7 @@ impl Format {
             Self::Tensorboard => ("tensorboard.tar", "application/x-tar"),
             Self::Xplane => ("xplane.tar", "application/x-tar"),
             Self::Parquet => ("parquet.tar", "application/x-tar"),
+            Self::Html => ("html", "text/html; charset=utf-8"),
             Self::Analysis => ("analysis.json", "application/json"),
             Self::Csv => ("csv", "text/csv; charset=utf-8"),
         }
@@ -265,6 +270,9 @@ impl Job {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let whole = loaded.timeline.recording();
+        if self.format == Format::Html {
+            return write_report(&whole, self.window, out);
+        }
         // What is known of operations is known of the whole; an analysis is made of the part itself.
         let derived = if self.format.is_analysis() {
             Derived::default()
@@ -300,7 +308,7 @@ impl Job {
             Format::Parquet => {
                 return write_tar(out, folder, |files| export_parquet(recording, derived, files)).map(drop);
             }
-            Format::Analysis | Format::Csv => {}
+            Format::Html | Format::Analysis | Format::Csv => {}
         }
         let made;
         let analysis: &Analysis = if let Some(analysed) = analysed {
@@ -324,6 +332,24 @@ impl Job {
         let batch = tables::to_batch(&table.frame).map_err(io::Error::other)?;
         csv_to(out, &batch)
     }
+}
+
+/// The page of the whole recording, whose picture shows the window.
+fn write_report(recording: &Recording, window: Option<Window>, out: &mut dyn Write) -> io::Result<()> {
+    let (analysis, details) = analyze_in_detail(recording, &Options::default());
+    let derived = derive_from(recording, &analysis, &details);
+    let origin = first_moment_ns(recording).unwrap_or(0);
+    let shown = window.map_or_else(Shown::default, |window| {
+        let since = |time: TimeNs| time.0.saturating_sub(origin);
+        Shown::Range(since(window.from), since(window.to))
+    });
+    if !report::holds_anything(recording, &derived, shown) {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "there is no event in that time",
+        ));
+    }
+    report::write(recording, &analysis, &derived, &report::Options { shown }, out).map(drop)
 }
 
 /// Whether anything happened in a process.
