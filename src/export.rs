@@ -12,7 +12,7 @@ use gputrace_interchange::export::chrome::{export_chrome, export_chrome_ranks};
 use gputrace_interchange::export::files;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
-use gputrace_interchange::export::select::Selection;
+use gputrace_interchange::export::select::{NothingSelected, Selection};
 use gputrace_interchange::export::tensorboard::export_tensorboard;
 use gputrace_interchange::export::xplane::export_xplane;
 use gputrace_trace::{Derived, Recording};
@@ -49,16 +49,22 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
         // SAFETY: only sets a disposition.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     }
-    // A page is of the whole run: what is chosen of it is chosen for its picture.
-    let wanted = match args.format {
-        ExportFormat::Html => &PartArgs {
-            ranks: args.part.ranks.clone(),
-            ..PartArgs::default()
-        },
-        _ => &args.part,
-    };
-    let (recording, derived) = progress::shown("analysing", None, |_| part(recording, wanted))
-        .map_err(|error| Failure::new(format!("{}: {error}", args.path.display())))?;
+    // A page is of the whole run: what is chosen of it is chosen for its picture, and it has an analysis of its own.
+    let parted = progress::shown("analysing", None, |_| match args.format {
+        ExportFormat::Html => {
+            let wanted = PartArgs {
+                ranks: args.part.ranks.clone(),
+                ..PartArgs::default()
+            };
+            part(recording, Derived::default(), &wanted)
+        }
+        _ => {
+            let derived = gputrace_analyzer::derive(&recording);
+            part(recording, derived, &args.part)
+        }
+    });
+    let (recording, derived) =
+        parted.map_err(|error| Failure::new(format!("{}: {error}", args.path.display())))?;
     let written = match args.format {
         ExportFormat::Chrome => chrome(&recording, &derived, args.merge, output),
         ExportFormat::Perfetto => perfetto(&recording, &derived, options, output),
@@ -90,8 +96,11 @@ pub fn sentence(output: &Path, summary: &ExportSummary, recording: &Recording) -
 }
 
 /// What is wanted of the recording, and what is known of that.
-fn part(recording: Recording, wanted: &PartArgs) -> Result<(Recording, Derived), impl std::fmt::Display> {
-    let derived = gputrace_analyzer::derive(&recording);
+fn part(
+    recording: Recording,
+    derived: Derived,
+    wanted: &PartArgs,
+) -> Result<(Recording, Derived), NothingSelected> {
     let selection = Selection {
         ranks: wanted.ranks.as_ref().map(|ranks| ranks.0.clone()),
         steps: wanted.steps,

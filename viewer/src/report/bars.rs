@@ -116,9 +116,12 @@ pub fn ranks(analysis: &Analysis, page: &mut Page) {
     left_out(analysis, page);
 }
 
+/// Parts of a bar: their class, what they are, and how long.
+type Parts = Vec<(String, &'static str, i64)>;
+
 /// A rank's idle time by cause, in the order of [`CAUSES`].
-fn causes(rank: &RankAnalysis) -> Vec<(String, &'static str, i64)> {
-    let mut parts: Vec<(String, &'static str, i64)> = CAUSES
+fn causes(rank: &RankAnalysis) -> Parts {
+    let mut parts: Parts = CAUSES
         .iter()
         .enumerate()
         .map(|(number, (_, word))| (format!("cause{number}"), *word, 0))
@@ -139,8 +142,7 @@ pub fn idle_causes(analysis: &Analysis, page: &mut Page) {
         "Why the GPUs waited",
         "Gaps between a GPU's first and last operation, by cause. The causes sum to the idle time.",
     );
-    let all: Vec<(&RankAnalysis, Vec<(String, &'static str, i64)>)> =
-        analysis.ranks.iter().map(|rank| (rank, causes(rank))).collect();
+    let all: Vec<(&RankAnalysis, Parts)> = analysis.ranks.iter().map(|rank| (rank, causes(rank))).collect();
     let found: Vec<usize> = (0..CAUSES.len())
         .filter(|&cause| all.iter().any(|(_, parts)| parts[cause].2 > 0))
         .collect();

@@ -208,23 +208,20 @@ fn counted_operations(count: u64) -> String {
 
 fn device_label(recording: &Recording, place: Place) -> String {
     let header = &recording.processes[place.process].header;
-    let any_rank = recording
-        .processes
-        .iter()
-        .any(|process| process.header.rank.is_some());
-    let order = u32::try_from(place.process).ok().filter(|_| !any_rank);
-    let who = match header.rank.or(order) {
-        Some(rank) => format!("rank {rank}"),
-        None => shorten(&recording.processes[place.process].folder, 40),
+    let who = match header.rank {
+        Some(rank) => format!("rank {rank} \u{b7} "),
+        None if recording.processes.len() == 1 => String::new(),
+        None => {
+            // Of an imported file its name, not the whole path.
+            let folder = &recording.processes[place.process].folder;
+            let name = folder.rsplit('/').next().unwrap_or(folder);
+            format!("{} \u{b7} ", shorten(name, 40))
+        }
     };
     let device = header.devices.iter().find(|device| device.index == place.device);
     match device.filter(|device| !device.name.is_empty()) {
-        Some(device) => format!(
-            "{who} \u{b7} GPU {} \u{b7} {}",
-            place.device,
-            shorten(&device.name, 60)
-        ),
-        None => format!("{who} \u{b7} GPU {}", place.device),
+        Some(device) => format!("{who}GPU {} \u{b7} {}", place.device, shorten(&device.name, 60)),
+        None => format!("{who}GPU {}", place.device),
     }
 }
 
@@ -560,10 +557,10 @@ impl Drawing<'_> {
             let last = usize::try_from(units(end, self.length_ns) / PIXEL)
                 .unwrap_or(0)
                 .min(BINS - 1);
-            for bin in first..=last {
+            for (bin, covered) in (first..).zip(&mut covered[first..=last]) {
                 let inside = end.min(bin_ns(bin + 1)) - start.max(bin_ns(bin));
                 // What has no length is seen, too.
-                covered[bin][item.class as usize] += inside.max(1);
+                covered[item.class as usize] += inside.max(1);
             }
         }
         let mut paths: BTreeMap<(usize, i64), String> = BTreeMap::new();

@@ -97,7 +97,7 @@ fn write_rows<R>(
 }
 
 /// Sorts rows by time; those of one time keep their order.
-fn by_time<'a, R>(rows: &'a [R], start_ns: impl Fn(&R) -> i64) -> Vec<&'a R> {
+fn by_time<R>(rows: &[R], start_ns: impl Fn(&R) -> i64) -> Vec<&R> {
     let mut rows: Vec<&R> = rows.iter().collect();
     rows.sort_by_key(|row| start_ns(row));
     rows
