@@ -188,7 +188,7 @@ fn anything(seed: u64, rows: usize, processes: usize) -> Recording {
         tables.each_columns(&mut |_, columns| {
             // Every third table has no rows.
             each += 1;
-            let rows = if (each + place) % 3 == 0 { 0 } else { rows };
+            let rows = if (each + place).is_multiple_of(3) { 0 } else { rows };
             for column in columns {
                 fill(column, rows, &mut numbers, &names);
             }
@@ -214,7 +214,7 @@ fn anything(seed: u64, rows: usize, processes: usize) -> Recording {
             recording.processes.push(process);
         }
     }
-    recording.unaligned = (seed % 2 == 0).then(|| "no zero".to_owned());
+    recording.unaligned = seed.is_multiple_of(2).then(|| "no zero".to_owned());
     recording.notes.push("one\ntwo".to_owned());
     recording
 }
