@@ -6,7 +6,7 @@ mod common;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use common::{expect_status, fresh_folder, gputrace, record_workload, stderr, tensorboard};
+use common::{expect_status, fresh_folder, gputrace, stderr, tensorboard};
 use gputrace_trace::{Process, Recording};
 use serde_json::Value;
 
@@ -268,8 +268,11 @@ fn assert_us(what: &str, said: f64, expected_ns: i64) {
 /// Records, exports, and gives the recording and what the plugin says of its one run.
 fn exported(python: &Path, workload: &[&str]) -> (Recording, Value, String) {
     let (_keep, folder) = fresh_folder("recording");
-    let truth = folder.with_file_name("truth");
-    expect_status(&mut record_workload(&folder, &truth, &[], workload), 0);
+    let mut record = gputrace();
+    record
+        .args(["record", "--device", "sim", "--kinds", "+memory", "-o"])
+        .arg(&folder);
+    expect_status(record.args(["--", "workload"]).args(workload), 0);
     let run = folder.with_file_name("logs").join("run");
     std::fs::create_dir(run.parent().unwrap()).unwrap();
     let mut export = gputrace();
@@ -322,20 +325,7 @@ fn compare(recording: &Recording, answers: &Value, with_distributed: bool) {
             .iter()
             .filter(|event| event["ph"] == "X" && event["cat"] == "kernel");
         assert_eq!(slices.count(), rank.all_kernels.len());
-        let allocations = profile["memory_curve"]["rows"]["GPU0"]
-            .as_array()
-            .map_or(0, Vec::len);
-        let on_device = process
-            .tables
-            .memory
-            .memory_kind
-            .iter()
-            .filter(|kind| **kind == 3);
-        assert!(
-            allocations >= on_device.count().min(1),
-            "{}",
-            profile["memory_curve"]
-        );
+        compare_memory(process, &profile["memory_curve"]);
         workers.push(worker);
     }
     if with_distributed {
@@ -384,6 +374,35 @@ fn compare_overview(rank: &Rank, overview: &Value) {
         "{said}"
     );
     assert!(value("Name").starts_with("Simulated"));
+    let occupancy: f64 = value("Est. Achieved Occupancy")
+        .trim_end_matches(" %")
+        .parse()
+        .unwrap();
+    assert!((1.0..=100.0).contains(&occupancy), "{occupancy}");
+}
+
+/// The most that was in use on the device, as the plugin prints it.
+fn compare_memory(process: &Process, curve: &Value) {
+    let memory = &process.tables.memory;
+    let mut order: Vec<usize> = (0..memory.time_ns.len())
+        .filter(|row| memory.memory_kind[*row] == 3)
+        .collect();
+    order.sort_by_key(|row| memory.time_ns[*row]);
+    let (mut in_use, mut most) = (0i64, 0i64);
+    for row in order {
+        let bytes = memory.bytes[row] as i64;
+        in_use += if memory.operation[row] == 2 { -bytes } else { bytes };
+        most = most.max(in_use);
+    }
+    assert!(most > 0, "allocations are recorded");
+    let device = format!("GPU{}", process.tables.kernels.device[0]);
+    let said = curve["metadata"]["peaks"][&device]
+        .as_str()
+        .unwrap_or_else(|| panic!("{curve}"));
+    assert_eq!(
+        said,
+        format!("Peak Memory Usage: {:.1}MB", most as f64 / f64::from(1 << 20))
+    );
 }
 
 fn compare_kernels(rank: &Rank, profile: &Value) {
@@ -502,7 +521,10 @@ fn data_parallel_training_has_the_plugins_numbers() {
     let Some(python) = tensorboard::python() else {
         return;
     };
-    let (recording, answers, said) = exported(&python, &["ddp", "--steps", "5", "--ranks", "3"]);
+    let (recording, answers, said) = exported(
+        &python,
+        &["ddp", "--steps", "5", "--ranks", "3", "--batch", "192"],
+    );
     assert!(!said.contains("note:"), "{said}");
     compare(&recording, &answers, true);
 }

@@ -30,8 +30,9 @@ def fetch(url):
         body = gzip.decompress(body)
     try:
         return status, json.loads(body, strict=True)
-    except ValueError:
-        return status, {"not JSON": body[:300].decode(errors="replace"), "bytes": len(body)}
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        return status, {"not JSON": str(error), "there": body.decode(errors="replace")[max(at - 150, 0) : at + 50]}
 
 
 class TensorBoard:

@@ -7,6 +7,7 @@
 //! Trace view shows those too). `docs/tensorboard.md` says which is which.
 
 mod annotations;
+mod compare;
 mod event;
 mod events;
 mod exact;
@@ -18,26 +19,23 @@ pub(in crate::export) mod spans;
 mod worker;
 pub(in crate::export) mod workers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use gputrace_trace::{Derived, Recording};
-use rustc_hash::FxHashSet;
 
 pub(in crate::export) use exact::exact_duration;
 
 use super::ExportSummary;
 use super::files::Files;
 use super::layout::{Layout, first_moment_ns};
+use compare::compare_workers;
 use host_steps::host_steps;
 use plan::Plan;
 use spans::Spans;
 use worker::{Untold, Worker};
-
-/// A rank whose collectives are common to all ranks but for this share of them is compared with the others.
-const LEAST_COMMON: f64 = 0.9;
 
 /// Writes `recording` into files that TensorBoard shows as one run.
 ///
@@ -98,117 +96,24 @@ fn hosts_by_worker<'r>(recording: &Recording, hosts: Vec<Layout<'r>>) -> BTreeMa
 }
 
 fn told(untold: Untold, too_deep: u64) -> Vec<String> {
-    let mut notes = Vec::new();
-    let mut note = |count: u64, text: &str| {
-        if count > 0 {
-            notes.push(format!("{count} {text}"));
-        }
-    };
-    note(
-        untold.steps_cut,
-        "steps at the end have fewer operations than those before: TensorBoard leaves them out of its views",
-    );
-    note(
-        untold.steps_without_time,
-        "steps launched nothing while the GPU was busy with those before: TensorBoard does not show them",
-    );
-    note(
-        untold.operations_on_further_devices,
-        "operations are on more GPUs of one process than TensorBoard knows (64): they are in its Trace view alone",
-    );
-    note(
-        too_deep,
-        "ranges lie more than 100 deep in others: they are in TensorBoard's Trace view alone",
-    );
-    notes
-}
-
-/// A collective, over all workers.
-type Collective = Option<u32>;
-
-/// Whether the plugin will compare the workers, and what can be done that it does: by process, the kernels that are not to be
-/// collectives, and what there is to say.
-///
-/// It matches the collectives of all workers by their order, and shows its Distributed view only where each worker has as
-/// many. Where all but a few are those of every worker, the few are written as kernels like any other; where workers do
-/// different things, all stay what they are.
-fn compare_workers(
-    recording: &Recording,
-    derived: &Derived,
-    spans: &Spans,
-) -> (Vec<FxHashSet<u32>>, Vec<String>) {
-    let count = recording.processes.len();
-    let mut plain = vec![FxHashSet::default(); count];
-    let mut notes = Vec::new();
-    // By process: which collective each kernel is, with its span.
-    let mut kernels: Vec<Vec<(u32, usize, Collective)>> = Vec::with_capacity(count);
-    let mut nameless = 0;
-    for number in 0..count {
-        let layout = Layout::new(recording, derived, number);
-        let plan = Plan::new(&layout, &[], spans);
-        nameless += plan.nameless_communication;
-        let of_plan = plan.collectives.values();
-        kernels.push(
-            of_plan
-                .map(|found| (found.kernel, found.span, found.collective))
-                .collect(),
-        );
-    }
-    if nameless > 0 {
-        notes.push(format!(
-            "{nameless} kernels communicate in ways that TensorBoard has no name for (Send, Recv, AlltoAll, ...): it counts \
-             them as computation"
-        ));
-    }
-    let mut missing = 0;
-    for span in 0..spans.count() {
-        let of_span = |number: usize| kernels[number].iter().filter(move |(_, at, _)| *at == span);
-        let counts: Vec<usize> = (0..count).map(|number| of_span(number).count()).collect();
-        let (Some(least), Some(most)) = (counts.iter().min(), counts.iter().max()) else {
-            continue;
-        };
-        if least == most {
-            continue;
-        }
-        let ids = |number: usize| -> BTreeSet<u32> { of_span(number).filter_map(|(_, _, id)| *id).collect() };
-        let common = (1..count).fold(ids(0), |common, number| &common & &ids(number));
-        let in_common =
-            |number: usize| of_span(number).filter(|(_, _, id)| id.is_some_and(|id| common.contains(&id)));
-        let common_counts: Vec<usize> = (0..count).map(|number| in_common(number).count()).collect();
-        let is_alike = common_counts.iter().all(|common| *common == common_counts[0]);
-        let is_most =
-            (0..count).all(|number| common_counts[number] as f64 >= LEAST_COMMON * counts[number] as f64);
-        if !is_alike || !is_most || common.is_empty() {
-            missing += 1;
-            continue;
-        }
-        let mut left = 0;
-        for (number, plain) in plain.iter_mut().enumerate() {
-            for (kernel, _, id) in of_span(number) {
-                if !id.is_some_and(|id| common.contains(&id)) {
-                    plain.insert(*kernel);
-                    left += 1;
-                }
-            }
-        }
-        notes.push(format!(
-            "{left} collectives were not recorded on all ranks: TensorBoard counts them as computation, so that it can \
-             compare the others"
-        ));
-    }
-    if missing > 0 {
-        let of = match spans.count() {
-            1 => String::new(),
-            all => format!(" of {missing} of {all} windows"),
-        };
-        let counts = |number: usize| kernels[number].len();
-        let (least, most) = ((0..count).map(counts).min(), (0..count).map(counts).max());
-        notes.push(format!(
-            "TensorBoard will not show its Distributed view{of}: it wants as many collectives on each rank, and they have \
-             {} to {}",
-            least.unwrap_or(0),
-            most.unwrap_or(0)
-        ));
-    }
-    (plain, notes)
+    let counts = [
+        (
+            untold.steps_cut,
+            "TensorBoard leaves out steps at the end that have fewer operations than those before",
+        ),
+        (
+            untold.steps_without_time,
+            "TensorBoard does not show steps that launched nothing while the GPU was busy with those before",
+        ),
+        (
+            untold.operations_on_further_devices,
+            "TensorBoard knows 64 GPUs of a process: operations on others are in its Trace view alone",
+        ),
+        (
+            too_deep,
+            "TensorBoard takes no ranges that lie more than 100 deep for operators",
+        ),
+    ];
+    let some = counts.into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, text)| format!("{text}: {count}")).collect()
 }

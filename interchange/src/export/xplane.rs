@@ -235,7 +235,9 @@ struct LineNumbers(FxHashMap<u64, ()>);
 impl LineNumbers {
     fn take(&mut self, wanted: u64) -> u64 {
         const STEP: u64 = 10_000_000;
-        let mut number = wanted;
+        /// Beyond are XProf's own lines, and 2^32 - 1 is a counter for it.
+        const MOST: u64 = 2_000_000_000;
+        let mut number = wanted % MOST;
         while self.0.insert(number, ()).is_some() {
             number += STEP;
         }

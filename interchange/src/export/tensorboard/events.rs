@@ -3,6 +3,7 @@
 use std::io;
 
 use gputrace_trace::copy_words::memory_name;
+use gputrace_trace::occupancy::{Block, Multiprocessor};
 
 use super::event::{Args, EventWriter, Place, json_string};
 use super::plan::is_misread;
@@ -196,6 +197,14 @@ impl Worker<'_> {
             let each = blocks / f64::from(multiprocessors);
             args.raw("blocks per SM", each);
             args.raw("warps per SM", each * (threads / 32.0).ceil());
+            let multiprocessor = device.and_then(Multiprocessor::of);
+            let fit = multiprocessor.zip(Block::of(row, index));
+            if let Some((of, fit)) = fit.and_then(|(of, block)| Some((of, of.fit(block)?))) {
+                // As Kineto rounds it (DeviceProperties.cpp).
+                let most = f64::from(of.limits.warps) * f64::from(of.limits.warp_threads);
+                let active = f64::from(fit.blocks).min(each) * threads;
+                args.raw("est. achieved occupancy %", (active / most * 100.0).round());
+            }
         }
         if let Some(graph) = row.graph[index] {
             args.raw("graph id", graph);

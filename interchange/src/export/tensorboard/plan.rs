@@ -55,7 +55,7 @@ pub(super) struct LaunchOperator {
     pub(super) span: (i64, i64),
     pub(super) id: u64,
     /// What was launched first, as its slice's place.
-    pub(super) launched: (usize, usize),
+    pub(super) launched: (u32, u32),
 }
 
 /// A kernel that carries out collectives which the plugin has a name for.
@@ -76,6 +76,13 @@ pub(super) struct CollectiveKernel {
     pub(super) id: u64,
     /// The place in [`gputrace_trace::Derived::collectives`].
     pub(super) collective: Option<u32>,
+}
+
+impl CollectiveKernel {
+    /// When it was enqueued, as far as that is known.
+    pub(super) fn enqueued_ns(&self) -> i64 {
+        self.at.map_or(self.start_ns, |(_, _, time)| time)
+    }
 }
 
 /// How a process's events hang together.
@@ -138,11 +145,11 @@ impl Plan {
         self.last_id
     }
 
-    /// What calls launched; by call, the first of it.
-    fn take_launches(&mut self, layout: &Layout<'_>) -> FxHashMap<u32, (usize, usize)> {
-        let mut first: FxHashMap<u32, (i64, (usize, usize))> = FxHashMap::default();
-        for (number, row) in layout.rows.iter().enumerate() {
-            for (place, slice) in row.slices.iter().enumerate() {
+    /// What calls launched; by call, the row and the place there of the first of it.
+    fn take_launches(&mut self, layout: &Layout<'_>) -> Vec<(u32, u32)> {
+        let mut first = vec![(0, 0); self.launched.len()];
+        for (number, row) in (0u32..).zip(&layout.rows) {
+            for (place, slice) in (0u32..).zip(&row.slices) {
                 if !slice.source().is_launched() {
                     continue;
                 }
@@ -150,24 +157,18 @@ impl Plan {
                     continue;
                 };
                 let known = &mut self.launched[launch.call as usize];
+                if known.is_none_or(|(start, _, _)| slice.start_ns < start) {
+                    first[launch.call as usize] = (number, place);
+                }
                 *known = Some(match *known {
                     None => (slice.start_ns, slice.end_ns, 1),
                     Some((start, end, count)) => {
                         (start.min(slice.start_ns), end.max(slice.end_ns), count + 1)
                     }
                 });
-                let found = first
-                    .entry(launch.call)
-                    .or_insert((slice.start_ns, (number, place)));
-                if slice.start_ns < found.0 {
-                    *found = (slice.start_ns, (number, place));
-                }
             }
         }
         first
-            .into_iter()
-            .map(|(call, (_, place))| (call, place))
-            .collect()
     }
 
     /// Operators of a thread, and which of them each call lies in.
@@ -177,7 +178,7 @@ impl Plan {
         steps: &[HostStep],
         number: usize,
         row: &Row,
-        first_launched: &FxHashMap<u32, (usize, usize)>,
+        first_launched: &[(u32, u32)],
     ) {
         // Open operators with their ends, the innermost last.
         let mut open: Vec<(i64, u64)> = Vec::new();
@@ -214,15 +215,11 @@ impl Plan {
     }
 
     /// An operator of its own for a call that launched something; 0, no operator's number, for others.
-    fn launch_operator(
-        &mut self,
-        slice: &Slice,
-        row: usize,
-        first_launched: &FxHashMap<u32, (usize, usize)>,
-    ) -> u64 {
-        let Some(&launched) = first_launched.get(&slice.index) else {
+    fn launch_operator(&mut self, slice: &Slice, row: usize, first_launched: &[(u32, u32)]) -> u64 {
+        let index = slice.index as usize;
+        if self.launched[index].is_none() {
             return 0;
-        };
+        }
         let id = self.new_id();
         self.launch_operators.push(LaunchOperator {
             call: slice.index,
@@ -230,7 +227,7 @@ impl Plan {
             lane: slice.lane(),
             span: (slice.start_ns, slice.end_ns),
             id,
-            launched,
+            launched: first_launched[index],
         });
         id
     }

@@ -247,7 +247,7 @@ impl<'l> Worker<'l> {
             .filter(|collective| collective.span == span)
             .map(|collective| {
                 let enqueued = Enqueued {
-                    time_ns: collective.at.map_or(collective.start_ns, |(_, _, time)| time),
+                    time_ns: collective.enqueued_ns(),
                     kernel_ns: collective.start_ns,
                 };
                 (collective, enqueued)
@@ -432,7 +432,7 @@ impl<'l> Worker<'l> {
             };
             let times = (step.start_ns, step.end_ns);
             writer.slice(category, &json_string(&name), self.steps_row, times, |args| {
-                args.raw("External id", STEP_IDS + step.number);
+                args.raw("External id", STEP_IDS.saturating_add(step.number));
                 args.text("name", &step.name);
                 if step.detected {
                     args.raw("detected", true);
@@ -449,7 +449,7 @@ impl<'l> Worker<'l> {
                 continue;
             }
             let (row, place) = operator.launched;
-            let launched = self.slice_name(&self.layout.rows[row].slices[place]);
+            let launched = self.slice_name(&self.layout.rows[row as usize].slices[place as usize]);
             let name = json_string(&format!("launch: {launched}"));
             let place = self.place(operator.row, operator.lane);
             writer.slice("cpu_op", &name, place, operator.span, |args| {
@@ -469,7 +469,7 @@ impl<'l> Worker<'l> {
             .collect();
         // Those at one time stay in the order of their calls.
         all.sort_by_key(|(time, collective)| {
-            let called = collective.at.map_or(collective.start_ns, |(_, _, time)| time);
+            let called = collective.enqueued_ns();
             (*time, called, collective.start_ns, collective.kernel)
         });
         for (time, collective) in all {

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use gputrace_trace::copy_words::{direction_name, memory_name};
 use gputrace_trace::manifest::Device;
+use gputrace_trace::occupancy::{Block, Multiprocessor};
 use gputrace_trace::{DurationNs, NameId};
 
 use super::plane::{About, Event, EventNames, Line, Plane};
@@ -76,7 +77,7 @@ impl<'p> DevicePlane<'p> {
         let counters = &part.layout.process.tables.counters;
         if counters.device.contains(&Some(device)) {
             plane.lines.push(Line {
-                number: numbers.take(1 << 40),
+                number: numbers.take(1_900_000_000),
                 name: schema::COUNTERS_LINE.to_owned(),
             });
             plane.slices.push(None);
@@ -186,8 +187,17 @@ impl<'p> DevicePlane<'p> {
     fn kernel_stats(&self, kernel: u32, event: &mut Event) {
         let layout = self.part.layout;
         let (row, index) = (&layout.process.tables.kernels, kernel as usize);
+        let multiprocessor = self.known().and_then(Multiprocessor::of);
+        let fit = multiprocessor.zip(Block::of(row, index));
+        let occupancy = match fit.and_then(|(of, block)| Some((of, of.fit(block)?))) {
+            Some((of, fit)) => {
+                let warps = f64::from(fit.blocks * fit.warps_a_block);
+                format!(" occ_pct:{}", warps / f64::from(of.limits.warps) * 100.0)
+            }
+            None => String::new(),
+        };
         let details = format!(
-            "regs:{} static_shared:{} dynamic_shared:{} grid:{},{},{} block:{},{},{}",
+            "regs:{} static_shared:{} dynamic_shared:{} grid:{},{},{} block:{},{},{}{occupancy}",
             row.registers[index],
             row.static_shared_bytes[index],
             row.dynamic_shared_bytes[index],
@@ -239,7 +249,8 @@ impl<'p> DevicePlane<'p> {
         self.counters = 0;
         for row in 0..counters.time_ns.len() {
             let time_ns = counters.time_ns[row].0;
-            if counters.device[row] != Some(self.device) || !self.part.has_moment(time_ns) {
+            let is_number = counters.value[row].is_finite();
+            if counters.device[row] != Some(self.device) || !is_number || !self.part.has_moment(time_ns) {
                 continue;
             }
             let name = names.number(layout.recording.names.get(counters.name[row]));

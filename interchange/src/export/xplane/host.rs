@@ -83,13 +83,12 @@ impl<'p> HostPlane<'p> {
             plane.push(&mut numbers, OTHER_LINES, name, Content::Launches(unknown));
         }
         let tables = &part.layout.process.tables;
-        let marks = tables
-            .markers
-            .duration_ns
-            .iter()
-            .filter(|duration| duration.is_none())
-            .count();
-        if marks + tables.untimed_operations.start_ns.len() + tables.memory_pools.time_ns.len() > 0 {
+        let has_marks = tables.markers.duration_ns.contains(&None)
+            || !tables.untimed_operations.start_ns.is_empty()
+            || !tables.memory_pools.time_ns.is_empty();
+        let own = [&tables.counters].into_iter();
+        let mut counters = own.chain(part.hosts.iter().map(|host| &host.process.tables.counters));
+        if has_marks || counters.any(|counters| counters.value.iter().any(|value| !value.is_finite())) {
             plane.push(&mut numbers, OTHER_LINES, "marks", Content::Marks);
         }
         if !tables.memory.time_ns.is_empty() {
@@ -400,9 +399,23 @@ impl<'p> HostPlane<'p> {
             let name = words::pool_operation_name(pools.operation[row]);
             (pools.time_ns[row].0, name.to_owned())
         });
+        // XProf writes them into JSON, which has no such numbers.
+        let own = [&tables.counters].into_iter();
+        let of_hosts = self.part.hosts.iter().map(|host| &host.process.tables.counters);
+        let odd_samples = own.chain(of_hosts).flat_map(|counters| {
+            let odd = (0..counters.time_ns.len()).filter(|row| !counters.value[*row].is_finite());
+            odd.map(|row| {
+                let name = texts.get(counters.name[row]);
+                (
+                    counters.time_ns[row].0,
+                    format!("{name}: {}", counters.value[row]),
+                )
+            })
+        });
         let mut all: Vec<(i64, String)> = marks
             .chain(unfinished)
             .chain(of_pools)
+            .chain(odd_samples)
             .filter(|(time_ns, _)| self.part.has_moment(*time_ns))
             .collect();
         all.sort_by_key(|(time_ns, _)| *time_ns);
@@ -454,7 +467,8 @@ impl<'p> HostPlane<'p> {
         for row in 0..counters.time_ns.len() {
             let time_ns = counters.time_ns[row].0;
             // Those of a device of the process are on its plane.
-            if counters.device[row].is_some() && !is_host || !self.part.has_moment(time_ns) {
+            let is_here = counters.device[row].is_none() || is_host;
+            if !is_here || !counters.value[row].is_finite() || !self.part.has_moment(time_ns) {
                 continue;
             }
             let name = texts.get(counters.name[row]);

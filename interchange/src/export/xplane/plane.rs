@@ -26,7 +26,8 @@ impl EventNames {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        self.names.push(name.to_owned());
+        // XProf writes JSON of names without escaping all that has to be.
+        self.names.push(name.replace(char::is_control, " "));
         let number = self.names.len() as u64;
         self.numbers.insert(name.to_owned(), number);
         number
