@@ -28,6 +28,9 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// The folders of each process, in the order of their rows.
+pub type Segments = Vec<Vec<PathBuf>>;
+
 /// One process of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
@@ -203,10 +206,7 @@ impl Recording {
     ///
     /// # Errors
     /// As [`Recording::open`].
-    pub fn open_without(
-        path: &Path,
-        tables: &[&str],
-    ) -> Result<Option<(Self, Vec<Vec<PathBuf>>)>, OpenError> {
+    pub fn open_without(path: &Path, tables: &[&str]) -> Result<Option<(Self, Segments)>, OpenError> {
         let others: Vec<&str> = TABLE_NAMES
             .iter()
             .copied()

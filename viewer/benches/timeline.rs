@@ -184,13 +184,13 @@ fn main() {
     let mut builds: Vec<(f64, f64)> = (0..3)
         .map(|_| {
             let (began, cpu) = (Instant::now(), cpu_seconds());
-            drop(black_box(Timeline::build(recording.clone())));
+            drop(black_box(Timeline::build(&recording)));
             (began.elapsed().as_secs_f64(), cpu_seconds() - cpu)
         })
         .collect();
     builds.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (build, cpu) = builds[0];
-    let timeline = Timeline::build(recording.clone());
+    let timeline = Timeline::build(&recording);
     let rows: Vec<u32> = (0..64).collect();
     let lanes: Vec<&Slices> = rows.iter().filter_map(|row| timeline.slices(*row)).collect();
     let count: usize = lanes.iter().map(|slices| slices.len()).sum();
@@ -310,7 +310,7 @@ fn main() {
         let (analysis, details) = analyze_in_detail(&recording, &Options::default());
         let analysing = began.elapsed().as_secs_f64();
         let analysis = Arc::new(analysis);
-        let timeline = Timeline::build(recording.clone());
+        let timeline = Timeline::build(&recording);
         let (began, cpu) = (Instant::now(), cpu_seconds());
         let whole = timeline.with_analysis(&analysis, &details);
         drop(details);

@@ -574,10 +574,10 @@ impl<'r> RowNames<'r> {
     fn of(&self, key: RowKey) -> String {
         match key {
             RowKey::Windows => "recording".to_owned(),
-            RowKey::Thread(thread) => self.thread(thread),
+            RowKey::Thread(thread) | RowKey::Overhead(Some(thread)) => self.thread(thread),
             RowKey::Ranges(thread) => format!("{}: start/end ranges", self.thread(thread)),
             RowKey::Proxy(thread) => format!("{}: NCCL proxy", self.thread(thread)),
-            RowKey::NoThread => "no known thread".to_owned(),
+            RowKey::NoThread | RowKey::Overhead(None) => "no known thread".to_owned(),
             RowKey::Stream { stream, .. } => self.stream(stream),
             RowKey::Graphs { stream, .. } => format!("{}: graphs", self.stream(stream)),
             RowKey::StreamWaits {
@@ -591,8 +591,6 @@ impl<'r> RowNames<'r> {
                 let name = communicator_name(self.recording, self.process, communicator);
                 format!("NCCL {name} channel {channel}")
             }
-            RowKey::Overhead(Some(thread)) => self.thread(thread),
-            RowKey::Overhead(None) => "no known thread".to_owned(),
         }
     }
 }

@@ -341,7 +341,10 @@ impl Library {
                 // It grew meanwhile.
                 early = None;
                 let recording = Arc::new(recording);
-                (recording.clone(), Some(Timeline::build(recording)))
+                {
+                    let timeline = Timeline::build(&recording);
+                    (recording, Some(timeline))
+                }
             }
         };
         if timeline.as_ref().is_some_and(|timeline| timeline.events() == 0) && !growing {

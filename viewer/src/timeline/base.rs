@@ -51,10 +51,10 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    pub(crate) fn new(recording: Arc<Recording>) -> Self {
+    pub(crate) fn new(recording: &Arc<Recording>) -> Self {
         let groups = gather::groups(&recording.processes, &recording.names);
         let colors = colors(&recording.processes);
-        Self::of(&recording, groups, colors, Store::whole(recording.clone()))
+        Self::of(recording, groups, colors, Store::whole(recording.clone()))
     }
 
     /// Of a first look.

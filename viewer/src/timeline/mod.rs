@@ -133,7 +133,7 @@ pub struct Timeline {
 impl Timeline {
     /// Everything that needs no analysis.
     #[must_use]
-    pub fn build(recording: Arc<Recording>) -> Self {
+    pub fn build(recording: &Arc<Recording>) -> Self {
         Self::of(Base::new(recording))
     }
 

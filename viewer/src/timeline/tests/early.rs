@@ -94,7 +94,7 @@ fn a_first_look_is_as_the_whole_and_has_its_details_when_that_is_read() {
         write(&recording, folder.path(), rows);
         let read = Recording::open(folder.path()).unwrap();
         assert_eq!(read.losses, []);
-        let whole = Timeline::build(Arc::new(read.clone()));
+        let whole = Timeline::build(&Arc::new(read.clone()));
         let (early, promise) =
             Timeline::first_look(folder.path(), false).expect("it is as our writer leaves it");
         assert_eq!(early.rows(), whole.rows());
@@ -152,7 +152,7 @@ fn kernels_that_graphs_carry_communicate_at_first_look_too() {
     tables.kernels.graph_node[20] = Some(77);
     let folder = tempfile::tempdir().unwrap();
     write(&recording, folder.path(), 100);
-    let whole = Timeline::build(Arc::new(Recording::open(folder.path()).unwrap()));
+    let whole = Timeline::build(&Arc::new(Recording::open(folder.path()).unwrap()));
     let (early, _promise) = Timeline::first_look(folder.path(), false).unwrap();
     let window = (whole.begin(), whole.end());
     assert_eq!(

@@ -184,7 +184,7 @@ fn recording() -> Recording {
 
 fn timelines(recording: Recording) -> (Timeline, Timeline) {
     let recording = Arc::new(recording);
-    let plain = Timeline::build(recording.clone());
+    let plain = Timeline::build(&recording);
     let (analysis, details) = analyze_in_detail(&recording, &Options::default());
     let analysis = Arc::new(analysis);
     let whole = plain.with_analysis(&analysis, &details);
