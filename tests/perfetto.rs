@@ -281,7 +281,8 @@ fn an_imported_trace_of_eight_ranks() {
     let (keep, _) = fresh_folder("unused");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kineto/dlrm8_v100");
     let trace = export(&source, &keep.path().join("dlrm.pftrace"), &[]);
-    let recording = gputrace_interchange::import::open(&[source.clone()], &Progress::default()).unwrap();
+    let recording =
+        gputrace_interchange::import::open(std::slice::from_ref(&source), &Progress::default()).unwrap();
     agrees(&recording, &analysis(&source), &trace);
 }
 

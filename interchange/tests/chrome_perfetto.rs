@@ -58,7 +58,7 @@ fn check(recording: &Recording) {
             "X" | "i" => {
                 *written
                     .entry(event["cat"].as_str().unwrap().to_owned())
-                    .or_default() += 1
+                    .or_default() += 1;
             }
             "C" => samples += 1,
             _ => {}

@@ -58,7 +58,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     found
 }
 
-fn messages<'b>(bytes: &'b [u8], number: u64) -> Vec<&'b [u8]> {
+fn messages(bytes: &[u8], number: u64) -> Vec<&[u8]> {
     let of_number = fields(bytes)
         .into_iter()
         .filter(move |(found, _)| *found == number);
