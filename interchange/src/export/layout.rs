@@ -3,6 +3,8 @@
 //! Slices come by row and lane, in order and without overlap within a lane, with the call that launched them. Numbers of
 //! processes and tracks differ between formats, so they are each exporter's own.
 
+mod row_names;
+
 use std::cmp::Reverse;
 
 use gputrace_trace::derived::DerivedProcess;
@@ -11,6 +13,8 @@ use rustc_hash::FxHashMap;
 
 use super::calls::Calls;
 use super::lanes::Lanes;
+use row_names::RowNames;
+pub use row_names::communicator_name;
 
 /// Which table an event is a row of. Of two that begin and end together, the later one here is the inner one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -526,85 +530,6 @@ fn joined_by_tables(process: &Process) -> FxHashMap<u32, Vec<u32>> {
         }
     }
     joined
-}
-
-/// What rows are called, with the names that the program gave.
-struct RowNames<'r> {
-    recording: &'r Recording,
-    process: &'r Process,
-    threads: FxHashMap<u64, &'r str>,
-    streams: FxHashMap<u32, &'r str>,
-}
-
-impl<'r> RowNames<'r> {
-    fn new(recording: &'r Recording, process: &'r Process) -> Self {
-        let named = &process.tables.object_names;
-        let (mut threads, mut streams) = (FxHashMap::default(), FxHashMap::default());
-        for (row, kind) in named.kind.iter().enumerate() {
-            let name = recording.names.get(named.name[row]);
-            // The latest name counts.
-            match (kind, named.cupti[row]) {
-                (1, _) => drop(threads.insert(named.identifier[row], name)),
-                (4, Some(stream)) => drop(streams.insert(stream, name)),
-                _ => {}
-            }
-        }
-        Self {
-            recording,
-            process,
-            threads,
-            streams,
-        }
-    }
-
-    fn thread(&self, thread: u32) -> String {
-        match self.threads.get(&thread.into()) {
-            Some(name) => format!("thread {thread} ({name})"),
-            None => format!("thread {thread}"),
-        }
-    }
-
-    fn stream(&self, stream: u32) -> String {
-        match self.streams.get(&stream) {
-            Some(name) => format!("stream {stream} ({name})"),
-            None => format!("stream {stream}"),
-        }
-    }
-
-    fn of(&self, key: RowKey) -> String {
-        match key {
-            RowKey::Windows => "recording".to_owned(),
-            RowKey::Thread(thread) | RowKey::Overhead(Some(thread)) => self.thread(thread),
-            RowKey::Ranges(thread) => format!("{}: start/end ranges", self.thread(thread)),
-            RowKey::Proxy(thread) => format!("{}: NCCL proxy", self.thread(thread)),
-            RowKey::NoThread | RowKey::Overhead(None) => "no known thread".to_owned(),
-            RowKey::Stream { stream, .. } => self.stream(stream),
-            RowKey::Graphs { stream, .. } => format!("{}: graphs", self.stream(stream)),
-            RowKey::StreamWaits {
-                stream: Some(stream), ..
-            } => format!("{} (sync)", self.stream(stream)),
-            RowKey::StreamWaits { device, .. } => format!("device {device} (sync)"),
-            RowKey::Channel {
-                communicator,
-                channel,
-            } => {
-                let name = communicator_name(self.recording, self.process, communicator);
-                format!("NCCL {name} channel {channel}")
-            }
-        }
-    }
-}
-
-/// The communicator's own name, or its hash where the program gave none.
-#[must_use]
-pub fn communicator_name(recording: &Recording, process: &Process, communicator: u64) -> String {
-    let table = &process.tables.communicators;
-    (0..table.communicator.len())
-        .filter(|&row| table.communicator[row] == communicator)
-        .find_map(|row| table.name[row])
-        .map(|name| recording.names.get(name).to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| format!("{communicator:#x}"))
 }
 
 /// The earliest stamp of any event: what times of a selection count from.
