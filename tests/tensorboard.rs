@@ -217,6 +217,35 @@ impl Rank {
         }
     }
 
+    /// The step that each collective counts for: its own by the launch, where the plugin's time of that has begun when the
+    /// kernel starts, and else the one before. None counts for an earlier step than one before it.
+    fn counted_in(&self) -> Vec<Option<usize>> {
+        let mut times: Vec<i64> = self
+            .collectives
+            .iter()
+            .map(|collective| {
+                let launched = collective.launched_ns;
+                let own = self
+                    .host_steps
+                    .iter()
+                    .position(|step| (step.0..step.1).contains(&launched));
+                let in_step = own.map_or(launched, |own| {
+                    let (start, end) = self.steps[own];
+                    launched.max(start + 1).min(end)
+                });
+                in_step.min(collective.range.0)
+            })
+            .collect();
+        for place in (1..times.len()).rev() {
+            times[place - 1] = times[place - 1].min(times[place]);
+        }
+        let shown = &self.steps[..self.shown];
+        times
+            .iter()
+            .map(|time| shown.iter().position(|step| step.0 < *time && *time <= step.1))
+            .collect()
+    }
+
     /// Of each step the plugin's parts, in the order of its columns.
     fn parts(&self) -> Vec<[i64; 7]> {
         let mut left = union(self.steps[..self.shown].to_vec());
@@ -486,9 +515,9 @@ fn compare_distributed(ranks: &[Rank], workers: &[String], answers: &Value) {
             for (said, expected) in said.iter().zip(rank.overlap(*step)) {
                 assert_us("overlap", us(said), expected);
             }
-            let host = rank.host_steps[number];
+            let counted = rank.counted_in();
             let mine: Vec<usize> = (0..count)
-                .filter(|place| (host.0..host.1).contains(&rank.collectives[*place].launched_ns))
+                .filter(|place| counted[*place] == Some(number))
                 .collect();
             let ranges = mine.iter().map(|place| rank.collectives[*place].range).collect();
             let whole = length(&union(ranges));

@@ -80,6 +80,9 @@ impl IntervalSet {
     /// Nanoseconds of `[start, end)` that are in the set.
     #[must_use]
     pub fn length_within_ns(&self, start: i64, end: i64) -> i64 {
+        if end <= start {
+            return 0;
+        }
         let first = self.intervals.partition_point(|interval| interval.end <= start);
         self.intervals[first..]
             .iter()
