@@ -217,8 +217,8 @@ impl Rank {
         }
     }
 
-    /// The step that each collective counts for: its own by the launch, where the plugin's time of that has begun when the
-    /// kernel starts, and else the one before. None counts for an earlier step than one before it.
+    /// The step that each collective counts for: its own by the launch, where the plugin's time of that has begun before
+    /// the kernel starts, and else the one before. None counts for an earlier step than one before it.
     fn counted_in(&self) -> Vec<Option<usize>> {
         let mut times: Vec<i64> = self
             .collectives
@@ -233,7 +233,7 @@ impl Rank {
                     let (start, end) = self.steps[own];
                     launched.max(start + 1).min(end)
                 });
-                in_step.min(collective.range.0)
+                in_step.min(collective.range.0 - 1)
             })
             .collect();
         for place in (1..times.len()).rev() {

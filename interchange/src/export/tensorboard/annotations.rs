@@ -3,7 +3,8 @@
 //! It knows a collective by an annotation on the host, and takes those of all workers in the order of their annotations. A
 //! step's collectives are those with annotations between the step's times as the plugin has them, which follow the
 //! device: where the host is ahead, an annotation at the time of the call would count for an earlier step. So it is moved
-//! into its own step then, never behind its kernel and never past another.
+//! into its own step then, always before its kernel and never past another: of two that begin together the plugin takes the
+//! longer for the first, so that on one worker the kernel would be compared with another's annotation.
 
 use super::host_steps::HostStep;
 
@@ -31,7 +32,7 @@ pub(super) fn counted_times(all: &[Enqueued], written: &[HostStep], shown: &[(i6
                 Some((_, end)) => time.min(*end),
                 None => time,
             };
-            moved.min(enqueued.kernel_ns)
+            moved.min(enqueued.kernel_ns - 1)
         })
         .collect();
     for place in (1..times.len()).rev() {
@@ -78,15 +79,15 @@ mod tests {
             counted(&[(90, 140), (110, 200), (120, 220)], &shown),
             [90, 151, 151]
         );
-        // Not behind the kernel, which began while the step before still ran; nor past it.
-        assert_eq!(counted(&[(110, 200), (120, 130)], &shown), [130, 130]);
+        // Before the kernel, which began while the step before still ran; nor past it.
+        assert_eq!(counted(&[(110, 200), (120, 130)], &shown), [129, 129]);
     }
 
     #[test]
-    fn outside_of_steps_they_stay_but_never_behind_their_kernels() {
+    fn outside_of_steps_they_stay_but_always_before_their_kernels() {
         assert_eq!(
             counted(&[(-5, 3), (300, 290)], &[(0, 100), (100, 200)]),
-            [-5, 290]
+            [-5, 289]
         );
     }
 }
