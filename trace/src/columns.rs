@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::mpsc::{channel, sync_channel};
 
 use arrow_ipc::{BodyCompressionMethod, CompressionType, Message, MessageHeader, RecordBatch, Schema, Type};
 use arrow_schema::DataType;
@@ -25,6 +26,9 @@ const HEADER_BYTES: usize = 4096;
 const MOST_HEADER_BYTES: usize = 1 << 20;
 /// A dictionary that is larger is not for a first look.
 const MOST_DICTIONARY_BYTES: usize = 1 << 28;
+
+/// So many batches wait for who looks at them.
+const AHEAD: usize = 2;
 
 /// Why a file can't be read by columns; the whole of it may be read all the same.
 #[derive(Debug)]
@@ -193,26 +197,74 @@ impl<T: Table> ColumnFile<T> {
     }
 
     /// Calls `visit` with each batch and its first row's number: a table in which only the columns that are wanted have values.
+    /// Of a file with more than a few another thread unpacks them meanwhile.
     ///
     /// # Errors
     /// When a batch is damaged or can't be read. `visit` saw those before it.
-    pub fn each(&self, mut visit: impl FnMut(usize, &T)) -> Result<(), Unusual> {
+    pub fn each(&self, mut visit: impl FnMut(usize, &T)) -> Result<(), Unusual>
+    where
+        T: Send,
+    {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        let mut unpacker = Unpacker::new()?;
-        let mut table = T::default();
         let mut first = 0;
-        for batch in &self.batches {
-            unpacker.read(file, batch)?;
-            for (wanted, column) in self.wanted.iter().zip(&batch.columns) {
-                let raw = unpacker.unpack(batch.rows, wanted, column)?;
-                if !table.fill(wanted.ours, &raw) {
-                    return Err(Unusual::new("a name that its dictionary does not have"));
-                }
-            }
-            visit(first, &table);
+        let mut visit = |table: &T, batch: &Batch| {
+            visit(first, table);
             first += batch.rows;
+        };
+        if self.batches.len() <= AHEAD {
+            let mut unpacker = Unpacker::new()?;
+            let mut table = T::default();
+            for batch in &self.batches {
+                self.fill(&mut table, &mut unpacker, file, batch)?;
+                visit(&table, batch);
+            }
+            return Ok(());
+        }
+        // Memory of batches that were seen is used again: touching new memory costs more than unpacking.
+        let (unpacked, batches) = sync_channel(AHEAD);
+        let (seen, again) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut unpacker = Unpacker::new();
+                for batch in &self.batches {
+                    let filled = match &mut unpacker {
+                        Ok(unpacker) => {
+                            let mut table = again.try_recv().unwrap_or_default();
+                            self.fill(&mut table, unpacker, file, batch).map(|()| table)
+                        }
+                        Err(wrong) => Err(Unusual::new(&wrong.0)),
+                    };
+                    let is_last = filled.is_err();
+                    if unpacked.send(filled).is_err() || is_last {
+                        break;
+                    }
+                }
+            });
+            for (batch, filled) in self.batches.iter().zip(batches) {
+                let table: T = filled?;
+                visit(&table, batch);
+                // Nobody needs it where all are unpacked.
+                drop(seen.send(table));
+            }
+            Ok(())
+        })
+    }
+
+    fn fill(
+        &self,
+        table: &mut T,
+        unpacker: &mut Unpacker,
+        file: &File,
+        batch: &Batch,
+    ) -> Result<(), Unusual> {
+        unpacker.read(file, batch)?;
+        for (wanted, column) in self.wanted.iter().zip(&batch.columns) {
+            let raw = unpacker.unpack(batch.rows, wanted, column)?;
+            if !table.fill(wanted.ours, &raw) {
+                return Err(Unusual::new("a name that its dictionary does not have"));
+            }
         }
         Ok(())
     }
