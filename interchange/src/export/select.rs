@@ -23,6 +23,12 @@ impl Window {
         to: TimeNs(i64::MAX),
     };
 
+    /// No time at all.
+    const NEVER: Self = Self {
+        from: TimeNs(0),
+        to: TimeNs(0),
+    };
+
     fn overlaps(self, start: TimeNs, duration: DurationNs) -> bool {
         let end = TimeNs(start.0.saturating_add(duration.0));
         self.from < self.to && start < self.to && (end > self.from || start >= self.from)
@@ -83,57 +89,7 @@ impl Selection {
         if self.is_everything() {
             return Ok((recording, derived));
         }
-        let nothing = |what: String| Err(NothingSelected(what));
-        let mut recording = recording;
-        let mut derived = derived;
-        let origin = first_moment_ns(&recording).unwrap_or(0);
-        if let Some(ranks) = &self.ranks {
-            let known: Vec<u32> = ranks_of(&recording);
-            let keep: Vec<bool> = known.iter().map(|rank| ranks.contains(rank)).collect();
-            if !keep.contains(&true) {
-                return nothing(format!(
-                    "none of these ranks was recorded; recorded: {}",
-                    listed(&known)
-                ));
-            }
-            let mut kept = keep.iter();
-            recording.processes.retain(|_| kept.next() == Some(&true));
-            let mut kept = keep.iter();
-            derived.processes.retain(|_| kept.next() == Some(&true));
-        }
-        let range = self.range_ns.map_or(Window::ALWAYS, |(from, to)| Window {
-            from: TimeNs(origin.saturating_add(from)),
-            to: TimeNs(origin.saturating_add(to)),
-        });
-        let mut windows = vec![range; recording.processes.len()];
-        let mut hosts = range;
-        if let Some(steps) = self.steps {
-            let found: Vec<Option<Window>> = (0..windows.len())
-                .map(|place| {
-                    derived
-                        .processes
-                        .get(place)
-                        .and_then(|process| steps_window(process, steps))
-                })
-                .collect();
-            if found.iter().all(Option::is_none) {
-                return nothing(format!("no rank has the steps {}..{}", steps.0, steps.1));
-            }
-            for (window, found) in windows.iter_mut().zip(&found) {
-                let none = Window {
-                    from: TimeNs(0),
-                    to: TimeNs(0),
-                };
-                *window = window.intersection(found.unwrap_or(none));
-            }
-            let found = found.iter().flatten();
-            let from = found.clone().map(|window| window.from).min();
-            let to = found.map(|window| window.to).max();
-            if let Some((from, to)) = from.zip(to) {
-                hosts = hosts.intersection(Window { from, to });
-            }
-        }
-        let (recording, derived) = cut(&recording, &derived, &windows, hosts);
+        let (recording, derived) = self.part_of(&recording, &derived)?;
         let events = |process: &Process| {
             let tables = &process.tables;
             tables.kernels.len()
@@ -145,8 +101,65 @@ impl Selection {
                 + tables.collectives.len()
         };
         if recording.processes.iter().map(events).sum::<usize>() == 0 {
-            return nothing("there is no event in that range".to_owned());
+            return Err(NothingSelected("there is no event in that range".to_owned()));
         }
+        Ok((recording, derived))
+    }
+
+    /// A copy of the selected part, whether it has any event or not.
+    ///
+    /// # Errors
+    /// When the recording has none of the ranks or steps.
+    pub fn part_of(
+        &self,
+        recording: &Recording,
+        derived: &Derived,
+    ) -> Result<(Recording, Derived), NothingSelected> {
+        let nothing = |what: String| Err(NothingSelected(what));
+        let known = ranks_of(recording);
+        let keep: Vec<bool> = match &self.ranks {
+            Some(ranks) => known.iter().map(|rank| ranks.contains(rank)).collect(),
+            None => vec![true; known.len()],
+        };
+        if self.ranks.is_some() && !keep.contains(&true) {
+            return nothing(format!(
+                "none of these ranks was recorded; recorded: {}",
+                listed(&known)
+            ));
+        }
+        let origin = first_moment_ns(recording).unwrap_or(0);
+        let range = self.range_ns.map_or(Window::ALWAYS, |(from, to)| Window {
+            from: TimeNs(origin.saturating_add(from)),
+            to: TimeNs(origin.saturating_add(to)),
+        });
+        let chosen = |keep: &bool| if *keep { range } else { Window::NEVER };
+        let mut windows: Vec<Window> = keep.iter().map(chosen).collect();
+        let mut hosts = range;
+        if let Some(steps) = self.steps {
+            let found: Vec<Option<Window>> = (0..windows.len())
+                .map(|place| {
+                    let process = derived.processes.get(place).filter(|_| keep[place])?;
+                    steps_window(process, steps)
+                })
+                .collect();
+            if found.iter().all(Option::is_none) {
+                return nothing(format!("no rank has the steps {}..{}", steps.0, steps.1));
+            }
+            for (window, found) in windows.iter_mut().zip(&found) {
+                *window = window.intersection(found.unwrap_or(Window::NEVER));
+            }
+            let found = found.iter().flatten();
+            let from = found.clone().map(|window| window.from).min();
+            let to = found.map(|window| window.to).max();
+            if let Some((from, to)) = from.zip(to) {
+                hosts = hosts.intersection(Window { from, to });
+            }
+        }
+        let (mut recording, mut derived) = cut(recording, derived, &windows, hosts);
+        let mut kept = keep.iter();
+        recording.processes.retain(|_| kept.next() == Some(&true));
+        let mut kept = keep.iter();
+        derived.processes.retain(|_| kept.next() == Some(&true));
         Ok((recording, derived))
     }
 }
@@ -220,7 +233,8 @@ pub fn cut(
         notes: recording.notes.clone(),
         unaligned: recording.unaligned.clone(),
     };
-    let bounded = windows.iter().filter(|window| **window != Window::ALWAYS);
+    let is_bounded = |window: &&Window| **window != Window::ALWAYS && window.from < window.to;
+    let bounded = windows.iter().filter(is_bounded);
     let from = bounded.clone().map(|window| window.from.0).min();
     if let Some((from, to)) = from.zip(bounded.map(|window| window.to.0).max()) {
         part.notes.push(format!(
