@@ -74,6 +74,7 @@ fn every_route_answers_of_a_recording() {
         format!("{base}/collectives?limit=1000"),
         format!("{base}/collectives?sort=skew&order=descending"),
         format!("{base}/area?from={begin}&to={end}"),
+        format!("{base}/tree?of=threads&from={begin}&to={end}&merge_numbers=1"),
         format!("{base}/search?q=gemm"),
         format!("{base}/search?q=%5Eg&regex=1&case=1&limit=5"),
         format!("{base}/names?ids=0-99"),
@@ -194,13 +195,32 @@ fn parameters_have_limits() {
         ("search?q=a&limit=0", 200),
         ("search?q=a&offset=18446744073709551615", 200),
         ("search?q=a&case=2", 400),
+        ("search?q=a&from=5&to=4", 400),
+        ("search?q=a&from=5&to=5&rows=0-1", 200),
+        ("search?q=a&rows=x", 400),
         ("analysis?steps=2-1", 400),
         ("analysis?steps=1000-2000", 404),
         ("analysis?steps=x", 400),
         ("collectives?limit=1001", 400),
         ("collectives?sort=nothing", 400),
         ("collectives?offset=18446744073709551615", 200),
+        ("tree?of=threads&from=0&to=0", 200),
+        ("tree?of=threads&from=10&to=0", 400),
+        ("tree?of=nothing&from=0&to=1", 400),
+        ("tree?from=0&to=1", 400),
+        (
+            "tree?of=device_ranges&from=-9223372036854775808&to=9223372036854775807",
+            200,
+        ),
+        ("tree?of=threads&from=0&to=1&rows=0-4096", 413),
+        ("tree?of=threads&from=0&to=1&merge_numbers=2", 400),
         ("export?format=exe", 400),
+        ("export?format=chrome&steps=3-1", 400),
+        ("export?format=chrome&steps=1000-2000", 404),
+        ("export?format=csv&table=kernels&steps=1000", 404),
+        ("export?format=html&steps=1000", 404),
+        ("export?format=chrome&ranks=7", 404),
+        ("export?format=chrome&ranks=x", 400),
         ("export?format=csv", 400),
         ("export?format=csv&table=..%2fx", 400),
         ("export?format=chrome&table=kernels", 400),
@@ -355,6 +375,28 @@ fn downloads() {
         );
         let name = part.header("content-disposition").unwrap();
         assert!(name.contains("filename=\"ddp_run.part."), "{name}");
+        // Some steps of one rank, as the command line has them.
+        let path = folder
+            .path()
+            .join(format!("part-{}", path.file_name().unwrap().display()));
+        expect_status(
+            gputrace()
+                .arg("export")
+                .arg(small_recording())
+                .args(["--format", format, "--steps", "1..2", "--ranks", "1", "-o"])
+                .arg(&path),
+            0,
+        );
+        let chosen = viewer.get(&format!("{base}/export?format={format}&steps=1-2&ranks=1"));
+        assert_eq!(chosen.status, 200, "{format}: {}", chosen.text());
+        let same = if path.is_file() {
+            chosen.body == std::fs::read(&path).unwrap()
+        } else {
+            untar(&chosen.body) == files_below(&path, "ddp_run.steps1-2.rank1")
+        };
+        assert!(same, "{format} of steps differs");
+        let name = chosen.header("content-disposition").unwrap();
+        assert!(name.contains("filename=\"ddp_run.steps1-2.rank1."), "{name}");
         let nothing = viewer.get(&format!(
             "{base}/export?format={format}&from=900000000000000&to=900000000000001"
         ));
@@ -368,6 +410,12 @@ fn downloads() {
     // The analysis is that of the command line.
     let analysis = viewer.get(&format!("{base}/export?format=analysis")).json();
     assert_eq!(analysis, common::analysis(small_recording()));
+    let one = viewer
+        .get(&format!("{base}/export?format=analysis&steps=1-2&ranks=1"))
+        .json();
+    assert_eq!(one["ranks"].as_array().map(Vec::len), Some(1));
+    assert_eq!(one["ranks"][0]["rank"], 1);
+    assert_eq!(one["ranks"][0]["steps"].as_array().map(Vec::len), Some(2));
     let table = viewer.get(&format!("{base}/export?format=csv&table=kernels"));
     assert_eq!(table.header("content-type"), Some("text/csv; charset=utf-8"));
     assert!(table.text().starts_with("rank,device_index,name,kind,"));

@@ -86,7 +86,7 @@ fn opened(program: &str, ui: &str) -> (Viewer, Browser) {
 
 /// Chooses an entry of the menu of exports, and clicks on what is offered unless the window opened at once.
 fn choose(browser: &mut Browser, entry: &str, got: &Receiver<Got>) -> Got {
-    browser.click_on("document.querySelector('#actions [aria-haspopup=menu]')");
+    browser.click_on("document.querySelector('#actions [aria-haspopup]')");
     browser.click_on(&format!(
         "[...document.querySelectorAll('.menu button')].find((one) => one.textContent === '{entry}')"
     ));

@@ -347,6 +347,26 @@ fn many_clients_and_slow_ones() {
 }
 
 #[test]
+fn connections_that_are_left_alone_keep_nobody_out() {
+    const MANY: usize = 900;
+    let viewer = view(&[small_recording()]);
+    let mut idle = Vec::new();
+    let begun = Instant::now();
+    for number in 0..MANY {
+        let mut stream = TcpStream::connect(("127.0.0.1", viewer.port)).unwrap();
+        if number % 2 == 0 {
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: lo").unwrap();
+        }
+        idle.push(stream);
+    }
+    for _ in 0..20 {
+        assert_eq!(viewer.get("/api/recordings").status, 200);
+    }
+    // They would be waited for a minute.
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn help_says_how() {
     let help = expect_status(gputrace().args(["view", "--help"]), 0);
     let text = String::from_utf8_lossy(&help.stdout).into_owned();

@@ -8,11 +8,14 @@
 mod resources;
 
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use gputrace_analyzer::{Options, analyze_in_detail};
+use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE};
 use gputrace_trace::tables::{ApiCall, Kernel};
+use gputrace_trace::writer::{ProcessWriter, WAITING_ROWS};
 use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs, parallel};
 use gputrace_viewer::timeline::slices::Slices;
 use gputrace_viewer::timeline::{TILE_BINS, Timeline};
@@ -173,6 +176,79 @@ fn resident_mib() -> f64 {
     peak_mib()
 }
 
+/// Writes a recording as a collector does.
+fn write(recording: &Recording, folder: &Path) {
+    parallel::map(recording.processes.len(), |place| {
+        let process = &recording.processes[place];
+        let own = folder.join(&process.folder);
+        let mut writer = ProcessWriter::create(&own).expect("a folder");
+        writer.names = recording.names.clone();
+        let (kernels, calls) = (&process.tables.kernels, &process.tables.api_calls);
+        for row in 0..kernels.len().max(calls.len()) {
+            if row < kernels.len() {
+                writer.tables.kernels.push(kernels.row(row));
+            }
+            if row < calls.len() {
+                writer.tables.api_calls.push(calls.row(row));
+            }
+            if (row + 1).is_multiple_of(WAITING_ROWS) {
+                writer.flush(1).expect("room");
+            }
+        }
+        writer.close().expect("room");
+        let mut header = process.header.clone();
+        header.ended_ns = Some(i64::MAX / 4);
+        let header = serde_json::to_vec(&header).expect("plain");
+        std::fs::write(own.join(PROCESS_FILE), header).expect("room");
+    });
+    let manifest = Manifest {
+        state: "complete".to_owned(),
+        format: FORMAT.to_owned(),
+        ..Manifest::new()
+    };
+    let manifest = serde_json::to_vec(&manifest).expect("plain");
+    std::fs::write(folder.join(MANIFEST_FILE), manifest).expect("room");
+}
+
+/// From a recording's files to its first picture, and to the picture with its analysis.
+fn opening(recording: &Recording) {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(recording, folder.path());
+    let clock = || (Instant::now(), cpu_seconds());
+    let since = |(began, cpu): (Instant, f64)| (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    let began = clock();
+    let read = Recording::open(folder.path()).expect("it was written");
+    let whole = Timeline::build(&Arc::new(read));
+    let (seconds, cpu) = since(began);
+    let events = whole.events();
+    drop(whole);
+    let began = clock();
+    let (look, promise) = Timeline::first_look(folder.path(), false).expect("as our own writer leaves it");
+    let (look_seconds, look_cpu) = since(began);
+    assert_eq!(look.events(), events);
+    println!(
+        "first look           {look_seconds:>8.3} s  {look_cpu:.2} s of CPU; reading all columns first takes {:.1} times as long, {:.1} times the CPU",
+        seconds / look_seconds,
+        cpu / look_cpu
+    );
+    let began = clock();
+    let read = Recording::open(folder.path()).expect("it was written");
+    let (reading, _) = since(began);
+    let recording = promise.keep(read).expect("the same rows");
+    let began = clock();
+    let (analysis, details) = analyze_in_detail(&recording, &Options::default());
+    let (analysing, analysing_cpu) = since(began);
+    drop(recording);
+    let began = clock();
+    drop(black_box(look.with_analysis(&Arc::new(analysis), &details)));
+    let (taking, taking_cpu) = since(began);
+    println!(
+        "then until analysed  {:>8.3} s  reading {reading:.3}, analysing {analysing:.3}, taking it in {taking:.3}: {:.2} times the CPU of analysing",
+        reading + analysing + taking,
+        taking_cpu / analysing_cpu
+    );
+}
+
 fn main() {
     let slices: u64 = std::env::args()
         .skip(1)
@@ -230,6 +306,11 @@ fn main() {
         "memory               {:>8.1} bytes a slice, rows and index alone",
         timeline.bytes() as f64 / count as f64
     );
+
+    // More would fill a disk.
+    if count <= 20_000_000 {
+        opening(&recording);
+    }
 
     println!(
         "\ntiles of 64 rows; ms, median and 99th percentile          one row              every slice by itself"

@@ -10,6 +10,7 @@ use gputrace_interchange::import;
 use serde_json::{Value, json};
 
 use super::files::{self, Signature};
+use super::following::Following;
 use super::loaded::{Loaded, device};
 
 /// A recording that is not closed and did not change for so long does not grow any more: its recorder was killed.
@@ -47,6 +48,8 @@ pub struct Entry {
     pub name: String,
     pub(super) paths: Vec<PathBuf>,
     pub(super) inner: Mutex<Inner>,
+    /// What is kept of it while it grows; whoever reads it has this.
+    pub(super) following: Mutex<Option<Following>>,
     /// When it was last asked about.
     pub(super) asked: Mutex<Instant>,
 }
@@ -60,6 +63,8 @@ pub(super) struct Inner {
     pub(super) error: Option<String>,
     /// The files as they were before the last reading.
     pub(super) read_at: Option<Signature>,
+    /// Whether there is more to show of the same files: an analysis.
+    pub(super) again: bool,
     /// When the last reading ended, and how long it took.
     pub(super) ended: Option<(Instant, Duration)>,
     pub(super) glance: Option<(Instant, Glance)>,
@@ -101,6 +106,7 @@ impl Entry {
             name,
             paths,
             inner: Mutex::default(),
+            following: Mutex::default(),
             asked: Mutex::new(Instant::now()),
         }
     }
@@ -137,18 +143,26 @@ impl Entry {
             glance.simulated = recording.is_simulated();
             glance.ranks = recording.processes.len();
             glance.events = Some(loaded.timeline.events());
-        } else if let Some(manifest) = manifest {
-            glance.simulated = manifest.device == "sim";
+        } else if let [path] = self.paths.as_slice()
+            && files::is_recording(path)
+        {
+            let manifest = manifest.unwrap_or_default();
             glance.device = manifest.device;
             // What the recorder samples of its hosts is no rank's.
-            glance.ranks = manifest
-                .rows
-                .keys()
-                .filter(|folder| !folder.starts_with("host-"))
-                .count();
+            let ranks = manifest.rows.keys().filter(|folder| !folder.starts_with("host-"));
+            glance.ranks = ranks.count();
             let rows = manifest.rows.values().flat_map(BTreeMap::values);
             let events = rows.fold(0u64, |all, rows| all.saturating_add(*rows));
             glance.events = (events > 0).then_some(events);
+            // It says this when it is closed.
+            if glance.ranks == 0 || glance.device.is_empty() {
+                let (ranks, device) = files::processes(path);
+                glance.ranks = ranks;
+                if glance.device.is_empty() {
+                    glance.device = device;
+                }
+            }
+            glance.simulated = glance.device == "sim";
         } else if !self.paths.iter().any(|path| files::is_recording(path)) {
             glance.device = "imported".to_owned();
         }

@@ -17,11 +17,11 @@ use gputrace_interchange::export::files::write_tar;
 use gputrace_interchange::export::layout::first_moment_ns;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
-use gputrace_interchange::export::select::{Window, cut};
+use gputrace_interchange::export::select::{NothingSelected, Selection};
 use gputrace_interchange::export::tensorboard::export_tensorboard;
 use gputrace_interchange::export::xplane::export_xplane;
 use gputrace_interchange::tables::csv_to;
-use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs};
+use gputrace_trace::{Derived, Process, Recording};
 use http_body::Frame;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -89,6 +89,8 @@ pub struct Export {
     format: Format,
     from: Option<i64>,
     to: Option<i64>,
+    steps: Option<String>,
+    ranks: Option<String>,
     table: Option<String>,
     gzip: Option<u8>,
 }
@@ -125,13 +127,19 @@ impl Format {
     fn is_analysis(self) -> bool {
         matches!(self, Self::Analysis | Self::Csv)
     }
+
+    /// Whether it says of steps what they were in the whole, and needs no cut.
+    fn is_about_steps(self) -> bool {
+        self.is_analysis() || self == Self::Html
+    }
 }
 
 /// One download.
 struct Job {
     format: Format,
     table: &'static str,
-    window: Option<Window>,
+    /// What of it; the steps and ranks are those of the recording.
+    part: Selection,
     gzip: bool,
 }
 
@@ -155,28 +163,34 @@ pub async fn export(
     };
     let loaded = super::api::loaded(&app, rec.clone(), generation).await?;
     let name = app.library.entry(&rec)?.name.clone();
-    let window = match (wanted.from, wanted.to) {
+    let range_ns = match (wanted.from, wanted.to) {
         (None, None) => None,
         (from, to) => {
             let from = from.unwrap_or_else(|| loaded.timeline.begin());
             let to = to.unwrap_or_else(|| loaded.timeline.end());
-            let (from, to) = parameters::window(from, to)?;
-            let origin = TimeNs(loaded.timeline.origin_ns());
-            Some(Window {
-                from: origin + DurationNs(from),
-                to: origin + DurationNs(to),
-            })
+            Some(parameters::window(from, to)?)
         }
+    };
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let steps = given(&wanted.steps);
+    let ranks = given(&wanted.ranks);
+    let part = Selection {
+        range_ns,
+        steps: steps.as_deref().map(parameters::steps).transpose()?,
+        ranks: ranks
+            .map(|ranks| parameters::numbers(&ranks, parameters::MOST_ROWS))
+            .transpose()?,
     };
     let job = Job {
         format: wanted.format,
         table,
-        window,
+        part,
         gzip,
     };
-    let analysed = match &job.window {
-        None if job.format.is_analysis() => Some(whole(&loaded).await?),
-        _ => None,
+    let analysed = if job.format.is_analysis() && job.part.is_everything() {
+        Some(whole(&loaded).await?)
+    } else {
+        None
     };
     let file = job.file_name(&name);
     let folder = job.folder(&name);
@@ -242,8 +256,21 @@ impl Job {
         let name: String = recording.chars().map(plain).take(100).collect();
         let name = name.trim_matches(['.', '_']);
         let name = if name.is_empty() { "recording" } else { name };
-        let part = if self.window.is_some() { ".part" } else { "" };
-        format!("{name}{part}")
+        let steps = match self.part.steps {
+            Some((first, last)) if first == last => format!(".step{first}"),
+            Some((first, last)) => format!(".steps{first}-{last}"),
+            None => String::new(),
+        };
+        let ranks = self
+            .part
+            .ranks
+            .as_deref()
+            .map_or_else(String::new, |ranks| match ranks {
+                [rank] => format!(".rank{rank}"),
+                ranks => format!(".{}ranks", ranks.len()),
+            });
+        let part = if self.part.range_ns.is_some() { ".part" } else { "" };
+        format!("{name}{steps}{ranks}{part}")
     }
 
     fn write(
@@ -270,24 +297,33 @@ impl Job {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let whole = loaded.timeline.recording();
-        if self.format == Format::Html {
-            return write_report(&whole, self.window, out);
-        }
+        // Of a report and an analysis steps are a matter of their own: what is around them is known.
+        let part = Selection {
+            steps: self.part.steps.filter(|_| !self.format.is_about_steps()),
+            range_ns: self
+                .part
+                .range_ns
+                .filter(|_| self.format != Format::Html)
+                .map(|range| since_first_event(&whole, loaded.timeline.origin_ns(), range)),
+            ranks: self.part.ranks.clone(),
+        };
         // What is known of operations is known of the whole; an analysis is made of the part itself.
-        let derived = if self.format.is_analysis() {
+        let derived = if self.format.is_about_steps() {
             Derived::default()
         } else {
             derive(&whole)
         };
-        let part: Option<(Recording, Derived)> = self.window.map(|window| {
-            let windows = vec![window; whole.processes.len()];
-            cut(&whole, &derived, &windows, window)
-        });
-        let (recording, derived) = match &part {
+        let cut: Option<(Recording, Derived)> = if part.is_everything() {
+            None
+        } else {
+            let nothing = |error: NothingSelected| io::Error::new(io::ErrorKind::NotFound, error.to_string());
+            Some(part.part_of(&whole, &derived).map_err(nothing)?)
+        };
+        let (recording, derived) = match &cut {
             Some((recording, derived)) => (recording, derived),
             None => (&*whole, &derived),
         };
-        if part.is_some() && !recording.processes.iter().any(has_events) {
+        if cut.is_some() && !recording.processes.iter().any(has_events) {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 "there is no event in that time",
@@ -308,15 +344,31 @@ impl Job {
             Format::Parquet => {
                 return write_tar(out, folder, |files| export_parquet(recording, derived, files)).map(drop);
             }
-            Format::Html | Format::Analysis | Format::Csv => {}
+            Format::Html => {
+                let range = self.part.range_ns;
+                let range =
+                    range.map(|range| since_first_event(recording, loaded.timeline.origin_ns(), range));
+                return write_report(recording, self.part.steps, range, out);
+            }
+            Format::Analysis | Format::Csv => {}
         }
         let made;
         let analysis: &Analysis = if let Some(analysed) = analysed {
             &analysed.analysis
         } else {
-            made = analyze(recording, &Options::default());
+            let options = Options {
+                steps: self.part.steps,
+                ..Options::default()
+            };
+            made = analyze(recording, &options);
             &made
         };
+        if self.part.steps.is_some() && analysis.ranks.iter().all(|rank| rank.steps.is_empty()) {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the recording has none of these steps",
+            ));
+        }
         if self.format == Format::Analysis {
             serde_json::to_writer_pretty(&mut *out, analysis)?;
             return out.write_all(b"\n");
@@ -334,15 +386,27 @@ impl Job {
     }
 }
 
-/// The page of the whole recording, whose picture shows the window.
-fn write_report(recording: &Recording, window: Option<Window>, out: &mut dyn Write) -> io::Result<()> {
+/// Nanoseconds since the timeline's origin as those since a recording's first event.
+fn since_first_event(recording: &Recording, origin: i64, (from, to): (i64, i64)) -> (i64, i64) {
+    let first = first_moment_ns(recording).unwrap_or(origin);
+    let since = |time: i64| time.saturating_add(origin).saturating_sub(first);
+    (since(from), since(to))
+}
+
+/// The page of the whole recording, whose picture shows some steps or a stretch of time.
+fn write_report(
+    recording: &Recording,
+    steps: Option<(u64, u64)>,
+    range: Option<(i64, i64)>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (analysis, details) = analyze_in_detail(recording, &Options::default());
     let derived = derive_from(recording, &analysis, &details);
-    let origin = first_moment_ns(recording).unwrap_or(0);
-    let shown = window.map_or_else(Shown::default, |window| {
-        let since = |time: TimeNs| time.0.saturating_sub(origin);
-        Shown::Range(since(window.from), since(window.to))
-    });
+    let shown = match (range, steps) {
+        (Some((from, to)), _) => Shown::Range(from, to),
+        (None, Some((first, last))) => Shown::Steps(first, last),
+        (None, None) => Shown::default(),
+    };
     if !report::holds_anything(recording, &derived, shown) {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
@@ -461,10 +525,10 @@ mod tests {
             Job {
                 format,
                 table: if format == Format::Csv { "kernels" } else { "" },
-                window: window.then_some(Window {
-                    from: TimeNs(0),
-                    to: TimeNs(1),
-                }),
+                part: Selection {
+                    range_ns: window.then_some((0, 1)),
+                    ..Selection::default()
+                },
                 gzip,
             }
             .file_name(recording)
@@ -486,6 +550,26 @@ mod tests {
         );
         assert_eq!(name(Format::Chrome, false, false, "../.."), "recording.json");
         assert!(name(Format::Chrome, false, false, &"a".repeat(1000)).len() < 120);
+    }
+
+    #[test]
+    fn names_of_files_tell_the_part() {
+        let name = |steps, ranks: Option<&[u32]>| {
+            let ranks = ranks.map(<[u32]>::to_vec);
+            Job {
+                format: Format::Chrome,
+                table: "",
+                part: Selection {
+                    steps,
+                    ranks,
+                    range_ns: None,
+                },
+                gzip: false,
+            }
+            .file_name("run")
+        };
+        assert_eq!(name(Some((3, 3)), Some(&[7])), "run.step3.rank7.json");
+        assert_eq!(name(Some((3, 5)), Some(&[0, 1])), "run.steps3-5.2ranks.json");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use gputrace_interchange::parquet_folder;
-use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE};
-use gputrace_trace::recording::{manifest_files, process_folders};
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
+use gputrace_trace::recording::{is_simulated, manifest_files, process_folders, segment_of};
 
 /// How trace files of other tools end.
 const TRACE_ENDINGS: &[&str] = &[".json", ".json.gz", ".json.zst", ".sqlite"];
@@ -106,7 +106,43 @@ pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut seen = HashSet::from([folder.clone()]);
     look(&folder, &folder, DEPTH, &mut seen, &mut found);
+    // One whose manifest is gone has nothing else in it.
+    if found.is_empty() && is_recording(&folder) {
+        found.push(folder);
+    }
     found
+}
+
+/// How many ranks a recording has that was not opened, and of which device it is, by its processes' folders: for one whose
+/// manifest does not say it (yet). Without a name of a device where no process says that.
+#[must_use]
+pub fn processes(path: &Path) -> (usize, String) {
+    let folders = process_folders(path).unwrap_or_default();
+    let mut names: Vec<String> = folders
+        .iter()
+        .filter_map(|folder| folder.file_name())
+        .map(|name| segment_of(&name.to_string_lossy()).0.to_owned())
+        // What the recorder samples of its hosts is no rank's.
+        .filter(|name| !name.starts_with("host-"))
+        .collect();
+    names.dedup();
+    let header = |folder: &PathBuf| -> Option<ProcessHeader> {
+        let file = folder.join(PROCESS_FILE);
+        let text = file.is_file().then(|| std::fs::read(file).ok())??;
+        serde_json::from_slice(&text).ok()
+    };
+    let known = folders.iter().filter_map(header);
+    let devices = known
+        .map(|header| header.devices)
+        .find(|devices| !devices.is_empty());
+    let device = devices.map_or("", |devices| {
+        if devices.iter().any(is_simulated) {
+            "sim"
+        } else {
+            "cuda"
+        }
+    });
+    (names.len(), device.to_owned())
 }
 
 fn look(root: &Path, folder: &Path, depth: usize, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) {
@@ -176,7 +212,23 @@ mod tests {
             ["kineto", "nested/deep/run3", "one.sqlite", "run1", "run2"]
         );
         assert_eq!(recordings_in(&root.join("run1")), [root.join("run1")]);
+        assert_eq!(recordings_in(&root.join("run2")), [root.join("run2")]);
         assert!(recordings_in(&root.join("nothing")).is_empty());
+    }
+
+    #[test]
+    fn ranks_are_counted_without_a_manifest() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        touch(&run.join("host-a-1/counters.arrows"));
+        touch(&run.join("a-2/kernels.arrows"));
+        touch(&run.join("a-2.1/kernels.arrows"));
+        touch(&run.join("a-3/kernels.arrows"));
+        assert_eq!(processes(&run), (2, String::new()));
+        let header = r#"{"devices":[{"index":0,"name":"Simulated H200"}]}"#;
+        std::fs::write(run.join("a-3/process.json"), header).unwrap();
+        assert_eq!(processes(&run), (2, "sim".to_owned()));
+        assert_eq!(recordings_in(&run), [run.canonicalize().unwrap()]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::entry::{Entry, Missing, lock, now_ms};
 use super::files::{self, Signature};
+use super::following::Following;
 use super::loaded::{Analysed, Loaded, Progress};
 use crate::timeline::Timeline;
 
@@ -20,6 +21,8 @@ use crate::timeline::Timeline;
 const LOOK: Duration = Duration::from_millis(250);
 /// Between two readings passes at least so many times what one takes.
 const REST: u32 = 3;
+/// The same of one that is followed: what was appended is read by somebody who trains beside us.
+const FOLLOWING_REST: u32 = 9;
 /// A recording that nobody asked about for so long is not followed.
 const WATCHED: Duration = Duration::from_secs(10);
 /// So long answers are given of the generation before: requests for it are on their way.
@@ -272,6 +275,7 @@ impl Library {
             if inner.reading.is_some() {
                 return;
             }
+            inner.again = false;
             inner.reading = Some(progress.clone());
         }
         let (library, reader) = (self.clone(), entry.clone());
@@ -281,13 +285,22 @@ impl Library {
                 let seat = library.desk.enter();
                 let begun = Instant::now();
                 let signature = Signature::of(&reader.paths);
+                let read_before = lock(&reader.inner).read_at;
                 let read = catch_unwind(AssertUnwindSafe(|| library.read(&reader, &progress, signature)));
                 drop(seat);
                 let mut inner = lock(&reader.inner);
                 inner.reading = None;
                 inner.glance = None;
                 inner.read_at = signature;
-                inner.ended = Some((Instant::now(), begun.elapsed()));
+                // Of one that grows the first look reads everything, and later ones what was appended.
+                let is_first = read_before.is_none();
+                let grows = inner.generations.last().is_some_and(|newest| newest.growing);
+                let took = if is_first && grows {
+                    Duration::ZERO
+                } else {
+                    begun.elapsed()
+                };
+                inner.ended = Some((Instant::now(), took));
                 inner.error = match read {
                     Ok(Ok(())) => None,
                     Ok(Err(error)) => Some(error),
@@ -304,13 +317,21 @@ impl Library {
     /// Reads a recording and publishes what it becomes: first its timeline, then the same with the analysis.
     fn read(
         &self,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         progress: &import::Progress,
         signature: Option<Signature>,
     ) -> Result<(), String> {
         let growing = signature.is_some_and(|signature| entry.grows(&signature));
         let is_first = lock(&entry.inner).generations.is_empty();
-        let (told, whole) = watch::channel(Progress::Running);
+        let mut following = lock(&entry.following);
+        let is_followed = growing && matches!(entry.paths.as_slice(), [path] if files::is_recording(path));
+        if !is_followed {
+            *following = None;
+        }
+        let (told, mut whole) = watch::channel(Progress::Running);
+        if let ([path], true) = (entry.paths.as_slice(), is_followed) {
+            whole = following.get_or_insert_with(|| Following::new(path)).told();
+        }
         let loaded = |generation, timeline, analysed| {
             Loaded::new(generation, timeline, analysed, whole.clone(), growing)
         };
@@ -327,6 +348,20 @@ impl Library {
             make_way();
             promise
         });
+        if let Some(followed) = following.as_mut() {
+            if let Some(timeline) = followed.look() {
+                // What the page waits for is told by the latest.
+                let (is_analysed, whole) = (timeline.is_analysed(), followed.told());
+                let loaded = self.publish(entry, |generation| {
+                    Loaded::new(generation, timeline, is_analysed, whole, growing)
+                });
+                let analysed = entry.clone();
+                followed.analyse(&loaded, move || lock(&analysed.inner).again = true);
+                return Ok(());
+            }
+            *following = None;
+        }
+        drop(following);
         let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
         if growing {
             recording.losses.retain(|loss| !is_unclosed(loss));
@@ -434,12 +469,12 @@ impl Library {
             if !inner.generations.is_empty() {
                 open.push(entry.clone());
             }
-            let rested = inner
-                .ended
-                .is_some_and(|(when, took)| when.elapsed() >= LOOK.max(took * REST));
-            let may_change = rested && inner.reading.is_none() && !inner.generations.is_empty();
-            let read_at = inner.read_at;
             let grew = inner.generations.last().is_some_and(|newest| newest.growing);
+            let rested = inner.ended.is_some_and(|(when, took)| {
+                when.elapsed() >= LOOK.max(took * if grew { FOLLOWING_REST } else { REST })
+            });
+            let may_change = rested && inner.reading.is_none() && !inner.generations.is_empty();
+            let (read_at, again) = (inner.read_at, inner.again);
             drop(inner);
             drop(old);
             if may_change && entry.asked_within(WATCHED) {
@@ -447,7 +482,7 @@ impl Library {
                     None if read_at.is_some() => {
                         lock(&entry.inner).error = Some(format!("{}: is not there any more", entry.name));
                     }
-                    signature if signature != read_at => self.open(&entry),
+                    signature if signature != read_at || again => self.open(&entry),
                     // Its recorder was killed: it is as whole as it will ever be.
                     Some(signature) if grew && !entry.grows(&signature) => self.open(&entry),
                     _ => {}
@@ -460,6 +495,10 @@ impl Library {
                 if place >= MOST_OPEN && !entry.asked_within(WATCHED) || !entry.asked_within(KEPT) {
                     let unused = std::mem::take(&mut lock(&entry.inner).generations);
                     drop(unused);
+                    // Who reads it just now has asked for it.
+                    if let Ok(mut following) = entry.following.try_lock() {
+                        *following = None;
+                    }
                 }
             }
         }
@@ -467,7 +506,7 @@ impl Library {
 }
 
 /// Lets this thread, and those that it begins, work behind others: what is drawn already comes first.
-fn make_way() {
+pub(super) fn make_way() {
     #[cfg(target_os = "linux")]
     // SAFETY: setpriority takes no pointer; 0 is the calling thread (setpriority(2), "C library/kernel differences").
     unsafe {

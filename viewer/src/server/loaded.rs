@@ -224,6 +224,7 @@ impl Loaded {
             "gaps": timeline.gaps(),
             "clock": analysis.map(|analysis| &analysis.clock),
             "exit_status": recording.manifest.exit_status,
+            "topology": recording.manifest.topology,
             "capabilities": {
                 "exports": super::exports::FORMATS,
                 "tables": analysis.map(|analysis| super::exports::table_names(analysis)).unwrap_or_default(),

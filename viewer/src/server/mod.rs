@@ -5,7 +5,9 @@ mod assets;
 mod entry;
 mod exports;
 mod files;
+mod following;
 mod gate;
+mod guests;
 mod library;
 mod loaded;
 mod patience;
@@ -30,20 +32,22 @@ use axum::http::{Method, Response, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 pub use gate::{check_token, random_token};
 
 use api::Places;
 use assets::Assets;
 use gate::{Gate, Verdict};
+use guests::Guests;
 use library::Library;
 use patience::Patient;
 
-/// Connections at one time; more wait until one ends.
+/// Connections at one time; for more who asks nothing has to leave.
 const CONNECTIONS: usize = 800;
 /// A client that does not end its question, or asks nothing more on its connection, for so long is left.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
@@ -266,17 +270,12 @@ impl Server {
 
 async fn serve(listeners: Vec<TcpListener>, app: Arc<App>, told: Told) -> io::Result<()> {
     let (end, ending) = watch::channel(false);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let guests = Guests::new(CONNECTIONS);
     let router = router(app);
     for listener in listeners {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        tokio::spawn(accept(
-            listener,
-            router.clone(),
-            connections.clone(),
-            ending.clone(),
-        ));
+        tokio::spawn(accept(listener, router.clone(), guests.clone(), ending.clone()));
     }
     told.await;
     drop(ending);
@@ -312,13 +311,10 @@ fn told_to_end() -> io::Result<Told> {
 async fn accept(
     listener: tokio::net::TcpListener,
     router: Router,
-    connections: Arc<Semaphore>,
+    guests: Arc<Guests>,
     mut ending: watch::Receiver<bool>,
 ) {
     loop {
-        let Ok(place) = connections.clone().acquire_owned().await else {
-            return;
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = ending.changed() => return,
@@ -330,19 +326,34 @@ async fn accept(
         };
         // Answers go out whole: waiting for more of them would only delay them.
         drop(stream.set_nodelay(true));
-        let service = TowerToHyperService::new(router.clone());
+        let Some(place) = guests.place().await else {
+            return;
+        };
+        let answers = TowerToHyperService::new(router.clone());
         let mut ending = ending.clone();
         tokio::spawn(async move {
-            let _place = place;
+            let guest = place.guest.clone();
+            let service = service_fn(|request| {
+                let guest = guest.clone();
+                guest.asks();
+                let answer = answers.call(request);
+                async move {
+                    let answer = answer.await;
+                    guest.is_answered();
+                    answer
+                }
+            });
+            let stream = Patient::new(TokioIo::new(stream), WRITE_PATIENCE, guest.clone());
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(READ_PATIENCE)
                 .max_buf_size(MOST_HEAD)
-                .serve_connection(Patient::new(TokioIo::new(stream), WRITE_PATIENCE), service);
+                .serve_connection(stream, service);
             let mut connection = std::pin::pin!(connection);
             // How a connection ends concerns nobody: its client is gone.
             tokio::select! {
                 done = connection.as_mut() => drop(done),
+                () = guest.leave.notified() => {}
                 _ = ending.changed() => {
                     connection.as_mut().graceful_shutdown();
                     drop(connection.await);

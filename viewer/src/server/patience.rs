@@ -3,24 +3,30 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::guests::Guest;
+
 /// A stream that fails when a write makes no progress for a while.
 pub struct Patient<T> {
     stream: T,
+    /// Told of what is taken.
+    guest: Option<Arc<Guest>>,
     patience: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Patient<T> {
-    /// The stream, with so much patience.
-    pub fn new(stream: T, patience: Duration) -> Self {
+    /// The stream, with so much patience; `guest` hears of what is taken.
+    pub fn new(stream: T, patience: Duration, guest: impl Into<Option<Arc<Guest>>>) -> Self {
         Self {
             stream,
+            guest: guest.into(),
             patience,
             waiting: None,
         }
@@ -29,6 +35,9 @@ impl<T> Patient<T> {
     /// Passes on what a write came to, but for one that waits too long.
     fn judge<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
+            if let Some(guest) = &self.guest {
+                guest.took();
+            }
             self.waiting = None;
             return written;
         }
@@ -124,7 +133,7 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let mut stream = Patient::new(Narrow(3), Duration::from_millis(20));
+            let mut stream = Patient::new(Narrow(3), Duration::from_millis(20), None);
             let write = |stream: &mut Patient<Narrow>, context: &mut Context<'_>| {
                 Pin::new(stream).poll_write(context, b"ab")
             };

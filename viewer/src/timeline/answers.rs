@@ -277,6 +277,43 @@ pub struct Area {
     pub more: usize,
 }
 
+/// Slices of one name in slices of the same names, over all threads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TreeNode {
+    /// The place of what it lies in among the tree's nodes; null for the outermost.
+    pub parent: Option<u32>,
+    /// Its name's number in tiles; of ranges that were merged, that of one of them.
+    pub id: u32,
+    /// The short name; with `*` for numbers that were merged.
+    pub name: String,
+    /// A number of [`super::kinds::NAMES`].
+    pub kind: u8,
+    /// How many slices have a part in the stretch.
+    pub count: u64,
+    /// Sum of these parts.
+    pub total: i64,
+    /// Of it, the time without a slice in them.
+    #[serde(rename = "self")]
+    pub self_ns: i64,
+    /// The longest of them, whole.
+    pub longest: Ref,
+}
+
+/// What threads were in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tree {
+    /// Threads with something in the stretch.
+    pub threads: usize,
+    /// Sum of the totals of the outermost nodes.
+    pub total: i64,
+    /// About 2000 at most, each behind its parent, those of one parent greatest first.
+    pub nodes: Vec<TreeNode>,
+    /// Nodes that are not listed: those with the smallest totals.
+    pub more: usize,
+    /// Slices that no node counts, as there would have been too many.
+    pub left_out: u64,
+}
+
 /// Slices whose names match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Found {

@@ -57,6 +57,19 @@ impl Base {
         Self::of(recording, groups, colors, Store::whole(recording.clone()))
     }
 
+    /// Of a recording that grows, as far as it has come: of its large tables the outline has none.
+    pub(crate) fn growing(
+        outline: &Recording,
+        groups: Vec<Group>,
+        colors: FxHashMap<u32, u32>,
+        store: Store,
+        counters: Arc<Vec<Counter>>,
+        shades: Arc<[Vec<AtomicU16>; 2]>,
+    ) -> Self {
+        let identities = rows::identities(outline);
+        Self::with(outline, identities, groups, colors, store, counters, shades)
+    }
+
     /// Of a first look.
     pub(crate) fn early(early: Early) -> (Self, Promise) {
         let rows = early.rows().to_vec();
@@ -74,7 +87,21 @@ impl Base {
 
     fn of(recording: &Recording, groups: Vec<Group>, colors: FxHashMap<u32, u32>, store: Store) -> Self {
         let identities = rows::identities(recording);
-        let counters = counters::counters(recording, &identities);
+        let counters = Arc::new(counters::counters(recording, &identities));
+        let count = recording.names.len();
+        let shades = Arc::new([(); 2].map(|()| (0..count).map(|_| AtomicU16::new(0)).collect()));
+        Self::with(recording, identities, groups, colors, store, counters, shades)
+    }
+
+    fn with(
+        recording: &Recording,
+        identities: Vec<Identity>,
+        groups: Vec<Group>,
+        colors: FxHashMap<u32, u32>,
+        store: Store,
+        counters: Arc<Vec<Counter>>,
+        shades: Arc<[Vec<AtomicU16>; 2]>,
+    ) -> Self {
         let lanes = || groups.iter().flat_map(|group| &group.lanes);
         let begin = lanes().map(|slices| slices.begin()).min();
         let end = lanes().map(|slices| slices.end()).max();
@@ -86,10 +113,9 @@ impl Base {
         });
         let events = lanes().map(|slices| slices.len()).sum::<usize>()
             + counters.iter().map(|counter| counter.series.len()).sum::<usize>();
-        let count = recording.names.len();
         Self {
             joins: recording.processes.iter().map(|_| OnceLock::new()).collect(),
-            shades: Arc::new([(); 2].map(|()| (0..count).map(|_| AtomicU16::new(0)).collect())),
+            shades,
             colors: Arc::new(colors),
             gaps: not_recorded(recording, &identities, begin, end, origin),
             origin,
@@ -100,7 +126,7 @@ impl Base {
             bands: bands(&recording.processes, &identities, &groups),
             identities: Arc::new(identities),
             groups: Arc::new(groups),
-            counters: Arc::new(counters),
+            counters,
             store,
         }
     }

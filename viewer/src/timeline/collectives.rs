@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gputrace_analyzer::{Analysis, Collective, CollectivePart, CommunicatorAnalysis, Details};
-use gputrace_trace::Recording;
+use gputrace_trace::Interner;
 use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, Synchronizations};
 use rustc_hash::FxHashMap;
 
@@ -53,7 +53,7 @@ fn label(communicator: &CommunicatorAnalysis) -> String {
 }
 
 impl Known {
-    pub(crate) fn new(analysis: &Arc<Analysis>, details: &Details, recording: &Recording) -> Self {
+    pub(crate) fn new(analysis: &Arc<Analysis>, details: &Details, recorded: &Interner) -> Self {
         let mut known = Self {
             names: Vec::new(),
             communicators: Vec::new(),
@@ -66,11 +66,11 @@ impl Known {
         let mut lines: BTreeMap<(&str, u32, u32), Vec<Item>> = BTreeMap::new();
         for (place, collective) in (0u32..).zip(&analysis.collectives) {
             let member = *members.entry(&collective.name).or_insert_with(|| {
-                let recorded = recording.names.find(&collective.name);
-                recorded.map_or_else(
+                let number = recorded.find(&collective.name);
+                number.map_or_else(
                     || {
                         known.names.push(collective.name.clone());
-                        u32::try_from(recording.names.len() + known.names.len() - 1).unwrap_or(u32::MAX)
+                        u32::try_from(recorded.len() + known.names.len() - 1).unwrap_or(u32::MAX)
                     },
                     |name| name.0,
                 )

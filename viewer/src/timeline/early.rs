@@ -46,7 +46,7 @@ fn rows<T: gputrace_trace::Table>(files: &[ColumnFile<T>]) -> usize {
 }
 
 /// Calls `visit` with every batch of a table and its first row's number.
-fn each<T: gputrace_trace::Table>(
+fn each<T: gputrace_trace::Table + Send>(
     files: &[ColumnFile<T>],
     mut visit: impl FnMut(u32, &T),
 ) -> Result<(), Unusual> {
@@ -104,10 +104,11 @@ impl Files {
 }
 
 /// Slices of one process, each at its place.
+#[derive(Default)]
 struct Places {
-    numbers: FxHashMap<Place, usize>,
-    all: Vec<(Place, Laying)>,
-    last: (Place, usize),
+    places: gather::Places,
+    /// By the places' numbers.
+    layings: Vec<Laying>,
 }
 
 impl Places {
@@ -121,46 +122,28 @@ impl Places {
         }
         let mut by_place: Vec<(Place, Vec<Item>)> = by_place.into_iter().collect();
         by_place.sort_by_key(|(place, _)| *place);
-        let all: Vec<(Place, Laying)> = by_place
-            .into_iter()
-            .map(|(place, items)| (place, Laying::new(items)))
-            .collect();
-        Self {
-            numbers: all
-                .iter()
-                .enumerate()
-                .map(|(number, (place, _))| (*place, number))
-                .collect(),
-            all,
-            last: (Place::NoThread, usize::MAX),
+        let mut places = Self::default();
+        for (place, items) in by_place {
+            places.places.number(place);
+            places.layings.push(Laying::new(items));
         }
+        places
     }
 
     #[inline]
     fn add(&mut self, place: Place, item: Item) {
         if is_slice(&item) {
-            let number = self.number(place);
-            self.all[number].1.add(item);
+            let number = self.places.number(place);
+            if number == self.layings.len() {
+                self.layings.push(Laying::default());
+            }
+            self.layings[number].add(item);
         }
-    }
-
-    #[inline]
-    fn number(&mut self, place: Place) -> usize {
-        if self.last.0 == place && self.last.1 < self.all.len() {
-            return self.last.1;
-        }
-        let all = &mut self.all;
-        let number = *self.numbers.entry(place).or_insert_with(|| {
-            all.push((place, Laying::default()));
-            all.len() - 1
-        });
-        self.last = (place, number);
-        number
     }
 
     fn groups(self, process: u32) -> Option<Vec<Group>> {
         let mut groups = Vec::new();
-        for (place, laying) in self.all {
+        for (place, laying) in self.places.all.into_iter().zip(self.layings) {
             let (lanes, left_out) = laying.finish()?;
             if !lanes.is_empty() {
                 groups.push(Group {

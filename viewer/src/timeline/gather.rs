@@ -105,18 +105,19 @@ pub(crate) struct Group {
 }
 
 /// The numbers of places, in the order in which they were met.
-struct Places {
+#[derive(Default)]
+pub(crate) struct Places {
     numbers: FxHashMap<Place, usize>,
     /// The latest, where their streams and threads say.
     recent: [Option<(Place, usize)>; RECENT],
-    all: Vec<Place>,
+    pub(crate) all: Vec<Place>,
 }
 
 const RECENT: usize = 16;
 
 impl Places {
     #[inline]
-    fn number(&mut self, place: Place) -> usize {
+    pub(crate) fn number(&mut self, place: Place) -> usize {
         let (Place::Stream(_, low) | Place::Thread(low) | Place::Ranges(low)) = place else {
             return self.any_number(place);
         };
@@ -153,11 +154,7 @@ impl<'a> Gathered<'a> {
     /// Into memory that is used again.
     fn new(items: &'a mut Vec<Item>) -> Self {
         Self {
-            places: Places {
-                numbers: FxHashMap::default(),
-                recent: [None; RECENT],
-                all: Vec::new(),
-            },
+            places: Places::default(),
             counts: Vec::new(),
             ranges: Vec::new(),
             items,

@@ -16,11 +16,13 @@ mod details;
 mod early;
 mod fields;
 mod gather;
+mod growing;
 pub mod kinds;
 mod lanes;
 mod laying;
 mod memory;
 mod names;
+mod pieces;
 mod profile;
 mod projected;
 mod rows;
@@ -31,12 +33,13 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod tree;
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use gputrace_analyzer::{Analysis, Details};
+use gputrace_analyzer::{Analysis, Details, DeviceGaps};
 use gputrace_trace::{Interner, Process, Recording, parallel};
 use rustc_hash::FxHashMap;
 
@@ -45,13 +48,16 @@ use base::{Base, Joins};
 use collectives::Known;
 pub use early::Promise;
 use gather::{Group, Place, Table};
+pub use growing::{Growing, Learned};
 use memory::GivesBack;
 use names::{Class, Texts};
 use profile::{Profile, SHARES};
 use rows::{Data, Rows};
+pub use search::Where;
 use series::Series;
 use slices::Slices;
 use tile::Shades;
+pub use tree::TreeOf;
 
 /// The coarsest level of tiles: 2^50 ns a bin, so that a tile has years.
 pub const MOST_LEVEL: u32 = 50;
@@ -119,7 +125,11 @@ pub struct Timeline {
     rows: Rows,
     /// By band; made when first asked for.
     profiles: Vec<Arc<OnceLock<Profile>>>,
-    known: Option<Known>,
+    known: Option<Arc<Known>>,
+    /// Of a recording that grows: the causes of gaps, which its shares of time get when they are made.
+    details: Option<Arc<Details>>,
+    /// Of a recording that grows, by band: the shares of time that are known, and until when.
+    settled: Vec<Option<(Arc<Profile>, i64)>>,
     /// Labels that were asked for, by number: a kernel's takes its time.
     labels: Mutex<FxHashMap<u32, Arc<str>>>,
     /// The whole names of kernels, by number; made when first searched.
@@ -159,6 +169,8 @@ impl Timeline {
             profiles: base.bands.iter().map(|_| Arc::default()).collect(),
             base: Arc::new(base),
             known: None,
+            details: None,
+            settled: Vec::new(),
             labels: Mutex::default(),
             kernel_names: OnceLock::new(),
             names_on_rows: OnceLock::new(),
@@ -175,7 +187,7 @@ impl Timeline {
 
     fn with(&self, analysis: &Arc<Analysis>, details: &Details, packed: bool) -> Self {
         let recording = self.base.store.recording();
-        let known = Known::new(analysis, details, &recording);
+        let known = Known::new(analysis, details, &recording.names);
         let projected = projected::groups(&recording.processes);
         drop(recording);
         let base = if packed {
@@ -183,35 +195,32 @@ impl Timeline {
         } else {
             self.base.clone()
         };
-        let profiles = parallel::map(self.base.bands.len(), |band| {
-            let Band {
-                process,
-                device_index,
-                ..
-            } = self.base.bands[band];
-            let found = details
-                .devices
-                .iter()
-                .find(|device| device.process == process && device.device_index == device_index);
-            match found {
-                Some(device) => {
-                    let mut profile = self.profile(band).clone();
-                    profile.set_causes(&device.gaps);
-                    Arc::new(OnceLock::from(profile))
-                }
-                None => self.profiles[band].clone(),
+        let profiles = parallel::map(self.base.bands.len(), |band| match self.gaps_of(band, details) {
+            Some(device) => {
+                let mut profile = self.profile(band).clone();
+                profile.set_causes(&device.gaps);
+                Arc::new(OnceLock::from(profile))
             }
+            None => self.profiles[band].clone(),
         });
         Self {
             rows: base.rows(&projected, &known.communicators),
             base,
             profiles,
-            known: Some(known),
+            known: Some(Arc::new(known)),
+            details: None,
+            settled: Vec::new(),
             labels: Mutex::default(),
             kernel_names: OnceLock::new(),
             names_on_rows: OnceLock::new(),
             _gives_back: GivesBack { is_large: packed },
         }
+    }
+
+    /// Whether what an analysis knows is in it.
+    #[must_use]
+    pub fn is_analysed(&self) -> bool {
+        self.known.is_some()
     }
 
     /// The recording that it is of, but for the large tables of its processes where those are packed.
@@ -332,7 +341,10 @@ impl Timeline {
         let (from, to) = (self.absolute(from), self.absolute(to));
         let shares_of = |band: usize| {
             let known = self.profiles[band].get();
-            let at_once = || profile::shares_of(self.lanes(band), counts, names::kind, (from, to), bins);
+            let settled = self.settled.get(band).and_then(Option::as_ref);
+            let settled = settled.map(|(profile, until)| (&**profile, *until));
+            let at_once =
+                || profile::shares_of(self.lanes(band), settled, counts, names::kind, (from, to), bins);
             let shares = match known {
                 Some(profile) => Some(profile.shares(from, to, bins)),
                 None => at_once(),
@@ -347,15 +359,21 @@ impl Timeline {
         bytes
     }
 
-    /// Texts and colours for numbers of names; unknown numbers are left out.
+    /// Texts and colours for numbers of names, with `full` those of kernels with template arguments and parameters; unknown
+    /// numbers are left out.
     #[must_use]
-    pub fn names(&self, ids: &[u32]) -> Names {
+    pub fn names(&self, ids: &[u32], full: bool) -> Names {
         let mut found = Names::default();
         for &id in ids {
-            let Some(text) = self.label(id) else {
+            let text = if full {
+                names::full(id, self.texts()).map(names::cut)
+            } else {
+                self.label(id).map(|text| text.to_string())
+            };
+            let Some(text) = text else {
                 continue;
             };
-            found.names.insert(id, text.to_string());
+            found.names.insert(id, text);
             if let (Some((Class::Range, _)), Some(name)) = (names::parts(id), names::recorded(id))
                 && let Some(color) = self.base.colors.get(&name.0)
             {
@@ -401,10 +419,10 @@ impl Timeline {
             return None;
         }
         let name = slices.name(index);
-        let fits = |other: &u32| !same_name || *other == name;
+        let fits = |other: u32| !same_name || other == name;
         let place = match direction {
-            Direction::Next => index + 1 + slices.names()[index + 1..].iter().position(fits)?,
-            Direction::Previous => slices.names()[..index].iter().rposition(fits)?,
+            Direction::Next => (index + 1..slices.len()).find(|place| fits(slices.name(*place)))?,
+            Direction::Previous => (0..index).rev().find(|place| fits(slices.name(*place)))?,
         };
         Some(self.reference(row, slices, place))
     }
@@ -476,8 +494,25 @@ impl Timeline {
         groups.flat_map(|group| &group.lanes).map(|slices| &**slices)
     }
 
+    fn gaps_of<'a>(&self, band: usize, details: &'a Details) -> Option<&'a DeviceGaps> {
+        let band = &self.base.bands[band];
+        let is_its =
+            |device: &&DeviceGaps| device.process == band.process && device.device_index == band.device_index;
+        details.devices.iter().find(is_its)
+    }
+
     fn profile(&self, band: usize) -> &Profile {
-        self.profiles[band].get_or_init(|| Profile::new(self.lanes(band), counts, names::kind))
+        self.profiles[band].get_or_init(|| {
+            let mut profile = Profile::new(self.lanes(band), counts, names::kind);
+            if let Some(device) = self
+                .details
+                .as_ref()
+                .and_then(|details| self.gaps_of(band, details))
+            {
+                profile.set_causes(&device.gaps);
+            }
+            profile
+        })
     }
 }
 
@@ -488,7 +523,12 @@ fn counts(source: u32) -> bool {
 
 impl Shades for Timeline {
     fn shade(&self, name: u32) -> u8 {
-        let shade = || names::shade(&self.label(name).unwrap_or_default());
+        // A collective and the waiting in it are of one shade, as they have one place among those that are kept.
+        let shown = match names::parts(name) {
+            Some((Class::Wait, member)) => names::number(Class::Collective, member),
+            _ => name,
+        };
+        let shade = || names::shade(&self.label(shown).unwrap_or_default());
         let Some(recorded) = names::recorded(name) else {
             // These are the same in every recording, and so are their numbers.
             let [shade, ..] = name.wrapping_mul(0x9e37_79b1).to_be_bytes();

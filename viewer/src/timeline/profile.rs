@@ -70,18 +70,20 @@ fn class(kind: u8) -> Option<usize> {
 }
 
 /// Calls `cut` with each moment at which what a device does changes, and with what it does from then on. `counts` tells of a
-/// slice's source whether the analysis counts it.
+/// slice's source whether the analysis counts it. Of what ends before `from` nothing is told.
 fn sweep<'a>(
     lanes: impl Iterator<Item = &'a Slices>,
+    from: i64,
     counts: impl Fn(u32) -> bool,
     kind_of: impl Fn(u32) -> u8,
     mut cut: impl FnMut(i64, u8),
 ) {
-    let lanes: Vec<&Slices> = lanes.filter(|slices| !slices.is_empty()).collect();
-    let mut next: BinaryHeap<Reverse<(i64, usize)>> = (lanes.iter().enumerate())
-        .map(|(lane, slices)| Reverse((slices.begin(), lane)))
+    let first = |slices: &'a Slices| (slices, slices.within(from, i64::MAX).start);
+    let lanes = lanes.map(first).filter(|(slices, first)| *first < slices.len());
+    let (lanes, mut places): (Vec<&Slices>, Vec<usize>) = lanes.unzip();
+    let mut next: BinaryHeap<Reverse<(i64, usize)>> = (lanes.iter().zip(&places).enumerate())
+        .map(|(lane, (slices, first))| Reverse((slices.start(*first), lane)))
         .collect();
-    let mut places = vec![0; lanes.len()];
     let mut device = Device::default();
     while let Some(Reverse((_, lane))) = next.pop() {
         let slices = lanes[lane];
@@ -166,9 +168,10 @@ impl Device {
 }
 
 /// The same as [`Profile::shares`] without a profile, which takes longer to make than to go through the slices once. Nothing
-/// where bins are narrower than a nanosecond.
+/// where bins are narrower than a nanosecond. What is known until some time is not gone through.
 pub(crate) fn shares_of<'a>(
     lanes: impl Iterator<Item = &'a Slices>,
+    known: Option<(&Profile, i64)>,
     counts: impl Fn(u32) -> bool,
     kind_of: impl Fn(u32) -> u8,
     (from, to): (i64, i64),
@@ -180,8 +183,22 @@ pub(crate) fn shares_of<'a>(
     // Time by share before each edge.
     let mut before: Vec<[i64; SHARES]> = Vec::with_capacity(bins as usize + 1);
     let mut sums = [0; SHARES];
+    let since = known.map_or(i64::MIN, |(_, until)| until);
+    if let Some((profile, until)) = known {
+        let edges = (0..=bins).map(|bin| edge(from, to, bins, bin));
+        before.extend(
+            edges
+                .take_while(|edge| *edge <= until)
+                .map(|edge| profile.sums_at(edge)),
+        );
+        sums = profile.sums_at(until);
+    }
     let mut last: Option<(i64, Option<usize>)> = None;
     let mut reach = |time: i64, state: u8| {
+        if time < since {
+            last = Some((since, share(state)));
+            return;
+        }
         while before.len() <= bins as usize {
             let at = edge(from, to, bins, before.len() as u32);
             if at > time {
@@ -198,7 +215,7 @@ pub(crate) fn shares_of<'a>(
         }
         last = Some((time, share(state)));
     };
-    sweep(lanes, counts, kind_of, &mut reach);
+    sweep(lanes, since, counts, kind_of, &mut reach);
     reach(i64::MAX, 0);
     let mut shares: [Vec<f32>; SHARES] = [(); SHARES].map(|()| Vec::with_capacity(bins as usize));
     for (bin, pair) in (0..bins).zip(before.windows(2)) {
@@ -225,7 +242,10 @@ impl Profile {
         kind_of: impl Fn(u32) -> u8,
     ) -> Self {
         let mut profile = Self::default();
-        sweep(lanes, counts, kind_of, |time, state| profile.cut(time, state));
+        let all = i64::MIN;
+        sweep(lanes, all, counts, kind_of, |time, state| {
+            profile.cut(time, state);
+        });
         profile
     }
 
@@ -505,8 +525,18 @@ mod tests {
             prop_assert_eq!(whole.sums_at(at), expected);
             let slices = slices(&rows);
             let window = (at - 300, at + 200);
-            let shares = shares_of(slices.iter(), |_| true, |name| name as u8, window, 7);
-            prop_assert_eq!(shares, Some(whole.shares(window.0, window.1, 7)));
+            fn shares(slices: &[Slices], known: Option<(&Profile, i64)>, window: (i64, i64)) -> Option<[Vec<f32>; SHARES]> {
+                shares_of(slices.iter(), known, |_| true, |name| name as u8, window, 7)
+            }
+            prop_assert_eq!(shares(&slices, None, window), Some(whole.shares(window.0, window.1, 7)));
+            // What is known of the beginning says the same.
+            for until in [at - 350, at - 100, at, at + 300] {
+                let began: Vec<Vec<(i64, i64, u8)>> = rows.iter()
+                    .map(|row| row.iter().copied().filter(|(start, ..)| *start < until).collect())
+                    .collect();
+                let known = profile(&began);
+                prop_assert_eq!(shares(&slices, Some((&known, until)), window), Some(whole.shares(window.0, window.1, 7)));
+            }
             for pair in whole.states.windows(2) {
                 prop_assert_ne!(pair[0], pair[1], "a cut where nothing changes");
             }

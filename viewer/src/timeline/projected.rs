@@ -5,11 +5,10 @@ use std::sync::Arc;
 use gputrace_trace::{Process, TimeNs, parallel};
 use rustc_hash::FxHashMap;
 
-use super::correlations::Correlations;
+use super::correlations::FirstRows;
 use super::gather::{Group, MOST_ROWS, Place, Table, source};
 use super::lanes::{Item, lay_out};
 use super::names::{Class, named};
-use super::store::Words;
 
 /// Ranges that one launch may lie in; outer ones beyond them are taken to have ended.
 const MOST_OPEN: usize = 64;
@@ -22,44 +21,37 @@ struct Launched {
     end: i64,
 }
 
-/// The operations of a process by the thread that launched them, in the order of the calls.
-fn by_thread(process: &Process) -> FxHashMap<u32, Vec<Launched>> {
+/// The operations of a process by the thread that launched them, in the order of the calls; of those threads that `wanted` says.
+fn by_thread(process: &Process, wanted: impl Fn(u32) -> bool) -> FxHashMap<u32, Vec<Launched>> {
     let tables = &process.tables;
     let calls = &tables.api_calls;
-    let ids = Words::Plain(&calls.correlation);
-    let by_correlation = Correlations::new(ids);
+    let by_correlation = FirstRows::new(&calls.correlation);
     let mut threads: FxHashMap<u32, Vec<Launched>> = FxHashMap::default();
-    // A stream's operations run in the order of their calls; several streams are differently far behind.
-    let mut near: FxHashMap<u32, usize> = FxHashMap::default();
     let (kernels, copies) = (&tables.kernels, &tables.copies);
     let (memsets, graphs) = (&tables.memsets, &tables.graph_launches);
-    for (starts, durations, devices, streams, correlations) in [
+    for (starts, durations, devices, correlations) in [
         (
             &kernels.start_ns,
             &kernels.duration_ns,
             &kernels.device,
-            &kernels.stream,
             &kernels.correlation,
         ),
         (
             &copies.start_ns,
             &copies.duration_ns,
             &copies.device,
-            &copies.stream,
             &copies.correlation,
         ),
         (
             &memsets.start_ns,
             &memsets.duration_ns,
             &memsets.device,
-            &memsets.stream,
             &memsets.correlation,
         ),
         (
             &graphs.start_ns,
             &graphs.duration_ns,
             &graphs.device,
-            &graphs.stream,
             &graphs.correlation,
         ),
     ] {
@@ -68,8 +60,8 @@ fn by_thread(process: &Process) -> FxHashMap<u32, Vec<Launched>> {
             if end < start || !gputrace_analyzer::is_possible(start, end) {
                 continue;
             }
-            let near = near.entry(streams[row]).or_default();
-            if let Some(call) = by_correlation.find(ids, correlations[row], near) {
+            let call = by_correlation.get(correlations[row]);
+            if let Some(call) = call.filter(|call| wanted(calls.thread[*call])) {
                 threads.entry(calls.thread[call]).or_default().push(Launched {
                     called: calls.start_ns[call].0,
                     device: devices[row],
@@ -100,7 +92,8 @@ fn of_process(process: &Process) -> Vec<((u32, u32), Vec<Item>)> {
         return Vec::new();
     }
     let mut found: FxHashMap<(u32, u32), Vec<Item>> = FxHashMap::default();
-    for (thread, launched) in by_thread(process) {
+    let launched = by_thread(process, |thread| ranges.contains_key(&thread));
+    for (thread, launched) in launched {
         let Some(ranges) = ranges.get_mut(&thread) else {
             continue;
         };

@@ -38,6 +38,15 @@ impl Numbers {
     }
 }
 
+/// Where to look: all rows and times unless said.
+#[derive(Clone, Debug, Default)]
+pub struct Where {
+    /// These rows alone, in rising order. Ranges projected onto a GPU count only where their row is named.
+    pub rows: Option<Vec<u32>>,
+    /// Slices that start in `[from, to)`, ns since the recording's origin.
+    pub starts: Option<(i64, i64)>,
+}
+
 /// The hits of one row.
 struct Hits {
     total: u64,
@@ -48,13 +57,13 @@ struct Hits {
 
 impl Timeline {
     /// Which names are on each row, each once.
-    fn names_on_rows(&self) -> &[Vec<u32>] {
+    pub(super) fn names_on_rows(&self) -> &[Vec<u32>] {
         self.names_on_rows.get_or_init(|| {
             parallel::map(self.rows.data.len(), |row| {
                 let mut seen: FxHashSet<u32> = FxHashSet::default();
                 let mut last = None;
                 let slices = u32::try_from(row).ok().and_then(|row| self.rows.slices(row));
-                for name in slices.map_or(&[][..], |slices| slices.names()) {
+                for name in slices.into_iter().flat_map(|slices| slices.names()) {
                     if last != Some(*name) {
                         seen.insert(*name);
                         last = Some(*name);
@@ -74,6 +83,12 @@ impl Timeline {
     /// Slices whose whole name matches, each once, by start, without the first `offset`.
     #[must_use]
     pub fn search(&self, pattern: &Regex, limit: usize, offset: usize) -> Found {
+        self.search_where(pattern, &Where::default(), limit, offset)
+    }
+
+    /// The same on some rows and of some time alone.
+    #[must_use]
+    pub fn search_where(&self, pattern: &Regex, place: &Where, limit: usize, offset: usize) -> Found {
         let on_rows = self.names_on_rows();
         let mut distinct: Vec<u32> = on_rows.iter().flatten().copied().collect();
         distinct.sort_unstable();
@@ -105,15 +120,22 @@ impl Timeline {
         for number in &matching {
             wanted.insert(*number);
         }
+        let is_meant = |row: u32| match &place.rows {
+            Some(rows) => rows.binary_search(&row).is_ok(),
+            None => !self.is_projected(row),
+        };
         let rows: Vec<(u32, &Slices)> = (0u32..)
             .zip(on_rows)
-            .filter(|(row, names)| {
-                !self.is_projected(*row) && names.iter().any(|name| wanted.contains(*name))
-            })
+            .filter(|(row, names)| is_meant(*row) && names.iter().any(|name| wanted.contains(*name)))
             .filter_map(|(row, _)| Some((row, &**self.rows.slices(row)?)))
             .collect();
         let most = offset.saturating_add(limit);
-        let hits = parallel::map(rows.len(), |index| self.hits_on(rows[index], &wanted, most));
+        let starts = place
+            .starts
+            .map(|(from, to)| (self.absolute(from), self.absolute(to)));
+        let hits = parallel::map(rows.len(), |index| {
+            self.hits_on(rows[index], &wanted, starts, most)
+        });
         let mut found = Found {
             names: matching.len(),
             ticks: vec![0; TICKS],
@@ -141,7 +163,13 @@ impl Timeline {
         found
     }
 
-    fn hits_on(&self, (row, slices): (u32, &Slices), wanted: &Numbers, most: usize) -> Hits {
+    fn hits_on(
+        &self,
+        (row, slices): (u32, &Slices),
+        wanted: &Numbers,
+        starts: Option<(i64, i64)>,
+        most: usize,
+    ) -> Hits {
         let (begin, end) = (self.base.begin, self.base.end);
         let width = i128::from((end - begin).max(1));
         let mut hits = Hits {
@@ -151,7 +179,15 @@ impl Timeline {
         };
         // Hits come by start: a tick lasts until its end.
         let (mut tick, mut tick_end) = (0, i64::MIN);
-        for (place, name) in (0u32..).zip(slices.names()) {
+        let places = match starts {
+            Some((from, to)) => {
+                let first = slices.first_from(from);
+                first..slices.next_from(first, to)
+            }
+            None => 0..slices.len(),
+        };
+        let numbered = (0u32..).zip(slices.names());
+        for (place, name) in numbered.skip(places.start).take(places.len()) {
             if !wanted.contains(*name) {
                 continue;
             }

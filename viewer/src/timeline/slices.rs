@@ -2,6 +2,11 @@
 //!
 //! Beside them lie sums of busy time at every sixteenth slice, and the longest slice of every 16, 256, 4096, ... With both a
 //! stretch of any length is summed up by looking at a few dozen slices.
+//!
+//! Of a recording that grows a row is made of several such parts, which it shares with the rows before it.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::lanes::Item;
 
@@ -31,9 +36,41 @@ pub struct Slices {
     sums: Vec<i64>,
     /// At `[level][k]`: the place of the longest of slices `16^(level+1) k` to `16^(level+1) (k+1)`, the first of equal ones.
     longest: Vec<Vec<u32>>,
+    /// The parts of a row that has no slices of its own: each behind the one before it, with the place of its first slice.
+    parts: Vec<(usize, Arc<Slices>)>,
+    /// Slices of all parts.
+    joined: usize,
 }
 
 impl Slices {
+    /// The slices of some parts, one behind the other.
+    pub(crate) fn joined(parts: impl IntoIterator<Item = Arc<Self>>) -> Self {
+        let mut slices = Self::default();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let count = part.len();
+            slices.parts.push((slices.joined, part));
+            slices.joined += count;
+        }
+        slices
+    }
+
+    /// The part that a place is in, and the place there.
+    #[cold]
+    fn part(&self, place: usize) -> (&Self, usize) {
+        let after = self.parts.partition_point(|(first, _)| *first <= place);
+        let (first, part) = &self.parts[after - 1];
+        (part, place - first)
+    }
+
+    /// The parts that some places are in, with the places there and the place of each part's first slice.
+    fn parts_of(&self, places: Range<usize>) -> impl Iterator<Item = (usize, &Self, Range<usize>)> {
+        self.parts.iter().filter_map(move |(first, part)| {
+            let from = places.start.max(*first) - first;
+            let to = places.end.min(first + part.len()).checked_sub(*first)?;
+            (from < to).then_some((*first, &**part, from..to))
+        })
+    }
+
     /// The slices of items that are sorted and do not overlap.
     pub(crate) fn of(items: &[Item]) -> Self {
         let mut slices = Self {
@@ -126,7 +163,7 @@ impl Slices {
     }
 
     /// The place of the longest of a few slices, the first of equal ones.
-    fn first_longest(&self, places: std::ops::Range<usize>) -> usize {
+    fn first_longest(&self, places: Range<usize>) -> usize {
         let mut best = places.start;
         for place in places {
             if self.duration(place) > self.duration(best) {
@@ -151,13 +188,13 @@ impl Slices {
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.starts.len()
+        self.starts.len() + self.joined
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.starts.is_empty()
+        self.len() == 0
     }
 
     /// Bytes in memory.
@@ -167,22 +204,33 @@ impl Slices {
         self.starts.capacity() * 8
             + (self.durations.capacity() + self.names.capacity() + self.sources.capacity() + forest) * 4
             + (self.long.capacity() * 2 + self.sums.capacity()) * 8
+            + self.parts.iter().map(|(_, part)| part.bytes()).sum::<usize>()
     }
 
     /// Start of the slice at a place.
     #[inline]
     #[must_use]
     pub fn start(&self, place: usize) -> i64 {
-        self.starts[place]
+        match self.starts.get(place) {
+            Some(start) => *start,
+            None => {
+                let (part, place) = self.part(place);
+                part.start(place)
+            }
+        }
     }
 
     /// End minus start.
     #[inline]
     #[must_use]
     pub fn duration(&self, place: usize) -> i64 {
-        match self.durations[place] {
-            LONG => self.long_duration(place),
-            narrow => i64::from(narrow),
+        match self.durations.get(place) {
+            Some(&LONG) => self.long_duration(place),
+            Some(narrow) => i64::from(*narrow),
+            None => {
+                let (part, place) = self.part(place);
+                part.duration(place)
+            }
         }
     }
 
@@ -196,49 +244,63 @@ impl Slices {
     #[inline]
     #[must_use]
     pub fn end_of(&self, place: usize) -> i64 {
-        self.starts[place] + self.duration(place)
+        self.start(place) + self.duration(place)
     }
 
     /// Its name's number.
     #[inline]
     #[must_use]
     pub fn name(&self, place: usize) -> u32 {
-        self.names[place]
+        match self.names.get(place) {
+            Some(name) => *name,
+            None => {
+                let (part, place) = self.part(place);
+                part.name(place)
+            }
+        }
     }
 
     /// The slice at a place as it was before it had a row.
     pub(crate) fn item(&self, place: usize) -> Item {
         Item {
-            start: self.starts[place],
+            start: self.start(place),
             duration: self.duration(place),
-            name: self.names[place],
-            source: self.sources[place],
+            name: self.name(place),
+            source: self.source(place),
         }
     }
 
     /// All names' numbers.
-    pub(crate) fn names(&self) -> &[u32] {
-        &self.names
+    pub(crate) fn names(&self) -> impl Iterator<Item = &u32> {
+        let parts = self.parts.iter().flat_map(|(_, part)| &part.names);
+        self.names.iter().chain(parts)
     }
 
     /// Its table and row.
     #[inline]
     #[must_use]
     pub(crate) fn source(&self, place: usize) -> u32 {
-        self.sources[place]
+        match self.sources.get(place) {
+            Some(source) => *source,
+            None => {
+                let (part, place) = self.part(place);
+                part.source(place)
+            }
+        }
     }
 
     /// Whether it had not ended when the recording did.
     #[inline]
     #[must_use]
     pub fn is_unfinished(&self, place: usize) -> bool {
+        // A row of parts has none: what had not ended is not known while a recording grows.
         !self.unfinished.is_empty() && self.unfinished.iter().any(|at| *at as usize == place)
     }
 
     /// Start of the first; 0 without any.
     #[must_use]
     pub fn begin(&self) -> i64 {
-        self.starts.first().copied().unwrap_or(0)
+        if self.is_empty() { 0 } else { self.start(0) }
     }
 
     /// End of the last; 0 without any.
@@ -251,12 +313,20 @@ impl Slices {
     #[inline]
     #[must_use]
     pub fn first_from(&self, time: i64) -> usize {
+        if self.joined > 0 {
+            let after = self.parts.partition_point(|(_, part)| part.begin() < time);
+            let before = after.checked_sub(1).map(|last| &self.parts[last]);
+            return before.map_or(0, |(first, part)| first + part.first_from(time));
+        }
         self.starts.partition_point(|start| *start < time)
     }
 
     /// The same at `from` or later, where it is likely to be `guess` places on: cost is the logarithm of how wrong that is.
     #[inline]
     pub(crate) fn next_near(&self, from: usize, guess: usize, time: i64) -> usize {
+        if self.joined > 0 {
+            return self.first_from(time).max(from);
+        }
         let near = (from + guess).min(self.starts.len());
         if near == from || self.starts[near - 1] < time {
             return self.next_from(near, time);
@@ -274,6 +344,9 @@ impl Slices {
     /// The same at `from` or later, where it is likely to be near.
     #[inline]
     pub(crate) fn next_from(&self, from: usize, time: i64) -> usize {
+        if self.joined > 0 {
+            return self.first_from(time).max(from);
+        }
         let mut step = 1;
         let mut low = from;
         // Galloping: cost is the logarithm of the distance, not of the row.
@@ -287,7 +360,7 @@ impl Slices {
 
     /// The places of the slices with a part in `[from, to)`; those without a length count where they start.
     #[must_use]
-    pub fn within(&self, from: i64, to: i64) -> std::ops::Range<usize> {
+    pub fn within(&self, from: i64, to: i64) -> Range<usize> {
         let first = self.first_from(from);
         let reaches_in = first > 0 && self.end_of(first - 1) > from;
         let after = self.first_from(to).max(first);
@@ -304,6 +377,12 @@ impl Slices {
         // Near ones directly: the sums are elsewhere in memory.
         if to - from <= FAN_OUT {
             return (from..to).map(|place| self.duration(place)).sum();
+        }
+        if self.joined > 0 {
+            let parts = self.parts_of(from..to);
+            return parts
+                .map(|(_, part, places)| part.sum(places.start, places.end))
+                .sum();
         }
         let (first, last) = (from.div_ceil(FAN_OUT), to / FAN_OUT);
         let between = self.sum_before(last) - self.sum_before(first);
@@ -337,7 +416,7 @@ impl Slices {
             return 0;
         }
         let (first, last) = (within.start, within.end - 1);
-        let before = (from - self.starts[first]).max(0);
+        let before = (from - self.start(first)).max(0);
         let after = (self.end_of(last) - to).max(0);
         self.sum(first, last + 1) - before - after
     }
@@ -345,6 +424,19 @@ impl Slices {
     /// The place of the longest of the slices at `from..to`, the first of equal ones; `from < to`.
     #[must_use]
     pub fn longest(&self, from: usize, to: usize) -> usize {
+        if self.joined > 0 {
+            let of_parts = self.parts_of(from..to);
+            let of_parts =
+                of_parts.map(|(first, part, places)| first + part.longest(places.start, places.end));
+            let longer = |best, next| {
+                if self.duration(next) > self.duration(best) {
+                    next
+                } else {
+                    best
+                }
+            };
+            return of_parts.reduce(longer).unwrap_or(from);
+        }
         let mut best = from;
         let mut best_duration = self.duration(from);
         let mut at = from + 1;
@@ -440,7 +532,7 @@ mod tests {
             }
             let (a, b) = (ends.0 % all.len(), ends.1 % all.len());
             let (from, to) = (a.min(b), a.max(b) + 1);
-            let durations = |range: std::ops::Range<usize>| range.map(|place| all[place].1);
+            let durations = |range: Range<usize>| range.map(|place| all[place].1);
             prop_assert_eq!(slices.sum(from, to), durations(from..to).sum::<i64>());
             prop_assert_eq!(slices.sum(from, from), 0);
             let most = durations(from..to).max().unwrap();
@@ -456,6 +548,24 @@ mod tests {
             let later = slices.start(to - 1);
             prop_assert_eq!(slices.next_near(from, guess, later), slices.first_from(later).max(from));
             prop_assert_eq!(slices.next_near(from, guess, time), slices.first_from(time));
+            // So does a row that is made of parts.
+            let cut = guess % items.len();
+            let half = cut / 2;
+            let parts = [&items[..half], &items[half..half], &items[half..cut], &items[cut..]];
+            let joined = Slices::joined(parts.map(|items| Arc::new(Slices::of(items))));
+            prop_assert_eq!(joined.len(), slices.len());
+            prop_assert_eq!((joined.begin(), joined.end()), (slices.begin(), slices.end()));
+            prop_assert!((0..joined.len()).all(|place| joined.item(place) == slices.item(place)));
+            prop_assert_eq!(joined.names().count(), slices.len());
+            prop_assert_eq!(joined.sum(from, to), slices.sum(from, to));
+            prop_assert_eq!(joined.longest(from, to), slices.longest(from, to));
+            for time in [time - 1, time, later] {
+                prop_assert_eq!(joined.first_from(time), slices.first_from(time));
+                prop_assert_eq!(joined.next_from(from, time), slices.next_from(from, time));
+                prop_assert_eq!(joined.next_near(from, guess, time), slices.next_near(from, guess, time));
+                prop_assert_eq!(joined.within(time - 40, time + 9), slices.within(time - 40, time + 9));
+                prop_assert_eq!(joined.busy(time - 40, time + 9), slices.busy(time - 40, time + 9));
+            }
         }
     }
 }

@@ -9,15 +9,23 @@ use gputrace_trace::tables::{
 };
 use gputrace_trace::{Process, Recording, Table, parallel};
 
+use super::pieces::Pieces;
+
 /// A table that is packed where a recording is.
 pub(crate) trait Stored: Table + 'static {
+    /// Its number among those.
+    const PLACE: usize;
     fn of(tables: &Tables) -> &Self;
     fn packed(tables: &PackedTables) -> &Packed<Self>;
 }
 
+/// How many tables these are.
+pub(crate) const STORED: usize = 11;
+
 macro_rules! stored {
-    ($($Columns:ident: $field:ident,)*) => {$(
+    ($($place:literal $Columns:ident: $field:ident,)*) => {$(
         impl Stored for $Columns {
+            const PLACE: usize = $place;
             fn of(tables: &Tables) -> &Self {
                 &tables.$field
             }
@@ -25,21 +33,26 @@ macro_rules! stored {
                 &tables.$field
             }
         }
-    )*};
+    )*
+        /// Their rows.
+        pub(crate) fn rows_of(tables: &Tables) -> [usize; STORED] {
+            [$( tables.$field.len(), )*]
+        }
+    };
 }
 
 stored! {
-    Kernels: kernels,
-    Copies: copies,
-    Memsets: memsets,
-    GraphLaunches: graph_launches,
-    ApiCalls: api_calls,
-    Synchronizations: synchronizations,
-    Overheads: overheads,
-    Markers: markers,
-    Operators: operators,
-    NcclProxySteps: nccl_proxy,
-    NcclChannels: nccl_channels,
+    0 Kernels: kernels,
+    1 Copies: copies,
+    2 Memsets: memsets,
+    3 GraphLaunches: graph_launches,
+    4 ApiCalls: api_calls,
+    5 Synchronizations: synchronizations,
+    6 Overheads: overheads,
+    7 Markers: markers,
+    8 Operators: operators,
+    9 NcclProxySteps: nccl_proxy,
+    10 NcclChannels: nccl_channels,
 }
 
 /// A column of 32-bit numbers.
@@ -77,6 +90,10 @@ pub(crate) struct Store {
     coming: Option<Coming>,
     /// By process; nothing where the recording is whole.
     packed: Vec<PackedTables>,
+    /// By process, of a recording that grows.
+    pieces: Vec<Pieces>,
+    /// The same of what recorders sampled of their hosts.
+    of_hosts: Vec<Pieces>,
     /// The whole recording while anybody has it.
     unpacked: Mutex<Weak<Recording>>,
 }
@@ -87,7 +104,18 @@ impl Store {
             outline: recording,
             coming: None,
             packed: Vec::new(),
+            pieces: Vec::new(),
+            of_hosts: Vec::new(),
             unpacked: Mutex::default(),
+        }
+    }
+
+    /// A recording that grows, so far: its outline, and by process and host the pieces of the rest.
+    pub(crate) fn growing(outline: Arc<Recording>, pieces: Vec<Pieces>, of_hosts: Vec<Pieces>) -> Self {
+        Self {
+            pieces,
+            of_hosts,
+            ..Self::whole(outline)
         }
     }
 
@@ -112,11 +140,13 @@ impl Store {
 
     /// The same packed.
     pub(crate) fn pack(&self) -> Self {
-        if !self.packed.is_empty() {
+        if !self.packed.is_empty() || !self.pieces.is_empty() {
             return Self {
                 outline: self.outline.clone(),
                 coming: None,
                 packed: self.packed.clone(),
+                pieces: self.pieces.clone(),
+                of_hosts: self.of_hosts.clone(),
                 unpacked: Mutex::default(),
             };
         }
@@ -146,6 +176,8 @@ impl Store {
             outline: Arc::new(outline),
             coming: None,
             packed,
+            pieces: Vec::new(),
+            of_hosts: Vec::new(),
             unpacked: Mutex::default(),
         }
     }
@@ -157,7 +189,7 @@ impl Store {
 
     /// The whole recording; where it is packed, made anew unless somebody still has it. Who asks meanwhile waits.
     pub(crate) fn recording(&self) -> Arc<Recording> {
-        if self.packed.is_empty() {
+        if self.packed.is_empty() && self.pieces.is_empty() {
             return self.plain().clone();
         }
         let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,6 +200,10 @@ impl Store {
         for (process, packed) in whole.processes.iter_mut().zip(&self.packed) {
             packed.unpack_into(&mut process.tables);
         }
+        let processes = whole.processes.iter_mut().zip(&self.pieces);
+        for (process, pieces) in processes.chain(whole.hosts.iter_mut().zip(&self.of_hosts)) {
+            pieces.unpack_into(&mut process.tables);
+        }
         let whole = Arc::new(whole);
         *unpacked = Arc::downgrade(&whole);
         whole
@@ -175,7 +211,8 @@ impl Store {
 
     /// Bytes of what is packed.
     pub(crate) fn bytes(&self) -> usize {
-        self.packed.iter().map(PackedTables::bytes).sum()
+        let pieces = self.pieces.iter().map(Pieces::bytes);
+        self.packed.iter().map(PackedTables::bytes).chain(pieces).sum()
     }
 
     pub(crate) fn process(&self, process: u32) -> Option<&Process> {
@@ -184,6 +221,9 @@ impl Store {
 
     /// A row of a process's table.
     pub(crate) fn row<T: Stored>(&self, process: u32, row: usize) -> Option<T::Row> {
+        if let Some(pieces) = self.pieces.get(process as usize) {
+            return pieces.row::<T>(row);
+        }
         match self.packed.get(process as usize) {
             Some(packed) => {
                 let table = T::packed(packed);
@@ -199,6 +239,9 @@ impl Store {
     /// A column of 32-bit numbers, by name; without rows where there is no such column.
     pub(crate) fn words<T: Stored>(&self, process: u32, name: &str) -> Words<'_> {
         let nothing = Words::Plain(&[]);
+        if let Some(pieces) = self.pieces.get(process as usize) {
+            return Words::Plain(pieces.words::<T>(name));
+        }
         match self.packed.get(process as usize) {
             Some(packed) => T::packed(packed).column(name).map_or(nothing, Words::Packed),
             None => {

@@ -251,6 +251,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/api/rec/{rec}/{gen}/hit", get(slices::hit)),
         ("/api/rec/{rec}/{gen}/neighbour", get(slices::neighbour)),
         ("/api/rec/{rec}/{gen}/area", get(slices::area)),
+        ("/api/rec/{rec}/{gen}/tree", get(slices::tree)),
         ("/api/rec/{rec}/{gen}/search", get(slices::search)),
         ("/api/rec/{rec}/{gen}/analysis", get(analysis::analysis)),
         ("/api/rec/{rec}/{gen}/collectives", get(analysis::collectives)),

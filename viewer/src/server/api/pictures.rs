@@ -105,6 +105,7 @@ pub async fn overview(
 #[serde(deny_unknown_fields)]
 pub struct Ids {
     ids: String,
+    full: Option<u8>,
 }
 
 /// Texts of names.
@@ -114,8 +115,12 @@ pub async fn names(
     query: Result<Query<Ids>, QueryRejection>,
 ) -> Answer {
     let (rec, generation) = parameters::path(place)?;
-    let ids = parameters::numbers(&parameters::query(query)?.ids, parameters::MOST_NAMES)?;
+    let Ids { ids, full } = parameters::query(query)?;
+    let ids = parameters::numbers(&ids, parameters::MOST_NAMES)?;
+    let full = parameters::flag(full, "full")?;
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Quick, move || json_of(&loaded.timeline.names(&ids)));
+    let answer = at_a_place(&app, Work::Quick, move || {
+        json_of(&loaded.timeline.names(&ids, full))
+    });
     answer.await?.map(for_ever)
 }

@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 
 use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, loaded, parameters};
-use crate::timeline::Direction;
+use crate::timeline::{Direction, TreeOf, Where};
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
 
@@ -157,6 +157,52 @@ pub async fn area(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct Tree {
+    of: Of,
+    from: i64,
+    to: i64,
+    rows: Option<String>,
+    merge_numbers: Option<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Of {
+    Threads,
+    Ranges,
+    Calls,
+    DeviceRanges,
+}
+
+/// What threads were in, merged.
+pub async fn tree(
+    State(app): State<Shared>,
+    place: Place,
+    query: Result<Query<Tree>, QueryRejection>,
+) -> Answer {
+    let (rec, generation) = parameters::path(place)?;
+    let wanted = parameters::query(query)?;
+    let (from, to) = parameters::window(wanted.from, wanted.to)?;
+    let merge_numbers = parameters::flag(wanted.merge_numbers, "merge_numbers")?;
+    let rows = wanted.rows;
+    let rows = rows
+        .map(|rows| parameters::numbers(&rows, parameters::MOST_ROWS))
+        .transpose()?;
+    let of = match wanted.of {
+        Of::Threads => TreeOf::Threads,
+        Of::Ranges => TreeOf::Ranges,
+        Of::Calls => TreeOf::Calls,
+        Of::DeviceRanges => TreeOf::DeviceRanges,
+    };
+    let loaded = loaded(&app, rec, generation).await?;
+    let answer = at_a_place(&app, Work::Long, move || {
+        json_of(&loaded.timeline.tree(of, from, to, rows.as_deref(), merge_numbers))
+    });
+    answer.await?.map(for_ever)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Search {
     q: String,
     regex: Option<u8>,
@@ -164,6 +210,9 @@ pub struct Search {
     limit: Option<usize>,
     #[serde(default)]
     offset: usize,
+    from: Option<i64>,
+    to: Option<i64>,
+    rows: Option<String>,
 }
 
 /// Slices by name.
@@ -180,9 +229,25 @@ pub async fn search(
         parameters::flag(search.case, "case")?,
     );
     let pattern = parameters::pattern(&search.q, is_regex, with_case)?;
+    let place = Where {
+        rows: search
+            .rows
+            .map(|rows| parameters::numbers(&rows, parameters::MOST_ROWS))
+            .transpose()?,
+        starts: match (search.from, search.to) {
+            (None, None) => None,
+            (from, to) => Some(parameters::window(
+                from.unwrap_or(i64::MIN),
+                to.unwrap_or(i64::MAX),
+            )?),
+        },
+    };
     let loaded = loaded(&app, rec, generation).await?;
     let answer = at_a_place(&app, Work::Long, move || {
-        json_of(&loaded.timeline.search(&pattern, limit, search.offset))
+        let found = loaded
+            .timeline
+            .search_where(&pattern, &place, limit, search.offset);
+        json_of(&found)
     });
     answer.await?.map(for_ever)
 }

@@ -74,7 +74,7 @@ fn tiles_are_columns_of_the_rows_that_were_asked_for() {
     assert_eq!(floats[15..19], [650.0, 740.0, 740.0, 900.0]);
     let kinds: Vec<u32> = words[29..31].iter().map(|meta| meta & 255).collect();
     assert_eq!(kinds, [13, 9]);
-    let names = whole.names(&[words[14], words[15], words[27], words[28], u32::MAX]);
+    let names = whole.names(&[words[14], words[15], words[27], words[28], u32::MAX], false);
     let texts: Vec<&str> = names.names.values().map(String::as_str).collect();
     assert_eq!(
         texts,
@@ -88,7 +88,12 @@ fn tiles_are_columns_of_the_rows_that_were_asked_for() {
     assert!(names.colors.is_empty());
     let ranges = whole.slices(row_of(&whole, "r0.p0/nvtx/11/0")).unwrap();
     assert_eq!(
-        whole.names(&[ranges.name(0)]).colors.values().next().unwrap(),
+        whole
+            .names(&[ranges.name(0)], false)
+            .colors
+            .values()
+            .next()
+            .unwrap(),
         "#123456"
     );
 }
@@ -356,6 +361,21 @@ fn slices_are_found_by_place_name_and_neighbourhood() {
             .iter()
             .all(|hit| whole.rows()[hit.row as usize].device.is_none())
     );
+    // Of one row and one time: its end is not in it.
+    let starts_of = |rows: Option<Vec<u32>>, starts: Option<(i64, i64)>| -> Vec<i64> {
+        let place = Where { rows, starts };
+        let found = whole.search_where(&Regex::new("gemm").unwrap(), &place, 5, 0);
+        assert_eq!(found.total, found.hits.len() as u64);
+        found.hits.iter().map(|hit| hit.start).collect()
+    };
+    assert_eq!(starts_of(Some(vec![row]), None), [200]);
+    assert_eq!(
+        starts_of(None, Some((200, 201))),
+        starts_of(None, Some((i64::MIN, 201)))
+    );
+    assert_eq!(starts_of(Some(vec![row]), Some((201, i64::MAX))), [0i64; 0]);
+    assert_eq!(starts_of(Some(vec![row]), Some((100, 200))), [0i64; 0]);
+    assert_eq!(starts_of(Some(vec![]), None), [0i64; 0]);
 }
 
 #[test]
@@ -382,4 +402,129 @@ fn an_area_sums_up_what_lies_in_it() {
     assert_eq!((area.count, area.total, area.more), (3, 300, 0));
     assert_eq!(whole.area(0, 1000, None).count, 26 + 3 + 4);
     assert_eq!(whole.area(500, 400, None).count, 0);
+}
+
+/// Path of names, count, total and own time of each node of a tree.
+fn nodes(tree: &Tree) -> Vec<(String, u64, i64, i64)> {
+    let mut paths: Vec<String> = Vec::new();
+    let mut nodes = Vec::new();
+    for node in &tree.nodes {
+        let path = match node.parent {
+            Some(parent) => format!("{}/{}", paths[parent as usize], node.name),
+            None => node.name.clone(),
+        };
+        paths.push(path.clone());
+        nodes.push((path, node.count, node.total, node.self_ns));
+    }
+    nodes
+}
+
+#[test]
+fn names_are_short_or_whole() {
+    let (_, whole) = timelines(recording());
+    let slices = whole.slices(row_of(&whole, "r0.p0/gpu0/stream7/0")).unwrap();
+    let gemm = slices.name(0);
+    assert_eq!(whole.names(&[gemm], false).names[&gemm], "gemm");
+    assert_eq!(whole.names(&[gemm], true).names[&gemm], "net::gemm(float*)");
+}
+
+#[test]
+fn a_tree_merges_what_threads_were_in() {
+    let (_, whole) = timelines(recording());
+    let node = |path: &str, count, total, own| (path.to_owned(), count, total, own);
+    // Of both ranks: each "step 0" of 900 has "forward" of 300, a launch of 10 and an enqueueing of 22 in it; the
+    // synchronization outlasts it and stands beside it.
+    let tree = whole.tree(TreeOf::Threads, 0, 1000, None, true);
+    assert_eq!(
+        nodes(&tree),
+        [
+            node("step 0", 2, 1800, 2 * (900 - 300 - 10 - 22)),
+            node("step 0/forward", 2, 600, 2 * (300 - 10 - 20)),
+            node("step 0/forward/cudaMemcpyAsync", 2, 40, 40),
+            node("step 0/forward/cudaLaunchKernel", 2, 20, 20),
+            node("step 0/AllReduce", 2, 44, 2 * (22 - 15)),
+            node("step 0/AllReduce/cudaLaunchKernel", 2, 30, 30),
+            node("step 0/cudaLaunchKernel", 2, 20, 20),
+            node("cudaStreamSynchronize", 2, 640, 2 * (320 - 318)),
+            node("cudaStreamSynchronize/stream synchronize", 2, 636, 636),
+        ]
+    );
+    assert_eq!(
+        (tree.threads, tree.total, tree.more, tree.left_out),
+        (2, 2440, 0, 0)
+    );
+    let longest = &tree.nodes[0].longest;
+    assert_eq!(
+        (longest.start, longest.duration, longest.name.as_str()),
+        (0, 900, "step 0")
+    );
+    assert_eq!(
+        whole
+            .slice_at(&whole.rows()[longest.row as usize].key, 0)
+            .as_ref(),
+        Some(longest)
+    );
+    // Of one rank, cut: a row stands for its thread, whichever it is.
+    let row = row_of(&whole, "r1.p0/nvtx/11/1");
+    assert_eq!(
+        nodes(&whole.tree(TreeOf::Ranges, 300, 500, Some(&[row]), true)),
+        [node("step 0", 1, 200, 100), node("step 0/forward", 1, 100, 100)]
+    );
+    assert_eq!(
+        nodes(&whole.tree(
+            TreeOf::Calls,
+            0,
+            200,
+            Some(&[row_of(&whole, "r0.p0/thread/11/0")]),
+            false
+        )),
+        [
+            node("cudaMemcpyAsync", 1, 20, 20),
+            node("cudaLaunchKernel", 1, 10, 10)
+        ]
+    );
+    // On the device "forward" lasts from its first kernel to the end of its copy.
+    let tree = whole.tree(TreeOf::DeviceRanges, 0, 1000, None, false);
+    assert_eq!(nodes(&tree)[1], node("step 0/forward", 2, 400, 400));
+    assert_eq!(
+        whole.tree(TreeOf::Threads, 10_000, 20_000, None, true),
+        Tree::default()
+    );
+    assert_eq!(
+        whole.tree(TreeOf::Threads, 0, 1000, Some(&[]), true),
+        Tree::default()
+    );
+}
+
+#[test]
+fn a_tree_merges_numbered_ranges() {
+    let mut recording = Recording::default();
+    let mut process = Process::default();
+    process.header.rank = Some(0);
+    for step in 3..6 {
+        let start = 100 * step;
+        let number = recording.names.intern(&format!("step {step}"));
+        range(&mut process.tables, number, 11, start, start + 90);
+        let layer = recording
+            .names
+            .intern(if step == 4 { "layer 1" } else { "attention" });
+        range(&mut process.tables, layer, 11, start + 10, start + 20 + step);
+    }
+    recording.processes.push(process);
+    let whole = Timeline::build(&Arc::new(recording));
+    let node = |path: &str, count, total, own| (path.to_owned(), count, total, own);
+    let merged = whole.tree(TreeOf::Ranges, 0, 1000, None, true);
+    assert_eq!(
+        nodes(&merged),
+        [
+            node("step *", 3, 270, 270 - 42),
+            node("step */attention", 2, 13 + 15, 28),
+            node("step */layer 1", 1, 14, 14),
+        ]
+    );
+    // Since the first range, at 300.
+    assert_eq!(merged.nodes[1].longest.start, 510 - 300);
+    let each = whole.tree(TreeOf::Ranges, 0, 1000, None, false);
+    assert_eq!(each.nodes.len(), 6);
+    assert_eq!(nodes(&each)[0], node("step 3", 1, 90, 77));
 }

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod early;
+mod growing;
 mod odd;
 
 use std::sync::Arc;
