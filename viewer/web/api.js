@@ -148,6 +148,10 @@ export class RecordingApi {
   area(from, to, rows, signal) {
     return this.rec("area", { from: Math.floor(from), to: Math.ceil(to), rows: ranges(rows) }, { signal });
   }
+  /** What threads were in, merged. @param {{of: string, from: number, to: number, rows: number[], mergeNumbers: boolean}} what @param {AbortSignal} [signal] */
+  tree({ of, from, to, rows, mergeNumbers }, signal) {
+    return this.rec("tree", { of, from: Math.floor(from), to: Math.ceil(to), rows: ranges(rows), merge_numbers: mergeNumbers ? 1 : 0 }, { signal });
+  }
   /** @param {string} q @param {{regex?: boolean, case?: boolean, limit?: number, offset?: number}} options @param {AbortSignal} [signal] */
   search(q, options, signal) {
     return this.rec("search", { q, regex: options.regex ? 1 : 0, case: options.case ? 1 : 0, limit: options.limit ?? 200, offset: options.offset ?? 0 }, { signal });
@@ -156,9 +160,9 @@ export class RecordingApi {
   exportAddress(format, query) {
     return address(this.at("export"), { format, ...query });
   }
-  /** @param {number[]} ids @returns {Promise<{names: Record<string, string>, colors?: Record<string, string>}>} */
-  names(ids) {
-    return this.rec("names", { ids: ids.join(",") });
+  /** @param {number[]} ids @param {boolean} [full] @returns {Promise<{names: Record<string, string>, colors?: Record<string, string>}>} */
+  names(ids, full = false) {
+    return this.rec("names", { ids: ids.join(","), full: full ? 1 : 0 });
   }
   /** @param {number} level @param {number} index @param {number[]} rows @param {AbortSignal} [signal] */
   async tiles(level, index, rows, signal) {

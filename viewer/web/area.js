@@ -1,9 +1,10 @@
 // @ts-check
 /** Statistics of a rectangle of the timeline: what ran in it, how long, and how busy its rows were. */
 
-import { tickLabel } from "./axis.js";
 import { h } from "./dom.js";
-import { count, percent, shortName, time } from "./format.js";
+import { Flame } from "./flame.js";
+import { count, percent, time } from "./format.js";
+import { written } from "./names.js";
 import { table } from "./table.js";
 
 export class Area {
@@ -14,6 +15,14 @@ export class Area {
     this.controller = null;
     /** How its table is sorted and filtered, kept while areas change. */
     this.keep = {};
+    /** Whether the flame graph is shown, or the table. */
+    this.asFlame = false;
+    this.flame = new Flame(timeline);
+    /** @type {any} */
+    this.answer = null;
+    timeline.state.subscribe(["names", "zero"], ({ area }) => {
+      if (area && this.answer) this.fill(area, this.answer);
+    });
     timeline.state.subscribe(["area", "generation"], ({ area }) => void this.show(area));
   }
 
@@ -48,10 +57,19 @@ export class Area {
     this.take({ from: 0, to: timeline.plotWidth, top: 0, bottom: timeline.plotHeight });
   }
 
+  /** The flame graph of the area; without one, of everything in view: what I does. */
+  showFlame() {
+    this.asFlame = true;
+    const { area } = this.timeline.state.get();
+    if (!area) this.takeView();
+    else if (this.answer) this.fill(area, this.answer);
+  }
+
   /** @private @param {import("./state.js").Area | null} area */
   async show(area) {
     this.controller?.abort();
     const { timeline } = this;
+    this.answer = null;
     if (!area) {
       if (!timeline.state.get().selection) timeline.details.container.hidden = true;
       return;
@@ -60,7 +78,9 @@ export class Area {
     const { signal } = this.controller;
     try {
       const answer = await timeline.context.api.area(area.from, area.to, area.rows, signal);
-      if (!signal.aborted) this.fill(area, answer);
+      if (signal.aborted) return;
+      this.answer = answer;
+      this.fill(area, answer);
     } catch (error) {
       if (!signal.aborted) timeline.details.put(h("strong", {}, "Area"), h("p", { class: "bad" }, /** @type {Error} */ (error).message));
     }
@@ -77,7 +97,7 @@ export class Area {
       search: (one) => one.name, searchHint: "Filter by name", openHint: () => "Find all of this name",
       open: (one) => timeline.state.set({ query: one.name }),
       columns: [
-        { key: "name", title: "name", wide: true, value: (one) => one.name, cell: (one) => h("span", {}, h("span", { class: `swatch kind-${one.kind}`, title: kinds[one.kind] ?? "other" }), shortName(one.name)) },
+        { key: "name", title: "name", wide: true, value: (one) => one.name, cell: (one) => h("span", {}, h("span", { class: `swatch kind-${one.kind}`, title: kinds[one.kind] ?? "other" }), written(one.name)) },
         { key: "count", title: "count", number: true, value: (one) => one.count, text: (one) => count(one.count) },
         { key: "total_ns", title: "sum", number: true, value: (one) => one.total, text: (one) => time(one.total), bar: (one) => one.total / sum },
         { key: "mean_ns", title: "mean", number: true, value: (one) => Math.round(one.mean), text: (one) => time(one.mean) },
@@ -96,14 +116,20 @@ export class Area {
         { key: "idle", title: "idle", number: true, value: (one) => one.idle, text: (one) => time(one.idle) },
       ],
     });
-    const words = `${time(span)} from ${tickLabel(area.from, 1000)}`;
+    const words = `${time(span)} from ${timeline.stamp(area.from, 1000)}`;
     timeline.details.put(
       [h("strong", {}, words), h("span", { class: "quiet" }, `${count(answer.count)} operations on ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row" : "rows"}, ${time(answer.total)} in sum`),
+        h("span", { class: "p-choice", role: "group", "aria-label": "Shown as" },
+          ["Table", "Flame graph"].map((title, at) => h("button", { type: "button", "aria-pressed": String(this.asFlame === (at === 1)), title: at === 1 ? "What threads were in, merged by name (I)" : "Counts and percentiles by name", onclick: () => {
+            this.asFlame = at === 1;
+            this.fill(area, answer);
+          } }, title))),
         h("span", { class: "details-tools" },
           h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"),
           h("button", { class: "link", type: "button", title: "Marks it (M)", onclick: () => timeline.input.run("mark") }, "mark"))],
-      h("div", { class: "area-columns" }, names.element, rows.element),
-      answer.more > 0 && h("p", { class: "faint" }, `${count(answer.more)} more names`));
+      this.asFlame ? this.flame.element : h("div", { class: "area-columns" }, names.element, rows.element),
+      !this.asFlame && answer.more > 0 && h("p", { class: "faint" }, `${count(answer.more)} more names`));
+    if (this.asFlame) void this.flame.show(area);
     timeline.context.announce(`Area of ${words}: ${count(answer.count)} operations, ${time(answer.total)} in sum`);
   }
 }

@@ -27,7 +27,8 @@ export function roundStep(least) {
 export function tickLabel(ns, step, size = Math.abs(ns)) {
   const [scale, unit] = SCALES.find(([scale]) => size >= scale) ?? SCALES[3];
   const places = Math.max(0, Math.min(9, Math.ceil(Math.log10(scale / step) - 1e-9)));
-  const text = (ns / scale).toFixed(places);
+  // Days and months are many seconds.
+  const text = (ns / scale).toFixed(places).replace(/^-?\d{5,}/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, "\u202f"));
   return `${text.replace(/^-(?=0(\.0*)?$)/, "").replace("-", "−")}\u202f${unit}`;
 }
 

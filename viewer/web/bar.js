@@ -24,7 +24,9 @@ export class Bar {
   constructor(page) {
     this.page = page;
     this.context = page.context;
-    this.menu = h("div", { class: "menu", role: "menu", hidden: true });
+    this.menu = h("div", { class: "menu", role: "dialog", "aria-label": "Export", hidden: true });
+    /** What files are to hold, as the user wrote it: "3-5", "0,2". */
+    this.part = { steps: "", ranks: "" };
     this.context.state.subscribe(["theme"], () => this.actions());
     region("home").addEventListener("click", () => {
       history.pushState(null, "", location.pathname);
@@ -59,7 +61,7 @@ export class Bar {
   actions() {
     const { state } = this.context;
     const { theme } = state.get();
-    this.export = iconButton("download", "Export", () => this.openMenu(), { "aria-haspopup": "menu", "aria-expanded": "false" });
+    this.export = iconButton("download", "Export", () => this.openMenu(), { "aria-haspopup": "dialog", "aria-expanded": "false" });
     replace(
       region("actions"),
       this.export,
@@ -80,8 +82,9 @@ export class Bar {
     const { window: shown } = this.context.state.get();
     const range = { from: Math.max(info.begin, Math.floor(shown[0])), to: Math.min(info.end, Math.ceil(shown[1])) };
     const whole = range.from <= info.begin && range.to >= info.end;
+    const { query: chosen, words } = partOf(this.part);
     const download = (/** @type {string} */ format, /** @type {Record<string, any>} */ query) => {
-      const link = h("a", { href: api.exportAddress(format, query), download: "" });
+      const link = h("a", { href: api.exportAddress(format, { ...query, ...chosen }), download: "" });
       document.body.append(link);
       link.click();
       link.remove();
@@ -91,21 +94,21 @@ export class Bar {
     // Its own format is smaller and read faster; it reads Chrome's as well.
     const trace = exports.includes("perfetto") ? "perfetto" : "chrome";
     const perfetto = (/** @type {Record<string, any>} */ query) => {
-      const title = [info.name, query.from === undefined ? "" : "(part)", info.simulated ? "(simulated GPUs)" : ""].filter(Boolean).join(" ");
-      void openInPerfetto({ address: api.exportAddress(trace, query), ui: info.capabilities.perfetto_ui, title });
+      const title = [info.name, query.from === undefined && !words ? "" : "(part)", info.simulated ? "(simulated GPUs)" : ""].filter(Boolean).join(" ");
+      void openInPerfetto({ address: api.exportAddress(trace, { ...query, ...chosen }), ui: info.capabilities.perfetto_ui, title });
     };
     return [
       { title: "Copy a link to this view", group: "Export", run: () => void this.copyLink() },
       { title: "Picture of the view (PNG)", group: "Export", run: () => void this.save() },
       ...(exports.includes(trace) && info.capabilities?.perfetto_ui ? [
-        { title: "Open in Perfetto", group: "Perfetto", run: () => perfetto({}) },
-        ...(whole ? [] : [{ title: "Open in Perfetto, visible range", group: "Perfetto", run: () => perfetto(range) }]),
+        { title: `Open in Perfetto${words}`, group: "Perfetto", run: () => perfetto({}) },
+        ...(whole ? [] : [{ title: `Open in Perfetto, visible range${words}`, group: "Perfetto", run: () => perfetto(range) }]),
       ] : []),
       ...formats.flatMap((format) => [
-        { title: FORMATS[format] ?? format, group: "Files", run: () => download(format, {}) },
-        ...(format === "analysis" || whole ? [] : [{ title: `${FORMATS[format] ?? format}, visible range`, group: "Files", run: () => download(format, range) }]),
+        { title: `${FORMATS[format] ?? format}${words}`, group: "Files", run: () => download(format, {}) },
+        ...(format === "analysis" || whole ? [] : [{ title: `${FORMATS[format] ?? format}, visible range${words}`, group: "Files", run: () => download(format, range) }]),
       ]),
-      ...(exports.includes("csv") ? (info.capabilities?.tables ?? []).map((/** @type {string} */ table) => ({ title: `Table of ${table} (CSV)`, group: "Tables", run: () => download("csv", { table }) })) : []),
+      ...(exports.includes("csv") ? (info.capabilities?.tables ?? []).map((/** @type {string} */ table) => ({ title: `Table of ${table} (CSV)${words}`, group: "Tables", run: () => download("csv", { table }) })) : []),
     ];
   }
 
@@ -146,21 +149,14 @@ export class Bar {
       if (!menu.contains(at) && !this.export?.contains(at)) close();
     };
     if (!menu.hidden) return close();
-    let group = "";
-    const all = this.commands();
-    const shown = all.filter((command) => command.group !== "Tables");
-    if (shown.length < all.length) shown.push({ title: "Tables (CSV) …", group: "Tables", run: () => this.page.modules.openPalette?.(all.filter((command) => command.group === "Tables")) });
-    replace(menu, shown.map((command) => {
-      const line = command.group !== group && group !== "" ? h("hr", {}) : null;
-      group = command.group;
-      return [line, h("button", { type: "button", role: "menuitem", onclick: () => { close(); command.run(); } }, command.title)];
-    }));
+    this.fillMenu(close);
     menu.hidden = false;
     this.export?.setAttribute("aria-expanded", "true");
     menu.querySelector("button")?.focus();
     addEventListener("pointerdown", outside, true);
     menu.onkeydown = (event) => {
-      const entries = /** @type {HTMLElement[]} */ ([...menu.querySelectorAll("button")]);
+      if (event.target instanceof HTMLInputElement && !["Escape", "ArrowDown", "ArrowUp"].includes(event.key)) return event.stopPropagation();
+      const entries = /** @type {HTMLElement[]} */ ([...menu.querySelectorAll("button, input")]);
       const at = entries.indexOf(/** @type {HTMLElement} */ (document.activeElement));
       if (event.key === "Escape") {
         close();
@@ -171,4 +167,69 @@ export class Bar {
       event.stopPropagation();
     };
   }
+
+  /** What the menu has. @private @returns {{title: string, group: string, run: () => void}[]} */
+  entries() {
+    const all = this.commands();
+    const shown = all.filter((command) => command.group !== "Tables");
+    const tables = all.filter((command) => command.group === "Tables");
+    if (tables.length > 0) shown.push({ title: `Tables (CSV)${partOf(this.part).words} …`, group: "Tables", run: () => this.page.modules.openPalette?.(tables) });
+    return shown;
+  }
+
+  /** @private @param {() => void} close */
+  fillMenu(close) {
+    let group = "";
+    replace(this.menu, this.entries().map((command, at) => {
+      const line = command.group !== group && group !== "" ? [h("hr", {}), group === "Export" ? this.fields() : null] : null;
+      group = command.group;
+      return [line, h("button", { type: "button", onclick: () => { close(); this.entries()[at].run(); } }, command.title)];
+    }));
+  }
+
+  /** Which steps and ranks files are to hold. @private */
+  fields() {
+    const { info } = this.page;
+    const steps = info.steps ?? [];
+    const ranks = [...new Set((info.bands ?? []).map((/** @type {any} */ band) => band.rank))].filter((rank) => typeof rank === "number");
+    const field = (/** @type {"steps" | "ranks"} */ what, /** @type {string} */ title, /** @type {string} */ all) => {
+      const input = h("input", { type: "text", value: this.part[what], placeholder: all, spellcheck: "false", autocomplete: "off", inputmode: "numeric", "aria-label": `Only these ${what}, like ${all}` });
+      const told = () => {
+        this.part[what] = input.value;
+        const wrong = input.value.trim() !== "" && partOf({ steps: "", ranks: "", [what]: input.value }).words === "";
+        input.setAttribute("aria-invalid", String(wrong));
+        // The entries say what they save.
+        const entries = this.entries();
+        this.menu.querySelectorAll("button").forEach((button, at) => (button.textContent = entries[at].title));
+      };
+      input.addEventListener("input", told);
+      return h("label", {}, title, input);
+    };
+    if (steps.length < 2 && ranks.length < 2) return null;
+    return h("div", { class: "menu-fields", role: "group", "aria-label": "Only a part" },
+      steps.length > 1 && field("steps", "Steps", `${steps[0].number}-${steps[steps.length - 1].number}`),
+      ranks.length > 1 && field("ranks", "Ranks", `${Math.min(...ranks)}-${Math.max(...ranks)}`));
+  }
+}
+
+/**
+ * Steps and ranks as the server takes them, and in words; what can't be understood is not asked for.
+ * @param {{steps: string, ranks: string}} part
+ */
+export function partOf({ steps, ranks }) {
+  const tidy = (/** @type {string} */ text) => text.trim().replace(/\s*(?:\.\.|–|-)\s*/g, "-").replace(/[\s,;]+/g, ",");
+  /** @type {Record<string, string>} */
+  const query = {};
+  const words = [];
+  const wanted = { steps: tidy(steps), ranks: tidy(ranks) };
+  const range = wanted.steps.match(/^(\d{1,9})(?:-(\d{1,9}))?$/);
+  if (range && Number(range[2] ?? range[1]) >= Number(range[1])) {
+    query.steps = wanted.steps;
+    words.push(range[2] && range[2] !== range[1] ? `steps ${wanted.steps}` : `step ${range[1]}`);
+  }
+  if (/^\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*$/.test(wanted.ranks)) {
+    query.ranks = wanted.ranks;
+    words.push(/^\d+$/.test(wanted.ranks) ? `rank ${wanted.ranks}` : `ranks ${wanted.ranks}`);
+  }
+  return { query, words: words.length ? `, ${words.join(" of ")}` : "" };
 }

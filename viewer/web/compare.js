@@ -4,8 +4,9 @@
 import { legend, lines, shareBar } from "./charts.js";
 import { h, replace } from "./dom.js";
 import * as format from "./format.js";
+import { CHANGES, changed, difference } from "./panels/change.js";
+import { pairView } from "./panels/pair_view.js";
 import { PARTS, choice, failed, kindMark, nameCell, nothing, partsOf, section, select, shareParts } from "./panels/shared.js";
-import { sideBySide } from "./panels/side_by_side.js";
 import { table } from "./table.js";
 
 /** A recording that is still being read is asked for again after so long. */
@@ -19,11 +20,29 @@ export const compare = {
   /** @param {HTMLElement} container @param {Context} context @returns {import("./panels/shared.js").Mounted} */
   mount(container, context) {
     /** @type {Record<string, any>} */
-    const keep = { change: "changed", names: "short", rank: "0" };
+    const keep = { change: "changed", rank: "0" };
     let asked = 0;
     const result = h("div", { class: "p-result" });
     const head = h("div", { class: "p-bar p-comparehead" });
-    replace(container, head, result);
+    const top = document.getElementById("pair") ?? h("section");
+    /** What a link said, or was last told to say. @type {any} */
+    let told = null;
+    let loaded = "";
+    const view = pairView(context, top, { changed: tell });
+    keep.view = view;
+    const reveal = (/** @type {boolean} */ shown) => (view.element.hidden = view.bar.hidden = !shown);
+    reveal(false);
+    replace(container, h("div", { class: "pair-heads" }, head, view.bar), view.element, result);
+
+    /** Tells the address what is shown. */
+    function tell() {
+      if (!loaded) return;
+      const { settings, sides } = view.pair;
+      const window = sides[0].target.map(Math.round);
+      if (told && told.other === keep.other && told.settings === settings && told.window?.[0] === window[0] && told.window[1] === window[1]) return;
+      told = { other: keep.other, settings, window };
+      context.state.set({ compare: told });
+    }
 
     async function start() {
       try {
@@ -31,16 +50,20 @@ export const compare = {
         const others = recordings.filter((/** @type {any} */ one) => one.id !== context.info.id && one.state !== "failed");
         if (!others.length) {
           replace(head);
+          reveal(false);
+          view.clear();
           replace(result, nothing("There is no other recording to compare with.", "Give two to `gputrace view A B`, or start `gputrace serve --dir DIR` on a folder of them."));
           return;
         }
-        keep.other = others.some((/** @type {any} */ one) => one.id === keep.other) ? keep.other : alike(context.info, others).id;
-        replace(head, h("span", null, "First ", h("strong", null, context.info.name)), h("span", { class: "p-faint" }, "against second"),
+        const linked = context.state.get().compare;
+        const wanted = linked?.other ?? keep.other;
+        keep.other = others.some((/** @type {any} */ one) => one.id === wanted) ? wanted : alike(context.info, others).id;
+        replace(head, h("span", null, h("strong", null, context.info.name), h("span", { class: "p-faint" }, " over")),
           select("Second recording", others.map((/** @type {any} */ one) => ({ id: one.id, title: one.name })), keep.other, (id) => {
             keep.other = id;
             load();
           }),
-          context.link ? h("a", { class: "p-link", href: context.link({ rec: keep.other }), target: "_blank", rel: "noopener" }, "Open it beside this one") : null);
+          context.link ? h("a", { class: "p-link", href: context.link({ rec: keep.other }), target: "_blank", rel: "noopener" }, "Open it alone") : null);
         load();
       } catch (error) {
         replace(result, failed(error, start, "Recordings"));
@@ -52,17 +75,35 @@ export const compare = {
       const other = keep.other;
       const anchor = head.querySelector("a");
       if (anchor && context.link) anchor.href = context.link({ rec: other });
-      replace(result, h("div", { class: "p-loading", role: "status" }, "Comparing …"));
+      if (loaded !== other) {
+        loaded = "";
+        reveal(false);
+        view.clear();
+        replace(result, h("div", { class: "p-loading", role: "status" }, "Comparing …"));
+      }
       for (;;) {
         try {
           const comparison = await context.api.json("compare", { a: context.info.id, b: other });
-          const there = await second(context, other).catch(() => null);
+          const there = await second(context, other);
           const here = await context.analysis();
-          if (mine === asked) replace(result, draw(comparison, here, there, context, keep));
+          if (mine !== asked) return;
+          replace(result, draw(comparison, here, there, context, keep));
+          const linked = context.state.get().compare;
+          const known = linked?.other === other ? linked : null;
+          const settings = loaded === other ? view.pair.settings : settingsOf(known, comparison, here, there);
+          const window = loaded === other ? null : known?.window ?? null;
+          reveal(true);
+          await view.load([context.info, there.info], [here.ranks, there.ranks], settings, window);
+          if (mine !== asked) return;
+          loaded = other;
+          tell();
           return;
         } catch (error) {
           if (mine !== asked) return;
           if (/** @type {any} */ (error).status !== 503) {
+            loaded = "";
+            reveal(false);
+            view.clear();
             replace(result, failed(error, load, "Comparison"));
             return;
           }
@@ -71,16 +112,52 @@ export const compare = {
         }
       }
     }
+    // Back, or another link.
+    const unsubscribe = context.state.subscribe(["compare"], (/** @type {any} */ { compare: linked }) => {
+      if (linked === told || !linked) return;
+      told = linked;
+      if (linked.other !== keep.other || !loaded) {
+        keep.other = linked.other;
+        const list = head.querySelector("select");
+        if (list) list.value = linked.other;
+        loaded = "";
+        load();
+      } else view.pair.restore({ ...view.pair.settings, ...linked.settings }, linked.window);
+    });
+    addEventListener("gputrace-pair-stale", load);
     start();
     return {
+      pair: view.pair,
       refresh: load,
       destroy() {
         asked++;
+        unsubscribe();
+        removeEventListener("gputrace-pair-stale", load);
+        view.destroy();
         container.textContent = "";
       },
     };
   },
 };
+
+/**
+ * What to show first: what the link says, else the step that changed most, of the first rank that is in both.
+ * @param {any} linked
+ * @param {any} comparison
+ * @param {any} here
+ * @param {any} there
+ * @returns {import("./pair.js").Settings}
+ */
+function settingsOf(linked, comparison, here, there) {
+  const is = (/** @type {any} */ place) => (/** @type {any} */ one) => (one.rank ?? null) === (place.rank ?? null) && one.device_index === place.device_index;
+  const both = comparison.ranks.filter((/** @type {any} */ place) => here.ranks.some(is(place)) && there.ranks.some(is(place)));
+  const [first] = both.length ? both : here.ranks.length ? here.ranks : [{ rank: null, device_index: 0 }];
+  const place = linked?.settings?.place ?? { rank: first.rank ?? null, device_index: first.device_index };
+  const steps = comparison.steps.filter((/** @type {any} */ step) => is(place)(step) && step.duration_a_ns !== null && step.duration_b_ns !== null);
+  // Where no rank is in both, the first of each are compared.
+  const marked = steps.length > 0 || (!both.length && here.ranks[0]?.steps.length > 0 && there.ranks[0]?.steps.length > 0);
+  return { align: marked ? "step" : "beginning", step: steps.length ? mostChanged(steps).place : 0, marks: [null, null], fit: false, rows: "gpu", ...linked?.settings, place };
+}
 
 /**
  * What is needed of the second recording: its info, and the steps of its ranks.
@@ -113,40 +190,13 @@ export function alike(one, others) {
   return others.reduce((best, other) => (better(rank(other), rank(best)) ? other : best));
 }
 
-/** @param {number | null | undefined} a @param {number | null | undefined} b */
-export function relative(a, b) {
-  return typeof a === "number" && typeof b === "number" && a > 0 ? (b - a) / a : null;
-}
-
-const CHANGES = /** @type {const} */ ({
-  slower: { sign: "▲", title: "slower", class: "p-slower" },
-  faster: { sign: "▼", title: "faster", class: "p-faster" },
-  new: { sign: "+", title: "new", class: "p-slower" },
-  gone: { sign: "\u2212", title: "gone", class: "p-faster" },
-  same: { sign: "=", title: "same", class: "p-faint" },
-});
-
-/** @param {keyof typeof CHANGES} change */
-function changeMark(change) {
-  const { sign, title, class: tone } = CHANGES[change] ?? CHANGES.same;
-  return h("span", { class: `p-change ${tone}` }, h("span", { "aria-hidden": "true" }, sign), " ", title);
-}
-
-/** A difference of two times with its share of the first. @param {number | null | undefined} a @param {number | null | undefined} b */
-function difference(a, b) {
-  if (typeof a !== "number" || typeof b !== "number") return format.NONE;
-  const ratio = relative(a, b);
-  const tone = ratio === null || Math.abs(ratio) <= 0.02 ? "p-faint" : b > a ? "p-slower" : "p-faster";
-  return h("span", { class: tone }, format.signed(format.time, b - a), ratio === null ? null : h("small", { class: "p-range" }, format.signed(format.percent, ratio)));
-}
-
 /** @param {any} comparison @param {any} here @param {any} there @param {Context} context @param {Record<string, any>} keep */
 function draw(comparison, here, there, context, keep) {
-  return [rankSection(comparison), stepSection(comparison, here, there, context, keep), kernelSection(comparison, context, keep)];
+  return [rankSection(comparison, keep), stepSection(comparison, here, there, context, keep), kernelSection(comparison, context, keep)];
 }
 
-/** @param {any} comparison */
-function rankSection(comparison) {
+/** @param {any} comparison @param {Record<string, any>} keep */
+function rankSection(comparison, keep) {
   const most = Math.max(1, ...comparison.ranks.flatMap((/** @type {any} */ rank) => [rank.a?.span_ns ?? 0, rank.b?.span_ns ?? 0]));
   const bar = (/** @type {any} */ measures, /** @type {string} */ label) => (measures ? shareBar(shareParts(partsOf(measures, measures.span_ns)), { total: most, format: format.time, label }) : h("span", { class: "p-faint" }, "not there"));
   const column = (/** @type {string} */ key, /** @type {string} */ title, /** @type {(measures: any) => number} */ of, /** @type {1 | 2 | 3 | undefined} */ spare) => ({
@@ -156,6 +206,12 @@ function rankSection(comparison) {
     name: "compared-ranks",
     plain: comparison.ranks.length < 9,
     rows: comparison.ranks,
+    openHint: () => "Show it in both timelines",
+    open: (rank) => {
+      if (!rank.a || !rank.b) return;
+      keep.view.pair.set({ place: { rank: rank.rank ?? null, device_index: rank.device_index } }, "aligned");
+      keep.view.show();
+    },
     columns: [
       { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank) },
       { key: "bars", title: "First above, second below", fixed: true, wide: true, value: () => "", cell: (rank) => h("span", { class: "p-pair" }, bar(rank.a, "first"), bar(rank.b, "second")) },
@@ -165,7 +221,7 @@ function rankSection(comparison) {
       column("compute", "Compute", (measures) => measures.compute_ns, 1),
       column("exposed", "Exposed", (measures) => measures.communication_exposed_ns, 1),
       column("idle", "Idle", (measures) => measures.idle_ns, 1),
-      { key: "change", title: "", value: (rank) => rank.change, cell: (rank) => changeMark(rank.change) },
+      { key: "change", title: "", value: (rank) => rank.change, cell: (rank) => changed(rank.change) },
     ],
   });
   return section("Ranks", "Differences are second minus first.", h("div", { class: "p-bar" }, legend(PARTS)), list.element);
@@ -185,8 +241,9 @@ function stepSection(comparison, here, there, context, keep) {
     const theirs = there?.ranks.find(same);
     const linkTo = (/** @type {any} */ step) => (step && context.link ? context.link({ rec: there.info.id, from: step.start_ns, to: step.end_ns }) : null);
     const go = (/** @type {number} */ at) => {
-      const step = mine?.steps[at];
-      if (step) context.goTo({ from: step.start_ns, to: step.end_ns, rank: place.rank ?? undefined, device: place.device_index });
+      if (!mine?.steps[at] || !theirs?.steps[at]) return;
+      keep.view.pair.set({ align: "step", step: at, place: { rank: place.rank ?? null, device_index: place.device_index } }, "aligned");
+      keep.view.show();
     };
     const points = (/** @type {string} */ key) => /** @type {[number, number][]} */ (rows.filter((/** @type {any} */ row) => row[key] !== null).map((/** @type {any} */ row) => [row.place, row[key]]));
     const chart = lines({
@@ -196,32 +253,8 @@ function stepSection(comparison, here, there, context, keep) {
       }),
       span: [0, Math.max(1, rows.length)], label: "Durations of the steps of both recordings", format: format.time, height: 190, title: "duration",
       time: (at) => { const row = rows[Math.floor(at)]; return row ? row.name_a ?? row.name_b : String(Math.floor(at)); },
-      axis: (at) => (Number.isInteger(at) ? String(at) : ""), open: (at) => choose(Math.floor(at)),
+      axis: (at) => (Number.isInteger(at) ? String(at) : ""), open: (at) => go(Math.floor(at)),
     });
-    const picture = sideBySide(context, { open(side, from, to) {
-      const margin = (to - from) * 0.5;
-      if (side === 0) context.goTo({ from: from - margin, to: to + margin, rank: place.rank ?? undefined, device: place.device_index });
-      else if (context.link) window.open(context.link({ rec: there.info.id, from: from - margin, to: to + margin }), "_blank", "noopener");
-    } });
-    const both = rows.filter((/** @type {any} */ row) => mine?.steps[row.place] && theirs?.steps[row.place]);
-    const chosen = h("span", { class: "p-bar p-stepchoice" });
-    const choose = (/** @type {number} */ at) => {
-      const row = both.find((/** @type {any} */ one) => one.place === at);
-      if (!row) return;
-      keep.place = at;
-      const [a, b] = [mine.steps[at], theirs.steps[at]];
-      const index = both.indexOf(row);
-      const move = (/** @type {string} */ sign, /** @type {string} */ title, /** @type {any} */ to) => h("button", { type: "button", class: "p-button", "aria-label": title, title, disabled: !to, onclick: () => choose(to.place) }, sign);
-      const address = linkTo(b);
-      replace(chosen, move("‹", "Step before", both[index - 1]), select("Step", both.map((/** @type {any} */ one) => ({ id: String(one.place), title: one.name_a === one.name_b ? one.name_a : `${one.name_a} and ${one.name_b}` })), String(at), (id) => choose(Number(id))), move("›", "Next step", both[index + 1]),
-        difference(a.duration_ns, b.duration_ns), changeMark(row.change), h("span", { class: "p-spacer" }),
-        h("button", { type: "button", class: "p-link", onclick: () => go(at) }, "First on the timeline"), address ? h("a", { class: "p-link", href: address, target: "_blank", rel: "noopener" }, "Second on its timeline") : null);
-      picture.show([
-        { id: context.info.id, generation: context.info.generation, name: context.info.name, step: a.name, from: a.start_ns, to: a.end_ns },
-        { id: there.info.id, generation: there.info.generation, name: there.info.name, step: b.name, from: b.start_ns, to: b.end_ns },
-      ], place.rank, place.device_index);
-    };
-
     const greatest = Math.max(1, ...rows.map((/** @type {any} */ row) => row.duration_a_ns === null || row.duration_b_ns === null ? 0 : Math.abs(row.duration_b_ns - row.duration_a_ns)));
     keep.steps ??= {};
     const list = table({
@@ -229,7 +262,7 @@ function stepSection(comparison, here, there, context, keep) {
       keep: keep.steps,
       rows,
       search: (row) => `${row.name_a ?? ""} ${row.name_b ?? ""} ${row.change}`,
-      openHint: () => "Show it on the timeline",
+      openHint: () => "Show it in both timelines",
       open: (row) => go(row.place),
       columns: [
         { key: "place", title: "Step", number: true, value: (row) => row.place, text: (row) => String(row.place) },
@@ -242,12 +275,10 @@ function stepSection(comparison, here, there, context, keep) {
         { key: "duration_b_ns", title: "second", number: true, value: (row) => row.duration_b_ns, text: (row) => format.time(row.duration_b_ns) },
         { key: "difference_ns", title: "Difference", number: true, value: (row) => (row.duration_a_ns !== null && row.duration_b_ns !== null ? row.duration_b_ns - row.duration_a_ns : null), cell: (row) => difference(row.duration_a_ns, row.duration_b_ns) },
         { key: "bar", title: "", fixed: true, wide: true, spare: 1, value: () => "", cell: (row) => diverging(row.duration_a_ns === null || row.duration_b_ns === null ? 0 : (row.duration_b_ns - row.duration_a_ns) / greatest) },
-        { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changeMark(row.change) },
+        { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changed(row.change) },
       ],
     });
-    replace(holder, h("div", { class: "p-bar" }, chooser, legend([{ title: `first: ${context.info.name}`, colour: "var(--series-1)" }, { title: `second: ${there?.info.name ?? "the other"}`, colour: "var(--series-2)" }])), chart.element,
-      both.length ? [h("h3", { class: "p-subhead" }, "One step of both, on one scale"), chosen, picture.element] : null, list.element);
-    if (both.length) choose(both.some((/** @type {any} */ row) => row.place === keep.place) ? keep.place : mostChanged(both).place);
+    replace(holder, h("div", { class: "p-bar" }, chooser, legend([{ title: `first: ${context.info.name}`, colour: "var(--series-1)" }, { title: `second: ${there?.info.name ?? "the other"}`, colour: "var(--series-2)" }])), chart.element, list.element);
   };
   const chooser = places.length > 1 ? select("Rank", places.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank) })), keep.rank, (id) => {
     keep.rank = id;
@@ -285,23 +316,23 @@ function kernelSection(comparison, context, keep) {
     rows: rows(),
     search: (row) => `${row.name} ${row.kind} ${row.change}`,
     searchHint: "Filter by name",
-    openHint: () => "Find it on the timeline",
-    open: (row) => (row.change === "new" ? undefined : context.search?.(row.name)),
+    openHint: () => "Show it in both timelines",
+    open: async (row) => {
+      keep.view.show();
+      if (!(await keep.view.pair.find(row.name))) keep.view.say(`${format.shortName(row.name)} is not on the rows of this rank.`);
+    },
     empty: keep.change === "changed" ? "No kernel changed by more than 2 %." : "None.",
     tools: [
       choice("Changes", [{ id: "changed", title: "Changed" }, ...kinds.filter((kind) => counts[kind]).map((kind) => ({ id: kind, title: `${CHANGES[kind].title} ${counts[kind]}` })), { id: "all", title: "All" }], keep.change, (id) => {
         keep.change = id;
         list.setRows(rows());
       }),
-      choice("Names", [{ id: "short", title: "Short names" }, { id: "full", title: "Full" }], keep.names, (id) => {
-        keep.names = id;
-        list.refresh();
-      }),
+      choice("Names", [{ id: "short", title: "Short names" }, { id: "full", title: "Full" }], context.state.get().names, (id) => context.state.set({ names: id })),
     ],
     columns: [
-      { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => nameCell(row.name, keep.names === "short") },
+      { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => nameCell(row.name, context.state.get().names === "short") },
       { key: "kind", title: "Kind", spare: 2, value: (row) => row.kind, cell: (row) => kindMark(row.kind) },
-      { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changeMark(row.change) },
+      { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changed(row.change) },
       { key: "difference_ns", title: "Difference", number: true, value: (row) => row.difference_ns, cell: (row) => difference(row.total_a_ns, row.total_b_ns) },
       { key: "bar", title: "", fixed: true, spare: 1, value: () => "", cell: (row) => diverging(row.difference_ns / greatest) },
       { key: "total_a_ns", title: "Total, first", number: true, value: (row) => row.total_a_ns, text: (row) => format.time(row.total_a_ns) },

@@ -1,10 +1,10 @@
 // @ts-check
 /** The drawer at the bottom: everything that is known of the selected operation, or of the chosen area. */
 
-import { tickLabel } from "./axis.js";
 import { h, replace } from "./dom.js";
-import { bandwidth, bytes, count, place, shortName, time, timeExact } from "./format.js";
+import { bandwidth, bytes, count, place, time, timeExact } from "./format.js";
 import { iconButton } from "./icons.js";
+import { wholeNames, written } from "./names.js";
 import { confirmOn, copyText } from "./table.js";
 
 const LEAST = 90;
@@ -54,6 +54,9 @@ export class Details {
       event.stopPropagation();
       this.resize(this.height + step);
     });
+    timeline.state.subscribe(["zero", "names"], () => {
+      if (timeline.detail && !timeline.state.get().area) this.fill(timeline.detail);
+    });
     timeline.state.subscribe(["tab"], ({ tab }) => {
       if (tab !== "timeline") container.hidden = true;
       else if (timeline.state.get().selection || timeline.state.get().area) container.hidden = false;
@@ -82,6 +85,16 @@ export class Details {
     const up = () => this.grip.removeEventListener("pointermove", move);
     this.grip.addEventListener("pointerup", up, { once: true });
     this.grip.addEventListener("pointercancel", up, { once: true });
+  }
+
+  /** Copies the whole name of the selection. */
+  async copyName() {
+    const { detail } = this.timeline;
+    if (!detail) return;
+    await copyText(detail.full_name);
+    this.timeline.context.announce("The name is on the clipboard");
+    const button = this.title.querySelector(".copy-name");
+    if (button instanceof HTMLButtonElement) confirmOn(button, "copied");
   }
 
   close() {
@@ -131,17 +144,17 @@ export class Details {
   sentence(detail) {
     const kind = this.timeline.context.info.kinds?.[detail.kind] ?? "operation";
     const row = this.timeline.rows[detail.row];
-    return [shortName(detail.name), kind, time(detail.duration), `at ${tickLabel(detail.start, 1000)}`, row ? row.path.join(", ") : "", detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
+    return [written(detail.name), kind, time(detail.duration), `at ${this.timeline.stamp(detail.start, 1000)}`, row ? row.path.join(", ") : "", detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
   }
 
-  /** @private @param {{name: string, kind: number}} one */
+  /** @private @param {{name: string, kind: number, full_name?: string}} one */
   heading(one) {
-    return [h("span", { class: `swatch kind-${one.kind}` }), h("strong", { class: "details-name" }, shortName(one.name || "…"))];
+    return [h("span", { class: `swatch kind-${one.kind}` }), h("strong", { class: "details-name" }, written(wholeNames() && one.full_name ? one.full_name : one.name || "…"))];
   }
 
   /** A button that leads to another slice. @private @param {any} ref @param {string} [text] */
   jump(ref, text) {
-    return h("button", { class: "link", type: "button", title: ref.name, onclick: () => this.timeline.select(ref, { reveal: true }) }, h("span", { class: `swatch kind-${ref.kind}` }), text ?? shortName(ref.name));
+    return h("button", { class: "link", type: "button", title: ref.name, onclick: () => this.timeline.select(ref, { reveal: true }) }, h("span", { class: `swatch kind-${ref.kind}` }), text ?? written(ref.name));
   }
 
   /** A value as people read it. @private @param {any} field */
@@ -164,16 +177,12 @@ export class Details {
     const kind = info.kinds?.[detail.kind] ?? "other";
     const row = timeline.rows[detail.row];
     const step = (info.steps ?? []).find((/** @type {any} */ one) => detail.start >= one.begin && detail.start < one.end);
-    const copy = h("button", { class: "link", type: "button", title: "Copies the whole name" }, "copy name");
-    copy.addEventListener("click", async () => {
-      await copyText(detail.full_name);
-      confirmOn(/** @type {HTMLButtonElement} */ (copy), "copied");
-    });
+    const copy = h("button", { class: "link copy-name", type: "button", title: "Copies the whole name (C)", onclick: () => void this.copyName() }, "copy name");
     const pair = (/** @type {string} */ label, /** @type {import("./dom.js").Child} */ value, /** @type {string} */ title = "") => [h("dt", {}, label), h("dd", { title: title || null }, value)];
 
     const about = h("dl", { class: "facts" },
       pair("Duration", [time(detail.duration), detail.duration >= 1000 ? h("span", { class: "faint" }, ` ${timeExact(detail.duration)}`) : null]),
-      pair("Start", tickLabel(detail.start, 1), `${timeExact(detail.start)} after the recording's beginning\n${wallClock(info.origin_ns, detail.start)}`),
+      pair("Start", this.timeline.stamp(detail.start, 1), `${timeExact(detail.start)} after the recording's beginning\n${wallClock(info.origin_ns, detail.start)}`),
       pair("Where", row ? row.path.join(" › ") : detail.process ?? ""),
       step && pair("Step", String(step.number)),
       detail.unfinished && pair("End", h("span", { class: "bad" }, "had not ended when recording did")),
@@ -193,7 +202,7 @@ export class Details {
       h("button", { class: "link", type: "button", title: "Every operation of this name", onclick: () => timeline.state.set({ query: detail.full_name ?? detail.name }) }, "find all"),
       h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"));
     this.put([this.heading(detail), h("span", { class: "quiet" }, `${kind}, ${time(detail.duration)}`), tool],
-      detail.full_name !== shortName(detail.name) && h("p", { class: "details-full" }, detail.full_name),
+      !wholeNames() && detail.full_name !== written(detail.name) && h("p", { class: "details-full" }, detail.full_name),
       h("div", { class: "details-columns" }, h("div", {}, about), (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail), fields));
   }
 

@@ -3,6 +3,7 @@
 
 import { ticks } from "./axis.js";
 import { shortName } from "./format.js";
+import { wholeNames } from "./names.js";
 import { FLAG_CUT, FLAG_DENSITY, colourIndex, firstEndingAfter, lift, rasterRow } from "./raster.js";
 import { inkOn } from "./theme.js";
 import { tileSpan } from "./tiles.js";
@@ -19,10 +20,14 @@ import { tileSpan } from "./tiles.js";
  * @property {number} height
  * @property {number} ratio      device pixels a CSS pixel
  * @property {number} level      of the tiles
+ * @property {number} zero       ns that the axis counts from
+ * @property {number} end        ns: behind it nothing is recorded, and no tile is waited for
  */
 /** One item and where it is drawn, device pixels. @typedef {{item: Item, y: number, height: number}} Line */
 /** Lines that are drawn between `top` and `bottom` only. @typedef {{lines: Line[], top: number, bottom: number}} Pane */
 /** Part of a row in one tile. @typedef {{columns: any, scale: number, offset: number, low: number, high: number, tile: import("./tiles.js").Tile}} Part */
+/** A row's line of pixels on the strip, and what it is of. @typedef {{at: number, parts: Part[], holes: {low: number, high: number}[], records: number, coarser: number}} Made */
+/** A counter's shape from its line's top on, and how much it is of. @typedef {{area: Path2D, line: Path2D, band: Path2D, records: number, coarser: number}} Shape */
 
 /** Narrowest slice that gets a text, and lowest line, CSS pixels. */
 const LABEL_WIDTH = 26;
@@ -41,6 +46,12 @@ export class Painter {
     /** @type {ImageData | null} */
     this.image = null;
     this.pixels = new Uint32Array(0);
+    /** Lines of pixels that are on the strip, by their rows. @type {Map<string, Made>} */
+    this.made = new Map();
+    /** Shapes of counters, by row and height. @type {Map<string, Shape>} */
+    this.shapes = new Map();
+    /** The window, the tiles and the theme that `made` and `shapes` are for. @type {unknown[]} */
+    this.madeFor = [];
     /** Widths of texts, by font. @type {Map<string, Map<string, number>>} */
     this.fonts = new Map();
     /** Those of the font in use. @type {Map<string, number>} */
@@ -73,62 +84,102 @@ export class Painter {
     this.grid(view, theme, extra.steps);
 
     const slices = panes.flatMap(({ lines }) => lines.filter(({ item }) => !item.counter && item.rows.length > 0));
-    this.reserve(width, slices.length);
-    const chains = this.chains(view, "slices", cache);
-    /** @type {Map<Line, Part[]>} */
-    const parts = new Map();
-    /** @type {Map<Line, {low: number, high: number}[]>} */
-    const waiting = new Map();
-    slices.forEach((line, at) => {
-      /** @type {Part[]} */
-      const found = [];
-      for (const row of line.item.rows) {
-        const { list, holes } = this.partsOf(view, chains, row);
-        if (holes.length > 0) waiting.set(line, holes);
-        for (const part of list) this.last.records += rasterRow(this.pixels, at * width, part.columns, part.scale, part.offset, part.low, part.high, theme.palette, part.tile.names?.colours.size ? part.tile.names.colours : null);
-        found.push(...list);
-      }
-      lift(this.pixels, at * width, width);
-      parts.set(line, found);
-    });
-    this.last.missing = waiting.size;
-    if (slices.length > 0 && this.image) this.stripInk.putImageData(this.image, 0, 0, 0, 0, width, slices.length);
+    this.begin(view, theme, cache);
+    const lines = this.linesOf(view, theme, slices, cache);
+    this.last.missing = lines.filter(({ holes }) => holes.length > 0).length;
+    /** @type {Map<Line, Made>} */
+    const made = new Map(slices.map((line, at) => [line, lines[at]]));
 
     const counterChains = panes.some(({ lines }) => lines.some(({ item }) => item.counter)) ? this.chains(view, "counters", cache) : [];
-    let at = 0;
     for (const { lines, top, bottom } of panes) {
       ink.save();
       ink.beginPath();
       ink.rect(0, top, width, bottom - top);
       ink.clip();
       this.last.lines += lines.length;
-      for (const line of lines) this.background(view, theme, line, extra.gaps, waiting.get(line) ?? []);
+      for (const line of lines) this.background(view, theme, line, extra.gaps, made.get(line)?.holes ?? []);
       ink.imageSmoothingEnabled = false;
       for (const line of lines) {
-        if (!parts.has(line)) continue;
+        const of = made.get(line);
+        if (!of) continue;
         const pad = line.item.type === "group" ? Math.round(4 * view.ratio) : 0;
-        ink.drawImage(this.strip, 0, at, width, 1, 0, line.y + pad, width, Math.max(1, line.height - 2 * pad));
-        at += 1;
+        ink.drawImage(this.strip, 0, of.at, width, 1, 0, line.y + pad, width, Math.max(1, line.height - 2 * pad));
       }
       for (const line of lines) if (line.item.counter) this.counter(view, theme, line, counterChains);
-      this.labels(view, theme, lines, parts);
+      this.labels(view, theme, lines, made);
       ink.restore();
     }
   }
 
   /**
-   * Room for lines of pixels, cleared.
+   * Forgets what was made unless the same window of the same tiles is drawn again: scrolling makes only what comes into view.
+   * @param {View} view
+   * @param {Theme} theme
+   * @param {TileCache} cache
+   */
+  begin(view, theme, cache) {
+    const wanted = [view.from, view.nsPerPixel, view.width, view.ratio, theme, cache, cache.revision, cache.names?.colours.size];
+    if (wanted.every((value, at) => value === this.madeFor[at])) return;
+    this.madeFor = wanted;
+    this.made.clear();
+    this.shapes.clear();
+  }
+
+  /**
+   * The lines of pixels of some rows, made where they are not on the strip.
+   * @param {View} view
+   * @param {Theme} theme
+   * @param {Line[]} slices
+   * @param {TileCache} cache
+   * @returns {Made[]} one for each line
+   */
+  linesOf(view, theme, slices, cache) {
+    const { width } = view;
+    const chains = this.chains(view, "slices", cache);
+    const keys = slices.map(({ item }) => item.rows.join());
+    const more = keys.filter((key) => !this.made.has(key)).length;
+    if (this.made.size === 0 || this.made.size + more > (this.image?.height ?? 0)) {
+      this.made.clear();
+      this.reserve(width, slices.length);
+    }
+    const before = this.made.size;
+    slices.forEach(({ item }, line) => {
+      if (this.made.has(keys[line])) return;
+      const at = this.made.size;
+      /** @type {Made} */
+      const made = { at, parts: [], holes: [], records: 0, coarser: 0 };
+      for (const row of item.rows) {
+        const { list, holes, coarser } = this.partsOf(view, chains, row);
+        if (holes.length > 0) made.holes = holes;
+        made.coarser += coarser;
+        for (const part of list) made.records += rasterRow(this.pixels, at * width, part.columns, part.scale, part.offset, part.low, part.high, theme.palette, part.tile.names?.colours.size ? part.tile.names.colours : null);
+        made.parts.push(...list);
+      }
+      lift(this.pixels, at * width, width);
+      this.made.set(keys[line], made);
+    });
+    if (this.made.size > before && this.image) this.stripInk.putImageData(this.image, 0, 0, 0, before, width, this.made.size - before);
+    return keys.map((key) => {
+      const made = /** @type {Made} */ (this.made.get(key));
+      this.last.records += made.records;
+      this.last.coarser += made.coarser;
+      return made;
+    });
+  }
+
+  /**
+   * Room for lines of pixels, and as many more, cleared.
    * @param {number} width
    * @param {number} lines
    */
   reserve(width, lines) {
-    const room = Math.max(16, 2 ** Math.ceil(Math.log2(Math.max(1, lines))));
     if (!this.image || this.image.width !== width || this.image.height < lines) {
+      const room = Math.max(64, 2 ** Math.ceil(Math.log2(Math.max(1, 2 * lines))));
       this.image = new ImageData(Math.max(1, width), room);
       this.pixels = new Uint32Array(this.image.data.buffer);
       this.strip.width = width;
       this.strip.height = room;
-    } else this.pixels.fill(0, 0, width * lines);
+    } else this.pixels.fill(0);
   }
 
   /**
@@ -140,7 +191,7 @@ export class Painter {
   chains(view, sort, cache) {
     const span = tileSpan(view.level);
     const first = Math.max(0, Math.floor(view.from / span));
-    const last = Math.floor((view.from + view.width * view.nsPerPixel) / span);
+    const last = Math.floor(Math.min(view.from + view.width * view.nsPerPixel, view.end) / span);
     const list = [];
     for (let index = first; index <= last; index += 1) {
       const begin = (index * span - view.from) / view.nsPerPixel;
@@ -154,23 +205,25 @@ export class Painter {
    * @param {View} view
    * @param {ReturnType<Painter["chains"]>} chains
    * @param {number} row
-   * @returns {{list: Part[], holes: {low: number, high: number}[]}} `holes`: where nothing is known yet
+   * @returns {{list: Part[], holes: {low: number, high: number}[], coarser: number}} `holes`: where nothing is known yet; `coarser`:
+   *   parts that stand in for finer ones
    */
   partsOf(view, chains, row) {
     const list = [];
     const holes = [];
+    let coarser = 0;
     for (const { low, high, tiles } of chains) {
       const tile = tiles.find((other) => other.rows.has(row));
       if (!tile) {
         holes.push({ low, high });
         continue;
       }
-      if (tile.level !== view.level) this.last.coarser += 1;
+      if (tile.level !== view.level) coarser += 1;
       const scale = 2 ** tile.level / view.nsPerPixel;
       const offset = (tile.index * tileSpan(tile.level) - view.from) / view.nsPerPixel;
       list.push({ columns: tile.rows.get(row), scale, offset, low, high, tile });
     }
-    return { list, holes };
+    return { list, holes, coarser };
   }
 
   /**
@@ -181,11 +234,11 @@ export class Painter {
    */
   grid(view, theme, steps) {
     const { ink } = this;
-    const { from, nsPerPixel, width, height, ratio } = view;
+    const { from, nsPerPixel, width, height, ratio, zero } = view;
     const to = from + width * nsPerPixel;
     ink.fillStyle = theme.colour.line;
     ink.globalAlpha = 0.55;
-    for (const { at } of ticks(from, to, nsPerPixel, 110 * ratio).ticks) ink.fillRect(Math.round((at - from) / nsPerPixel), 0, Math.max(1, Math.round(ratio)), height);
+    for (const { at } of ticks(from - zero, to - zero, nsPerPixel, 110 * ratio).ticks) ink.fillRect(Math.round((at + zero - from) / nsPerPixel), 0, Math.max(1, Math.round(ratio)), height);
     ink.globalAlpha = 1;
     const shown = steps.filter((step) => step.begin < to && step.end > from);
     if (shown.length > 0 && shown.length * 14 * ratio < width) {
@@ -231,6 +284,11 @@ export class Painter {
       ink.fillStyle = theme.colour.line;
       ink.fillRect(0, y - Math.ceil(3 * ratio), width, Math.max(1, Math.round(ratio)));
     }
+    if (item.type === "group" && item.rows.length === 0) {
+      // A heading: its line is a strip of the page, not an empty row.
+      ink.fillStyle = theme.colour.background;
+      ink.fillRect(0, y, width, height + 1);
+    }
     if (item.counter || item.rows.length === 0) return;
     if (!item.pinned && item.type === "lane") {
       ink.fillStyle = theme.colour.idle;
@@ -262,15 +320,44 @@ export class Painter {
   counter(view, theme, { item, y, height }, chains) {
     const { ink } = this;
     const row = /** @type {import("./rows.js").Row} */ (item.row);
+    const key = `${row.row} ${height}`;
+    let shape = this.shapes.get(key);
+    if (!shape) {
+      shape = this.shapeOf(view, row, height, chains);
+      this.shapes.set(key, shape);
+    }
+    this.last.records += shape.records;
+    this.last.coarser += shape.coarser;
+    ink.save();
+    ink.translate(0, y);
+    ink.fillStyle = theme.colour.counter;
+    ink.globalAlpha = 0.2;
+    ink.fill(shape.area);
+    ink.globalAlpha = 0.3;
+    ink.fill(shape.band);
+    ink.globalAlpha = 1;
+    ink.strokeStyle = theme.colour.counter;
+    ink.lineWidth = view.ratio;
+    ink.stroke(shape.line);
+    ink.restore();
+  }
+
+  /**
+   * @private
+   * @param {View} view
+   * @param {import("./rows.js").Row} row
+   * @param {number} height
+   * @param {ReturnType<Painter["chains"]>} chains
+   * @returns {Shape}
+   */
+  shapeOf(view, row, height, chains) {
     const least = Math.min(0, row.min ?? 0);
     const most = Math.max(row.max ?? 1, least + 1e-9);
     const room = height - Math.round(2 * view.ratio);
-    const at = (/** @type {number} */ value) => y + height - ((value - least) / (most - least)) * room;
-    const { list } = this.partsOf(view, chains, row.row);
-    const area = new Path2D();
-    const line = new Path2D();
-    const band = new Path2D();
-    const floor = y + height;
+    const at = (/** @type {number} */ value) => height - ((value - least) / (most - least)) * room;
+    const { list, coarser } = this.partsOf(view, chains, row.row);
+    const shape = { area: new Path2D(), line: new Path2D(), band: new Path2D(), records: 0, coarser };
+    const { area, line, band } = shape;
     let end = Number.NEGATIVE_INFINITY;
     for (const { columns, scale, offset, low, high } of list) {
       const { n, x0, x1, min, max, last } = columns;
@@ -280,8 +367,8 @@ export class Painter {
         const b = Math.min(high, x1[i] * scale + offset);
         const top = at(last[i]);
         if (a - end > 1) {
-          if (end >= 0) area.lineTo(end, floor);
-          area.moveTo(a, floor);
+          if (end >= 0) area.lineTo(end, height);
+          area.moveTo(a, height);
           line.moveTo(a, top);
         }
         area.lineTo(a, top);
@@ -290,19 +377,11 @@ export class Painter {
         line.lineTo(b, top);
         end = b;
         if (max[i] > min[i]) band.rect(a, at(max[i]), Math.max(0.5, b - a), Math.max(1, at(min[i]) - at(max[i])));
-        this.last.records += 1;
+        shape.records += 1;
       }
     }
-    if (end >= 0) area.lineTo(end, floor);
-    ink.fillStyle = theme.colour.counter;
-    ink.globalAlpha = 0.2;
-    ink.fill(area);
-    ink.globalAlpha = 0.3;
-    ink.fill(band);
-    ink.globalAlpha = 1;
-    ink.strokeStyle = theme.colour.counter;
-    ink.lineWidth = view.ratio;
-    ink.stroke(line);
+    if (end >= 0) area.lineTo(end, height);
+    return shape;
   }
 
   /** @private @param {string} font */
@@ -350,9 +429,9 @@ export class Painter {
    * @param {View} view
    * @param {Theme} theme
    * @param {Line[]} lines
-   * @param {Map<Line, Part[]>} parts
+   * @param {Map<Line, Made>} made
    */
-  labels(view, theme, lines, parts) {
+  labels(view, theme, lines, made) {
     const { ink } = this;
     const { ratio } = view;
     const least = LABEL_WIDTH * ratio;
@@ -370,7 +449,7 @@ export class Painter {
       }
       let before = -1;
       let colour = "";
-      for (const { columns, scale, offset, low, high, tile } of parts.get(line) ?? []) {
+      for (const { columns, scale, offset, low, high, tile } of made.get(line)?.parts ?? []) {
         const { n, x0, x1, name, meta, id } = columns;
         const narrow = least / scale;
         for (let i = firstEndingAfter(x1, n, (low - offset) / scale); i < n; i += 1) {
@@ -412,6 +491,7 @@ const shortened = new Map();
  * @param {string} name
  */
 function labelOf(name) {
+  if (wholeNames()) return name;
   let label = shortened.get(name);
   if (label === undefined) {
     if (shortened.size > 20000) shortened.clear();

@@ -30,6 +30,7 @@ const PAGE_KEYS = [
   ] },
   { group: "Charts and tables", rows: [
     [["←", "→"], "move along a chart"], [["Enter"], "go to its place on the timeline"], [["Enter"], "on a heading: sort by it"],
+    [["←", "→", "↑", "↓"], "move in a flame graph"], [["+", "-"], "a node of it alone, and back"],
   ] },
 ];
 
@@ -52,6 +53,20 @@ export function openHelp(keys) {
   close.addEventListener("click", () => made.close());
   show(made);
   dialog = made;
+}
+
+/**
+ * A few words, and a line to copy.
+ * @param {string} title
+ * @param {string} text
+ * @param {string} line
+ */
+export function openNotice(title, text, line) {
+  const close = h("button", { type: "button", class: "p-close", "aria-label": "Close" }, "×");
+  const made = h("dialog", { class: "p-dialog p-notice", "aria-labelledby": "p-notice-title" },
+    h("header", { class: "p-dialoghead" }, h("h2", { id: "p-notice-title" }, title), close), h("p", null, text), h("pre", { tabindex: 0 }, line));
+  close.addEventListener("click", () => made.close());
+  show(made);
 }
 
 /** "Shift + wheel" as caps. @param {string} key */

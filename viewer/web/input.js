@@ -1,6 +1,9 @@
 // @ts-check
 /** Keys, wheel, pointer and touch on the timeline. Everything that the pointer does has a key. */
 
+import { openMenu } from "./menu.js";
+import { hasClock, zeroHere, zeroName } from "./times.js";
+
 /**
  * What is shown on `?`: keys, and what they do.
  * @type {{group: string, rows: [string[], string][]}[]}
@@ -15,11 +18,13 @@ export const keys = [
     [["Ctrl + wheel"], "zoom at the pointer"],
     [["Shift + wheel", "Shift + drag"], "move in time"],
     [["drag on the ruler"], "move; up and down: zoom"],
+    [["right click on the ruler"], "what times are counted from"],
   ] },
   { group: "Select", rows: [
     [["click"], "select an operation"],
     [["drag"], "select an area: counts, sums, percentiles"],
     [["R"], "statistics of all that is in view"],
+    [["I"], "flame graph of the area, or of all that is in view"],
     [[".", ","], "next, previous operation on the row"],
     [["Shift + .", "Shift + ,"], "next, previous of the same name"],
     [["]", "["], "along the arrows: launch, kernel, other ranks"],
@@ -32,6 +37,10 @@ export const keys = [
     [["N", "Shift + N"], "next, previous hit, anywhere"],
     [["M"], "mark the selection, the area or the pointer; again: take it away"],
     [["Shift + M"], "take all marks away"],
+    [["Z"], "count times from the selection, area, mark or step; again: from the beginning"],
+    [["Shift + Z"], "the time of day, or not"],
+    [["V"], "names short or whole"],
+    [["C"], "copy the name of the selection"],
   ] },
   { group: "Rows", rows: [
     [["Space"], "fold or open the group"],
@@ -41,6 +50,11 @@ export const keys = [
     [["H"], "row height"],
     [["G"], "filter rows by name"],
     [["X"], "hide empty rows, or show them"],
+  ] },
+  { group: "Compare", rows: [
+    [["J", "K"], "next, previous step of both recordings"],
+    [["M"], "in both: the marks that can be aligned"],
+    [["W", "S", "A", "D", "…"], "the timeline's keys, on the one that was pointed at last; the other follows"],
   ] },
   { group: "Page", rows: [
     [["Ctrl + K", "Ctrl + Shift + P"], "all commands"],
@@ -75,6 +89,8 @@ export class Input {
     this.dragging = false;
     /** @type {Map<number, PointerEvent>} */
     this.touches = new Map();
+    /** How far two fingers were apart last; 0 without a second one. */
+    this.apart = 0;
     const { over, rulerCanvas, scroller } = timeline;
     addEventListener("keydown", (event) => this.keyDown(event));
     addEventListener("keyup", (event) => {
@@ -92,6 +108,7 @@ export class Input {
     rulerCanvas.addEventListener("pointermove", (event) => this.point(event, true));
     rulerCanvas.addEventListener("pointerleave", () => this.leave());
     rulerCanvas.addEventListener("dblclick", () => timeline.home());
+    rulerCanvas.addEventListener("contextmenu", (event) => this.rulerMenu(event));
   }
 
   /** What can be done, by name; the palette and the keys share it. @returns {{id: string, title: string, group: string, keys: string, run: () => void}[]} */
@@ -109,12 +126,18 @@ export class Input {
       one("follow-link", "Select", "Follow the arrow", "]", () => timeline.walkLink(1)),
       one("back-link", "Select", "Follow the arrow back", "[", () => timeline.walkLink(-1)),
       one("area", "Select", "Statistics of all that is in view", "R", () => timeline.area.takeView()),
+      one("flame", "Select", "Flame graph of the area, or of all that is in view", "I", () => timeline.area.showFlame?.()),
       one("none", "Select", "Select nothing", "Esc", () => this.escape()),
       one("search", "Find", "Search names", "/", () => timeline.search.focus()),
       one("next-hit", "Find", "Next hit of the search", "N", () => void timeline.search.step(1)),
       one("previous-hit", "Find", "Previous hit of the search", "Shift + N", () => void timeline.search.step(-1)),
       one("mark", "Find", "Mark", "M", () => this.mark()),
       one("no-marks", "Find", "Take all marks away", "Shift + M", () => state.set({ marks: [] })),
+      one("zero", "Times", "Count times from here: selection, area, mark or step", "Z", () => this.zero()),
+      one("beginning", "Times", "Count times from the beginning", "", () => state.set({ zero: null })),
+      one("clock", "Times", "Time of day (UTC)", "Shift + Z", () => state.set({ zero: state.get().zero === "clock" || !hasClock(timeline.context.info.origin_ns) ? null : "clock" })),
+      one("names", "Names", "Names short or whole", "V", () => state.set({ names: state.get().names === "full" ? "short" : "full" })),
+      one("copy-name", "Names", "Copy the name of the selection", "C", () => void timeline.details.copyName?.()),
       one("open-all", "Rows", "Open all groups", "E", () => timeline.foldAll(false)),
       one("fold-all", "Rows", "Fold all groups", "Shift + E", () => timeline.foldAll(true)),
       one("pin", "Rows", "Pin the row, or let it go", "P", () => {
@@ -172,20 +195,51 @@ export class Input {
     timeline.state.set({ marks: same ? marks.filter((mark) => mark !== same) : [...marks, { ...range, kept: true, label: "" }] });
   }
 
+  /** Counts times from what is chosen, or from the beginning again. @private */
+  zero() {
+    const { timeline } = this;
+    const state = timeline.state.get();
+    const at = timeline.pointer ? timeline.timeAt(timeline.pointer.x) : (timeline.target[0] + timeline.target[1]) / 2;
+    const here = zeroHere(state, timeline.context.info, at);
+    timeline.state.set({ zero: here === state.zero ? null : here });
+    timeline.context.announce(`Times count from ${zeroName(timeline.state.get().zero, timeline.context.info, state.marks)}`);
+  }
+
+  /** What times are counted from, to choose. @private @param {MouseEvent} event */
+  rulerMenu(event) {
+    event.preventDefault();
+    const { timeline } = this;
+    const { zero, marks, selection, area } = timeline.state.get();
+    const { info } = timeline.context;
+    const at = timeline.timeAt(this.place(event).x);
+    const set = (/** @type {import("./times.js").Zero} */ to) => () => timeline.state.set({ zero: to });
+    const step = (info.steps ?? []).findLast((/** @type {any} */ one) => one.begin <= at);
+    const mark = marks.reduce((/** @type {any} */ near, one) => (!near || Math.abs(one.from - at) < Math.abs(near.from - at) ? one : near), null);
+    const here = (/** @type {string} */ title, /** @type {number} */ from) => ({ title, chosen: zero === Math.round(from), run: set(Math.round(from)) });
+    openMenu(event.clientX, event.clientY, "What times are counted from", [
+      { title: "Times from the beginning", chosen: zero === null, run: set(null) },
+      ...(step ? [here(`from step ${step.number}`, step.begin)] : []),
+      ...(mark ? [here("from the mark", mark.from)] : []),
+      ...(selection ? [here("from the selection", selection.start)] : area ? [here("from the area", area.from)] : []),
+      here("from here", at),
+      { title: "Time of day (UTC)", keys: "Shift + Z", chosen: zero === "clock", off: !hasClock(info.origin_ns), run: set("clock") },
+    ]);
+  }
+
   /** @private @param {KeyboardEvent} event */
   keyDown(event) {
     const { timeline } = this;
     const target = event.target;
     if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
     if (target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement) return;
-    if (event.key === "Escape") return this.escape();
-    if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown") && !timeline.container.hidden) {
+    if (event.key === "Escape" && timeline.listening) return this.escape();
+    if (event.altKey && (event.key === "ArrowUp" || event.key === "ArrowDown") && timeline.listening) {
       event.preventDefault();
       timeline.reorder(event.key === "ArrowUp" ? -1 : 1);
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (timeline.container.hidden) {
+    if (!timeline.listening) {
       if (event.key === "/") {
         event.preventDefault();
         timeline.search.focus();
@@ -195,13 +249,14 @@ export class Input {
     const onButton = target instanceof HTMLButtonElement || target instanceof HTMLAnchorElement;
     const onSlider = target instanceof HTMLElement && target.getAttribute("role") === "slider";
     const hold = HOLDABLE[event.code];
-    if (hold && !(target instanceof HTMLElement && target.closest("[role=tablist],[role=menu]"))) {
+    // Tabs take arrows, and no letters.
+    if (hold && !(target instanceof HTMLElement && target.closest(event.code.startsWith("Arrow") ? "[role=tablist],.menu" : ".menu"))) {
       event.preventDefault();
       if (!event.repeat) this.hold(event.code, hold, event.shiftKey);
       return;
     }
     if (event.key === "ArrowUp" || event.key === "ArrowDown") {
-      if (target instanceof HTMLElement && target.closest(".details-body,#panel")) return;
+      if (target instanceof HTMLElement && target.closest(".details-body,#panel") && !timeline.scroller.contains(target)) return;
       event.preventDefault();
       timeline.moveCurrent(event.key === "ArrowUp" ? -1 : 1);
       return;
@@ -217,7 +272,7 @@ export class Input {
     const shift = event.shiftKey;
     const byKey = /** @type {Record<string, string>} */ ({ "0": "home", Home: "home", "/": "search", ".": "next", ",": "previous", ">": "next-same", "<": "previous-same", ":": "next-same", ";": "previous-same", "]": "follow-link", "[": "back-link" });
     const byPlace = /** @type {Record<string, string>} */ ({
-      KeyF: "focus", KeyR: "area", KeyM: shift ? "no-marks" : "mark", KeyE: shift ? "fold-all" : "open-all", KeyP: "pin", KeyH: "height", KeyG: "filter", KeyX: "empty", KeyN: shift ? "previous-hit" : "next-hit",
+      KeyF: "focus", KeyR: "area", KeyZ: shift ? "clock" : "zero", KeyV: "names", KeyC: "copy-name", KeyI: "flame", KeyM: shift ? "no-marks" : "mark", KeyE: shift ? "fold-all" : "open-all", KeyP: "pin", KeyH: "height", KeyG: "filter", KeyX: "empty", KeyN: shift ? "previous-hit" : "next-hit",
       BracketRight: "follow-link", BracketLeft: "back-link", Digit0: "home", Numpad0: "home", Period: shift ? "next-same" : "next", Comma: shift ? "previous-same" : "previous",
     });
     // Keys that are letters or digits go by their place; signs by what they say, wherever they are.
@@ -272,7 +327,7 @@ export class Input {
     }
   }
 
-  /** @private @param {PointerEvent} event @returns {{x: number, y: number}} */
+  /** @private @param {MouseEvent} event @returns {{x: number, y: number}} */
   place(event) {
     const box = this.timeline.over.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
@@ -348,27 +403,35 @@ export class Input {
     if (last) area.bottom = y(last) + last.height;
   }
 
+  /** How far the first two fingers are apart, and the middle between them, CSS pixels. @private */
+  spread() {
+    const [one, two] = [...this.touches.values()].map((touch) => this.place(touch));
+    return { apart: Math.max(20, Math.abs(one.x - two.x)), middle: (one.x + two.x) / 2 };
+  }
+
   /** One finger moves, two pinch, a tap selects. @private @param {PointerEvent} event */
   touch(event) {
     const { timeline } = this;
     const { over } = timeline;
     this.touches.set(event.pointerId, event);
-    if (this.touches.size > 1) return;
+    if (this.touches.size > 1) {
+      this.apart = this.spread().apart;
+      return;
+    }
     const begin = { at: this.place(event), window: timeline.target, top: timeline.scroller.scrollTop };
     let moved = false;
-    let apart = 0;
+    this.apart = 0;
     const move = (/** @type {PointerEvent} */ next) => {
       if (!this.touches.has(next.pointerId)) return;
       this.touches.set(next.pointerId, next);
-      const [one, two] = [...this.touches.values()].map((touch) => this.place(touch));
-      if (two) {
-        const now = Math.max(20, Math.abs(one.x - two.x));
-        if (apart > 0) timeline.zoom(apart / now, (one.x + two.x) / 2, false);
-        apart = now;
+      if (this.touches.size > 1) {
+        const { apart, middle } = this.spread();
+        timeline.zoom(this.apart / apart, middle, false);
+        this.apart = apart;
         moved = true;
         return;
       }
-      if (apart > 0) return;
+      if (this.apart > 0) return;
       const at = this.place(next);
       if (!moved && Math.hypot(at.x - begin.at.x, at.y - begin.at.y) < 8) return;
       moved = true;
@@ -392,7 +455,7 @@ export class Input {
 
   /** Dragging the ruler moves; up and down zooms. @private @param {PointerEvent} event */
   pressRuler(event) {
-    if (event.button > 1) return;
+    if (event.button > 0) return;
     const { timeline } = this;
     const { rulerCanvas } = timeline;
     const start = this.place(event);

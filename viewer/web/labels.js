@@ -3,6 +3,7 @@
 
 import { h, replace } from "./dom.js";
 import { icon, iconButton } from "./icons.js";
+import { hasClock } from "./times.js";
 
 /** @typedef {import("./rows.js").Item} Item */
 
@@ -32,7 +33,7 @@ export class Labels {
       state.set({ rowHeight: next });
     });
     this.menu = h("div", { class: "menu", role: "menu", hidden: true });
-    this.more = iconButton("more", "More about rows", () => this.openMenu(), { "aria-haspopup": "menu", "aria-expanded": "false" });
+    this.more = iconButton("more", "Rows, names and times", () => this.openMenu(), { "aria-haspopup": "menu", "aria-expanded": "false" });
     this.tools = h("div", { class: "tl-tools" }, icon("filter"), this.input, this.height, this.more, this.menu);
     /** @type {Map<string, HTMLElement>} */
     this.shown = new Map();
@@ -58,7 +59,7 @@ export class Labels {
       if (!this.menu.contains(/** @type {Node} */ (event.target)) && !this.more.contains(/** @type {Node} */ (event.target))) close();
     };
     if (!this.menu.hidden) return close();
-    const { filter, pins } = state.get();
+    const { filter, pins, names, zero } = state.get();
     const entry = (/** @type {string} */ text, /** @type {boolean | null} */ checked, /** @type {() => void} */ run) =>
       h("button", { type: "button", role: checked === null ? "menuitem" : "menuitemcheckbox", "aria-checked": checked === null ? null : String(checked), onclick: () => { run(); close(); } }, h("span", { class: "tick", "aria-hidden": "true" }, checked ? "✓" : ""), text);
     replace(this.menu,
@@ -68,6 +69,11 @@ export class Labels {
       h("hr", {}),
       entry("Hide empty rows", filter.hideEmpty, () => state.set({ filter: { ...filter, hideEmpty: !filter.hideEmpty } })),
       entry("Only rows with hits of the search", filter.onlyMatches, () => state.set({ filter: { ...filter, onlyMatches: !filter.onlyMatches } })),
+      h("hr", {}),
+      entry("Whole names of kernels", names === "full", () => this.timeline.input.run("names")),
+      entry("Times from the beginning", zero === null, () => state.set({ zero: null })),
+      entry("Times from the selection, mark or step", typeof zero === "number", () => this.timeline.input.run("zero")),
+      hasClock(this.timeline.context.info.origin_ns) && entry("Time of day (UTC)", zero === "clock", () => this.timeline.input.run("clock")),
       pins.length > 0 && entry("Unpin all rows", null, () => state.set({ pins: [] })),
     );
     this.menu.hidden = false;
@@ -126,11 +132,11 @@ export class Labels {
     const element = h("div", {
       class: `tl-label ${item.type} depth-${item.depth}${item.counter ? " counter" : ""}${pinned ? " is-pinned" : ""}`,
       role: "treeitem", tabindex: "-1", "aria-level": String(item.depth + 1), "aria-expanded": item.foldable && !item.pinned ? String(!item.folded) : null,
-      "aria-label": [item.hint, item.detail].filter(Boolean).join(", "), title: [item.hint, item.detail].filter(Boolean).join("\n"), dataset: { key: item.key },
+      "aria-label": item.label ? null : item.hint, title: [item.hint, item.detail].filter(Boolean).join("\n"), dataset: { key: item.key },
       style: { transform: `translateY(${y}px)`, height: `${item.height}px`, "padding-left": `${6 + 12 * item.depth}px` },
     },
       h("span", { class: "twisty", "aria-hidden": "true" }, item.foldable && icon(item.folded ? "right" : "down")),
-      h("span", { class: "words" }, h("span", { class: "name" }, item.label), item.detail && item.label ? h("span", { class: "detail" }, item.detail) : null),
+      h("span", { class: "words" }, h("span", { class: "name" }, item.label), " ", item.detail && item.label ? h("span", { class: "detail" }, item.detail) : null),
       item.height >= 12 && h("button", { class: "pin", type: "button", tabindex: "-1", "aria-pressed": String(pinned), "aria-label": pinned ? `Unpin ${item.hint}` : `Pin ${item.hint}`, title: pinned ? "Unpin (P)" : "Pin to the top (P)" }, icon("pin")),
     );
     this.shown.set(item.pinned ? `pin:${item.key}` : item.key, element);

@@ -8,6 +8,7 @@ import { h, replace } from "./dom.js";
 import { Store, initialState } from "./state.js";
 import { keys } from "./input.js";
 import { Live } from "./live.js";
+import { writeNames } from "./names.js";
 import { mountTimeline } from "./timeline.js";
 import { UrlKeeper, href, parse } from "./url.js";
 
@@ -133,6 +134,10 @@ export class Page {
       openHelp: () => this.modules.openHelp?.(keys),
       openPalette: () => this.modules.openPalette?.(this.commands()),
     };
+    state.subscribe(["names"], ({ names }) => {
+      writeNames(names);
+      for (const { handle } of this.mounted.values()) handle?.refresh?.();
+    });
     this.live = new Live(this);
     this.bar = new Bar(this);
     this.url = new UrlKeeper(id, this.context, () => this.timeline);
@@ -143,7 +148,8 @@ export class Page {
     const { info } = this;
     document.title = `${info.name} – gputrace`;
     const place = parse(location.hash);
-    state.set({ generation: info.generation, window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)], follow: Boolean(info.growing) && !place.window });
+    writeNames(place.names ?? "short");
+    state.set({ names: place.names ?? "short", zero: place.zero ?? null, generation: info.generation, window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)], follow: Boolean(info.growing) && !place.window });
     document.body.classList.remove("choosing");
     for (const id of ["answer", "overview", "tabs"]) region(id).hidden = false;
     this.bar.mount();
@@ -163,9 +169,12 @@ export class Page {
 
   /** Everything that can be done, for the palette. */
   commands() {
-    const { timeline } = this;
+    // Of two timelines, the one that was pointed at last.
+    const pair = state.get().tab === "compare" ? this.mounted.get("compare")?.handle.pair : null;
+    const timeline = pair?.ready ? pair.sides[pair.active] : this.timeline;
     return [
       ...(timeline?.input.commands() ?? []),
+      ...(pair?.ready ? pair.commands() : []),
       ...[{ id: "timeline", title: "Timeline" }, ...this.panels].map(({ id, title }, at) => ({ title: `Show ${title}`, group: "Views", keys: at < 9 ? String(at + 1) : "", run: () => this.show(id) })),
       ...this.bar.commands(),
       { title: "Keys", group: "Page", keys: "?", run: () => this.context.openHelp() },
@@ -289,7 +298,18 @@ function watchKeys() {
   addEventListener("pointerdown", () => document.body.classList.remove("by-keys"), true);
 }
 
+/** A file that is dropped here would replace the page: the server reads what it was started with, and nothing is uploaded. */
+function watchDrops() {
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    const files = [...(event.dataTransfer?.files ?? [])].map((file) => file.name);
+    if (files.length > 0) panels.openNotice("Another recording", "Files stay where they are: this page shows what the server was started with. To see this one:", `gputrace view ${files.slice(0, 4).map((name) => (/^[\w.,+@%/-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`)).join(" ")}`);
+  });
+}
+
 async function start() {
+  watchDrops();
   keepTheme();
   watchKeys();
   const wanted = parse(location.hash);

@@ -18,6 +18,7 @@ import { time } from "./format.js";
  * @property {any} detail
  * @property {{from: number, to: number, top: number, bottom: number} | null} drag   an area that is being drawn, CSS pixels
  * @property {import("./state.js").Ref[]} hits
+ * @property {import("./state.js").Ref[]} twins   framed beside the selection
  * @property {(row: number) => {y: number, height: number} | null} yOf
  */
 
@@ -53,6 +54,7 @@ export class Overlay {
     this.clip(scene);
     for (const hit of scene.hits) this.underline(scene, hit);
     if (scene.hover && scene.hover.item) this.outline(scene, scene.hover.start, scene.hover.duration, scene.hover.item, theme.colour.text, 1, 0.75);
+    for (const twin of scene.twins) this.twin(scene, twin);
     if (state.selection) this.selection(scene);
     ink.restore();
     if (scene.pointer && !scene.drag) {
@@ -116,6 +118,13 @@ export class Overlay {
     const tall = Math.max(2, Math.round(2.5 * view.ratio));
     this.ink.fillStyle = theme.colour.accent;
     this.ink.fillRect(a, (at.y + at.height) * view.ratio - tall, Math.max(2 * view.ratio, b - a), tall);
+  }
+
+  /** @private @param {Scene} scene @param {import("./state.js").Ref} ref */
+  twin(scene, ref) {
+    const at = scene.yOf(ref.row);
+    const { view, theme } = scene;
+    if (at) this.frame(view, ref.start, ref.duration, at.y * view.ratio, at.height * view.ratio, theme.colour.accent, 2, 1);
   }
 
   /** @private @param {Scene} scene */

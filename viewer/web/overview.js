@@ -72,7 +72,7 @@ export class Overview {
 
   /** The whole of the recording, with a little room: what the strip shows. @returns {[number, number]} */
   get range() {
-    const { begin, end } = this.timeline.context.info;
+    const [begin, end] = this.timeline.extent;
     return [begin, Math.max(begin + 1, end)];
   }
 
@@ -89,7 +89,7 @@ export class Overview {
     const ratio = devicePixelRatio || 1;
     const bins = Math.max(16, Math.min(4096, Math.round((this.area.clientWidth || 1000) * ratio)));
     try {
-      const data = await api.overview(begin, end, bins);
+      const data = await api.overview(Math.floor(begin), Math.ceil(end), bins);
       if (api === this.timeline.context.api) this.data = this.calm(data);
     } catch {
       // The bands stay as they were; the timeline says when the server is gone.
@@ -158,7 +158,7 @@ export class Overview {
     bands.forEach((/** @type {any} */ band, /** @type {number} */ at) => {
       const y = Math.round((top + at * pitch) * ratio);
       ink.fillStyle = theme.colour.idle;
-      ink.fillRect(0, y, width, line);
+      ink.fillRect(x(Math.max(begin, info.begin)), y, x(Math.min(end, info.end)) - x(Math.max(begin, info.begin)), line);
       const shares = this.data?.bands[at];
       if (shares && this.data) {
         const image = new ImageData(width, line);
@@ -179,12 +179,13 @@ export class Overview {
 
     ink.font = `${10.5 * ratio}px ${getFont()}`;
     ink.textBaseline = "middle";
-    const list = ticks(begin, end, (end - begin) / width, 120 * ratio);
+    const { zero } = this.timeline;
+    const list = ticks(begin - zero, end - zero, (end - begin) / width, 120 * ratio);
     for (const { at } of list.ticks) {
-      const px = Math.round(x(at));
+      const px = Math.round(x(at + zero));
       ink.fillStyle = theme.colour["line-strong"];
       ink.fillRect(px, 4 * ratio, Math.max(1, Math.round(ratio)), (AXIS - 5) * ratio);
-      const text = tickLabel(at, list.step, Math.max(Math.abs(begin), Math.abs(end)));
+      const text = tickLabel(at, list.step, Math.max(Math.abs(begin - zero), Math.abs(end - zero)));
       if (px + ink.measureText(text).width + 8 * ratio > width) continue;
       ink.fillStyle = theme.colour["text-3"];
       ink.fillText(text, px + 4 * ratio, (AXIS / 2) * ratio);

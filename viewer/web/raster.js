@@ -49,6 +49,19 @@ function add(px, at, colour, alpha) {
 }
 
 /**
+ * Adds what was summed for a pixel: colours times opacities, and opacities.
+ * @param {Uint32Array} px
+ * @param {number} at
+ * @param {number} sum    more than 0; more than 255 is opaque
+ * @param {number} red
+ * @param {number} green
+ * @param {number} blue
+ */
+function put(px, at, sum, red, green, blue) {
+  add(px, at, (Math.round(blue / sum) << 16) | (Math.round(green / sum) << 8) | Math.round(red / sum), sum < 255 ? Math.ceil(sum) : 255);
+}
+
+/**
  * First record that ends after `x` (records are in order and do not overlap).
  * @param {Float32Array} x1
  * @param {number} n
@@ -83,6 +96,12 @@ export function rasterRow(px, base, columns, scale, offset, low, high, palette, 
   const { n, x0, x1, name, meta } = columns;
   const start = firstEndingAfter(x1, n, (low - offset) / scale - 1e-3);
   let i = start;
+  // Records are in order, so all shares of a pixel come one after the other: they are summed and written once.
+  let pixel = -1;
+  let sum = 0;
+  let red = 0;
+  let green = 0;
+  let blue = 0;
   for (; i < n; i += 1) {
     let a = x0[i] * scale + offset;
     if (a >= high) break;
@@ -100,19 +119,34 @@ export function rasterRow(px, base, columns, scale, offset, low, high, palette, 
     const colour = own?.get(name[i]) ?? palette[colourIndex(m)];
     const first = a | 0;
     const last = b | 0;
-    if (first >= last) {
-      if (first < high) add(px, base + first, colour, Math.min(255, ((b > a ? b - a : 0) * fill + 1) | 0));
-      continue;
+    if (first >= high) continue;
+    if (first !== pixel) {
+      if (sum > 0) put(px, base + pixel, sum, red, green, blue);
+      pixel = first;
+      sum = red = green = blue = 0;
     }
-    let at = first;
-    if (a > first) {
-      add(px, base + first, colour, ((first + 1 - a) * fill + 1) | 0);
-      at += 1;
+    // A slice of no duration leaves a trace.
+    let share = ((last > first ? first + 1 : b) - a) * fill;
+    if (!(share > 1)) share = 1;
+    sum += share;
+    red += share * (colour & 255);
+    green += share * ((colour >> 8) & 255);
+    blue += share * (colour >> 16);
+    if (last === first) continue;
+    put(px, base + pixel, sum, red, green, blue);
+    sum = red = green = blue = 0;
+    if (fill === 255) px.fill((0xff000000 | colour) >>> 0, base + first + 1, base + last);
+    else for (let at = first + 1; at < last; at += 1) add(px, base + at, colour, fill < 1 ? 1 : fill);
+    pixel = last;
+    const rest = (b - last) * fill;
+    if (rest > 0) {
+      sum = rest;
+      red = rest * (colour & 255);
+      green = rest * ((colour >> 8) & 255);
+      blue = rest * (colour >> 16);
     }
-    if (fill === 255) px.fill((0xff000000 | colour) >>> 0, base + at, base + last);
-    else for (; at < last; at += 1) add(px, base + at, colour, fill < 1 ? 1 : fill);
-    if (b > last) add(px, base + last, colour, Math.min(255, ((b - last) * fill + 1) | 0));
   }
+  if (sum > 0 && pixel < high) put(px, base + pixel, sum, red, green, blue);
   return i - start;
 }
 

@@ -1,9 +1,9 @@
 // @ts-check
 /** The ruler over the rows: times, steps, marks, and where the pointer is. */
 
-import { tickLabel, ticks } from "./axis.js";
 import { getFont } from "./draw.js";
 import { time } from "./format.js";
+import { stamp, ticksFrom, zeroName, zeroOf } from "./times.js";
 
 export class Ruler {
   /** @param {HTMLCanvasElement} canvas */
@@ -41,33 +41,38 @@ export class Ruler {
     const hasSteps = (info.steps ?? []).length > 0;
     const middle = hasSteps ? (height - band) / 2 : height / 2;
     const named = steps.length * 18 * ratio < width;
+    const wordy = steps.filter((/** @type {any} */ step) => (step.end - step.begin) / nsPerPixel > 74 * ratio).length * 2 > steps.length;
+    let first = true;
     if (steps.length > 0 && steps.length < width / (3 * ratio)) {
       for (const step of steps) {
         const a = Math.max(-2, x(step.begin));
         const b = Math.min(width + 2, x(step.end));
-        ink.fillStyle = theme.colour.idle;
+        ink.fillStyle = step.chosen ? theme.colour["accent-soft"] : theme.colour.idle;
         ink.fillRect(a, height - band, Math.max(1, b - a - ratio), band - Math.round(2 * ratio));
-        const text = b - a > 74 * ratio ? `step ${step.number}` : String(step.number);
+        // All in words, or the first alone.
+        const text = (wordy || first) && b - a > 62 * ratio ? `step ${step.number}` : String(step.number);
         const room = b - a - 6 * ratio;
         if (named && ink.measureText(text).width < room) {
-          ink.fillStyle = theme.colour["text-2"];
+          ink.fillStyle = theme.colour[step.chosen ? "text" : "text-2"];
           ink.fillText(text, Math.max(0, a) + 4 * ratio, height - band / 2 - ratio);
+          first = false;
         }
       }
     }
 
-    const inView = `${time(to - from)} in view`;
+    const zero = zeroOf(state, view.zero);
+    const inView = `${time(to - from)} in view${state.zero === null ? "" : zero === "clock" ? ", UTC" : `, from ${zeroName(zero, info, state.marks)}`}`;
     const free = pointer || state.marks.length > 0 ? width : width - ink.measureText(inView).width - 14 * ratio;
-    const { ticks: list, anchor, step } = ticks(from, to, nsPerPixel, 110 * ratio);
+    const { ticks: list, anchor } = ticksFrom(from, to, nsPerPixel, 110 * ratio, zero, info.origin_ns);
     let left = 0;
     if (anchor !== null) {
-      const text = tickLabel(anchor, Math.max(1, step), Math.abs(anchor));
       ink.fillStyle = theme.colour["text-3"];
-      ink.fillText(text, 6 * ratio, middle);
-      left = ink.measureText(text).width + 14 * ratio;
+      ink.fillText(anchor, 6 * ratio, middle);
+      left = ink.measureText(anchor).width + 14 * ratio;
     }
     for (const { at, label } of list) {
       const px = Math.round(x(at));
+      if (px > free - 4 * ratio) continue;
       ink.fillStyle = theme.colour["line-strong"];
       ink.fillRect(px, 0, Math.max(1, Math.round(ratio)), hasSteps ? height - band : height);
       if (px + 4 * ratio < left || px + 4 * ratio + ink.measureText(label).width > free) continue;
@@ -75,6 +80,13 @@ export class Ruler {
       ink.fillText(label, px + 4 * ratio, middle);
     }
 
+    if (typeof state.zero === "number") {
+      // Where times begin: a flag.
+      const a = x(state.zero);
+      ink.fillStyle = theme.colour.accent;
+      ink.fillRect(Math.round(a), 0, Math.max(1, Math.round(2 * ratio)), hasSteps ? height - band : height);
+      ink.fillRect(Math.round(a), 0, 7 * ratio, 5 * ratio);
+    }
     for (const mark of state.marks) {
       const a = x(mark.from);
       ink.fillStyle = theme.colour.accent;
@@ -88,7 +100,7 @@ export class Ruler {
       ink.fill();
     }
     if (pointer) {
-      const text = tickLabel(from + pointer.x * ratio * nsPerPixel, Math.max(1, 10 ** Math.floor(Math.log10(nsPerPixel * ratio))));
+      const text = stamp(from + pointer.x * ratio * nsPerPixel, Math.max(1, 10 ** Math.floor(Math.log10(nsPerPixel * ratio))), zero, info.origin_ns);
       this.tag(theme, text, pointer.x * ratio, middle, ratio, width);
     } else if (free < width) {
       ink.fillStyle = theme.colour["text-3"];

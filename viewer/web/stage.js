@@ -6,9 +6,11 @@ import { Painter } from "./draw.js";
 import { Labels } from "./labels.js";
 import { Overlay } from "./overlay.js";
 import { FLAG_CUT, FLAG_DENSITY, recordAt } from "./raster.js";
+import { wholeNames } from "./names.js";
 import { buildTree, layout, walk } from "./rows.js";
 import { Ruler } from "./ruler.js";
 import { readTheme } from "./theme.js";
+import { stamp, zeroOf } from "./times.js";
 import { Names, TileCache, levelFor, tileSpan } from "./tiles.js";
 
 /** @typedef {import("./rows.js").Item} Item */
@@ -123,13 +125,18 @@ export class Stage {
     });
     this.state.subscribe(["collapsed", "pins", "filter", "rowHeight", "order"], () => this.relayout());
     this.state.subscribe(["tab"], () => this.invalidate());
+    this.state.subscribe(["names"], () => this.names?.respell());
     this.state.subscribe(["selection", "marks", "area"], () => this.invalidateOverlay());
+    this.state.subscribe(["zero"], () => {
+      this.overview?.redraw();
+      this.invalidate();
+    });
   }
 
   newNames() {
     const { api } = this.context;
     this.cache.names?.close();
-    this.names = new Names((ids) => api.names(ids), () => this.invalidate());
+    this.names = new Names((ids) => api.names(ids, wholeNames()), () => this.invalidate());
     this.cache.names = this.names;
   }
 
@@ -149,7 +156,7 @@ export class Stage {
     }
     this.rows = rows;
     const folded = new Map([...walk(this.root)].map((node) => [node.path, node.folded]));
-    this.root = buildTree(rows);
+    this.root = buildTree(this.shownRows(rows));
     // A group stays as it was, although a new generation might have begun otherwise.
     for (const node of walk(this.root)) node.folded = folded.get(node.path) ?? node.folded;
     this.relayout();
@@ -175,6 +182,43 @@ export class Stage {
     } catch {
       // It is as it was; the next generation may know more.
     }
+  }
+
+  /** The time that can be looked at, ns. @returns {[number, number]} */
+  get extent() {
+    const { begin, end } = this.context.info;
+    return [begin, end];
+  }
+
+  /** What the axis counts from, ns. */
+  get zero() {
+    const { zero } = this.state.get();
+    return typeof zero === "number" ? zero : 0;
+  }
+
+  /** A moment as the ruler says it, as exact as `step` asks for. @param {number} at @param {number} step */
+  stamp(at, step) {
+    return stamp(at, step, zeroOf(this.state.get(), this.zero), this.context.info.origin_ns);
+  }
+
+  /** Whether keys are meant for this timeline. */
+  get listening() {
+    return !this.container.hidden;
+  }
+
+  /** Where the line of the pointer stands, CSS pixels in the plot. @returns {{x: number, y: number} | null} */
+  get cursor() {
+    return this.pointer;
+  }
+
+  /** Slices that are framed beside the selection. @returns {Ref[]} */
+  get twins() {
+    return [];
+  }
+
+  /** Which rows there are lines for. @param {import("./rows.js").Row[]} rows */
+  shownRows(rows) {
+    return rows;
   }
 
   /** @returns {import("./rows.js").LayoutOptions} */
@@ -249,10 +293,10 @@ export class Stage {
     const width = Math.max(1, Math.round(this.plotWidth * ratio));
     const [from, to] = this.shown;
     const nsPerPixel = (to - from) / width;
-    return { from, nsPerPixel, width, height: Math.max(1, Math.round(this.plotHeight * ratio)), ratio, level: levelFor(nsPerPixel) };
+    return { from, nsPerPixel, width, height: Math.max(1, Math.round(this.plotHeight * ratio)), ratio, level: levelFor(nsPerPixel), zero: this.zero, end: this.context.info.end };
   }
 
-  /** @private @param {number} now */
+  /** Draws what has changed. @param {number} now */
   frame(now) {
     this.scheduled = false;
     const since = Math.min(64, Math.max(1, now - this.lastFrame));
@@ -279,7 +323,7 @@ export class Stage {
     if (moving) this.schedule();
   }
 
-  /** Moves the window a bit nearer to its target. @private @param {number} ms @returns {boolean} */
+  /** Moves the window a bit nearer to its target. @param {number} ms @returns {boolean} */
   step(ms) {
     const held = this.input.held(ms);
     const [from, to] = this.shown;
@@ -384,15 +428,15 @@ export class Stage {
     this.cache.want(wants);
   }
 
-  /** @private */
+  /** What lies over the rows, the ruler, and words beside the pointer. */
   drawOverlay() {
     const view = this.view();
     const [pinned, scrolled] = this.panes();
     const state = this.state.get();
     this.hover = this.pointer && !this.input.dragging ? this.hitAt(this.pointer.x, this.pointer.y) : null;
-    this.ruler.draw(view, this.theme, this.context.info, state, this.pointer);
+    this.ruler.draw(view, this.theme, this.context.info, state, this.cursor);
     this.overlay.draw({
-      view, theme: this.theme, state, pinned, scrolled, pointer: this.pointer, hover: this.hover, detail: this.detail, drag: this.input.area, hits: this.search.inView(),
+      view, theme: this.theme, state, pinned, scrolled, pointer: this.cursor, hover: this.hover, twins: this.twins, detail: this.detail, drag: this.input.area, hits: this.search.inView(),
       yOf: (row) => this.yOf(row),
     });
     this.tooltip.show(this.hover, this.pointer);

@@ -11,6 +11,9 @@
  * A rectangle of the timeline whose statistics are asked for; `rows` are row numbers.
  * @typedef {{from: number, to: number, rows: number[]}} Area
  *
+ * Another recording under this one: its id, what a link said of how they are aligned, and the time shown, of this one.
+ * @typedef {{other: string, settings: Partial<import("./pair.js").Settings>, window: [number, number] | null}} Comparison
+ *
  * @typedef {object} ViewState
  * @property {[number, number]} window      the time shown, ns since the recording's origin
  * @property {Ref | null} selection
@@ -21,12 +24,15 @@
  * @property {"compact" | "normal" | "tall"} rowHeight
  * @property {Record<string, string[]>} order  of groups, where the user changed it
  * @property {Mark[]} marks
+ * @property {import("./times.js").Zero} zero   what times are counted from
+ * @property {import("./names.js").Style} names how names are written
  * @property {string} query                 what is searched for
  * @property {{regex: boolean, case: boolean}} searchMode
  * @property {string} tab                   "timeline", or the id of a panel
  * @property {"auto" | "light" | "dark"} theme
  * @property {boolean} dark                 what `theme` comes to
  * @property {boolean} follow               the window keeps to the end of a growing recording
+ * @property {Comparison | null} compare     what is shown beside this recording, and how the two are aligned
  * @property {number} generation            of the loaded state of the recording
  */
 
@@ -42,12 +48,15 @@ export function initialState() {
     rowHeight: "normal",
     order: {},
     marks: [],
+    zero: null,
+    names: "short",
     query: "",
     searchMode: { regex: false, case: false },
     tab: "timeline",
     theme: "auto",
     dark: false,
     follow: false,
+    compare: null,
     generation: 0,
   };
 }

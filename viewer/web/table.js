@@ -165,10 +165,10 @@ export function table(options) {
   /** @param {Column<Row>} column */
   function header(column) {
     const classes = [column.number && "number", column.wide && "wide", column.spare && `spare${column.spare}`].filter(Boolean).join(" ");
-    if (column.fixed) return h("th", { scope: "col", class: classes, title: column.hint }, column.title);
+    if (column.fixed) return h("th", { scope: "col", class: classes, title: column.hint }, column.title || h("span", { class: "unseen" }, column.hint || column.key));
     const cell = h("th", { scope: "col", class: classes, "aria-sort": "none" });
     cell.append(
-      h("button", { type: "button", class: "p-sort", title: column.hint, onclick: () => sortBy(column) }, h("span", null, column.title), h("span", { class: "p-arrow", "aria-hidden": "true" })),
+      h("button", { type: "button", class: "p-sort", title: column.hint, onclick: () => sortBy(column) }, h("span", null, column.title || h("span", { class: "unseen" }, column.hint || column.key)), h("span", { class: "p-arrow", "aria-hidden": "true" })),
     );
     return cell;
   }

@@ -64,6 +64,8 @@ export class TileCache {
     /** @type {Map<string, number>} */
     this.retryAfter = new Map();
     this.epoch = 0;
+    /** Counts the changes of what is there: the same window is drawn alike until the next. */
+    this.revision = 0;
     /** @type {Names | null} */
     this.names = null;
   }
@@ -139,6 +141,7 @@ export class TileCache {
    */
   put(want, rows) {
     const name = key(want.sort, want.level, want.index);
+    this.revision += 1;
     this.retryAfter.delete(name);
     let tile = this.tiles.get(name);
     if (!tile || tile.stale) {
@@ -195,6 +198,7 @@ export class TileCache {
    */
   renew(renumbered) {
     this.epoch += 1;
+    this.revision += 1;
     for (const flight of this.flights) flight.controller.abort();
     this.queue = [];
     for (const tile of this.tiles.values()) {
@@ -230,6 +234,15 @@ export class Names {
     this.timer = 0;
     /** Whether its generation is gone: what is known stays, nothing more is asked. */
     this.closed = false;
+  }
+
+  /** Asks for all texts anew: they are written otherwise now. */
+  respell() {
+    if (this.closed) return;
+    this.texts.clear();
+    this.asked.clear();
+    this.wanted.clear();
+    this.arrived();
   }
 
   close() {

@@ -20,6 +20,9 @@ const LEAST_SPAN = 20;
 const LEGIBLE = 6;
 
 export class Timeline extends Stage {
+  /** Statistics of areas. @type {Area} */
+  area = /** @type {any} */ (null);
+
   /**
    * @param {import("./main.js").Context} context
    * @param {HTMLElement} container
@@ -29,15 +32,20 @@ export class Timeline extends Stage {
   constructor(context, container, overview, details) {
     super(context, container);
     this.overview = new Overview(this, overview);
-    this.details = new Details(this, details);
-    this.area = new Area(this);
-    this.search = new Search(this);
-    this.tooltip = new Tooltip(this);
+    this.addParts(details);
     this.input = new Input(this);
     this.state.subscribe(["window"], ({ window }) => {
       // Someone else moved it: a link, a table, Back.
       if (window[0] !== this.shown[0] || window[1] !== this.shown[1]) this.moveTo(window[0], window[1]);
     });
+  }
+
+  /** What tells more of the rows than they show. @param {HTMLElement} details */
+  addParts(details) {
+    this.details = new Details(this, details);
+    this.area = new Area(this);
+    this.search = new Search(this);
+    this.tooltip = new Tooltip(this);
   }
 
   // Moving.
@@ -49,7 +57,7 @@ export class Timeline extends Stage {
    * @param {{glide?: boolean, user?: boolean}} [options]
    */
   moveTo(from, to, { glide = true, user = false } = {}) {
-    const { begin, end } = this.context.info;
+    const [begin, end] = this.extent;
     const whole = Math.max(1000, end - begin);
     const span = Math.min(Math.max(LEAST_SPAN, to - from), whole * 1.5);
     let middle = (from + to) / 2;
@@ -64,7 +72,7 @@ export class Timeline extends Stage {
     const [a, b] = this.target;
     const share = x / this.plotWidth;
     const at = a + share * (b - a);
-    const whole = Math.max(1000, this.context.info.end - this.context.info.begin);
+    const whole = Math.max(1000, this.extent[1] - this.extent[0]);
     const span = Math.min(Math.max(LEAST_SPAN, (b - a) * factor), whole * 1.5);
     this.moveTo(at - share * span, at + (1 - share) * span, { glide, user: true });
   }
@@ -76,7 +84,7 @@ export class Timeline extends Stage {
   }
 
   home() {
-    const { begin, end } = this.context.info;
+    const [begin, end] = this.extent;
     const margin = 0.01 * (end - begin);
     this.moveTo(begin - margin, end + margin, { user: true });
   }
@@ -138,6 +146,18 @@ export class Timeline extends Stage {
         this.moveTo(middle - span / 2, middle + span / 2, { user: true });
       }
     }
+  }
+
+  /** Shows where a slice is, beside what else is shown of an area. @param {Ref} ref */
+  point(ref) {
+    this.detail = null;
+    this.state.set({ selection: ref });
+    this.stand(ref.row);
+    this.reveal(ref.row);
+    const [a, b] = this.target;
+    const wide = (ref.duration / (b - a)) * this.plotWidth;
+    const span = wide < LEGIBLE ? Math.max(LEAST_SPAN, ref.duration * 12) : Math.max(b - a, 1.2 * ref.duration);
+    if (wide < LEGIBLE || ref.start < a || ref.start + ref.duration > b) this.moveTo(ref.start + ref.duration / 2 - span / 2, ref.start + ref.duration / 2 + span / 2, { user: true });
   }
 
   /** Selects what is under a point; for density the server says which is nearest. @param {number} x @param {number} y */

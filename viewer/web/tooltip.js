@@ -1,7 +1,6 @@
 // @ts-check
 /** A few words beside the pointer. */
 
-import { tickLabel } from "./axis.js";
 import { h, replace } from "./dom.js";
 import { count, digits, percent, time } from "./format.js";
 
@@ -43,14 +42,14 @@ export class Tooltip {
     this.element.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
   }
 
-  /** @private @param {import("./stage.js").Hit} hit */
+  /** What is said of an operation. @param {import("./stage.js").Hit} hit */
   slice(hit) {
     const kinds = this.timeline.context.info.kinds ?? [];
     const kind = kinds[hit.kind] ?? "other";
     const step = this.timeline.view().nsPerPixel;
     const name = hit.name ?? "…";
     if (hit.index < 0) return [`${count(hit.count)} operations`, `${percent(hit.busy)} busy over ${time(hit.duration)}`, `longest: ${name}`];
-    return [name, `${time(hit.duration)} at ${tickLabel(hit.start, Math.max(1, step))}`, `${kind}${hit.cut ? ", not finished when recording ended" : ""} · ${hit.item.hint}`];
+    return [name, `${time(hit.duration)} at ${this.timeline.stamp(hit.start, Math.max(1, step))}`, `${kind}${hit.cut ? ", not finished when recording ended" : ""} · ${hit.item.hint}`];
   }
 
   /** A counter's value, or why there is nothing. @private @param {{x: number, y: number}} pointer */

@@ -14,6 +14,9 @@
  * @property {string} [tab]
  * @property {{from: number, to: number, label: string}[]} [marks]
  * @property {Record<string, string[]>} [order]
+ * @property {import("./state.js").Comparison} [compare]
+ * @property {number | "clock"} [zero]
+ * @property {"full"} [names]
  */
 
 /** @param {string} text */
@@ -34,6 +37,29 @@ function orderOf(text) {
   } catch {
     return null;
   }
+}
+
+/**
+ * What is compared, and how it is aligned; null where no second recording is named.
+ * @param {URLSearchParams} fields
+ * @returns {import("./state.js").Comparison | null}
+ */
+function comparisonOf(fields) {
+  const other = fields.get("with");
+  if (!other) return null;
+  /** @type {Partial<import("./pair.js").Settings>} */
+  const settings = { fit: fields.get("width") === "same" };
+  const [how, value = ""] = (fields.get("align") ?? "").split(":");
+  const marks = numbers(value);
+  if (how === "step" && /^\d{1,9}$/.test(value)) Object.assign(settings, { align: "step", step: Number(value) });
+  else if (how === "beginning") settings.align = "beginning";
+  else if (how === "mark" && marks.length === 2 && marks.every(Number.isFinite)) Object.assign(settings, { align: "mark", marks });
+  const place = (fields.get("place") ?? "").match(/^(\d{1,9}|none)\.(\d{1,9})$/);
+  if (place) settings.place = { rank: place[1] === "none" ? null : Number(place[1]), device_index: Number(place[2]) };
+  const show = fields.get("show");
+  if (show === "host" || show === "all" || show === "gpu") settings.rows = show;
+  const [from, to] = numbers(fields.get("ct") ?? "");
+  return { other, settings, window: Number.isFinite(from) && Number.isFinite(to) && to > from ? [from, to] : null };
 }
 
 /**
@@ -68,6 +94,12 @@ export function parse(hash) {
   const whole = marks.filter((mark) => Number.isFinite(mark.from) && Number.isFinite(mark.to));
   if (whole.length) place.marks = whole.slice(0, 64);
   const order = fields.getAll("order").map(orderOf).filter((one) => one !== null);
+  const compare = comparisonOf(fields);
+  if (compare) place.compare = compare;
+  const zero = fields.get("zero");
+  if (zero === "clock") place.zero = "clock";
+  else if (zero && Number.isFinite(Number(zero))) place.zero = Number(zero);
+  if (fields.get("names") === "full") place.names = "full";
   if (order.length) place.order = Object.fromEntries(order.slice(0, 64));
   return place;
 }
@@ -80,7 +112,7 @@ export function href(place) {
   /** @type {string[]} */
   const parts = [];
   const add = (/** @type {string} */ key, /** @type {string} */ value) =>
-    parts.push(`${key}=${encodeURIComponent(value).replace(/%2F/g, "/").replace(/%40/g, "@").replace(/%2C/g, ",").replace(/%20/g, "+")}`);
+    parts.push(`${key}=${encodeURIComponent(value).replace(/%2F/g, "/").replace(/%40/g, "@").replace(/%2C/g, ",").replace(/%20/g, "+").replace(/%3A/g, ":")}`);
   if (place.rec) add("rec", place.rec);
   if (place.window) add("t", place.window.map((value) => Number(value.toFixed(0))).join("~"));
   if (place.selection) add("sel", `${place.selection.key}@${place.selection.start}`);
@@ -91,6 +123,19 @@ export function href(place) {
   if (place.tab && place.tab !== "timeline") add("tab", place.tab);
   for (const [path, members] of Object.entries(place.order ?? {})) if (members.length) add("order", JSON.stringify([path, ...members]));
   for (const mark of place.marks ?? []) add("mark", mark.to === mark.from ? `${Math.round(mark.from)}` : `${Math.round(mark.from)}~${Math.round(mark.to)}`);
+  if (place.compare) {
+    const { other, settings, window } = place.compare;
+    add("with", other);
+    if (settings.align === "step") add("align", `step:${settings.step ?? 0}`);
+    else if (settings.align === "mark" && settings.marks) add("align", `mark:${settings.marks.map((at) => Math.round(at ?? 0)).join("~")}`);
+    else if (settings.align) add("align", settings.align);
+    if (settings.fit) add("width", "same");
+    if (settings.place) add("place", `${settings.place.rank ?? "none"}.${settings.place.device_index}`);
+    if (settings.rows && settings.rows !== "gpu") add("show", settings.rows);
+    if (window) add("ct", window.map((value) => Number(value.toFixed(0))).join("~"));
+  }
+  if (place.zero !== undefined) add("zero", String(place.zero));
+  if (place.names) add("names", place.names);
   return `#${parts.join("&")}`;
 }
 
@@ -110,7 +155,7 @@ export class UrlKeeper {
     this.timeline = timeline;
     this.timer = 0;
     this.applying = false;
-    context.state.subscribe(["window", "selection", "pins", "collapsed", "filter", "query", "tab", "marks", "order"], () => this.later());
+    context.state.subscribe(["window", "selection", "pins", "collapsed", "filter", "query", "tab", "marks", "order", "compare", "zero", "names"], () => this.later());
     addEventListener("popstate", () => void this.apply(parse(location.hash)));
     addEventListener("hashchange", () => {
       if (parse(location.hash).rec !== this.rec) location.reload();
@@ -129,6 +174,8 @@ export class UrlKeeper {
       rec: this.rec, window: whole || state.follow ? undefined : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))],
       selection: row && state.selection ? { key: row.key, start: state.selection.start } : undefined,
       pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
+      compare: state.tab === "compare" ? state.compare ?? undefined : undefined,
+      zero: state.zero ?? undefined, names: state.names === "full" ? "full" : undefined,
     });
   }
 
@@ -143,7 +190,10 @@ export class UrlKeeper {
     const link = this.current();
     if (link === location.hash || (link === "#" && !location.hash)) return;
     // The first entry, and what follows a growing recording, replace what is there: Back should leave the page.
-    const first = !location.hash || this.context.state.get().follow || history.state?.page !== true;
+    const now = parse(location.hash);
+    // So does what is compared first when nothing was chosen yet.
+    const found = now.tab === "compare" && !now.compare;
+    const first = found || !location.hash || this.context.state.get().follow || history.state?.page !== true;
     history[first ? "replaceState" : "pushState"]({ page: true }, "", link);
   }
 
@@ -154,6 +204,7 @@ export class UrlKeeper {
     state.set({
       pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { ...state.get().filter, text: place.filter ?? "" }, query: place.query ?? "", tab: place.tab ?? "timeline",
       marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })), order: place.order ?? {},
+      ...(place.compare ? { compare: place.compare } : {}), zero: place.zero ?? null, names: place.names ?? "short",
     });
     if (timeline) {
       const [from, to] = place.window ?? [info.begin, info.end];

@@ -107,7 +107,7 @@ function sentence(finding, analysis, context, fold) {
   return h("li", { class: "p-finding" },
     h("span", { class: "p-saves", title: finding.saves_ns === null ? "It never ended" : `Could save at most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time` },
       finding.saves_ns === null ? "hang" : finding.saves_per_step_ns !== null && finding.saves_per_step_ns !== undefined ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")] : format.time(finding.saves_ns)),
-    h("span", { class: "p-said", title: `${finding.text}. ${finding.evidence}.` }, h("strong", null, what), ". ", h("span", { class: "p-evidence" }, sentenceCase(finding.evidence), ". "), advice ? h("span", { class: "p-advice" }, sentenceCase(advice), ".") : null),
+    h("span", { class: "p-said", title: `${finding.text}. ${finding.evidence}.` }, h("strong", null, what), ". ", advice ? h("span", { class: "p-advice" }, sentenceCase(advice), ". ") : null, h("span", { class: "p-evidence" }, sentenceCase(finding.evidence), ".")),
     h("span", { class: "p-links" }, links));
 }
 

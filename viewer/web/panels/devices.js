@@ -71,12 +71,57 @@ function hangs(analysis, context) {
   })));
 }
 
+/**
+ * How the GPUs of a host are joined, as `nvidia-smi topo -m` writes it: NVLinks, or else the way over PCIe.
+ * @param {any} host
+ * @returns {{headings: string[], rows: {gpu: any, ways: (string | null)[]}[]}} ways: by heading, null from a GPU to itself
+ */
+export function matrix(host) {
+  const pairs = new Map(host.pairs.map((/** @type {any} */ pair) => [`${pair.a} ${pair.b}`, pair]));
+  const between = (/** @type {number} */ a, /** @type {number} */ b) => {
+    const pair = pairs.get(`${Math.min(a, b)} ${Math.max(a, b)}`);
+    return pair?.nvlinks > 0 ? `NV${pair.nvlinks}` : pair?.way ?? format.NONE;
+  };
+  return {
+    headings: [...host.gpus.map((/** @type {any} */ gpu) => `GPU ${gpu.index}`), ...host.nics.map((/** @type {any} */ nic) => nic.name)],
+    rows: host.gpus.map((/** @type {any} */ gpu) => ({ gpu, ways: [
+      ...host.gpus.map((/** @type {any} */ other) => (other.index === gpu.index ? null : between(gpu.index, other.index))),
+      ...host.nics.map((/** @type {any} */ nic) => nic.ways.find((/** @type {[number, string]} */ [index]) => index === gpu.index)?.[1] ?? format.NONE),
+    ] })),
+  };
+}
+
+/** What stands between devices, in words. @param {string} way */
+function inWords(way) {
+  const links = /^NV(\d+)$/.exec(way);
+  if (links) return `${links[1]} NVLinks`;
+  /** @type {Record<string, string>} */
+  const words = { PIX: "PCIe, one bridge at most", PXB: "PCIe, several bridges", PHB: "PCIe, over the host bridge", NODE: "PCIe, host bridges of one NUMA node", SYS: "PCIe, over the link between NUMA nodes" };
+  return words[way] ?? "not known";
+}
+
 /** How the GPUs are joined, where the recording says it. @param {any} info */
 function topology(info) {
-  const links = info.topology?.links;
-  if (!Array.isArray(links) || !links.length) return null;
-  const list = table({ name: "topology", plain: links.length < 9, rows: links, columns: Object.keys(links[0]).map((key, index, all) => ({ key, title: counterTitle(key).title, wide: index === all.length - 1, value: (/** @type {any} */ link) => (typeof link[key] === "object" ? JSON.stringify(link[key]) : link[key]) })) });
-  return section("Topology", "How the GPUs are joined.", list.element);
+  const hosts = (info.topology ?? []).filter((/** @type {any} */ host) => host.gpus.length);
+  if (!hosts.length) return null;
+  const of = hosts.map((/** @type {any} */ host) => {
+    const { headings, rows } = matrix(host);
+    const used = new Set(rows.flatMap((row) => row.ways).filter((way) => way !== null));
+    const list = table({ name: `topology-${host.host}`, plain: true, rows, columns: [
+      { key: "gpu", title: "", value: (row) => row.gpu.index, cell: (row) => h("span", { title: [row.gpu.name, row.gpu.pci].filter(Boolean).join(", ") }, `GPU ${row.gpu.index}`) },
+      ...headings.map((title, place) => ({ key: `to-${place}`, title, value: (/** @type {any} */ row) => row.ways[place] ?? "", cell: (/** @type {any} */ row) => (row.ways[place] === null ? h("span", { class: "p-quiet", title: "itself" }, "\u00b7") : h("span", { title: inWords(row.ways[place]) }, row.ways[place])) })),
+      { key: "numa", title: "NUMA node", number: true, value: (row) => row.gpu.numa_node ?? null },
+      { key: "nvlinks", title: "NVLinks", value: (row) => row.gpu.nvlinks, text: (row) => (row.gpu.nvlinks > 0 && row.gpu.nvlink_generation ? `${row.gpu.nvlinks} of generation ${row.gpu.nvlink_generation}` : String(row.gpu.nvlinks)) },
+      { key: "pcie", title: "PCIe", wide: true, value: (row) => row.gpu.pcie_generation ?? null, text: (row) => (row.gpu.pcie_generation ? `generation ${row.gpu.pcie_generation}, ${row.gpu.pcie_lanes ?? "?"} lanes` : format.NONE) },
+    ] });
+    const refused = host.pairs.filter((/** @type {any} */ pair) => pair.peer_access.some((/** @type {[string, string]} */ [kind, allowed]) => kind === "read" && allowed !== "ok"));
+    return h("div", null,
+      hosts.length > 1 ? h("h3", null, host.host) : null,
+      list.element,
+      h("p", { class: "p-quiet" }, [...used].map((way) => `${way}: ${inWords(way)}`).join("; ")),
+      refused.length ? h("p", { class: "p-loss" }, `No access to each other's memory: ${refused.slice(0, 8).map((/** @type {any} */ pair) => `GPU ${pair.a} and ${pair.b}`).join(", ")}${refused.length > 8 ? ` and ${refused.length - 8} more` : ""}`) : null);
+  });
+  return section("Topology", "How the GPUs of a host, and its network cards, are joined.", of);
 }
 
 /**

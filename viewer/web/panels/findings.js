@@ -11,7 +11,7 @@ import { PARTS, causeTitle, partsOf } from "./shared.js";
 
 /** What a finding's text begins with, and where it leads. @type {[RegExp, (finding: any, analysis: any) => Lead][]} */
 const LEADS = [
-  [/^Communication is not hidden/, (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, "communication_exposed_ns", "the step with most of it") })],
+  [/^Communication is not hidden/, (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, "communication_exposed_ns", "the step with most of it", true) })],
   [/^The GPU waits for the host/, (finding, analysis) => ({ panel: "idle", place: longestGap(finding, analysis, "host_late") })],
   [/^Streams wait for events/, (finding, analysis) => ({ panel: "idle", place: longestGap(finding, analysis, "event_wait") })],
   [/^The host waits for other ranks/, (finding, analysis) => ({ panel: "idle", place: longestGap(finding, analysis, "peer_wait") })],
@@ -19,7 +19,7 @@ const LEADS = [
   [/^No thread submits/, (finding, analysis) => ({ panel: "idle", place: longestGap(finding, analysis, "nothing_submitted") })],
   [/^Most kernels are shorter/, (finding, analysis) => ({ panel: "kernels", place: longestGap(finding, analysis, null) })],
   [/^Copies /, () => ({ panel: "copies", search: "Memcpy" })],
-  [/computes longer/, (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, "compute_ns", "its step with most compute") })],
+  [/computes longer/, (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, "compute_ns", "its step with most compute", true) })],
   [/^Some steps take/, (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, "duration_ns", "the longest step") })],
   [/keeps the others waiting/, (finding) => ({ panel: "collectives", late: finding.rank })],
   [/clock is held down|waits for a processor|waits for pages/, () => ({ panel: "devices" })],
@@ -41,11 +41,15 @@ function ranksOf(finding, analysis) {
   return analysis.ranks.filter((/** @type {any} */ rank) => finding.rank === null || rank.rank === finding.rank);
 }
 
-/** @param {any} finding @param {any} analysis @param {string} measure @param {string} what @returns {Place | undefined} */
-function worstStep(finding, analysis, measure, what) {
+/**
+ * The step with most of something; a `usual` one says more than the first, which warms up, or another outlier.
+ * @param {any} finding @param {any} analysis @param {string} measure @param {string} what @param {boolean} [usual] @returns {Place | undefined}
+ */
+function worstStep(finding, analysis, measure, what, usual = false) {
   let worst;
   for (const rank of ranksOf(finding, analysis)) {
-    for (const step of rank.steps) if (!worst || step[measure] > worst.step[measure]) worst = { rank, step };
+    const some = usual ? rank.steps.filter((/** @type {any} */ step) => !step.outlier) : rank.steps;
+    for (const step of some.length > 0 ? some : rank.steps) if (!worst || step[measure] > worst.step[measure]) worst = { rank, step };
   }
   return worst && { from: worst.step.start_ns, to: worst.step.end_ns, rank: worst.rank.rank ?? undefined, device: worst.rank.device_index, what };
 }

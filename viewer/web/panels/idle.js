@@ -125,7 +125,7 @@ function gaps(analysis, context, keep) {
       { key: "length_ns", title: "Length", number: true, value: (row) => row.length, text: (row) => format.time(row.length), bar: (row) => row.length / longest },
       { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
       { key: "cause", title: "Main cause", value: (row) => row.gap.cause, text: (row) => causeTitle(row.gap.cause) },
-      { key: "next_operation", title: "Ended by", wide: true, spare: 1, value: (row) => row.gap.next_operation, cell: (row) => nameCell(row.gap.next_operation ?? "", true) },
+      { key: "next_operation", title: "Ended by", wide: true, spare: 1, value: (row) => row.gap.next_operation, cell: (row) => nameCell(row.gap.next_operation ?? "", context.state.get().names === "short") },
     ],
   });
   return section("Longest gaps", "The 20 longest of each rank.", list.element);

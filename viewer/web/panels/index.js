@@ -11,7 +11,7 @@ import { memory } from "./memory.js";
 import { steps } from "./steps.js";
 
 export const panels = [steps, idle, kernels, collectives, copies, memory, devices, compare];
-export { openHelp } from "../help.js";
+export { openHelp, openNotice } from "../help.js";
 export { mountLibrary } from "../library.js";
 export { openPalette } from "../palette.js";
 export { mountAnswer } from "./answer.js";

@@ -51,7 +51,6 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
   const several = severalDevices(analysis);
   keep.rank ??= "all";
   keep.kind ??= "all";
-  keep.names ??= "short";
   const chosen = () => (keep.rank === "all" ? analysis.ranks : [analysis.ranks[Number(keep.rank)]].filter(Boolean));
   let every = merged(chosen());
   const rows = () => (keep.kind === "all" ? every : every.filter((row) => row.kind === keep.kind));
@@ -87,13 +86,10 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
         keep.kind = id;
         list.setRows(rows());
       }),
-      choice("Names", [{ id: "short", title: "Short names", hint: "Without return types, namespaces, template arguments and parameters" }, { id: "full", title: "Full" }], keep.names, (id) => {
-        keep.names = id;
-        list.refresh();
-      }),
+      choice("Names", [{ id: "short", title: "Short names", hint: "Without return types, namespaces, template arguments and parameters" }, { id: "full", title: "Full" }], context.state.get().names, (id) => context.state.set({ names: id })),
     ],
     columns: [
-      { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => nameCell(row.name, keep.names === "short") },
+      { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => nameCell(row.name, context.state.get().names === "short") },
       { key: "kind", title: "Kind", value: (row) => row.kind, cell: (row) => h("span", { title: [...row.reasons].join("; ") }, kindMark(row.kind)) },
       { key: "count", title: "Count", number: true, value: (row) => row.count, text: (row) => format.count(row.count) },
       { key: "total_ns", title: "Total", number: true, value: (row) => row.total_ns, text: (row) => format.time(row.total_ns) },

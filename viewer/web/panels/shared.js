@@ -18,7 +18,7 @@ import * as format from "../format.js";
  * @property {(place: {rec?: string, from?: number, to?: number}) => string} [link]
  */
 
-/** @typedef {{refresh: () => void, destroy: () => void}} Mounted */
+/** @typedef {{refresh: () => void, destroy: () => void, [more: string]: any}} Mounted */
 
 /**
  * A panel that draws itself from the analysis, again when there is a newer one. `keep` lives as long as the panel and

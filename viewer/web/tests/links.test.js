@@ -41,6 +41,9 @@ export const tests = {
     equal(tickLabel(1.5e6, 1e5), "1.5\u202fms");
     equal(tickLabel(0, 1000, 5e6), "0.000\u202fms");
     equal(tickLabel(-2e3, 1e3), "−2\u202fµs");
+    equal(tickLabel(5e15, 1e15), "5\u202f000\u202f000\u202fs");
+    equal(tickLabel(-1234567.891e9, 1e6), "−1\u202f234\u202f567.891\u202fs");
+    equal(tickLabel(9999e9, 1e9), "9999\u202fs");
     const far = ticks(5e9, 5e9 + 1000, 1, 110);
     ok(far.anchor !== null && far.ticks.every(({ label }) => label.startsWith("+")));
   },

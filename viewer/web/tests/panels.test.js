@@ -1,15 +1,16 @@
 // @ts-check
 import { close, deepEqual, equal, ok } from "./assert.js";
-import { alike, mostChanged, relative } from "../compare.js";
+import { alike, mostChanged } from "../compare.js";
 import { ago } from "../library.js";
 import { fit } from "../palette.js";
+import { relative } from "../panels/change.js";
 import { ranges } from "../panels/collectives.js";
 import { counterTitle } from "../panels/counters.js";
+import { matrix } from "../panels/devices.js";
 import { lateRank, leadOf, summary } from "../panels/findings.js";
 import { lateBy } from "../panels/idle.js";
 import { merged } from "../panels/kernels.js";
 import { PARTS, partsOf } from "../panels/shared.js";
-import { tilesFor } from "../panels/side_by_side.js";
 import { axisTop, bars } from "../panels/steps.js";
 
 /** Measures of a step in which 50 compute, 20 of it with communication, 10 communicate alone, 5 copy alone, of 100. */
@@ -32,6 +33,15 @@ export const tests = {
     deepEqual(three.map((bar) => bar.outliers), [0, 1, 0]);
     for (const bar of three) close(Object.values(bar.parts).reduce((a, b) => a + b, 0), bar.duration);
     equal(three[1].first.name, "step 3");
+  },
+  "between GPUs stand NVLinks or else the way over PCIe"() {
+    const gpu = (/** @type {number} */ index) => ({ index, name: "GPU", nvlinks: 4 });
+    const { headings, rows } = matrix({ host: "a", gpus: [gpu(0), gpu(1), gpu(3)], nics: [{ name: "mlx5_0", ways: [[0, "PIX"], [3, "SYS"]] }], pairs: [
+      { a: 0, b: 1, way: "PXB", nvlinks: 4, peer_access: [] },
+      { a: 1, b: 3, way: "NODE", nvlinks: 0, peer_access: [] },
+    ] });
+    deepEqual(headings, ["GPU 0", "GPU 1", "GPU 3", "mlx5_0"]);
+    deepEqual(rows.map((/** @type {any} */ row) => row.ways), [[null, "NV4", "\u2013", "PIX"], ["NV4", null, "NODE", "\u2013"], ["\u2013", "NODE", null, "SYS"]]);
   },
   "a slow first step does not flatten the others"() {
     equal(axisTop([1000, ...Array(19).fill(40)]), 68);
@@ -103,12 +113,6 @@ export const tests = {
     const row = (/** @type {number} */ place, /** @type {number} */ b) => ({ place, duration_a_ns: 10, duration_b_ns: b });
     equal(mostChanged([row(0, 100), row(1, 12), row(2, 5)]).place, 2);
     equal(mostChanged([row(0, 100)]).place, 0);
-  },
-  "tiles cover the step"() {
-    const { level, tile, indices } = tilesFor(1_000_000, 2_000_000, 1_000_000, 1000);
-    equal(level, 9);
-    ok(indices[0] * tile <= 1_000_000 && (indices[indices.length - 1] + 1) * tile >= 2_000_000);
-    deepEqual(tilesFor(0, 1, 1, 1000), { level: 0, tile: 1024, indices: [0] });
   },
   "counters have titles and units"() {
     equal(counterTitle("sm_clock_mhz").title, "SM clock");
