@@ -1,6 +1,8 @@
 //! The page in a real browser: what a user does with it, and what must never happen in it.
 
 mod common;
+#[path = "browser/compare.rs"]
+mod compare;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
