@@ -448,6 +448,8 @@ impl Library {
         let old: Vec<Arc<Loaded>> = inner.generations.drain(..old).collect();
         drop(inner);
         drop(old);
+        // Who asks for a tile meanwhile waits for its slices instead.
+        loaded.timeline.summarize();
         loaded
     }
 

@@ -313,6 +313,16 @@ impl Timeline {
         tile::encode(level, index, self.base.origin, &rows, self)
     }
 
+    /// Makes coarse tiles cheap, of 32 slices a bin on average and more: they are the same before it, but look into memory at so
+    /// many places that those of a hundred million slices take 60 ms. It takes about a nanosecond a slice.
+    pub fn summarize(&self) {
+        let rows = &self.rows.data;
+        parallel::map(rows.len(), |row| match &rows[row] {
+            Data::Slices(slices) => slices.summarize(self.base.origin),
+            Data::Series(_) => {}
+        });
+    }
+
     /// The same of counters.
     #[must_use]
     pub fn counters(&self, level: u32, index: u64, rows: &[u32]) -> Vec<u8> {

@@ -5,10 +5,13 @@
 //!
 //! Of a recording that grows a row is made of several such parts, which it shares with the rows before it.
 
+mod summary;
+
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::lanes::Item;
+pub(crate) use summary::Summary;
 
 /// Slices below one node of the forest, and between two sums.
 const FAN_OUT: usize = 16;
@@ -40,6 +43,8 @@ pub struct Slices {
     parts: Vec<(usize, Arc<Slices>)>,
     /// Slices of all parts.
     joined: usize,
+    /// What bins of it have, once it was asked for.
+    summary: OnceLock<Option<Summary>>,
 }
 
 impl Slices {
@@ -205,6 +210,13 @@ impl Slices {
             + (self.durations.capacity() + self.names.capacity() + self.sources.capacity() + forest) * 4
             + (self.long.capacity() * 2 + self.sums.capacity()) * 8
             + self.parts.iter().map(|(_, part)| part.bytes()).sum::<usize>()
+            + self
+                .summary
+                .get()
+                .into_iter()
+                .flatten()
+                .map(Summary::bytes)
+                .sum::<usize>()
     }
 
     /// Start of the slice at a place.

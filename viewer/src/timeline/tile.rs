@@ -5,6 +5,8 @@
 //! end, of which there is at most one, is always a record of its own. So nothing is lost and nothing counts twice: a bin's
 //! busy time is its density's share and its parts of the single slices.
 
+use std::ops::Range;
+
 use gputrace_trace::parallel;
 
 use super::slices::Slices;
@@ -16,6 +18,8 @@ const VERSION: u32 = 1;
 const MOST_SINGLE: usize = 1024;
 /// From so many slices in a tile on its rows are worth more than one core.
 const WORTH_THREADS: usize = 200_000;
+/// A bin that is summed up takes about as long as so many slices that are not.
+const SLICES_A_SUMMED_BIN: usize = 4;
 /// A record stands for several slices.
 const DENSITY: u32 = 1 << 16;
 /// A slice had not ended.
@@ -84,6 +88,77 @@ impl Records {
         );
     }
 
+    /// The records of a bin, by the slices that start in it. `inner` tells of those before one the sum of their durations, from
+    /// the duration of that one if it crosses the bin's end, and the name of the longest.
+    #[inline]
+    fn bin(
+        &mut self,
+        slices: &Slices,
+        places: Range<usize>,
+        bin: i64,
+        start: i64,
+        level: u32,
+        shades: &impl Shades,
+        inner: impl FnOnce(usize, i64) -> (i64, u32),
+    ) {
+        let width = 1i64 << level;
+        let bin_end = start.saturating_add((bin + 1) * width);
+        let last = places.end - 1;
+        let crossing = (slices.end_of(last) > bin_end).then_some(last);
+        let after = crossing.unwrap_or(places.end);
+        match after - places.start {
+            0 => {}
+            1 => self.single(slices, places.start, start, level, shades),
+            count => {
+                let (busy, longest) = inner(after, crossing.map_or(0, |place| slices.duration(place)));
+                // What is there is seen, however short.
+                let fill = (busy as f64 / width as f64 * 255.0).round().clamp(1.0, 255.0);
+                self.push(
+                    bin as f32,
+                    (bin + 1) as f32,
+                    longest,
+                    DENSITY | (fill as u32) << 8,
+                    u32::try_from(count).unwrap_or(u32::MAX),
+                    shades,
+                );
+            }
+        }
+        if let Some(place) = crossing {
+            self.single(slices, place, start, level, shades);
+        }
+    }
+
+    /// The bins from the one on that begins with the slice at `at`, as far as they are summed up; the first slice behind them.
+    fn take_summed(
+        &mut self,
+        slices: &Slices,
+        mut at: usize,
+        start: i64,
+        level: u32,
+        shades: &impl Shades,
+    ) -> usize {
+        let Some((offset, summary, is_last)) = slices.summary_at(at) else {
+            return at;
+        };
+        let Some(bins) = summary.bins(start, level) else {
+            return at;
+        };
+        for bin in (slices.start(at) - start) >> level..TILE_BINS {
+            let Some(found) = bins(bin) else { continue };
+            // The slices of the next part may begin in it too.
+            if found.is_last && !is_last {
+                break;
+            }
+            let places = offset + found.first..offset + found.next;
+            debug_assert_eq!(places.start, at);
+            at = places.end;
+            self.bin(slices, places, bin, start, level, shades, |_, crossing| {
+                (found.busy - crossing, found.longest)
+            });
+        }
+        at
+    }
+
     /// What of a row lies in the tile that begins at `start`.
     pub(crate) fn of(slices: &Slices, start: i64, level: u32, shades: &impl Shades) -> Self {
         let width = 1i64 << level;
@@ -103,35 +178,34 @@ impl Records {
         }
         let mut usual = 1;
         while at < within.end {
+            at = records.take_summed(slices, at, start, level, shades);
+            if at >= within.end {
+                break;
+            }
             let bin = (slices.start(at) - start) >> level;
             let bin_end = start.saturating_add((bin + 1) * width);
             let next = slices.next_near(at + 1, usual - 1, bin_end).min(within.end);
             usual = next - at;
-            let crossing = (slices.end_of(next - 1) > bin_end).then_some(next - 1);
-            let after = crossing.unwrap_or(next);
-            match after - at {
-                0 => {}
-                1 => records.single(slices, at, start, level, shades),
-                count => {
-                    let busy = slices.sum(at, after);
-                    // What is there is seen, however short.
-                    let fill = (busy as f64 / width as f64 * 255.0).round().clamp(1.0, 255.0);
-                    records.push(
-                        bin as f32,
-                        (bin + 1) as f32,
-                        slices.name(slices.longest(at, after)),
-                        DENSITY | (fill as u32) << 8,
-                        u32::try_from(count).unwrap_or(u32::MAX),
-                        shades,
-                    );
-                }
-            }
-            if let Some(place) = crossing {
-                records.single(slices, place, start, level, shades);
-            }
+            records.bin(slices, at..next, bin, start, level, shades, |after, _| {
+                (slices.sum(at, after), slices.name(slices.longest(at, after)))
+            });
             at = next;
         }
         records
+    }
+}
+
+/// How many slices of a row, or bins of it, have to be looked at for a tile from `start` to `end`.
+fn work(slices: &Slices, start: i64, end: i64, level: u32) -> usize {
+    let within = slices.within(start, end);
+    let is_summed = !within.is_empty()
+        && (slices.summary_at(within.start))
+            .is_some_and(|(_, summary, _)| summary.bins(start, level).is_some());
+    if is_summed {
+        let bins = (slices.end().min(end) - slices.begin().max(start)) >> level;
+        within.len().min((bins as usize + 1) * SLICES_A_SUMMED_BIN)
+    } else {
+        within.len()
     }
 }
 
@@ -146,11 +220,11 @@ pub(crate) fn encode(
     let found: Vec<Records> = match tile_start(level, index).and_then(|start| start.checked_add(origin)) {
         Some(start) => {
             let end = start.saturating_add(TILE_BINS << level);
-            let slices: usize = rows
+            let work: usize = rows
                 .iter()
-                .map(|(_, slices)| slices.within(start, end).len())
+                .map(|(_, slices)| work(slices, start, end, level))
                 .sum();
-            if slices >= WORTH_THREADS && rows.len() > 1 {
+            if work >= WORTH_THREADS && rows.len() > 1 {
                 parallel::map(rows.len(), |row| Records::of(rows[row].1, start, level, shades))
             } else {
                 rows.iter()
@@ -201,8 +275,11 @@ pub(crate) fn floats(bytes: &mut Vec<u8>, floats: &[f32]) {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
+    use super::super::lanes::Item;
     use super::*;
 
     pub(crate) struct NoShades;
@@ -373,6 +450,49 @@ pub(crate) mod tests {
                         prop_assert!((f64::from(*fill) - share).abs() <= 0.5 || *fill == 1 && share < 1.0);
                     }
                     None => prop_assert_eq!(counts[bin], 0),
+                }
+            }
+        }
+
+        /// A row that is summed up, whole or in parts, has the same tiles at all levels.
+        #[test]
+        fn summed_rows_have_the_same_tiles(
+            all in some_slices(),
+            grain in prop_oneof![Just(0), Just(6), Just(10)],
+            scale in prop_oneof![Just(0), Just(21)],
+            origin in -5000i64..1,
+            cuts in proptest::collection::vec(0usize..3500, 0..4),
+            index in 0u64..3,
+        ) {
+            // Coarse, many end where a bin does; scaled, some are longer than the column of durations can say.
+            let time = |time: i64| time >> grain << grain << scale;
+            let items: Vec<Item> = (0u32..)
+                .zip(&all)
+                .map(|(place, (start, duration))| Item {
+                    start: time(*start),
+                    duration: time(start + duration) - time(*start),
+                    name: place,
+                    source: place,
+                })
+                .collect();
+            let plain = Slices::of(&items);
+            let summed = Slices::of(&items);
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(items.len())).collect();
+            cuts.extend([0, items.len()]);
+            cuts.sort_unstable();
+            let parts = cuts.windows(2).map(|cut| Arc::new(Slices::of(&items[cut[0]..cut[1]])));
+            let joined = Slices::joined(parts);
+            let (origin, wrong) = (time(origin), time(origin) - 1);
+            summed.summarize(origin);
+            joined.summarize(origin);
+            let summed_for_others = Slices::of(&items);
+            summed_for_others.summarize(wrong);
+            prop_assert!(items.len() < 100 || summed.bytes() > plain.bytes());
+            for level in 0..45 {
+                let start = tile_start(level, index).unwrap() + origin;
+                let expected = Records::of(&plain, start, level, &NoShades);
+                for row in [&summed, &joined, &summed_for_others] {
+                    prop_assert_eq!(&Records::of(row, start, level, &NoShades), &expected, "level {}", level);
                 }
             }
         }
