@@ -4,8 +4,9 @@
 import { ticks } from "./axis.js";
 import { shortName } from "./format.js";
 import { wholeNames } from "./names.js";
-import { FLAG_CUT, FLAG_DENSITY, colourIndex, firstEndingAfter, lift, rasterRow } from "./raster.js";
-import { inkOn } from "./theme.js";
+import { FLAG_CUT, FLAG_DENSITY, colourIndex, firstEndingAfter, lift, rasterCounter, rasterRow } from "./raster.js";
+import { Strip } from "./strip.js";
+import { inkOn, packed, rgb } from "./theme.js";
 import { tileSpan } from "./tiles.js";
 
 /** @typedef {import("./rows.js").Item} Item */
@@ -27,7 +28,7 @@ import { tileSpan } from "./tiles.js";
 /** Lines that are drawn between `top` and `bottom` only. @typedef {{lines: Line[], top: number, bottom: number}} Pane */
 /** Part of a row in one tile. @typedef {{columns: any, scale: number, offset: number, low: number, high: number, tile: import("./tiles.js").Tile}} Part */
 /** A row's line of pixels on the strip, and what it is of. @typedef {{at: number, parts: Part[], holes: {low: number, high: number}[], records: number, coarser: number}} Made */
-/** A counter's shape from its line's top on, and how much it is of. @typedef {{area: Path2D, line: Path2D, band: Path2D, records: number, coarser: number}} Shape */
+/** A counter's pixels: the first of its lines on the sheet, and how much it is of. @typedef {{at: number, records: number, coarser: number}} Shape */
 
 /** Narrowest slice that gets a text, and lowest line, CSS pixels. */
 const LABEL_WIDTH = 26;
@@ -41,14 +42,13 @@ export class Painter {
   constructor(canvas) {
     this.canvas = canvas;
     this.ink = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
-    this.strip = document.createElement("canvas");
-    this.stripInk = /** @type {CanvasRenderingContext2D} */ (this.strip.getContext("2d"));
-    /** @type {ImageData | null} */
-    this.image = null;
-    this.pixels = new Uint32Array(0);
+    /** Rows of slices, a line of pixels each. */
+    this.strip = new Strip();
+    /** Counters, as high as they are drawn. */
+    this.sheet = new Strip();
     /** Lines of pixels that are on the strip, by their rows. @type {Map<string, Made>} */
     this.made = new Map();
-    /** Shapes of counters, by row and height. @type {Map<string, Shape>} */
+    /** Counters that are on the sheet, by row and height. @type {Map<string, Shape>} */
     this.shapes = new Map();
     /** The window, the tiles and the theme that `made` and `shapes` are for. @type {unknown[]} */
     this.madeFor = [];
@@ -90,7 +90,8 @@ export class Painter {
     /** @type {Map<Line, Made>} */
     const made = new Map(slices.map((line, at) => [line, lines[at]]));
 
-    const counterChains = panes.some(({ lines }) => lines.some(({ item }) => item.counter)) ? this.chains(view, "counters", cache) : [];
+    const counters = panes.flatMap(({ lines }) => lines.filter(({ item }) => item.counter));
+    const shapes = this.shapesOf(view, theme, counters, cache);
     for (const { lines, top, bottom } of panes) {
       ink.save();
       ink.beginPath();
@@ -103,9 +104,12 @@ export class Painter {
         const of = made.get(line);
         if (!of) continue;
         const pad = line.item.type === "group" ? Math.round(4 * view.ratio) : 0;
-        ink.drawImage(this.strip, 0, of.at, width, 1, 0, line.y + pad, width, Math.max(1, line.height - 2 * pad));
+        ink.drawImage(this.strip.canvas, 0, of.at, width, 1, 0, line.y + pad, width, Math.max(1, line.height - 2 * pad));
       }
-      for (const line of lines) if (line.item.counter) this.counter(view, theme, line, counterChains);
+      for (const line of lines) {
+        const shape = shapes.get(line);
+        if (shape) ink.drawImage(this.sheet.canvas, 0, shape.at, width, line.height, 0, line.y, width, line.height);
+      }
       this.labels(view, theme, lines, made);
       ink.restore();
     }
@@ -118,7 +122,7 @@ export class Painter {
    * @param {TileCache} cache
    */
   begin(view, theme, cache) {
-    const wanted = [view.from, view.nsPerPixel, view.width, view.ratio, theme, cache, cache.revision, cache.names?.colours.size];
+    const wanted = [view.from, view.nsPerPixel, view.level, view.width, view.ratio, theme, cache, cache.revision, cache.names?.colours.size];
     if (wanted.every((value, at) => value === this.madeFor[at])) return;
     this.madeFor = wanted;
     this.made.clear();
@@ -138,27 +142,27 @@ export class Painter {
     const chains = this.chains(view, "slices", cache);
     const keys = slices.map(({ item }) => item.rows.join());
     const more = keys.filter((key) => !this.made.has(key)).length;
-    if (this.made.size === 0 || this.made.size + more > (this.image?.height ?? 0)) {
+    if (this.made.size === 0 || !this.strip.fits(width, more)) {
       this.made.clear();
-      this.reserve(width, slices.length);
+      this.strip.reserve(width, slices.length);
     }
-    const before = this.made.size;
+    const { pixels, used: before } = this.strip;
     slices.forEach(({ item }, line) => {
       if (this.made.has(keys[line])) return;
-      const at = this.made.size;
+      const at = this.strip.take(1);
       /** @type {Made} */
       const made = { at, parts: [], holes: [], records: 0, coarser: 0 };
       for (const row of item.rows) {
         const { list, holes, coarser } = this.partsOf(view, chains, row);
         if (holes.length > 0) made.holes = holes;
         made.coarser += coarser;
-        for (const part of list) made.records += rasterRow(this.pixels, at * width, part.columns, part.scale, part.offset, part.low, part.high, theme.palette, part.tile.names?.colours.size ? part.tile.names.colours : null);
+        for (const part of list) made.records += rasterRow(pixels, at * width, part.columns, part.scale, part.offset, part.low, part.high, theme.palette, part.tile.names?.colours.size ? part.tile.names.colours : null);
         made.parts.push(...list);
       }
-      lift(this.pixels, at * width, width);
+      lift(pixels, at * width, width);
       this.made.set(keys[line], made);
     });
-    if (this.made.size > before && this.image) this.stripInk.putImageData(this.image, 0, 0, 0, before, width, this.made.size - before);
+    this.strip.show(before);
     return keys.map((key) => {
       const made = /** @type {Made} */ (this.made.get(key));
       this.last.records += made.records;
@@ -168,18 +172,44 @@ export class Painter {
   }
 
   /**
-   * Room for lines of pixels, and as many more, cleared.
-   * @param {number} width
-   * @param {number} lines
+   * The pixels of some counters, made where they are not on the sheet: an area under the values, darker between least and
+   * greatest where a pixel holds many. Stroked and filled paths of as many values took most of a frame.
+   * @param {View} view
+   * @param {Theme} theme
+   * @param {Line[]} counters
+   * @param {TileCache} cache
+   * @returns {Map<Line, Shape>}
    */
-  reserve(width, lines) {
-    if (!this.image || this.image.width !== width || this.image.height < lines) {
-      const room = Math.max(64, 2 ** Math.ceil(Math.log2(Math.max(1, 2 * lines))));
-      this.image = new ImageData(Math.max(1, width), room);
-      this.pixels = new Uint32Array(this.image.data.buffer);
-      this.strip.width = width;
-      this.strip.height = room;
-    } else this.pixels.fill(0);
+  shapesOf(view, theme, counters, cache) {
+    const found = new Map();
+    if (counters.length === 0) return found;
+    const { width } = view;
+    const chains = this.chains(view, "counters", cache);
+    const key = (/** @type {Line} */ { item, height }) => `${item.rows[0]} ${height}`;
+    const sum = (/** @type {Line[]} */ lines) => lines.reduce((high, { height }) => high + height, 0);
+    if (this.shapes.size === 0 || !this.sheet.fits(width, sum(counters.filter((line) => !this.shapes.has(key(line)))))) {
+      this.shapes.clear();
+      this.sheet.reserve(width, sum(counters));
+    }
+    const { pixels, used: before } = this.sheet;
+    const colour = packed(rgb(theme.colour.counter));
+    for (const line of counters) {
+      let shape = this.shapes.get(key(line));
+      if (!shape) {
+        const row = /** @type {import("./rows.js").Row} */ (line.item.row);
+        const { list, coarser } = this.partsOf(view, chains, row.row);
+        const at = this.sheet.take(line.height);
+        const least = Math.min(0, row.min ?? 0);
+        const most = Math.max(row.max ?? 1, least + 1e-9);
+        shape = { at, coarser, records: rasterCounter(pixels, width, at, line.height, list, least, most, colour, view.ratio) };
+        this.shapes.set(key(line), shape);
+      }
+      this.last.records += shape.records;
+      this.last.coarser += shape.coarser;
+      found.set(line, shape);
+    }
+    this.sheet.show(before);
+    return found;
   }
 
   /**
@@ -308,80 +338,6 @@ export class Painter {
       ink.fillStyle = hatch;
       ink.fillRect(a, y, Math.max(1, b - a), height);
     }
-  }
-
-  /**
-   * A counter: a filled area under its last values, with the band between least and greatest where bins hold many.
-   * @param {View} view
-   * @param {Theme} theme
-   * @param {Line} line
-   * @param {ReturnType<Painter["chains"]>} chains
-   */
-  counter(view, theme, { item, y, height }, chains) {
-    const { ink } = this;
-    const row = /** @type {import("./rows.js").Row} */ (item.row);
-    const key = `${row.row} ${height}`;
-    let shape = this.shapes.get(key);
-    if (!shape) {
-      shape = this.shapeOf(view, row, height, chains);
-      this.shapes.set(key, shape);
-    }
-    this.last.records += shape.records;
-    this.last.coarser += shape.coarser;
-    ink.save();
-    ink.translate(0, y);
-    ink.fillStyle = theme.colour.counter;
-    ink.globalAlpha = 0.2;
-    ink.fill(shape.area);
-    ink.globalAlpha = 0.3;
-    ink.fill(shape.band);
-    ink.globalAlpha = 1;
-    ink.strokeStyle = theme.colour.counter;
-    ink.lineWidth = view.ratio;
-    ink.stroke(shape.line);
-    ink.restore();
-  }
-
-  /**
-   * @private
-   * @param {View} view
-   * @param {import("./rows.js").Row} row
-   * @param {number} height
-   * @param {ReturnType<Painter["chains"]>} chains
-   * @returns {Shape}
-   */
-  shapeOf(view, row, height, chains) {
-    const least = Math.min(0, row.min ?? 0);
-    const most = Math.max(row.max ?? 1, least + 1e-9);
-    const room = height - Math.round(2 * view.ratio);
-    const at = (/** @type {number} */ value) => height - ((value - least) / (most - least)) * room;
-    const { list, coarser } = this.partsOf(view, chains, row.row);
-    const shape = { area: new Path2D(), line: new Path2D(), band: new Path2D(), records: 0, coarser };
-    const { area, line, band } = shape;
-    let end = Number.NEGATIVE_INFINITY;
-    for (const { columns, scale, offset, low, high } of list) {
-      const { n, x0, x1, min, max, last } = columns;
-      for (let i = firstEndingAfter(x1, n, (low - offset) / scale); i < n; i += 1) {
-        const a = Math.max(low, x0[i] * scale + offset);
-        if (a >= high) break;
-        const b = Math.min(high, x1[i] * scale + offset);
-        const top = at(last[i]);
-        if (a - end > 1) {
-          if (end >= 0) area.lineTo(end, height);
-          area.moveTo(a, height);
-          line.moveTo(a, top);
-        }
-        area.lineTo(a, top);
-        area.lineTo(b, top);
-        line.lineTo(a, top);
-        line.lineTo(b, top);
-        end = b;
-        if (max[i] > min[i]) band.rect(a, at(max[i]), Math.max(0.5, b - a), Math.max(1, at(min[i]) - at(max[i])));
-        shape.records += 1;
-      }
-    }
-    if (end >= 0) area.lineTo(end, height);
-    return shape;
   }
 
   /** @private @param {string} font */

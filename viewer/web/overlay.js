@@ -29,6 +29,19 @@ export class Overlay {
     this.ink = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     /** Arrows drawn last, for tests. */
     this.arrows = 0;
+    /** What was drawn last, where that does not change with the window. @type {string | null} */
+    this.still = null;
+  }
+
+  /**
+   * What is to be drawn, in a word, where none of it moves with the window; null otherwise. Drawing the same again would
+   * cost a fifth of a frame: the canvas is as large as the plot, and has to be copied and blended anew.
+   * @private
+   * @param {Scene} scene
+   */
+  stillness({ view, theme, state, pinned, pointer, hover, drag, hits, twins }) {
+    if (hover || drag || hits.length > 0 || twins.length > 0 || state.selection || state.area || state.marks.length > 0) return null;
+    return [view.width, view.height, view.ratio, pinned.bottom, pointer?.x, theme.colour.text, theme.colour["line-strong"]].join();
   }
 
   /** @param {Scene} scene */
@@ -36,6 +49,9 @@ export class Overlay {
     const { ink, canvas } = this;
     const { view, theme, state } = scene;
     const { width, height, ratio } = view;
+    const still = this.stillness(scene);
+    if (still !== null && still === this.still) return;
+    this.still = still;
     if (canvas.width !== width || canvas.height !== height) {
       canvas.width = width;
       canvas.height = height;

@@ -213,7 +213,9 @@ export class Overview {
   brush() {
     const [begin, end] = this.range;
     const [from, to] = this.timeline.shown;
-    const share = (/** @type {number} */ at) => Math.max(0, Math.min(1, (at - begin) / (end - begin)));
+    // In half pixels: what is not seen to move is not laid out and painted anew in every frame of a deep zoom.
+    const steps = 2 * Math.max(1, this.width);
+    const share = (/** @type {number} */ at) => Math.round(steps * Math.max(0, Math.min(1, (at - begin) / (end - begin)))) / steps;
     const a = 100 * share(from);
     const b = 100 * share(to);
     this.slider.classList.toggle("whole", from <= begin && to >= end);

@@ -163,6 +163,91 @@ export function lift(px, base, width) {
   }
 }
 
+/** Opacities of a counter: the area under it, and the band between least and greatest on top of that. */
+const AREA = 0.2;
+const BAND = 0.3;
+
+/**
+ * Draws a counter: for each column of pixels what the records in it hold.
+ *
+ * @param {Uint32Array} px
+ * @param {number} width    of the image, pixels
+ * @param {number} top      its first line, lines
+ * @param {number} height   lines; they are clear
+ * @param {{columns: import("./api.js").CounterColumns, scale: number, offset: number, low: number, high: number}[]} parts  in order
+ * @param {number} least    value at the foot
+ * @param {number} most     value at the top, but for a little room
+ * @param {number} colour   0xBBGGRR
+ * @param {number} ratio    device pixels a CSS pixel: how thick the line is
+ * @returns {number} records drawn
+ */
+export function rasterCounter(px, width, top, height, parts, least, most, colour, ratio) {
+  let records = 0;
+  const scaled = (height - Math.round(2 * ratio)) / (most - least);
+  const y = (/** @type {number} */ value) => height - (value - least) * scaled;
+  // Of the column at hand: the band, and the lowest, highest and last of the values that the line goes through.
+  let column = -1;
+  let min = 0;
+  let max = 0;
+  let low = 0;
+  let high = 0;
+  let last = 0;
+  /** The column before, if it holds anything, and where the line left it. */
+  let before = -2;
+  let left = 0;
+  const flush = () => {
+    if (column < 0) return;
+    const foot = y(low);
+    const join = column === before + 1;
+    // On the foot the line would lie half outside.
+    const from = Math.min(y(high), join ? left : height, height - ratio / 2) - ratio / 2;
+    const to = Math.min(Math.max(foot, join ? left : 0), height - ratio / 2) + ratio / 2;
+    const bandFrom = y(max);
+    const bandTo = max > min ? Math.max(y(min), bandFrom + 1) : bandFrom;
+    // Under all edges it is the area alone.
+    const plain = Math.min(height, Math.max(0, Math.ceil(Math.max(foot, bandTo, to))));
+    for (let line = Math.max(0, Math.floor(Math.min(from, bandFrom))); line < plain; line += 1) {
+      const end = line + 1;
+      let clear = end > foot ? 1 - AREA * Math.min(1, end - foot) : 1;
+      if (bandTo > line && bandFrom < end) clear *= 1 - BAND * (Math.min(end, bandTo) - Math.max(line, bandFrom));
+      if (to > line && from < end) clear *= 1 - (Math.min(end, to) - Math.max(line, from));
+      px[(top + line) * width + column] = ((((1 - clear) * 255 + 0.5) << 24) | colour) >>> 0;
+    }
+    const under = ((Math.round(AREA * 255) << 24) | colour) >>> 0;
+    for (let line = plain; line < height; line += 1) px[(top + line) * width + column] = under;
+    before = column;
+    left = y(last);
+    column = -1;
+  };
+  for (const { columns, scale, offset, low: begin, high: end } of parts) {
+    const { n, x0, x1, min: mins, max: maxs, last: lasts } = columns;
+    for (let i = firstEndingAfter(x1, n, (begin - offset) / scale); i < n; i += 1) {
+      const a = Math.max(begin, x0[i] * scale + offset);
+      if (a >= end) break;
+      const b = Math.min(end, x1[i] * scale + offset);
+      records += 1;
+      const beyond = Math.min(width, Math.max(Math.ceil(b), (a | 0) + 1));
+      for (let at = a | 0; at < beyond; at += 1) {
+        if (at !== column) {
+          flush();
+          column = at;
+          min = mins[i];
+          max = maxs[i];
+          low = high = lasts[i];
+        } else {
+          if (mins[i] < min) min = mins[i];
+          if (maxs[i] > max) max = maxs[i];
+          if (lasts[i] < low) low = lasts[i];
+          if (lasts[i] > high) high = lasts[i];
+        }
+        last = lasts[i];
+      }
+    }
+  }
+  flush();
+  return records;
+}
+
 /**
  * The record under a pixel; one just beside it when none is, within `tolerance` pixels.
  * @param {import("./api.js").SliceColumns} columns

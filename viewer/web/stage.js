@@ -5,13 +5,14 @@ import { h } from "./dom.js";
 import { Painter } from "./draw.js";
 import { Labels } from "./labels.js";
 import { Overlay } from "./overlay.js";
+import { GOES_ON_MS, Motion } from "./motion.js";
 import { FLAG_CUT, FLAG_DENSITY, recordAt } from "./raster.js";
 import { wholeNames } from "./names.js";
 import { buildTree, layout, walk } from "./rows.js";
 import { Ruler } from "./ruler.js";
 import { readTheme } from "./theme.js";
 import { stamp, zeroOf } from "./times.js";
-import { Names, TileCache, levelFor, tileSpan } from "./tiles.js";
+import { Names, TileCache, levelFor, levelInMotion, tileSpan } from "./tiles.js";
 
 /** @typedef {import("./rows.js").Item} Item */
 /** @typedef {import("./state.js").Ref} Ref */
@@ -33,6 +34,8 @@ import { Names, TileCache, levelFor, tileSpan } from "./tiles.js";
 
 /** How quickly the window goes where it is to go: the time constant, ms. */
 const GLIDE_MS = 55;
+/** How far ahead of a zoom tiles are asked for, ms: as long as they take to come. */
+const AHEAD_MS = 200;
 /** How near to a slice a click has to be, CSS pixels. */
 export const REACH = 3;
 
@@ -87,6 +90,7 @@ export class Stage {
     this.glide = false;
     /** What the store was last told. @type {[number, number]} */
     this.shown = this.state.get().window;
+    this.motion = new Motion();
     /** Time that each frame took, ms. @type {number[]} */
     this.frames = [];
     this.dirty = true;
@@ -94,6 +98,7 @@ export class Stage {
     this.scheduled = false;
     this.lastFrame = 0;
     this.drawn = false;
+    this.resting = 0;
 
     const again = () => this.invalidate();
     this.cache = new TileCache((want, signal) => {
@@ -262,6 +267,7 @@ export class Stage {
 
   /** Where the window is to go, and whether in many small steps. @param {number} from @param {number} to @param {boolean} glide */
   aim(from, to, glide) {
+    this.motion.aim(this.target, [from, to], performance.now());
     this.target = [from, to];
     this.glide = glide && !this.calm;
     this.invalidate();
@@ -293,7 +299,10 @@ export class Stage {
     const width = Math.max(1, Math.round(this.plotWidth * ratio));
     const [from, to] = this.shown;
     const nsPerPixel = (to - from) / width;
-    return { from, nsPerPixel, width, height: Math.max(1, Math.round(this.plotHeight * ratio)), ratio, level: levelFor(nsPerPixel), zero: this.zero, end: this.context.info.end };
+    const { begin, end } = this.context.info;
+    const coarse = levelInMotion(nsPerPixel);
+    const level = this.motion.zooming && this.cache.covers("slices", coarse, Math.max(from, begin), Math.min(to, end)) ? coarse : levelFor(nsPerPixel);
+    return { from, nsPerPixel, width, height: Math.max(1, Math.round(this.plotHeight * ratio)), ratio, level, zero: this.zero, end };
   }
 
   /** Draws what has changed. @param {number} now */
@@ -303,6 +312,7 @@ export class Stage {
     this.lastFrame = now;
     if (this.container.hidden) {
       this.shown = this.target;
+      this.motion.zooming = false;
       this.overview.brush();
       return;
     }
@@ -328,12 +338,21 @@ export class Stage {
     const held = this.input.held(ms);
     const [from, to] = this.shown;
     const [a, b] = this.target;
-    if (from === a && to === b) return held;
+    const now = performance.now();
+    if (from === a && to === b) {
+      if (this.motion.rest(now)) this.dirty = true;
+      return held;
+    }
     const share = this.glide ? 1 - Math.exp(-ms / GLIDE_MS) : 1;
     const near = Math.max(Math.abs(a - from), Math.abs(b - to)) < 0.0008 * (b - a);
     this.shown = near || share >= 1 ? [a, b] : [from + (a - from) * share, to + (b - to) * share];
+    this.motion.move([from, to], this.shown, ms, now);
+    if (this.motion.zooming) {
+      // Details come back when it has come to rest, whether another frame was asked for or not.
+      clearTimeout(this.resting);
+      this.resting = setTimeout(() => this.invalidate(), GOES_ON_MS + 1);
+    }
     this.state.set({ window: this.shown });
-    this.overview.brush();
     this.dirty = true;
     return held || this.shown[0] !== a || this.shown[1] !== b;
   }
@@ -416,9 +435,17 @@ export class Stage {
     const from = view.from;
     const span = view.width * view.nsPerPixel;
     const [a, b] = this.target;
-    const level = levelFor((b - a) / view.width);
+    // On its way a zoom passes levels that nobody would see: they are not asked for.
+    const wanted = this.motion.zooming && this.motion.goesOn(performance.now()) ? levelInMotion : levelFor;
+    const level = wanted((b - a) / view.width);
     add(level, a, b, false);
-    if (view.level !== level) add(view.level, from, from + span, false);
+    const shown = wanted(view.nsPerPixel);
+    if (shown !== level) add(shown, from, from + span, false);
+    if (wanted === levelInMotion) {
+      const [c, d] = this.motion.ahead(this.target, AHEAD_MS);
+      const next = levelInMotion((d - c) / view.width);
+      if (next !== level) add(next, c, d, false);
+    }
     add(levelFor((end - begin) / view.width) + 1, begin, end, true);
     if (this.shown[0] === a && this.shown[1] === b) {
       add(level + 1, a - (b - a) / 2, b + (b - a) / 2, false);
@@ -433,7 +460,8 @@ export class Stage {
     const view = this.view();
     const [pinned, scrolled] = this.panes();
     const state = this.state.get();
-    this.hover = this.pointer && !this.input.dragging ? this.hitAt(this.pointer.x, this.pointer.y) : null;
+    // What a zoom sweeps under the pointer can't be read.
+    this.hover = this.pointer && !this.input.dragging && !this.motion.zooming ? this.hitAt(this.pointer.x, this.pointer.y) : null;
     this.ruler.draw(view, this.theme, this.context.info, state, this.cursor);
     this.overlay.draw({
       view, theme: this.theme, state, pinned, scrolled, pointer: this.cursor, hover: this.hover, twins: this.twins, detail: this.detail, drag: this.input.area, hits: this.search.inView(),

@@ -35,6 +35,15 @@ export function levelFor(nsPerPixel) {
   return Math.max(0, Math.min(TOP_LEVEL, Math.floor(Math.log2(nsPerPixel))));
 }
 
+/**
+ * Level while the window zooms, where bins are one to two pixels wide: nobody sees the difference in motion, and both what
+ * is fetched and what is drawn of it is half as much.
+ * @param {number} nsPerPixel
+ */
+export function levelInMotion(nsPerPixel) {
+  return Math.min(TOP_LEVEL, levelFor(nsPerPixel) + 1);
+}
+
 /** Duration of a tile, ns. @param {number} level */
 export function tileSpan(level) {
   return BINS * 2 ** level;
@@ -169,6 +178,23 @@ export class TileCache {
       this.tiles.delete(name);
       this.bytes -= tile.bytes;
     }
+  }
+
+  /**
+   * Whether all of a stretch of time is there at one level.
+   * @param {Sort} sort
+   * @param {number} level
+   * @param {number} from
+   * @param {number} to
+   */
+  covers(sort, level, from, to) {
+    const span = tileSpan(level);
+    const last = Math.floor(to / span);
+    for (let index = Math.max(0, Math.floor(from / span)); index <= last; index += 1) {
+      const tile = this.tiles.get(key(sort, level, index));
+      if (!tile || tile.stale) return false;
+    }
+    return true;
   }
 
   /**

@@ -264,7 +264,7 @@ export class Timeline extends Stage {
   summary() {
     const sorted = [...this.frames].sort((a, b) => a - b);
     return {
-      window: this.shown, target: this.target, settled: this.shown[0] === this.target[0] && this.shown[1] === this.target[1], level: this.view().level,
+      window: this.shown, target: this.target, settled: this.shown[0] === this.target[0] && this.shown[1] === this.target[1] && !this.motion.zooming, level: this.view().level,
       rows: this.rows.length, lines: this.painter.last.lines, items: this.layout.items.map(({ key }) => key), pinned: this.layout.pinned.map(({ key }) => key),
       records: this.painter.last.records, labels: this.painter.last.labels, missing: this.painter.last.missing, coarser: this.painter.last.coarser,
       tiles: this.cache.tiles.size, fetched: this.cache.fetched, failedTiles: this.cache.failed, busy: this.cache.busy, drawn: this.drawn,

@@ -1,7 +1,7 @@
 // @ts-check
 /** Rows as pixels: what is drawn where, with which opacity. */
 
-import { FLAG_DENSITY, LEAST_ALPHA, colourIndex, firstEndingAfter, lift, rasterBand, rasterRow, recordAt } from "../raster.js";
+import { FLAG_DENSITY, LEAST_ALPHA, colourIndex, firstEndingAfter, lift, rasterBand, rasterCounter, rasterRow, recordAt } from "../raster.js";
 import { deepEqual, equal, ok } from "./assert.js";
 
 const PALETTE = new Uint32Array(14 * 8).map((_, at) => 0x010000 * at + 0x33);
@@ -17,6 +17,19 @@ function columns(records) {
 /** @param {number} kind @param {number} [fill] @param {number} [flags] */
 const meta = (kind, fill = 255, flags = 0) => (kind | (fill << 8) | (flags << 16)) >>> 0;
 const alphas = (/** @type {Uint32Array} */ px) => [...px].map((value) => value >>> 24);
+
+/**
+ * A counter from 0 to 8 drawn 10 pixels high, of which 2 are room: one value is one line of pixels.
+ * @param {[number, number, number, number, number][]} records x0, x1, min, max, last
+ * @param {number} width
+ */
+function counter(records, width, scale = 1, offset = 0) {
+  const of = (/** @type {number} */ k) => Float32Array.from(records, (record) => record[k]);
+  const px = new Uint32Array(width * 12);
+  const columns = { n: records.length, x0: of(0), x1: of(1), min: of(2), max: of(3), last: of(4) };
+  const drawn = rasterCounter(px, width, 1, 10, [{ columns, scale, offset, low: 0, high: width }], 0, 8, 0x332211, 1);
+  return { px, drawn, column: (/** @type {number} */ x) => Array.from({ length: 12 }, (_, line) => px[line * width + x] >>> 24) };
+}
 
 export const tests = {
   "a slice covers whole pixels wholly and parts of pixels in part"() {
@@ -79,6 +92,32 @@ export const tests = {
     equal(recordAt(some, 1, 0, 1, 3), 0);
     equal(recordAt(some, 1, 0, 9, 3), 1);
     equal(recordAt(some, 1, 0, 6, 3), -1);
+  },
+  "a counter is a line over an area, and stays on its own lines"() {
+    const { px, column, drawn } = counter([[0, 2, 4, 4, 4], [2, 3, 0, 0, 0]], 4);
+    equal(drawn, 2);
+    // Value 4 of 8 is 6 pixels down from the top; the line takes half a pixel on either side; an area of a fifth is under it.
+    deepEqual(column(0), [0, 0, 0, 0, 0, 0, 128, 153, 51, 51, 51, 0]);
+    ok(px.every((value) => value === 0 || (value & 0xffffff) === 0x332211));
+    // On the foot it is whole, and what it fell from is joined.
+    deepEqual(column(2).slice(6), [128, 255, 255, 255, 255, 0]);
+    ok(column(3).every((alpha) => alpha === 0));
+  },
+  "a counter's pixel of many values shows them all, and the band between least and greatest"() {
+    const many = Array.from({ length: 100 }, (_, at) => /** @type {[number, number, number, number, number]} */ ([at / 100, (at + 1) / 100, 1, 7, at % 2 ? 3 : 5]));
+    const { column } = counter(many, 1);
+    // The line from 5 down to 3, the band from 7 to 1, the area under 3.
+    deepEqual(column(0), [0, 0, 0, 0, 77, 166, 255, 255, 184, 112, 51, 0]);
+  },
+  "nothing is drawn of a counter where it has no value"() {
+    const { column } = counter([[0, 1, 2, 2, 2], [3, 4, 2, 2, 2]], 4);
+    ok(column(1).every((alpha) => alpha === 0) && column(2).every((alpha) => alpha === 0));
+    deepEqual(column(0), column(3));
+  },
+  "a counter's value that reaches over many pixels is the same in each"() {
+    const { column, drawn } = counter([[-5, 50, 6, 6, 6]], 9, 1.37, 0.4);
+    equal(drawn, 1);
+    for (let x = 1; x < 9; x += 1) deepEqual(column(x), column(0));
   },
   "a band stacks its parts from the floor"() {
     const px = new Uint32Array(4);

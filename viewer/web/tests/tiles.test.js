@@ -1,7 +1,7 @@
 // @ts-check
 /** Which tiles are asked for, kept, and stand in for others. */
 
-import { Names, TileCache, levelFor, tileSpan } from "../tiles.js";
+import { Names, TileCache, levelFor, levelInMotion, tileSpan } from "../tiles.js";
 import { deepEqual, equal, ok } from "./assert.js";
 
 const settle = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -27,6 +27,24 @@ export const tests = {
     equal(levelFor(1023), 9);
     equal(levelFor(1024), 10);
     equal(tileSpan(10), 1024 * 1024);
+  },
+  "in motion a bin is one to two pixels wide"() {
+    equal(levelInMotion(0.01), 1);
+    equal(levelInMotion(1023), 10);
+    equal(levelInMotion(1024), 11);
+    equal(levelInMotion(2 ** 80), levelFor(2 ** 80));
+  },
+  async "a stretch is covered when all its tiles are there, none of an earlier generation"() {
+    const { cache: tiles } = cache();
+    tiles.want([want(3, 1, [1]), want(3, 2, [1])]);
+    await settle();
+    const span = tileSpan(3);
+    ok(tiles.covers("slices", 3, span, 3 * span - 1));
+    ok(!tiles.covers("slices", 3, span - 1, 2 * span));
+    ok(!tiles.covers("slices", 3, 2 * span, 3 * span));
+    ok(!tiles.covers("counters", 3, span, 2 * span));
+    tiles.renew(new Map([[1, 1]]));
+    ok(!tiles.covers("slices", 3, span, 2 * span));
   },
   async "only rows that are missing are asked for, in groups"() {
     const { asked, cache: tiles } = cache();
