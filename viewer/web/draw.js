@@ -144,7 +144,7 @@ export class Painter {
     const more = keys.filter((key) => !this.made.has(key)).length;
     if (this.made.size === 0 || !this.strip.fits(width, more)) {
       this.made.clear();
-      this.strip.reserve(width, slices.length);
+      this.strip.reserve(width, slices.length, slices.length >> 1);
     }
     const { pixels, used: before } = this.strip;
     slices.forEach(({ item }, line) => {
@@ -189,7 +189,7 @@ export class Painter {
     const sum = (/** @type {Line[]} */ lines) => lines.reduce((high, { height }) => high + height, 0);
     if (this.shapes.size === 0 || !this.sheet.fits(width, sum(counters.filter((line) => !this.shapes.has(key(line)))))) {
       this.shapes.clear();
-      this.sheet.reserve(width, sum(counters));
+      this.sheet.reserve(width, sum(counters), sum(counters) >> 2);
     }
     const { pixels, used: before } = this.sheet;
     const colour = packed(rgb(theme.colour.counter));

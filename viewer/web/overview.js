@@ -16,6 +16,9 @@ const BAND_LEAST = 3;
 const AXIS = 16;
 const TICKS = 6;
 const GRIP = 7;
+/** An edge of the window, and the narrowest window, CSS pixels. */
+const EDGE = 1.5;
+const NARROWEST = 2;
 /** Steps narrower than this are shown as their means, CSS pixels. */
 const STEP_CALM = 14;
 
@@ -38,8 +41,10 @@ export class Overview {
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "ov-bands", role: "img", "aria-label": "What each GPU's time went to, over the whole recording" }));
     this.before = h("div", { class: "ov-veil" });
     this.after = h("div", { class: "ov-veil" });
-    this.window = h("div", { class: "ov-window" }, h("span", { class: "grip left" }), h("span", { class: "grip right" }));
-    this.slider = h("div", { class: "ov-brush", role: "slider", tabindex: "0", "aria-label": "Time in view", "aria-valuemin": "0", "aria-valuemax": "100" }, this.before, this.after, this.window);
+    this.window = h("div", { class: "ov-window" });
+    this.left = h("div", { class: "ov-edge" }, h("span", { class: "grip left" }));
+    this.right = h("div", { class: "ov-edge" }, h("span", { class: "grip right" }));
+    this.slider = h("div", { class: "ov-brush", role: "slider", tabindex: "0", "aria-label": "Time in view", "aria-valuemin": "0", "aria-valuemax": "100" }, this.before, this.after, this.window, this.left, this.right);
     this.names = h("div", { class: "ov-names", "aria-hidden": "true" });
     this.area = h("div", { class: "ov-area" }, this.canvas, this.slider);
     this.legend = h("div", { class: "ov-legend" }, PARTS.map(([, colour, text]) => h("span", {}, h("i", { class: `swatch ${colour}` }), text)), h("span", {}, h("i", { class: "swatch idle" }), "idle"));
@@ -65,6 +70,7 @@ export class Overview {
     new ResizeObserver(() => {
       if (this.area.clientWidth !== this.width) {
         this.width = this.area.clientWidth;
+        this.brush();
         void this.load();
       }
     }).observe(this.area);
@@ -216,14 +222,16 @@ export class Overview {
     // In half pixels: what is not seen to move is not laid out and painted anew in every frame of a deep zoom.
     const steps = 2 * Math.max(1, this.width);
     const share = (/** @type {number} */ at) => Math.round(steps * Math.max(0, Math.min(1, (at - begin) / (end - begin)))) / steps;
-    const a = 100 * share(from);
-    const b = 100 * share(to);
+    const a = share(from);
+    const b = Math.max(share(to), a + NARROWEST / Math.max(NARROWEST, this.width));
     this.slider.classList.toggle("whole", from <= begin && to >= end);
-    this.before.style.width = `${a}%`;
-    this.after.style.left = `${b}%`;
-    this.window.style.left = `${a}%`;
-    this.window.style.width = `${Math.max(0, b - a)}%`;
-    this.slider.setAttribute("aria-valuenow", String(Math.round((a + b) / 2)));
+    // Transforms alone: nothing is laid out or painted anew while the window moves.
+    this.before.style.transform = `scaleX(${a})`;
+    this.after.style.transform = `translateX(${100 * b}%)`;
+    this.window.style.transform = `translateX(${100 * a}%) scaleX(${b - a})`;
+    this.left.style.transform = `translateX(${a * this.width}px)`;
+    this.right.style.transform = `translateX(${b * this.width - EDGE}px)`;
+    this.slider.setAttribute("aria-valuenow", String(Math.round(50 * (a + b))));
     this.slider.setAttribute("aria-valuetext", `${tickLabel(from, 1000)} to ${tickLabel(to, 1000)}`);
   }
 

@@ -20,15 +20,16 @@ export class Strip {
   }
 
   /**
-   * Room for lines of pixels, and as many more, cleared.
+   * Room for lines of pixels, and for more, cleared. No more than needed: the whole canvas is copied when it is drawn from.
    * @param {number} width
    * @param {number} lines
+   * @param {number} more
    */
-  reserve(width, lines) {
+  reserve(width, lines, more) {
     const { used } = this;
     this.used = 0;
     if (!this.fits(width, lines)) {
-      const room = Math.max(64, 2 ** Math.ceil(Math.log2(Math.max(1, 2 * lines))));
+      const room = 16 * Math.ceil((lines + more) / 16 + 1);
       this.image = new ImageData(Math.max(1, width), room);
       this.pixels = new Uint32Array(this.image.data.buffer);
       this.canvas.width = this.image.width;
