@@ -1,9 +1,10 @@
 //! Frames of the page while a user moves through ten million rows: how far apart they are, and what they cost.
 //!
 //! `cargo bench --bench frames [-- ROWS]` writes a run of eight ranks, opens it in Chromium without a GPU at 1920x1080 with
-//! compact rows, and holds keys down: panning at several zooms, zooming in from the whole run and out again, scrolling the
-//! rows. It prints percentiles of the time between frames (the screen asks for one every 16.7 ms) and of the script's own
-//! part in a frame, and what the page's thread computes a frame as a share of those 16.7 ms. An idle machine, please.
+//! compact rows, and holds keys down: panning at several zooms, zooming in from the whole run and out again; then the same
+//! zooms by wheel and by pinch, and scrolling the rows. It prints percentiles of the time between frames (the screen asks for
+//! one every 16.7 ms) and of the script's own part in a frame, what the page's thread computes a frame as a share of those
+//! 16.7 ms, and how many tiles came and how many were asked for in vain. An idle machine, please.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -61,9 +62,13 @@ fn measure(browser: &mut Browser, what: &str, act: impl FnOnce(&mut Browser)) {
     settled(browser);
     browser.evaluate(WATCH);
     browser.evaluate("viewer.page.timeline.frames.length = 0");
+    let tiles = "(({fetched, aborted}) => [fetched, aborted])(viewer.page.timeline.cache)";
+    let had = browser.evaluate(tiles);
     let before = main_thread_seconds(browser);
     act(browser);
     let used = main_thread_seconds(browser) - before;
+    let has = browser.evaluate(tiles);
+    let more = |at: usize| has[at].as_u64().unwrap_or(0) - had[at].as_u64().unwrap_or(0);
     let noted = browser.evaluate("({begun, drawn: viewer.page.timeline.frames, records: viewer.state().records, lines: viewer.state().lines})");
     let numbers = |name: &str| -> Vec<f64> {
         let values = noted[name].as_array().expect("a list");
@@ -76,11 +81,26 @@ fn measure(browser: &mut Browser, what: &str, act: impl FnOnce(&mut Browser)) {
     let [p50, p95, p99, most] = percentiles(between);
     let [script50, script95, script99, _] = percentiles(numbers("drawn"));
     println!(
-        "{what:<21} {frames:>4}   {p50:>5.1} {p95:>5.1} {p99:>5.1} {most:>6.1}  {late:>4}   {script50:>5.1} {script95:>5.1} {script99:>5.1}   {:>5.2}   {:>6} in {}",
+        "{what:<21} {frames:>4}   {p50:>5.1} {p95:>5.1} {p99:>5.1} {most:>6.1}  {late:>4}   {script50:>5.1} {script95:>5.1} {script99:>5.1}   {:>5.2}   {:>6} in {:<5} {:>4} {:>4}",
         used / (frames.max(1) as f64) * 1e3 / FRAME_MS,
-        noted["records"],
-        noted["lines"]
+        noted["records"].as_u64().unwrap_or(0),
+        noted["lines"].as_u64().unwrap_or(0),
+        more(0),
+        more(1)
     );
+}
+
+/// Turns the wheel at the pointer with Ctrl, in steps that are some time apart.
+fn turned(browser: &mut Browser, by: f64, apart: Duration, seconds: f64) {
+    let begun = Instant::now();
+    for step in 0.. {
+        let due = apart * step;
+        if due.as_secs_f64() >= seconds {
+            break;
+        }
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        browser.wheel((1100.0, 700.0), by, 2);
+    }
 }
 
 /// Holds a key down for some seconds.
@@ -121,7 +141,7 @@ fn main() {
         "times are milliseconds: p50 p95 p99, and the most; CPU is the page's thread, as a share of a frame's {FRAME_MS:.1} ms\n"
     );
     println!(
-        "                    frames   between two                 late   script                CPU   slices in rows"
+        "                    frames   between two                 late   script                CPU   slices in rows  tiles, vain"
     );
 
     let mut browser = Browser::start(program, 1920, 1080);
@@ -153,6 +173,18 @@ fn main() {
     measure(&mut browser, "zoom out", |browser| {
         held(browser, "KeyS", "s", 3.0);
     });
+    // A wheel has notches; a pinch on a touchpad comes as many small turns of it.
+    for (what, by, apart) in [("wheel", 120.0, 60), ("pinch", 6.0, 16)] {
+        browser.press("Digit0", "0");
+        std::thread::sleep(Duration::from_secs(1));
+        let apart = Duration::from_millis(apart);
+        measure(&mut browser, &format!("zoom in by {what}"), |browser| {
+            turned(browser, -by, apart, 1.0);
+        });
+        measure(&mut browser, &format!("zoom out by {what}"), |browser| {
+            turned(browser, by, apart, 1.0);
+        });
+    }
     browser.press("Digit0", "0");
     while browser.evaluate("viewer.page.timeline.state.get().rowHeight") != "tall" {
         browser.press("KeyH", "h");

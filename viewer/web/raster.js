@@ -58,7 +58,8 @@ function add(px, at, colour, alpha) {
  * @param {number} blue
  */
 function put(px, at, sum, red, green, blue) {
-  add(px, at, (Math.round(blue / sum) << 16) | (Math.round(green / sum) << 8) | Math.round(red / sum), sum < 255 ? Math.ceil(sum) : 255);
+  const part = 1 / sum;
+  add(px, at, ((blue * part + 0.5) << 16) | ((green * part + 0.5) << 8) | (red * part + 0.5), sum < 255 ? Math.ceil(sum) : 255);
 }
 
 /**

@@ -69,6 +69,7 @@ export class TileCache {
     this.clock = 0;
     this.bytes = 0;
     this.fetched = 0;
+    this.aborted = 0;
     this.failed = 0;
     /** @type {Map<string, number>} */
     this.retryAfter = new Map();
@@ -131,7 +132,8 @@ export class TileCache {
       const rows = await this.fetchTile(want, controller.signal);
       if (epoch === this.epoch) this.put(want, rows);
     } catch {
-      if (!controller.signal.aborted) {
+      if (controller.signal.aborted) this.aborted += 1;
+      else {
         this.failed += 1;
         this.retryAfter.set(name, performance.now() + RETRY_MS);
         setTimeout(this.arrived, RETRY_MS + 10);

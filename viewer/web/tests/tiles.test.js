@@ -70,11 +70,13 @@ export const tests = {
     const signals = [];
     const tiles = new TileCache((_, signal) => {
       signals.push(signal);
-      return new Promise(() => {});
+      return new Promise((_, fail) => signal.addEventListener("abort", () => fail(signal.reason)));
     }, () => {});
     tiles.want([want(3, 0, [1])]);
     tiles.want([want(3, 9, [1])]);
     deepEqual(signals.map((signal) => signal.aborted), [true, false]);
+    await settle();
+    deepEqual([tiles.aborted, tiles.failed], [1, 0]);
   },
   async "two hundred tiles are kept, the oldest go first, the view of everything stays"() {
     const { cache: tiles } = cache();
