@@ -15,12 +15,10 @@ export class Area {
     this.controller = null;
     /** How its table is sorted and filtered, kept while areas change. */
     this.keep = {};
-    /** Whether the flame graph is shown, or the table. */
-    this.asFlame = false;
     this.flame = new Flame(timeline);
     /** @type {any} */
     this.answer = null;
-    timeline.state.subscribe(["names", "zero"], ({ area }) => {
+    timeline.state.subscribe(["names", "zero", "flame"], ({ area }) => {
       if (area && this.answer) this.fill(area, this.answer);
     });
     timeline.state.subscribe(["area", "generation"], ({ area }) => void this.show(area));
@@ -59,10 +57,8 @@ export class Area {
 
   /** The flame graph of the area; without one, of everything in view: what I does. */
   showFlame() {
-    this.asFlame = true;
-    const { area } = this.timeline.state.get();
-    if (!area) this.takeView();
-    else if (this.answer) this.fill(area, this.answer);
+    this.timeline.state.set({ flame: true });
+    if (!this.timeline.state.get().area) this.takeView();
   }
 
   /** @private @param {import("./state.js").Area | null} area */
@@ -89,6 +85,7 @@ export class Area {
   /** @private @param {import("./state.js").Area} area @param {any} answer */
   fill(area, answer) {
     const { timeline } = this;
+    const { flame } = timeline.state.get();
     const span = area.to - area.from;
     const kinds = timeline.context.info.kinds ?? [];
     const sum = Math.max(1, answer.total);
@@ -120,16 +117,13 @@ export class Area {
     timeline.details.put(
       [h("strong", {}, words), h("span", { class: "quiet" }, `${count(answer.count)} operations on ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row" : "rows"}, ${time(answer.total)} in sum`),
         h("span", { class: "p-choice", role: "group", "aria-label": "Shown as" },
-          ["Table", "Flame graph"].map((title, at) => h("button", { type: "button", "aria-pressed": String(this.asFlame === (at === 1)), title: at === 1 ? "What threads were in, merged by name (I)" : "Counts and percentiles by name", onclick: () => {
-            this.asFlame = at === 1;
-            this.fill(area, answer);
-          } }, title))),
+          ["Table", "Flame graph"].map((title, at) => h("button", { type: "button", "aria-pressed": String(flame === (at === 1)), title: at === 1 ? "What threads were in, merged by name (I)" : "Counts and percentiles by name", onclick: () => timeline.state.set({ flame: at === 1 }) }, title))),
         h("span", { class: "details-tools" },
           h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"),
           h("button", { class: "link", type: "button", title: "Marks it (M)", onclick: () => timeline.input.run("mark") }, "mark"))],
-      this.asFlame ? this.flame.element : h("div", { class: "area-columns" }, names.element, rows.element),
-      !this.asFlame && answer.more > 0 && h("p", { class: "faint" }, `${count(answer.more)} more names`));
-    if (this.asFlame) void this.flame.show(area);
+      flame ? this.flame.element : h("div", { class: "area-columns" }, names.element, rows.element),
+      !flame && answer.more > 0 && h("p", { class: "faint" }, `${count(answer.more)} more names`));
+    if (flame) void this.flame.show(area);
     timeline.context.announce(`Area of ${words}: ${count(answer.count)} operations, ${time(answer.total)} in sum`);
   }
 }

@@ -11,6 +11,11 @@ import { table } from "./table.js";
 
 /** A recording that is still being read is asked for again after so long. */
 const AGAIN_MS = 400;
+/** How often a second recording is looked at that grows, and one that does not: it may be recorded anew. */
+const GROWING_MS = 500;
+const RESTING_MS = 5000;
+/** Comparing anew takes this share of the time at most, as one part of so many. */
+const REST = 4;
 
 /** @typedef {import("./panels/shared.js").Context} Context */
 
@@ -28,6 +33,12 @@ export const compare = {
     /** What a link said, or was last told to say. @type {any} */
     let told = null;
     let loaded = "";
+    /** The second recording as it is shown. @type {any} */
+    let there = null;
+    /** Aligned by the beginning for want of steps, which may still come. */
+    let stepless = false;
+    let timer = 0;
+    const live = h("span", { class: "live-place" });
     const view = pairView(context, top, { changed: tell });
     keep.view = view;
     const reveal = (/** @type {boolean} */ shown) => (view.element.hidden = view.bar.hidden = !shown);
@@ -36,11 +47,12 @@ export const compare = {
 
     /** Tells the address what is shown. */
     function tell() {
-      if (!loaded) return;
+      if (!loaded || !view.pair.settled) return;
       const { settings, sides } = view.pair;
-      const window = sides[0].target.map(Math.round);
-      if (told && told.other === keep.other && told.settings === settings && told.window?.[0] === window[0] && told.window[1] === window[1]) return;
-      told = { other: keep.other, settings, window };
+      const { area } = sides[0].state.get();
+      const now = { other: keep.other, settings, window: sides[0].target.map(Math.round), selection: view.pair.selection(), area: area && [Math.round(area.from), Math.round(area.to)] };
+      if (JSON.stringify(now) === JSON.stringify(told)) return;
+      told = now;
       context.state.set({ compare: told });
     }
 
@@ -64,6 +76,7 @@ export const compare = {
             load();
           }),
           context.link ? h("a", { class: "p-link", href: context.link({ rec: keep.other }), target: "_blank", rel: "noopener" }, "Open it alone") : null);
+        head.append(live);
         load();
       } catch (error) {
         replace(result, failed(error, start, "Recordings"));
@@ -72,6 +85,8 @@ export const compare = {
 
     async function load() {
       const mine = ++asked;
+      clearTimeout(timer);
+      const begun = performance.now();
       const other = keep.other;
       const anchor = head.querySelector("a");
       if (anchor && context.link) anchor.href = context.link({ rec: other });
@@ -84,19 +99,27 @@ export const compare = {
       for (;;) {
         try {
           const comparison = await context.api.json("compare", { a: context.info.id, b: other });
-          const there = await second(context, other);
+          const latest = await second(context, other);
           const here = await context.analysis();
           if (mine !== asked) return;
+          there = latest;
           replace(result, draw(comparison, here, there, context, keep));
           const linked = context.state.get().compare;
           const known = linked?.other === other ? linked : null;
-          const settings = loaded === other ? view.pair.settings : settingsOf(known, comparison, here, there);
+          const wanted = settingsOf(loaded === other ? null : known, comparison, here, there);
+          // Steps may come while a recording grows; what was chosen stays.
+          const again = loaded === other && !(stepless && wanted.align === "step" && view.pair.settings.align === "beginning");
+          const settings = again ? view.pair.settings : wanted;
           const window = loaded === other ? null : known?.window ?? null;
+          stepless = settings.align === "beginning" && wanted.align === "beginning";
           reveal(true);
           await view.load([context.info, there.info], [here.ranks, there.ranks], settings, window);
+          if (loaded !== other && known) await view.pair.choose(known.selection ?? null, known.area ?? null);
           if (mine !== asked) return;
           loaded = other;
           tell();
+          say();
+          watch(REST * (performance.now() - begun));
           return;
         } catch (error) {
           if (mine !== asked) return;
@@ -112,6 +135,34 @@ export const compare = {
         }
       }
     }
+    /** Says whether the second recording grows. @param {{growing: boolean, lost?: number, error?: string | null} | null} [last] */
+    function say(last = there?.info) {
+      replace(live, last?.error ? h("span", { class: "badge bad", title: last.error }, "can't be read any more")
+        : last?.growing ? h("span", { class: "badge live", title: "It is still being recorded, and compared anew as it grows" }, "live") : null);
+    }
+
+    /** Looks whether the second recording was read anew; the first is looked at by the page. @param {number} [rest] ms, at least */
+    function watch(rest = 0) {
+      clearTimeout(timer);
+      const busy = there?.info.growing || there?.info.analysed === false;
+      timer = window.setTimeout(look, Math.max(rest, busy ? GROWING_MS : RESTING_MS));
+    }
+
+    async function look() {
+      const mine = asked;
+      if (loaded && context.state.get().tab === "compare" && !document.hidden) {
+        try {
+          const last = await context.api.json(`rec/${encodeURIComponent(there.info.id)}/live`);
+          if (mine !== asked) return;
+          say(last);
+          if (last.generation !== there.info.generation) return load();
+        } catch {
+          // The page says when the server is gone.
+        }
+      }
+      if (mine === asked) watch();
+    }
+
     // Back, or another link.
     const unsubscribe = context.state.subscribe(["compare"], (/** @type {any} */ { compare: linked }) => {
       if (linked === told || !linked) return;
@@ -122,7 +173,7 @@ export const compare = {
         if (list) list.value = linked.other;
         loaded = "";
         load();
-      } else view.pair.restore({ ...view.pair.settings, ...linked.settings }, linked.window);
+      } else void view.pair.restore({ ...view.pair.settings, ...linked.settings }, linked);
     });
     addEventListener("gputrace-pair-stale", load);
     start();
@@ -131,6 +182,7 @@ export const compare = {
       refresh: load,
       destroy() {
         asked++;
+        clearTimeout(timer);
         unsubscribe();
         removeEventListener("gputrace-pair-stale", load);
         view.destroy();

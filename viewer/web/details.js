@@ -192,10 +192,10 @@ export class Details {
     const fields = [];
     for (let at = 0; at < (detail.fields?.length ?? 0); at += rows) fields.push(h("div", {}, h("dl", { class: "facts" }, detail.fields.slice(at, at + rows).map((/** @type {any} */ field) => pair(field.label, this.value(field))))));
     const gap = detail.before && detail.before.to > detail.before.from
-      ? h("div", { class: "details-part" }, h("h3", {}, "Before it"), h("span", {}, detail.before.text, " "), h("button", { class: "link", type: "button", onclick: () => timeline.moveTo(detail.before.from - (detail.before.to - detail.before.from) * 0.3, detail.before.to + (detail.before.to - detail.before.from) * 0.3, { user: true }) }, "Show"))
+      ? h("div", { class: "details-part" }, h("h2", {}, "Before it"), h("span", {}, detail.before.text, " "), h("button", { class: "link", type: "button", onclick: () => timeline.moveTo(detail.before.from - (detail.before.to - detail.before.from) * 0.3, detail.before.to + (detail.before.to - detail.before.from) * 0.3, { user: true }) }, "Show"))
       : null;
     const links = detail.links?.length > 0
-      ? h("div", { class: "details-part" }, h("h3", {}, "Leads from and to ", h("kbd", {}, "["), " ", h("kbd", {}, "]")), h("ul", { class: "links" }, detail.links.slice(0, 40).map((/** @type {any} */ link) => h("li", {}, h("span", { class: "quiet" }, `${link.label} `), link.ref ? this.jump(link.ref) : h("span", { class: "faint" }, "not recorded"), link.ref ? h("span", { class: "faint" }, ` ${this.distance(detail, link.ref)}`) : null)), detail.more_links > 0 && h("li", { class: "faint" }, `and ${count(detail.more_links)} more`)))
+      ? h("div", { class: "details-part" }, h("h2", {}, "Leads from and to ", h("kbd", {}, "["), " ", h("kbd", {}, "]")), h("ul", { class: "links" }, detail.links.slice(0, 40).map((/** @type {any} */ link) => h("li", {}, h("span", { class: "quiet" }, `${link.label} `), link.ref ? this.jump(link.ref) : h("span", { class: "faint" }, "not recorded"), link.ref ? h("span", { class: "faint" }, ` ${this.distance(detail, link.ref)}`) : null)), detail.more_links > 0 && h("li", { class: "faint" }, `and ${count(detail.more_links)} more`)))
       : null;
     const tool = h("span", { class: "details-tools" },
       copy,
@@ -229,7 +229,7 @@ export class Details {
         h("td", { class: "wide" }, h("span", { class: "part-bar", "aria-hidden": "true" }, bar("wait", late, one.wait ?? 0), bar("transfer", late + (one.wait ?? 0), one.transfer ?? 0))));
     };
     const facts = [collective.bytes !== null && collective.bytes !== undefined && bytes(collective.bytes), collective.busbw && `busbw ${bandwidth(collective.busbw)}`, collective.skew_ns && `skew ${time(collective.skew_ns)}`, collective.communicator_name].filter(Boolean);
-    return h("div", { class: "details-part details-collective" }, h("h3", {}, "Collective ", h("span", { class: "quiet" }, facts.join(", "))),
+    return h("div", { class: "details-part details-collective" }, h("h2", {}, "Collective ", h("span", { class: "quiet" }, facts.join(", "))),
       h("table", { class: "ranks" }, h("thead", {}, h("tr", {}, ["rank", "arrived", "waited", "transferred", ""].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, participants.slice(0, 256).map(line))));
   }
 }

@@ -149,10 +149,12 @@ export class Labels {
     const { selection } = this.timeline.state.get();
     const under = hover?.item.key ?? (pointer ? this.timeline.itemAt(pointer.y)?.key : null);
     const chosen = selection ? this.timeline.layout.byRow.get(selection.row)?.key : null;
+    // One row is reached by Tab: the current one, or the first where that is out of sight.
+    const stop = current !== null && this.shown.has(current) ? current : [...this.shown.keys()][0];
     for (const [key, element] of this.shown) {
       element.classList.toggle("hover", key === under);
       element.classList.toggle("current", key === (chosen ?? current));
-      element.tabIndex = key === (current ?? [...this.shown.keys()][0]) ? 0 : -1;
+      element.tabIndex = key === stop ? 0 : -1;
     }
   }
 

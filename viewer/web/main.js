@@ -25,6 +25,7 @@ import { UrlKeeper, href, parse } from "./url.js";
  * @property {(ref: Ref | null, options?: {reveal?: boolean}) => void} select
  * @property {(text: string) => void} search
  * @property {(tab: string) => void} show
+ * @property {(tab: string) => boolean} has   whether there is such a view
  * @property {(to: {rec?: string, from?: number, to?: number}) => string} link
  * @property {(text: string) => void} announce
  * @property {() => void} openHelp
@@ -129,6 +130,7 @@ export class Page {
         state.set({ query: text });
       },
       show: (tab) => page.show(tab),
+      has: (tab) => tab === "timeline" || this.panels.some((/** @type {any} */ { id }) => id === tab),
       link: (to) => href({ rec: to.rec ?? id, window: to.from === undefined || to.to === undefined ? undefined : [to.from, to.to] }),
       announce,
       openHelp: () => this.modules.openHelp?.(keys),
@@ -241,7 +243,7 @@ export class Page {
 
   /** @param {string} tab */
   show(tab) {
-    if (tab === "timeline" || this.panels.some((/** @type {any} */ { id }) => id === tab)) state.set({ tab });
+    if (this.context.has(tab)) state.set({ tab });
   }
 
   /** @type {Context["goTo"]} */

@@ -28,7 +28,7 @@ export function openMenu(x, y, label, entries) {
     },
   }, h("span", { class: "tick", "aria-hidden": "true" }, entry.chosen ? "✓" : ""), h("span", { class: "menu-words" }, entry.title), entry.keys ? h("span", { class: "menu-keys" }, entry.keys) : null));
   const menu = h("div", { class: "menu at-pointer", role: "menu", "aria-label": label }, buttons);
-  document.body.append(menu);
+  (document.getElementById("main") ?? document.body).append(menu);
   menu.style.left = `${Math.max(4, Math.min(x, innerWidth - menu.offsetWidth - 8))}px`;
   menu.style.top = `${Math.max(4, Math.min(y, innerHeight - menu.offsetHeight - 8))}px`;
   const outside = (/** @type {Event} */ event) => {

@@ -5,7 +5,7 @@ import { tickLabel, ticks } from "./axis.js";
 import { h, replace } from "./dom.js";
 import { getFont } from "./draw.js";
 import { percent } from "./format.js";
-import { rasterBand } from "./raster.js";
+import { calm, rasterBand } from "./raster.js";
 import { packed, rgb } from "./theme.js";
 
 /** Height of all bands together at most, and of one, CSS pixels. */
@@ -19,8 +19,6 @@ const GRIP = 7;
 /** An edge of the window, and the narrowest window, CSS pixels. */
 const EDGE = 1.5;
 const NARROWEST = 2;
-/** Steps narrower than this are shown as their means, CSS pixels. */
-const STEP_CALM = 14;
 
 /** The parts of a band from its floor up. */
 const PARTS = /** @type {const} */ ([
@@ -103,30 +101,14 @@ export class Overview {
     this.redraw();
   }
 
-  /**
-   * Steps that are only a few pixels wide would be a texture: each becomes the mean of its time, so that slow steps and
-   * late ranks stand out instead.
-   * @private
-   * @param {{bins: number, bands: any[]}} data
-   */
+  /** Shares instead of a texture. @private @param {{bins: number, bands: any[]}} data */
   calm(data) {
     const steps = this.timeline.context.info.steps ?? [];
     const [begin, end] = this.range;
     const bin = (/** @type {number} */ at) => Math.max(0, Math.min(data.bins, Math.round(((at - begin) / (end - begin)) * data.bins)));
-    const wide = steps.length > 2 ? (bin(steps[steps.length - 1].end) - bin(steps[0].begin)) / steps.length : Infinity;
-    if (wide > STEP_CALM * (devicePixelRatio || 1)) return data;
-    for (const shares of data.bands) {
-      for (const values of Object.values(shares)) {
-        for (let k = 0; k < steps.length; k += 1) {
-          const a = bin(steps[k].begin);
-          const b = k + 1 < steps.length ? bin(steps[k + 1].begin) : bin(steps[k].end);
-          if (b - a < 2) continue;
-          let sum = 0;
-          for (let i = a; i < b; i += 1) sum += values[i];
-          values.fill(sum / (b - a), a, b);
-        }
-      }
-    }
+    const edges = steps.map((/** @type {any} */ step) => bin(step.begin));
+    if (steps.length) edges.push(bin(steps[steps.length - 1].end));
+    calm(data.bands, PARTS.map(([part]) => part), edges, devicePixelRatio || 1);
     return data;
   }
 

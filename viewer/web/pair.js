@@ -197,11 +197,15 @@ export class Pair {
     this.pairing = null;
     /** @type {Pairing | null} */
     this.chosen = null;
+    /** The side on which it was chosen. @type {0 | 1} */
+    this.chosenBy = 0;
     this.under = "";
     this.timer = 0;
     this.loading = 0;
     this.selecting = 0;
     this.ready = false;
+    /** Whether what is shown is what was asked for: not while recordings are taken. */
+    this.settled = false;
     this.counterparts = new Counterparts(this);
     /** @type {any[]} */
     this.infos = [null, null];
@@ -241,8 +245,11 @@ export class Pair {
    */
   async load(infos, ranks, settings, window) {
     const mine = ++this.loading;
+    this.settled = false;
     const same = [0, 1].map((side) => this.infos[side]?.id === infos[side].id);
     const samePlace = same[0] && same[1] && this.ready;
+    // What was selected stays so when a recording is read anew.
+    const again = samePlace ? this.selection() : null;
     this.infos = infos;
     this.ranks = /** @type {[any, any]} */ (ranks);
     this.settings = settings;
@@ -254,7 +261,9 @@ export class Pair {
     await Promise.all(this.sides.map((side, at) => side.take(this.infoOf(/** @type {0 | 1} */ (at)), this.apiOf(/** @type {0 | 1} */ (at)), same[at])));
     if (mine !== this.loading) return;
     this.realign(samePlace && !window ? "stay" : window ?? "aligned", false);
-    this.told.selected(null, 0);
+    if (again) await this.selectAt(again);
+    else this.told.selected(null, 0);
+    if (mine === this.loading) this.settled = true;
   }
 
   /** @private @param {0 | 1} side */
@@ -337,9 +346,16 @@ export class Pair {
     this.realign(where, true);
   }
 
-  /** As a link says. @param {Settings} settings @param {[number, number] | null} window */
-  restore(settings, window) {
+  /** As a link says. @param {Settings} settings @param {Partial<import("./state.js").Comparison>} linked */
+  async restore(settings, { window, selection, area }) {
     this.set(settings, window ?? "aligned");
+    await this.choose(selection ?? null, area ?? null);
+  }
+
+  /** Selects and measures what a link says. @param {{side: 0 | 1, key: string, start: number} | null} selection @param {[number, number] | null} area */
+  async choose(selection, area) {
+    await this.selectAt(selection);
+    if (area && !selection) this.measured(0, area[0], area[1]);
   }
 
   /** Brings what is to be aligned under each other. @private @param {"stay" | "aligned" | [number, number]} where @param {boolean} glide */
@@ -482,12 +498,14 @@ export class Pair {
       this.chosen = null;
       this.show(null);
       this.told.selected(null, side);
+      this.told.changed();
       return;
     }
     try {
       const pairing = await this.counterparts.of(side, ref);
       if (mine !== this.selecting) return;
       this.chosen = pairing;
+      this.chosenBy = side;
       const twin = pairing.refs[1 - side];
       own.detail = await this.counterparts.slice(side, ref);
       own.state.set({ selection: pairing.refs[side] });
@@ -499,10 +517,28 @@ export class Pair {
       if (mine !== this.selecting) return;
       this.show(pairing);
       this.told.selected(pairing, side);
+      this.told.changed();
     } catch (error) {
       if (mine === this.selecting) this.told.selected(null, side);
     }
     for (const one of this.sides) one.invalidateOverlay();
+  }
+
+  /** What is selected, as a link says it. @returns {{side: 0 | 1, key: string, start: number} | null} */
+  selection() {
+    const side = this.chosenBy;
+    const ref = this.chosen?.refs[side];
+    const row = ref && this.sides[side].rows[ref.row];
+    return row ? { side, key: row.key, start: ref.start } : null;
+  }
+
+  /** Selects what a link says; nothing where there is no such operation. @param {{side: 0 | 1, key: string, start: number} | null} wanted */
+  async selectAt(wanted) {
+    const now = this.selection();
+    if (now?.side === wanted?.side && now?.key === wanted?.key && now?.start === wanted?.start && wanted) return;
+    const ref = wanted ? await this.sides[wanted.side].context.api.sliceAt(wanted.key, wanted.start).catch(() => null) : null;
+    await this.selected(wanted?.side ?? 0, ref);
+    if (wanted && ref) this.sides[wanted.side].reveal(ref.row);
   }
 
   /** @param {Ref | null} ref @param {0 | 1} [side] @param {{reveal?: boolean}} [options] */
@@ -527,6 +563,7 @@ export class Pair {
   measured(side, from, to) {
     this.sides[side].state.set({ area: { from, to, rows: [] } });
     this.other(side).state.set({ area: { from: this.across(side, from), to: this.across(side, to), rows: [] } });
+    this.told.changed();
   }
 
   /** The newest mark of a side is the one that counts. @private @param {0 | 1} side @param {import("./state.js").Mark[]} marks */

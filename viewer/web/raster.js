@@ -305,3 +305,79 @@ export function rasterBand(px, width, top, height, shares, bins, colours) {
     }
   }
 }
+
+/** Steps narrower than this are always shown as their means, CSS pixels. */
+const STEP_CALM = 14;
+/** Where what dominates changes more often than this, CSS pixels, it is a texture; steps up to the second width become means then. */
+const TEXTURE = 8;
+const STEP_TEXTURE = 60;
+/** How wide the mean is that smooths a texture without such steps, CSS pixels. */
+const SMOOTH = 12;
+
+/**
+ * How many bins one thing dominates on average, over all bands and where anything runs at all.
+ * @param {Record<string, Float32Array | number[]>[]} bands
+ * @param {string[]} parts
+ */
+function runOf(bands, parts) {
+  let bins = 0;
+  let runs = 0;
+  for (const shares of bands) {
+    const most = Array.from(shares[parts[0]] ?? [], (_, bin) => {
+      let sum = 0;
+      let best = -1;
+      for (const [at, part] of parts.entries()) {
+        sum += shares[part][bin];
+        if (best < 0 || shares[part][bin] > shares[parts[best]][bin]) best = at;
+      }
+      return 1 - sum > shares[parts[best]][bin] ? -1 : best;
+    });
+    const first = most.findIndex((at) => at >= 0);
+    const last = most.findLastIndex((at) => at >= 0);
+    for (let bin = first; first >= 0 && bin <= last; bin += 1) {
+      bins += 1;
+      if (bin === first || most[bin] !== most[bin - 1]) runs += 1;
+    }
+  }
+  return runs > 0 ? bins / runs : Infinity;
+}
+
+/**
+ * Turns shares of time that change every few pixels, a texture, into what can be read: each step becomes the mean of
+ * its time, so that slow steps and late ranks stand out; where steps are wide, or there are none, all is smoothed.
+ * @param {Record<string, Float32Array | number[]>[]} bands by part, a value a bin; changed in place
+ * @param {string[]} parts
+ * @param {number[]} edges the bins at which steps begin, and where the last one ends
+ * @param {number} ratio bins a CSS pixel
+ */
+export function calm(bands, parts, edges, ratio) {
+  const steps = edges.length - 1;
+  const wide = steps > 2 ? (edges[steps] - edges[0]) / steps / ratio : Infinity;
+  const textured = wide <= STEP_CALM || runOf(bands, parts) / ratio < TEXTURE;
+  if (!textured) return;
+  for (const shares of bands) {
+    for (const part of parts) {
+      const values = shares[part];
+      if (wide <= STEP_TEXTURE) {
+        for (let k = 0; k < steps; k += 1) {
+          const [a, b] = [edges[k], edges[k + 1]];
+          if (b - a < 2) continue;
+          let sum = 0;
+          for (let i = a; i < b; i += 1) sum += values[i];
+          values.fill(sum / (b - a), a, b);
+        }
+      } else smooth(values, Math.max(1, Math.round((SMOOTH * ratio) / 2)));
+    }
+  }
+}
+
+/** Each value becomes the mean of those up to `reach` away. @param {Float32Array | number[]} values @param {number} reach */
+function smooth(values, reach) {
+  const sums = new Float64Array(values.length + 1);
+  for (let k = 0; k < values.length; k += 1) sums[k + 1] = sums[k] + values[k];
+  for (let k = 0; k < values.length; k += 1) {
+    const from = Math.max(0, k - reach);
+    const to = Math.min(values.length, k + reach + 1);
+    values[k] = (sums[to] - sums[from]) / (to - from);
+  }
+}

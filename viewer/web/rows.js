@@ -351,6 +351,52 @@ export function parentOf(root, node) {
   return null;
 }
 
+/** What stands between the first and the last key of rows that follow each other. */
+const THROUGH = "..";
+
+/**
+ * Rows by their keys, as a link says them: those that follow each other by the first and the last.
+ * @param {Row[]} rows all of them
+ * @param {number[]} chosen
+ * @returns {string[]}
+ */
+export function spell(rows, chosen) {
+  const wanted = new Set(chosen);
+  const slices = rows.filter((row) => row.type === "slices");
+  /** @type {string[]} */
+  const texts = [];
+  for (let at = 0; at < slices.length; at += 1) {
+    if (!wanted.has(slices[at].row)) continue;
+    let last = at;
+    while (last + 1 < slices.length && wanted.has(slices[last + 1].row)) last += 1;
+    texts.push(last === at ? slices[at].key : `${slices[at].key}${THROUGH}${slices[last].key}`);
+    at = last;
+  }
+  return texts;
+}
+
+/**
+ * The rows that a link names; what this recording does not have is left out.
+ * @param {Row[]} rows
+ * @param {string[]} texts
+ * @returns {number[]}
+ */
+export function unspell(rows, texts) {
+  const slices = rows.filter((row) => row.type === "slices");
+  const places = new Map(slices.map((row, at) => [row.key, at]));
+  const found = texts.flatMap((text) => {
+    const one = places.get(text);
+    if (one !== undefined) return [slices[one].row];
+    // A key may hold two dots itself.
+    for (let at = text.indexOf(THROUGH); at >= 0; at = text.indexOf(THROUGH, at + 1)) {
+      const [from, to] = [places.get(text.slice(0, at)), places.get(text.slice(at + THROUGH.length))];
+      if (from !== undefined && to !== undefined) return slices.slice(from, to + 1).map((row) => row.row);
+    }
+    return [];
+  });
+  return [...new Set(found)];
+}
+
 /**
  * Groups over a row that would have to be open for it to show.
  * @param {Node} root

@@ -11,13 +11,15 @@
  * A rectangle of the timeline whose statistics are asked for; `rows` are row numbers.
  * @typedef {{from: number, to: number, rows: number[]}} Area
  *
- * Another recording under this one: its id, what a link said of how they are aligned, and the time shown, of this one.
- * @typedef {{other: string, settings: Partial<import("./pair.js").Settings>, window: [number, number] | null}} Comparison
+ * Another recording under this one: its id, what a link said of how they are aligned, the time shown, of this one, what
+ * is selected in which of the two, and the stretch of time that is measured, of this one.
+ * @typedef {{other: string, settings: Partial<import("./pair.js").Settings>, window: [number, number] | null, selection?: {side: 0 | 1, key: string, start: number} | null, area?: [number, number] | null}} Comparison
  *
  * @typedef {object} ViewState
  * @property {[number, number]} window      the time shown, ns since the recording's origin
  * @property {Ref | null} selection
  * @property {Area | null} area
+ * @property {boolean} flame                an area is shown as a flame graph, not as a table
  * @property {string[]} pins                keys of rows and paths of groups, in order
  * @property {string[]} collapsed           paths of groups that differ from how they start
  * @property {{text: string, hideEmpty: boolean, onlyMatches: boolean}} filter
@@ -42,6 +44,7 @@ export function initialState() {
     window: [0, 1],
     selection: null,
     area: null,
+    flame: false,
     pins: [],
     collapsed: [],
     filter: { text: "", hideEmpty: true, onlyMatches: false },

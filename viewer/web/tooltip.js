@@ -11,7 +11,7 @@ export class Tooltip {
   /** @param {import("./timeline.js").Timeline} timeline */
   constructor(timeline) {
     this.timeline = timeline;
-    this.element = h("div", { class: "tooltip", role: "presentation", hidden: true });
+    this.element = h("div", { class: "tooltip", "aria-hidden": "true", hidden: true });
     document.body.append(this.element);
     this.said = "";
   }

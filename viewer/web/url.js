@@ -1,6 +1,8 @@
 // @ts-check
 /** Deep links: what is looked at, in the part of the address after `#`, which never reaches the server. */
 
+import { spell, unspell } from "./rows.js";
+
 /**
  * What a link says; absent members are left as they are.
  * @typedef {object} Place
@@ -9,8 +11,14 @@
  * @property {{key: string, start: number}} [selection]
  * @property {string[]} [pins]
  * @property {string[]} [collapsed]
+ * @property {{from: number, to: number, rows: string[]}} [area]   `rows` as of rows.js
+ * @property {true} [flame]
  * @property {string} [filter]
+ * @property {true} [empty]     empty rows show too
+ * @property {true} [matches]   of rows, only those with hits of the search
+ * @property {"compact" | "tall"} [height]
  * @property {string} [query]
+ * @property {{regex: boolean, case: boolean}} [mode]   of the search
  * @property {string} [tab]
  * @property {{from: number, to: number, label: string}[]} [marks]
  * @property {Record<string, string[]>} [order]
@@ -22,6 +30,12 @@
 /** @param {string} text */
 function numbers(text) {
   return text.split("~").map(Number);
+}
+
+/** A stretch of time. @param {string | null} text @returns {[number, number] | null} */
+function stretch(text) {
+  const [from, to] = numbers(text ?? "");
+  return Number.isFinite(from) && Number.isFinite(to) && to > from ? [from, to] : null;
 }
 
 /**
@@ -57,9 +71,14 @@ function comparisonOf(fields) {
   const place = (fields.get("place") ?? "").match(/^(\d{1,9}|none)\.(\d{1,9})$/);
   if (place) settings.place = { rank: place[1] === "none" ? null : Number(place[1]), device_index: Number(place[2]) };
   const show = fields.get("show");
-  if (show === "host" || show === "all" || show === "gpu") settings.rows = show;
-  const [from, to] = numbers(fields.get("ct") ?? "");
-  return { other, settings, window: Number.isFinite(from) && Number.isFinite(to) && to > from ? [from, to] : null };
+  settings.rows = show === "host" || show === "all" ? show : "gpu";
+  const selection = (fields.get("csel") ?? "").match(/^([12])@(.+)@(-?\d+)$/);
+  const area = stretch(fields.get("ca"));
+  return {
+    other, settings, window: stretch(fields.get("ct")),
+    ...(selection ? { selection: { side: selection[1] === "1" ? 0 : 1, key: selection[2], start: Number(selection[3]) } } : {}),
+    ...(area ? { area } : {}),
+  };
 }
 
 /**
@@ -73,18 +92,28 @@ export function parse(hash) {
   const place = {};
   const rec = fields.get("rec");
   if (rec) place.rec = rec;
-  const [from, to] = numbers(fields.get("t") ?? "");
-  if (Number.isFinite(from) && Number.isFinite(to) && to > from) place.window = [from, to];
+  const window = stretch(fields.get("t"));
+  if (window) place.window = window;
   const selection = (fields.get("sel") ?? "").match(/^(.+)@(-?\d+)$/);
   if (selection) place.selection = { key: selection[1], start: Number(selection[2]) };
   const pins = fields.getAll("pin");
   if (pins.length) place.pins = pins.slice(0, 64);
   const collapsed = fields.getAll("fold");
   if (collapsed.length) place.collapsed = collapsed.slice(0, 512);
+  const area = stretch(fields.get("area"));
+  const on = fields.getAll("on");
+  if (area && on.length) place.area = { from: area[0], to: area[1], rows: on.slice(0, AREA_ROWS) };
+  if (fields.get("as") === "flame") place.flame = true;
   const filter = fields.get("rows");
   if (filter) place.filter = filter;
+  if (fields.get("empty") === "shown") place.empty = true;
+  if (fields.get("only") === "hits") place.matches = true;
+  const height = fields.get("height");
+  if (height === "compact" || height === "tall") place.height = height;
   const query = fields.get("q");
   if (query) place.query = query;
+  const mode = (fields.get("qm") ?? "").split(",");
+  if (mode.includes("regex") || mode.includes("case")) place.mode = { regex: mode.includes("regex"), case: mode.includes("case") };
   const tab = fields.get("tab");
   if (tab) place.tab = tab;
   const marks = fields.getAll("mark").map((text) => {
@@ -118,13 +147,22 @@ export function href(place) {
   if (place.selection) add("sel", `${place.selection.key}@${place.selection.start}`);
   for (const pin of place.pins ?? []) add("pin", pin);
   for (const path of place.collapsed ?? []) add("fold", path);
+  if (place.area?.rows.length) {
+    add("area", `${Math.round(place.area.from)}~${Math.round(place.area.to)}`);
+    for (const row of place.area.rows.slice(0, AREA_ROWS)) add("on", row);
+    if (place.flame) add("as", "flame");
+  }
   if (place.filter) add("rows", place.filter);
+  if (place.empty) add("empty", "shown");
+  if (place.matches) add("only", "hits");
+  if (place.height) add("height", place.height);
   if (place.query) add("q", place.query);
+  if (place.query && place.mode) add("qm", [place.mode.regex && "regex", place.mode.case && "case"].filter(Boolean).join(","));
   if (place.tab && place.tab !== "timeline") add("tab", place.tab);
   for (const [path, members] of Object.entries(place.order ?? {})) if (members.length) add("order", JSON.stringify([path, ...members]));
   for (const mark of place.marks ?? []) add("mark", mark.to === mark.from ? `${Math.round(mark.from)}` : `${Math.round(mark.from)}~${Math.round(mark.to)}`);
   if (place.compare) {
-    const { other, settings, window } = place.compare;
+    const { other, settings, window, selection, area } = place.compare;
     add("with", other);
     if (settings.align === "step") add("align", `step:${settings.step ?? 0}`);
     else if (settings.align === "mark" && settings.marks) add("align", `mark:${settings.marks.map((at) => Math.round(at ?? 0)).join("~")}`);
@@ -133,12 +171,16 @@ export function href(place) {
     if (settings.place) add("place", `${settings.place.rank ?? "none"}.${settings.place.device_index}`);
     if (settings.rows && settings.rows !== "gpu") add("show", settings.rows);
     if (window) add("ct", window.map((value) => Number(value.toFixed(0))).join("~"));
+    if (selection) add("csel", `${selection.side + 1}@${selection.key}@${selection.start}`);
+    if (area) add("ca", area.map((value) => Number(value.toFixed(0))).join("~"));
   }
   if (place.zero !== undefined) add("zero", String(place.zero));
   if (place.names) add("names", place.names);
   return `#${parts.join("&")}`;
 }
 
+/** Runs of rows of an area that a link says at most. */
+const AREA_ROWS = 256;
 /** How long the view has to rest before it becomes an entry that Back leads to. */
 const REST_MS = 500;
 
@@ -155,7 +197,7 @@ export class UrlKeeper {
     this.timeline = timeline;
     this.timer = 0;
     this.applying = false;
-    context.state.subscribe(["window", "selection", "pins", "collapsed", "filter", "query", "tab", "marks", "order", "compare", "zero", "names"], () => this.later());
+    context.state.subscribe(["window", "selection", "area", "flame", "pins", "collapsed", "filter", "rowHeight", "query", "searchMode", "tab", "marks", "order", "compare", "zero", "names"], () => this.later());
     addEventListener("popstate", () => void this.apply(parse(location.hash)));
     addEventListener("hashchange", () => {
       if (parse(location.hash).rec !== this.rec) location.reload();
@@ -173,6 +215,9 @@ export class UrlKeeper {
     return href({
       rec: this.rec, window: whole || state.follow ? undefined : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))],
       selection: row && state.selection ? { key: row.key, start: state.selection.start } : undefined,
+      area: state.area && timeline ? { from: state.area.from, to: state.area.to, rows: spell(timeline.rows, state.area.rows) } : undefined, flame: state.flame || undefined,
+      empty: !state.filter.hideEmpty || undefined, matches: state.filter.onlyMatches || undefined, height: state.rowHeight === "normal" ? undefined : state.rowHeight,
+      mode: state.searchMode.regex || state.searchMode.case ? state.searchMode : undefined,
       pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
       compare: state.tab === "compare" ? state.compare ?? undefined : undefined,
       zero: state.zero ?? undefined, names: state.names === "full" ? "full" : undefined,
@@ -202,7 +247,8 @@ export class UrlKeeper {
     const { state, api, info } = this.context;
     const timeline = this.timeline();
     state.set({
-      pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { ...state.get().filter, text: place.filter ?? "" }, query: place.query ?? "", tab: place.tab ?? "timeline",
+      pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { text: place.filter ?? "", hideEmpty: !place.empty, onlyMatches: Boolean(place.matches) }, rowHeight: place.height ?? "normal",
+      query: place.query ?? "", searchMode: place.mode ?? { regex: false, case: false }, flame: Boolean(place.flame), tab: place.tab && this.context.has(place.tab) ? place.tab : "timeline",
       marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })), order: place.order ?? {},
       ...(place.compare ? { compare: place.compare } : {}), zero: place.zero ?? null, names: place.names ?? "short",
     });
@@ -210,15 +256,31 @@ export class UrlKeeper {
       const [from, to] = place.window ?? [info.begin, info.end];
       timeline.moveTo(from, to);
     }
+    const area = this.areaOf(place);
     if (place.selection) {
       try {
         const ref = await api.sliceAt(place.selection.key, place.selection.start);
-        timeline?.select(ref, { reveal: false });
+        // Beside an area it is what the flame graph or the table has led to, and details are the area's.
+        if (area) state.set({ area, selection: ref });
+        else timeline?.select(ref, { reveal: false });
         if (ref) timeline?.reveal(ref.row);
       } catch {
         // A link to something that this recording has not.
       }
-    } else timeline?.select(null);
+    } else {
+      state.set({ area });
+      timeline?.select(null);
+    }
     clearTimeout(this.timer);
+  }
+
+  /** The area that a link names; the one that is shown, where it is the same. @private @param {Place} place */
+  areaOf({ area }) {
+    const now = this.context.state.get().area;
+    const { rows = [] } = this.timeline() ?? {};
+    if (!area) return null;
+    if (now && Math.round(now.from) === area.from && Math.round(now.to) === area.to && JSON.stringify(spell(rows, now.rows)) === JSON.stringify(area.rows)) return now;
+    const chosen = unspell(rows, area.rows);
+    return chosen.length ? { from: area.from, to: area.to, rows: chosen } : null;
   }
 }

@@ -4,6 +4,7 @@
 import { address, ranges } from "../api.js";
 import { roundStep, tickLabel, ticks } from "../axis.js";
 import { Store } from "../state.js";
+import { spell, unspell } from "../rows.js";
 import { href, parse } from "../url.js";
 import { deepEqual, equal, ok } from "./assert.js";
 
@@ -11,13 +12,36 @@ export const tests = {
   "a link comes back as it was"() {
     const place = {
       rec: "a b", window: /** @type {[number, number]} */ ([-5, 123456789012]), selection: { key: "r0.p0/gpu0/stream7/0", start: 77 }, pins: ["rank 0", "x&y=1"], collapsed: ["rank 1/GPU 0"],
-      filter: "stream <7>", query: "gemm.*#", tab: "kernels", marks: [{ from: 1, to: 1, label: "" }, { from: 5, to: 9, label: "" }],
-      order: { "": ["rank 1", "rank 0 & more"], "rank 1": ["rank 1/GPU 0", "rank 1/a~b\"c"] },
+      area: { from: -3, to: 400, rows: ["r0.p0/gpu0/stream7/0..r0.p0/gpu0/stream9/1", "r1.p1/nvtx/a, b & c/0"] }, flame: /** @type {true} */ (true),
+      filter: "stream <7>", empty: /** @type {true} */ (true), matches: /** @type {true} */ (true), height: /** @type {"tall"} */ ("tall"), query: "gemm.*#", mode: { regex: true, case: false },
+      tab: "kernels", marks: [{ from: 1, to: 1, label: "" }, { from: 5, to: 9, label: "" }], order: { "": ["rank 1", "rank 0 & more"], "rank 1": ["rank 1/GPU 0", "rank 1/a~b\"c"] },
     };
     deepEqual(parse(href(place)), place);
   },
+  "what is compared comes back too"() {
+    const compare = {
+      other: "b", settings: { fit: false, align: /** @type {"step"} */ ("step"), step: 3, rows: /** @type {"gpu"} */ ("gpu") }, window: /** @type {[number, number]} */ ([-5, 10]),
+      selection: { side: /** @type {1} */ (1), key: "r0.p0/gpu0/stream7/0", start: -77 }, area: /** @type {[number, number]} */ ([2, 7]),
+    };
+    deepEqual(parse(href({ rec: "a", tab: "compare", compare })), { rec: "a", tab: "compare", compare });
+    // A link that was made before selections were in it.
+    const old = parse("#rec=a&tab=compare&with=b&align=step:3&ct=-5~10").compare;
+    deepEqual(old, { other: "b", settings: compare.settings, window: compare.window });
+  },
+  "rows of an area, by their keys"() {
+    const keys = ["a/0", "a/1", "c..d", "power", "b..", "e"];
+    const rows = /** @type {any[]} */ (keys.map((key, row) => ({ key, row, type: key === "power" ? "counter" : "slices" })));
+    const numbers = (/** @type {number[]} */ chosen) => spell(rows, chosen);
+    deepEqual(numbers([0, 1, 2, 4]), ["a/0..b.."]);
+    deepEqual(numbers([5, 0, 2]), ["a/0", "c..d", "e"]);
+    for (const chosen of [[0, 1, 2, 4], [0, 2, 5], [2, 4], [4], [], [0, 1, 2, 4, 5]]) deepEqual(unspell(rows, numbers(chosen)), chosen);
+    // Rows that came since lie in between; what is not there is left out.
+    const grown = /** @type {any[]} */ (["a/0", "a/0b", "a/1", "x"].map((key, row) => ({ key, row, type: "slices" })));
+    deepEqual(unspell(grown, ["a/0..a/1", "gone", "gone..x", "x..gone"]), [0, 1, 2]);
+  },
   "a link that makes no sense is nothing"() {
-    deepEqual(parse("#t=9~1&sel=nowhere&mark=x"), {});
+    deepEqual(parse("#t=9~1&sel=nowhere&mark=x&area=5~1&on=a&height=9&qm=x&empty=no"), {});
+    deepEqual(parse("#area=1~5"), {}, "an area of no rows");
     deepEqual(parse(""), {});
     deepEqual(parse("#t=NaN~Infinity"), {});
     deepEqual(parse("#order=x&order=%7B%7D&order=%5B%22a%22%5D&order=%5B%22a%22%2C1%5D"), {});

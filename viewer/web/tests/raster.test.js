@@ -1,7 +1,7 @@
 // @ts-check
 /** Rows as pixels: what is drawn where, with which opacity. */
 
-import { FLAG_DENSITY, LEAST_ALPHA, colourIndex, firstEndingAfter, lift, rasterBand, rasterCounter, rasterRow, recordAt } from "../raster.js";
+import { FLAG_DENSITY, LEAST_ALPHA, calm, colourIndex, firstEndingAfter, lift, rasterBand, rasterCounter, rasterRow, recordAt } from "../raster.js";
 import { deepEqual, equal, ok } from "./assert.js";
 
 const PALETTE = new Uint32Array(14 * 8).map((_, at) => 0x010000 * at + 0x33);
@@ -32,6 +32,28 @@ function counter(records, width, scale = 1, offset = 0) {
 }
 
 export const tests = {
+  "shares that change every few pixels become the means of their steps"() {
+    // Ten steps of 20 bins each; compute and communication take turns every 2 bins, and the last step computes alone.
+    const bins = 200;
+    const turn = (/** @type {number} */ bin) => bin >= 180 || bin % 4 < 2;
+    const band = () => ({ compute: Float32Array.from({ length: bins }, (_, bin) => Number(turn(bin))), communication: Float32Array.from({ length: bins }, (_, bin) => Number(!turn(bin))) });
+    const edges = Array.from({ length: 11 }, (_, at) => 20 * at);
+    const parts = ["compute", "communication"];
+    const means = band();
+    calm([means], parts, edges, 1);
+    deepEqual([...new Set(means.compute)], [0.5, 1]);
+    deepEqual([...new Set(means.communication)], [0.5, 0]);
+    // Without steps it is smoothed, and nothing is lost.
+    const smooth = band();
+    calm([smooth], parts, [], 1);
+    ok(Math.max(...smooth.compute.slice(10, 160)) < 0.65 && smooth.compute[195] > 0.95);
+    smooth.compute.forEach((value, bin) => ok(Math.abs(value + smooth.communication[bin] - 1) < 1e-6));
+    // What can be read as it is stays: turns of 20 pixels.
+    const plain = { compute: Float32Array.from({ length: bins }, (_, bin) => Number(bin % 40 < 20)), communication: new Float32Array(bins) };
+    const before = [...plain.compute];
+    calm([plain], parts, edges, 1);
+    deepEqual([...plain.compute], before);
+  },
   "a slice covers whole pixels wholly and parts of pixels in part"() {
     const px = new Uint32Array(8);
     rasterRow(px, 0, columns([[1.5, 3.5, meta(0), 0]]), 1, 0, 0, 8, PALETTE);
