@@ -5,7 +5,7 @@ mod common;
 mod compare;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use common::browser::{self, Browser};
@@ -421,6 +421,20 @@ fn names_are_text_whatever_is_in_them() {
             "viewer.state().detail && Math.abs(viewer.state().detail.start - {place} * 1e6) < 1e5"
         ));
     }
+    // The longest name, which was selected last, is cut where it is drawn; all of it is in the details, and is copied.
+    let whole = format!(
+        "[...document.querySelectorAll('.details-full')].some((e) => e.textContent.length === {})",
+        long.len()
+    );
+    browser.wait_for(&whole);
+    browser.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }");
+    browser.press("KeyC", "c");
+    browser.wait_for(&format!("window.copied?.length === {}", long.len()));
+    let written = browser.evaluate("document.querySelector('#details .details-name').textContent.length");
+    assert!(
+        written.as_u64().is_some_and(|letters| letters < 1000),
+        "{written}"
+    );
     for panel in ["kernels", "idle", "steps", "devices", "timeline"] {
         browser.click_on(&format!("document.getElementById('tab-{panel}')"));
     }
@@ -431,23 +445,21 @@ fn names_are_text_whatever_is_in_them() {
     assert_clean(&mut browser, &viewer);
 }
 
-#[test]
-fn a_recording_that_grows_is_followed() {
-    let Some(program) = browser::program() else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("growing");
+/// Begins to record, and waits until there is something to be seen of it.
+#[track_caller]
+fn begin_recording(path: &Path) -> Child {
     let mut record = gputrace();
     record
         .args(["record", "--quiet", "--device", "sim", "-o"])
-        .arg(&path);
+        .arg(path);
     record.args(["--", "workload", "ddp", "--ranks", "2", "--steps", "400"]);
-    let mut child = record
+    let child = record
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
     let begun = std::time::Instant::now();
-    while !std::fs::read_dir(&path).is_ok_and(|entries| {
+    while !std::fs::read_dir(path).is_ok_and(|entries| {
         entries
             .filter_map(Result::ok)
             .any(|entry| entry.path().join("kernels.arrows").is_file())
@@ -455,6 +467,15 @@ fn a_recording_that_grows_is_followed() {
         assert!(begun.elapsed().as_secs() < 30, "no kernels are written");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    child
+}
+
+#[test]
+fn a_recording_that_grows_is_followed() {
+    let Some(program) = browser::program() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("growing");
+    let mut child = begin_recording(&path);
     let viewer = view(&[&path]);
     let mut browser = Browser::start(program, 1280, 800);
     browser.open(&viewer.url);

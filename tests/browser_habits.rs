@@ -1,4 +1,5 @@
-//! Habits that users bring from other tools: flame graphs, times from a moment, whole names, fingers, downloads of a part.
+//! Habits that users bring from other tools: flame graphs, times from a moment, whole names, fingers, downloads of a
+//! part, links that bring back all of a view.
 
 mod common;
 
@@ -302,5 +303,171 @@ fn the_menu_saves_steps_of_ranks() {
     ));
     let (some, all) = (kernels(&answer.json()), kernels(&whole.json()));
     assert!(some > 0 && some * 3 < all, "{some} of {all}");
+    assert_clean(&mut browser);
+}
+
+/// Waits until the address is as the view is: it follows when the view has rested.
+#[track_caller]
+fn address_has(browser: &mut Browser, part: &str) {
+    browser.wait_for(&format!("location.hash.includes('{part}')"));
+}
+
+#[test]
+fn a_link_brings_back_the_area_the_rows_and_the_search() {
+    let Some(program) = browser::program() else { return };
+    let viewer = view(&[small_recording()]);
+    let mut browser = shown(program, &viewer);
+    let old = browser.evaluate("location.href");
+    let box_of =
+        "(() => { const b = viewer.page.timeline.over.getBoundingClientRect(); return [b.x, b.y]; })()";
+    let corner = browser.evaluate(box_of);
+    let corner = [0, 1].map(|at| corner[at].as_f64().expect("a place"));
+    browser.drag(
+        (corner[0] + 150.0, corner[1] + 30.0),
+        (corner[0] + 450.0, corner[1] + 160.0),
+    );
+    browser.wait_for("viewer.state().area && document.querySelector('#details table')");
+    address_has(&mut browser, "area=");
+    let rows = browser.evaluate("viewer.state().area.rows");
+    assert!(rows.as_array().is_some_and(|rows| rows.len() > 1), "{rows}");
+    browser.press("KeyI", "i");
+    address_has(&mut browser, "as=flame");
+    browser.press("KeyH", "h");
+    address_has(&mut browser, "height=tall");
+    let link = browser.evaluate("location.href");
+
+    // Back takes one after the other away, and Forward brings them again.
+    browser.evaluate("history.back()");
+    browser.wait_for("viewer.state().rowHeight === 'normal' && viewer.state().flame");
+    browser.evaluate("history.back()");
+    browser.wait_for("!viewer.state().flame && viewer.state().area");
+    browser.evaluate("history.back()");
+    browser.wait_for("!viewer.state().area && document.getElementById('details').hidden");
+    browser.evaluate("history.forward()");
+    browser.wait_for("viewer.state().area && !document.getElementById('details').hidden");
+    assert_eq!(browser.evaluate("viewer.state().area.rows"), rows);
+
+    // Another reader sees the same.
+    let opened = |browser: &mut Browser, link: &Value| {
+        browser.open("about:blank");
+        browser.open(link.as_str().expect("a link"));
+        browser.wait_for("viewer.state().loaded && viewer.state().records > 0 && viewer.state().settled");
+    };
+    opened(&mut browser, &link);
+    browser.wait_for("viewer.state().area && document.querySelector('.flame-node')");
+    assert_eq!(browser.evaluate("viewer.state().area.rows"), rows);
+    assert_eq!(browser.evaluate("viewer.state().rowHeight"), "tall");
+
+    // An expression is searched for as one.
+    browser.press("Escape", "");
+    browser.press("Slash", "/");
+    browser.write("sgemm|Memcpy");
+    browser.evaluate("document.querySelector('#search .toggle[title=\"Regular expression\"]').click()");
+    browser.wait_for("viewer.state().search.total > 0");
+    let total = browser.evaluate("viewer.state().search.total");
+    address_has(&mut browser, "qm=regex");
+    let link = browser.evaluate("location.href");
+    opened(&mut browser, &link);
+    browser.wait_for(&format!("viewer.state().search.total === {total}"));
+
+    // A link from before, and one that names what is not there.
+    opened(&mut browser, &old);
+    assert_eq!(
+        browser.evaluate("[viewer.state().area, viewer.state().rowHeight]"),
+        json!([null, "normal"])
+    );
+    let strange = format!(
+        "{}&tab=nowhere&area=1~2&on=nothing&height=9&sel=nothing@1",
+        old.as_str().expect("a link")
+    );
+    opened(&mut browser, &strange.into());
+    assert_eq!(
+        browser.evaluate(
+            "[viewer.state().tab, viewer.state().area, document.getElementById('timeline').hidden]"
+        ),
+        json!(["timeline", null, false])
+    );
+    // The server says that it has no such row.
+    browser.complaints.retain(|complaint| !complaint.contains("404"));
+    assert_clean(&mut browser);
+}
+
+#[test]
+fn all_in_view_is_where_the_window_goes() {
+    let Some(program) = browser::program() else { return };
+    let viewer = view(&[small_recording()]);
+    let mut browser = shown(program, &viewer);
+    browser.evaluate("viewer.page.timeline.zoom(0.01, 300)");
+    browser.wait_for("viewer.state().settled");
+    // At once, while the window is on its way.
+    browser.evaluate("viewer.page.timeline.home(); viewer.page.timeline.input.run('area')");
+    browser.wait_for("viewer.state().area && viewer.state().settled");
+    assert_eq!(
+        browser.evaluate("[viewer.state().area.from, viewer.state().area.to]"),
+        browser.evaluate("viewer.state().target")
+    );
+    // Words beside the pointer go with the timeline.
+    browser.press("Escape", "");
+    let place = browser.evaluate(
+        "(() => { const t = viewer.page.timeline, b = t.over.getBoundingClientRect(); \
+         const item = t.layout.items.find((item) => item.counter) ?? t.layout.items.find((item) => item.row); \
+         t.state.set({ pins: [item.key] }); return [b.x, b.y]; })()",
+    );
+    browser.wait_for("viewer.state().pinned.length === 1");
+    let at = |index: usize| place[index].as_f64().expect("a place");
+    let tips = "[...document.querySelectorAll('.tooltip')].some((tip) => !tip.hidden)";
+    let mut x = at(0);
+    while browser.evaluate(tips) != true {
+        x += 20.0;
+        assert!(x < at(0) + 900.0, "nothing is said of anything on the row");
+        browser.point(x, at(1) + 8.0);
+        browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
+    }
+    browser.press("Digit4", "4");
+    browser.wait_for(&format!("viewer.state().tab === 'kernels' && !{tips}"));
+    assert_clean(&mut browser);
+}
+
+#[test]
+fn a_dropped_file_is_told_how_to_be_opened() {
+    let Some(program) = browser::program() else { return };
+    let viewer = view(&[small_recording()]);
+    let mut browser = shown(program, &viewer);
+    let before = browser.evaluate("location.href");
+    browser.evaluate(
+        "(() => {
+            const files = new DataTransfer();
+            for (const name of ['plain.json', 'it\\'s <b>1.json']) files.items.add(new File(['{}'], name));
+            const event = new DragEvent('drop', { dataTransfer: files, bubbles: true, cancelable: true });
+            document.getElementById('main').dispatchEvent(event);
+            window.kept = event.defaultPrevented;
+        })()",
+    );
+    browser.wait_for("document.querySelector('dialog[open] pre')");
+    assert_eq!(
+        browser.evaluate("window.kept"),
+        true,
+        "the browser would have opened it"
+    );
+    // The names are safe to paste into a shell.
+    assert_eq!(
+        browser.evaluate("document.querySelector('dialog[open] pre').textContent"),
+        r"gputrace view plain.json 'it'\''s <b>1.json'"
+    );
+    browser.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }");
+    browser.click_on(
+        "[...document.querySelectorAll('dialog[open] button')].find((e) => e.innerText === 'Copy')",
+    );
+    browser.wait_for("window.copied?.startsWith('gputrace view plain.json')");
+    browser.press("Escape", "");
+    browser.wait_for("!document.querySelector('dialog')");
+    assert_eq!(browser.evaluate("location.href"), before);
+    assert!(
+        !browser
+            .requests
+            .iter()
+            .any(|request| request.contains("plain.json")),
+        "nothing is uploaded"
+    );
     assert_clean(&mut browser);
 }

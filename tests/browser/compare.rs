@@ -1,7 +1,7 @@
 //! Two recordings in one page: their timelines show the same time, aligned by step.
 
 use super::common::browser::{self, Browser};
-use super::{assert_clean, drawn, recordings, view};
+use super::{assert_clean, begin_recording, drawn, recordings, view};
 
 /// The pair of timelines, in the page.
 const PAIR: &str = "viewer.page.mounted.get('compare').handle.pair";
@@ -241,4 +241,119 @@ fn an_operation_has_its_twin(browser: &mut Browser) {
     browser.wait_for(&format!(
         "{PAIR}.summary().sides.every((side) => !side.selection)"
     ));
+}
+
+#[test]
+fn what_is_selected_in_both_is_in_the_link() {
+    let Some(program) = browser::program() else { return };
+    let [small, large] = recordings();
+    let viewer = view(&[small, large]);
+    let mut browser = Browser::start(program, 1280, 1000);
+    let id = viewer.id("small");
+    browser.open(&viewer.url);
+    browser.wait_for("document.getElementById('library').innerText.includes('large')");
+    browser.evaluate(&format!("location.hash = 'rec={id}&tab=compare'"));
+    browser.wait_for(&format!("{PAIR}.ready && {PAIR}.settled"));
+    both_drawn(&mut browser);
+    // An operation of the second, by way of the table's name, and a stretch of time.
+    let select = format!(
+        "(async () => {{
+            const side = {PAIR}.sides[1], step = {PAIR}.steps[1][{PAIR}.settings.step];
+            const found = await side.context.api.rec('search', {{q: 'sgemm', from: step.begin, to: step.end, limit: 10}});
+            const hit = found.hits.find((hit) => side.yOf(hit.row));
+            side.select(hit);
+            return hit;
+        }})()"
+    );
+    let hit = browser.evaluate(&select);
+    let both = format!("{PAIR}.summary().sides.every((side) => side.selection)");
+    let starts = format!("{PAIR}.summary().sides.map((side) => side.selection?.start)");
+    browser.wait_for(&both);
+    browser.wait_for("location.hash.includes('csel=2@')");
+    let chosen = browser.evaluate(&starts);
+    assert_eq!(chosen[1], hit["start"]);
+    let link = browser.evaluate("location.href");
+    browser.evaluate(&format!("{PAIR}.sides[0].over.focus()"));
+    browser.press("Escape", "");
+    browser.wait_for(&format!("!({both}) && !location.hash.includes('csel=')"));
+    browser.evaluate("history.back()");
+    browser.wait_for(&both);
+    assert_eq!(browser.evaluate(&starts), chosen);
+    browser.evaluate("history.forward()");
+    browser.wait_for(&format!("!({both})"));
+
+    // Another reader sees the same selection.
+    browser.open("about:blank");
+    browser.open(link.as_str().expect("a link"));
+    browser.wait_for(&format!("{PAIR}.ready && {both}"));
+    assert_eq!(browser.evaluate(&starts), chosen);
+
+    // A stretch of time that was measured, too.
+    let (x, y) = middle(&mut browser, 0);
+    browser.press("Escape", "");
+    browser.drag((x - 150.0, y), (x + 100.0, y));
+    browser.wait_for("location.hash.includes('ca=')");
+    let areas = format!("{PAIR}.sides.map((side) => Math.round(side.state.get().area?.from))");
+    let measured = browser.evaluate(&areas);
+    let link = browser.evaluate("location.href");
+    browser.open("about:blank");
+    browser.open(link.as_str().expect("a link"));
+    browser.wait_for(&format!(
+        "{PAIR}.ready && {PAIR}.sides.every((side) => side.state.get().area)"
+    ));
+    let again = browser.evaluate(&areas);
+    for side in 0..2 {
+        let [was, is] = [&measured, &again].map(|areas| areas[side].as_f64().expect("a time"));
+        assert!((was - is).abs() < 2.0, "{measured} and {again}");
+    }
+    assert_clean(&mut browser, &viewer);
+}
+
+#[test]
+fn a_second_recording_that_grows_is_followed() {
+    let Some(program) = browser::program() else { return };
+    let [small, _] = recordings();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("growing");
+    let mut child = begin_recording(&path);
+    let viewer = view(&[small, &path]);
+    let mut browser = Browser::start(program, 1280, 1000);
+    browser.open(&viewer.url);
+    browser.wait_for("document.getElementById('library').innerText.includes('growing')");
+    let id = viewer.id("small");
+    browser.evaluate(&format!("location.hash = 'rec={id}&tab=compare'"));
+    // It is said that it grows, and nobody has to touch anything for it to be followed.
+    browser.wait_for("document.querySelector('.p-comparehead .badge.live')");
+    browser.wait_for(&format!("{PAIR}.ready && {PAIR}.steps[1].length > 2"));
+    let steps = number(&mut browser, &format!("{PAIR}.steps[1].length"));
+    let end = number(&mut browser, &format!("{PAIR}.infos[1].end"));
+    browser.wait_for(&format!(
+        "{PAIR}.steps[1].length > {steps} + 2 && {PAIR}.infos[1].end > {end} + 1e8"
+    ));
+    both_drawn(&mut browser);
+    // What is selected stays so.
+    browser.evaluate(&format!(
+        "(async () => {{
+            const side = {PAIR}.sides[0];
+            const found = await side.context.api.rec('search', {{q: 'sgemm', limit: 200}});
+            side.select(found.hits.find((hit) => side.yOf(hit.row)));
+        }})()"
+    ));
+    browser.wait_for(&format!("{PAIR}.sides[0].state.get().selection && {PAIR}.chosen"));
+    let chosen = browser.evaluate(&format!("{PAIR}.sides[0].state.get().selection.start"));
+    let generation = number(&mut browser, &format!("{PAIR}.infos[1].generation"));
+    browser.wait_for(&format!(
+        "{PAIR}.settled && {PAIR}.infos[1].generation > {generation} && {PAIR}.chosen"
+    ));
+    assert_eq!(
+        browser.evaluate(&format!("{PAIR}.sides[0].state.get().selection?.start")),
+        chosen
+    );
+    drop(child.kill());
+    drop(child.wait());
+    // A machine that is very busy may ask for a generation that is no more.
+    browser
+        .complaints
+        .retain(|complaint| !complaint.contains("410 (Gone)"));
+    assert_clean(&mut browser, &viewer);
 }

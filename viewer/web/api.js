@@ -273,3 +273,29 @@ export function decodeOverview(buffer) {
   }
   return { bins, bands: shares };
 }
+
+/** A recording's answers, with the bands of one place alone. */
+export class SideApi extends RecordingApi {
+  /** @param {string} id @param {number} generation @param {(band: number) => boolean} isKept @param {() => void} onStale */
+  constructor(id, generation, isKept, onStale) {
+    super(id, generation);
+    this.isKept = isKept;
+    this.onStale = onStale;
+  }
+
+  /** @param {number} from @param {number} to @param {number} bins @param {AbortSignal} [signal] */
+  async overview(from, to, bins, signal) {
+    const answer = await super.overview(from, to, bins, signal);
+    return { ...answer, bands: answer.bands.filter((_, at) => this.isKept(at)) };
+  }
+
+  /** @param {number} level @param {number} index @param {number[]} rows @param {AbortSignal} [signal] */
+  async tiles(level, index, rows, signal) {
+    try {
+      return await super.tiles(level, index, rows, signal);
+    } catch (error) {
+      if (/** @type {any} */ (error).status === 410) this.onStale();
+      throw error;
+    }
+  }
+}

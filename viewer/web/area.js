@@ -30,6 +30,12 @@ export class Area {
    */
   take(box) {
     const { timeline } = this;
+    this.within(timeline.timeAt(Math.min(box.from, box.to)), timeline.timeAt(Math.max(box.from, box.to)), box);
+  }
+
+  /** @private @param {number} from ns @param {number} to @param {{top: number, bottom: number}} box */
+  within(from, to, box) {
+    const { timeline } = this;
     const { pinned, pinnedHeight, items } = timeline.layout;
     const top = Math.min(box.top, box.bottom);
     const bottom = Math.max(box.top, box.bottom);
@@ -42,17 +48,16 @@ export class Area {
       }),
     ];
     const rows = [...new Set(chosen.flatMap((item) => (item.counter ? [] : item.rows)))];
-    const from = timeline.timeAt(Math.min(box.from, box.to));
-    const to = timeline.timeAt(Math.max(box.from, box.to));
     if (rows.length === 0 || to <= from) return;
     timeline.select(null);
     timeline.state.set({ area: { from, to, rows } });
   }
 
-  /** Everything in view: what R does. */
+  /** Everything in view, or that will be once the window is where it goes: what R does. */
   takeView() {
     const { timeline } = this;
-    this.take({ from: 0, to: timeline.plotWidth, top: 0, bottom: timeline.plotHeight });
+    const [from, to] = timeline.target;
+    this.within(from, to, { top: 0, bottom: timeline.plotHeight });
   }
 
   /** The flame graph of the area; without one, of everything in view: what I does. */

@@ -84,6 +84,8 @@ export const compare = {
     }
 
     async function load() {
+      // There was nothing to compare with; there may be by now.
+      if (keep.other === undefined) return start();
       const mine = ++asked;
       clearTimeout(timer);
       const begun = performance.now();

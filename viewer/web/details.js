@@ -2,12 +2,16 @@
 /** The drawer at the bottom: everything that is known of the selected operation, or of the chosen area. */
 
 import { h, replace } from "./dom.js";
-import { bandwidth, bytes, count, place, time, timeExact } from "./format.js";
+import { bandwidth, bytes, count, middle, place, time, timeExact } from "./format.js";
 import { iconButton } from "./icons.js";
 import { wholeNames, written } from "./names.js";
 import { confirmOn, copyText } from "./table.js";
 
 const LEAST = 90;
+/** Letters of a name in the heading, and of what is read out; the whole name stands below. */
+const HEADING = 160;
+/** So many of them have room in the heading. */
+const ROOM = 60;
 const STORED = "gputrace.details";
 
 /**
@@ -144,17 +148,22 @@ export class Details {
   sentence(detail) {
     const kind = this.timeline.context.info.kinds?.[detail.kind] ?? "operation";
     const row = this.timeline.rows[detail.row];
-    return [written(detail.name), kind, time(detail.duration), `at ${this.timeline.stamp(detail.start, 1000)}`, row ? row.path.join(", ") : "", detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
+    return [middle(written(detail.name), HEADING), kind, time(detail.duration), `at ${this.timeline.stamp(detail.start, 1000)}`, row ? row.path.join(", ") : "", detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
+  }
+
+  /** A name as it is written over the details. @private @param {{name: string, full_name?: string}} one */
+  written(one) {
+    return middle(written(wholeNames() && one.full_name ? one.full_name : one.name || "…"), HEADING);
   }
 
   /** @private @param {{name: string, kind: number, full_name?: string}} one */
   heading(one) {
-    return [h("span", { class: `swatch kind-${one.kind}` }), h("strong", { class: "details-name" }, written(wholeNames() && one.full_name ? one.full_name : one.name || "…"))];
+    return [h("span", { class: `swatch kind-${one.kind}` }), h("strong", { class: "details-name" }, this.written(one))];
   }
 
   /** A button that leads to another slice. @private @param {any} ref @param {string} [text] */
   jump(ref, text) {
-    return h("button", { class: "link", type: "button", title: ref.name, onclick: () => this.timeline.select(ref, { reveal: true }) }, h("span", { class: `swatch kind-${ref.kind}` }), text ?? written(ref.name));
+    return h("button", { class: "link", type: "button", title: ref.name, onclick: () => this.timeline.select(ref, { reveal: true }) }, h("span", { class: `swatch kind-${ref.kind}` }), text ?? middle(written(ref.name), HEADING));
   }
 
   /** A value as people read it. @private @param {any} field */
@@ -202,7 +211,7 @@ export class Details {
       h("button", { class: "link", type: "button", title: "Every operation of this name", onclick: () => timeline.state.set({ query: detail.full_name ?? detail.name }) }, "find all"),
       h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"));
     this.put([this.heading(detail), h("span", { class: "quiet" }, `${kind}, ${time(detail.duration)}`), tool],
-      !wholeNames() && detail.full_name !== written(detail.name) && h("p", { class: "details-full" }, detail.full_name),
+      (detail.full_name !== this.written(detail) || detail.full_name.length > ROOM) && h("p", { class: "details-full" }, detail.full_name),
       h("div", { class: "details-columns" }, h("div", {}, about), (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail), fields));
   }
 

@@ -294,3 +294,17 @@ export function csvField(value) {
 export function csv(names, rows) {
   return [names, ...rows].map((row) => row.map(csvField).join(",")).join("\r\n") + "\r\n";
 }
+
+/**
+ * A command on files, safe to paste into a shell whatever their names are.
+ * @param {string} command
+ * @param {string[]} names
+ */
+export function shellLine(command, names) {
+  const words = names.map((name) => {
+    // What begins with a dash would be taken for an option.
+    const path = name.startsWith("-") ? `./${name}` : name;
+    return /^[\w.,+@%/-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
+  });
+  return [command, ...words].join(" ");
+}

@@ -2,6 +2,7 @@
 /** The overlay of all keys. */
 
 import { h } from "./dom.js";
+import { confirmOn, copyText } from "./table.js";
 
 /**
  * Keys by what they are for; a row is what is pressed (of several one is enough) and what it does.
@@ -63,8 +64,15 @@ export function openHelp(keys) {
  */
 export function openNotice(title, text, line) {
   const close = h("button", { type: "button", class: "p-close", "aria-label": "Close" }, "×");
+  const copy = h("button", { type: "button", class: "p-button" }, "Copy");
   const made = h("dialog", { class: "p-dialog p-notice", "aria-labelledby": "p-notice-title" },
-    h("header", { class: "p-dialoghead" }, h("h2", { id: "p-notice-title" }, title), close), h("p", null, text), h("pre", { tabindex: 0 }, line));
+    h("header", { class: "p-dialoghead" }, h("h2", { id: "p-notice-title" }, title), close), h("p", null, text), h("pre", { tabindex: 0 }, line),
+    h("p", null, copy));
+  copy.addEventListener("click", async () => {
+    // The page behind is out of reach while the dialog is open, and so would be what copies without a clipboard.
+    await copyText(line, made);
+    confirmOn(copy, "Copied");
+  });
   close.addEventListener("click", () => made.close());
   show(made);
 }

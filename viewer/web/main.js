@@ -5,6 +5,7 @@ import { ApiError, RecordingApi, getJson } from "./api.js";
 import * as panels from "./panels/index.js";
 import { Bar } from "./bar.js";
 import { h, replace } from "./dom.js";
+import { shellLine } from "./format.js";
 import { Store, initialState } from "./state.js";
 import { keys } from "./input.js";
 import { Live } from "./live.js";
@@ -306,7 +307,9 @@ function watchDrops() {
   addEventListener("drop", (event) => {
     event.preventDefault();
     const files = [...(event.dataTransfer?.files ?? [])].map((file) => file.name);
-    if (files.length > 0) panels.openNotice("Another recording", "Files stay where they are: this page shows what the server was started with. To see this one:", `gputrace view ${files.slice(0, 4).map((name) => (/^[\w.,+@%/-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`)).join(" ")}`);
+    const [what, lies] = files.length === 1 ? ["it", "it lies"] : ["them", "they lie"];
+    const text = `Nothing was uploaded: this page shows what its server was started with. To look at what you dropped, start gputrace on ${what}, in the folder where ${lies}:`;
+    if (files.length > 0) panels.openNotice("Another recording", text, shellLine("gputrace view", files));
   });
 }
 

@@ -5,7 +5,7 @@
  */
 
 import * as align from "./align.js";
-import { RecordingApi } from "./api.js";
+import { RecordingApi, SideApi } from "./api.js";
 import { Counterparts } from "./counterpart.js";
 import { Store, initialState } from "./state.js";
 import { Timeline } from "./timeline.js";
@@ -32,32 +32,6 @@ const REST_MS = 60;
 const RENEW_MS = 800;
 /** In which order rows are shown: what the GPU did first. */
 const ORDER = ["stream", "communicator", "nvtx", "thread", "counter"];
-
-/** A recording's answers, with the bands of one place alone. */
-class SideApi extends RecordingApi {
-  /** @param {string} id @param {number} generation @param {(band: number) => boolean} isKept @param {() => void} onStale */
-  constructor(id, generation, isKept, onStale) {
-    super(id, generation);
-    this.isKept = isKept;
-    this.onStale = onStale;
-  }
-
-  /** @param {number} from @param {number} to @param {number} bins @param {AbortSignal} [signal] */
-  async overview(from, to, bins, signal) {
-    const answer = await super.overview(from, to, bins, signal);
-    return { ...answer, bands: answer.bands.filter((_, at) => this.isKept(at)) };
-  }
-
-  /** @param {number} level @param {number} index @param {number[]} rows @param {AbortSignal} [signal] */
-  async tiles(level, index, rows, signal) {
-    try {
-      return await super.tiles(level, index, rows, signal);
-    } catch (error) {
-      if (/** @type {any} */ (error).status === 410) this.onStale();
-      throw error;
-    }
-  }
-}
 
 /** Words beside the pointer, with what the other recording has instead. */
 class PairTooltip extends Tooltip {

@@ -313,6 +313,8 @@ export class Stage {
     if (this.container.hidden) {
       this.shown = this.target;
       this.motion.zooming = false;
+      // The pointer may still be where the timeline was.
+      this.tooltip.show(null, null);
       this.overview.brush();
       return;
     }

@@ -93,14 +93,15 @@ export function matches(text, filter) {
 /**
  * Puts text on the clipboard; where the page may not (http beyond loopback), by way of a selection.
  * @param {string} text
+ * @param {Element} [place] where that selection may be
  */
-export async function copyText(text) {
+export async function copyText(text, place = document.body) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
     const area = h("textarea", { class: "p-offscreen", "aria-hidden": "true" });
     area.value = text;
-    document.body.append(area);
+    place.append(area);
     area.select();
     document.execCommand("copy");
     area.remove();

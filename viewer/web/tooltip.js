@@ -6,6 +6,8 @@ import { count, digits, percent, time } from "./format.js";
 
 /** How far from the pointer, CSS pixels. */
 const AWAY = 14;
+/** Letters of a name: more than are shown. */
+const NAME = 1000;
 
 export class Tooltip {
   /** @param {import("./timeline.js").Timeline} timeline */
@@ -47,7 +49,7 @@ export class Tooltip {
     const kinds = this.timeline.context.info.kinds ?? [];
     const kind = kinds[hit.kind] ?? "other";
     const step = this.timeline.view().nsPerPixel;
-    const name = hit.name ?? "…";
+    const name = (hit.name ?? "…").slice(0, NAME);
     if (hit.index < 0) return [`${count(hit.count)} operations`, `${percent(hit.busy)} busy over ${time(hit.duration)}`, `longest: ${name}`];
     return [name, `${time(hit.duration)} at ${this.timeline.stamp(hit.start, Math.max(1, step))}`, `${kind}${hit.cut ? ", not finished when recording ended" : ""} · ${hit.item.hint}`];
   }

@@ -15,6 +15,9 @@ export const tests = {
     equal(format.time(NaN), format.NONE);
     equal(plain(format.time(365.25 * 86400e9)), "8766 h 00 min");
   },
+  "files in a line for a shell"() {
+    equal(format.shellLine("gputrace view", ["a.json", "rank 0.json", "it's", "-x", "-y z", "$(reboot)", "é"]), "gputrace view a.json 'rank 0.json' 'it'\\''s' ./-x './-y z' '$(reboot)' 'é'");
+  },
   "exact times keep each nanosecond"() {
     equal(plain(format.timeExact(43_198_133)), "43 198 133 ns");
     equal(plain(format.timeExact(1234)), "1234 ns");
