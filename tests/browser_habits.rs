@@ -429,6 +429,33 @@ fn all_in_view_is_where_the_window_goes() {
 }
 
 #[test]
+fn the_focus_goes_with_the_view() {
+    let Some(program) = browser::program() else { return };
+    let viewer = view(&[small_recording()]);
+    let mut browser = shown(program, &viewer);
+    let focus = "document.activeElement.id || document.activeElement.className";
+    browser.press("Digit4", "4");
+    browser.wait_for("document.querySelector('.panel-kernels tbody tr')");
+    assert_eq!(browser.evaluate(focus), "tab-kernels");
+    // A row of a table leads to the timeline, and keys are the timeline's at once.
+    browser.evaluate("document.querySelector('.panel-kernels tbody .p-open').focus()");
+    browser.press("Enter", "");
+    browser.wait_for("viewer.state().tab === 'timeline'");
+    browser.wait_for(&format!("({focus}) === 'tl-over'"));
+    browser.press("Digit2", "2");
+    browser.wait_for(&format!("({focus}) === 'tab-steps'"));
+    browser.press("Digit1", "1");
+    browser.wait_for(&format!("({focus}) === 'tl-over'"));
+    // One row is reached by Tab, wherever the list has been scrolled to.
+    browser.evaluate("viewer.page.timeline.foldAll(false)");
+    browser.press("ArrowDown", "");
+    browser.evaluate("(() => { const s = viewer.page.timeline.scroller; s.scrollTop = s.scrollHeight; })()");
+    browser.wait_for("viewer.page.timeline.scrollTop > 400");
+    browser.wait_for("document.querySelectorAll('.tl-label[tabindex=\"0\"]').length === 1");
+    assert_clean(&mut browser);
+}
+
+#[test]
 fn a_dropped_file_is_told_how_to_be_opened() {
     let Some(program) = browser::program() else { return };
     let viewer = view(&[small_recording()]);

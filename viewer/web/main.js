@@ -199,8 +199,12 @@ export class Page {
     if (event.key === "?") this.context.openHelp();
     else if (event.code === "KeyT" && !event.shiftKey) this.bar.switchTheme();
     else if (event.code === "KeyL" && !event.shiftKey && this.info.growing) this.live.toggle();
-    else if (digit && !event.shiftKey) this.show([{ id: "timeline" }, ...this.panels][Number(digit[1]) - 1]?.id ?? "");
-    else return;
+    else if (digit && !event.shiftKey) {
+      const id = [{ id: "timeline" }, ...this.panels][Number(digit[1]) - 1]?.id ?? "";
+      this.show(id);
+      // Once it shows: what is hidden takes no focus.
+      if (this.context.has(id)) queueMicrotask(() => this.focusView(id));
+    } else return;
     event.preventDefault();
   }
 
@@ -229,8 +233,10 @@ export class Page {
       button.setAttribute("aria-selected", String(chosen));
       button.tabIndex = chosen ? 0 : -1;
     }
-    region("timeline").hidden = tab !== "timeline";
     const panel = region("panel");
+    // What has the focus is about to be hidden: it would be lost, and with it the place of who uses the keyboard.
+    const isLost = (tab === "timeline" ? [panel] : [region("timeline"), region("details")]).some((part) => part.contains(document.activeElement));
+    region("timeline").hidden = tab !== "timeline";
     panel.hidden = tab === "timeline";
     panel.setAttribute("aria-labelledby", `tab-${tab}`);
     for (const [id, { container }] of this.mounted) container.hidden = id !== tab;
@@ -240,6 +246,13 @@ export class Page {
       panel.append(container);
       this.mounted.set(tab, { container, handle: wanted.mount(container, this.context) });
     }
+    if (isLost) this.focusView(tab);
+  }
+
+  /** Puts the focus where keys are for a view: on the timeline, or on the tab before it. @private @param {string} tab */
+  focusView(tab) {
+    const element = tab === "timeline" ? this.timeline?.over : document.getElementById(`tab-${tab}`);
+    element?.focus({ preventScroll: true });
   }
 
   /** @param {string} tab */
