@@ -202,6 +202,10 @@ impl Browser {
             if kind == "keyDown" && !text.is_empty() {
                 event["text"] = text.into();
             }
+            if code == "Escape" {
+                // The browser itself closes dialogs by it.
+                event["windowsVirtualKeyCode"] = 27.into();
+            }
             if code == "Enter" {
                 event["windowsVirtualKeyCode"] = 13.into();
                 event["text"] = "\r".into();

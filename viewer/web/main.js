@@ -162,6 +162,7 @@ export class Page {
     addEventListener("keydown", (event) => this.key(event));
     this.timeline = await mountTimeline(this.context, region("timeline"), region("overview"), region("details"));
     await this.url.apply(place);
+    this.url.begin();
     // After the first picture: an analysis may take as long as a hundred tiles. Its room is kept, so that nothing jumps.
     const answer = region("answer");
     answer.classList.add("waiting");

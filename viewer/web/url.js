@@ -224,6 +224,11 @@ export class UrlKeeper {
     });
   }
 
+  /** Marks the entry that the page was opened with, so that Back leads to it from whatever is done first, however soon. */
+  begin() {
+    history.replaceState({ page: true }, "", this.current());
+  }
+
   /** @private */
   later() {
     clearTimeout(this.timer);
