@@ -175,7 +175,7 @@ export const compare = {
         if (list) list.value = linked.other;
         loaded = "";
         load();
-      } else void view.pair.restore({ ...view.pair.settings, ...linked.settings }, linked);
+      } else void view.pair.restore({ ...view.pair.settings, rows: "gpu", ...linked.settings }, linked);
     });
     addEventListener("gputrace-pair-stale", load);
     start();

@@ -71,7 +71,7 @@ function comparisonOf(fields) {
   const place = (fields.get("place") ?? "").match(/^(\d{1,9}|none)\.(\d{1,9})$/);
   if (place) settings.place = { rank: place[1] === "none" ? null : Number(place[1]), device_index: Number(place[2]) };
   const show = fields.get("show");
-  settings.rows = show === "host" || show === "all" ? show : "gpu";
+  if (show === "host" || show === "all" || show === "gpu") settings.rows = show;
   const selection = (fields.get("csel") ?? "").match(/^([12])@(.+)@(-?\d+)$/);
   const area = stretch(fields.get("ca"));
   return {

@@ -20,12 +20,12 @@ export const tests = {
   },
   "what is compared comes back too"() {
     const compare = {
-      other: "b", settings: { fit: false, align: /** @type {"step"} */ ("step"), step: 3, rows: /** @type {"gpu"} */ ("gpu") }, window: /** @type {[number, number]} */ ([-5, 10]),
+      other: "b", settings: { fit: false, align: /** @type {"step"} */ ("step"), step: 3, rows: /** @type {"host"} */ ("host") }, window: /** @type {[number, number]} */ ([-5, 10]),
       selection: { side: /** @type {1} */ (1), key: "r0.p0/gpu0/stream7/0", start: -77 }, area: /** @type {[number, number]} */ ([2, 7]),
     };
     deepEqual(parse(href({ rec: "a", tab: "compare", compare })), { rec: "a", tab: "compare", compare });
     // A link that was made before selections were in it.
-    const old = parse("#rec=a&tab=compare&with=b&align=step:3&ct=-5~10").compare;
+    const old = parse("#rec=a&tab=compare&with=b&align=step:3&show=host&ct=-5~10").compare;
     deepEqual(old, { other: "b", settings: compare.settings, window: compare.window });
   },
   "rows of an area, by their keys"() {
