@@ -449,8 +449,9 @@ fn the_focus_goes_with_the_view() {
     // One row is reached by Tab, wherever the list has been scrolled to.
     browser.evaluate("viewer.page.timeline.foldAll(false)");
     browser.press("ArrowDown", "");
-    browser.evaluate("(() => { const s = viewer.page.timeline.scroller; s.scrollTop = s.scrollHeight; })()");
-    browser.wait_for("viewer.page.timeline.scrollTop > 400");
+    // As far as there are rows by then.
+    browser
+        .wait_for("(viewer.page.timeline.scroller.scrollTop = 1e6) && viewer.page.timeline.scrollTop > 400");
     browser.wait_for("document.querySelectorAll('.tl-label[tabindex=\"0\"]').length === 1");
     assert_clean(&mut browser);
 }

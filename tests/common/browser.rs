@@ -107,6 +107,13 @@ impl Browser {
     /// Calls a method and gives its result; what is told meanwhile is noted.
     #[track_caller]
     pub fn call(&mut self, method: &str, parameters: &Value) -> Value {
+        let answer = self.answer(method, parameters);
+        assert!(answer.get("error").is_none(), "{method} {parameters}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// The same with what went wrong, if anything did.
+    fn answer(&mut self, method: &str, parameters: &Value) -> Value {
         self.number += 1;
         let mut message = json!({"id": self.number, "method": method, "params": parameters});
         if let Some(session) = &self.session {
@@ -122,8 +129,7 @@ impl Browser {
                 continue;
             };
             if answer["id"] == self.number {
-                assert!(answer.get("error").is_none(), "{method} {parameters}: {answer}");
-                return answer["result"].clone();
+                return answer;
             }
             self.note(&answer);
         }
@@ -182,7 +188,9 @@ impl Browser {
     pub fn wait_for(&mut self, expression: &str) {
         let begun = Instant::now();
         let guarded = format!("(() => {{ try {{ return !!({expression}); }} catch {{ return false; }} }})()");
-        while self.evaluate(&guarded) != true {
+        // A page that is just being left answers nothing.
+        let parameters = json!({"expression": guarded, "returnByValue": true});
+        while self.answer("Runtime.evaluate", &parameters)["result"]["result"]["value"] != true {
             if begun.elapsed() > PATIENCE {
                 let state = self.evaluate("JSON.stringify(globalThis.viewer?.state?.() ?? null)");
                 panic!(
