@@ -438,12 +438,13 @@ export class Stage {
     const span = view.width * view.nsPerPixel;
     const [a, b] = this.target;
     // On its way a zoom passes levels that nobody would see: they are not asked for.
-    const wanted = this.motion.zooming && this.motion.goesOn(performance.now()) ? levelInMotion : levelFor;
+    const passing = this.motion.zooming && this.motion.goesOn(performance.now());
+    const wanted = passing ? levelInMotion : levelFor;
     const level = wanted((b - a) / view.width);
     add(level, a, b, false);
     const shown = wanted(view.nsPerPixel);
     if (shown !== level) add(shown, from, from + span, false);
-    if (wanted === levelInMotion) {
+    if (passing) {
       const [c, d] = this.motion.ahead(this.target, AHEAD_MS);
       const next = levelInMotion((d - c) / view.width);
       if (next !== level) add(next, c, d, false);
@@ -454,7 +455,7 @@ export class Stage {
       const tile = tileSpan(level);
       add(level, a - tile, b + tile, false);
     }
-    this.cache.want(wants);
+    this.cache.want(wants, this.motion.zooming);
   }
 
   /** What lies over the rows, the ruler, and words beside the pointer. */

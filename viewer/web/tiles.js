@@ -66,6 +66,7 @@ export class TileCache {
     this.flights = [];
     /** @type {Want[]} */
     this.queue = [];
+    this.atOnce = AT_ONCE;
     this.clock = 0;
     this.bytes = 0;
     this.fetched = 0;
@@ -88,8 +89,10 @@ export class TileCache {
   /**
    * Says what is wanted now, most urgent first; what is no longer wanted is aborted.
    * @param {Want[]} wants
+   * @param {boolean} [gently]   one after the other: on one machine the server would take all cores from the frames of a zoom
    */
-  want(wants) {
+  want(wants, gently = false) {
+    this.atOnce = gently ? 1 : AT_ONCE;
     const now = performance.now();
     /** @type {Want[]} */
     const queue = [];
@@ -112,7 +115,7 @@ export class TileCache {
 
   /** @private */
   pump() {
-    while (this.queue.length > 0 && this.flights.length < AT_ONCE) {
+    while (this.queue.length > 0 && this.flights.length < this.atOnce) {
       const want = /** @type {Want} */ (this.queue.shift());
       const flight = { want, controller: new AbortController() };
       this.flights.push(flight);

@@ -78,6 +78,19 @@ export const tests = {
     await settle();
     deepEqual([tiles.aborted, tiles.failed], [1, 0]);
   },
+  async "a zoom asks for one tile after the other, a view at rest for several at once"() {
+    /** @type {(() => void)[]} */
+    const answers = [];
+    const tiles = new TileCache(() => new Promise((answer) => answers.push(() => answer(new Map()))), () => {});
+    const four = [0, 1, 2, 3].map((index) => want(3, index, [1]));
+    tiles.want(four, true);
+    equal(answers.length, 1);
+    answers[0]();
+    await settle();
+    equal(answers.length, 2);
+    tiles.want(four.slice(1));
+    equal(answers.length, 4);
+  },
   async "two hundred tiles are kept, the oldest go first, the view of everything stays"() {
     const { cache: tiles } = cache();
     tiles.want([{ ...want(20, 0, [1]), kept: true }]);
