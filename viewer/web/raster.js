@@ -168,58 +168,26 @@ export function lift(px, base, width) {
 const AREA = 0.2;
 const BAND = 0.3;
 
+/** Of each column of pixels: whether it holds anything, the band, and the lowest, highest and last value of the line. */
+let column = columnsOf(0);
+
+/** @param {number} width */
+function columnsOf(width) {
+  const values = () => new Float32Array(width);
+  return { width, known: new Uint8Array(width), min: values(), max: values(), low: values(), high: values(), last: values() };
+}
+
 /**
- * Draws a counter: for each column of pixels what the records in it hold.
- *
- * @param {Uint32Array} px
- * @param {number} width    of the image, pixels
- * @param {number} top      its first line, lines
- * @param {number} height   lines; they are clear
- * @param {{columns: import("./api.js").CounterColumns, scale: number, offset: number, low: number, high: number}[]} parts  in order
- * @param {number} least    value at the foot
- * @param {number} most     value at the top, but for a little room
- * @param {number} colour   0xBBGGRR
- * @param {number} ratio    device pixels a CSS pixel: how thick the line is
- * @returns {number} records drawn
+ * Finds for each column of pixels what the records in it hold.
+ * @param {number} width
+ * @param {CounterPart[]} parts
+ * @returns {number} records that were looked at
  */
-export function rasterCounter(px, width, top, height, parts, least, most, colour, ratio) {
+function gather(width, parts) {
+  if (column.width !== width) column = columnsOf(width);
+  const { known, min, max, low, high, last } = column;
+  known.fill(0);
   let records = 0;
-  const scaled = (height - Math.round(2 * ratio)) / (most - least);
-  const y = (/** @type {number} */ value) => height - (value - least) * scaled;
-  // Of the column at hand: the band, and the lowest, highest and last of the values that the line goes through.
-  let column = -1;
-  let min = 0;
-  let max = 0;
-  let low = 0;
-  let high = 0;
-  let last = 0;
-  /** The column before, if it holds anything, and where the line left it. */
-  let before = -2;
-  let left = 0;
-  const flush = () => {
-    if (column < 0) return;
-    const foot = y(low);
-    const join = column === before + 1;
-    // On the foot the line would lie half outside.
-    const from = Math.min(y(high), join ? left : height, height - ratio / 2) - ratio / 2;
-    const to = Math.min(Math.max(foot, join ? left : 0), height - ratio / 2) + ratio / 2;
-    const bandFrom = y(max);
-    const bandTo = max > min ? Math.max(y(min), bandFrom + 1) : bandFrom;
-    // Under all edges it is the area alone.
-    const plain = Math.min(height, Math.max(0, Math.ceil(Math.max(foot, bandTo, to))));
-    for (let line = Math.max(0, Math.floor(Math.min(from, bandFrom))); line < plain; line += 1) {
-      const end = line + 1;
-      let clear = end > foot ? 1 - AREA * Math.min(1, end - foot) : 1;
-      if (bandTo > line && bandFrom < end) clear *= 1 - BAND * (Math.min(end, bandTo) - Math.max(line, bandFrom));
-      if (to > line && from < end) clear *= 1 - (Math.min(end, to) - Math.max(line, from));
-      px[(top + line) * width + column] = ((((1 - clear) * 255 + 0.5) << 24) | colour) >>> 0;
-    }
-    const under = ((Math.round(AREA * 255) << 24) | colour) >>> 0;
-    for (let line = plain; line < height; line += 1) px[(top + line) * width + column] = under;
-    before = column;
-    left = y(last);
-    column = -1;
-  };
   for (const { columns, scale, offset, low: begin, high: end } of parts) {
     const { n, x0, x1, min: mins, max: maxs, last: lasts } = columns;
     for (let i = firstEndingAfter(x1, n, (begin - offset) / scale); i < n; i += 1) {
@@ -228,24 +196,82 @@ export function rasterCounter(px, width, top, height, parts, least, most, colour
       const b = Math.min(end, x1[i] * scale + offset);
       records += 1;
       const beyond = Math.min(width, Math.max(Math.ceil(b), (a | 0) + 1));
-      for (let at = a | 0; at < beyond; at += 1) {
-        if (at !== column) {
-          flush();
-          column = at;
-          min = mins[i];
-          max = maxs[i];
-          low = high = lasts[i];
+      for (let x = a | 0; x < beyond; x += 1) {
+        if (known[x] === 0) {
+          known[x] = 1;
+          min[x] = mins[i];
+          max[x] = maxs[i];
+          low[x] = high[x] = lasts[i];
         } else {
-          if (mins[i] < min) min = mins[i];
-          if (maxs[i] > max) max = maxs[i];
-          if (lasts[i] < low) low = lasts[i];
-          if (lasts[i] > high) high = lasts[i];
+          if (mins[i] < min[x]) min[x] = mins[i];
+          if (maxs[i] > max[x]) max[x] = maxs[i];
+          if (lasts[i] < low[x]) low[x] = lasts[i];
+          if (lasts[i] > high[x]) high[x] = lasts[i];
         }
-        last = lasts[i];
+        last[x] = lasts[i];
       }
     }
   }
-  flush();
+  return records;
+}
+
+/** Part of a counter in one tile. @typedef {{columns: import("./api.js").CounterColumns, scale: number, offset: number, low: number, high: number}} CounterPart */
+
+/**
+ * Draws a counter: for each column of pixels what the records in it hold.
+ *
+ * @param {Uint32Array} px
+ * @param {number} width    of the image, pixels
+ * @param {number} top      its first line, lines
+ * @param {number} height   lines; they are clear
+ * @param {CounterPart[]} parts  in order
+ * @param {number} least    value at the foot
+ * @param {number} most     value at the top, but for a little room
+ * @param {number} colour   0xBBGGRR
+ * @param {number} ratio    device pixels a CSS pixel: how thick the line is
+ * @returns {number} records drawn
+ */
+export function rasterCounter(px, width, top, height, parts, least, most, colour, ratio) {
+  const records = gather(width, parts);
+  const { known, min, max, low, high, last } = column;
+  const scaled = (height - Math.round(2 * ratio)) / (most - least);
+  const base = height + least * scaled;
+  const half = ratio / 2;
+  // On the foot the line would lie half outside.
+  const lowest = height - half;
+  const under = ((Math.round(AREA * 255) << 24) | colour) >>> 0;
+  for (let x = 0; x < width; x += 1) {
+    if (known[x] === 0) continue;
+    const foot = base - low[x] * scaled;
+    let from = base - high[x] * scaled;
+    let to = foot;
+    // From where the line left the column before.
+    if (x > 0 && known[x - 1] === 1) {
+      const left = base - last[x - 1] * scaled;
+      if (left < from) from = left;
+      if (left > to) to = left;
+    }
+    from = (from < lowest ? from : lowest) - half;
+    to = (to < lowest ? to : lowest) + half;
+    const bandFrom = base - max[x] * scaled;
+    let bandTo = bandFrom;
+    if (max[x] > min[x]) {
+      bandTo = base - min[x] * scaled;
+      if (bandTo < bandFrom + 1) bandTo = bandFrom + 1;
+    }
+    // Under all edges it is the area alone.
+    const plain = Math.min(height, Math.max(0, Math.ceil(Math.max(foot, bandTo, to))));
+    let at = Math.max(0, Math.floor(Math.min(from, bandFrom)));
+    let place = (top + at) * width + x;
+    for (; at < plain; at += 1, place += width) {
+      const end = at + 1;
+      let clear = end > foot ? 1 - AREA * (end - foot < 1 ? end - foot : 1) : 1;
+      if (bandTo > at && bandFrom < end) clear *= 1 - BAND * ((end < bandTo ? end : bandTo) - (at > bandFrom ? at : bandFrom));
+      if (to > at && from < end) clear *= 1 - ((end < to ? end : to) - (at > from ? at : from));
+      px[place] = ((((1 - clear) * 255 + 0.5) << 24) | colour) >>> 0;
+    }
+    for (; at < height; at += 1, place += width) px[place] = under;
+  }
   return records;
 }
 
