@@ -14,11 +14,11 @@ use std::time::Instant;
 
 use gputrace_analyzer::{Options, analyze_in_detail};
 use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE};
-use gputrace_trace::tables::{ApiCall, Kernel};
+use gputrace_trace::tables::{ApiCall, Kernel, Marker, Operator};
 use gputrace_trace::writer::{ProcessWriter, WAITING_ROWS};
 use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs, parallel};
 use gputrace_viewer::timeline::slices::Slices;
-use gputrace_viewer::timeline::{TILE_BINS, Timeline};
+use gputrace_viewer::timeline::{TILE_BINS, Timeline, TreeOf};
 use resources::{cpu_seconds, forget_peak, peak_mib};
 
 const RANKS: u64 = 8;
@@ -249,6 +249,86 @@ fn opening(recording: &Recording) {
     );
 }
 
+/// What a host thread is in, seven deep: ranges, operators in them, and calls in those.
+fn deep(slices: u64) -> Recording {
+    const DEPTH: usize = 6;
+    let mut recording = Recording::default();
+    let names: Vec<gputrace_trace::NameId> = (0..200)
+        .map(|number| recording.names.intern(&format!("part {number} of the model")))
+        .collect();
+    let mut random = Random(3);
+    let mut process = Process {
+        folder: "rank0".to_owned(),
+        ..Process::default()
+    };
+    let tables = &mut process.tables;
+    let (mut now, mut rows) = (EPOCH_NS, 0);
+    let mut begun: Vec<(i64, gputrace_trace::NameId)> = Vec::new();
+    while rows < slices {
+        // Down to a few calls, and up again by some: most of it happens far inside.
+        while begun.len() < DEPTH {
+            let name = names[(begun.len() * 30) + (random.next() % 20) as usize];
+            now += 300;
+            begun.push((now, name));
+        }
+        for _ in 0..1 + random.next() % 4 {
+            let duration = 2_000 + (random.next() % 6_000) as i64;
+            tables.api_calls.push(ApiCall {
+                start_ns: TimeNs(now + 400),
+                duration_ns: DurationNs(duration),
+                name: names[190 + (random.next() % 8) as usize],
+                kind: 5,
+                thread: 77,
+                ..ApiCall::default()
+            });
+            now += 400 + duration;
+            rows += 1;
+        }
+        let up = 1 + (random.next() % 64).trailing_zeros().min(5) as usize;
+        for _ in 0..up {
+            let Some((start, name)) = begun.pop() else { break };
+            now += 200;
+            let (start_ns, duration_ns) = (TimeNs(start), DurationNs(now - start));
+            rows += 1;
+            if begun.len() < 3 {
+                tables.markers.push(Marker {
+                    start_ns,
+                    duration_ns: Some(duration_ns),
+                    name,
+                    thread: 77,
+                    ..Marker::default()
+                });
+            } else {
+                tables.operators.push(Operator {
+                    start_ns,
+                    duration_ns,
+                    name,
+                    thread: 77,
+                });
+            }
+        }
+    }
+    recording.processes.push(process);
+    recording
+}
+
+/// A flame graph of everything that one thread was in.
+fn flame(slices: u64) {
+    let timeline = Timeline::build(&Arc::new(deep(slices)));
+    let (began, cpu) = (Instant::now(), cpu_seconds());
+    let tree = timeline.tree(TreeOf::Threads, timeline.begin(), timeline.end(), None, true);
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    let events = timeline.events();
+    println!(
+        "flame graph          {:>9.3} s of {events} slices of one thread on {} rows, {:.1} ns of CPU each; {} nodes and {} more",
+        seconds,
+        timeline.rows().len(),
+        cpu * 1e9 / events as f64,
+        tree.nodes.len(),
+        tree.more
+    );
+}
+
 fn main() {
     let slices: u64 = std::env::args()
         .skip(1)
@@ -428,4 +508,5 @@ fn main() {
             resident_mib() * 1048576.0 / count as f64
         );
     }
+    flame(slices);
 }

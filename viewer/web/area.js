@@ -7,6 +7,9 @@ import { count, percent, time } from "./format.js";
 import { written } from "./names.js";
 import { table } from "./table.js";
 
+/** So long nothing is said of what is on its way. */
+const PATIENCE_MS = 300;
+
 export class Area {
   /** @param {import("./timeline.js").Timeline} timeline */
   constructor(timeline) {
@@ -18,6 +21,8 @@ export class Area {
     this.flame = new Flame(timeline);
     /** @type {any} */
     this.answer = null;
+    /** The area whose numbers are shown. @type {import("./state.js").Area | null} */
+    this.filled = null;
     timeline.state.subscribe(["names", "zero", "flame"], ({ area }) => {
       if (area && this.answer) this.fill(area, this.answer);
     });
@@ -72,18 +77,27 @@ export class Area {
     const { timeline } = this;
     this.answer = null;
     if (!area) {
+      this.filled = null;
       if (!timeline.state.get().selection) timeline.details.container.hidden = true;
       return;
     }
     this.controller = new AbortController();
     const { signal } = this.controller;
+    const words = `${time(area.to - area.from)} from ${timeline.stamp(area.from, 1000)}`;
+    // The same of a recording that grew is exchanged when it is there.
+    const late = this.filled === area ? 0 : setTimeout(() => timeline.details.put([h("strong", {}, words), h("span", { class: "details-tools" }, h("button", { class: "link", type: "button", onclick: () => timeline.state.set({ area: null }) }, "cancel"))],
+      h("p", { class: "waiting-line", role: "status" }, h("progress", {}), "Adding up …")), PATIENCE_MS);
+    signal.addEventListener("abort", () => clearTimeout(late));
     try {
       const answer = await timeline.context.api.area(area.from, area.to, area.rows, signal);
       if (signal.aborted) return;
       this.answer = answer;
+      this.filled = area;
       this.fill(area, answer);
     } catch (error) {
       if (!signal.aborted) timeline.details.put(h("strong", {}, "Area"), h("p", { class: "bad" }, /** @type {Error} */ (error).message));
+    } finally {
+      clearTimeout(late);
     }
   }
 

@@ -16,6 +16,8 @@ import { download } from "./table.js";
 /** Height of a line, and the narrowest node that is drawn, CSS pixels. */
 const LINE = 19;
 const NARROW = 2;
+/** So long nothing is said of what is on its way. */
+const PATIENCE_MS = 300;
 /** Narrower than this there is no name in it. */
 const NAMED = 24;
 
@@ -135,11 +137,16 @@ export class Flame {
 
   /** @param {import("./state.js").Area} area */
   async show(area) {
+    // The same of a recording that grew is exchanged when it is there.
+    const shown = this.tree !== null && this.area === area;
     this.area = area;
     this.controller?.abort();
     this.controller = new AbortController();
     const { signal } = this.controller;
     this.drawTools();
+    // What takes no time is not announced; what takes some can be called off, and the server stops too.
+    const late = setTimeout(() => !shown && this.wait(area), PATIENCE_MS);
+    signal.addEventListener("abort", () => clearTimeout(late));
     try {
       const tree = await this.timeline.context.api.tree({ of: this.of, from: area.from, to: area.to, rows: this.rows(), mergeNumbers: this.mergeNumbers }, signal);
       if (signal.aborted) return;
@@ -149,12 +156,32 @@ export class Flame {
       this.draw();
       this.say(null);
     } catch (error) {
-      if (!signal.aborted) replace(this.graph, h("p", { class: "bad" }, /** @type {Error} */ (error).message));
+      if (!signal.aborted) this.instead(h("p", { class: "bad" }, /** @type {Error} */ (error).message));
+    } finally {
+      clearTimeout(late);
     }
+  }
+
+  /** Says that the graph is on its way. @private @param {import("./state.js").Area} area */
+  wait(area) {
+    this.instead(h("p", { class: "waiting-line", role: "status" }, h("progress", {}), `Adding up ${time(area.to - area.from)} …`,
+      h("button", { class: "link", type: "button", onclick: () => {
+        this.controller?.abort();
+        this.instead(h("p", { class: "faint" }, "Not added up. ", h("button", { class: "link", type: "button", onclick: () => this.again() }, "Add up")));
+      } }, "cancel")));
+  }
+
+  /** Shows a line where the graph would be. @private @param {Node} line */
+  instead(line) {
+    this.tree = null;
+    this.graph.style.height = "auto";
+    replace(this.said);
+    replace(this.graph, line);
   }
 
   /** @private */
   again() {
+    this.tree = null;
     if (this.area) void this.show(this.area);
   }
 

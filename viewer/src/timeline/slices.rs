@@ -76,6 +76,15 @@ impl Slices {
         })
     }
 
+    /// The rows without parts that some places are in, each with the place of its first slice and the places there: who goes
+    /// through many looks for none of them.
+    pub(crate) fn plain_parts(&self, places: Range<usize>) -> Vec<(usize, &Self, Range<usize>)> {
+        if self.joined == 0 {
+            return vec![(0, self, places)];
+        }
+        self.parts_of(places).collect()
+    }
+
     /// The slices of items that are sorted and do not overlap.
     pub(crate) fn of(items: &[Item]) -> Self {
         let mut slices = Self {
@@ -176,6 +185,18 @@ impl Slices {
             }
         }
         best
+    }
+
+    /// Gives the slice at a place another name.
+    pub(crate) fn rename(&mut self, place: usize, name: u32) {
+        self.names[place] = name;
+    }
+
+    /// Gives all slices other names.
+    pub(crate) fn rename_all(&mut self, new_name: impl Fn(u32) -> u32) {
+        for name in &mut self.names {
+            *name = new_name(*name);
+        }
     }
 
     /// Gives back memory that no slice uses.

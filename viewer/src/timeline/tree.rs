@@ -4,8 +4,12 @@
 //! The slices of a thread nest by time: one lies in the latest that encloses it as a whole. Slices with the same names from
 //! the outermost on are one node. Of a slice that the stretch cuts only the part within is counted.
 
+mod windows;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gputrace_trace::parallel;
 use rustc_hash::FxHashMap;
@@ -14,11 +18,14 @@ use super::Timeline;
 use super::answers::{Row, Tree, TreeNode, What};
 use super::names::{self, Class};
 use super::slices::Slices;
+use windows::{Cursor, Window, windows};
 
 /// Nodes that are answered.
 const MOST_NODES: usize = 2000;
 /// Nodes of one thread; what would need more is counted, and its time is its parent's own.
 const MOST_GROWN: usize = 1 << 18;
+/// Slices between two looks whether somebody still waits.
+const BETWEEN_LOOKS: usize = 1 << 14;
 /// The parent of the outermost.
 const NONE: u32 = u32::MAX;
 
@@ -46,7 +53,7 @@ impl TreeOf {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Node {
     parent: u32,
     name: u32,
@@ -95,21 +102,41 @@ impl Growing {
         Some(node)
     }
 
-    /// Adds what lies in `[from, to)` of the lanes of one thread, whose names are looked up in `alike`.
-    fn sweep(&mut self, lanes: &[(u32, &Slices)], from: i64, to: i64, alike: &FxHashMap<u32, u32>) {
-        let ranges: Vec<_> = lanes.iter().map(|(_, slices)| slices.within(from, to)).collect();
+    /// Adds what lies in a window of the lanes of one thread, whose names are looked up in `alike`. Nobody may want it any more
+    /// while that takes: then the rest is left out.
+    fn sweep(
+        &mut self,
+        lanes: &[(u32, &Slices)],
+        window: Window,
+        alike: &FxHashMap<u32, u32>,
+        wanted: &AtomicBool,
+    ) {
+        let Window { from, to, is_first } = window;
+        let mut cursors: Vec<Cursor<'_>> = lanes
+            .iter()
+            .map(|(row, slices)| Cursor::new(*row, slices, slices.within(from, to)))
+            .collect();
         // The next of each lane: of two that begin together the longer one is outside, then the one of the earlier lane.
-        let next = |lane: usize, place: usize| {
-            let slices = lanes[lane].1;
-            (place < ranges[lane].end)
-                .then(|| Reverse((slices.start(place), Reverse(slices.duration(place)), lane, place)))
-        };
-        let mut coming: BinaryHeap<_> = (0..lanes.len())
-            .filter_map(|lane| next(lane, ranges[lane].start))
+        let mut coming: BinaryHeap<_> = cursors
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(lane, cursor)| cursor.next().map(|key| Reverse((key, lane))))
             .collect();
         let mut open: Vec<Open> = Vec::new();
-        while let Some(Reverse((start, Reverse(duration), lane, place))) = coming.pop() {
-            coming.extend(next(lane, place + 1));
+        let mut looked_at = 0usize;
+        while let Some(mut next) = coming.peek_mut() {
+            let Reverse(((start, Reverse(duration)), lane)) = *next;
+            let cursor = &mut cursors[lane];
+            let (row, place, name) = (cursor.row, cursor.place(), cursor.name());
+            // Putting the lane's next in its stead is one way down the heap; taking it out and putting one in are two.
+            match cursor.next() {
+                Some(key) => *next = Reverse((key, lane)),
+                None => drop(PeekMut::pop(next)),
+            }
+            looked_at += 1;
+            if looked_at.is_multiple_of(BETWEEN_LOOKS) && !wanted.load(Ordering::Relaxed) {
+                return;
+            }
             let end = start + duration;
             while open
                 .last()
@@ -117,12 +144,14 @@ impl Growing {
             {
                 open.pop();
             }
-            let (row, slices) = lanes[lane];
-            let name = slices.name(place);
-            let name = alike.get(&name).copied().unwrap_or(name);
+            let name = match alike.is_empty() {
+                true => name,
+                false => alike.get(&name).copied().unwrap_or(name),
+            };
+            let is_new = is_first || start >= from;
             let parent = open.last().map_or(NONE, |outer| outer.node);
             let Some(node) = self.node(parent, name) else {
-                self.left_out += 1;
+                self.left_out += u64::from(is_new);
                 continue;
             };
             let (begin, stop) = (start.max(from), end.min(to));
@@ -131,7 +160,7 @@ impl Growing {
                 outer.covered_to = outer.covered_to.max(stop);
             }
             let known = &mut self.nodes[node as usize];
-            known.count += 1;
+            known.count += u64::from(is_new);
             known.total += (stop - begin).max(0);
             if duration > known.longest.0 {
                 known.longest = (duration, row, place);
@@ -203,19 +232,33 @@ impl Timeline {
     /// "step 4") are one.
     #[must_use]
     pub fn tree(&self, of: TreeOf, from: i64, to: i64, rows: Option<&[u32]>, merge_numbers: bool) -> Tree {
+        self.tree_while(of, from, to, rows, merge_numbers, &AtomicBool::new(true))
+    }
+
+    /// The same; once it is not `wanted` any more, what was not looked at yet is left out.
+    #[must_use]
+    pub fn tree_while(
+        &self,
+        of: TreeOf,
+        from: i64,
+        to: i64,
+        rows: Option<&[u32]>,
+        merge_numbers: bool,
+        wanted: &AtomicBool,
+    ) -> Tree {
         let (from, to) = (self.absolute(from), self.absolute(to));
         let thread = |row: &Row| (row.process, row.device, row.thread);
-        let wanted: Option<std::collections::HashSet<_>> = rows.map(|rows| {
+        let chosen: Option<std::collections::HashSet<_>> = rows.map(|rows| {
             let rows = rows.iter().filter_map(|row| self.rows.rows.get(*row as usize));
             rows.filter(|row| of.has(row)).map(thread).collect()
         });
         let mut threads: Vec<(_, Vec<(u32, &Slices)>)> = Vec::new();
         let mut places: FxHashMap<_, usize> = FxHashMap::default();
-        let is_wanted = |row: &&Row| {
-            let named = wanted.as_ref().is_none_or(|wanted| wanted.contains(&thread(row)));
+        let is_chosen = |row: &&Row| {
+            let named = chosen.as_ref().is_none_or(|chosen| chosen.contains(&thread(row)));
             named && of.has(row)
         };
-        for row in self.rows.rows.iter().filter(is_wanted) {
+        for row in self.rows.rows.iter().filter(is_chosen) {
             if let Some(slices) = self.rows.slices(row.row) {
                 let place = *places.entry(thread(row)).or_insert_with(|| {
                     threads.push((thread(row), Vec::new()));
@@ -234,16 +277,33 @@ impl Timeline {
         } else {
             Default::default()
         };
-        let grown = parallel::map(threads.len(), |place| {
-            let mut growing = Growing::default();
-            growing.sweep(&threads[place].1, from, to, &alike);
-            growing
-        });
-        let with_any = grown.iter().filter(|growing| !growing.nodes.is_empty()).count();
-        let mut all = Growing::default();
-        for growing in &grown {
-            all.absorb(growing);
-        }
+        let parts: Vec<(usize, Window)> = threads
+            .iter()
+            .enumerate()
+            .flat_map(|(thread, (_, lanes))| {
+                windows(lanes, from, to).into_iter().map(move |one| (thread, one))
+            })
+            .collect();
+        let mut with_any = 0;
+        let (mut all, mut of_thread) = (Growing::default(), Growing::default());
+        parallel::in_order(
+            parts.len(),
+            |part| {
+                let (thread, window) = parts[part];
+                let mut growing = Growing::default();
+                if wanted.load(Ordering::Relaxed) {
+                    growing.sweep(&threads[thread].1, window, &alike, wanted);
+                }
+                growing
+            },
+            |part, growing| {
+                of_thread.absorb(&growing);
+                if parts.get(part + 1).is_none_or(|(next, _)| *next != parts[part].0) {
+                    with_any += usize::from(!of_thread.nodes.is_empty());
+                    all.absorb(&std::mem::take(&mut of_thread));
+                }
+            },
+        );
         self.written(&all, with_any, &stems)
     }
 
@@ -350,12 +410,31 @@ mod tests {
         lay_out(&mut items, |_| false).0
     }
 
+    fn swept_in(lanes: &[(u32, &Slices)], windows: &[Window]) -> Growing {
+        let mut growing = Growing::default();
+        for window in windows {
+            let mut of_window = Growing::default();
+            of_window.sweep(lanes, *window, &FxHashMap::default(), &AtomicBool::new(true));
+            growing.absorb(&of_window);
+        }
+        growing
+    }
+
     /// Path of names, count, total and own time of each node.
     fn swept(of: &[(i64, i64, u32)], from: i64, to: i64) -> Vec<(Vec<u32>, u64, i64, i64)> {
         let lanes = lanes(of);
         let lanes: Vec<(u32, &Slices)> = (0..).zip(&lanes).collect();
-        let mut growing = Growing::default();
-        growing.sweep(&lanes, from, to, &FxHashMap::default());
+        let growing = swept_in(&lanes, &windows(&lanes, from, to));
+        let whole = Window {
+            from,
+            to,
+            is_first: true,
+        };
+        assert_eq!(
+            growing.nodes,
+            swept_in(&lanes, &[whole]).nodes,
+            "in one window or in several"
+        );
         let path = |mut node: u32| {
             let mut path = Vec::new();
             while node != NONE {
@@ -427,6 +506,43 @@ mod tests {
                 (vec![3, 4], 1, 0, 0),
             ]
         );
+    }
+
+    #[test]
+    fn many_slices_are_swept_in_windows_and_each_is_counted_once() {
+        // An outer slice over all windows, and in it forty of two names.
+        let mut all = vec![(0, 1000, 9)];
+        all.extend((0..40).map(|number| (number * 20, number * 20 + 15, 1 + (number % 2) as u32)));
+        let lanes = lanes(&all);
+        let lanes: Vec<(u32, &Slices)> = (0..).zip(&lanes).collect();
+        assert_eq!(windows(&lanes, 0, 1000).len(), 6);
+        assert_eq!(
+            swept(&all, 0, 1000),
+            [
+                (vec![9], 1, 1000, 400),
+                (vec![9, 1], 20, 300, 300),
+                (vec![9, 2], 20, 300, 300),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_nobody_wants_is_not_swept() {
+        let all: Vec<(i64, i64, u32)> = (0..BETWEEN_LOOKS as i64 * 3).map(|at| (at, at + 1, 1)).collect();
+        let lanes = lanes(&all);
+        let window = Window {
+            from: 0,
+            to: i64::MAX / 4,
+            is_first: true,
+        };
+        let mut growing = Growing::default();
+        growing.sweep(
+            &[(0, &lanes[0])],
+            window,
+            &FxHashMap::default(),
+            &AtomicBool::new(false),
+        );
+        assert!(growing.nodes[0].count <= BETWEEN_LOOKS as u64);
     }
 
     #[test]

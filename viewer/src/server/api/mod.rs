@@ -7,6 +7,7 @@ mod pictures;
 mod slices;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -204,6 +205,28 @@ async fn at_a_place<T: Send + 'static>(
             "this request failed: a fault of gputrace",
         )
     })
+}
+
+/// Says that nobody waits any more, when the request that it is of is dropped.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The same for what may take long: it is told when its client has gone away.
+async fn while_wanted<T: Send + 'static>(
+    app: &Shared,
+    work: Work,
+    job: impl FnOnce(&AtomicBool) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let waiting = Waiting(Arc::new(AtomicBool::new(true)));
+    let wanted = waiting.0.clone();
+    let answer = at_a_place(app, work, move || job(&wanted)).await;
+    drop(waiting);
+    answer
 }
 
 /// The generation that a request names.

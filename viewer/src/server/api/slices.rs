@@ -4,7 +4,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 
-use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, loaded, parameters};
+use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, loaded, parameters, while_wanted};
 use crate::timeline::{Direction, TreeOf, Where};
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
@@ -25,7 +25,7 @@ pub async fn slice(
     let (rec, generation) = parameters::path(place)?;
     let Slice { row, index } = parameters::query(query)?;
     let loaded = loaded(&app, rec, generation).await?;
-    loaded.there().await;
+    loaded.there().await?;
     let answer = at_a_place(&app, Work::Quick, move || {
         let slice = loaded.timeline.slice(row, index);
         let slice = slice.ok_or_else(|| Refusal::nothing("there is no such slice"))?;
@@ -195,8 +195,9 @@ pub async fn tree(
         Of::DeviceRanges => TreeOf::DeviceRanges,
     };
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Long, move || {
-        json_of(&loaded.timeline.tree(of, from, to, rows.as_deref(), merge_numbers))
+    let answer = while_wanted(&app, Work::Long, move |wanted| {
+        let timeline = &loaded.timeline;
+        json_of(&timeline.tree_while(of, from, to, rows.as_deref(), merge_numbers, wanted))
     });
     answer.await?.map(for_ever)
 }
