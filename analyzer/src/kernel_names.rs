@@ -154,6 +154,12 @@ const RULES: &[Rule] = rules! {
 /// sending tokens to and fro. DeepGEMM's kernels of that kind (`sm100_fp8_fp4_mega_moe_impl`) match no rule.
 const FUSED: &str = "mscclpp::megamoe::*";
 
+/// Whether a kernel with this name, mangled or not, moves data between GPUs: its name alone tells.
+#[must_use]
+pub fn is_communication(name: &str) -> bool {
+    communication(name).is_some()
+}
+
 /// The rule by which a kernel with this name, mangled or not, moves data between GPUs.
 pub(crate) fn communication(name: &str) -> Option<&'static str> {
     let name = demangled(name);

@@ -61,7 +61,7 @@ pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
 pub use findings::Finding;
 pub use idle::StreamAnalysis;
 pub use idle_causes::{Cause, Gap};
-pub use kernel_names::{demangled, short_name};
+pub use kernel_names::{demangled, is_communication, short_name};
 pub use kernels::{KernelAnalysis, KindAnalysis};
 pub use launches::LaunchAnalysis;
 pub use links::{Nominal, nominal};

@@ -234,8 +234,10 @@ impl PackedColumn {
         }
     }
 
+    /// The value of a row as 64 bits, where it has one: a number that is not negative as it is.
     #[inline]
-    fn key(&self, row: usize) -> Option<u64> {
+    #[must_use]
+    pub fn key(&self, row: usize) -> Option<u64> {
         let is_null = match &self.nulls {
             Nulls::None => false,
             Nulls::All => true,

@@ -15,8 +15,11 @@ use super::early::{Early, Promise};
 use super::gather::{self, Group, Place, Table};
 use super::rows::{self, Communicator, Counter, Identity, Rows};
 use super::slices::Slices;
-use super::store::{Coming, Store};
+use super::store::{Coming, Store, Stored};
 use super::{counters, lanes};
+
+/// The column that joins rows.
+const ID: &str = "correlation";
 
 /// Where the rows of a process's tables are by correlation id.
 #[derive(Debug, Default)]
@@ -165,18 +168,32 @@ impl Base {
         rows
     }
 
-    pub(crate) fn joins(&self, process: u32) -> Option<&Joins> {
+    /// The rows of a process's table with this correlation id; `index` is that table's of the joins.
+    pub(crate) fn rows_with<T: Stored>(
+        &self,
+        process: u32,
+        id: u32,
+        index: impl Fn(&Joins) -> &Correlations,
+    ) -> Vec<usize> {
+        if let Some(rows) = self.store.rows_with::<T>(process, id) {
+            return rows;
+        }
+        let Some(joins) = self.joins(process) else {
+            return Vec::new();
+        };
+        let ids = self.store.words::<T>(process, ID);
+        index(joins).rows(ids, id).collect()
+    }
+
+    fn joins(&self, process: u32) -> Option<&Joins> {
         let store = &self.store;
-        Some(self.joins.get(process as usize)?.get_or_init(|| {
-            const ID: &str = "correlation";
-            Joins {
-                calls: Correlations::new(store.words::<ApiCalls>(process, ID)),
-                kernels: Correlations::new(store.words::<Kernels>(process, ID)),
-                copies: Correlations::new(store.words::<Copies>(process, ID)),
-                memsets: Correlations::new(store.words::<Memsets>(process, ID)),
-                graph_launches: Correlations::new(store.words::<GraphLaunches>(process, ID)),
-                synchronizations: Correlations::new(store.words::<Synchronizations>(process, ID)),
-            }
+        Some(self.joins.get(process as usize)?.get_or_init(|| Joins {
+            calls: Correlations::new(store.words::<ApiCalls>(process, ID)),
+            kernels: Correlations::new(store.words::<Kernels>(process, ID)),
+            copies: Correlations::new(store.words::<Copies>(process, ID)),
+            memsets: Correlations::new(store.words::<Memsets>(process, ID)),
+            graph_launches: Correlations::new(store.words::<GraphLaunches>(process, ID)),
+            synchronizations: Correlations::new(store.words::<Synchronizations>(process, ID)),
         }))
     }
 }

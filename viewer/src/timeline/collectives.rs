@@ -306,8 +306,8 @@ impl Timeline {
                 (Place::Thread(row.thread), row.start_ns)
             }
             Table::Enqueue => {
-                let rows = &self.process(process)?.tables.collectives;
-                (Place::Thread(*rows.thread.get(row)?), *rows.start_ns.get(row)?)
+                let row = store.collective(process, row)?;
+                (Place::Thread(row.thread), row.start_ns)
             }
             Table::Synchronization => {
                 let row = store.row::<Synchronizations>(process, row)?;
@@ -328,9 +328,10 @@ impl Timeline {
     /// The outermost call with a correlation id.
     pub(crate) fn call_of(&self, process: u32, correlation: u32) -> Option<usize> {
         let store = &self.base.store;
-        let ids = store.words::<ApiCalls>(process, "correlation");
-        let found = self.joins(process)?.calls.rows(ids, correlation);
-        let calls = found.filter_map(|row| Some((row, store.row::<ApiCalls>(process, row)?)));
+        let found = (self.base).rows_with::<ApiCalls>(process, correlation, |joins| &joins.calls);
+        let calls = found
+            .into_iter()
+            .filter_map(|row| Some((row, store.row::<ApiCalls>(process, row)?)));
         // Of two that begin together the longer, and else the runtime's, as in the analysis.
         let outermost = calls.min_by_key(|(_, call)| {
             (

@@ -17,9 +17,6 @@ use super::{Timeline, names};
 /// Links that are listed: a graph may have launched thousands of kernels.
 const MOST_LINKS: usize = 100;
 
-/// The column that joins rows.
-const ID: &str = "correlation";
-
 /// A slice, as it is looked at.
 struct Chosen<'a> {
     row: u32,
@@ -137,7 +134,7 @@ impl Timeline {
             Table::Call => self.call(process, row).map(|row| row.correlation),
             Table::Synchronization => self.wait(process, row).map(|row| row.correlation),
             Table::Untimed => tables.untimed_operations.correlation.get(row).copied(),
-            Table::Compilation => tables.compilations.correlation.get(row).copied(),
+            Table::Compilation => store.compilation(process, row).map(|row| row.correlation),
             Table::Overhead => store
                 .row::<Overheads>(process, row)
                 .and_then(|row| row.correlation),
@@ -169,9 +166,6 @@ impl Timeline {
     /// What NCCL said of the collective when it was enqueued, and what this rank waited.
     fn add_collective_fields(&self, chosen: &Chosen<'_>, collective: u32, fields: &mut Fields) {
         let Some(known) = &self.known else { return };
-        let Some(process) = self.process(chosen.process) else {
-            return;
-        };
         let parts = known.parts(collective);
         let own = parts.iter().find(|part| self.is_part_of(chosen, part));
         let Some(part) = own else { return };
@@ -181,8 +175,9 @@ impl Timeline {
         }
         if chosen.table != Table::Enqueue
             && let Some(row) = part.row
+            && let Some(row) = self.base.store.collective(chosen.process, row as usize)
         {
-            fields::enqueued(process, self.recorded(), row as usize, fields);
+            fields::enqueued(&row, self.recorded(), fields);
         }
     }
 
@@ -242,23 +237,29 @@ impl Timeline {
             };
             add(link_type, label, self.find(process, Table::Call, call));
         }
-        if let (Table::Call, Some(correlation), Some(joins)) =
-            (chosen.table, self.correlation(chosen), self.joins(process))
-        {
-            let store = &self.base.store;
+        if let (Table::Call, Some(id)) = (chosen.table, self.correlation(chosen)) {
+            let base = &self.base;
             // Looked up one by one only as far as they are listed.
             let mut found = 0;
-            for (table, rows, column) in [
-                (Table::Kernel, &joins.kernels, store.words::<Kernels>(process, ID)),
-                (Table::Copy, &joins.copies, store.words::<Copies>(process, ID)),
-                (Table::Memset, &joins.memsets, store.words::<Memsets>(process, ID)),
+            for (table, rows) in [
+                (
+                    Table::Kernel,
+                    base.rows_with::<Kernels>(process, id, |joins| &joins.kernels),
+                ),
+                (
+                    Table::Copy,
+                    base.rows_with::<Copies>(process, id, |joins| &joins.copies),
+                ),
+                (
+                    Table::Memset,
+                    base.rows_with::<Memsets>(process, id, |joins| &joins.memsets),
+                ),
                 (
                     Table::GraphLaunch,
-                    &joins.graph_launches,
-                    store.words::<GraphLaunches>(process, ID),
+                    base.rows_with::<GraphLaunches>(process, id, |joins| &joins.graph_launches),
                 ),
             ] {
-                for row in rows.rows(column, correlation) {
+                for row in rows {
                     if found < MOST_LINKS {
                         add("operation", "launched", self.find(process, table, row));
                     } else {
@@ -267,8 +268,7 @@ impl Timeline {
                     found += 1;
                 }
             }
-            let waits = store.words::<Synchronizations>(process, ID);
-            for row in joins.synchronizations.rows(waits, correlation) {
+            for row in base.rows_with::<Synchronizations>(process, id, |joins| &joins.synchronizations) {
                 let kind = self.wait(process, row).map_or(0, |wait| wait.kind);
                 let reference = self.find(process, Table::Synchronization, row);
                 add("synchronization", names::synchronization(kind), reference);
@@ -485,12 +485,9 @@ impl Timeline {
         let place = self.collective_of(chosen)?;
         let parts = self.known.as_ref()?.parts(place);
         let row = parts.iter().find(|part| self.is_part_of(chosen, part))?.row? as usize;
-        let rows = &self.process(chosen.process)?.tables.collectives;
+        let row = self.base.store.collective(chosen.process, row)?;
         // With a kernel's row the times are the kernel's.
-        rows.kernel
-            .get(row)?
-            .is_none()
-            .then(|| (rows.thread[row], rows.start_ns[row].0))
+        row.kernel.is_none().then_some((row.thread, row.start_ns.0))
     }
 }
 

@@ -3,8 +3,8 @@
 use gputrace_analyzer::{nominal, theoretical_occupancy};
 use gputrace_trace::copy_words::{direction_name, memory_name};
 use gputrace_trace::tables::{
-    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators,
-    Overheads, Synchronizations,
+    ApiCalls, Collective, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps,
+    Operators, Overheads, Synchronizations,
 };
 use gputrace_trace::{Interner, NameId, Process, Table as _};
 
@@ -227,7 +227,7 @@ fn add_row(
             fields.add_known("Correlation", row.correlation, "");
         }
         Table::Compilation => {
-            let row = (row < tables.compilations.len()).then(|| tables.compilations.row(row))?;
+            let row = source.store.compilation(source.process, row)?;
             let entry = match row.entry {
                 1 => "PTX to machine code",
                 2 => "NVVM IR to PTX",
@@ -254,7 +254,11 @@ fn add_row(
             marker(source, row, fields)?;
         }
         Table::Operator => fields.add("Thread", source.row::<Operators>(row)?.thread, ""),
-        Table::Enqueue => enqueued(process, source.recorded, row, fields),
+        Table::Enqueue => enqueued(
+            &source.store.collective(source.process, row)?,
+            source.recorded,
+            fields,
+        ),
         Table::ProxyStep => {
             let row = source.row::<NcclProxySteps>(row)?;
             fields.add("Communicator", format!("{:#018x}", row.communicator), "");
@@ -482,12 +486,7 @@ fn marker(source: &Source<'_>, place: usize, fields: &mut Fields) -> Option<()> 
 }
 
 /// What NCCL told of an operation, as it was enqueued.
-pub(crate) fn enqueued(process: &Process, recorded: &Interner, place: usize, fields: &mut Fields) {
-    let rows = &process.tables.collectives;
-    if place >= rows.len() {
-        return;
-    }
-    let row = rows.row(place);
+pub(crate) fn enqueued(row: &Collective, recorded: &Interner, fields: &mut Fields) {
     let name = |id: NameId| recorded.get(id).to_owned();
     fields.add("Operation", name(row.function), "");
     fields.add("Communicator", format!("{:#018x}", row.communicator), "");

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use gputrace_trace::packed::{Packed, PackedColumn, PackedTables};
 use gputrace_trace::tables::{
-    ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps, Operators,
-    Overheads, Synchronizations, Tables,
+    ApiCalls, Collective, Compilation, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels,
+    NcclProxySteps, Operators, Overheads, Synchronizations, Tables,
 };
 use gputrace_trace::{Process, Recording, Table, parallel};
 
@@ -236,12 +236,33 @@ impl Store {
         }
     }
 
-    /// A column of 32-bit numbers, by name; without rows where there is no such column.
+    /// What NCCL told of an operation, as it was enqueued.
+    pub(crate) fn collective(&self, process: u32, row: usize) -> Option<Collective> {
+        if let Some(pieces) = self.pieces.get(process as usize) {
+            return pieces.collectives.row(row);
+        }
+        let rows = &self.process(process)?.tables.collectives;
+        (row < rows.len()).then(|| rows.row(row))
+    }
+
+    /// A compilation.
+    pub(crate) fn compilation(&self, process: u32, row: usize) -> Option<Compilation> {
+        if let Some(pieces) = self.pieces.get(process as usize) {
+            return pieces.compilations.row(row);
+        }
+        let rows = &self.process(process)?.tables.compilations;
+        (row < rows.len()).then(|| rows.row(row))
+    }
+
+    /// Of a recording that grows, the rows with this correlation id; nothing of others, whose columns are asked for as wholes.
+    pub(crate) fn rows_with<T: Stored>(&self, process: u32, id: u32) -> Option<Vec<usize>> {
+        let pieces = self.pieces.get(process as usize)?;
+        Some(pieces.rows_with::<T>(id))
+    }
+
+    /// A column of 32-bit numbers, by name; without rows where there is no such column, and of a recording that grows.
     pub(crate) fn words<T: Stored>(&self, process: u32, name: &str) -> Words<'_> {
         let nothing = Words::Plain(&[]);
-        if let Some(pieces) = self.pieces.get(process as usize) {
-            return Words::Plain(pieces.words::<T>(name));
-        }
         match self.packed.get(process as usize) {
             Some(packed) => T::packed(packed).column(name).map_or(nothing, Words::Packed),
             None => {

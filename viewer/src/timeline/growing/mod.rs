@@ -4,6 +4,7 @@
 //! What does not simply get longer is not followed: where a clock was set, a file is damaged or parts are gone, the recording is
 //! read as a whole, as every recording is once it is closed.
 
+mod kinds;
 mod place;
 mod process;
 
@@ -191,7 +192,10 @@ impl Growing {
         for growth in grown {
             self.take(growth, &outline)?;
         }
-        outline.names = self.follower.names.clone();
+        for (own, process) in self.of_processes.iter_mut().zip(&outline.processes) {
+            own.learn_of_graphs(process);
+        }
+        outline.names = self.follower.names.share();
         Some(self.timeline(outline))
     }
 
@@ -209,13 +213,7 @@ impl Growing {
             .then_some(())
     }
 
-    /// Puts the tables that are asked for as wholes into the outline, and makes the timeline.
     fn timeline(&mut self, mut outline: Recording) -> Timeline {
-        let outlined = outline.processes.iter_mut().zip(&self.of_processes);
-        for (process, own) in outlined.chain(outline.hosts.iter_mut().zip(&self.of_hosts)) {
-            process.tables.collectives.clone_from(&own.collectives);
-            process.tables.compilations.clone_from(&own.compilations);
-        }
         let groups: Vec<Group> = (0u32..)
             .zip(&mut self.of_processes)
             .flat_map(|(place, own)| own.groups(place))

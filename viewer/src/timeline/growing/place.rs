@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::timeline::lanes::{self, Item, MOST_LANES};
 use crate::timeline::slices::Slices;
 
@@ -61,13 +63,32 @@ impl Lane {
         self.end = self.parts.last().map(|last| last.end());
     }
 
+    /// Gives the slice with this key another name; whether it is here.
+    fn rename(&mut self, key: Key, name: u32) -> bool {
+        let after = self.parts.partition_point(|part| part.begin() <= key.0);
+        for part in self.parts[..after].iter_mut().rev() {
+            let from = part.first_from(key.0);
+            let mut places = (from..part.len()).take_while(|place| part.start(*place) == key.0);
+            if let Some(place) = places.find(|place| lanes::order(&part.item(*place)) == key) {
+                Arc::make_mut(part).rename(place, name);
+                return true;
+            }
+            // Those that take no time may begin together on both sides.
+            if part.begin() < key.0 {
+                break;
+            }
+        }
+        false
+    }
+
     fn last(&self) -> Option<Item> {
         let last = self.parts.last()?;
         Some(last.item(last.len() - 1))
     }
 }
 
-type Key = (i64, Reverse<i64>, u32);
+/// Where a slice comes in the order of slices.
+pub(super) type Key = (i64, Reverse<i64>, u32);
 
 /// Slices on the first rows that are free, as [`lanes::lay_out`] puts them.
 fn lay(items: &[Item], ends: &mut Vec<Option<i64>>, mut left_out: impl FnMut(Item)) -> Vec<Vec<Item>> {
@@ -134,6 +155,23 @@ impl Growing {
         let last = self.lanes.iter().filter_map(Lane::last);
         let last = last.chain(self.left_out.last().copied());
         self.last = last.map(|item| lanes::order(&item)).max();
+    }
+
+    /// Gives slices other names, by where they come in the order of slices: nothing of that order changes. Parts that timelines
+    /// share stay as they are; what is made of them from now on has the new names.
+    pub(super) fn rename(&mut self, renamed: &[(Key, u32)]) {
+        let by_key: FxHashMap<Key, u32> = renamed.iter().copied().collect();
+        for item in self.recent.iter_mut().chain(&mut self.left_out) {
+            if let Some(name) = by_key.get(&lanes::order(item)) {
+                item.name = *name;
+            }
+        }
+        let settled = renamed
+            .iter()
+            .filter(|(key, _)| self.last.is_some_and(|last| *key <= last));
+        for (key, name) in settled {
+            let _ = self.lanes.iter_mut().any(|lane| lane.rename(*key, *name));
+        }
     }
 
     /// The rows so far, with some more slices that may still change their place, and how many had none. What begins before

@@ -1,18 +1,21 @@
 //! One process of a recording that grows: what of it has come, and on which rows that is.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use gputrace_analyzer::{KernelKinds, is_possible};
+use gputrace_analyzer::is_possible;
 use gputrace_trace::tables::{
-    ApiCalls, Collectives, Compilations, Copies, ExternalCorrelations, GraphLaunches, Kernels, Markers,
-    Memsets, NcclChannels, NcclProxySteps, Operators, Overheads, Synchronizations, Tables,
+    ApiCalls, Collectives, Copies, ExternalCorrelations, GraphLaunches, Kernels, Markers, Memsets,
+    NcclChannels, NcclProxySteps, Operators, Overheads, Synchronizations, Tables,
 };
 use gputrace_trace::{Interner, Process, Table as _};
 use rustc_hash::FxHashMap;
 
-use super::place::Growing;
+use super::kinds::Kinds;
+use super::place::{Growing, Key};
 use crate::timeline::gather::{self, Group, Host, MOST_ROWS, Place, Table, source, table_and_row};
 use crate::timeline::lanes::Item;
+use crate::timeline::names::{self, Class};
 use crate::timeline::pieces::{Collecting, Pieces};
 use crate::timeline::store::{STORED, Stored};
 
@@ -22,8 +25,6 @@ const SETTLED_NS: i64 = if cfg!(test) { 5_000 } else { 2_000_000_000 };
 const CALLS: usize = 1 << 19;
 /// So many wait for their calls; of older ones the calls won't come.
 const WAITING: usize = 1 << 14;
-/// Looks whose collectives are known for the kernels of later ones.
-const LOOKS: usize = 40;
 
 /// The threads of the latest calls by correlation id.
 #[derive(Default)]
@@ -59,11 +60,7 @@ pub(super) struct OfProcess {
     calls: Calls,
     /// What hangs at calls that have not come.
     waiting: VecDeque<(u32, Item)>,
-    /// Which kernels communicate is told by the collectives that were enqueued shortly before.
-    kinds: VecDeque<(Collectives, ExternalCorrelations)>,
-    /// These are not held in pieces: details ask for them as wholes.
-    pub(super) collectives: Collectives,
-    pub(super) compilations: Compilations,
+    kinds: Kinds,
     /// Counters and memory.
     pub(super) counted: Tables,
     /// End of the last slice.
@@ -115,8 +112,8 @@ impl OfProcess {
     ) -> bool {
         let numbering = Numbering {
             stored: self.held.next_rows(),
-            collectives: self.collectives.len(),
-            compilations: self.compilations.len(),
+            collectives: self.held.collectives(),
+            compilations: self.held.compilations(),
         };
         let most = tables
             .row_counts()
@@ -128,14 +125,10 @@ impl OfProcess {
         if before.copied().unwrap_or(0) + most > MOST_ROWS {
             return false;
         }
-        self.kinds
-            .push_back((tables.collectives.clone(), tables.external_correlations.clone()));
-        if self.kinds.len() > LOOKS {
-            self.kinds.pop_front();
-        }
+        let earlier = self.learn(&tables.collectives, &tables.external_correlations, outline);
         let mut by_place: FxHashMap<Place, Vec<Item>> = FxHashMap::default();
         let mut newest = self.newest;
-        let mut earliest = None;
+        let mut earliest = earlier;
         let mut add = |place: Place, item: Item| {
             let end = item.start.saturating_add(item.duration);
             if item.duration >= 0 && is_possible(item.start, end) {
@@ -153,19 +146,16 @@ impl OfProcess {
             tables: std::mem::take(&mut tables),
         };
         let of = &piece.tables;
-        let mut told = Process::default();
-        told.tables.graph_nodes.clone_from(&outline.tables.graph_nodes);
-        for (collectives, external) in &self.kinds {
-            told.tables.collectives.append(collectives.clone(), false);
-            told.tables.external_correlations.append(external.clone(), false);
-        }
-        let mut kinds = KernelKinds::new(&told, names);
         let first = numbering.stored[Kernels::PLACE];
         for place in 0..of.kernels.len() {
-            let row = u32::try_from(first + place).unwrap_or(u32::MAX);
             let kernels = &of.kernels;
-            let communicates = kinds.communicates(row, kernels.name[place], kernels.correlation[place])
-                || kinds.carries(kernels.graph_node[place]);
+            let communicates = self.kinds.communicates(
+                first + place,
+                kernels.name[place],
+                kernels.correlation[place],
+                kernels.graph_node[place],
+                names,
+            );
             // Shifted like all others.
             let item = gather::of_kernel(kernels, place, place as u32, communicates);
             add(Place::Stream(kernels.device[place], kernels.stream[place]), item);
@@ -227,14 +217,54 @@ impl OfProcess {
             self.places.entry(place).or_default().add(items);
         }
         tables = piece.tables;
-        self.collectives
-            .append(std::mem::take(&mut tables.collectives), false);
-        self.compilations
-            .append(std::mem::take(&mut tables.compilations), false);
         self.counted.counters.append(tables.counters.clone(), false);
         self.counted.memory.append(tables.memory.clone(), false);
         self.held.append(tables);
         true
+    }
+
+    /// Takes in what tells which kernels communicate. Kernels that came before are drawn as what they are now known to be: the
+    /// start of the first of them.
+    fn learn(
+        &mut self,
+        collectives: &Collectives,
+        external: &ExternalCorrelations,
+        outline: &Process,
+    ) -> Option<i64> {
+        let news = self
+            .kinds
+            .learn(collectives, external, &outline.tables.graph_nodes);
+        if news.is_empty() {
+            return None;
+        }
+        let by_row = !news.rows.is_empty() || !news.nodes.is_empty();
+        let found = self.held.kernels(&news.launches, by_row, |row, launch, node| {
+            news.launches.contains(&launch)
+                || news.rows.contains(&u64::from(row))
+                || node.is_some_and(|node| news.nodes.contains(&node))
+        });
+        let mut earliest: Option<i64> = None;
+        let mut by_place: FxHashMap<Place, Vec<(Key, u32)>> = FxHashMap::default();
+        for (row, kernel) in found {
+            let (start, duration) = (kernel.start_ns.0, kernel.duration_ns.0);
+            let key = (start, Reverse(duration), source(Table::Kernel, row));
+            let name = names::named(Class::Communication, kernel.name);
+            let place = Place::Stream(kernel.device, kernel.stream);
+            by_place.entry(place).or_default().push((key, name));
+            earliest = Some(earliest.map_or(start, |earliest| earliest.min(start)));
+        }
+        for (place, renamed) in by_place {
+            if let Some(growing) = self.places.get_mut(&place) {
+                growing.rename(&renamed);
+            }
+        }
+        earliest
+    }
+
+    /// The same of what is read anew at each look.
+    pub(super) fn learn_of_graphs(&mut self, outline: &Process) {
+        let earliest = self.learn(&Collectives::default(), &ExternalCorrelations::default(), outline);
+        self.earliest_new = self.earliest_new.into_iter().chain(earliest).min();
     }
 
     /// Until when rows are as they will stay, unless something comes very late.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gputrace_trace::manifest::MANIFEST_FILE;
-use gputrace_trace::tables::{Counter, Memset, NcclChannel, Operator, Overhead};
+use gputrace_trace::tables::{Counter, GraphNode, Memset, NcclChannel, Operator, Overhead};
 use proptest::prelude::*;
 
 use super::early::{larger, write};
@@ -29,12 +29,19 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// The parts of a timeline that are seen, with names instead of numbers.
-fn slices_of(timeline: &Timeline, row: u32) -> Vec<(i64, i64, u32, String)> {
+fn slices_of(timeline: &Timeline, row: u32) -> Vec<(i64, i64, u32, u8, String)> {
     let slices = timeline.slices(row).unwrap();
     (0..slices.len())
         .map(|at| {
             let name = timeline.label(slices.name(at)).unwrap().to_string();
-            (slices.start(at), slices.duration(at), slices.source(at), name)
+            let kind = names::kind(slices.name(at));
+            (
+                slices.start(at),
+                slices.duration(at),
+                slices.source(at),
+                kind,
+                name,
+            )
         })
         .collect()
 }
@@ -202,6 +209,88 @@ fn varied() -> Recording {
     recording
 }
 
+/// With kernels that no name tells to communicate: their launches do, or the nodes of the graphs that they ran in.
+fn told_by_others() -> Recording {
+    let mut recording = larger();
+    let mut names = std::mem::take(&mut recording.names);
+    let (fused, function) = (names.intern("fused_kernel"), names.intern("AllGather"));
+    for process in &mut recording.processes {
+        let tables = &mut process.tables;
+        for number in 0..400u32 {
+            let at = 3000 + i64::from(number) * 100;
+            // A launch of each three is a collective's; some nodes are.
+            let id = 5000 + number;
+            kernel(tables, fused, 20 + number % 2, id, at + 60, at + 95);
+            tables.kernels.graph_node[tables.kernels.start_ns.len() - 1] =
+                (number % 5 == 0).then_some(u64::from(number % 7));
+            let plan = u64::from(number) + 1000;
+            tables.external_correlations.push(ExternalCorrelation {
+                correlation: id,
+                kind: 0,
+                id: plan,
+            });
+            if number % 3 == 0 {
+                let (start_ns, duration_ns) = super::at(at, at + 5);
+                tables.collectives.push(Collective {
+                    start_ns,
+                    duration_ns,
+                    communicator: 0xabc,
+                    sequence: Some(u64::from(number)),
+                    function,
+                    bytes: 1000,
+                    plan: Some(plan),
+                    thread: 11,
+                    ..Collective::default()
+                });
+            }
+        }
+        for node in [2, 4] {
+            tables.graph_nodes.push(GraphNode {
+                node,
+                ..GraphNode::default()
+            });
+        }
+    }
+    recording.names = names;
+    recording
+}
+
+#[test]
+fn a_kernel_is_drawn_as_what_a_late_launch_tells_it_to_be() {
+    let whole = tempfile::tempdir().unwrap();
+    write(&told_by_others(), whole.path(), 16);
+    let files = files(whole.path());
+    let place_of = |table: &str| -> Vec<usize> {
+        let name = |path: &Path| path.file_name().is_some_and(|name| name == table);
+        (files.keys().enumerate())
+            .filter(|(_, path)| name(path))
+            .map(|(place, _)| place)
+            .collect()
+    };
+    let late = [
+        place_of("collectives.arrows"),
+        place_of("external_correlations.arrows"),
+        place_of("graph_nodes.arrows"),
+    ];
+    assert!(late.iter().all(|places| places.len() == 2));
+    // All is there but what tells of the launches, of the nodes, or of both; then they come one after another.
+    let without = |which: &[usize]| {
+        let mut cut = vec![1000u16; files.len()];
+        for place in which.iter().flat_map(|which| &late[*which]) {
+            cut[*place] = 0;
+        }
+        cut
+    };
+    follow(
+        whole.path(),
+        &[without(&[0, 1, 2]), without(&[0, 1]), without(&[0])],
+    );
+    follow(
+        whole.path(),
+        &[without(&[0, 1, 2]), without(&[1, 2]), without(&[2])],
+    );
+}
+
 #[test]
 fn each_look_shows_what_a_fresh_reading_shows() {
     let whole = tempfile::tempdir().unwrap();
@@ -226,7 +315,7 @@ proptest! {
         rows in prop_oneof![Just(1usize), Just(5), Just(64)],
     ) {
         let whole = tempfile::tempdir().unwrap();
-        write(&larger(), whole.path(), rows);
+        write(&told_by_others(), whole.path(), rows);
         follow(whole.path(), &cuts);
     }
 }
