@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use gputrace_trace::{Loss, Recording};
+use gputrace_trace::{Interner, Loss, Process, Recording};
 
 use crate::{kineto, nsight, parquet_folder};
 
@@ -38,6 +38,35 @@ pub struct Progress {
     pub total_bytes: AtomicU64,
     /// Bytes read so far.
     pub done_bytes: AtomicU64,
+    arrived: Option<Arrived>,
+}
+
+/// What is done with a process and its names as soon as its file is read.
+pub(crate) type Arrive = dyn Fn(&Process, &Interner) + Send + Sync;
+
+struct Arrived(Box<Arrive>);
+
+impl fmt::Debug for Arrived {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Arrived")
+    }
+}
+
+impl Progress {
+    /// `arrived` is given each process of several trace files as soon as its file is read, from any thread. It is preliminary:
+    /// what the other files say may still change its rank, leave it out, and number its names and streams anew.
+    #[must_use]
+    pub fn telling(arrived: impl Fn(&Process, &Interner) + Send + Sync + 'static) -> Self {
+        Self {
+            arrived: Some(Arrived(Box::new(arrived))),
+            ..Self::default()
+        }
+    }
+
+    /// Who wants to know of processes.
+    pub(crate) fn arrived(&self) -> Option<&Arrive> {
+        self.arrived.as_ref().map(|arrived| &*arrived.0)
+    }
 }
 
 /// What a path is.
@@ -331,9 +360,11 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
     let inputs = expand(paths, &mut losses)?;
     let total: u64 = inputs
         .iter()
-        .filter(|(_, kind)| !matches!(kind, Kind::Recording | Kind::ParquetFolder))
-        .filter_map(|(path, _)| std::fs::metadata(path).ok())
-        .map(|metadata| metadata.len())
+        .map(|(path, kind)| match kind {
+            Kind::Recording => 0,
+            Kind::ParquetFolder => parquet_folder::bytes(path),
+            _ => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+        })
         .sum();
     progress.total_bytes.store(total, Ordering::Relaxed);
     let mut recordings = Vec::new();
@@ -344,7 +375,9 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
                 let recording = Recording::open(path).map_err(|error| ImportError(error.to_string()))?;
                 recordings.push((path.clone(), recording));
             }
-            Kind::ParquetFolder => recordings.push((path.clone(), parquet_folder::import(path)?)),
+            Kind::ParquetFolder => {
+                recordings.push((path.clone(), parquet_folder::import(path, &progress.done_bytes)?));
+            }
             Kind::Trace { from_folder } => traces.push(kineto::Source {
                 path: path.clone(),
                 from_folder: *from_folder,

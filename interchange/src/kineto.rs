@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::{DurationNs, Loss, Process, Recording, parallel};
 
-use crate::import::{ImportError, Progress};
+use crate::import::{Arrive, ImportError, Progress};
 use crate::rank_names::{natural_order, rank_in_name};
 use convert::Converter;
 use frame::Frame;
@@ -146,13 +146,64 @@ pub fn count_events(path: &Path) -> Result<u64, ImportError> {
     })
 }
 
-/// Reads all files, the largest first, on all cores.
+/// Shows the processes of a file that is one of several.
+fn show(file: &mut ReadFile, path: &Path, arrived: &Arrive) {
+    let (frame, several) = (&file.frame, file.owners.all.len() > 1);
+    for owner in &mut file.owners.all {
+        let converter = &mut owner.converter;
+        let (folder, header) = match &converter.own {
+            Some(own) if own.is_host() => continue,
+            Some(own) => (own.folder.clone(), own.header.clone()),
+            None => {
+                let rank = if several { owner.rank } else { frame.rank };
+                let header = ProcessHeader {
+                    host: frame.host.clone().unwrap_or_default(),
+                    rank: rank.or_else(|| rank_in_name(&short(path))),
+                    devices: frame.devices.iter().map(|(_, device)| device.clone()).collect(),
+                    ..ProcessHeader::new()
+                };
+                (path.display().to_string(), header)
+            }
+        };
+        let mut tables = std::mem::take(&mut converter.tables);
+        if frame.base_ns != 0 {
+            tables.shift(DurationNs(frame.base_ns));
+        }
+        let mut process = Process {
+            folder,
+            header,
+            tables,
+        };
+        arrived(&process, &converter.names.interner);
+        if frame.base_ns != 0 {
+            process.tables.shift(DurationNs(-frame.base_ns));
+        }
+        converter.tables = process.tables;
+    }
+}
+
+/// Reads all files, the largest first, on all cores; of those that are about as large those first whose names come first.
 fn read_all(sources: &[Source], progress: &Progress) -> Vec<Result<ReadFile, Unreadable>> {
     let mut order: Vec<usize> = (0..sources.len()).collect();
     let size = |index: &usize| std::fs::metadata(&sources[*index].path).map_or(0, |metadata| metadata.len());
-    order.sort_by_key(|index| std::cmp::Reverse(size(index)));
+    let names: Vec<String> = sources.iter().map(|source| short(&source.path)).collect();
+    order.sort_by_key(|index| {
+        let doublings = size(index).checked_ilog2();
+        (
+            std::cmp::Reverse(doublings),
+            natural_order(&names[*index]),
+            *index,
+        )
+    });
     let results = parallel::map(order.len(), |place| {
-        reader::read(&sources[order[place]].path, &progress.done_bytes)
+        let path = &sources[order[place]].path;
+        let mut read = reader::read(path, &progress.done_bytes);
+        if let (Ok(file), Some(arrived)) = (&mut read, progress.arrived())
+            && order.len() > 1
+        {
+            show(file, path, arrived);
+        }
+        read
     });
     let mut results: Vec<_> = order.into_iter().zip(results).collect();
     results.sort_by_key(|(index, _)| *index);

@@ -8,6 +8,7 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::tables::TABLE_NAMES;
@@ -32,6 +33,16 @@ pub fn is_folder(folder: &Path) -> bool {
                 .first()
                 .is_some_and(|file| About::of(file).is_ok_and(|about| about.is_ours()))
         })
+}
+
+fn bytes_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// The bytes of all tables in a folder.
+pub fn bytes(folder: &Path) -> u64 {
+    let files = TABLE_NAMES.iter().flat_map(|table| files_of(&folder.join(table)));
+    files.map(|path| bytes_of(&path)).sum()
 }
 
 /// The folder that a path is a part of: a file of it, or one of its tables.
@@ -70,7 +81,7 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When it is of a newer version, or nothing in it can be read.
-pub fn import(folder: &Path) -> Result<Recording, ImportError> {
+pub fn import(folder: &Path, done_bytes: &AtomicU64) -> Result<Recording, ImportError> {
     let mut recording = Recording {
         path: folder.to_owned(),
         ..Recording::default()
@@ -97,7 +108,7 @@ pub fn import(folder: &Path) -> Result<Recording, ImportError> {
         .map(|process| (process, false))
         .chain(hosts)
         .collect();
-    read_processes(folder, &mut recording, all);
+    read_processes(folder, &mut recording, all, done_bytes);
     tell_of_others(folder, &mut recording);
     Ok(recording)
 }
@@ -185,7 +196,12 @@ fn facts_of_files(folder: &Path) -> Facts {
 }
 
 /// Reads the tables of all processes, on all cores.
-fn read_processes(folder: &Path, recording: &mut Recording, all: Vec<(ProcessFacts, bool)>) {
+fn read_processes(
+    folder: &Path,
+    recording: &mut Recording,
+    all: Vec<(ProcessFacts, bool)>,
+    done_bytes: &AtomicU64,
+) {
     let jobs: Vec<(usize, &'static str, PathBuf)> = all
         .iter()
         .enumerate()
@@ -206,7 +222,8 @@ fn read_processes(folder: &Path, recording: &mut Recording, all: Vec<(ProcessFac
     let mut kernel_rows: Vec<Option<Vec<i64>>> = vec![None; all.len()];
     let read = |index: usize| ReadTable::read(&jobs[index].2, jobs[index].1);
     parallel::in_order(jobs.len(), read, |index, read| {
-        let (place, table, _) = &jobs[index];
+        let (place, table, path) = &jobs[index];
+        done_bytes.fetch_add(bytes_of(path), Ordering::Relaxed);
         let expected = all[*place].0.rows.get(*table).copied().unwrap_or(0);
         let name = &all[*place].0.folder;
         let (rows, wrong) = match read {

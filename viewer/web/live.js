@@ -3,7 +3,7 @@
 
 import { ApiError, getJson } from "./api.js";
 import { h, replace } from "./dom.js";
-import { count, time } from "./format.js";
+import { count, percent, time } from "./format.js";
 
 /** A growing recording is asked for 4 times a second, others seldom: their analysis may come later than their rows. */
 const GROWING_MS = 250;
@@ -65,6 +65,8 @@ export class Live {
     } catch (error) {
       this.failures += 1;
       this.refused = error instanceof ApiError && error.status === 401;
+      // Some files were shown, and then one could not be read: the page says which.
+      if (error instanceof ApiError && error.status === 404 && typeof page.info.reading === "number") location.reload();
     }
     this.busy = false;
     this.show();
@@ -92,6 +94,7 @@ export class Live {
     if (this.refused) parts.push(h("span", { class: "badge bad", title: "The server was started anew. Open the address that it printed, with its token" }, "the server does not know this page"));
     else if (this.failures > 1) parts.push(h("span", { class: "badge bad", title: "What is loaded stays usable; the page asks again" }, "server does not answer"));
     else if (last?.error) parts.push(h("span", { class: "badge bad", title: last.error }, "recording can't be read any more"));
+    else if (typeof last?.reading === "number") parts.push(h("span", { class: "badge", title: "The rows of what has been read. Numbers and findings come when all is" }, h("progress", { max: 1, value: last.reading, "aria-hidden": "true" }), ` reading, ${percent(last.reading)}`));
     else if (growing) {
       const lag = last?.lag_ms ?? 0;
       parts.push(h("button", {

@@ -273,6 +273,12 @@ export class Page {
 
   /** A generation that the server has read anew. @param {any} info */
   async renew(info) {
+    const before = this.info;
+    const { window } = state.get();
+    const wasAll = window[0] === before.begin && window[1] === Math.max(before.begin + 1, before.end);
+    // Files that were read since may begin earlier: times count from the first of all.
+    const later = Number(BigInt(before.origin_ns) - BigInt(info.origin_ns));
+    if (typeof before.reading === "number") state.set({ window: wasAll ? [info.begin, Math.max(info.begin + 1, info.end)] : [window[0] + later, window[1] + later] });
     this.info = info;
     this.api = new RecordingApi(this.id, info.generation);
     this.analysisOnce = null;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::files::{self, Signature};
 use super::following::Following;
 use super::loaded::{Loaded, device};
+use super::preview::Preview;
 
 /// A recording that is not closed and did not change for so long does not grow any more: its recorder was killed.
 const SILENT_MS: u64 = 15_000;
@@ -59,6 +60,8 @@ pub(super) struct Inner {
     /// The newest last; of a recording that is read again the one before it for a while.
     pub(super) generations: Vec<Arc<Loaded>>,
     pub(super) reading: Option<Arc<import::Progress>>,
+    /// What can be shown of it meanwhile.
+    pub(super) preview: Option<Arc<Preview>>,
     /// Why it could not be read the last time.
     pub(super) error: Option<String>,
     /// The files as they were before the last reading.
@@ -92,7 +95,7 @@ pub(super) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn share(progress: &import::Progress) -> Option<f64> {
+pub(super) fn share(progress: &import::Progress) -> Option<f64> {
     let total = progress.total_bytes.load(Ordering::Relaxed);
     let done = progress.done_bytes.load(Ordering::Relaxed);
     (total > 0).then(|| (done as f64 / total as f64).min(1.0))
@@ -216,6 +219,18 @@ impl Entry {
             (None, None, Some(error)) => Err(Missing::Failed(error.clone())),
             (None, None, None) => Err(Missing::Loading(None)),
         }
+    }
+
+    /// Of a generation of some of its files, the share of all that has been read.
+    #[must_use]
+    pub fn reading(&self, loaded: &Loaded) -> Option<f64> {
+        let share = || {
+            lock(&self.inner)
+                .reading
+                .as_ref()
+                .and_then(|progress| share(progress))
+        };
+        loaded.partial.then(|| share().unwrap_or(0.0))
     }
 
     /// Why the last reading failed.

@@ -162,6 +162,7 @@ pub async fn export(
         (_, None) => "",
     };
     let loaded = super::api::loaded(&app, rec.clone(), generation).await?;
+    loaded.there().await?;
     let name = app.library.entry(&rec)?.name.clone();
     let range_ns = match (wanted.from, wanted.to) {
         (None, None) => None,

@@ -15,6 +15,7 @@ use super::entry::{Entry, Missing, lock, now_ms};
 use super::files::{self, Signature};
 use super::following::Following;
 use super::loaded::{Analysed, Loaded, Progress};
+use super::preview::Preview;
 use crate::timeline::Timeline;
 
 /// A recording that grows is looked at, and read again, at most so often.
@@ -269,15 +270,21 @@ impl Library {
 
     /// Begins to read a recording, unless that is under way.
     fn open(self: &Arc<Self>, entry: &Arc<Entry>) {
-        let progress = Arc::new(import::Progress::default());
-        {
+        let preview = Preview::new();
+        let progress = {
             let mut inner = lock(&entry.inner);
             if inner.reading.is_some() {
                 return;
             }
+            let progress = Arc::new(match inner.generations.is_empty() {
+                true => preview.progress(),
+                false => import::Progress::default(),
+            });
             inner.again = false;
             inner.reading = Some(progress.clone());
-        }
+            inner.preview = Some(preview.clone());
+            progress
+        };
         let (library, reader) = (self.clone(), entry.clone());
         let begun = std::thread::Builder::new()
             .name("reader".to_owned())
@@ -288,8 +295,13 @@ impl Library {
                 let read_before = lock(&reader.inner).read_at;
                 let read = catch_unwind(AssertUnwindSafe(|| library.read(&reader, &progress, signature)));
                 drop(seat);
+                preview.end();
                 let mut inner = lock(&reader.inner);
+                if !matches!(read, Ok(Ok(()))) {
+                    inner.generations.retain(|loaded| !loaded.partial);
+                }
                 inner.reading = None;
+                inner.preview = None;
                 inner.glance = None;
                 inner.read_at = signature;
                 // Of one that grows the first look reads everything, and later ones what was appended.
@@ -310,6 +322,7 @@ impl Library {
         if let Err(error) = begun {
             let mut inner = lock(&entry.inner);
             inner.reading = None;
+            inner.preview = None;
             inner.error = Some(format!("{}: no thread to read it: {error}", entry.name));
         }
     }
@@ -363,6 +376,10 @@ impl Library {
         }
         drop(following);
         let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
+        let preview = lock(&entry.inner).preview.take();
+        if let Some(preview) = preview {
+            preview.close();
+        }
         if growing {
             recording.losses.retain(|loss| !is_unclosed(loss));
         }
@@ -427,7 +444,7 @@ impl Library {
         Ok(())
     }
 
-    fn publish(&self, entry: &Entry, make: impl FnOnce(u64) -> Loaded) -> Arc<Loaded> {
+    pub(super) fn publish(&self, entry: &Entry, make: impl FnOnce(u64) -> Loaded) -> Arc<Loaded> {
         let generation = {
             let mut last = lock(&self.last_generation);
             *last = now_ms().max(*last + 1);
@@ -457,6 +474,10 @@ impl Library {
     fn look_around(self: &Arc<Self>) {
         let mut open = Vec::new();
         for entry in self.entries() {
+            let preview = lock(&entry.inner).preview.clone();
+            if let Some(preview) = preview {
+                preview.show(self, &entry);
+            }
             let mut inner = lock(&entry.inner);
             let fresh = inner
                 .generations

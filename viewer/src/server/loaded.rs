@@ -9,6 +9,7 @@ use gputrace_trace::Recording;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, watch};
 
+use super::entry::Missing;
 use super::relative::make_relative;
 use crate::timeline::Timeline;
 
@@ -59,6 +60,8 @@ pub enum Progress {
     Done(Arc<Analysed>),
     /// It failed: a fault of ours.
     Failed,
+    /// There will be none of this generation: it was of what had been read then.
+    Replaced,
 }
 
 type Part = Arc<OnceCell<Bytes>>;
@@ -75,6 +78,8 @@ pub struct Loaded {
     pub whole: watch::Receiver<Progress>,
     /// Whether the recording was still growing when it was read.
     pub growing: bool,
+    /// Whether only some of the files had been read.
+    pub partial: bool,
     /// Rows that the collectors say were lost.
     pub lost: u64,
     /// When it was there.
@@ -104,18 +109,32 @@ impl Loaded {
             analysed,
             whole,
             growing,
+            partial: false,
             lost,
             since: Instant::now(),
             parts: Mutex::default(),
         }
     }
 
+    /// A generation of the files that have been read so far.
+    #[must_use]
+    pub fn partly(generation: u64, timeline: Timeline, whole: watch::Receiver<Progress>) -> Self {
+        Self {
+            partial: true,
+            ..Self::new(generation, timeline, false, whole, false)
+        }
+    }
+
     /// Waits until the whole recording is in memory, where a first look at it is all there is yet.
-    pub async fn there(&self) {
+    ///
+    /// # Errors
+    /// When it was of some files only: the whole is another generation.
+    pub async fn there(&self) -> Result<(), Missing> {
         const LOOK: Duration = Duration::from_millis(20);
         while self.timeline.is_waiting() {
             tokio::time::sleep(LOOK).await;
         }
+        if self.partial { Err(Missing::Gone) } else { Ok(()) }
     }
 
     /// The analysis if it is there.
@@ -123,7 +142,7 @@ impl Loaded {
     pub fn analysis(&self) -> Option<Arc<Analysed>> {
         match &*self.whole.borrow() {
             Progress::Done(analysed) => Some(analysed.clone()),
-            Progress::Running | Progress::Failed => None,
+            Progress::Running | Progress::Failed | Progress::Replaced => None,
         }
     }
 

@@ -11,6 +11,7 @@ mod guests;
 mod library;
 mod loaded;
 mod patience;
+mod preview;
 mod relative;
 
 use std::future::Future;

@@ -30,7 +30,7 @@ pub(crate) struct Early {
     /// Colours of ranges by name: of several the first.
     pub(crate) colors: FxHashMap<u32, u32>,
     /// Rows of the large tables, by process.
-    rows: Vec<[usize; LARGE.len()]>,
+    pub(super) rows: Vec<[usize; LARGE.len()]>,
 }
 
 /// The large tables of a process: a file for each of its parts.

@@ -8,6 +8,7 @@
 
 pub mod answers;
 mod area;
+mod arriving;
 mod base;
 mod collectives;
 mod correlations;
@@ -44,7 +45,8 @@ use gputrace_trace::{Interner, Process, Recording, parallel};
 use rustc_hash::FxHashMap;
 
 pub use answers::*;
-use base::{Base, Joins};
+pub use arriving::Arriving;
+use base::Base;
 use collectives::Known;
 pub use early::Promise;
 use gather::{Group, Place, Table};
@@ -154,6 +156,13 @@ impl Timeline {
     pub fn first_look(path: &Path, growing: bool) -> Option<(Self, Promise)> {
         let (base, promise) = Base::early(early::look(path, growing)?);
         Some((Self::of(base), promise))
+    }
+
+    /// The same of the trace files of a run that have been read so far.
+    #[must_use]
+    pub fn of_arrived(arriving: &Arriving) -> (Self, Promise) {
+        let (base, promise) = Base::early(arriving.so_far());
+        (Self::of(base), promise)
     }
 
     /// Whether details are not there yet, so that who asks for them waits.
@@ -487,10 +496,6 @@ impl Timeline {
 
     fn recorded(&self) -> &Interner {
         &self.base.store.outline().names
-    }
-
-    fn joins(&self, process: u32) -> Option<&Joins> {
-        self.base.joins(process)
     }
 
     /// The rows of a band's streams.

@@ -147,6 +147,16 @@ pub(crate) fn recorded(number: u32) -> Option<NameId> {
     .then_some(NameId(member))
 }
 
+/// The same where names of the recording have other numbers.
+pub(crate) fn renumbered(number: u32, numbers: &[NameId]) -> u32 {
+    match (parts(number), recorded(number)) {
+        (Some((class, _)), Some(name)) => {
+            named(class, numbers.get(name.0 as usize).copied().unwrap_or_default())
+        }
+        _ => number,
+    }
+}
+
 /// `CUpti_ActivitySynchronizationType` in words.
 pub(crate) fn synchronization(kind: u32) -> &'static str {
     match kind {

@@ -51,13 +51,15 @@ export function mounted(container, context, draw, title) {
   let asked = 0;
   const load = async () => {
     const mine = ++asked;
-    if (!container.hasChildNodes()) replace(container, h("div", { class: "p-loading", role: "status" }, "Analysing the recording …"));
+    const doing = typeof context.info.reading === "number" ? "Reading" : "Analysing";
+    if (!container.hasChildNodes() || container.querySelector(":scope > .p-loading")) replace(container, h("div", { class: "p-loading", role: "status" }, `${doing} the recording …`));
     try {
       const analysis = await context.analysis();
       if (mine !== asked) return;
       replace(container, draw(analysis, context, keep, load));
     } catch (error) {
-      if (mine !== asked) return;
+      // What was read meanwhile is another generation, which the page is about to take.
+      if (mine !== asked || /** @type {any} */ (error)?.status === 410) return;
       replace(container, failed(error, load, title));
     }
   };

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::{
     Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, json_text, loaded, newest, parameters,
 };
+use crate::server::entry::Missing;
 use crate::server::loaded::{Analysed, Loaded, Progress};
 use crate::timeline::{CollectiveOrder, CollectiveQuery};
 
@@ -40,6 +41,7 @@ pub async fn whole(loaded: &Loaded) -> Result<Arc<Analysed>, Refusal> {
         .await;
     match known.as_deref() {
         Ok(Progress::Done(analysed)) => Ok(analysed.clone()),
+        Ok(Progress::Replaced) => Err(Missing::Gone.into()),
         Ok(Progress::Running | Progress::Failed) | Err(_) => Err(failed()),
     }
 }
@@ -61,7 +63,7 @@ pub async fn analysis(
     let part = loaded.part(steps);
     let made = tokio::spawn(async move {
         let analyse = async || {
-            loaded.there().await;
+            loaded.there().await?;
             let made = at_a_place(&app, Work::Long, move || loaded.analyse_steps(steps));
             made.await?
                 .ok_or_else(|| Refusal::nothing("the recording has none of these steps"))
@@ -157,6 +159,9 @@ async fn opened(app: &Shared, rec: String) -> Result<Arc<Loaded>, Refusal> {
     loop {
         match newest(app, rec.clone()).await {
             Err(refusal) if refusal.is_loading() && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Ok((_, loaded)) if loaded.partial && Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             other => return other.map(|(_, loaded)| loaded),

@@ -41,7 +41,11 @@ pub async fn info(
     parameters::query(query)?;
     let rec = parameters::path(rec)?;
     let (entry, loaded) = newest(&app, rec).await?;
-    let info = at_a_place(&app, Work::Quick, move || loaded.info(&entry.id, &entry.name));
+    let info = at_a_place(&app, Work::Quick, move || {
+        let mut info = loaded.info(&entry.id, &entry.name);
+        info["reading"] = entry.reading(&loaded).into();
+        info
+    });
     let mut info = info.await?;
     info["capabilities"]["perfetto_ui"] = app.perfetto_ui.as_str().into();
     json_of(&info)
@@ -60,6 +64,7 @@ pub async fn live(
         "generation": loaded.generation,
         "growing": loaded.growing,
         "analysed": loaded.analysed,
+        "reading": entry.reading(&loaded),
         "end": loaded.timeline.end(),
         "events": loaded.timeline.events(),
         "lost": loaded.lost,
