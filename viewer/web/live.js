@@ -65,8 +65,8 @@ export class Live {
     } catch (error) {
       this.failures += 1;
       this.refused = error instanceof ApiError && error.status === 401;
-      // Some files were shown, and then one could not be read: the page says which.
-      if (error instanceof ApiError && error.status === 404 && typeof page.info.reading === "number") location.reload();
+      // Some files were shown, and then one could not be read, or is read again: the page says so.
+      if (error instanceof ApiError && [404, 503].includes(error.status) && typeof page.info.reading === "number") location.reload();
     }
     this.busy = false;
     this.show();
