@@ -24,7 +24,11 @@ pub(crate) struct Pauses(IntervalSet);
 
 impl Pauses {
     pub(crate) fn of(process: &Process, names: &Interner) -> Self {
-        let active = active_windows(process, names);
+        Self::between(&active_windows(process, names))
+    }
+
+    /// The time between windows that come sorted by start.
+    pub(crate) fn between(active: &[(i64, i64)]) -> Self {
         let Some((first, _)) = active.first() else {
             return Self::default();
         };

@@ -1,6 +1,6 @@
 //! Steps where no range names them: a training loop launches the same operations again and again.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::operations::{Name, Operation};
 use crate::steps::Window;
@@ -19,7 +19,7 @@ const REGULAR: f64 = 0.8;
 /// device idles longest begins the step: the host comes back from its loop there.
 pub(crate) fn detect(operations: &[Operation]) -> Vec<Window> {
     // Operations of several streams interleave differently each time: the busiest stream has the pattern.
-    let mut counts: HashMap<u32, usize> = HashMap::new();
+    let mut counts: FxHashMap<u32, usize> = FxHashMap::default();
     for operation in operations {
         *counts.entry(operation.stream).or_default() += 1;
     }
@@ -33,7 +33,7 @@ pub(crate) fn detect(operations: &[Operation]) -> Vec<Window> {
         .iter()
         .filter(|operation| operation.stream == stream)
         .collect();
-    let mut places: HashMap<Name, Vec<usize>> = HashMap::new();
+    let mut places: FxHashMap<Name, Vec<usize>> = FxHashMap::default();
     for (place, operation) in on_stream.iter().enumerate() {
         places.entry(operation.name).or_default().push(place);
     }
