@@ -23,7 +23,9 @@ export class Area {
     this.answer = null;
     /** The area whose numbers are shown. @type {import("./state.js").Area | null} */
     this.filled = null;
-    timeline.state.subscribe(["names", "zero", "flame"], ({ area }) => {
+    timeline.state.subscribe(["names", "zero", "flame"], ({ area, flame }, changed) => {
+      // The flame graph writes its names itself.
+      if (flame && !changed.has("zero") && !changed.has("flame")) return;
       if (area && this.answer) this.fill(area, this.answer);
     });
     timeline.state.subscribe(["area", "generation"], ({ area }) => void this.show(area));
@@ -142,7 +144,7 @@ export class Area {
           h("button", { class: "link", type: "button", title: "Marks it (M)", onclick: () => timeline.input.run("mark") }, "mark"))],
       flame ? this.flame.element : h("div", { class: "area-columns" }, names.element, rows.element),
       !flame && answer.more > 0 && h("p", { class: "faint" }, `${count(answer.more)} more names`));
-    if (flame) void this.flame.show(area);
+    if (flame) void this.flame.take(area);
     timeline.context.announce(`Area of ${words}: ${count(answer.count)} operations, ${time(answer.total)} in sum`);
   }
 }

@@ -25,6 +25,9 @@ export class Bar {
     this.page = page;
     this.context = page.context;
     this.menu = h("div", { class: "menu", role: "dialog", "aria-label": "Export", hidden: true });
+    this.export = iconButton("download", "Export", () => this.openMenu(), { "aria-haspopup": "dialog", "aria-expanded": "false" });
+    /** @type {HTMLElement | null} */
+    this.colours = null;
     /** What files are to hold, as the user wrote it: "3-5", "0,2". */
     this.part = { steps: "", ranks: "" };
     this.context.state.subscribe(["theme"], () => this.actions());
@@ -61,14 +64,13 @@ export class Bar {
   actions() {
     const { state } = this.context;
     const { theme } = state.get();
-    this.export = iconButton("download", "Export", () => this.openMenu(), { "aria-haspopup": "dialog", "aria-expanded": "false" });
-    replace(
-      region("actions"),
-      this.export,
-      iconButton(THEME_ICONS[theme], `Colours: ${theme === "auto" ? "as the system" : theme} (T)`, () => this.switchTheme()),
-      iconButton("help", "Keys (?)", () => this.context.openHelp()),
-      this.menu,
-    );
+    const colours = iconButton(THEME_ICONS[theme], `Colours: ${theme === "auto" ? "as the system" : theme} (T)`, () => this.switchTheme());
+    if (this.colours) {
+      const had = this.colours === document.activeElement;
+      this.colours.replaceWith(colours);
+      if (had) colours.focus();
+    } else replace(region("actions"), this.export, colours, iconButton("help", "Keys (?)", () => this.context.openHelp()), this.menu);
+    this.colours = colours;
   }
 
   switchTheme() {
@@ -76,12 +78,17 @@ export class Bar {
     this.context.state.set({ theme: THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] });
   }
 
-  /** What can be taken out. @returns {{title: string, group: string, run: () => void}[]} */
-  commands() {
-    const { info, api } = this.page;
+  /** The time in view, and whether that is all there is. */
+  visible() {
+    const { info } = this.page;
     const { window: shown } = this.context.state.get();
     const range = { from: Math.max(info.begin, Math.floor(shown[0])), to: Math.min(info.end, Math.ceil(shown[1])) };
-    const whole = range.from <= info.begin && range.to >= info.end;
+    return { range, whole: range.from <= info.begin && range.to >= info.end };
+  }
+
+  /** What can be taken out. @param {{range: {from: number, to: number}, whole: boolean}} [visible] @returns {{title: string, group: string, run: () => void}[]} */
+  commands({ range, whole } = this.visible()) {
+    const { info, api } = this.page;
     const { query: chosen, words } = partOf(this.part);
     const download = (/** @type {string} */ format, /** @type {Record<string, any>} */ query) => {
       const link = h("a", { href: api.exportAddress(format, { ...query, ...chosen }), download: "" });
@@ -116,10 +123,8 @@ export class Bar {
   async copyLink() {
     await copyText(location.origin + location.pathname + this.page.url.current());
     this.context.announce("The link is on the clipboard");
-    if (this.export) {
-      this.export.classList.add("done");
-      setTimeout(() => this.export?.classList.remove("done"), 1200);
-    }
+    this.export.classList.add("done");
+    setTimeout(() => this.export.classList.remove("done"), 1200);
   }
 
   /** Saves a picture of the timeline. @private */
@@ -141,17 +146,17 @@ export class Bar {
     const { menu } = this;
     const close = () => {
       menu.hidden = true;
-      this.export?.setAttribute("aria-expanded", "false");
+      this.export.setAttribute("aria-expanded", "false");
       removeEventListener("pointerdown", outside, true);
     };
     const outside = (/** @type {Event} */ event) => {
       const at = /** @type {Node} */ (event.target);
-      if (!menu.contains(at) && !this.export?.contains(at)) close();
+      if (!menu.contains(at) && !this.export.contains(at)) close();
     };
     if (!menu.hidden) return close();
     this.fillMenu(close);
     menu.hidden = false;
-    this.export?.setAttribute("aria-expanded", "true");
+    this.export.setAttribute("aria-expanded", "true");
     menu.querySelector("button")?.focus();
     addEventListener("pointerdown", outside, true);
     menu.onkeydown = (event) => {
@@ -160,7 +165,7 @@ export class Bar {
       const at = entries.indexOf(/** @type {HTMLElement} */ (document.activeElement));
       if (event.key === "Escape") {
         close();
-        this.export?.focus();
+        this.export.focus();
       } else if (event.key === "ArrowDown" || event.key === "ArrowUp") entries[(at + (event.key === "ArrowDown" ? 1 : entries.length - 1)) % entries.length].focus();
       else return;
       event.preventDefault();
@@ -168,9 +173,9 @@ export class Bar {
     };
   }
 
-  /** What the menu has. @private @returns {{title: string, group: string, run: () => void}[]} */
-  entries() {
-    const all = this.commands();
+  /** What the menu has. @private @param {ReturnType<Bar["visible"]>} visible @returns {{title: string, group: string, run: () => void}[]} */
+  entries(visible) {
+    const all = this.commands(visible);
     const shown = all.filter((command) => command.group !== "Tables");
     const tables = all.filter((command) => command.group === "Tables");
     if (tables.length > 0) shown.push({ title: `Tables (CSV)${partOf(this.part).words} …`, group: "Tables", run: () => this.page.modules.openPalette?.(tables) });
@@ -180,15 +185,17 @@ export class Bar {
   /** @private @param {() => void} close */
   fillMenu(close) {
     let group = "";
-    replace(this.menu, this.entries().map((command, at) => {
-      const line = command.group !== group && group !== "" ? [h("hr", {}), group === "Export" ? this.fields() : null] : null;
+    // What the recording grows by meanwhile changes nothing that is offered here.
+    const visible = this.visible();
+    replace(this.menu, this.entries(visible).map((command, at) => {
+      const line = command.group !== group && group !== "" ? [h("hr", {}), group === "Export" ? this.fields(visible) : null] : null;
       group = command.group;
-      return [line, h("button", { type: "button", onclick: () => { close(); this.entries()[at].run(); } }, command.title)];
+      return [line, h("button", { type: "button", onclick: () => { close(); this.entries(visible)[at].run(); } }, command.title)];
     }));
   }
 
-  /** Which steps and ranks files are to hold. @private */
-  fields() {
+  /** Which steps and ranks files are to hold. @private @param {ReturnType<Bar["visible"]>} visible */
+  fields(visible) {
     const { info } = this.page;
     const steps = info.steps ?? [];
     const ranks = [...new Set((info.bands ?? []).map((/** @type {any} */ band) => band.rank))].filter((rank) => typeof rank === "number");
@@ -199,7 +206,7 @@ export class Bar {
         const wrong = input.value.trim() !== "" && partOf({ steps: "", ranks: "", [what]: input.value }).words === "";
         input.setAttribute("aria-invalid", String(wrong));
         // The entries say what they save.
-        const entries = this.entries();
+        const entries = this.entries(visible);
         this.menu.querySelectorAll("button").forEach((button, at) => (button.textContent = entries[at].title));
       };
       input.addEventListener("input", told);

@@ -6,7 +6,7 @@ import { h, replace } from "./dom.js";
 import * as format from "./format.js";
 import { CHANGES, changed, difference } from "./panels/change.js";
 import { pairView } from "./panels/pair_view.js";
-import { PARTS, choice, failed, kindMark, nameCell, nothing, partsOf, section, select, shareParts } from "./panels/shared.js";
+import { PARTS, afterTyping, choice, failed, kindMark, nameCell, nothing, partsOf, section, select, shareParts } from "./panels/shared.js";
 import { table } from "./table.js";
 
 /** A recording that is still being read is asked for again after so long. */
@@ -30,6 +30,10 @@ export const compare = {
     const result = h("div", { class: "p-result" });
     const head = h("div", { class: "p-bar p-comparehead" });
     const top = document.getElementById("pair") ?? h("section");
+    /** Which generation of this recording is compared, and whether names are written otherwise since. */
+    let generation = -1;
+    /** @type {any[]} */
+    let compared = [];
     /** What a link said, or was last told to say. @type {any} */
     let told = null;
     let loaded = "";
@@ -94,6 +98,7 @@ export const compare = {
       if (anchor && context.link) anchor.href = context.link({ rec: other });
       if (loaded !== other) {
         loaded = "";
+        compared = [];
         reveal(false);
         view.clear();
         replace(result, h("div", { class: "p-loading", role: "status" }, "Comparing …"));
@@ -105,7 +110,9 @@ export const compare = {
           const here = await context.analysis();
           if (mine !== asked) return;
           there = latest;
-          replace(result, draw(comparison, here, there, context, keep));
+          generation = context.info.generation;
+          compared = [comparison, here, there];
+          drawTables();
           const linked = context.state.get().compare;
           const known = linked?.other === other ? linked : null;
           const wanted = settingsOf(loaded === other ? null : known, comparison, here, there);
@@ -157,7 +164,7 @@ export const compare = {
           const last = await context.api.json(`rec/${encodeURIComponent(there.info.id)}/live`);
           if (mine !== asked) return;
           say(last);
-          if (last.generation !== there.info.generation) return load();
+          if (last.generation !== there.info.generation) return reload();
         } catch {
           // The page says when the server is gone.
         }
@@ -165,6 +172,25 @@ export const compare = {
       if (mine === asked) watch();
     }
 
+    function drawTables() {
+      const [comparison, here, there] = compared;
+      if (comparison) replace(result, draw(comparison, here, there, context, keep));
+    }
+
+    const showsIt = () => context.state.get().tab === "compare";
+    const renew = afterTyping(container, () => {
+      if (!showsIt()) return;
+      if (context.info.generation !== generation) load();
+      else drawTables();
+    });
+    const reload = afterTyping(container, () => {
+      if (showsIt()) load();
+      else generation = -1;
+    });
+    // What became newer while something else was shown.
+    const appeared = context.state.subscribe(["tab"], () => {
+      if (showsIt() && loaded && context.info.generation !== generation) load();
+    });
     // Back, or another link.
     const unsubscribe = context.state.subscribe(["compare"], (/** @type {any} */ { compare: linked }) => {
       if (linked === told || !linked) return;
@@ -177,16 +203,17 @@ export const compare = {
         load();
       } else void view.pair.restore({ ...view.pair.settings, rows: "gpu", ...linked.settings }, linked);
     });
-    addEventListener("gputrace-pair-stale", load);
+    addEventListener("gputrace-pair-stale", reload);
     start();
     return {
       pair: view.pair,
-      refresh: load,
+      refresh: renew,
       destroy() {
         asked++;
         clearTimeout(timer);
         unsubscribe();
-        removeEventListener("gputrace-pair-stale", load);
+        appeared();
+        removeEventListener("gputrace-pair-stale", reload);
         view.destroy();
         container.textContent = "";
       },
@@ -373,7 +400,11 @@ function kernelSection(comparison, context, keep) {
     openHint: () => "Show it in both timelines",
     open: async (row) => {
       keep.view.show();
-      if (!(await keep.view.pair.find(row.name))) keep.view.say(`${format.shortName(row.name)} is not on the rows of this rank.`);
+      try {
+        if (!(await keep.view.pair.find(row.name))) keep.view.say(`${format.shortName(row.name)} is not on the rows of this rank.`);
+      } catch (error) {
+        keep.view.say(`${format.shortName(row.name)} could not be looked for: ${/** @type {Error} */ (error).message}`);
+      }
     },
     empty: keep.change === "changed" ? "No kernel changed by more than 2 %." : "None.",
     tools: [

@@ -134,7 +134,8 @@ export class Details {
       timeline.detail = detail;
       timeline.state.set({ selection: { row: detail.row, index: detail.index, start: detail.start, duration: detail.duration, name: detail.name, kind: detail.kind } });
       const said = JSON.stringify({ ...detail, row: 0, index: 0, links: 0, collective: detail.collective?.bytes, n: detail.links?.length });
-      if (!quiet || said !== this.said) this.fill(detail);
+      // An area that is shown beside the selection keeps the room.
+      if (!quiet || (said !== this.said && !timeline.state.get().area)) this.fill(detail);
       this.said = said;
       if (!quiet) timeline.context.announce(this.sentence(detail));
     } catch (error) {

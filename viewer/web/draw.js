@@ -1,7 +1,6 @@
 // @ts-check
 /** Draws the rows of the timeline on their canvas: slices as stretched lines of pixels, counters as areas, texts. */
 
-import { ticks } from "./axis.js";
 import { shortName } from "./format.js";
 import { wholeNames } from "./names.js";
 import { FLAG_CUT, FLAG_DENSITY, colourIndex, firstEndingAfter, lift, rasterCounter, rasterRow } from "./raster.js";
@@ -68,7 +67,7 @@ export class Painter {
    * @param {Theme} theme
    * @param {Pane[]} panes
    * @param {TileCache} cache
-   * @param {{gaps: any[], steps: any[]}} extra
+   * @param {{gaps: any[], steps: any[], ticks: {at: number}[]}} extra
    */
   paint(view, theme, panes, cache, extra) {
     const { ink } = this;
@@ -81,7 +80,7 @@ export class Painter {
     cache.clock += 1;
     ink.fillStyle = theme.colour.surface;
     ink.fillRect(0, 0, width, height);
-    this.grid(view, theme, extra.steps);
+    this.grid(view, theme, extra.steps, extra.ticks);
 
     const slices = panes.flatMap(({ lines }) => lines.filter(({ item }) => !item.counter && item.rows.length > 0));
     this.begin(view, theme, cache);
@@ -261,14 +260,15 @@ export class Painter {
    * @param {View} view
    * @param {Theme} theme
    * @param {any[]} steps
+   * @param {{at: number}[]} ticks
    */
-  grid(view, theme, steps) {
+  grid(view, theme, steps, ticks) {
     const { ink } = this;
-    const { from, nsPerPixel, width, height, ratio, zero } = view;
+    const { from, nsPerPixel, width, height, ratio } = view;
     const to = from + width * nsPerPixel;
     ink.fillStyle = theme.colour.line;
     ink.globalAlpha = 0.55;
-    for (const { at } of ticks(from - zero, to - zero, nsPerPixel, 110 * ratio).ticks) ink.fillRect(Math.round((at + zero - from) / nsPerPixel), 0, Math.max(1, Math.round(ratio)), height);
+    for (const { at } of ticks) ink.fillRect(Math.round((at - from) / nsPerPixel), 0, Math.max(1, Math.round(ratio)), height);
     ink.globalAlpha = 1;
     const shown = steps.filter((step) => step.begin < to && step.end > from);
     if (shown.length > 0 && shown.length * 14 * ratio < width) {

@@ -92,11 +92,13 @@ export class Flame {
     this.controller = null;
     /** @type {import("./state.js").Area | null} */
     this.area = null;
+    /** What answered. @type {import("./api.js").RecordingApi | null} */
+    this.api = null;
     /** @type {Placed[]} */
     this.placed = [];
     this.drawnWidth = 0;
     this.graph = h("div", { class: "flame", role: "group", "aria-label": "Flame graph" });
-    this.said = h("div", { class: "flame-said", "aria-live": "polite" });
+    this.said = h("div", { class: "flame-said" });
     this.tools = h("div", { class: "p-tools" });
     this.element = h("div", { class: "flame-box" }, this.tools, this.said, this.graph);
     new ResizeObserver(() => {
@@ -135,11 +137,21 @@ export class Flame {
     }).map((row) => row.row);
   }
 
-  /** @param {import("./state.js").Area} area */
+  /** Shows an area; the same one of the same generation is there already. @param {import("./state.js").Area} area */
+  take(area) {
+    const { api } = this.timeline.context;
+    if (this.area === area && this.api === api && this.tree) return this.draw();
+    return this.show(area);
+  }
+
+  /** @private @param {import("./state.js").Area} area */
   async show(area) {
-    // The same of a recording that grew is exchanged when it is there.
-    const shown = this.tree !== null && this.area === area;
+    const { api } = this.timeline.context;
+    // The same of a recording that grew is exchanged when it is there, and the user stays where they are.
+    const shown = this.tree !== null && this.area?.from === area.from && this.area.to === area.to;
+    const before = shown ? this.tree?.nodes : undefined;
     this.area = area;
+    this.api = api;
     this.controller?.abort();
     this.controller = new AbortController();
     const { signal } = this.controller;
@@ -148,13 +160,19 @@ export class Flame {
     const late = setTimeout(() => !shown && this.wait(area), PATIENCE_MS);
     signal.addEventListener("abort", () => clearTimeout(late));
     try {
-      const tree = await this.timeline.context.api.tree({ of: this.of, from: area.from, to: area.to, rows: this.rows(), mergeNumbers: this.mergeNumbers }, signal);
+      const tree = await api.tree({ of: this.of, from: area.from, to: area.to, rows: this.rows(), mergeNumbers: this.mergeNumbers }, signal);
       if (signal.aborted) return;
+      const found = (/** @type {number | null} */ was) => {
+        if (was === null || !before) return null;
+        const path = pathOf(before, was).join("\0");
+        const at = tree.nodes.findIndex((/** @type {FlameNode} */ _, /** @type {number} */ one) => pathOf(tree.nodes, one).join("\0") === path);
+        return at < 0 ? null : at;
+      };
       this.tree = tree;
-      this.root = null;
-      this.current = null;
+      this.root = found(this.root);
+      this.current = found(this.current);
       this.draw();
-      this.say(null);
+      this.say(this.current);
     } catch (error) {
       if (!signal.aborted) this.instead(h("p", { class: "bad" }, /** @type {Error} */ (error).message));
     } finally {
@@ -213,21 +231,26 @@ export class Flame {
     const { inks } = this.timeline.theme;
     this.placed = place(tree.nodes, tree.total, this.root);
     let deepest = 0;
+    // Tab leads to one box: the current one, or the nearest around it that is wide enough to be drawn.
+    const isDrawn = (/** @type {number} */ at) => (this.placed[at]?.width ?? 0) * this.drawnWidth >= NARROW;
+    let stop = /** @type {number | null} */ (this.current ?? this.root ?? 0);
+    while (stop !== null && !isDrawn(stop)) stop = tree.nodes[stop].parent;
+    stop ??= tree.nodes.findIndex((_, at) => isDrawn(at));
     const boxes = this.placed.flatMap(({ at, depth, x, width }) => {
       const pixels = width * this.drawnWidth;
       if (pixels < NARROW) return [];
       deepest = Math.max(deepest, depth);
       const node = tree.nodes[at];
       return h("button", {
-        type: "button", class: `flame-node swatch-of kind-${node.kind}${this.root !== null && depth < this.placed[this.root].depth ? " outer" : ""}`, tabindex: at === (this.current ?? this.root ?? 0) ? 0 : -1, dataset: { at },
-        "aria-label": `${written(middle(node.name, 120))}: ${this.words(at)}`, "aria-pressed": String(at === this.current),
+        type: "button", class: `flame-node kind-${node.kind}${this.root !== null && depth < this.placed[this.root].depth ? " outer" : ""}`, tabindex: at === stop ? 0 : -1, dataset: { at },
+        "aria-label": `${middle(written(node.name), 120)}: ${this.words(at)}`, "aria-pressed": String(at === this.current),
         style: { left: `${(100 * x).toFixed(4)}%`, width: `calc(${(100 * width).toFixed(4)}% - 1px)`, top: `${depth * LINE}px`, color: inks[SHADES * node.kind] ?? inks[0] },
       }, pixels > NAMED ? written(node.name) : "");
     });
     graph.style.height = `${(deepest + 1) * LINE + 4}px`;
     const had = graph.contains(document.activeElement);
     replace(graph, boxes);
-    if (had) this.box(this.current ?? 0)?.focus({ preventScroll: true });
+    if (had) this.box(stop)?.focus({ preventScroll: true });
   }
 
   /** @private @param {number} at @returns {HTMLElement | null} */
@@ -258,7 +281,7 @@ export class Flame {
       return;
     }
     const node = tree.nodes[at];
-    replace(this.said, h("strong", {}, written(middle(node.name, 160))), h("span", { class: "quiet" }, ` ${this.words(at)}`),
+    replace(this.said, h("strong", {}, middle(written(node.name), 160)), h("span", { class: "quiet" }, ` ${this.words(at)}`),
       at === this.current && h("span", { class: "details-tools" },
         h("button", { class: "link", type: "button", title: "Every operation of this name", onclick: () => this.timeline.state.set({ query: node.longest.name }) }, "find all"),
         h("button", { class: "link", type: "button", title: "Fills the width with it", onclick: () => this.zoom(at) }, "alone"),

@@ -274,15 +274,17 @@ export class Page {
   /** A generation that the server has read anew. @param {any} info */
   async renew(info) {
     const before = this.info;
-    const { window } = state.get();
-    const wasAll = window[0] === before.begin && window[1] === Math.max(before.begin + 1, before.end);
+    const { window: shown, follow } = state.get();
+    const whole = !follow && !info.growing && shown[0] <= before.begin && shown[1] >= before.end;
     // Files that were read since may begin earlier: times count from the first of all.
     const later = Number(BigInt(before.origin_ns) - BigInt(info.origin_ns));
-    if (typeof before.reading === "number") state.set({ window: wasAll ? [info.begin, Math.max(info.begin + 1, info.end)] : [window[0] + later, window[1] + later] });
+    if (typeof before.reading === "number" && !whole) state.set({ window: [shown[0] + later, shown[1] + later] });
     this.info = info;
     this.api = new RecordingApi(this.id, info.generation);
     this.analysisOnce = null;
     await this.timeline?.load();
+    // Who looked at all of it looks at all of it.
+    if (whole) this.timeline?.moveTo(info.begin, Math.max(info.begin + 1, info.end), { glide: false });
     state.set({ generation: info.generation });
     this.bar.mount();
     this.answer?.refresh?.();

@@ -54,6 +54,8 @@ export class Overview {
     /** @type {number[]} */
     this.searchTicks = [];
     this.width = 0;
+    /** Counts what was asked for. */
+    this.asked = 0;
     this.slider.addEventListener("pointerdown", (event) => this.press(event));
     this.slider.addEventListener("pointermove", (event) => this.point(event));
     this.slider.addEventListener("pointerleave", () => (this.tip.hidden = true));
@@ -66,8 +68,10 @@ export class Overview {
       timeline.moveTo(at - (at - a) * factor, at + (b - at) * factor, { user: true });
     }, { passive: false });
     new ResizeObserver(() => {
-      if (this.area.clientWidth !== this.width) {
-        this.width = this.area.clientWidth;
+      const width = this.area.clientWidth;
+      // Not while it is hidden.
+      if (width > 0 && width !== this.width) {
+        this.width = width;
         this.brush();
         void this.load();
       }
@@ -90,11 +94,15 @@ export class Overview {
   async load() {
     const { api } = this.timeline.context;
     const [begin, end] = this.range;
+    // An answer for another stretch of time may come later than that for this one.
+    this.asked += 1;
+    const mine = this.asked;
     const ratio = devicePixelRatio || 1;
     const bins = Math.max(16, Math.min(4096, Math.round((this.area.clientWidth || 1000) * ratio)));
     try {
       const data = await api.overview(Math.floor(begin), Math.ceil(end), bins);
-      if (api === this.timeline.context.api) this.data = this.calm(data);
+      if (api !== this.timeline.context.api || mine !== this.asked) return;
+      this.data = this.calm(data);
     } catch {
       // The bands stay as they were; the timeline says when the server is gone.
     }
@@ -214,7 +222,7 @@ export class Overview {
     this.left.style.transform = `translateX(${a * this.width}px)`;
     this.right.style.transform = `translateX(${b * this.width - EDGE}px)`;
     this.slider.setAttribute("aria-valuenow", String(Math.round(50 * (a + b))));
-    this.slider.setAttribute("aria-valuetext", `${tickLabel(from, 1000)} to ${tickLabel(to, 1000)}`);
+    this.slider.setAttribute("aria-valuetext", `${this.timeline.stamp(from, 1000)} to ${this.timeline.stamp(to, 1000)}`);
   }
 
   /** @private @param {number} clientX */
@@ -280,7 +288,7 @@ export class Overview {
     const parts = PARTS.map(([part, , text]) => [text, mean(shares[part])]);
     const idle = Math.max(0, 1 - parts.reduce((sum, [, share]) => sum + /** @type {number} */ (share), 0));
     const band = bands[at];
-    replace(this.tip, h("div", { class: "tooltip-name" }, `${band?.rank === null || band?.rank === undefined ? `GPU ${band?.device_index}` : `rank ${band.rank}`} at ${tickLabel(this.timeAt(event.clientX), 1000)}`),
+    replace(this.tip, h("div", { class: "tooltip-name" }, `${band?.rank === null || band?.rank === undefined ? `GPU ${band?.device_index}` : `rank ${band.rank}`} at ${this.timeline.stamp(this.timeAt(event.clientX), 1000)}`),
       [...parts, ["idle", idle]].filter(([, share]) => /** @type {number} */ (share) > 0.0005).map(([text, share]) => h("div", { class: "quiet" }, `${percent(/** @type {number} */ (share))} ${text}`)));
     this.tip.hidden = false;
     const left = Math.min(innerWidth - this.tip.offsetWidth - 8, event.clientX + 14);

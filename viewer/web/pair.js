@@ -55,6 +55,8 @@ export class Side extends Timeline {
     super(context, container, overview, container);
     /** @type {SideContext} */
     this.context = context;
+    /** Whose rows there are: recording and generation. */
+    this.has = "";
   }
 
   /** Both share one line of details, which is the pair's. */
@@ -90,13 +92,11 @@ export class Side extends Timeline {
     return this.context.pair.shownRows(this.context.side, rows);
   }
 
-  /** Another recording, or the same read anew. @param {any} info @param {RecordingApi} api @param {boolean} same */
-  async take(info, api, same) {
-    this.context.info = info;
+  /** Another recording, or the same read anew. @param {RecordingApi} api @param {boolean} same */
+  async take(api, same) {
     this.context.api = api;
     if (!same) {
-      this.cache.renew(new Map());
-      this.cache.tiles.clear();
+      this.cache.clear();
       this.rows = [];
       this.newNames();
       this.overview.data = null;
@@ -116,22 +116,25 @@ export class Side extends Timeline {
     return this.context.pair.leader === this.context.side ? super.step(ms) : this.input.held(ms);
   }
 
-  /** @param {number} now */
+  /** Who leads is drawn first, and draws the other with it: both once a frame. @param {number} now @returns {void} */
   frame(now) {
+    const { pair, side } = this.context;
+    if (pair.leader !== side && !pair.following && pair.ready && !this.container.hidden) return pair.other(side).frame(now);
     super.frame(now);
-    if (!this.container.hidden) this.context.pair.follow(this.context.side, now);
+    if (!this.container.hidden) pair.follow(side, now);
   }
 
   /** What is folded here is folded there. @param {string} path */
   toggle(path) {
     super.toggle(path);
-    this.context.pair.other(this.context.side).fold(path);
+    const folded = this.isFolded(path);
+    const other = this.context.pair.other(this.context.side);
+    const there = other.isFolded(path);
+    if (folded !== null && there !== null && there !== folded) Timeline.prototype.toggle.call(other, path);
   }
 
-  /** The same without telling the other. @param {string} path */
-  fold(path) {
-    super.toggle(path);
-  }
+  /** What was selected is found again by the pair, once both are there. */
+  async reselect() {}
 
   /** @param {boolean} folded */
   foldAll(folded) {
@@ -198,6 +201,7 @@ export class Pair {
     for (const { state, context: { side }, scroller, container, over } of this.sides) {
       state.subscribe(["filter", "rowHeight"], ({ filter, rowHeight }) => this.other(side).state.set({ filter, rowHeight }));
       state.subscribe(["marks"], ({ marks }) => this.marked(side, marks));
+      state.subscribe(["zero"], () => this.carryZero(side));
       const activate = () => (this.active = side);
       container.addEventListener("pointerenter", activate);
       container.addEventListener("focusin", activate);
@@ -230,14 +234,37 @@ export class Pair {
     this.ready = true;
     this.counterparts.clear();
     this.chosen = null;
-    this.pairing = null;
+    this.forget();
     this.takeSteps();
-    await Promise.all(this.sides.map((side, at) => side.take(this.infoOf(/** @type {0 | 1} */ (at)), this.apiOf(/** @type {0 | 1} */ (at)), same[at])));
+    await Promise.all(this.sides.map(async (side, at) => {
+      const has = JSON.stringify([infos[at].id, infos[at].generation]);
+      side.context.info = this.infoOf(side.context.side);
+      if (side.has === has) return side.arrange();
+      await side.take(this.apiOf(side.context.side), same[at]);
+      side.has = has;
+    }));
     if (mine !== this.loading) return;
     this.realign(samePlace && !window ? "stay" : window ?? "aligned", false);
     if (again) await this.selectAt(again);
     else this.told.selected(null, 0);
     if (mine === this.loading) this.settled = true;
+  }
+
+  /** What is under the pointer, or was, no longer stands. @private */
+  forget() {
+    this.pairing = null;
+    this.under = "";
+  }
+
+  /** Times of both count from the same moment. @private @param {0 | 1} side */
+  carryZero(side) {
+    const { zero } = this.sides[side].state.get();
+    const { state } = this.other(side);
+    const there = state.get().zero;
+    const wanted = typeof zero === "number" ? Math.round(this.across(side, zero)) : zero;
+    // What comes back from there is the same but for rounding.
+    if (typeof wanted === "number" && typeof there === "number" && Math.abs(wanted - there) <= 2) return;
+    state.set({ zero: wanted });
   }
 
   /** @private @param {0 | 1} side */
@@ -315,7 +342,10 @@ export class Pair {
       if (moved) this.takeSteps();
       this.counterparts.clear();
       this.select(null);
-      for (const side of this.sides) void side.take(this.infoOf(side.context.side), moved ? this.apiOf(side.context.side) : side.context.api, true);
+      for (const side of this.sides) {
+        side.context.info = this.infoOf(side.context.side);
+        side.arrange();
+      }
     }
     this.realign(where, true);
   }
@@ -350,6 +380,7 @@ export class Pair {
       void side.overview.load();
       side.invalidate();
     }
+    this.carryZero(0);
     this.leader = 0;
     const [first] = this.sides;
     if (Array.isArray(where)) first.moveTo(where[0], where[1], { glide });
@@ -467,9 +498,10 @@ export class Pair {
     other.state.set({ selection: null });
     own.detail = null;
     other.detail = null;
+    this.chosen = null;
     if (!ref) {
       for (const one of this.sides) one.state.set({ area: null, selection: null });
-      this.chosen = null;
+      this.under = "";
       this.show(null);
       this.told.selected(null, side);
       this.told.changed();
@@ -477,18 +509,16 @@ export class Pair {
     }
     try {
       const pairing = await this.counterparts.of(side, ref);
+      const twin = pairing.refs[1 - side];
+      const [detail, there] = await Promise.all([this.counterparts.slice(side, ref), twin && this.counterparts.slice(/** @type {0 | 1} */ (1 - side), twin)]);
       if (mine !== this.selecting) return;
       this.chosen = pairing;
       this.chosenBy = side;
-      const twin = pairing.refs[1 - side];
-      own.detail = await this.counterparts.slice(side, ref);
+      own.detail = detail;
+      other.detail = there;
       own.state.set({ selection: pairing.refs[side] });
       other.state.set({ selection: twin });
-      if (twin) {
-        other.detail = await this.counterparts.slice(/** @type {0 | 1} */ (1 - side), twin);
-        other.reveal(twin.row);
-      }
-      if (mine !== this.selecting) return;
+      if (twin) other.reveal(twin.row);
       this.show(pairing);
       this.told.selected(pairing, side);
       this.told.changed();

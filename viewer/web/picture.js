@@ -1,7 +1,6 @@
 // @ts-check
 /** A picture of the timeline as it is seen, with names, ruler and a line that says what it is of. */
 
-import { tickLabel } from "./axis.js";
 import { getFont } from "./draw.js";
 
 const HEAD = 30;
@@ -34,7 +33,7 @@ export function picture(timeline) {
   ink.font = `${12 * ratio}px ${getFont()}`;
   ink.fillStyle = info.simulated ? theme.colour.warn : theme.colour["text-2"];
   const kind = info.simulated ? "Simulated GPU, " : info.imported ? "imported, " : "";
-  ink.fillText(`${kind}${tickLabel(from, step)} to ${tickLabel(to, step)}, gputrace`, left, head / 2);
+  ink.fillText(`${kind}${timeline.stamp(from, step)} to ${timeline.stamp(to, step)}, gputrace`, left, head / 2);
 
   ink.drawImage(rulerCanvas, gutter, head);
   ink.drawImage(plot, gutter, head + ruler);

@@ -133,7 +133,8 @@ export function rasterRow(px, base, columns, scale, offset, low, high, palette, 
     red += share * (colour & 255);
     green += share * ((colour >> 8) & 255);
     blue += share * (colour >> 16);
-    if (last === first) continue;
+    // Without its hair a slice may end before `low`, where it was cut.
+    if (last <= first) continue;
     put(px, base + pixel, sum, red, green, blue);
     sum = red = green = blue = 0;
     if (fill === 255) px.fill((0xff000000 | colour) >>> 0, base + first + 1, base + last);

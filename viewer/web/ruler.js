@@ -3,7 +3,7 @@
 
 import { getFont } from "./draw.js";
 import { time } from "./format.js";
-import { stamp, ticksFrom, zeroName, zeroOf } from "./times.js";
+import { stamp, zeroName, zeroOf } from "./times.js";
 
 export class Ruler {
   /** @param {HTMLCanvasElement} canvas */
@@ -18,8 +18,9 @@ export class Ruler {
    * @param {any} info
    * @param {import("./state.js").ViewState} state
    * @param {{x: number, y: number} | null} pointer
+   * @param {ReturnType<typeof import("./times.js").ticksFrom>} axis
    */
-  draw(view, theme, info, state, pointer) {
+  draw(view, theme, info, state, pointer, axis) {
     const { ink, canvas } = this;
     const { from, nsPerPixel, width, ratio } = view;
     const height = Math.round(canvas.clientHeight * ratio);
@@ -63,7 +64,7 @@ export class Ruler {
     const zero = zeroOf(state, view.zero);
     const inView = `${time(to - from)} in view${state.zero === null ? "" : zero === "clock" ? ", UTC" : `, from ${zeroName(zero, info, state.marks)}`}`;
     const free = pointer || state.marks.length > 0 ? width : width - ink.measureText(inView).width - 14 * ratio;
-    const { ticks: list, anchor } = ticksFrom(from, to, nsPerPixel, 110 * ratio, zero, info.origin_ns);
+    const { ticks: list, anchor } = axis;
     let left = 0;
     if (anchor !== null) {
       ink.fillStyle = theme.colour["text-3"];

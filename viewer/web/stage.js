@@ -11,7 +11,7 @@ import { wholeNames } from "./names.js";
 import { buildTree, layout, walk } from "./rows.js";
 import { Ruler } from "./ruler.js";
 import { readTheme } from "./theme.js";
-import { stamp, zeroOf } from "./times.js";
+import { stamp, ticksFrom, zeroOf } from "./times.js";
 import { Names, TileCache, levelFor, levelInMotion, tileSpan } from "./tiles.js";
 
 /** @typedef {import("./rows.js").Item} Item */
@@ -95,7 +95,8 @@ export class Stage {
     this.frames = [];
     this.dirty = true;
     this.dirtyOverlay = true;
-    this.scheduled = false;
+    /** The frame that was asked for; 0: none. */
+    this.scheduled = 0;
     this.lastFrame = 0;
     this.drawn = false;
     this.resting = 0;
@@ -147,7 +148,10 @@ export class Stage {
 
   /** Takes the rows of the present generation. */
   async load() {
-    const { rows } = await this.context.api.rows();
+    const { api } = this.context;
+    const { rows } = await api.rows();
+    // A later generation, or another recording, was begun with meanwhile.
+    if (api !== this.context.api) return;
     const before = new Map(this.rows.map((row) => [row.row, row.key]));
     const after = new Map(rows.map((/** @type {any} */ row) => [row.key, row.row]));
     if (before.size > 0) {
@@ -160,15 +164,20 @@ export class Stage {
       this.again = this.selected(before);
     }
     this.rows = rows;
-    const folded = new Map([...walk(this.root)].map((node) => [node.path, node.folded]));
-    this.root = buildTree(this.shownRows(rows));
-    // A group stays as it was, although a new generation might have begun otherwise.
-    for (const node of walk(this.root)) node.folded = folded.get(node.path) ?? node.folded;
-    this.relayout();
+    this.arrange();
     this.overview.load();
     const again = this.again;
     this.again = null;
     if (again) await this.reselect(again);
+  }
+
+  /** Groups the rows that are to be shown. */
+  arrange() {
+    const folded = new Map([...walk(this.root)].map((node) => [node.path, node.folded]));
+    this.root = buildTree(this.shownRows(this.rows));
+    // A group stays as it was, although a new generation might have begun otherwise.
+    for (const node of walk(this.root)) node.folded = folded.get(node.path) ?? node.folded;
+    this.relayout();
   }
 
   /** The selection by what stays the same over generations. @private @param {Map<number, string>} keys of rows */
@@ -178,7 +187,7 @@ export class Stage {
     return selection && key !== null && key !== undefined ? { key, start: selection.start } : null;
   }
 
-  /** Finds the selection again in a new generation. @private @param {{key: string, start: number}} was */
+  /** Finds the selection again in a new generation. @param {{key: string, start: number}} was */
   async reselect(was) {
     try {
       const ref = await this.context.api.sliceAt(was.key, was.start);
@@ -199,6 +208,11 @@ export class Stage {
   get zero() {
     const { zero } = this.state.get();
     return typeof zero === "number" ? zero : 0;
+  }
+
+  /** Where the axis has ticks: of the ruler, and of the lines under it. @param {View} view */
+  ticks({ from, width, nsPerPixel, ratio, zero }) {
+    return ticksFrom(from, from + width * nsPerPixel, nsPerPixel, 110 * ratio, zeroOf(this.state.get(), zero), this.context.info.origin_ns);
   }
 
   /** A moment as the ruler says it, as exact as `step` asks for. @param {number} at @param {number} step */
@@ -288,9 +302,7 @@ export class Stage {
   }
   /** @private */
   schedule() {
-    if (this.scheduled) return;
-    this.scheduled = true;
-    requestAnimationFrame((now) => this.frame(now));
+    if (!this.scheduled) this.scheduled = requestAnimationFrame((now) => this.frame(now));
   }
 
   /** @returns {View} */
@@ -307,14 +319,17 @@ export class Stage {
 
   /** Draws what has changed. @param {number} now */
   frame(now) {
-    this.scheduled = false;
+    // Also called by who draws two timelines in one frame: what was asked for is done with that.
+    cancelAnimationFrame(this.scheduled);
+    this.scheduled = 0;
     const since = Math.min(64, Math.max(1, now - this.lastFrame));
     this.lastFrame = now;
     if (this.container.hidden) {
       this.shown = this.target;
-      this.motion.zooming = false;
+      this.state.set({ window: this.shown });
       // The pointer may still be where the timeline was.
       this.tooltip.show(null, null);
+      this.motion.zooming = false;
       this.overview.brush();
       return;
     }
@@ -409,7 +424,7 @@ export class Stage {
     const { info } = this.context;
     const panes = this.panes();
     this.want(view, panes);
-    this.painter.paint(view, this.theme, panes, this.cache, { gaps: info.gaps ?? [], steps: info.steps ?? [] });
+    this.painter.paint(view, this.theme, panes, this.cache, { gaps: info.gaps ?? [], steps: info.steps ?? [], ticks: this.ticks(view).ticks });
     this.labels.draw();
     if (!this.drawn && this.painter.last.records > 0) {
       this.drawn = true;
@@ -465,7 +480,7 @@ export class Stage {
     const state = this.state.get();
     // What a zoom sweeps under the pointer can't be read.
     this.hover = this.pointer && !this.input.dragging && !this.motion.zooming ? this.hitAt(this.pointer.x, this.pointer.y) : null;
-    this.ruler.draw(view, this.theme, this.context.info, state, this.cursor);
+    this.ruler.draw(view, this.theme, this.context.info, state, this.cursor, this.ticks(view));
     this.overlay.draw({
       view, theme: this.theme, state, pinned, scrolled, pointer: this.cursor, hover: this.hover, twins: this.twins, detail: this.detail, drag: this.input.area, hits: this.search.inView(),
       yOf: (row) => this.yOf(row),

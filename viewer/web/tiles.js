@@ -174,6 +174,14 @@ export class TileCache {
     this.trim();
   }
 
+  /** Forgets everything: another recording is shown. */
+  clear() {
+    this.renew(new Map());
+    this.tiles.clear();
+    this.retryAfter.clear();
+    this.bytes = 0;
+  }
+
   /** @private */
   trim() {
     if (this.tiles.size <= TILES_KEPT && this.bytes <= BYTES_KEPT) return;
@@ -263,6 +271,8 @@ export class Names {
     /** @type {Set<number>} */
     this.asked = new Set();
     this.timer = 0;
+    /** Counts how often names are to be written otherwise. */
+    this.spelling = 0;
     /** Whether its generation is gone: what is known stays, nothing more is asked. */
     this.closed = false;
   }
@@ -270,6 +280,7 @@ export class Names {
   /** Asks for all texts anew: they are written otherwise now. */
   respell() {
     if (this.closed) return;
+    this.spelling += 1;
     this.texts.clear();
     this.asked.clear();
     this.wanted.clear();
@@ -305,7 +316,9 @@ export class Names {
     }
     if (this.wanted.size > 0) this.timer = setTimeout(() => void this.ask(), 30);
     try {
+      const spelling = this.spelling;
       const { names, colors } = await this.fetchNames(ids);
+      if (spelling !== this.spelling) return;
       for (const id of ids) this.texts.set(id, names[id] ?? "");
       for (const [id, colour] of Object.entries(colors ?? {})) this.colours.set(Number(id), packed(rgb(colour)));
     } catch {

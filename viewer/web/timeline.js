@@ -223,6 +223,12 @@ export class Timeline extends Stage {
     this.state.set({ collapsed: [...collapsed] });
   }
 
+  /** Whether a group is folded now. @param {string} path @returns {boolean | null} null: there is no such group */
+  isFolded(path) {
+    const node = [...walk(this.root)].find((other) => other.path === path);
+    return node ? node.folded !== this.state.get().collapsed.includes(path) : null;
+  }
+
   /** @param {boolean} folded */
   foldAll(folded) {
     this.state.set({ collapsed: [...walk(this.root)].filter((node) => (node.children.length > 0 || node.lanes.length > 1) && node.folded !== folded).map((node) => node.path) });

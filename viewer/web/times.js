@@ -1,7 +1,7 @@
 // @ts-check
 /** What times are counted from: the recording's beginning, a chosen moment, or midnight (the time of day). */
 
-import { tickLabel, ticks } from "./axis.js";
+import { roundStep, tickLabel, ticks } from "./axis.js";
 
 /**
  * null: since the recording's beginning; a number: since that moment, ns; "clock": the time of day, in UTC.
@@ -80,7 +80,7 @@ export function ticksFrom(from, to, nsPerPixel, apart, zero, origin) {
   if (zero === "clock") {
     // Round in the day's seconds, not in the recording's.
     const phase = Number(epoch(origin) % 3_600_000_000_000n);
-    const fine = ticks(0, (to - from) % 1e15, nsPerPixel, apart * CLOCK_WIDE).step;
+    const fine = roundStep(nsPerPixel * apart * CLOCK_WIDE);
     const step = fine < 1e10 ? fine : 1e9 * (CLOCK_STEPS.find((seconds) => seconds * 1e9 >= fine) ?? 3600 * Math.ceil(fine / 3.6e12));
     const list = [];
     for (let k = Math.ceil((from + phase) / step); k * step - phase <= to && list.length < 400; k += 1) {

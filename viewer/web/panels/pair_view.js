@@ -7,7 +7,7 @@ import * as format from "../format.js";
 import { iconButton } from "../icons.js";
 import { Pair } from "../pair.js";
 import { changeOf, changed, difference } from "./change.js";
-import { PARTS, choice, partsOf, select, shareParts } from "./shared.js";
+import { PARTS, choice, partsOf, select, severalDevices, shareParts } from "./shared.js";
 
 /** @typedef {import("../pair.js").Settings} Settings */
 /** @typedef {import("../counterpart.js").Pairing} Pairing */
@@ -91,11 +91,14 @@ export function pairView(context, top, told) {
   const panes = [0, 1].map((side) => h("section", { class: "pair-pane", "aria-label": side === 0 ? "First recording" : "Second recording" }));
   const bar = h("div", { class: "p-bar pair-bar" });
   const stepBar = h("div", { class: "pair-step" });
-  const strip = h("div", { class: "pair-strip", role: "status" });
+  const strip = h("div", { class: "pair-strip" });
   const element = h("div", { class: "pair", role: "group", "aria-label": "Both timelines" }, stepBar, h("div", { class: "pair-panes" }, panes), strip);
   /** @type {any[]} */ let infos = [];
   /** @type {any[]} */ let places = [];
   let drawn = "";
+  let several = false;
+  /** What a screen reader heard last of an operation. */
+  let heard = "";
   /** @type {HTMLInputElement} */ let filter;
 
   const pair = new Pair({ announce: context.announce ?? (() => undefined) }, panes.map((container, side) => ({ container, overview: overviews[side] })), {
@@ -110,7 +113,12 @@ export function pairView(context, top, told) {
     const { labels, state, context: { side: at } } = side;
     replace(labels.tools, names[at], labels.more, labels.menu);
     state.subscribe(["collapsed", "rowHeight", "filter", "order", "pins"], fit);
+    // How names are written is the whole page's.
+    state.subscribe(["names"], ({ names }) => context.state.set({ names }));
   }
+  const spelled = (/** @type {import("../state.js").ViewState} */ { names }) => pair.sides.forEach(({ state }) => state.set({ names }));
+  const unspelled = context.state.subscribe(["names"], spelled);
+  spelled(context.state.get());
   // Rows of both are filtered by the one box.
   filter = /** @type {HTMLInputElement} */ (pair.sides[0].labels.input);
   filter.classList.add("p-filter", "pair-filter");
@@ -148,6 +156,7 @@ export function pairView(context, top, told) {
   /** @param {Pairing | null} pairing */
   function drawStrip(pairing) {
     if (!pairing) {
+      heard = "";
       replace(strip, h("span", { class: "p-faint" }, "Point at an operation to see it in both. ", h("kbd", null, "J"), " ", h("kbd", null, "K"), " next, previous step; ", h("kbd", null, "M"), " in both: marks to align; ", h("kbd", null, "?"), " all keys"));
       return;
     }
@@ -165,7 +174,9 @@ export function pairView(context, top, told) {
       h("span", { class: "p-spacer" }),
       pairing.refs[0] ? h("button", { type: "button", class: "p-link", onclick: () => open(0) }, "First on its timeline") : null,
       pairing.refs[1] && context.link ? h("a", { class: "p-link", href: address(1), target: "_blank", rel: "noopener" }, "Second on its timeline") : null);
-    context.announce?.([format.shortName(pairing.name), nth, ...words(pairing).slice(0, 1)].filter(Boolean).join("; "));
+    const sentence = [format.shortName(pairing.name), nth, ...words(pairing).slice(0, 1)].filter(Boolean).join("; ");
+    if (sentence !== heard) context.announce?.(sentence);
+    heard = sentence;
   }
 
   /** @param {0 | 1} side @returns {[number, number]} */
@@ -194,7 +205,7 @@ export function pairView(context, top, told) {
     ];
     const move = (/** @type {"left" | "right"} */ icon, /** @type {string} */ title, /** @type {1 | -1} */ by) => iconButton(icon, title, () => pair.turn(by), { disabled: settings.align === "step" && (settings.step + by < 0 || settings.step + by >= count) });
     replace(bar,
-      places.length > 1 ? select("Rank", places.map((place, at) => ({ id: String(at), title: format.place(place) })), String(places.findIndex((place) => place.rank === settings.place.rank && place.device_index === settings.place.device_index)), (id) => {
+      places.length > 1 ? select("Rank", places.map((place, at) => ({ id: String(at), title: format.place(place, several) })), String(places.findIndex((place) => place.rank === settings.place.rank && place.device_index === settings.place.device_index)), (id) => {
         pair.set({ place: places[Number(id)] }, settings.align === "step" ? "aligned" : "stay");
       }) : null,
       h("span", { class: "p-faint pair-word" }, "aligned"),
@@ -236,7 +247,7 @@ export function pairView(context, top, told) {
     const parts = changes(both);
     const by = b.time - a.time;
     const change = changeOf(a.time, b.time);
-    const whose = `of ${format.place(ranks[0][0])} and ${format.place(ranks[1][0])}`;
+    const whose = `of ${format.place(ranks[0][0], several)} and ${format.place(ranks[1][0], several)}`;
     const unit = steps ? "a step" : "the span";
     const cause = parts.filter((part) => Math.sign(part.by) === Math.sign(by) && Math.abs(part.by) >= SMALL * a.time).slice(0, 2).map((part) => `${part.title} ${format.signed(format.time, part.by)}`);
     const head = change === "same" ? `${steps ? "Steps take as long in both" : "Both take as long"}` : `The second is ${a.time > 0 ? format.percent(Math.abs(by) / a.time) : ""} ${change}`;
@@ -278,15 +289,15 @@ export function pairView(context, top, told) {
     /** @param {any[]} both infos @param {any[][]} ranks @param {Settings} settings @param {[number, number] | null} window */
     async load(both, ranks, settings, window) {
       infos = both;
-      drawn = "";
       const here = (/** @type {any} */ one) => ({ rank: one.rank ?? null, device_index: one.device_index });
+      several = ranks.some((list) => severalDevices({ ranks: list }));
       places = ranks[0].map(here).filter((place) => ranks[1].some((other) => (other.rank ?? null) === place.rank && other.device_index === place.device_index));
       const known = places.some((place) => place.rank === settings.place.rank && place.device_index === settings.place.device_index);
       names.forEach((name, side) => replace(name, h("span", { class: `pair-number pair-number-${side + 1}`, "aria-hidden": "true" }, String(side + 1)), h("strong", { title: both[side].name }, format.middle(both[side].name, 26))));
       drawAnswer(ranks);
-      drawStrip(null);
       appear();
       await pair.load(both, ranks, known || !places.length ? settings : { ...settings, place: places[0] }, window);
+      drawStep();
       fit();
     },
     /** Leads to it in both. */
@@ -307,6 +318,7 @@ export function pairView(context, top, told) {
       infos = [];
       appear();
       unsubscribe();
+      unspelled();
       resized.disconnect();
       removeEventListener("keydown", key);
       replace(top);

@@ -63,21 +63,35 @@ export function mounted(container, context, draw, title) {
       replace(container, failed(error, load, title));
     }
   };
-  const refresh = () => {
-    // Who types into a filter keeps it: the newer numbers come when they are done.
-    const active = document.activeElement;
-    if (active && container.contains(active) && active.matches("input, select")) {
-      active.addEventListener("blur", refresh, { once: true });
-    } else load();
-  };
   load();
   return {
-    refresh,
+    refresh: afterTyping(container, load),
     destroy() {
       asked++;
       container.textContent = "";
     },
   };
+}
+
+/**
+ * Who types into a filter keeps it: what draws the container anew is run when they are done.
+ * @param {HTMLElement} container
+ * @param {() => void} run
+ */
+export function afterTyping(container, run) {
+  /** @type {Element | null} */
+  let waiting = null;
+  const when = () => {
+    const active = document.activeElement;
+    if (!active || !container.contains(active) || !active.matches("input, select")) return run();
+    if (waiting === active) return;
+    waiting = active;
+    active.addEventListener("blur", () => {
+      waiting = null;
+      when();
+    }, { once: true });
+  };
+  return when;
 }
 
 /**

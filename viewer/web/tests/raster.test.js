@@ -63,6 +63,10 @@ export const tests = {
     const px = new Uint32Array(8);
     rasterRow(px, 0, columns([[-100, 100, meta(1), 0]]), 1, 0, 2, 5, PALETTE);
     deepEqual(alphas(px), [0, 0, 255, 255, 255, 0, 0, 0]);
+    // Without the hair before its neighbour it ends before that part.
+    const ended = new Uint32Array(16);
+    rasterRow(ended, 0, columns([[0, 10.5, meta(0), 0]]), 1, 0, 10, 16, PALETTE);
+    deepEqual(alphas(ended).slice(0, 10), Array(10).fill(0));
   },
   "two tiles that meet in a pixel add up to it"() {
     const px = new Uint32Array(4);
