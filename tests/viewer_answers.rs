@@ -219,6 +219,11 @@ fn parameters_have_limits() {
         ("export?format=chrome&steps=1000-2000", 404),
         ("export?format=csv&table=kernels&steps=1000", 404),
         ("export?format=html&steps=1000", 404),
+        ("export?format=html&steps=1000&from=0&to=1000000000", 404),
+        // Step 2 is long after the first microsecond.
+        ("export?format=html&steps=2&from=0&to=1000", 404),
+        ("export?format=csv&table=kernels&steps=1&from=0&to=1000", 400),
+        ("export?format=analysis&steps=1&from=0&to=1000", 400),
         ("export?format=chrome&ranks=7", 404),
         ("export?format=chrome&ranks=x", 400),
         ("export?format=csv", 400),

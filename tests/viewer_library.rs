@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use common::http::{serve, small_recording, view};
 use common::{expect_status, gputrace, one_line};
+use gputrace_trace::tables::Clock;
+use gputrace_trace::writer::ProcessWriter;
+use gputrace_trace::{Recording, Table as _, TimeNs};
 use serde_json::Value;
 
 #[test]
@@ -156,6 +159,60 @@ fn a_folder_of_recordings() {
     let mut wrong = gputrace();
     wrong.args(["serve", "--dir"]).arg(folder.path().join("nothing"));
     one_line(&expect_status(&mut wrong, 2));
+}
+
+/// Sets the clock of a recording's ranks forward, a tenth of a second after their first reading of it.
+fn set_clocks(path: &Path) {
+    for process in Recording::open(path).unwrap().processes {
+        let clocks = tempfile::tempdir().unwrap();
+        let mut writer = ProcessWriter::create(clocks.path()).unwrap();
+        let first = process.tables.clocks.row(0);
+        writer.tables.clocks.push(process.tables.clocks.row(0));
+        writer.tables.clocks.push(Clock {
+            realtime_ns: TimeNs(first.realtime_ns.0 + 100_000_000 + 5_000_000),
+            monotonic_ns: first.monotonic_ns + 100_000_000,
+            boottime_ns: first.boottime_ns + 100_000_000,
+            ..first
+        });
+        writer.close().unwrap();
+        let file = "clocks.arrows";
+        std::fs::copy(clocks.path().join(file), path.join(&process.folder).join(file)).unwrap();
+    }
+}
+
+#[test]
+fn a_recording_whose_clock_was_set_while_it_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    copy(small_recording(), &path);
+    set_clocks(&path);
+    let set_state = |from: &str, to: &str| {
+        let manifest = path.join("manifest.json");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(manifest, text.replace(from, to)).unwrap();
+    };
+    set_state("\"complete\"", "\"recording\"");
+    let viewer = view(&[&path]);
+    let id = viewer.id("run");
+    for growing in [true, false] {
+        if !growing {
+            set_state("\"recording\"", "\"complete\"");
+        }
+        let info = viewer.info(&id, |info| info["analysed"] == true && info["growing"] == growing);
+        let was_set = |note: &Value| note.as_str().unwrap().contains("the clock was set forward by");
+        assert!(info["notes"].as_array().unwrap().iter().any(was_set), "{info}");
+        assert!(!info["steps"].as_array().unwrap().is_empty(), "{info}");
+        let base = format!("/api/rec/{id}/{}", info["generation"]);
+        for path in [
+            "analysis",
+            "export?format=csv&table=kernels",
+            "export?format=analysis",
+        ] {
+            let answer = viewer.get(&format!("{base}/{path}"));
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        }
+    }
 }
 
 #[test]

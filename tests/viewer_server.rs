@@ -349,6 +349,7 @@ fn many_clients_and_slow_ones() {
 #[test]
 fn connections_that_are_left_alone_keep_nobody_out() {
     const MANY: usize = 900;
+    raise_the_limit_of_open_files();
     let viewer = view(&[small_recording()]);
     let mut idle = Vec::new();
     let begun = Instant::now();
@@ -364,6 +365,53 @@ fn connections_that_are_left_alone_keep_nobody_out() {
     }
     // They would be waited for a minute.
     assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn questions_that_come_in_drops_keep_nobody_out() {
+    const MANY: usize = 850;
+    raise_the_limit_of_open_files();
+    let viewer = view(&[small_recording()]);
+    let begun = Instant::now();
+    let mut dripping = Vec::new();
+    for _ in 0..MANY {
+        let mut stream = TcpStream::connect(("127.0.0.1", viewer.port)).unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nDrops: ")
+            .unwrap();
+        dripping.push(stream);
+    }
+    let (answered, ends) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while ends.recv_timeout(Duration::from_millis(100))
+                == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            {
+                // Those that had to leave are no failure.
+                dripping.retain_mut(|stream| stream.write_all(b".").is_ok());
+            }
+        });
+        for _ in 0..20 {
+            assert_eq!(viewer.get("/api/recordings").status, 200);
+        }
+        drop(answered);
+    });
+    // They would be waited for a minute.
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+}
+
+/// Tests run beside each other, and share what a process may open.
+fn raise_the_limit_of_open_files() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both get a pointer to a limit that lives.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        limit.rlim_cur = limit.rlim_cur.max(limit.rlim_max.min(1 << 14));
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub struct Entry {
     pub name: String,
     pub(super) paths: Vec<PathBuf>,
     pub(super) inner: Mutex<Inner>,
-    /// What is kept of it while it grows; whoever reads it has this.
+    /// What is kept of it while it can be followed; whoever reads it has this.
     pub(super) following: Mutex<Option<Following>>,
     /// When it was last asked about.
     pub(super) asked: Mutex<Instant>,
@@ -68,6 +68,8 @@ pub(super) struct Inner {
     pub(super) read_at: Option<Signature>,
     /// Whether there is more to show of the same files: an analysis.
     pub(super) again: bool,
+    /// It could not be followed: so many more times it is read as a whole at once, unless it closes.
+    pub(super) unusual: u32,
     /// When the last reading ended, and how long it took.
     pub(super) ended: Option<(Instant, Duration)>,
     pub(super) glance: Option<(Instant, Glance)>,
@@ -151,9 +153,8 @@ impl Entry {
         {
             let manifest = manifest.unwrap_or_default();
             glance.device = manifest.device;
-            // What the recorder samples of its hosts is no rank's.
-            let ranks = manifest.rows.keys().filter(|folder| !folder.starts_with("host-"));
-            glance.ranks = ranks.count();
+            let folders = manifest.rows.keys().map(|folder| path.join(folder));
+            glance.ranks = folders.filter(|folder| !files::is_host(folder)).count();
             let rows = manifest.rows.values().flat_map(BTreeMap::values);
             let events = rows.fold(0u64, |all, rows| all.saturating_add(*rows));
             glance.events = (events > 0).then_some(events);

@@ -174,14 +174,16 @@ pub async fn export(
     };
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let steps = given(&wanted.steps);
-    let ranks = given(&wanted.ranks);
     let part = Selection {
         range_ns,
         steps: steps.as_deref().map(parameters::steps).transpose()?,
-        ranks: ranks
-            .map(|ranks| parameters::numbers(&ranks, parameters::MOST_ROWS))
-            .transpose()?,
+        ranks: parameters::chosen(given(&wanted.ranks))?,
     };
+    if wanted.format.is_analysis() && part.steps.is_some() && part.range_ns.is_some() {
+        return Err(Refusal::wrong(
+            "an analysis is of steps, or of the time between from and to: not of both",
+        ));
+    }
     let job = Job {
         format: wanted.format,
         table,
@@ -404,7 +406,16 @@ fn write_report(
     let (analysis, details) = analyze_in_detail(recording, &Options::default());
     let derived = derive_from(recording, &analysis, &details);
     let shown = match (range, steps) {
-        (Some((from, to)), _) => Shown::Range(from, to),
+        (Some((from, to)), Some(steps)) => {
+            let first = first_moment_ns(recording).unwrap_or(0);
+            let nothing = || io::Error::new(io::ErrorKind::NotFound, "the recording has none of these steps");
+            let (begin, end) = span_of(&derived, steps).ok_or_else(nothing)?;
+            Shown::Range(
+                from.max(begin.saturating_sub(first)),
+                to.min(end.saturating_sub(first)),
+            )
+        }
+        (Some((from, to)), None) => Shown::Range(from, to),
         (None, Some((first, last))) => Shown::Steps(first, last),
         (None, None) => Shown::default(),
     };
@@ -415,6 +426,15 @@ fn write_report(
         ));
     }
     report::write(recording, &analysis, &derived, &report::Options { shown }, out).map(drop)
+}
+
+/// From where the first rank begins these steps to where the last one ends them, by the recording's own stamps.
+fn span_of(derived: &Derived, (first, last): (u64, u64)) -> Option<(i64, i64)> {
+    let steps = derived.processes.iter().flat_map(|process| &process.steps);
+    let wanted = |number: u64| (first..=last).contains(&number);
+    let steps = steps.filter(|step| step.number.is_some_and(wanted));
+    let begin = steps.clone().map(|step| step.start_ns).min()?;
+    Some((begin, steps.map(|step| step.end_ns).max()?))
 }
 
 /// Whether anything happened in a process.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use gputrace_interchange::parquet_folder;
-use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
+use gputrace_trace::manifest::{HOST_ROLE, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
 use gputrace_trace::recording::{is_simulated, manifest_files, process_folders, segment_of};
 
 /// How trace files of other tools end.
@@ -113,6 +113,23 @@ pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Whether a folder holds what the recorder samples of a host, which is no rank's: its header says so, or its name where
+/// there is no header (yet).
+#[must_use]
+pub fn is_host(folder: &Path) -> bool {
+    let named_so = folder
+        .file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"host-"));
+    // A host of that name has ranks whose folders begin like this too.
+    named_so && header(folder).is_none_or(|header| header.role == HOST_ROLE)
+}
+
+fn header(folder: &Path) -> Option<ProcessHeader> {
+    let file = folder.join(PROCESS_FILE);
+    let text = file.is_file().then(|| std::fs::read(file).ok())??;
+    serde_json::from_slice(&text).ok()
+}
+
 /// How many ranks a recording has that was not opened, and of which device it is, by its processes' folders: for one whose
 /// manifest does not say it (yet). Without a name of a device where no process says that.
 #[must_use]
@@ -120,18 +137,12 @@ pub fn processes(path: &Path) -> (usize, String) {
     let folders = process_folders(path).unwrap_or_default();
     let mut names: Vec<String> = folders
         .iter()
+        .filter(|folder| !is_host(folder))
         .filter_map(|folder| folder.file_name())
         .map(|name| segment_of(&name.to_string_lossy()).0.to_owned())
-        // What the recorder samples of its hosts is no rank's.
-        .filter(|name| !name.starts_with("host-"))
         .collect();
     names.dedup();
-    let header = |folder: &PathBuf| -> Option<ProcessHeader> {
-        let file = folder.join(PROCESS_FILE);
-        let text = file.is_file().then(|| std::fs::read(file).ok())??;
-        serde_json::from_slice(&text).ok()
-    };
-    let known = folders.iter().filter_map(header);
+    let known = folders.iter().filter_map(|folder| header(folder));
     let devices = known
         .map(|header| header.devices)
         .find(|devices| !devices.is_empty());
@@ -229,6 +240,11 @@ mod tests {
         std::fs::write(run.join("a-3/process.json"), header).unwrap();
         assert_eq!(processes(&run), (2, "sim".to_owned()));
         assert_eq!(recordings_in(&run), [run.canonicalize().unwrap()]);
+        // A rank on a host of that name is one.
+        touch(&run.join("host-b-4/kernels.arrows"));
+        std::fs::write(run.join("host-b-4/process.json"), header).unwrap();
+        std::fs::write(run.join("host-a-1/process.json"), r#"{"role":"host"}"#).unwrap();
+        assert_eq!(processes(&run), (3, "sim".to_owned()));
     }
 
     #[test]

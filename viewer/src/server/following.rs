@@ -19,6 +19,8 @@ const REST: u32 = 9;
 #[derive(Default)]
 struct Desk {
     is_busy: bool,
+    /// Whether nobody waits for what an analysis finds any more: the recording is read as a whole.
+    is_left: bool,
     found: Option<Learned>,
     /// When the last analysis ended, and how long it took.
     ended: Option<(Instant, Duration)>,
@@ -31,6 +33,9 @@ pub(super) struct Following {
     tell: Arc<watch::Sender<Progress>>,
     /// What times of the analysis count from.
     origin_ns: Option<i64>,
+    /// Fails at the next look.
+    #[cfg(test)]
+    pub(super) breaks: bool,
 }
 
 impl Following {
@@ -41,6 +46,8 @@ impl Following {
             desk: Arc::default(),
             tell: Arc::new(watch::channel(Progress::Running).0),
             origin_ns: None,
+            #[cfg(test)]
+            breaks: false,
         }
     }
 
@@ -51,6 +58,8 @@ impl Following {
 
     /// The recording as it is now; nothing where it can't be followed.
     pub(super) fn look(&mut self) -> Option<Timeline> {
+        #[cfg(test)]
+        assert!(!self.breaks, "a look that fails");
         if let Some(found) = lock(&self.desk).found.take() {
             self.growing.add(found);
         }
@@ -66,7 +75,15 @@ impl Following {
         Some(timeline)
     }
 
-    /// Begins to analyse a generation, unless an analysis is being made or was a short while ago; `done` is called behind it.
+    /// Ends it, as the recording is read as a whole. What its generations wait for is told by whoever reads it: this is how,
+    /// and what times count from, where that is known.
+    pub(super) fn leave(self) -> (Arc<watch::Sender<Progress>>, Option<i64>) {
+        lock(&self.desk).is_left = true;
+        (self.tell, self.origin_ns)
+    }
+
+    /// Begins to analyse a generation, unless an analysis is being made or was a short while ago; `done` is called behind it
+    /// while the recording is still followed.
     pub(super) fn analyse(&self, loaded: &Arc<Loaded>, done: impl FnOnce() + Send + 'static) {
         let mut own = lock(&self.desk);
         let has_rested = own.ended.is_none_or(|(when, took)| when.elapsed() >= took * REST);
@@ -92,6 +109,9 @@ impl Following {
                 let mut own = lock(&desk);
                 own.is_busy = false;
                 own.ended = Some((Instant::now(), begun.elapsed()));
+                if own.is_left {
+                    return;
+                }
                 let progress = match found {
                     Ok((analysed, found)) => {
                         own.found = Some(found);
@@ -99,8 +119,9 @@ impl Following {
                     }
                     Err(_) => Progress::Failed,
                 };
-                drop(own);
+                // Whoever leaves tells something newer.
                 tell.send_replace(progress);
+                drop(own);
                 done();
             });
         if begun.is_err() {

@@ -3,10 +3,15 @@
 //! A thousand connections that are opened and left alone, or that never end their question, would else keep everybody out for
 //! as long as a client is waited for.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::Response;
+use http_body::{Frame, SizeHint};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Who has just come has so long to ask something.
@@ -20,6 +25,8 @@ pub(super) struct Guest {
     asked: AtomicUsize,
     /// When it came, or the last part of an answer was taken.
     since: Mutex<Instant>,
+    /// Whether there is something that it could take.
+    is_waited_for: AtomicBool,
     /// Told when it has to leave.
     pub(super) leave: Notify,
 }
@@ -30,21 +37,81 @@ impl Guest {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The answer is there.
-    pub(super) fn is_answered(&self) {
+    /// The answer is there, to its end.
+    fn is_answered(&self) {
         self.took();
         self.asked.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// It took a part of an answer.
     pub(super) fn took(&self) {
+        self.is_waited_for.store(false, Ordering::Relaxed);
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
+    /// There is something to take, and it does not.
+    pub(super) fn takes_nothing(&self) {
+        self.is_waited_for.store(true, Ordering::Relaxed);
+    }
+
     /// How long it has been asking nothing and taking nothing; nothing while it waits for us.
-    fn idle(&self) -> Option<Duration> {
+    pub(super) fn idle(&self) -> Option<Duration> {
         let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.asked.load(Ordering::Relaxed) == 0).then(|| since.elapsed())
+        let waits = self.asked.load(Ordering::Relaxed) > 0 && !self.is_waited_for.load(Ordering::Relaxed);
+        (!waits).then(|| since.elapsed())
+    }
+}
+
+/// A question that is being answered, until the last of the answer is handed over or nobody wants it any more.
+pub(super) struct Question(Arc<Guest>);
+
+impl Question {
+    /// Of a connection.
+    pub(super) fn of(guest: &Arc<Guest>) -> Self {
+        guest.asks();
+        Self(guest.clone())
+    }
+
+    /// The answer, with which the question ends.
+    pub(super) fn answered(self, answer: Response<Body>) -> Response<Body> {
+        answer.map(|body| {
+            Body::new(Answering {
+                body,
+                _question: self,
+            })
+        })
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.0.is_answered();
+    }
+}
+
+/// The body of an answer.
+struct Answering {
+    body: Body,
+    _question: Question,
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -92,6 +159,7 @@ impl Guests {
         let guest = Arc::new(Guest {
             asked: AtomicUsize::new(0),
             since: Mutex::new(Instant::now()),
+            is_waited_for: AtomicBool::new(false),
             leave: Notify::new(),
         });
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,6 +195,7 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
+            let begun = Instant::now();
             let guests = Guests::new(2);
             let busy = guests.place().await.unwrap();
             let idle = guests.place().await.unwrap();
@@ -135,7 +204,6 @@ mod tests {
                 idle.guest.leave.notified().await;
                 drop(idle);
             });
-            let begun = Instant::now();
             let next = guests.place().await.unwrap();
             assert!(begun.elapsed() >= LEAST_IDLE - LOOK && leaves.await.is_ok());
             // Nobody has to leave who is being answered, or has just come.
@@ -147,6 +215,24 @@ mod tests {
             drop(next);
             assert!(guests.place().await.is_some());
             assert_eq!(guests.all.lock().unwrap().len(), 1);
+        });
+    }
+
+    #[test]
+    fn a_download_is_answered_when_its_body_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let place = Guests::new(1).place().await.unwrap();
+            let question = Question::of(&place.guest);
+            assert_eq!(place.guest.idle(), None);
+            let answer = question.answered(Response::new(Body::from("rows")));
+            assert_eq!(answer.body().size_hint().exact(), Some(4));
+            assert_eq!(place.guest.idle(), None);
+            drop(answer);
+            assert!(place.guest.idle().is_some());
         });
     }
 }

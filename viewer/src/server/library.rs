@@ -24,6 +24,9 @@ const LOOK: Duration = Duration::from_millis(250);
 const REST: u32 = 3;
 /// The same of one that is followed: what was appended is read by somebody who trains beside us.
 const FOLLOWING_REST: u32 = 9;
+/// One that could not be followed is read so many times before that is tried again: mostly it stays so, but a part may have
+/// been removed just then.
+const TRIED_AGAIN: u32 = 16;
 /// A recording that nobody asked about for so long is not followed.
 const WATCHED: Duration = Duration::from_secs(10);
 /// So long answers are given of the generation before: requests for it are on their way.
@@ -39,7 +42,7 @@ const MOST_OPEN: usize = 16;
 /// ... and those that were asked for within this time.
 const KEPT: Duration = Duration::from_secs(3600);
 /// A recording of ours of so many bytes is looked at before it is read.
-const LARGE_BYTES: u64 = 4 << 20;
+const LARGE_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 4 << 20 };
 /// Recordings that are read at one time.
 const READERS: usize = 2;
 
@@ -337,16 +340,26 @@ impl Library {
         let growing = signature.is_some_and(|signature| entry.grows(&signature));
         let is_first = lock(&entry.inner).generations.is_empty();
         let mut following = lock(&entry.following);
-        let is_followed = growing && matches!(entry.paths.as_slice(), [path] if files::is_recording(path));
-        if !is_followed {
-            *following = None;
-        }
-        let (told, mut whole) = watch::channel(Progress::Running);
-        if let ([path], true) = (entry.paths.as_slice(), is_followed) {
-            whole = following.get_or_insert_with(|| Following::new(path)).told();
-        }
+        // Taken out for the look, so that nobody goes on with what one that fails leaves behind.
+        let before = following.take();
+        let is_unusual = {
+            let mut inner = lock(&entry.inner);
+            inner.unusual = if growing {
+                inner.unusual.saturating_sub(1)
+            } else {
+                0
+            };
+            inner.unusual > 0
+        };
+        let (followed, mut left) = match entry.paths.as_slice() {
+            [path] if growing && !is_unusual && files::is_recording(path) => {
+                (Some(before.unwrap_or_else(|| Following::new(path))), None)
+            }
+            _ => (None, before.map(Following::leave)),
+        };
+        let told = Arc::new(watch::channel(Progress::Running).0);
         let loaded = |generation, timeline, analysed| {
-            Loaded::new(generation, timeline, analysed, whole.clone(), growing)
+            Loaded::new(generation, timeline, analysed, told.subscribe(), growing)
         };
         // What takes long to read is drawn before that.
         let look = match entry.paths.as_slice() {
@@ -357,12 +370,19 @@ impl Library {
         };
         let mut early = None;
         let promise = look.map(|(timeline, promise)| {
-            early = Some(self.publish(entry, |generation| loaded(generation, timeline, false)));
+            let whole = followed
+                .as_ref()
+                .map_or_else(|| told.subscribe(), Following::told);
+            early = Some(self.publish(entry, |generation| {
+                Loaded::new(generation, timeline, false, whole, growing)
+            }));
             make_way();
             promise
         });
-        if let Some(followed) = following.as_mut() {
-            if let Some(timeline) = followed.look() {
+        if let Some(mut followed) = followed {
+            // Where a look fails the recording can still be read as a whole.
+            let look = catch_unwind(AssertUnwindSafe(|| followed.look()));
+            if let Ok(Some(timeline)) = look {
                 // What the page waits for is told by the latest.
                 let (is_analysed, whole) = (timeline.is_analysed(), followed.told());
                 let loaded = self.publish(entry, |generation| {
@@ -370,9 +390,11 @@ impl Library {
                 });
                 let analysed = entry.clone();
                 followed.analyse(&loaded, move || lock(&analysed.inner).again = true);
+                *following = Some(followed);
                 return Ok(());
             }
-            *following = None;
+            left = Some(followed.leave());
+            lock(&entry.inner).unusual = TRIED_AGAIN;
         }
         drop(following);
         let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
@@ -384,19 +406,20 @@ impl Library {
             recording.losses.retain(|loss| !is_unclosed(loss));
         }
         let kept = match promise {
-            Some(promise) => promise.keep(recording).map_err(|recording| *recording),
-            None => Err(recording),
+            Some(promise) => promise.keep(recording).map_err(|broken| {
+                let (recording, promise) = *broken;
+                (recording, Some(promise))
+            }),
+            None => Err((recording, None)),
         };
-        let (recording, timeline) = match kept {
-            Ok(recording) => (recording, None),
-            Err(recording) => {
+        let (recording, timeline, broken) = match kept {
+            Ok(recording) => (recording, None, None),
+            Err((recording, promise)) => {
                 // It grew meanwhile.
                 early = None;
                 let recording = Arc::new(recording);
-                {
-                    let timeline = Timeline::build(&recording);
-                    (recording, Some(timeline))
-                }
+                let timeline = Timeline::build(&recording);
+                (recording, Some(timeline), promise)
             }
         };
         if timeline.as_ref().is_some_and(|timeline| timeline.events() == 0) && !growing {
@@ -415,26 +438,38 @@ impl Library {
             }
             timeline => timeline,
         };
+        // Who waited for it finds the one that has been published since.
+        drop(broken);
         let plain = early.as_ref().map(|early| &early.timeline).or(late.as_ref());
         let origin_ns = plain.map_or(0, Timeline::origin_ns);
+        // Earlier generations wait for it too, where their times count from the same moment.
+        let earlier = left
+            .as_ref()
+            .filter(|(_, from)| from.is_none_or(|from| from == origin_ns));
+        let all_told: Vec<&watch::Sender<Progress>> =
+            earlier.iter().map(|(told, _)| &**told).chain([&*told]).collect();
         let analysed = catch_unwind(AssertUnwindSafe(|| {
             let (analysis, details) = analyze_in_detail(&recording, &Options::default());
             // Timelines have it: a large one's second in a fifth of its memory.
             drop(recording);
             let analysed = Arc::new(Analysed::new(analysis, origin_ns));
-            // At once: putting a large one's timeline together takes longer. Nobody may be left to tell.
-            drop(told.send(Progress::Done(analysed.clone())));
+            // At once: putting a large one's timeline together takes longer.
+            for told in &all_told {
+                told.send_replace(Progress::Done(analysed.clone()));
+            }
             plain.map(|plain| plain.with_analysis(&analysed.analysis, &details))
         }));
         let timeline = analysed.unwrap_or_else(|_| {
             // Unless it failed only after that.
-            told.send_if_modified(|progress| {
-                let is_running = matches!(progress, Progress::Running);
-                if is_running {
-                    *progress = Progress::Failed;
-                }
-                is_running
-            });
+            for told in &all_told {
+                told.send_if_modified(|progress| {
+                    let is_running = matches!(progress, Progress::Running);
+                    if is_running {
+                        *progress = Progress::Failed;
+                    }
+                    is_running
+                });
+            }
             None
         });
         let is_analysed = timeline.is_some();
@@ -505,7 +540,8 @@ impl Library {
                     None if read_at.is_some() => {
                         lock(&entry.inner).error = Some(format!("{}: is not there any more", entry.name));
                     }
-                    signature if signature != read_at || again => self.open(&entry),
+                    // An analysis of one that was closed since is not of the whole.
+                    signature if signature != read_at || again && grew => self.open(&entry),
                     // Its recorder was killed: it is as whole as it will ever be.
                     Some(signature) if grew && !entry.grows(&signature) => self.open(&entry),
                     _ => {}
@@ -554,3 +590,6 @@ fn run_name(paths: &[PathBuf]) -> String {
         more => format!("{name} and {} more", more - 1),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,13 +128,17 @@ impl Loaded {
     /// Waits until the whole recording is in memory, where a first look at it is all there is yet.
     ///
     /// # Errors
-    /// When it was of some files only: the whole is another generation.
+    /// When it was of some files only, or will not be: another generation has the whole.
     pub async fn there(&self) -> Result<(), Missing> {
         const LOOK: Duration = Duration::from_millis(20);
         while self.timeline.is_waiting() {
             tokio::time::sleep(LOOK).await;
         }
-        if self.partial { Err(Missing::Gone) } else { Ok(()) }
+        // Half of what is asked for would look like all of it.
+        if self.partial || self.timeline.is_abandoned() {
+            return Err(Missing::Gone);
+        }
+        Ok(())
     }
 
     /// The analysis if it is there.

@@ -44,7 +44,7 @@ pub use gate::{check_token, random_token};
 use api::Places;
 use assets::Assets;
 use gate::{Gate, Verdict};
-use guests::Guests;
+use guests::{Guests, Question};
 use library::Library;
 use patience::Patient;
 
@@ -335,14 +335,9 @@ async fn accept(
         tokio::spawn(async move {
             let guest = place.guest.clone();
             let service = service_fn(|request| {
-                let guest = guest.clone();
-                guest.asks();
+                let question = Question::of(&guest);
                 let answer = answers.call(request);
-                async move {
-                    let answer = answer.await;
-                    guest.is_answered();
-                    answer
-                }
+                async move { answer.await.map(|answer| question.answered(answer)) }
             });
             let stream = Patient::new(TokioIo::new(stream), WRITE_PATIENCE, guest.clone());
             let connection = http1::Builder::new()

@@ -32,12 +32,26 @@ impl<T> Patient<T> {
         }
     }
 
-    /// Passes on what a write came to, but for one that waits too long.
+    /// Passes on what a write of bytes came to, but for one that waits too long.
+    fn judge_write(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        // Nothing else tells that a client takes something: nothing is also written, and flushed, for every byte it sends.
+        if let Some(guest) = &self.guest {
+            match written {
+                Poll::Ready(Ok(0) | Err(_)) => {}
+                Poll::Ready(Ok(_)) => guest.took(),
+                Poll::Pending => guest.takes_nothing(),
+            }
+        }
+        self.judge(context, written)
+    }
+
+    /// Passes on what a write or a flush came to, but for one that waits too long.
     fn judge<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
-            if let Some(guest) = &self.guest {
-                guest.took();
-            }
             self.waiting = None;
             return written;
         }
@@ -69,7 +83,7 @@ impl<T: Write + Unpin> Write for Patient<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(context, written)
+        self.judge_write(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -91,13 +105,14 @@ impl<T: Write + Unpin> Write for Patient<T> {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
-        self.judge(context, written)
+        self.judge_write(context, written)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::guests::Guests;
 
     /// Takes so many bytes and no more.
     struct Narrow(usize);
@@ -108,6 +123,9 @@ mod tests {
             _: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
+            if bytes.is_empty() {
+                return Poll::Ready(Ok(0));
+            }
             let taken = bytes.len().min(self.0);
             self.0 -= taken;
             if taken == 0 {
@@ -126,13 +144,53 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_client_that_takes_nothing_is_left() {
+    fn block_on(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
-        runtime.block_on(async {
+        runtime.block_on(test);
+    }
+
+    #[test]
+    fn only_what_is_taken_counts() {
+        block_on(async {
+            let place = Guests::new(1).place().await.unwrap();
+            let guest = place.guest.clone();
+            let mut stream = Patient::new(Narrow(3), Duration::from_secs(60), guest.clone());
+            let rest = Duration::from_millis(20);
+            std::thread::sleep(rest);
+            // As happens whenever a client sends a byte of its question.
+            std::future::poll_fn(|context| Pin::new(&mut stream).poll_flush(context))
+                .await
+                .unwrap();
+            std::future::poll_fn(|context| Pin::new(&mut stream).poll_write(context, b""))
+                .await
+                .unwrap();
+            assert!(guest.idle().unwrap() >= rest);
+            let begun = Instant::now();
+            std::future::poll_fn(|context| Pin::new(&mut stream).poll_write(context, b"abc"))
+                .await
+                .unwrap();
+            assert!(guest.idle().unwrap() <= begun.elapsed());
+            // Of an answer that nobody takes a client is idle, of one that is being made it is not.
+            guest.asks();
+            assert_eq!(guest.idle(), None);
+            let write = std::future::poll_fn(|context| {
+                let written = Pin::new(&mut stream).poll_write(context, b"d");
+                assert!(written.is_pending());
+                Poll::Ready(())
+            });
+            write.await;
+            assert!(guest.idle().is_some());
+            guest.took();
+            assert_eq!(guest.idle(), None);
+        });
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_left() {
+        block_on(async {
             let mut stream = Patient::new(Narrow(3), Duration::from_millis(20), None);
             let write = |stream: &mut Patient<Narrow>, context: &mut Context<'_>| {
                 Pin::new(stream).poll_write(context, b"ab")

@@ -12,9 +12,10 @@ use rustc_hash::FxHashMap;
 use super::answers::{Band, NotRecorded};
 use super::correlations::Correlations;
 use super::early::{Early, Promise};
-use super::gather::{self, Group, Place, Table};
+use super::gather::{self, Group, Place};
 use super::rows::{self, Communicator, Counter, Identity, Rows};
 use super::slices::Slices;
+use super::source::{MOST_ROWS, Table, table_and_row};
 use super::store::{Coming, Store, Stored};
 use super::{counters, lanes};
 
@@ -225,11 +226,10 @@ fn notes(processes: &[Process], identities: &[Identity], groups: &[Group]) -> Ve
     }
     for (identity, process) in identities.iter().zip(processes) {
         for (table, rows) in process.tables.row_counts() {
-            if rows > gather::MOST_ROWS {
+            if rows > MOST_ROWS {
                 notes.push(format!(
                     "{}: only the first {} of {rows} rows of {table} are drawn",
-                    identity.label,
-                    gather::MOST_ROWS
+                    identity.label, MOST_ROWS
                 ));
             }
         }
@@ -242,7 +242,7 @@ fn bands(processes: &[Process], identities: &[Identity], groups: &[Group]) -> Ve
     let counts = |group: &Group| {
         let is_counted = |slices: &Arc<Slices>| {
             (0..slices.len()).any(|place| {
-                let (table, _) = gather::table_and_row(slices.source(place));
+                let (table, _) = table_and_row(slices.source(place));
                 matches!(table, Table::Kernel | Table::Copy | Table::Memset)
             })
         };

@@ -10,10 +10,11 @@ use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Markers, 
 use rustc_hash::FxHashMap;
 
 use super::answers::{CollectivePage, CollectiveRefs, ParticipantRef, Ref};
-use super::gather::{Place, Table, source};
+use super::gather::Place;
 use super::lanes::{Item, lay_out};
 use super::names::{Class, number};
 use super::rows::Communicator;
+use super::source::{Table, source};
 use super::{CollectiveOrder, CollectiveQuery, Timeline};
 
 /// What the analysis adds to a timeline.

@@ -10,8 +10,9 @@ use gputrace_trace::tables::{
 
 use super::answers::{Before, Link, Ref, SliceDetails};
 use super::fields::{self, Fields, Source, time};
-use super::gather::{Place, Table, source, table_and_row};
+use super::gather::Place;
 use super::slices::Slices;
+use super::source::{Table, source, table_and_row};
 use super::{Timeline, names};
 
 /// Links that are listed: a graph may have launched thousands of kernels.

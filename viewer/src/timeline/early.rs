@@ -14,9 +14,10 @@ use gputrace_trace::tables::{ApiCalls, Kernels, Markers, Operators};
 use gputrace_trace::{Interner, Process, Recording, Table as _, parallel};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::gather::{self, Few, Group, Host, MOST_ROWS, Place};
+use super::gather::{self, Few, Group, Host, Place};
 use super::lanes::Item;
 use super::laying::Laying;
+use super::source::MOST_ROWS;
 use super::store::Coming;
 
 /// Tables that are read by columns.
@@ -361,8 +362,9 @@ impl Promise {
     /// Gives the timeline the whole recording, whose names get the numbers that they have there.
     ///
     /// # Errors
-    /// The recording, where its rows are others than those of the first look: it grew, or parts of it are gone.
-    pub fn keep(self, mut recording: Recording) -> Result<Arc<Recording>, Box<Recording>> {
+    /// The recording, where its rows are others than those of the first look: it grew, or parts of it are gone. Who waits for
+    /// the promise goes on waiting until that is dropped too.
+    pub fn keep(self, mut recording: Recording) -> Result<Arc<Recording>, Box<(Recording, Self)>> {
         let is_same = recording.processes.len() == self.outline.processes.len()
             && (recording
                 .processes
@@ -379,7 +381,7 @@ impl Promise {
                     )
             });
         if !is_same {
-            return Err(Box::new(recording));
+            return Err(Box::new((recording, self)));
         }
         let mut names = self.outline.names.clone();
         let numbers = names.absorb(&recording.names);

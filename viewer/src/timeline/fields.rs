@@ -9,8 +9,8 @@ use gputrace_trace::tables::{
 use gputrace_trace::{Interner, NameId, Process, Table as _};
 
 use super::answers::Field;
-use super::gather::Table;
 use super::names;
+use super::source::Table;
 use super::store::{Store, Stored};
 
 /// Fields in the order in which they are shown.

@@ -30,9 +30,10 @@ mod rows;
 mod search;
 mod series;
 pub mod slices;
+mod source;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tile;
 mod tree;
 
@@ -49,7 +50,7 @@ pub use arriving::Arriving;
 use base::Base;
 use collectives::Known;
 pub use early::Promise;
-use gather::{Group, Place, Table};
+use gather::{Group, Place};
 pub use growing::{Growing, Learned};
 use memory::GivesBack;
 use names::{Class, Texts};
@@ -58,6 +59,7 @@ use rows::{Data, Rows};
 pub use search::Where;
 use series::Series;
 use slices::Slices;
+use source::Table;
 use tile::Shades;
 pub use tree::TreeOf;
 
@@ -128,6 +130,8 @@ pub struct Timeline {
     /// By band; made when first asked for.
     profiles: Vec<Arc<OnceLock<Profile>>>,
     known: Option<Arc<Known>>,
+    /// Of a recording that grows: how often everything was read anew before it.
+    epoch: u64,
     /// Of a recording that grows: the causes of gaps, which its shares of time get when they are made.
     details: Option<Arc<Details>>,
     /// Of a recording that grows, by band: the shares of time that are known, and until when.
@@ -171,6 +175,12 @@ impl Timeline {
         self.base.store.is_waiting()
     }
 
+    /// Whether details will never be there: the recording was read again before they were.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.base.store.is_abandoned()
+    }
+
     fn of(base: Base) -> Self {
         let is_large = base.events >= PACKED_FROM;
         Self {
@@ -178,6 +188,7 @@ impl Timeline {
             profiles: base.bands.iter().map(|_| Arc::default()).collect(),
             base: Arc::new(base),
             known: None,
+            epoch: 0,
             details: None,
             settled: Vec::new(),
             labels: Mutex::default(),
@@ -217,6 +228,7 @@ impl Timeline {
             base,
             profiles,
             known: Some(Arc::new(known)),
+            epoch: self.epoch,
             details: None,
             settled: Vec::new(),
             labels: Mutex::default(),
@@ -533,7 +545,7 @@ impl Timeline {
 
 /// Whether the analysis counts what a slice is of.
 fn counts(source: u32) -> bool {
-    gather::table_and_row(source).0 != Table::Untimed
+    source::table_and_row(source).0 != Table::Untimed
 }
 
 impl Shades for Timeline {

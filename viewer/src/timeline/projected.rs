@@ -6,9 +6,10 @@ use gputrace_trace::{Process, TimeNs, parallel};
 use rustc_hash::FxHashMap;
 
 use super::correlations::FirstRows;
-use super::gather::{Group, MOST_ROWS, Place, Table, source};
+use super::gather::{Group, Place};
 use super::lanes::{Item, lay_out};
 use super::names::{Class, named};
+use super::source::{MOST_ROWS, Table, source};
 
 /// Ranges that one launch may lie in; outer ones beyond them are taken to have ended.
 const MOST_OPEN: usize = 64;

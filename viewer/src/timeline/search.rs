@@ -186,8 +186,9 @@ impl Timeline {
             }
             None => 0..slices.len(),
         };
-        let numbered = (0u32..).zip(slices.names());
-        for (place, name) in numbered.skip(places.start).take(places.len()) {
+        // Where a column's blocks are known, those before the first place are not gone through.
+        let names = slices.names().skip(places.start).take(places.len());
+        for (place, name) in (places.start as u32..).zip(names) {
             if !wanted.contains(*name) {
                 continue;
             }

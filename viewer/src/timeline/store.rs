@@ -132,6 +132,12 @@ impl Store {
         self.coming.as_ref().is_some_and(|coming| coming.get().is_none())
     }
 
+    /// Whether the whole recording was waited for and did not come: only the outline is there.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let coming = self.coming.as_ref().and_then(|coming| coming.get());
+        coming.is_some_and(Option::is_none)
+    }
+
     /// The recording that is not packed: as it was read, or, where that failed, its outline.
     fn plain(&self) -> &Arc<Recording> {
         let coming = self.coming.as_ref().and_then(|coming| coming.wait().as_ref());

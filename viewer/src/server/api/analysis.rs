@@ -41,8 +41,9 @@ pub async fn whole(loaded: &Loaded) -> Result<Arc<Analysed>, Refusal> {
         .await;
     match known.as_deref() {
         Ok(Progress::Done(analysed)) => Ok(analysed.clone()),
-        Ok(Progress::Replaced) => Err(Missing::Gone.into()),
-        Ok(Progress::Running | Progress::Failed) | Err(_) => Err(failed()),
+        // Nobody is left who would make it: another generation has one.
+        Ok(Progress::Replaced) | Err(_) => Err(Missing::Gone.into()),
+        Ok(Progress::Running | Progress::Failed) => Err(failed()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::timeline::MOST_LEVEL;
 
 /// Rows of one tile: each has at most 2048 records of 20 bytes.
 pub const MOST_TILE_ROWS: usize = 256;
-/// Rows of an area.
+/// Rows, or ranks, of anything else.
 pub const MOST_ROWS: usize = 4096;
 /// Names of one request.
 pub const MOST_NAMES: usize = 1000;
@@ -78,6 +78,14 @@ pub fn numbers(text: &str, most: usize) -> Result<Vec<u32>, Refusal> {
     numbers.sort_unstable();
     numbers.dedup();
     Ok(numbers)
+}
+
+/// Rows or ranks, where only some are asked for.
+///
+/// # Errors
+/// When they are not written as [`numbers`] are, or too many.
+pub fn chosen(text: Option<String>) -> Result<Option<Vec<u32>>, Refusal> {
+    text.map(|text| numbers(&text, MOST_ROWS)).transpose()
 }
 
 /// A level of tiles.

@@ -145,9 +145,7 @@ pub async fn area(
     let (rec, generation) = parameters::path(place)?;
     let Area { from, to, rows } = parameters::query(query)?;
     let (from, to) = parameters::window(from, to)?;
-    let rows = rows
-        .map(|rows| parameters::numbers(&rows, parameters::MOST_ROWS))
-        .transpose()?;
+    let rows = parameters::chosen(rows)?;
     let loaded = loaded(&app, rec, generation).await?;
     let answer = at_a_place(&app, Work::Long, move || {
         json_of(&loaded.timeline.area(from, to, rows.as_deref()))
@@ -184,10 +182,7 @@ pub async fn tree(
     let wanted = parameters::query(query)?;
     let (from, to) = parameters::window(wanted.from, wanted.to)?;
     let merge_numbers = parameters::flag(wanted.merge_numbers, "merge_numbers")?;
-    let rows = wanted.rows;
-    let rows = rows
-        .map(|rows| parameters::numbers(&rows, parameters::MOST_ROWS))
-        .transpose()?;
+    let rows = parameters::chosen(wanted.rows)?;
     let of = match wanted.of {
         Of::Threads => TreeOf::Threads,
         Of::Ranges => TreeOf::Ranges,
@@ -231,10 +226,7 @@ pub async fn search(
     );
     let pattern = parameters::pattern(&search.q, is_regex, with_case)?;
     let place = Where {
-        rows: search
-            .rows
-            .map(|rows| parameters::numbers(&rows, parameters::MOST_ROWS))
-            .transpose()?,
+        rows: parameters::chosen(search.rows)?,
         starts: match (search.from, search.to) {
             (None, None) => None,
             (from, to) => Some(parameters::window(

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use gputrace_analyzer::{Analysis, Details};
 use gputrace_trace::follow::{Follower, Growth};
-use gputrace_trace::recording::{is_unclosed, segment_of};
+use gputrace_trace::recording::{is_unclosed, process_folders, segment_of};
 use gputrace_trace::{Process, Recording};
 use rustc_hash::FxHashMap;
 
@@ -68,6 +68,7 @@ struct Added {
 
 /// What the analysis of a timeline found, for the timelines that follow.
 pub struct Learned {
+    epoch: u64,
     origin: i64,
     analysis: Arc<Analysis>,
     details: Details,
@@ -84,6 +85,7 @@ impl Learned {
         details: Details,
     ) -> Self {
         Self {
+            epoch: timeline.epoch,
             origin: timeline.origin_ns(),
             analysis,
             details,
@@ -98,10 +100,12 @@ type Who = (String, Option<u32>);
 /// A recording that is followed.
 pub struct Growing {
     path: PathBuf,
+    /// How often everything was read anew: names, processes and rows have other numbers since.
+    epoch: u64,
     follower: Follower,
     processes: Vec<Who>,
     hosts: Vec<Who>,
-    /// The folders of all parts.
+    /// The folders of all parts, of processes and of hosts.
     folders: BTreeSet<PathBuf>,
     of_processes: Vec<OfProcess>,
     of_hosts: Vec<OfProcess>,
@@ -132,6 +136,7 @@ impl Growing {
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            epoch: 0,
             follower: Follower::new(path, &FOLLOWED),
             processes: Vec::new(),
             hosts: Vec::new(),
@@ -155,14 +160,19 @@ impl Growing {
                 return None;
             }
             // A process that came late may come before others: then all rows have other places.
-            *self = Self::new(&self.path);
+            *self = Self {
+                epoch: self.epoch + 1,
+                ..Self::new(&self.path)
+            };
             self.look_again()
         })
     }
 
     fn look_again(&mut self) -> Option<Timeline> {
+        // Before anything is read: what is removed meanwhile is missed by the next look.
+        let folders: BTreeSet<PathBuf> = process_folders(&self.path).ok()?.into_iter().collect();
         let mut grown = self.follower.read().ok()?;
-        let (mut outline, folders) = Recording::open_without(&self.path, &FOLLOWED).ok()??;
+        let (mut outline, _) = Recording::open_without(&self.path, &FOLLOWED).ok()??;
         // These last until the last moment of all tables.
         let is_unfinished = |process: &Process| {
             let mut starts = process.tables.untimed_operations.start_ns.iter();
@@ -177,7 +187,6 @@ impl Growing {
             process.tables.renumber(&numbers);
         }
         let (processes, hosts) = (who(&outline.processes), who(&outline.hosts));
-        let folders: BTreeSet<PathBuf> = folders.into_iter().flatten().collect();
         if !processes.starts_with(&self.processes)
             || !hosts.starts_with(&self.hosts)
             || !self.folders.is_subset(&folders)
@@ -260,6 +269,7 @@ impl Growing {
         };
         let communicators = known.as_ref().map_or(&[][..], |known| &known.communicators);
         Timeline {
+            epoch: self.epoch,
             rows: base.rows(projected, communicators),
             profiles: (0..bands).map(|_| Arc::new(OnceLock::new())).collect(),
             base: Arc::new(base),
@@ -348,8 +358,12 @@ impl Growing {
         self.shades.clone()
     }
 
-    /// From now on timelines have what an analysis of an earlier one found.
+    /// From now on timelines have what an analysis of an earlier one found; not of one from before everything was read anew,
+    /// which speaks of other rows.
     pub fn add(&mut self, found: Learned) {
+        if found.epoch != self.epoch {
+            return;
+        }
         let names = &mut self.follower.names;
         for collective in &found.analysis.collectives {
             names.intern(&collective.name);

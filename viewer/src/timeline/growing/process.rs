@@ -13,10 +13,11 @@ use rustc_hash::FxHashMap;
 
 use super::kinds::Kinds;
 use super::place::{Growing, Key};
-use crate::timeline::gather::{self, Group, Host, MOST_ROWS, Place, Table, source, table_and_row};
+use crate::timeline::gather::{self, Group, Host, Place};
 use crate::timeline::lanes::Item;
 use crate::timeline::names::{self, Class};
 use crate::timeline::pieces::{Collecting, Pieces};
+use crate::timeline::source::{MOST_ROWS, Table, source, table_and_row};
 use crate::timeline::store::{STORED, Stored};
 
 /// What began so long before the newest event has its row for good: tables are written up to a second apart.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE};
 use gputrace_trace::tables::{
-    ApiCalls, Collectives, Communicators, Copies, Counters, ExternalCorrelations, Kernels, Markers, Memsets,
-    NcclChannels, Operators, Overheads,
+    ApiCalls, Clocks, Collectives, Communicators, Copies, Counters, ExternalCorrelations, Kernels, Markers,
+    Memsets, NcclChannels, Operators, Overheads,
 };
 use gputrace_trace::tables::{GraphNode, GraphNodes, Synchronizations, UntimedOperation, UntimedOperations};
 use gputrace_trace::writer::ProcessWriter;
@@ -13,7 +13,7 @@ use gputrace_trace::writer::ProcessWriter;
 use super::*;
 
 /// Writes a recording as a collector does, each table in batches of so many rows.
-pub(super) fn write(recording: &Recording, folder: &Path, rows: usize) {
+pub(crate) fn write(recording: &Recording, folder: &Path, rows: usize) {
     for process in &recording.processes {
         let own = folder.join(&process.folder);
         let mut writer = ProcessWriter::create(&own).unwrap();
@@ -33,7 +33,7 @@ pub(super) fn write(recording: &Recording, folder: &Path, rows: usize) {
             kernels: Kernels, api_calls: ApiCalls, markers: Markers, copies: Copies, synchronizations: Synchronizations,
             collectives: Collectives, communicators: Communicators, external_correlations: ExternalCorrelations,
             graph_nodes: GraphNodes, untimed_operations: UntimedOperations, operators: Operators, memsets: Memsets,
-            overheads: Overheads, nccl_channels: NcclChannels, counters: Counters
+            overheads: Overheads, nccl_channels: NcclChannels, counters: Counters, clocks: Clocks
         );
         writer.close().unwrap();
         let mut header = process.header.clone();
@@ -49,7 +49,7 @@ pub(super) fn write(recording: &Recording, folder: &Path, rows: usize) {
 }
 
 /// A job with many more kernels, calls and nested ranges, some of them out of order.
-pub(super) fn larger() -> Recording {
+pub(crate) fn larger() -> Recording {
     let mut recording = recording();
     let mut names = std::mem::take(&mut recording.names);
     let texts = [

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use gputrace_trace::manifest::MANIFEST_FILE;
+use gputrace_trace::manifest::{HOST_ROLE, MANIFEST_FILE};
 use gputrace_trace::tables::{Counter, GraphNode, Memset, NcclChannel, Operator, Overhead};
 use proptest::prelude::*;
 
@@ -325,7 +325,11 @@ fn what_is_unusual_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     write(&larger(), folder.path(), 64);
     let mut growing = Growing::new(folder.path());
-    assert!(growing.look().is_some());
+    let learned = |timeline: &Timeline| {
+        let (recording, analysis, details) = analysis_of(timeline);
+        Learned::new(timeline, &recording, analysis, details)
+    };
+    let before = learned(&growing.look().unwrap());
     // A process that comes before others: everything is read anew.
     let (one, other) = (folder.path().join("rank0"), folder.path().join("rank00"));
     std::fs::create_dir(&other).unwrap();
@@ -335,13 +339,56 @@ fn what_is_unusual_is_not_followed() {
     }
     let fresh = || Timeline::build(&Arc::new(Recording::open(folder.path()).unwrap()));
     assert_same(&growing.look().unwrap(), &fresh());
+    // What an analysis found before speaks of other rows and names.
+    growing.add(before);
+    let followed = growing.look().unwrap();
+    assert!(!followed.is_analysed());
+    assert_same(&followed, &fresh());
+    let after = learned(&followed);
     // So is what lost a part.
     std::fs::remove_dir_all(&one).unwrap();
     assert_same(&growing.look().unwrap(), &fresh());
+    growing.add(after);
+    let followed = growing.look().unwrap();
+    assert_same(&followed, &fresh());
+    growing.add(learned(&followed));
+    assert!(growing.look().unwrap().is_analysed());
     let file = other.join("kernels.arrows");
     let mut bytes = std::fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 600].fill(0x5a);
     std::fs::write(&file, bytes).unwrap();
     assert!(Growing::new(folder.path()).look().is_none());
+}
+
+#[test]
+fn a_part_of_a_host_that_is_removed_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = varied();
+    let mut names = std::mem::take(&mut recording.names);
+    let power = names.intern("host_power_watts");
+    for part in ["host-a", "host-a.1"] {
+        let mut host = Process {
+            folder: part.to_owned(),
+            ..Process::default()
+        };
+        host.header.role = HOST_ROLE.to_owned();
+        host.header.host = "a".to_owned();
+        for number in 0..20 {
+            host.tables.counters.push(Counter {
+                time_ns: at(3000 + number * 150, 3001).0,
+                name: power,
+                value: number as f64,
+                ..Counter::default()
+            });
+        }
+        recording.processes.push(host);
+    }
+    recording.names = names;
+    write(&recording, folder.path(), 64);
+    let fresh = || Timeline::build(&Arc::new(Recording::open(folder.path()).unwrap()));
+    let mut growing = Growing::new(folder.path());
+    assert_same(&growing.look().unwrap(), &fresh());
+    std::fs::remove_dir_all(folder.path().join("host-a")).unwrap();
+    assert_same(&growing.look().unwrap(), &fresh());
 }

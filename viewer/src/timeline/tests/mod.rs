@@ -1,7 +1,7 @@
 //! Whole timelines: a small job that is known to the nanosecond.
 
 mod by_hand;
-mod early;
+pub(crate) mod early;
 mod growing;
 mod odd;
 
@@ -16,7 +16,7 @@ use gputrace_trace::{DurationNs, Interner, Process, Recording, Table as _, TimeN
 
 use super::*;
 
-const STARTED: i64 = 1_000_000;
+pub(crate) const STARTED: i64 = 1_000_000;
 
 fn at(start: i64, end: i64) -> (TimeNs, DurationNs) {
     (TimeNs(STARTED + start), DurationNs(end - start))
