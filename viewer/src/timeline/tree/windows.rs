@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::timeline::slices::Slices;
 
 /// About so many slices are gone through at a time: on all cores, though they may be of one thread.
-const WINDOW: usize = if cfg!(test) { 8 } else { 1 << 17 };
+const WINDOW: usize = if cfg!(test) { 8 } else { 1 << 19 };
 
 /// A part of the stretch that is swept on its own: what is open at its beginning are the slices that reach into it, since one
 /// that lies in another ends with it or before.
