@@ -14,7 +14,7 @@ use crate::timeline::{Arriving, Promise, Timeline};
 /// Before so long has passed no part of a run is shown: the whole may be there as soon.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Between two looks at parts passes at least so much.
-const BETWEEN_PARTS: Duration = Duration::from_millis(700);
+const BETWEEN_PARTS: Duration = Duration::from_secs(1);
 /// Of so much the whole is worth waiting for.
 const NEARLY_ALL: f64 = 0.9;
 /// ... unless the rest takes long all the same.
@@ -61,7 +61,7 @@ impl Preview {
         let processes = self.arriving.len();
         let has_more = match *shown {
             None => processes > 0 && self.begun.elapsed() >= PATIENCE,
-            Some((when, before)) => when.elapsed() >= BETWEEN_PARTS && 2 * processes >= 3 * before,
+            Some((when, before)) => when.elapsed() >= BETWEEN_PARTS && processes >= 2 * before,
         };
         let read = lock(&entry.inner)
             .reading
