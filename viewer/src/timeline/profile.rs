@@ -328,8 +328,9 @@ impl Profile {
                 _ => self.sums_at(start),
             };
             let after = self.sums_at(end);
+            let length = end.saturating_sub(start) as f64;
             for (share, (before, after)) in shares.iter_mut().zip(before.iter().zip(after)) {
-                share.push(((after - before) as f64 / (end - start) as f64) as f32);
+                share.push(((after - before) as f64 / length) as f32);
             }
             reached = Some((end, after));
         }
