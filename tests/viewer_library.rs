@@ -164,8 +164,9 @@ fn a_folder_of_recordings() {
 /// Sets the clock of a recording's ranks forward, a tenth of a second after their first reading of it.
 fn set_clocks(path: &Path) {
     for process in Recording::open(path).unwrap().processes {
-        let clocks = tempfile::tempdir().unwrap();
-        let mut writer = ProcessWriter::create(clocks.path()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let part = folder.path().join("part");
+        let mut writer = ProcessWriter::create(&part).unwrap();
         let first = process.tables.clocks.row(0);
         writer.tables.clocks.push(process.tables.clocks.row(0));
         writer.tables.clocks.push(Clock {
@@ -176,7 +177,7 @@ fn set_clocks(path: &Path) {
         });
         writer.close().unwrap();
         let file = "clocks.arrows";
-        std::fs::copy(clocks.path().join(file), path.join(&process.folder).join(file)).unwrap();
+        std::fs::copy(part.join(file), path.join(&process.folder).join(file)).unwrap();
     }
 }
 
