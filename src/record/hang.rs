@@ -37,6 +37,8 @@ pub struct Watch {
     grew: Instant,
     /// When it was last looked at in detail since.
     examined: Option<Instant>,
+    /// How the processes were then.
+    states: BTreeMap<String, ProcessState>,
     told: bool,
 }
 
@@ -49,6 +51,7 @@ impl Watch {
             seen: (0, 0),
             grew: Instant::now(),
             examined: None,
+            states: BTreeMap::new(),
             told: false,
         }
     }
@@ -89,17 +92,30 @@ impl Watch {
     }
 
     /// Reads what is written so far; a recording that can't be read at this moment shows nothing.
-    fn examine(&self, after: Duration) -> Vec<Hang> {
+    fn examine(&mut self, after: Duration) -> Vec<Hang> {
         let Ok(recording) = Recording::open_tables(&self.folder, hangs::TABLES) else {
             return Vec::new();
         };
+        let states = states(&recording);
+        let before = std::mem::replace(&mut self.states, states.clone());
+        if goes_on(&before, &states) {
+            self.rest();
+            return Vec::new();
+        }
         let situation = Situation {
             now_ns: Some(now().0),
             least_silence_ns: Some(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX)),
-            states: states(&recording),
+            states,
         };
         hangs::hangs(&recording, &situation)
     }
+}
+
+/// Whether a process that was stopped runs again: what it and those that wait for it have not written yet says nothing.
+fn goes_on(before: &BTreeMap<String, ProcessState>, now: &BTreeMap<String, ProcessState>) -> bool {
+    before.iter().any(|(folder, state)| {
+        *state == ProcessState::Stopped && now.get(folder) == Some(&ProcessState::Running)
+    })
 }
 
 /// How the recording's processes on this host are, by folder.
@@ -199,5 +215,22 @@ fn send(pid: u32, signal: libc::c_int) {
     if let Ok(pid @ 2..) = i32::try_from(pid) {
         // SAFETY: sends a signal to a child that was not waited for yet, or to a process that was just looked at.
         unsafe { libc::kill(pid, signal) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_just_went_on_gets_its_time_anew() {
+        use ProcessState::{Ended, Running, Stopped};
+        let states =
+            |first, second| BTreeMap::from([("rank0".to_owned(), first), ("rank1".to_owned(), second)]);
+        assert!(goes_on(&states(Stopped, Stopped), &states(Running, Stopped)));
+        assert!(goes_on(&states(Running, Stopped), &states(Running, Running)));
+        assert!(!goes_on(&states(Stopped, Stopped), &states(Stopped, Ended)));
+        assert!(!goes_on(&states(Running, Running), &states(Running, Stopped)));
+        assert!(!goes_on(&BTreeMap::new(), &states(Running, Stopped)));
     }
 }
