@@ -48,36 +48,51 @@ pub(crate) struct Group {
 #[derive(Default)]
 pub(crate) struct Places {
     numbers: FxHashMap<Place, usize>,
-    /// The latest, where their streams and threads say.
-    recent: [Option<(Place, usize)>; RECENT],
+    /// The latest by their keys, where the lowest bits of those say. A key of 0 is nobody's.
+    recent: [(u128, usize); RECENT],
     pub(crate) all: Vec<Place>,
 }
 
 const RECENT: usize = 16;
 
+impl Place {
+    /// All that tells it from others, in whole words: millions of them are compared.
+    #[inline]
+    fn key(self) -> u128 {
+        let (kind, high, low): (u128, u32, u32) = match self {
+            Self::Projected(thread, second) => (1, thread, second),
+            Self::Stream(device, stream) => (2, device, stream),
+            Self::Ranges(thread) => (3, 0, thread),
+            Self::Thread(thread) => (4, 0, thread),
+            Self::NoThread => (5, 0, 0),
+            Self::Proxy(thread) => (6, 0, thread),
+            Self::Channel(channel) => (7, 0, channel.into()),
+        };
+        kind << 64 | u128::from(high) << 32 | u128::from(low)
+    }
+}
+
 impl Places {
     #[inline]
     pub(crate) fn number(&mut self, place: Place) -> usize {
-        let (Place::Stream(_, low) | Place::Thread(low) | Place::Ranges(low)) = place else {
-            return self.any_number(place);
-        };
-        let recent = low as usize % RECENT;
-        match self.recent[recent] {
-            Some((known, number)) if known == place => number,
-            _ => {
-                let number = self.any_number(place);
-                self.recent[recent] = Some((place, number));
-                number
-            }
+        let key = place.key();
+        let recent = &self.recent[key as usize % RECENT];
+        if recent.0 == key {
+            return recent.1;
         }
+        self.any_number(place)
     }
 
+    #[cold]
     fn any_number(&mut self, place: Place) -> usize {
         let all = &mut self.all;
-        *self.numbers.entry(place).or_insert_with(|| {
+        let number = *self.numbers.entry(place).or_insert_with(|| {
             all.push(place);
             all.len() - 1
-        })
+        });
+        let key = place.key();
+        self.recent[key as usize % RECENT] = (key, number);
+        number
     }
 }
 

@@ -55,14 +55,7 @@ pub(crate) fn sort(items: &mut [Item]) {
 /// whether its slice had not ended.
 pub(crate) fn lay_out(items: &mut [Item], is_unfinished: impl Fn(u32) -> bool) -> (Vec<Slices>, u64) {
     sort(items);
-    let is_apart = |pair: &[Item]| pair[0].start + pair[0].duration <= pair[1].start;
-    if items.windows(2).all(is_apart) {
-        let mut slices = Slices::of(items);
-        for (place, item) in items.iter().enumerate() {
-            if is_unfinished(item.source) {
-                slices.mark_unfinished(place);
-            }
-        }
+    if let Some(slices) = Slices::of_apart(items, &is_unfinished) {
         return (vec![slices], 0);
     }
     let mut lanes: Vec<Slices> = Vec::new();

@@ -5,6 +5,7 @@
 //!
 //! Of a recording that grows a row is made of several such parts, which it shares with the rows before it.
 
+mod making;
 mod summary;
 
 use std::ops::Range;
@@ -83,132 +84,6 @@ impl Slices {
             return vec![(0, self, places)];
         }
         self.parts_of(places).collect()
-    }
-
-    /// The slices of items that are sorted and do not overlap.
-    pub(crate) fn of(items: &[Item]) -> Self {
-        let mut slices = Self {
-            starts: items.iter().map(|item| item.start).collect(),
-            durations: items.iter().map(|item| narrow(item.duration)).collect(),
-            names: items.iter().map(|item| item.name).collect(),
-            sources: items.iter().map(|item| item.source).collect(),
-            sums: Vec::with_capacity(items.len() / FAN_OUT + 1),
-            ..Self::default()
-        };
-        if slices.durations.contains(&LONG) {
-            let long = (0u32..)
-                .zip(items)
-                .filter(|(_, item)| narrow(item.duration) == LONG);
-            slices.long = long.map(|(place, item)| (place, item.duration)).collect();
-        }
-        // As pushing them would: a block is summed up when the next begins.
-        for block in 0..items.len().div_ceil(FAN_OUT) {
-            slices.close_block(block * FAN_OUT);
-        }
-        slices
-    }
-
-    /// Appends a slice, which must not start before the last one ends.
-    #[inline]
-    pub(crate) fn push(&mut self, start: i64, duration: i64, name: u32, source: u32) {
-        debug_assert!(duration >= 0 && self.end() <= start || self.is_empty());
-        let place = self.starts.len();
-        if place.is_multiple_of(FAN_OUT) {
-            self.close_block(place);
-        }
-        self.starts.push(start);
-        self.durations.push(narrow(duration));
-        if narrow(duration) == LONG {
-            let place = u32::try_from(place).unwrap_or(u32::MAX);
-            self.long.push((place, duration));
-        }
-        self.names.push(name);
-        self.sources.push(source);
-    }
-
-    /// Says that the slice at a place had not ended.
-    pub(crate) fn mark_unfinished(&mut self, place: usize) {
-        self.unfinished.push(u32::try_from(place).unwrap_or(u32::MAX));
-    }
-
-    /// Sums up the first `len` slices, a multiple of 16 of which all but the last 16 have been.
-    #[inline]
-    fn close_block(&mut self, len: usize) {
-        let from = len.saturating_sub(FAN_OUT);
-        let before = self.sums.last().copied().unwrap_or(0);
-        let block = &self.durations[from..len];
-        // Those that are too long for the column are the rare case.
-        let mut sum: u64 = 0;
-        let mut most = 0;
-        for duration in block {
-            sum += u64::from(*duration);
-            most = most.max(*duration);
-        }
-        if len == 0 {
-            self.sums.push(0);
-            return;
-        }
-        let best = if most == LONG {
-            self.sums
-                .push(before + (from..len).map(|place| self.duration(place)).sum::<i64>());
-            self.first_longest(from..len)
-        } else {
-            self.sums.push(before + sum.cast_signed());
-            from + block.iter().position(|duration| *duration == most).unwrap_or(0)
-        };
-        let mut best = u32::try_from(best).unwrap_or(u32::MAX);
-        for level in 0.. {
-            if self.longest.len() <= level {
-                self.longest.push(Vec::new());
-            }
-            self.longest[level].push(best);
-            let nodes = self.longest[level].len();
-            if !nodes.is_multiple_of(FAN_OUT) {
-                break;
-            }
-            let children = &self.longest[level][nodes - FAN_OUT..];
-            best = children[0];
-            for &child in &children[1..] {
-                if self.duration(child as usize) > self.duration(best as usize) {
-                    best = child;
-                }
-            }
-        }
-    }
-
-    /// The place of the longest of a few slices, the first of equal ones.
-    fn first_longest(&self, places: Range<usize>) -> usize {
-        let mut best = places.start;
-        for place in places {
-            if self.duration(place) > self.duration(best) {
-                best = place;
-            }
-        }
-        best
-    }
-
-    /// Gives the slice at a place another name.
-    pub(crate) fn rename(&mut self, place: usize, name: u32) {
-        self.names[place] = name;
-    }
-
-    /// Gives all slices other names.
-    pub(crate) fn rename_all(&mut self, new_name: impl Fn(u32) -> u32) {
-        for name in &mut self.names {
-            *name = new_name(*name);
-        }
-    }
-
-    /// Gives back memory that no slice uses.
-    pub(crate) fn shrink(&mut self) {
-        self.starts.shrink_to_fit();
-        self.durations.shrink_to_fit();
-        self.names.shrink_to_fit();
-        self.sources.shrink_to_fit();
-        self.sums.shrink_to_fit();
-        for level in &mut self.longest {
-            level.shrink_to_fit();
-        }
     }
 
     /// How many.
@@ -560,7 +435,7 @@ mod tests {
             let mut slices = Slices::default();
             let mut now = 0;
             for (gap, duration) in &all {
-                slices.push(now + gap, *duration, 0, 0);
+                slices.push(now + gap, *duration, 0, u32::try_from(slices.len()).unwrap());
                 now += gap + duration;
             }
             let (a, b) = (ends.0 % all.len(), ends.1 % all.len());
@@ -571,10 +446,24 @@ mod tests {
             let most = durations(from..to).max().unwrap();
             let first = (from..to).find(|place| all[*place].1 == most).unwrap();
             prop_assert_eq!(slices.longest(from, to), first);
-            let items: Vec<Item> = (0..slices.len())
-                .map(|place| Item { start: slices.start(place), duration: slices.duration(place), name: 0, source: 0 })
+            let mut items: Vec<Item> = (0u32..)
+                .zip(0..slices.len())
+                .map(|(source, place)| Item { start: slices.start(place), duration: slices.duration(place), name: 0, source })
                 .collect();
             prop_assert_eq!(&Slices::of(&items), &slices);
+            let unfinished = |source| source as usize == from || source as usize + 1 == items.len();
+            let apart = Slices::of_apart(&items, unfinished);
+            prop_assert_eq!(apart.as_ref().map(Slices::len), Some(items.len()));
+            let apart = apart.unwrap();
+            for (place, item) in items.iter().enumerate() {
+                prop_assert_eq!(&apart.item(place), item);
+                prop_assert_eq!(apart.is_unfinished(place), unfinished(item.source));
+            }
+            items[to - 1].duration += 1;
+            let next = items.get(to).map(|next| next.start);
+            let touches = next.is_some_and(|start| start < items[to - 1].start + items[to - 1].duration);
+            prop_assert_eq!(Slices::of_apart(&items, |_| false).is_none(), touches);
+            items[to - 1].duration -= 1;
             let time = slices.start(from) + 1;
             prop_assert_eq!(slices.next_from(0, time), slices.first_from(time));
             prop_assert_eq!(slices.next_from(from, time), slices.first_from(time));
