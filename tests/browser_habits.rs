@@ -151,6 +151,46 @@ fn times_count_from_a_step_and_by_the_clock() {
 }
 
 #[test]
+fn the_menu_of_rows_opens_and_closes_by_its_button_and_goes_by_keys() {
+    let Some(program) = browser::program() else { return };
+    let viewer = view(&[small_recording()]);
+    let mut browser = shown(program, &viewer);
+    let button = "document.querySelector('.tl-tools [aria-haspopup=menu]')";
+    let click = format!("{button}.click()");
+    let open = format!("document.querySelector('.menu') && {button}.ariaExpanded === 'true'");
+    let closed = format!("!document.querySelector('.menu.at-pointer') && {button}.ariaExpanded === 'false'");
+    browser.evaluate(&click);
+    browser.wait_for(&open);
+    browser.evaluate(&click);
+    browser.wait_for(&closed);
+    // Down three times from the first, and it is the fourth that is chosen.
+    browser.evaluate(&click);
+    browser.wait_for(&open);
+    assert_eq!(
+        browser.evaluate("document.activeElement.textContent"),
+        "Open all groups"
+    );
+    for _ in 0..3 {
+        browser.press("ArrowDown", "");
+    }
+    browser.wait_for("document.activeElement.innerText.includes('Hide empty rows')");
+    assert_eq!(browser.evaluate("document.activeElement.ariaChecked"), "true");
+    browser.evaluate("document.activeElement.click()");
+    browser.wait_for(&closed);
+    browser.wait_for("viewer.page.timeline.state.get().filter.hideEmpty === false");
+    // The button has the focus again, and Escape closes too.
+    assert_eq!(
+        browser.evaluate(&format!("document.activeElement === {button}")),
+        true
+    );
+    browser.evaluate(&click);
+    browser.wait_for(&open);
+    browser.press("Escape", "");
+    browser.wait_for(&closed);
+    assert_clean(&mut browser);
+}
+
+#[test]
 fn names_are_written_whole_everywhere() {
     let Some(program) = browser::program() else { return };
     let viewer = view(&[small_recording()]);

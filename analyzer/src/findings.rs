@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::arrivals::{ArrivalAnalysis, counts};
 use crate::collectives::Collective;
+use crate::units::duration;
 use crate::{KernelAnalysis, RankAnalysis, hangs};
 
 /// Exposed communication is worth a sentence from this share of the span on.
@@ -70,10 +71,6 @@ fn three_digits(value: f64) -> String {
         (2.0 - value.log10().floor()).clamp(0.0, 9.0)
     };
     format!("{value:.*}", decimals as usize)
-}
-
-pub(crate) fn milliseconds(ns: i64) -> String {
-    format!("{:.3} ms", ns as f64 / 1e6)
 }
 
 fn share(part: i64, rank: &RankAnalysis) -> f64 {
@@ -180,7 +177,7 @@ pub(crate) fn findings(
             let evidence = format!(
                 "{}: idle for {} by {cause}, {}",
                 label(rank),
-                milliseconds(time),
+                duration(time),
                 percent_of_span(time, rank)
             );
             findings.push(of_rank(rank, time, text.to_owned(), evidence));
@@ -197,7 +194,7 @@ fn exposed(ranks: &[RankAnalysis]) -> Option<Finding> {
         return None;
     }
     let most = rank.communication.first().map_or_else(String::new, |most| {
-        format!("; most of it {} ({})", most.name, milliseconds(most.exposed_ns))
+        format!("; most of it {} ({})", most.name, duration(most.exposed_ns))
     });
     let advice = advice_on(rank.communication.first().map_or("", |most| most.name.as_str()));
     Some(of_rank(
@@ -207,8 +204,8 @@ fn exposed(ranks: &[RankAnalysis]) -> Option<Finding> {
         format!(
             "{}: {} of {} communication ran without compute, {}{most}",
             label(rank),
-            milliseconds(exposed_ns),
-            milliseconds(rank.measures.communication_ns),
+            duration(exposed_ns),
+            duration(rank.measures.communication_ns),
             percent_of_span(exposed_ns, rank)
         ),
     ))
@@ -239,7 +236,7 @@ fn host_late(ranks: &[RankAnalysis]) -> Option<Finding> {
     let by: Vec<String> = by
         .iter()
         .take(3)
-        .map(|(what, time)| format!("{} in {what}", milliseconds(*time)))
+        .map(|(what, time)| format!("{} in {what}", duration(*time)))
         .collect();
     Some(of_rank(
         rank,
@@ -248,7 +245,7 @@ fn host_late(ranks: &[RankAnalysis]) -> Option<Finding> {
         format!(
             "{}: idle for {} before the next launch was called, {}: {}",
             label(rank),
-            milliseconds(late_ns),
+            duration(late_ns),
             percent_of_span(late_ns, rank),
             by.join(", ")
         ),
@@ -275,7 +272,7 @@ fn slow_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
             counted(copy.count, "copy", "copies"),
             copy.direction,
             copy.bytes,
-            milliseconds(copy.time_ns),
+            duration(copy.time_ns),
             three_digits(copy.bandwidth.unwrap_or(0.0)),
             copy.link.as_deref().unwrap_or_default(),
             copy.nominal_bandwidth.unwrap_or(0.0)
@@ -311,7 +308,7 @@ fn pageable_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
             "{}: {} took {} in all",
             label(rank),
             counted(count, "such copy", "such copies"),
-            milliseconds(time_ns)
+            duration(time_ns)
         ),
     ))
 }
@@ -340,8 +337,8 @@ fn uneven_compute(ranks: &[RankAnalysis]) -> Option<Finding> {
         ),
         format!(
             "{} of compute, where the others have {} in the mean",
-            milliseconds(most_ns),
-            milliseconds(mean_ns)
+            duration(most_ns),
+            duration(mean_ns)
         ),
     ))
 }
@@ -379,7 +376,7 @@ fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
             longer.len(),
             summary.count,
             names.join(", "),
-            milliseconds(summary.durations.p50_ns)
+            duration(summary.durations.p50_ns)
         ),
     ))
 }
@@ -417,7 +414,7 @@ fn short_kernels(ranks: &[RankAnalysis]) -> Option<Finding> {
             "{}: {short} of {all} compute kernels are of names with a mean below {} us, and the GPU was idle for {} around launches",
             label(rank),
             SHORT_NS / 1000,
-            milliseconds(late_ns)
+            duration(late_ns)
         ),
     ))
 }
@@ -451,8 +448,8 @@ fn straggler(
         evidence: format!(
             "it arrived last at {} of {matched} collectives; the first rank waited {} for it in all, and {} of that for it alone",
             last.last_count,
-            milliseconds(last.skew_ns),
-            milliseconds(last.cost_ns)
+            duration(last.skew_ns),
+            duration(last.cost_ns)
         ),
         rank: Some(last.rank),
         saves_ns: Some(last.cost_ns),

@@ -43,6 +43,7 @@ mod steps;
 pub mod tables;
 mod transfers;
 mod unfinished;
+pub mod units;
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! Findings that the state of devices and processes explains.
 
 use crate::RankAnalysis;
-use crate::findings::{Finding, label, milliseconds, of_rank, percent_of_span};
+use crate::findings::{Finding, label, of_rank, percent_of_span};
 use crate::state::{DeviceState, HostState};
+use crate::units::duration;
 
 /// A GPU whose clock is held down in this share of the samples is worth a sentence.
 const THROTTLED: f64 = 0.05;
@@ -97,7 +98,7 @@ fn starved(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
             thread.thread,
             thread.name,
             delay.mean * 100.0,
-            milliseconds(late_ns),
+            duration(late_ns),
             percent_of_span(late_ns, rank)
         ),
     ))
@@ -119,7 +120,7 @@ fn faulting(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
             label(rank),
             faults.mean,
             faults.max,
-            milliseconds(late_ns),
+            duration(late_ns),
             percent_of_span(late_ns, rank)
         ),
     ))

@@ -3,6 +3,7 @@
 
 import { h, replace } from "./dom.js";
 import { icon, iconButton } from "./icons.js";
+import { LINE, toggleMenu } from "./menu.js";
 import { hasClock } from "./times.js";
 
 /** @typedef {import("./rows.js").Item} Item */
@@ -32,9 +33,8 @@ export class Labels {
       const next = HEIGHTS[(HEIGHTS.indexOf(state.get().rowHeight) + 1) % HEIGHTS.length];
       state.set({ rowHeight: next });
     });
-    this.menu = h("div", { class: "menu", role: "menu", hidden: true });
     this.more = iconButton("more", "Rows, names and times", () => this.openMenu(), { "aria-haspopup": "menu", "aria-expanded": "false" });
-    this.tools = h("div", { class: "tl-tools" }, icon("filter"), this.input, this.height, this.more, this.menu);
+    this.tools = h("div", { class: "tl-tools" }, icon("filter"), this.input, this.height, this.more);
     /** @type {Map<string, HTMLElement>} */
     this.shown = new Map();
     this.drawnFor = "";
@@ -49,48 +49,24 @@ export class Labels {
 
   /** @private */
   openMenu() {
-    const { state } = this.timeline;
-    const close = () => {
-      this.menu.hidden = true;
-      this.more.setAttribute("aria-expanded", "false");
-      removeEventListener("pointerdown", outside, true);
-    };
-    const outside = (/** @type {Event} */ event) => {
-      if (!this.menu.contains(/** @type {Node} */ (event.target)) && !this.more.contains(/** @type {Node} */ (event.target))) close();
-    };
-    if (!this.menu.hidden) return close();
+    const { state, input, context } = this.timeline;
     const { filter, pins, names, zero } = state.get();
-    const entry = (/** @type {string} */ text, /** @type {boolean | null} */ checked, /** @type {() => void} */ run) =>
-      h("button", { type: "button", role: checked === null ? "menuitem" : "menuitemcheckbox", "aria-checked": checked === null ? null : String(checked), onclick: () => { run(); close(); } }, h("span", { class: "tick", "aria-hidden": "true" }, checked ? "✓" : ""), text);
-    replace(this.menu,
-      entry("Open all groups", null, () => this.timeline.foldAll(false)),
-      entry("Fold all groups", null, () => this.timeline.foldAll(true)),
-      entry("Groups as at first", null, () => state.set({ collapsed: [], order: {} })),
-      h("hr", {}),
-      entry("Hide empty rows", filter.hideEmpty, () => state.set({ filter: { ...filter, hideEmpty: !filter.hideEmpty } })),
-      entry("Only rows with hits of the search", filter.onlyMatches, () => state.set({ filter: { ...filter, onlyMatches: !filter.onlyMatches } })),
-      h("hr", {}),
-      entry("Whole names of kernels", names === "full", () => this.timeline.input.run("names")),
-      entry("Times from the beginning", zero === null, () => state.set({ zero: null })),
-      entry("Times from the selection, mark or step", typeof zero === "number", () => this.timeline.input.run("zero")),
-      hasClock(this.timeline.context.info.origin_ns) && entry("Time of day (UTC)", zero === "clock", () => this.timeline.input.run("clock")),
-      pins.length > 0 && entry("Unpin all rows", null, () => state.set({ pins: [] })),
-    );
-    this.menu.hidden = false;
-    this.more.setAttribute("aria-expanded", "true");
-    /** @type {HTMLElement} */ (this.menu.firstElementChild).focus();
-    addEventListener("pointerdown", outside, true);
-    this.menu.onkeydown = (event) => {
-      const entries = /** @type {HTMLElement[]} */ ([...this.menu.querySelectorAll("button")]);
-      const at = entries.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-      if (event.key === "Escape") {
-        close();
-        this.more.focus();
-      } else if (event.key === "ArrowDown" || event.key === "ArrowUp") entries[(at + (event.key === "ArrowDown" ? 1 : entries.length - 1)) % entries.length].focus();
-      else return;
-      event.preventDefault();
-      event.stopPropagation();
-    };
+    const entries = [
+      { title: "Open all groups", run: () => this.timeline.foldAll(false) },
+      { title: "Fold all groups", run: () => this.timeline.foldAll(true) },
+      { title: "Groups as at first", run: () => state.set({ collapsed: [], order: {} }) },
+      LINE,
+      { title: "Hide empty rows", checked: filter.hideEmpty, run: () => state.set({ filter: { ...filter, hideEmpty: !filter.hideEmpty } }) },
+      { title: "Only rows with hits of the search", checked: filter.onlyMatches, run: () => state.set({ filter: { ...filter, onlyMatches: !filter.onlyMatches } }) },
+      LINE,
+      { title: "Whole names of kernels", keys: "V", checked: names === "full", run: () => input.run("names") },
+      LINE,
+      { title: "Times from the beginning", chosen: zero === null, run: () => state.set({ zero: null }) },
+      { title: "Times from the selection, mark or step", keys: "Z", chosen: typeof zero === "number", run: () => input.run("zero") },
+    ];
+    if (hasClock(context.info.origin_ns)) entries.push({ title: "Time of day (UTC)", keys: "Shift + Z", chosen: zero === "clock", run: () => input.run("clock") });
+    if (pins.length > 0) entries.push(LINE, { title: "Unpin all rows", run: () => state.set({ pins: [] }) });
+    toggleMenu(this.more, "Rows, names and times", entries);
   }
 
   /** @private */

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gputrace_analyzer::{Analysis, Collective};
 
 use super::text::{
-    Escaped, Page, bandwidth, bytes, counted, duration, name, or_dash, percent, shorten, thousands,
+    Escaped, Page, bytes, counted, duration, gigabytes_per_second, name, or_dash, percent, shorten, thousands,
 };
 
 /// Rows of a table.
@@ -77,9 +77,9 @@ pub fn collectives(analysis: &Analysis, page: &mut Page) {
             bytes(size.bytes_below),
             thousands(size.count as u64),
             duration(size.kernel.p50_ns),
-            or_dash(size.algbw, bandwidth),
-            or_dash(size.busbw, bandwidth),
-            or_dash(size.algbw_with_waiting, bandwidth),
+            or_dash(size.algbw, gigabytes_per_second),
+            or_dash(size.busbw, gigabytes_per_second),
+            or_dash(size.algbw_with_waiting, gigabytes_per_second),
         ));
     }
     end(page, analysis.collective_sizes.len());
@@ -122,7 +122,7 @@ pub fn collectives(analysis: &Analysis, page: &mut Page) {
             or_dash(longest_wait(collective), duration),
             or_dash(collective.last_rank, |rank| format!("rank {rank}")),
             or_dash(collective.skew_ns, duration),
-            or_dash(collective.busbw, bandwidth),
+            or_dash(collective.busbw, gigabytes_per_second),
         ));
     }
     page.add("</tbody></table></div>\n");

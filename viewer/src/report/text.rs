@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Write};
 
+pub use gputrace_analyzer::units::{bytes, duration, gigabytes_per_second, thousands};
+
 /// What a name may take where it is shown.
 const NAME: usize = 90;
 /// What it may take where it is told in full, on pointing at it.
@@ -81,57 +83,6 @@ pub fn name(text: &str) -> String {
             Escaped(full),
             Escaped(short)
         )
-    }
-}
-
-/// A count with separators: 1234567 is "1,234,567".
-pub fn thousands(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A length of time in the unit that gives three or four digits: "1.23 ms".
-pub fn duration(ns: i64) -> String {
-    let value = ns as f64;
-    match ns.unsigned_abs() {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.2} \u{b5}s", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
-        _ => format!("{:.3} s", value / 1e9),
-    }
-}
-
-/// Bytes in the unit that gives up to four digits: "1.5 MiB".
-pub fn bytes(count: u64) -> String {
-    let mut value = count as f64;
-    let mut unit = "B";
-    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    if value >= 100.0 || value.fract() == 0.0 {
-        format!("{value:.0} {unit}")
-    } else {
-        format!("{value:.1} {unit}")
-    }
-}
-
-/// A bandwidth in GB/s.
-pub fn bandwidth(value: f64) -> String {
-    match value {
-        _ if value >= 0.995 || value <= 0.0 => format!("{value:.2} GB/s"),
-        _ if value >= 0.000_995 => format!("{:.2} MB/s", value * 1e3),
-        _ => format!("{:.2} kB/s", value * 1e6),
     }
 }
 

@@ -1,10 +1,7 @@
 //! Downloads: a recording in other formats, whole or of a stretch of time, written as fast as the client takes them.
 
 use std::io::{self, Write};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
@@ -22,13 +19,12 @@ use gputrace_interchange::export::tensorboard::export_tensorboard;
 use gputrace_interchange::export::xplane::export_xplane;
 use gputrace_interchange::tables::csv_to;
 use gputrace_trace::{Derived, Process, Recording};
-use http_body::Frame;
 use serde::Deserialize;
-use tokio::sync::mpsc;
 
 use super::api::analysis::whole;
 use super::api::{Answer, Refusal, Shared, parameters};
 use super::loaded::{Analysed, Loaded};
+use super::written;
 use crate::report::{self, Shown};
 
 /// What can be downloaded.
@@ -77,11 +73,6 @@ pub const TABLES: &[&str] = &[
     "findings",
     "losses",
 ];
-
-/// Bytes that are handed on at once.
-const CHUNK: usize = 1 << 16;
-/// Chunks that wait for a client at most.
-const CHUNKS: usize = 4;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -199,31 +190,14 @@ pub async fn export(
     let folder = job.folder(&name);
     let place = app.places.exports.clone().try_acquire_owned();
     let place = place.map_err(|_| Refusal::busy("other exports are under way: try again in a while"))?;
-    let (chunks, body) = mpsc::channel(CHUNKS);
-    let mut begun = Begun {
-        chunks: body,
-        first: None,
-    };
-    tokio::task::spawn_blocking(move || {
+    let body = written::body(move |out| {
         let _place = place;
-        let mut out = ChunkWriter::new(chunks);
-        let done = job.write(&loaded, analysed.as_deref(), &folder, &mut out);
-        match done {
-            Ok(()) => out.finish(),
-            Err(error) => out.fail(error),
-        }
+        job.write(&loaded, analysed.as_deref(), &folder, out)
     });
-    // What fails before a byte was written has a status of its own.
-    match begun.chunks.recv().await {
-        Some(Ok(first)) => begun.first = Some(first),
-        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Refusal::nothing(error.to_string()));
-        }
-        Some(Err(error)) => {
-            return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
-        }
-        None => {}
-    }
+    let body = body.await.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Refusal::nothing(error.to_string()),
+        _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    })?;
     let content_type = if gzip {
         "application/gzip"
     } else {
@@ -233,7 +207,7 @@ pub async fn export(
         .header(CONTENT_TYPE, content_type)
         .header(CACHE_CONTROL, "no-store")
         .header(CONTENT_DISPOSITION, format!("attachment; filename=\"{file}\""))
-        .body(Body::new(begun))
+        .body(body)
         .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
@@ -459,83 +433,6 @@ fn has_events(process: &Process) -> bool {
     counts.any(|(_, rows)| *rows > 0)
 }
 
-type Chunk = io::Result<Bytes>;
-
-/// Hands on what is written in chunks, and waits where the client is slow. A client that went away is an error.
-struct ChunkWriter {
-    chunks: mpsc::Sender<Chunk>,
-    buffer: Vec<u8>,
-}
-
-impl ChunkWriter {
-    fn new(chunks: mpsc::Sender<Chunk>) -> Self {
-        Self {
-            chunks,
-            buffer: Vec::with_capacity(CHUNK),
-        }
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        let full = std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK));
-        self.chunks
-            .blocking_send(Ok(Bytes::from(full)))
-            .map_err(|_| io::ErrorKind::BrokenPipe.into())
-    }
-
-    fn finish(mut self) {
-        // Whether the client has gone is nobody's concern any more.
-        drop(self.send());
-    }
-
-    /// Cuts the answer, so that nobody takes a part of it for the whole.
-    fn fail(self, error: io::Error) {
-        drop(self.chunks.blocking_send(Err(error)));
-    }
-}
-
-impl Write for ChunkWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(CHUNK - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..taken]);
-        if self.buffer.len() == CHUNK {
-            self.send()?;
-        }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A body of chunks, the first of which is there.
-struct Begun {
-    chunks: mpsc::Receiver<Chunk>,
-    first: Option<Bytes>,
-}
-
-impl HttpBody for Begun {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        let chunk = self.chunks.poll_recv(context);
-        chunk.map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
-    }
-}
-
-/// The tables of a recording's analysis.
-#[must_use]
-pub fn table_names(_: &Analysis) -> Vec<&'static str> {
-    TABLES.to_vec()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -591,16 +488,5 @@ mod tests {
         };
         assert_eq!(name(Some((3, 3)), Some(&[7])), "run.step3.rank7.json");
         assert_eq!(name(Some((3, 5)), Some(&[0, 1])), "run.steps3-5.2ranks.json");
-    }
-
-    #[test]
-    fn a_client_that_goes_away_ends_the_export() {
-        let (chunks, body) = mpsc::channel(1);
-        drop(body);
-        let mut out = ChunkWriter::new(chunks);
-        assert_eq!(
-            out.write_all(&vec![0; CHUNK]).unwrap_err().kind(),
-            io::ErrorKind::BrokenPipe
-        );
     }
 }

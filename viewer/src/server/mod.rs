@@ -13,6 +13,7 @@ mod loaded;
 mod patience;
 mod preview;
 mod relative;
+mod written;
 
 use std::future::Future;
 use std::io;

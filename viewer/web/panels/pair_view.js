@@ -111,7 +111,7 @@ export function pairView(context, top, told) {
   });
   for (const side of pair.sides) {
     const { labels, state, context: { side: at } } = side;
-    replace(labels.tools, names[at], labels.more, labels.menu);
+    replace(labels.tools, names[at], labels.more);
     state.subscribe(["collapsed", "rowHeight", "filter", "order", "pins"], fit);
     // How names are written is the whole page's.
     state.subscribe(["names"], ({ names }) => context.state.set({ names }));

@@ -9,7 +9,7 @@ use gputrace_trace::{Process, Recording};
 
 use super::super::CAUSES;
 use super::super::stretch::Place;
-use super::super::text::{Escaped, Page, bandwidth, bytes, duration, shorten, thousands};
+use super::super::text::{Escaped, Page, bytes, duration, gigabytes_per_second, shorten, thousands};
 use super::{CLASSES, FIRST_CAUSE, Item, MOST_RANGES, NAME, PIXEL, Row, WIDTH, What, units, width};
 
 /// What is needed to draw one GPU's rows.
@@ -119,7 +119,7 @@ impl Drawing<'_> {
                     text += &format!(", {}", bytes(count));
                 }
                 if let Some(busbw) = collective.busbw {
-                    text += &format!(", busbw {}", bandwidth(busbw));
+                    text += &format!(", busbw {}", gigabytes_per_second(busbw));
                 }
                 if let Some(wait_ns) = part.wait_ns {
                     text += &format!(", waits {}", duration(wait_ns));
