@@ -161,6 +161,48 @@ fn a_folder_of_recordings() {
     one_line(&expect_status(&mut wrong, 2));
 }
 
+#[test]
+fn exports_of_several_runs_in_a_folder_are_listed_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("interchange/tests/data/nsys/cloverleaf-2024.5.sqlite.zst");
+    let export = zstd::decode_all(std::fs::File::open(export).unwrap()).unwrap();
+    let runs = ["monday.sqlite", "tuesday.sqlite"];
+    std::fs::create_dir(folder.path().join("logs")).unwrap();
+    for name in runs {
+        std::fs::write(folder.path().join("logs").join(name), &export).unwrap();
+    }
+    let viewer = serve(folder.path());
+    let id = viewer.id("logs");
+    let until = Instant::now() + Duration::from_secs(30);
+    let answer = loop {
+        let answer = viewer.get(&format!("/api/rec/{id}/info"));
+        let state = serde_json::from_str::<Value>(&answer.text()).unwrap();
+        if state["state"] != "loading" {
+            break answer;
+        }
+        assert!(Instant::now() < until, "it is read");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = answer.text();
+    assert!(
+        said.contains("two runs") && said.contains("listed one by one"),
+        "{said}"
+    );
+    let list = viewer.json("/api/recordings");
+    let names: Vec<&str> = list["recordings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, runs.map(|name| format!("logs/{name}")));
+    for name in names {
+        let events = &viewer.info(&viewer.id(name), |_| true)["events"];
+        assert!(events.as_u64() > Some(0), "{events}");
+    }
+}
+
 /// Sets the clock of a recording's ranks forward, a tenth of a second after their first reading of it.
 fn set_clocks(path: &Path) {
     for process in Recording::open(path).unwrap().processes {

@@ -13,19 +13,35 @@ use crate::{kineto, nsight, parquet_folder};
 
 /// Why a path can't be opened. One line: the file, what is wrong, what to do.
 #[derive(Debug)]
-pub struct ImportError(String);
+pub struct ImportError {
+    line: String,
+    of_several_runs: bool,
+}
 
 impl ImportError {
     pub(crate) fn new(path: &Path, wrong: impl fmt::Display) -> Self {
         // A name may hold line breaks, and so may what a damaged file makes SQLite say; an error is one line.
         let line = format!("{}: {wrong}", path.display());
-        Self(line.replace(char::is_control, "\u{fffd}"))
+        Self::of(line.replace(char::is_control, "\u{fffd}"))
+    }
+
+    fn of(line: String) -> Self {
+        Self {
+            line,
+            of_several_runs: false,
+        }
+    }
+
+    /// Whether each file could be read, but they hold the same rank: they are runs of their own.
+    #[must_use]
+    pub fn is_of_several_runs(&self) -> bool {
+        self.of_several_runs
     }
 }
 
 impl fmt::Display for ImportError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        formatter.write_str(&self.line)
     }
 }
 
@@ -372,7 +388,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
     for (path, kind) in &inputs {
         match kind {
             Kind::Recording => {
-                let recording = Recording::open(path).map_err(|error| ImportError(error.to_string()))?;
+                let recording = Recording::open(path).map_err(|error| ImportError::of(error.to_string()))?;
                 recordings.push((path.clone(), recording));
             }
             Kind::ParquetFolder => {
@@ -435,13 +451,17 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
         };
         let known = ranks(&whole);
         if let Some(rank) = ranks(&other).into_iter().find(|rank| known.contains(rank)) {
-            return Err(ImportError::new(
+            let error = ImportError::new(
                 &path,
                 format!(
                     "holds rank {rank}, as {} does: they are two runs; analyse one at a time",
                     first_path.display()
                 ),
-            ));
+            );
+            return Err(ImportError {
+                of_several_runs: true,
+                ..error
+            });
         }
         whole.absorb(other);
         first_path = path;

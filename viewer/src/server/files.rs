@@ -92,10 +92,10 @@ fn is_trace(path: &Path) -> bool {
     TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
 }
 
-/// The recordings in a folder: ours, trace files, and folders with trace files, each folder as one run. What links lead
-/// out of the folder to is none of it.
+/// The recordings in a folder: ours, trace files, and folders with trace files, each folder as one run but for those whose
+/// files are `apart`. What links lead out of the folder to is none of it.
 #[must_use]
-pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
+pub fn recordings_in(folder: &Path, apart: &HashSet<PathBuf>) -> Vec<PathBuf> {
     let Ok(folder) = folder.canonicalize() else {
         return Vec::new();
     };
@@ -105,7 +105,13 @@ pub fn recordings_in(folder: &Path) -> Vec<PathBuf> {
     }
     let mut found = Vec::new();
     let mut seen = HashSet::from([folder.clone()]);
-    look(&folder, &folder, DEPTH, &mut seen, &mut found);
+    let mut look = Look {
+        root: &folder,
+        apart,
+        seen: &mut seen,
+        found: &mut found,
+    };
+    look.through(&folder, DEPTH);
     // One whose manifest is gone has nothing else in it.
     if found.is_empty() && is_recording(&folder) {
         found.push(folder);
@@ -156,28 +162,39 @@ pub fn processes(path: &Path) -> (usize, String) {
     (names.len(), device.to_owned())
 }
 
-fn look(root: &Path, folder: &Path, depth: usize, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries
-        .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
-        .filter_map(|entry| entry.path().canonicalize().ok())
-        .filter(|path| path.starts_with(root))
-        .collect();
-    paths.sort();
-    for path in paths {
-        if found.len() >= MOST_RECORDINGS || !seen.insert(path.clone()) {
-            continue;
-        }
-        if path.is_dir() {
-            if path.join(PROCESS_FILE).exists() {
-                // A part of a recording that has lost its folder.
-            } else if is_recording(&path) || holds_traces(&path) {
-                found.push(path);
-            } else if depth > 0 {
-                look(root, &path, depth - 1, seen, found);
+/// A look through a folder.
+struct Look<'a> {
+    root: &'a Path,
+    apart: &'a HashSet<PathBuf>,
+    seen: &'a mut HashSet<PathBuf>,
+    found: &'a mut Vec<PathBuf>,
+}
+
+impl Look<'_> {
+    fn through(&mut self, folder: &Path, depth: usize) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries
+            .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+            .filter_map(|entry| entry.path().canonicalize().ok())
+            .filter(|path| path.starts_with(self.root))
+            .collect();
+        paths.sort();
+        for path in paths {
+            if self.found.len() >= MOST_RECORDINGS || !self.seen.insert(path.clone()) {
+                continue;
             }
-        } else if is_trace(&path) {
-            found.push(path);
+            if path.is_dir() {
+                let is_apart = self.apart.contains(&path);
+                if path.join(PROCESS_FILE).exists() {
+                    // A part of a recording that has lost its folder.
+                } else if is_recording(&path) || holds_traces(&path) && !is_apart {
+                    self.found.push(path);
+                } else if depth > 0 || is_apart {
+                    self.through(&path, depth.saturating_sub(1));
+                }
+            } else if is_trace(&path) {
+                self.found.push(path);
+            }
         }
     }
 }
@@ -213,7 +230,7 @@ mod tests {
         touch(&outside.path().join("run4/manifest.json"));
         std::os::unix::fs::symlink(outside.path().join("run4"), root.join("link")).unwrap();
         std::os::unix::fs::symlink(&root, root.join("nested/around")).unwrap();
-        let found = recordings_in(&root);
+        let found = recordings_in(&root, &HashSet::new());
         let names: Vec<&str> = found
             .iter()
             .map(|path| path.strip_prefix(&root).unwrap().to_str().unwrap())
@@ -222,9 +239,30 @@ mod tests {
             names,
             ["kineto", "nested/deep/run3", "one.sqlite", "run1", "run2"]
         );
-        assert_eq!(recordings_in(&root.join("run1")), [root.join("run1")]);
-        assert_eq!(recordings_in(&root.join("run2")), [root.join("run2")]);
-        assert!(recordings_in(&root.join("nothing")).is_empty());
+        let recordings_in = |folder: &str| recordings_in(&root.join(folder), &HashSet::new());
+        assert_eq!(recordings_in("run1"), [root.join("run1")]);
+        assert_eq!(recordings_in("run2"), [root.join("run2")]);
+        assert!(recordings_in("nothing").is_empty());
+    }
+
+    #[test]
+    fn files_that_are_runs_of_their_own_are_listed_one_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        touch(&root.join("a/b/c/d/rank0.first.json"));
+        touch(&root.join("a/b/c/d/rank0.second.json"));
+        touch(&root.join("other/rank0.json"));
+        let deep = root.join("a/b/c/d");
+        let (first, second) = (deep.join("rank0.first.json"), deep.join("rank0.second.json"));
+        let other = root.join("other");
+        assert_eq!(
+            recordings_in(&root, &HashSet::new()),
+            [deep.clone(), other.clone()]
+        );
+        assert_eq!(
+            recordings_in(&root, &HashSet::from([deep])),
+            [first, second, other]
+        );
     }
 
     #[test]
@@ -239,7 +277,10 @@ mod tests {
         let header = r#"{"devices":[{"index":0,"name":"Simulated H200"}]}"#;
         std::fs::write(run.join("a-3/process.json"), header).unwrap();
         assert_eq!(processes(&run), (2, "sim".to_owned()));
-        assert_eq!(recordings_in(&run), [run.canonicalize().unwrap()]);
+        assert_eq!(
+            recordings_in(&run, &HashSet::new()),
+            [run.canonicalize().unwrap()]
+        );
         // A rank on a host of that name is one.
         touch(&run.join("host-b-4/kernels.arrows"));
         std::fs::write(run.join("host-b-4/process.json"), header).unwrap();

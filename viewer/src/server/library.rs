@@ -1,13 +1,13 @@
 //! The recordings that a server knows: by opaque numbers, opened in the background, read again while they grow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use gputrace_analyzer::{Options, analyze_in_detail};
-use gputrace_interchange::import;
+use gputrace_interchange::import::{self, ImportError};
 use gputrace_trace::recording::is_unclosed;
 use tokio::sync::watch;
 
@@ -78,6 +78,8 @@ pub struct Library {
     entries: RwLock<BTreeMap<String, Arc<Entry>>>,
     /// The folder that is looked through, and when that is worth doing again.
     folder: Option<(PathBuf, Mutex<Option<Instant>>)>,
+    /// Folders in it that were taken for one run and hold several: their files are listed one by one.
+    apart: Mutex<HashSet<PathBuf>>,
     desk: Desk,
     last_generation: Mutex<u64>,
 }
@@ -89,6 +91,7 @@ impl Library {
         let library = Arc::new(Self {
             entries: RwLock::default(),
             folder: folder.map(|folder| (folder, Mutex::default())),
+            apart: Mutex::default(),
             desk: Desk::default(),
             last_generation: Mutex::default(),
         });
@@ -176,7 +179,7 @@ impl Library {
         if next.is_some_and(|next| begun < next) {
             return;
         }
-        let found = files::recordings_in(folder);
+        let found = files::recordings_in(folder, &lock(&self.apart));
         let root = folder.canonicalize().unwrap_or_else(|_| folder.clone());
         for path in &found {
             let name = path.strip_prefix(&root).unwrap_or(path);
@@ -193,6 +196,18 @@ impl Library {
             entry.paths.iter().any(|path| found.contains(path)) || !lock(&entry.inner).generations.is_empty()
         });
         *next = Some(Instant::now() + SCAN.max(begun.elapsed() * SCAN_REST));
+    }
+
+    /// What is wrong with a recording; where it is a folder of several runs its files are listed from now on.
+    fn told_apart(&self, entry: &Entry, error: &ImportError) -> String {
+        match (entry.paths.as_slice(), &self.folder) {
+            ([folder], Some((_, next))) if error.is_of_several_runs() && folder.is_dir() => {
+                lock(&self.apart).insert(folder.clone());
+                *lock(next) = None;
+                format!("{error}. They are listed one by one now")
+            }
+            _ => error.to_string(),
+        }
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {
@@ -397,7 +412,8 @@ impl Library {
             lock(&entry.inner).unusual = TRIED_AGAIN;
         }
         drop(following);
-        let mut recording = import::open(&entry.paths, progress).map_err(|error| error.to_string())?;
+        let opened = import::open(&entry.paths, progress);
+        let mut recording = opened.map_err(|error| self.told_apart(entry, &error))?;
         let preview = lock(&entry.inner).preview.take();
         if let Some(preview) = preview {
             preview.close();
