@@ -6,11 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::http::{serve, small_recording, view};
+use common::kineto_events::kernel;
 use common::{expect_status, gputrace, one_line};
 use gputrace_trace::tables::Clock;
 use gputrace_trace::writer::ProcessWriter;
 use gputrace_trace::{Recording, Table as _, TimeNs};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn bad_recordings() {
@@ -159,6 +160,37 @@ fn a_folder_of_recordings() {
     let mut wrong = gputrace();
     wrong.args(["serve", "--dir"]).arg(folder.path().join("nothing"));
     one_line(&expect_status(&mut wrong, 2));
+}
+
+#[test]
+fn cycles_of_a_profiler_in_a_folder_are_runs_of_their_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    for rank in 0..2 {
+        for cycle in 0..2 {
+            // The later cycle has one kernel more.
+            let kernels: Vec<Value> = (0..=cycle)
+                .map(|at| kernel("add", 7, at, 10.0 + 10.0 * at as f64, 5.0))
+                .collect();
+            let trace = json!({"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": kernels});
+            let name = format!("node_{}.{}.pt.trace.json", 100 + rank, 9 + cycle);
+            std::fs::write(logs.join(name), trace.to_string()).unwrap();
+        }
+    }
+    let viewer = serve(folder.path());
+    let info = |cycle| {
+        viewer.info(&viewer.id(&format!("logs (cycle {cycle})")), |info| {
+            info["analysed"] == true
+        })
+    };
+    for cycle in [1, 2] {
+        assert_eq!(info(cycle)["events"], 2 * cycle);
+        assert_eq!(info(cycle)["ranks"], 2);
+        assert_eq!(info(cycle)["losses"].to_string().matches("left out").count(), 0);
+    }
+    let list = viewer.json("/api/recordings");
+    assert_eq!(list["recordings"].as_array().map(Vec::len), Some(2), "{list}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What lies on the disk: which paths are recordings, how large they are, when they changed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -92,16 +92,40 @@ fn is_trace(path: &Path) -> bool {
     TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
 }
 
-/// The recordings in a folder: ours, trace files, and folders with trace files, each folder as one run but for those whose
-/// files are `apart`. What links lead out of the folder to is none of it.
+/// A recording in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its folder or file, or the files of one run of several.
+    pub paths: Vec<PathBuf>,
+    /// Its path in the folder, and which run in that it is; empty where it is the folder itself.
+    pub name: String,
+}
+
+impl Found {
+    fn new(root: &Path, path: PathBuf) -> Self {
+        let name = name_in(root, &path);
+        Self {
+            paths: vec![path],
+            name,
+        }
+    }
+}
+
+fn name_in(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+/// The recordings in a folder: ours, trace files, and folders with trace files, each folder as one run, or as its cycles
+/// where files say which they are of, but for those whose files are `apart`. What links lead out of the folder to is none
+/// of it.
 #[must_use]
-pub fn recordings_in(folder: &Path, apart: &HashSet<PathBuf>) -> Vec<PathBuf> {
+pub fn recordings_in(folder: &Path, apart: &HashSet<PathBuf>) -> Vec<Found> {
     let Ok(folder) = folder.canonicalize() else {
         return Vec::new();
     };
     // A folder with a damaged recording in it is not itself one.
     if folder.join(MANIFEST_FILE).is_file() || parquet_folder::is_folder(&folder) {
-        return vec![folder];
+        return vec![Found::new(&folder, folder.clone())];
     }
     let mut found = Vec::new();
     let mut seen = HashSet::from([folder.clone()]);
@@ -114,7 +138,7 @@ pub fn recordings_in(folder: &Path, apart: &HashSet<PathBuf>) -> Vec<PathBuf> {
     look.through(&folder, DEPTH);
     // One whose manifest is gone has nothing else in it.
     if found.is_empty() && is_recording(&folder) {
-        found.push(folder);
+        found.push(Found::new(&folder, folder.clone()));
     }
     found
 }
@@ -167,7 +191,7 @@ struct Look<'a> {
     root: &'a Path,
     apart: &'a HashSet<PathBuf>,
     seen: &'a mut HashSet<PathBuf>,
-    found: &'a mut Vec<PathBuf>,
+    found: &'a mut Vec<Found>,
 }
 
 impl Look<'_> {
@@ -187,16 +211,63 @@ impl Look<'_> {
                 let is_apart = self.apart.contains(&path);
                 if path.join(PROCESS_FILE).exists() {
                     // A part of a recording that has lost its folder.
-                } else if is_recording(&path) || holds_traces(&path) && !is_apart {
-                    self.found.push(path);
+                } else if is_recording(&path) {
+                    self.found.push(Found::new(self.root, path));
+                } else if holds_traces(&path) && !is_apart {
+                    self.runs_of(path);
                 } else if depth > 0 || is_apart {
                     self.through(&path, depth.saturating_sub(1));
                 }
             } else if is_trace(&path) {
-                self.found.push(path);
+                self.found.push(Found::new(self.root, path));
             }
         }
     }
+
+    /// A folder with traces.
+    fn runs_of(&mut self, folder: PathBuf) {
+        let cycles = cycles(self.root, &folder);
+        if cycles.len() < 2 {
+            self.found.push(Found::new(self.root, folder));
+            return;
+        }
+        let name = name_in(self.root, &folder);
+        let runs = (1..).zip(cycles).map(|(cycle, paths)| Found {
+            paths,
+            name: format!("{name} (cycle {cycle})"),
+        });
+        self.found.extend(runs);
+    }
+}
+
+/// The files of each time that PyTorch's profiler was on, where all files of a folder are named as its handler for TensorBoard
+/// does (`WORKER.TIME.pt.trace.json`, torch/profiler/profiler.py) and there are as many of each worker; else none.
+fn cycles(root: &Path, folder: &Path) -> Vec<Vec<PathBuf>> {
+    let mut workers: BTreeMap<String, Vec<(u64, PathBuf)>> = BTreeMap::new();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()).filter(|path| is_trace(path)) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let plain = name.strip_suffix(".gz").unwrap_or(&name);
+        let told = plain
+            .strip_suffix(".pt.trace.json")
+            .and_then(|name| name.rsplit_once('.'))
+            .and_then(|(worker, time)| Some((worker.to_owned(), time.parse().ok()?)));
+        let path = path.canonicalize().ok().filter(|path| path.starts_with(root));
+        let (Some((worker, time)), Some(path)) = (told, path) else {
+            return Vec::new();
+        };
+        workers.entry(worker).or_default().push((time, path));
+    }
+    let count = workers.values().next().map_or(0, Vec::len);
+    if workers.values().any(|files| files.len() != count) {
+        return Vec::new();
+    }
+    for files in workers.values_mut() {
+        files.sort();
+    }
+    (0..count)
+        .map(|cycle| workers.values().map(|files| files[cycle].1.clone()).collect())
+        .collect()
 }
 
 fn holds_traces(folder: &Path) -> bool {
@@ -207,6 +278,11 @@ fn holds_traces(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn paths_in(folder: &Path) -> Vec<Vec<PathBuf>> {
+        let found = recordings_in(folder, &HashSet::new()).into_iter();
+        found.map(|one| one.paths).collect()
+    }
 
     fn touch(path: &Path) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -231,18 +307,18 @@ mod tests {
         std::os::unix::fs::symlink(outside.path().join("run4"), root.join("link")).unwrap();
         std::os::unix::fs::symlink(&root, root.join("nested/around")).unwrap();
         let found = recordings_in(&root, &HashSet::new());
-        let names: Vec<&str> = found
-            .iter()
-            .map(|path| path.strip_prefix(&root).unwrap().to_str().unwrap())
-            .collect();
+        let names = ["kineto", "nested/deep/run3", "one.sqlite", "run1", "run2"];
         assert_eq!(
-            names,
-            ["kineto", "nested/deep/run3", "one.sqlite", "run1", "run2"]
+            found,
+            names.map(|name| Found {
+                paths: vec![root.join(name)],
+                name: name.to_owned()
+            })
         );
-        let recordings_in = |folder: &str| recordings_in(&root.join(folder), &HashSet::new());
-        assert_eq!(recordings_in("run1"), [root.join("run1")]);
-        assert_eq!(recordings_in("run2"), [root.join("run2")]);
-        assert!(recordings_in("nothing").is_empty());
+        for run in ["run1", "run2"] {
+            assert_eq!(paths_in(&root.join(run)), [[root.join(run)]]);
+        }
+        assert!(paths_in(&root.join("nothing")).is_empty());
     }
 
     #[test]
@@ -255,14 +331,45 @@ mod tests {
         let deep = root.join("a/b/c/d");
         let (first, second) = (deep.join("rank0.first.json"), deep.join("rank0.second.json"));
         let other = root.join("other");
+        assert_eq!(paths_in(&root), [[deep.clone()], [other.clone()]]);
+        let apart = recordings_in(&root, &HashSet::from([deep]));
+        let paths: Vec<PathBuf> = apart.into_iter().flat_map(|found| found.paths).collect();
+        assert_eq!(paths, [first, second, other]);
+    }
+
+    #[test]
+    fn each_cycle_of_a_profiler_is_a_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let names = |folder: &str, files: &[&str]| -> Vec<(String, usize)> {
+            for file in files {
+                touch(&root.join(folder).join(file));
+            }
+            let found = recordings_in(&root, &HashSet::new());
+            let of = found.into_iter().filter(|one| one.name.starts_with(folder));
+            of.map(|one| (one.name, one.paths.len())).collect()
+        };
+        let one = |name: &str, files| (name.to_owned(), files);
+        // The times are numbers: 9 is before 10.
+        let files = [
+            "a_1.10.pt.trace.json",
+            "a_1.9.pt.trace.json",
+            "b_2.11.pt.trace.json.gz",
+            "b_2.8.pt.trace.json.gz",
+        ];
         assert_eq!(
-            recordings_in(&root, &HashSet::new()),
-            [deep.clone(), other.clone()]
+            names("logs", &files),
+            [one("logs (cycle 1)", 2), one("logs (cycle 2)", 2)]
         );
+        let logs = root.join("logs");
         assert_eq!(
-            recordings_in(&root, &HashSet::from([deep])),
-            [first, second, other]
+            cycles(&root, &logs)[0],
+            [logs.join(files[1]), logs.join(files[3])]
         );
+        // One that is missing leaves open which belong together; so does another name.
+        assert_eq!(names("uneven", &files[..3]), [one("uneven", 1)]);
+        assert_eq!(names("ranks", &[files[0], files[2]]), [one("ranks", 1)]);
+        assert_eq!(names("other", &[files[0], files[1], "x.json"]), [one("other", 1)]);
     }
 
     #[test]
@@ -277,10 +384,7 @@ mod tests {
         let header = r#"{"devices":[{"index":0,"name":"Simulated H200"}]}"#;
         std::fs::write(run.join("a-3/process.json"), header).unwrap();
         assert_eq!(processes(&run), (2, "sim".to_owned()));
-        assert_eq!(
-            recordings_in(&run, &HashSet::new()),
-            [run.canonicalize().unwrap()]
-        );
+        assert_eq!(paths_in(&run), [[run.canonicalize().unwrap()]]);
         // A rank on a host of that name is one.
         touch(&run.join("host-b-4/kernels.arrows"));
         std::fs::write(run.join("host-b-4/process.json"), header).unwrap();

@@ -180,20 +180,18 @@ impl Library {
             return;
         }
         let found = files::recordings_in(folder, &lock(&self.apart));
-        let root = folder.canonicalize().unwrap_or_else(|_| folder.clone());
-        for path in &found {
-            let name = path.strip_prefix(&root).unwrap_or(path);
-            let name = if name.as_os_str().is_empty() {
-                run_name(std::slice::from_ref(path))
+        for one in &found {
+            let name = if one.name.is_empty() {
+                run_name(&one.paths)
             } else {
-                name.display().to_string()
+                one.name.clone()
             };
-            self.add(vec![path.clone()], name);
+            self.add(one.paths.clone(), name);
         }
         // What vanished stays as long as somebody looks at it.
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|_, entry| {
-            entry.paths.iter().any(|path| found.contains(path)) || !lock(&entry.inner).generations.is_empty()
+            found.iter().any(|one| one.paths == entry.paths) || !lock(&entry.inner).generations.is_empty()
         });
         *next = Some(Instant::now() + SCAN.max(begun.elapsed() * SCAN_REST));
     }
