@@ -3,11 +3,17 @@
 /// A count with separators: 1234567 is "1,234,567".
 #[must_use]
 pub fn thousands(count: u64) -> String {
+    grouped(count, ',')
+}
+
+/// A count with its digits in groups of three.
+#[must_use]
+pub fn grouped(count: u64, separator: char) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
+            text.push(separator);
         }
         text.push(digit);
     }

@@ -127,15 +127,14 @@ pub fn recordings_in(folder: &Path, apart: &HashSet<PathBuf>) -> Vec<Found> {
     if folder.join(MANIFEST_FILE).is_file() || parquet_folder::is_folder(&folder) {
         return vec![Found::new(&folder, folder.clone())];
     }
-    let mut found = Vec::new();
-    let mut seen = HashSet::from([folder.clone()]);
     let mut look = Look {
         root: &folder,
         apart,
-        seen: &mut seen,
-        found: &mut found,
+        seen: HashSet::from([folder.clone()]),
+        found: Vec::new(),
     };
     look.through(&folder, DEPTH);
+    let mut found = look.found;
     // One whose manifest is gone has nothing else in it.
     if found.is_empty() && is_recording(&folder) {
         found.push(Found::new(&folder, folder.clone()));
@@ -190,8 +189,8 @@ pub fn processes(path: &Path) -> (usize, String) {
 struct Look<'a> {
     root: &'a Path,
     apart: &'a HashSet<PathBuf>,
-    seen: &'a mut HashSet<PathBuf>,
-    found: &'a mut Vec<Found>,
+    seen: HashSet<PathBuf>,
+    found: Vec<Found>,
 }
 
 impl Look<'_> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use gputrace_analyzer::{Options, analyze_in_detail};
@@ -11,6 +11,7 @@ use gputrace_interchange::import::{self, ImportError};
 use gputrace_trace::recording::is_unclosed;
 use tokio::sync::watch;
 
+use super::desk::Desk;
 use super::entry::{Entry, Missing, lock, now_ms};
 use super::files::{self, Signature};
 use super::following::Following;
@@ -43,35 +44,6 @@ const MOST_OPEN: usize = 16;
 const KEPT: Duration = Duration::from_secs(3600);
 /// A recording of ours of so many bytes is looked at before it is read.
 const LARGE_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 4 << 20 };
-/// Recordings that are read at one time.
-const READERS: usize = 2;
-
-/// Lets only so many read at one time.
-#[derive(Default)]
-struct Desk {
-    reading: Mutex<usize>,
-    free: Condvar,
-}
-
-impl Desk {
-    fn enter(&self) -> Seat<'_> {
-        let mut reading = lock(&self.reading);
-        while *reading >= READERS {
-            reading = self.free.wait(reading).unwrap_or_else(PoisonError::into_inner);
-        }
-        *reading += 1;
-        Seat(self)
-    }
-}
-
-struct Seat<'a>(&'a Desk);
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        *lock(&self.0.reading) -= 1;
-        self.0.free.notify_one();
-    }
-}
 
 /// All recordings of a server.
 pub struct Library {

@@ -2,6 +2,7 @@
 
 mod api;
 mod assets;
+mod desk;
 mod entry;
 mod exports;
 mod files;

@@ -1,6 +1,6 @@
 //! Rows of tables in words: everything that a record says.
 
-use gputrace_analyzer::{nominal, theoretical_occupancy};
+use gputrace_analyzer::{nominal, theoretical_occupancy, units};
 use gputrace_trace::copy_words::{direction_name, memory_name};
 use gputrace_trace::tables::{
     ApiCalls, Collective, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps,
@@ -52,15 +52,7 @@ impl Fields {
 
 /// A number with its digits in groups of three.
 pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
+    units::grouped(number, '\u{202f}')
 }
 
 /// Three digits that matter, in the largest unit that the number reaches.
