@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use gputrace_trace::tables::ApiCalls;
 
-use crate::operations::is_possible;
+use crate::intervals::is_possible;
 
 /// A call's time on the host.
 #[derive(Clone, Copy, Debug)]

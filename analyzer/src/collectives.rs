@@ -1,7 +1,9 @@
 //! Collectives matched over ranks: who arrived when, who waited, how fast the bytes went.
 
+use gputrace_trace::TimeNs;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::collective_parts::{Part, Participant, Parts};
@@ -29,7 +31,7 @@ pub struct Collective {
     /// The rank that receives, likewise.
     pub receiver: Option<u32>,
     /// Start of its first kernel on any rank; null without one.
-    pub start_ns: Option<i64>,
+    pub start_ns: Option<TimeNs>,
     /// Bytes as nccl-tests counts them: count x size, and ranks times that for AllGather, ReduceScatter, AlltoAll, Gather and
     /// Scatter; null where the source does not say.
     pub bytes: Option<u64>,
@@ -237,16 +239,12 @@ pub(crate) fn collectives(parts: &[Parts], job: Job) -> Matched {
         }
     }
     found.sort_by(|(a_enqueued, _, a), (b_enqueued, _, b)| {
-        let key = |collective: &Collective| {
-            (
-                collective.sequence,
-                collective.name.clone(),
-                collective.ranks.clone(),
-                collective.start_ns,
-                collective.longest_kernel_ns,
-            )
-        };
-        a_enqueued.cmp(b_enqueued).then_with(|| key(a).cmp(&key(b)))
+        a_enqueued
+            .cmp(b_enqueued)
+            .then_with(|| a.sequence.cmp(&b.sequence))
+            .then_with(|| a.name.cmp(&b.name))
+            .then_with(|| a.ranks.cmp(&b.ranks))
+            .then_with(|| (a.start_ns, a.longest_kernel_ns).cmp(&(b.start_ns, b.longest_kernel_ns)))
     });
     mark_kernels(&mut found);
     matched.collectives = found.into_iter().map(|(.., collective)| collective).collect();
@@ -357,19 +355,25 @@ impl Matched {
         let (mut wait_ns, mut transfer_ns) = (BTreeMap::new(), BTreeMap::new());
         let mut participants = Vec::new();
         if let Some(last) = last {
+            let mut of_rank: FxHashMap<u32, usize> = FxHashMap::default();
+            for arrival in &arrivals {
+                *of_rank.entry(arrival.rank).or_default() += 1;
+            }
+            let mut alike: FxHashMap<(u32, u32), usize> = FxHashMap::default();
             for arrival in &arrivals {
                 let (wait, transfer) = wait_and_transfer(arrival.start, arrival.end, last.start);
-                let alone = arrivals.iter().filter(|other| other.rank == arrival.rank).count() == 1;
-                let label = if alone {
+                let label = if of_rank[&arrival.rank] == 1 {
                     arrival.rank.to_string()
                 } else {
                     format!("{}.{}", arrival.rank, arrival.device)
                 };
                 // Of several processes that say they are one rank each must be there.
-                let mut label = label;
-                while wait_ns.contains_key(&label) {
-                    label.push('+');
-                }
+                let before = alike.entry((arrival.rank, arrival.device)).or_default();
+                let label = match *before {
+                    0..8 => label + &"+".repeat(*before),
+                    more => format!("{label}+{more}"),
+                };
+                *before += 1;
                 wait_ns.insert(label.clone(), wait);
                 transfer_ns.insert(label, transfer);
                 participants.push(ParticipantTime {
@@ -418,7 +422,7 @@ impl Matched {
             communicator_ranks: ranks,
             sender: end(true),
             receiver: end(false),
-            start_ns: first_start,
+            start_ns: first_start.map(TimeNs),
             longest_kernel_ns: arrivals.iter().map(|arrival| arrival.end - arrival.start).max(),
             bytes,
             dtype: parts.first().map(|part| part.dtype.clone()).unwrap_or_default(),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::collective_parts::Part;
+use crate::collective_parts::{Part, PartKernel};
 use crate::intervals::IntervalSet;
 use crate::kinds::Kind;
 use crate::measures::{lies_within, ratio, union_of_kind};
@@ -50,19 +51,27 @@ struct Group {
     bytes: Option<u64>,
 }
 
-/// The communication of a device, by exposed time. Kernels outside the chosen time are left out, others cut.
+/// The parts of a process by the device of their kernels.
+pub(crate) fn by_device(parts: &[Part]) -> FxHashMap<u32, Vec<(&Part, PartKernel)>> {
+    let mut devices: FxHashMap<u32, Vec<(&Part, PartKernel)>> = FxHashMap::default();
+    for part in parts {
+        if let Some(kernel) = part.kernel {
+            devices.entry(kernel.device).or_default().push((part, kernel));
+        }
+    }
+    devices
+}
+
+/// The communication of a device whose parts these are, by exposed time. Kernels outside the chosen time are left out, others
+/// cut.
 pub(crate) fn communication(
-    parts: &[Part],
-    device: u32,
+    parts: &[(&Part, PartKernel)],
     operations: &[Operation],
     chosen: Option<(i64, i64)>,
 ) -> Vec<CommunicationAnalysis> {
     let compute = union_of_kind(operations, Kind::Compute);
     let mut groups: BTreeMap<(Option<u64>, &str), Group> = BTreeMap::new();
-    for part in parts {
-        let Some(kernel) = part.kernel.filter(|kernel| kernel.device == device) else {
-            continue;
-        };
+    for (part, kernel) in parts {
         let (start, end) = chosen.unwrap_or((kernel.start, kernel.end));
         // As operations are chosen for steps.
         if chosen.is_some() && !lies_within(kernel.start, kernel.end, start, end) {

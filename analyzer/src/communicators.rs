@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gputrace_trace::{Interner, Process};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::collective_parts::Parts;
@@ -92,6 +93,11 @@ pub(crate) fn communicators(
             in_it.extend(rank_of(place).map(|rank| (table.rank[row], rank)));
         }
     }
+    // The ranks among the members.
+    let mut ranks: FxHashSet<(Option<u64>, u32)> = members
+        .iter()
+        .flat_map(|(communicator, in_it)| in_it.iter().map(|(_, rank)| (*communicator, *rank)))
+        .collect();
     let mut times: BTreeMap<Option<u64>, Vec<DeviceTime>> = BTreeMap::new();
     for (parts, operations) in parts.iter().zip(operations) {
         let mut kernels: BTreeMap<Use, Vec<(i64, i64)>> = BTreeMap::new();
@@ -123,9 +129,8 @@ pub(crate) fn communicators(
             let union = IntervalSet::union_of(kernels);
             let time_ns = union.length_ns();
             // Who takes part without being told of (a kernel that is known by its name) is told of here.
-            let in_it = members.entry(communicator).or_default();
-            if !in_it.iter().any(|(_, known)| *known == rank) {
-                in_it.insert((rank, rank));
+            if ranks.insert((communicator, rank)) {
+                members.entry(communicator).or_default().insert((rank, rank));
             }
             times.entry(communicator).or_default().push(DeviceTime {
                 rank,
@@ -143,15 +148,16 @@ pub(crate) fn communicators(
             communicator_ranks: sizes.get(&communicator).copied().filter(|size| *size > 0),
             ..CommunicatorAnalysis::default()
         };
-        for (_, rank) in in_it {
-            if !entry.ranks.contains(&rank) {
-                entry.ranks.push(rank);
-            }
-        }
+        let mut seen = FxHashSet::default();
+        let each_once = in_it.into_iter().filter(|(_, rank)| seen.insert(*rank));
+        entry.ranks = each_once.map(|(_, rank)| rank).collect();
         let times = times.remove(&communicator).unwrap_or_default();
+        let mut devices: FxHashMap<u32, usize> = FxHashMap::default();
         for time in &times {
-            let alone = times.iter().filter(|other| other.rank == time.rank).count() == 1;
-            let label = if alone {
+            *devices.entry(time.rank).or_default() += 1;
+        }
+        for time in &times {
+            let label = if devices[&time.rank] == 1 {
                 time.rank.to_string()
             } else {
                 format!("{}.{}", time.rank, time.device)

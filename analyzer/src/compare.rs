@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{Analysis, Measures, RankAnalysis};
+use crate::{Analysis, Measures, Parts, RankAnalysis};
 
 /// A change below this share of the first run's figure is called none.
 const LEAST_CHANGE: f64 = 0.02;
@@ -89,6 +89,10 @@ pub struct ComparedRank {
     pub a: Option<Measures>,
     /// The second run's measures.
     pub b: Option<Measures>,
+    /// What the first run's span is made of.
+    pub parts_a: Option<Parts>,
+    /// What the second run's span is made of.
+    pub parts_b: Option<Parts>,
     /// What became of its span.
     pub change: Change,
 }
@@ -137,6 +141,8 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
             device_index: place.1,
             a: measures(one),
             b: measures(other),
+            parts_a: one.map(|rank| rank.parts),
+            parts_b: other.map(|rank| rank.parts),
             change: change(span(one), span(other)),
         });
         let of = |rank: Option<&&RankAnalysis>| rank.map_or(0, |rank| rank.steps.len());
@@ -163,7 +169,7 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
     let mut kernels: BTreeMap<(&str, &str), [(usize, i64); 2]> = BTreeMap::new();
     for (side, analysis) in [a, b].into_iter().enumerate() {
         for kernel in analysis.ranks.iter().flat_map(|rank| &rank.kernels) {
-            let sides = kernels.entry((&kernel.name, &kernel.kind)).or_default();
+            let sides = kernels.entry((&kernel.name, kernel.kind)).or_default();
             let sums = &mut sides[side];
             sums.0 += kernel.count;
             sums.1 = sums.1.saturating_add(kernel.total_ns);

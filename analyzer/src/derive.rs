@@ -40,18 +40,11 @@ pub fn derive_from(recording: &Recording, analysis: &Analysis, details: &Details
             device: rank.device_index,
             number: step_number(&step.name),
             name: step.name.clone(),
-            start_ns: step.start_ns,
-            end_ns: step.end_ns,
+            start_ns: step.start_ns.0,
+            end_ns: step.end_ns.0,
             detected: step.detected,
             outlier: step.outlier,
-            busy_ns: step.measures.busy_ns,
-            idle_ns: step.measures.idle_ns,
-            compute_ns: step.measures.compute_ns,
-            communication_ns: step.measures.communication_ns,
-            communication_hidden_ns: step.measures.communication_hidden_ns,
-            communication_exposed_ns: step.measures.communication_exposed_ns,
-            copy_ns: step.measures.copy_ns,
-            memset_ns: step.measures.memset_ns,
+            measures: step.measures.clone(),
         }));
         process.gaps.extend(device.gaps.iter().map(|gap| DerivedGap {
             device: device.device_index,
@@ -112,14 +105,17 @@ fn compute_by_device(process: &Process, communicates: &[bool]) -> FxHashMap<u32,
 
 fn collectives(all: &[Collective]) -> Vec<DerivedCollective> {
     let mut taken: FxHashSet<u64> = FxHashSet::default();
+    // By what is wanted: all from there up to this are taken. Those without a number want the same.
+    let mut next: FxHashMap<u64, u64> = FxHashMap::default();
     all.iter()
         .map(|collective| {
-            let mut id = stable_id(collective);
-            while id == 0 || !taken.insert(id) {
-                id = id.wrapping_add(1);
+            let wanted = stable_id(collective);
+            let id = next.entry(wanted).or_insert(wanted);
+            while *id == 0 || !taken.insert(*id) {
+                *id = id.wrapping_add(1);
             }
             DerivedCollective {
-                id,
+                id: *id,
                 name: collective.name.clone(),
                 communicator: collective.communicator.clone(),
                 communicator_name: collective.communicator_name.clone(),

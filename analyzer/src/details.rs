@@ -3,7 +3,7 @@
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::idle_causes::Cause;
+use crate::cause::Cause;
 use crate::kernel_names;
 use crate::kinds::{Kind, KindFrom};
 
@@ -72,7 +72,8 @@ pub struct KernelKinds<'a> {
     /// Launches (correlation ids) that a collective names, to the number by which it names them. Of CUPTI's joining ids only
     /// these: other tools push ids of their own.
     pub(crate) launches: FxHashMap<u32, u64>,
-    /// By name: whether it tells that; 0 where nobody asked yet, 1 no, 2 yes.
+    /// By name: whether it tells that; 0 where nobody asked yet, 1 no, 2 yes. As long as the greatest number so far: a process
+    /// of many need not know the names of all.
     by_name: Vec<u8>,
 }
 
@@ -105,7 +106,7 @@ impl<'a> KernelKinds<'a> {
             in_graphs,
             described: tables.collectives.kernel.iter().flatten().copied().collect(),
             launches,
-            by_name: vec![0; names.len()],
+            by_name: Vec::new(),
         }
     }
 
@@ -146,14 +147,20 @@ impl<'a> KernelKinds<'a> {
         match self.by_name.get(name.0 as usize) {
             Some(1) => false,
             Some(2) => true,
-            known => {
-                let is_known = known.is_some();
-                let told = kernel_names::communication(self.names.get(name)).is_some();
-                if is_known {
-                    self.by_name[name.0 as usize] = 1 + u8::from(told);
-                }
-                told
-            }
+            _ => self.look_at_name(name),
         }
+    }
+
+    #[cold]
+    fn look_at_name(&mut self, name: NameId) -> bool {
+        let place = name.0 as usize;
+        let told = kernel_names::communication(self.names.get(name)).is_some();
+        if place < self.names.len() {
+            if place >= self.by_name.len() {
+                self.by_name.resize(place + 1, 0);
+            }
+            self.by_name[place] = 1 + u8::from(told);
+        }
+        told
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::arrivals::{ArrivalAnalysis, counts};
 use crate::collectives::Collective;
+use crate::facts::Facts;
 use crate::units::duration;
 use crate::{KernelAnalysis, RankAnalysis, hangs};
 
@@ -30,12 +31,17 @@ const UNEVEN_COMPUTE: f64 = 0.1;
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
+    /// What it is and names, for programs: `code` and `facts`.
+    #[serde(flatten)]
+    pub facts: Facts,
     /// What it is and what to try.
     pub text: String,
     /// The figures behind it.
     pub evidence: String,
     /// The rank that it is worst on, or whose fault it is; null where that has no number.
     pub rank: Option<u32>,
+    /// The device of that rank, index within its process; null where it is of no single one.
+    pub device_index: Option<u32>,
     /// Time over the whole run that it could save at most; null of a hang, which has no end.
     pub saves_ns: Option<i64>,
     /// The same for a step; null without steps.
@@ -82,14 +88,22 @@ pub(crate) fn percent_of_span(part: i64, rank: &RankAnalysis) -> String {
 }
 
 /// A finding about one rank; what it saves a step follows from the rank's steps.
-pub(crate) fn of_rank(rank: &RankAnalysis, saves_ns: i64, text: String, evidence: String) -> Finding {
+pub(crate) fn of_rank(
+    rank: &RankAnalysis,
+    saves_ns: i64,
+    facts: Facts,
+    text: String,
+    evidence: String,
+) -> Finding {
     // Sums over operations can be longer than the time they ran in.
     let saves_ns = saves_ns.min(rank.measures.span_ns);
     let steps = i64::try_from(rank.steps.len()).unwrap_or(i64::MAX);
     Finding {
+        facts,
         text,
         evidence,
         rank: rank.rank,
+        device_index: Some(rank.device_index),
         saves_ns: Some(saves_ns),
         saves_per_step_ns: (steps > 0).then(|| saves_ns / steps.max(1)),
     }
@@ -109,13 +123,24 @@ fn hanging(hangs: &[Hang]) -> Vec<Finding> {
     let others = hangs.len() - own.len();
     let mut findings: Vec<Finding> = own
         .into_iter()
-        .map(|hang| Finding {
+        .enumerate()
+        .map(|(place, hang)| Finding {
+            facts: Facts::Hang {
+                communicator: hang.communicator.clone(),
+                communicator_name: hang.communicator_name.clone(),
+                operation: hang.name.clone(),
+                sequence: hang.sequence,
+                waiting: hang.waiting.iter().filter_map(|waiting| waiting.rank).collect(),
+                absent: hang.absent.iter().filter_map(|absent| absent.rank).collect(),
+                followed_by: if place == 0 { others } else { 0 },
+            },
             text: hangs::text(hang),
             evidence: hangs::evidence(hang),
             rank: match hang.absent.as_slice() {
                 [only] => only.rank,
                 _ => None,
             },
+            device_index: None,
             saves_ns: None,
             saves_per_step_ns: None,
         })
@@ -152,24 +177,30 @@ pub(crate) fn findings(
     .flatten()
     .collect();
     findings.extend(by_state);
-    for (cause, text) in [
+    type OfIdle = fn(i64) -> Facts;
+    let causes: [(_, OfIdle, _); 4] = [
         (
             "event_wait",
+            |idle_ns| Facts::EventWait { idle_ns },
             "Streams wait for events of other streams while the GPU has nothing to run: look at what those events wait for",
         ),
         (
             "peer_wait",
+            |idle_ns| Facts::PeerWait { idle_ns },
             "The host waits for other ranks (Gloo, MPI or a barrier) while the GPU has nothing to run",
         ),
         (
             "queue_full",
+            |idle_ns| Facts::QueueFull { idle_ns },
             "Launches wait for room in a stream's queue: give work for other streams or devices earlier, or from another thread",
         ),
         (
             "nothing_submitted",
+            |idle_ns| Facts::NothingSubmitted { idle_ns },
             "No thread submits anything for long stretches: the program waits for something outside it, or does work that is not recorded",
         ),
-    ] {
+    ];
+    for (cause, facts, text) in causes {
         let time = |rank: &RankAnalysis| rank.idle_causes.get(cause).copied().unwrap_or(0);
         if let Some((rank, time)) =
             worst(ranks, time).filter(|(rank, time)| share(*time, rank) > CAUSE_WORTH_A_SENTENCE)
@@ -180,7 +211,7 @@ pub(crate) fn findings(
                 duration(time),
                 percent_of_span(time, rank)
             );
-            findings.push(of_rank(rank, time, text.to_owned(), evidence));
+            findings.push(of_rank(rank, time, facts(time), text.to_owned(), evidence));
         }
     }
     findings.sort_by(|a, b| b.saves_ns.cmp(&a.saves_ns).then_with(|| a.text.cmp(&b.text)));
@@ -193,13 +224,22 @@ fn exposed(ranks: &[RankAnalysis]) -> Option<Finding> {
     if share(exposed_ns, rank) <= WORTH_A_SENTENCE {
         return None;
     }
-    let most = rank.communication.first().map_or_else(String::new, |most| {
+    let first = rank.communication.first();
+    let facts = Facts::ExposedCommunication {
+        exposed_ns,
+        communication_ns: rank.measures.communication_ns,
+        collective: first.map(|most| most.name.clone()),
+        communicator: first.map(|most| most.communicator.clone()),
+        collective_exposed_ns: first.map(|most| most.exposed_ns),
+    };
+    let most = first.map_or_else(String::new, |most| {
         format!("; most of it {} ({})", most.name, duration(most.exposed_ns))
     });
-    let advice = advice_on(rank.communication.first().map_or("", |most| most.name.as_str()));
+    let advice = advice_on(first.map_or("", |most| most.name.as_str()));
     Some(of_rank(
         rank,
         exposed_ns,
+        facts,
         format!("Communication is not hidden behind compute: {advice}"),
         format!(
             "{}: {} of {} communication ran without compute, {}{most}",
@@ -241,6 +281,10 @@ fn host_late(ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         late_ns,
+        Facts::HostLate {
+            idle_ns: late_ns,
+            by: rank.host_late_by.clone(),
+        },
         "The GPU waits for the host to launch work: look for synchronisation, data loading or many small kernels".to_owned(),
         format!(
             "{}: idle for {} before the next launch was called, {}: {}",
@@ -264,6 +308,17 @@ fn slow_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         saves_ns,
+        Facts::SlowCopies {
+            direction: copy.direction.clone(),
+            source: copy.source.clone(),
+            destination: copy.destination.clone(),
+            count: copy.count,
+            bytes: copy.bytes,
+            time_ns: copy.time_ns,
+            bandwidth: copy.bandwidth,
+            nominal_bandwidth: copy.nominal_bandwidth,
+            link: copy.link.clone(),
+        },
         "Copies are far from what their link carries: copy larger blocks at a time, from pinned memory"
             .to_owned(),
         format!(
@@ -302,6 +357,10 @@ fn pageable_copies(ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         time_ns,
+        Facts::PageableCopies {
+            count,
+            total_ns: time_ns,
+        },
         "Copies go through pageable memory, which holds the host up: pin it (pin_memory=True and non_blocking=True in PyTorch)"
             .to_owned(),
         format!(
@@ -331,6 +390,10 @@ fn uneven_compute(ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         more_ns,
+        Facts::UnevenCompute {
+            compute_ns: most_ns,
+            others_ns: mean_ns,
+        },
         format!(
             "{} computes longer than the others: balance its share of the work, or look at its clocks",
             label(rank)
@@ -369,6 +432,11 @@ fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         cost_ns,
+        Facts::UnevenSteps {
+            steps: longer.iter().map(|&name| name.to_owned()).collect(),
+            count: summary.count,
+            median_ns: summary.durations.p50_ns,
+        },
         "Some steps take much longer than the others: look at what only they do".to_owned(),
         format!(
             "{}: {} of {} steps, among them {}; the median is {}",
@@ -409,6 +477,12 @@ fn short_kernels(ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         late_ns,
+        Facts::ShortKernels {
+            short,
+            kernels: all,
+            below_ns: SHORT_NS,
+            idle_ns: late_ns,
+        },
         "Most kernels are shorter than a launch takes: fuse them (torch.compile) or launch them as a CUDA graph".to_owned(),
         format!(
             "{}: {short} of {all} compute kernels are of names with a mean below {} us, and the GPU was idle for {} around launches",
@@ -441,6 +515,12 @@ fn straggler(
     }
     let steps = ranks.iter().map(|rank| rank.steps.len()).max().unwrap_or(0);
     Some(Finding {
+        facts: Facts::LateRank {
+            last_count: last.last_count,
+            collectives: matched,
+            skew_ns: last.skew_ns,
+            cost_ns: last.cost_ns,
+        },
         text: format!(
             "Rank {} keeps the others waiting: compare its kernels, clocks and data loading with theirs",
             rank_and_device(last.rank, last.device_index)
@@ -452,6 +532,7 @@ fn straggler(
             duration(last.cost_ns)
         ),
         rank: Some(last.rank),
+        device_index: Some(last.device_index),
         saves_ns: Some(last.cost_ns),
         saves_per_step_ns: i64::try_from(steps)
             .ok()

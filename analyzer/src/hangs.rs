@@ -6,11 +6,11 @@ mod candidates;
 mod members;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_trace::hang::{Absent, Hang, Waiting};
 use gputrace_trace::options::GraphLevel;
-use gputrace_trace::{Process, Recording};
+use gputrace_trace::{Process, Recording, TimeNs};
 
 use crate::communication::communicator_text;
 use candidates::{Candidate, Did, candidates};
@@ -166,20 +166,36 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn has_waiting(&self, process: usize) -> bool {
+    /// The processes that wait in it.
+    fn waiting(&self) -> impl Iterator<Item = usize> + '_ {
         let members = &self.communicator.members;
-        let mut waiting = self.candidate.waiting.iter();
-        waiting.any(|(rank, _)| members[rank].process == process)
+        self.candidate
+            .waiting
+            .iter()
+            .map(|(rank, _)| members[rank].process)
     }
 }
 
 /// Finds for each rank that did nothing where it waits instead.
 fn explain(found: &mut [Found<'_>]) {
+    // By process: the first hang that it waits in, and the first of another communicator than that.
+    let mut first: HashMap<usize, (usize, Option<usize>)> = HashMap::new();
+    for (place, hang) in found.iter().enumerate() {
+        for process in hang.waiting() {
+            let (first, other) = first.entry(process).or_insert((place, None));
+            if other.is_none() && found[*first].hash != hang.hash {
+                *other = Some(place);
+            }
+        }
+    }
     let elsewhere = |own: &Found<'_>, rank: u32| {
         let process = own.communicator.members.get(&rank)?.process;
-        found
-            .iter()
-            .position(|other| other.hash != own.hash && other.has_waiting(process))
+        let (first, other) = *first.get(&process)?;
+        if found[first].hash == own.hash {
+            other
+        } else {
+            Some(first)
+        }
     };
     let all: Vec<Vec<Option<usize>>> = found
         .iter()
@@ -201,9 +217,19 @@ fn explained(found: &[Found<'_>]) -> Vec<bool> {
     let is_root = |own: &Found<'_>| !is_joined(own) && own.follows.iter().any(Option::is_none);
     // `true` where a chain of waiting ends at a root.
     let mut reached: Vec<bool> = found.iter().map(is_root).collect();
-    for _ in 0..found.len() {
-        for own in 0..found.len() {
-            reached[own] |= found[own].follows.iter().flatten().any(|&other| reached[other]);
+    // Backwards along the chains, each hang once.
+    let mut followers: Vec<Vec<usize>> = vec![Vec::new(); found.len()];
+    for (place, own) in found.iter().enumerate() {
+        for other in own.follows.iter().flatten() {
+            followers[*other].push(place);
+        }
+    }
+    let mut new: Vec<usize> = (0..found.len()).filter(|place| reached[*place]).collect();
+    while let Some(place) = new.pop() {
+        for follower in &followers[place] {
+            if !std::mem::replace(&mut reached[*follower], true) {
+                new.push(*follower);
+            }
         }
     }
     let mut explained: Vec<bool> = found
@@ -211,13 +237,11 @@ fn explained(found: &[Found<'_>]) -> Vec<bool> {
         .zip(&reached)
         .map(|(own, reached)| !is_root(own) && *reached)
         .collect();
+    let apart = found.iter().filter(|other| !is_joined(other));
+    let wait_apart: HashSet<usize> = apart.flat_map(Found::waiting).collect();
     let joined = found.iter().enumerate().filter(|(_, own)| is_joined(own));
     for (place, own) in joined {
-        let members = &own.communicator.members;
-        explained[place] = found.iter().any(|other| {
-            let mut waiting = own.candidate.waiting.iter();
-            !is_joined(other) && waiting.any(|(rank, _)| other.has_waiting(members[rank].process))
-        });
+        explained[place] = own.waiting().any(|process| wait_apart.contains(&process));
     }
     explained
 }
@@ -251,7 +275,7 @@ impl Scene<'_> {
             communicator_ranks: own.communicator.ranks,
             follows,
             silent_ns: self.silent_ns,
-            noticed_ns: self.now_ns,
+            noticed_ns: TimeNs(self.now_ns),
             ..Hang::default()
         };
         if let Some((rank, place)) = candidate.waiting.first() {
@@ -274,7 +298,7 @@ impl Scene<'_> {
             hang.waiting.push(Waiting {
                 rank: self.job_rank(member),
                 communicator_rank: *rank,
-                since_ns: member.operations[*place].at_ns,
+                since_ns: TimeNs(member.operations[*place].at_ns),
             });
             let before =
                 (member.done..*place).filter(|before| !member.is_first(*before) || !member.is_first(*place));

@@ -1,9 +1,13 @@
 //! What a host thread was doing during given stretches of time.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
+
+use crate::alike;
+use crate::intervals::IntervalSet;
 
 /// The innermost thing that a thread was doing, as far as it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +26,8 @@ pub(crate) enum Activity {
     Operator(NameId),
     /// Nothing that is recorded.
     Nothing,
+    /// Nobody looked: there was too much to look at.
+    NotLookedInto,
 }
 
 impl Activity {
@@ -35,6 +41,7 @@ impl Activity {
             Self::Range(name) => format!("range: {}", names.get(name)),
             Self::Operator(name) => format!("operator: {}", names.get(name)),
             Self::Nothing => "nothing recorded".to_owned(),
+            Self::NotLookedInto => "not looked into".to_owned(),
         }
     }
 }
@@ -159,16 +166,39 @@ fn each_interval(process: &Process, mut visit: impl FnMut(u32, Source, u32, Name
     }
 }
 
-/// What each of some threads was doing in each of its stretches of time (sorted and disjoint): calls `visit` with the
-/// thread, a stretch's number and the parts of it, in order, that together are the stretch.
+/// A stretch of time in which a device waited for a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stretch {
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+    /// Whose it is: the device's place, and the gap's.
+    pub(crate) device: u32,
+    pub(crate) gap: u32,
+}
+
+/// Of each thing that a thread did so many stretches are told in the mean. Devices that one thread launches for wait for the
+/// same things, and a file can have as many devices as things.
+const MOST_TOLD: usize = 16;
+/// And so many in any case.
+const LEAST_TOLD: usize = 1 << 20;
+
+/// What each of some threads was doing in each of its stretches of time (those of one device are disjoint): calls `visit` with
+/// a stretch and the parts of it, in order, that together are the stretch. Whether all of them were told.
 pub(crate) fn activities(
     process: &Process,
     names: &Interner,
-    stretches: &BTreeMap<u32, Vec<(i64, i64)>>,
-    mut visit: impl FnMut(u32, usize, Activity, i64, i64),
-) {
+    stretches: &mut BTreeMap<u32, Vec<Stretch>>,
+    mut visit: impl FnMut(&Stretch, Activity, i64, i64),
+) -> bool {
     let mut meanings: FxHashMap<NameId, Meaning> = FxHashMap::default();
-    let mut threads: FxHashMap<u32, (Stretches<'_>, Vec<Interval>)> = stretches
+    let mut together: FxHashMap<u32, Vec<(i64, i64)>> = FxHashMap::default();
+    for (thread, stretches) in &mut *stretches {
+        stretches.sort_unstable();
+        let union = IntervalSet::union_of_sorted(stretches.iter().map(|one| (one.start, one.end)));
+        let plain = union.as_slice().iter().map(|one| (one.start, one.end));
+        together.insert(*thread, plain.collect());
+    }
+    let mut threads: FxHashMap<u32, (Stretches<'_>, Vec<Interval>)> = together
         .iter()
         .map(|(thread, all)| (*thread, (Stretches { all, near: 0 }, Vec::new())))
         .collect();
@@ -188,22 +218,44 @@ pub(crate) fn activities(
             });
         }
     });
-    for (&thread, stretches) in stretches {
-        let mut intervals = threads
-            .remove(&thread)
-            .map_or_else(Vec::new, |(_, intervals)| intervals);
+    let all = threads
+        .values()
+        .map(|(_, intervals)| intervals.len())
+        .sum::<usize>();
+    let asked = stretches.values().map(Vec::len).sum::<usize>();
+    let mut room = MOST_TOLD.saturating_mul(all + asked).saturating_add(LEAST_TOLD);
+    for (thread, stretches) in &*stretches {
+        let (together, mut intervals) = threads
+            .remove(thread)
+            .map_or_else(Default::default, |(together, intervals)| {
+                (together.all, intervals)
+            });
         // An outer interval comes before those that it encloses. Of equal ones the order must not be that of the file.
-        intervals.sort_by(|a, b| {
-            let key =
-                |interval: &Interval| (interval.start, std::cmp::Reverse(interval.end), interval.source);
-            key(a)
-                .cmp(&key(b))
-                .then_with(|| names.get(a.name).cmp(names.get(b.name)))
-        });
-        sweep(&intervals, stretches, |stretch, activity, from, to| {
-            visit(thread, stretch, activity, from, to);
+        let key = |interval: &Interval| (interval.start, std::cmp::Reverse(interval.end), interval.source);
+        intervals.sort_by_key(key);
+        let text = |name| Cow::Borrowed(names.get(name));
+        alike::sort(&mut intervals, |a, b| key(a) == key(b), |one| one.name, text);
+        let mut next = 0;
+        let mut open: Vec<&Stretch> = Vec::new();
+        sweep(&intervals, together, |activity, from, to| {
+            open.retain(|stretch| stretch.end > from);
+            while let Some(stretch) = stretches.get(next).filter(|stretch| stretch.start < to) {
+                open.push(stretch);
+                next += 1;
+            }
+            room = room.saturating_sub(open.len());
+            if room > 0 {
+                for stretch in &open {
+                    let (from, to) = (from.max(stretch.start), to.min(stretch.end));
+                    if from < to {
+                        visit(stretch, activity, from, to);
+                    }
+                }
+            }
+            room > 0
         });
     }
+    room > 0
 }
 
 /// Open intervals in the order in which they began. One that has ended is dropped when it comes to the top.
@@ -220,8 +272,12 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Goes through the (sorted) intervals of a thread.
-fn sweep(intervals: &[Interval], stretches: &[(i64, i64)], mut visit: impl FnMut(usize, Activity, i64, i64)) {
+/// Goes through the (sorted) intervals of a thread, as far as they are in (sorted, disjoint) stretches and `visit` wants more.
+fn sweep(
+    intervals: &[Interval],
+    stretches: &[(i64, i64)],
+    mut visit: impl FnMut(Activity, i64, i64) -> bool,
+) {
     let (mut open, mut peers, mut loading) = (Open::default(), Open::default(), Open::default());
     let mut coming = intervals.iter().peekable();
     let mut next_stretch = 0;
@@ -236,8 +292,8 @@ fn sweep(intervals: &[Interval], stretches: &[(i64, i64)], mut visit: impl FnMut
             .unwrap_or(i64::MAX);
         while let Some(&(start, end)) = stretches.get(next_stretch) {
             let (begin, finish) = (start.max(reached), end.min(to));
-            if begin < finish {
-                visit(next_stretch, innermost(tops), begin, finish);
+            if begin < finish && !visit(innermost(tops), begin, finish) {
+                return;
             }
             if end > to {
                 break;
@@ -279,26 +335,61 @@ fn innermost([last, peers, loading]: [Option<&Interval>; 3]) -> Activity {
     }
 }
 
-/// The parts of sorted, disjoint stretches in which no thread of the process does anything that is recorded.
-pub(crate) fn silent(process: &Process, stretches: &[(i64, i64)]) -> Vec<(i64, i64)> {
-    let mut covered: Vec<(i64, i64)> = Vec::new();
-    let mut near = Stretches {
-        all: stretches,
-        near: 0,
-    };
-    each_interval(process, |_, _, _, _, start, end| {
-        if near.overlap(start, end) {
-            covered.push((start, end));
+/// When no thread of a process does anything that is recorded, in some stretches of time.
+#[derive(Debug, Default)]
+pub(crate) struct Silence {
+    /// When any does.
+    covered: IntervalSet,
+    /// By interval of that: the long silences before it, from the first on.
+    long: Vec<i64>,
+    least_ns: i64,
+}
+
+impl Silence {
+    /// In those stretches; silences shorter than `least_ns` are none.
+    pub(crate) fn of(process: &Process, stretches: impl Iterator<Item = (i64, i64)>, least_ns: i64) -> Self {
+        let stretches = IntervalSet::union_of(stretches);
+        let plain = stretches.as_slice().iter().map(|one| (one.start, one.end));
+        let stretches: Vec<(i64, i64)> = plain.collect();
+        let mut near = Stretches {
+            all: &stretches,
+            near: 0,
+        };
+        let mut covered: Vec<(i64, i64)> = Vec::new();
+        if !stretches.is_empty() {
+            each_interval(process, |_, _, _, _, start, end| {
+                if near.overlap(start, end) {
+                    covered.push((start, end));
+                }
+            });
         }
-    });
-    let covered = crate::intervals::IntervalSet::union_of(covered);
-    let mut silent = Vec::new();
-    for &(start, end) in stretches {
-        for gap in covered.gaps_within(start, end).as_slice() {
-            silent.push((gap.start, gap.end));
+        let covered = IntervalSet::union_of(covered);
+        let mut sum = 0;
+        let long = covered.as_slice().windows(2).map(|pair| {
+            let length = pair[1].start - pair[0].end;
+            sum += if length >= least_ns { length } else { 0 };
+            sum
+        });
+        Self {
+            long: std::iter::once(0).chain(long).collect(),
+            covered,
+            least_ns,
         }
     }
-    silent
+
+    /// How long it was in `[from, to)`, which is in one of the stretches.
+    pub(crate) fn within(&self, from: i64, to: i64) -> i64 {
+        let covered = self.covered.as_slice();
+        let first = covered.partition_point(|one| one.end <= from);
+        let after = covered.partition_point(|one| one.start < to);
+        let if_long = |length: i64| if length >= self.least_ns { length } else { 0 };
+        if first >= after {
+            return if_long(to - from);
+        }
+        let last = after - 1;
+        if_long(covered[first].start - from) + self.long[last] - self.long[first]
+            + if_long(to - covered[last].end)
+    }
 }
 
 #[cfg(test)]
@@ -350,19 +441,36 @@ mod tests {
         process
     }
 
+    /// What thread 1 did in stretches, which are of one device each.
+    fn told(process: &Process, names: &Interner, stretches: &[(i64, i64)]) -> Vec<(u32, String, i64, i64)> {
+        let asked = (0..).zip(stretches).map(|(device, (start, end))| Stretch {
+            start: *start,
+            end: *end,
+            device,
+            gap: 0,
+        });
+        let mut found = Vec::new();
+        let mut stretches = BTreeMap::from([(1, asked.collect())]);
+        let all = activities(process, names, &mut stretches, |stretch, activity, from, to| {
+            found.push((stretch.device, activity.text(names), from, to));
+        });
+        assert!(all);
+        found.sort_by_key(|(device, _, from, _)| (*device, *from));
+        found
+    }
+
+    fn plain(found: &[(u32, String, i64, i64)]) -> Vec<(u32, &str, i64, i64)> {
+        let plain = found
+            .iter()
+            .map(|(device, text, from, to)| (*device, text.as_str(), *from, *to));
+        plain.collect()
+    }
+
     #[test]
     fn each_stretch_is_told_apart_into_what_the_thread_did() {
         let mut names = Interner::default();
         let process = process(&mut names);
-        let mut found = Vec::new();
-        activities(
-            &process,
-            &names,
-            &BTreeMap::from([(1, vec![(120, 320), (590, 1200)])]),
-            |_, stretch, activity, from, to| {
-                found.push((stretch, activity.text(&names), from, to));
-            },
-        );
+        let found = told(&process, &names, &[(120, 320), (590, 1200)]);
         let expected = [
             (0, "range: backward", 120, 150),
             (0, "operator: aten::mm", 150, 200),
@@ -376,11 +484,31 @@ mod tests {
             (1, "range: ProfilerStep#1", 800, 1000),
             (1, "nothing recorded", 1000, 1200),
         ];
-        let found: Vec<(usize, &str, i64, i64)> = found
-            .iter()
-            .map(|(stretch, text, from, to)| (*stretch, text.as_str(), *from, *to))
-            .collect();
-        assert_eq!(found, expected);
+        assert_eq!(plain(&found), expected);
+    }
+
+    #[test]
+    fn devices_that_wait_together_are_told_what_each_would_be_told_alone() {
+        let mut names = Interner::default();
+        let process = process(&mut names);
+        let stretches = [
+            (0, 1300),
+            (120, 260),
+            (120, 320),
+            (210, 220),
+            (255, 700),
+            (1000, 1001),
+            (5000, 5001),
+        ];
+        let together = told(&process, &names, &stretches);
+        for (device, stretch) in (0..).zip(stretches) {
+            let alone = told(&process, &names, &[stretch]);
+            let of_device = together.iter().filter(|told| told.0 == device).cloned();
+            let alone = alone
+                .into_iter()
+                .map(|(_, text, from, to)| (device, text, from, to));
+            assert_eq!(of_device.collect::<Vec<_>>(), alone.collect::<Vec<_>>());
+        }
     }
 
     #[test]
@@ -396,33 +524,42 @@ mod tests {
                 ..Marker::default()
             });
         }
-        let mut found = Vec::new();
-        activities(
-            &process,
-            &names,
-            &BTreeMap::from([(1, vec![(0, 120)])]),
-            |_, _, activity, from, to| {
-                found.push((activity.text(&names), from, to));
-            },
-        );
+        let found = told(&process, &names, &[(0, 120)]);
         let expected = [
-            ("nothing recorded", 0, 10),
-            ("peers: gloo:barrier", 10, 30),
-            ("peers: gloo:barrier", 30, 40),
-            ("range: forward", 40, 100),
-            ("nothing recorded", 100, 120),
+            (0, "nothing recorded", 0, 10),
+            (0, "peers: gloo:barrier", 10, 30),
+            (0, "peers: gloo:barrier", 30, 40),
+            (0, "range: forward", 40, 100),
+            (0, "nothing recorded", 100, 120),
         ];
-        let found: Vec<(&str, i64, i64)> = found
-            .iter()
-            .map(|(text, from, to)| (text.as_str(), *from, *to))
-            .collect();
-        assert_eq!(found, expected);
+        assert_eq!(plain(&found), expected);
     }
 
     #[test]
     fn silence_is_of_all_threads() {
         let mut names = Interner::default();
-        let process = process(&mut names);
-        assert_eq!(silent(&process, &[(900, 1100), (4990, 5100)]), [(5000, 5100)]);
+        let of_both = process(&mut names);
+        let silence = |least: i64| Silence::of(&of_both, [(900, 1100), (4990, 5100)].into_iter(), least);
+        assert_eq!(
+            (silence(1).within(900, 1100), silence(1).within(4990, 5100)),
+            (0, 100)
+        );
+        assert_eq!(
+            (silence(100).within(4990, 5100), silence(101).within(4990, 5100)),
+            (100, 0)
+        );
+        // Three calls: silences before, between and after them, of which one is short.
+        let mut process = Process::default();
+        for (start, length) in [(100, 50), (155, 45), (300, 10)] {
+            process.tables.api_calls.push(ApiCall {
+                start_ns: TimeNs(start),
+                duration_ns: DurationNs(length),
+                ..ApiCall::default()
+            });
+        }
+        let silence = Silence::of(&process, [(0, 1000)].into_iter(), 10);
+        assert_eq!(silence.within(0, 1000), 100 + 100 + 690);
+        let parts = [(95, 305), (210, 220), (110, 120)].map(|(from, to)| silence.within(from, to));
+        assert_eq!(parts, [100, 10, 0]);
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gputrace_trace::{Interner, Process};
+use gputrace_trace::{Interner, Process, TimeNs};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::cause::Cause;
 use crate::details::CausedGap;
-use crate::host_activity::{Activity, activities, silent};
+use crate::host_activity::{Activity, Silence, Stretch, activities};
 use crate::idle::gaps;
 use crate::operations::{Operation, ProcessOperations};
 use crate::pauses::Pauses;
@@ -27,9 +28,9 @@ const LONGEST_GAPS: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// End of the operation before it.
-    pub start_ns: i64,
+    pub start_ns: TimeNs,
     /// Start of the operation that ends it.
-    pub end_ns: i64,
+    pub end_ns: TimeNs,
     /// The cause of its longest part.
     pub cause: String,
     /// The operation that ends it.
@@ -49,58 +50,9 @@ pub(crate) struct IdleCauses {
     pub(crate) all: Vec<CausedGap>,
 }
 
-/// Why a device was idle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Cause {
-    /// The launching thread did something else.
-    HostLate,
-    /// From the launch call to the operation's start.
-    LaunchLatency,
-    /// The stream waited for an event of another.
-    EventWait,
-    /// The launching thread waited for other ranks.
-    PeerWait,
-    /// The launching thread waited for room in a stream's queue.
-    QueueFull,
-    /// No thread did anything that is recorded.
-    NothingSubmitted,
-    /// The launch call is not recorded.
-    Unknown,
-}
-
-impl Cause {
-    /// All, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
-        Self::HostLate,
-        Self::LaunchLatency,
-        Self::EventWait,
-        Self::PeerWait,
-        Self::QueueFull,
-        Self::NothingSubmitted,
-        Self::Unknown,
-    ];
-
-    /// The word for it in an analysis.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
-
-    const NAMES: [&str; 7] = [
-        "host_late",
-        "launch_latency",
-        "event_wait",
-        "peer_wait",
-        "queue_full",
-        "nothing_submitted",
-        "unknown",
-    ];
-}
-
 /// A gap's parts by cause.
 #[derive(Clone, Copy, Debug, Default)]
-struct Parts([i64; Cause::NAMES.len()]);
+struct Parts([i64; Cause::ALL.len()]);
 
 impl Parts {
     fn add(&mut self, cause: Cause, length: i64) {
@@ -119,26 +71,98 @@ impl Parts {
     }
 }
 
-/// Explains the gaps of a device's (sorted) operations.
+/// The gaps of one device, while they are being explained.
+struct Gaps<'a> {
+    parts: Vec<Parts>,
+    found: Vec<(i64, i64, &'a Operation)>,
+    by_activity: BTreeMap<Activity, i64>,
+}
+
+/// The idle time of a process's devices, explained.
+#[derive(Default)]
+pub(crate) struct Explained {
+    pub(crate) devices: BTreeMap<u32, IdleCauses>,
+    /// Devices of which it was not looked into all that the host did: there were too many beside too much.
+    pub(crate) not_looked_into: u64,
+}
+
+/// Explains the gaps of the (sorted) operations of a process's devices.
 ///
 /// Each gap is split at the start of the call that launched the operation which ends it. After it the launch took its time;
 /// what lies after the call's end is waiting for an event when it is long and the stream was told to wait for one since the
 /// operation before. Before it, what the launching thread did tells: it waited for other ranks, it waited for room in a
 /// stream's queue, it was late with something else (by what), or no thread did anything at all.
+///
+/// All devices are explained together, since what the host did is gone through once.
 pub(crate) fn causes(
-    operations: &[Operation],
     all: &ProcessOperations,
     process: &Process,
     queues: &BTreeMap<u32, Queues>,
     pauses: &Pauses,
     names: &Interner,
     keep_all: bool,
-) -> IdleCauses {
+) -> Explained {
+    // By launching thread: the stretches before the calls.
+    let mut before: BTreeMap<u32, Vec<Stretch>> = BTreeMap::new();
+    let mut devices: Vec<Gaps<'_>> = (0..)
+        .zip(all.devices.values())
+        .map(|(device, operations)| gaps_of(&operations.cut, all, process, pauses, device, &mut before))
+        .collect();
+    let streams = streams_by_launch(all, process, queues);
+    let mut nothing: Vec<(i64, i64, Stretch)> = Vec::new();
+    let told_all = activities(process, names, &mut before, |stretch, activity, from, to| {
+        let device = &mut devices[stretch.device as usize];
+        let parts = &mut device.parts[stretch.gap as usize];
+        match activity {
+            Activity::WaitingForPeers(_) => parts.add(Cause::PeerWait, to - from),
+            Activity::Call(_, row) if waits_for_room(row, process, &streams, queues) => {
+                parts.add(Cause::QueueFull, to - from);
+            }
+            Activity::Nothing if to - from >= LONG_SILENCE_NS => nothing.push((from, to, *stretch)),
+            // Calls are told apart by name here.
+            Activity::Call(name, _) => device.add_late(*stretch, Activity::Call(name, 0), to - from),
+            other => device.add_late(*stretch, other, to - from),
+        }
+    });
+    let stretches = nothing.iter().map(|(from, to, _)| (*from, *to));
+    let silence = Silence::of(process, stretches, LONG_SILENCE_NS);
+    for (from, to, stretch) in nothing {
+        let submitted_nothing = silence.within(from, to);
+        let device = &mut devices[stretch.device as usize];
+        device.parts[stretch.gap as usize].add(Cause::NothingSubmitted, submitted_nothing);
+        let late = to - from - submitted_nothing;
+        if late > 0 {
+            device.add_late(stretch, Activity::Nothing, late);
+        }
+    }
+    let mut not_looked_into = 0;
+    if !told_all {
+        not_looked_into = devices
+            .iter_mut()
+            .map(|device| u64::from(device.add_rest()))
+            .sum();
+    }
+    let explained = devices
+        .into_iter()
+        .map(|device| device.explained(names, keep_all));
+    Explained {
+        devices: all.devices.keys().copied().zip(explained).collect(),
+        not_looked_into,
+    }
+}
+
+/// The gaps of a device, each explained from its launch on; the stretches before the launches are added to `before`.
+fn gaps_of<'a>(
+    operations: &'a [Operation],
+    all: &ProcessOperations,
+    process: &Process,
+    pauses: &Pauses,
+    device: u32,
+    before: &mut BTreeMap<u32, Vec<Stretch>>,
+) -> Gaps<'a> {
     let calls = &process.tables.api_calls;
     let mut parts: Vec<Parts> = Vec::new();
     let mut found: Vec<(i64, i64, &Operation)> = Vec::new();
-    // By launching thread: the stretches before the calls, and the gaps they are of.
-    let mut before: BTreeMap<u32, Vec<(i64, i64, usize)>> = BTreeMap::new();
     // When the latest operation of each stream was launched: an event wait before that held that one up.
     let mut launched: FxHashMap<(u32, u32), i64> = FxHashMap::default();
     let mut seen = 0;
@@ -172,10 +196,12 @@ pub(crate) fn causes(
             Some(call) => {
                 let (begun, ended) = (call.start.clamp(from, to), call.end.clamp(from, to));
                 if begun > from {
-                    before
-                        .entry(call.thread)
-                        .or_default()
-                        .push((from, begun, parts.len()));
+                    before.entry(call.thread).or_default().push(Stretch {
+                        start: from,
+                        end: begun,
+                        device,
+                        gap: u32::try_from(parts.len()).unwrap_or(u32::MAX),
+                    });
                 }
                 let stream = (operation.context, operation.stream);
                 let since = launched.get(&stream).copied().unwrap_or(i64::MIN);
@@ -192,91 +218,71 @@ pub(crate) fn causes(
         parts.push(gap);
         found.push((from, to, operation));
     }
-    let mut host_late_by: BTreeMap<String, i64> = BTreeMap::new();
-    let streams = streams_by_launch(all, process, queues);
-    let stretches: BTreeMap<u32, Vec<(i64, i64)>> = before
-        .iter()
-        .map(|(thread, list)| (*thread, list.iter().map(|(from, to, _)| (*from, *to)).collect()))
-        .collect();
-    let mut by_activity: BTreeMap<Activity, i64> = BTreeMap::new();
-    let mut nothing: Vec<(i64, i64, usize)> = Vec::new();
-    activities(
-        process,
-        names,
-        &stretches,
-        |thread, stretch, activity, from, to| {
-            let gap = before[&thread][stretch].2;
-            match activity {
-                Activity::WaitingForPeers(_) => parts[gap].add(Cause::PeerWait, to - from),
-                Activity::Call(_, row) if waits_for_room(row, process, &streams, queues) => {
-                    parts[gap].add(Cause::QueueFull, to - from);
-                }
-                Activity::Nothing if to - from >= LONG_SILENCE_NS => nothing.push((from, to, gap)),
-                // Calls are told apart by name here.
-                Activity::Call(name, _) => {
-                    parts[gap].add(Cause::HostLate, to - from);
-                    *by_activity.entry(Activity::Call(name, 0)).or_default() += to - from;
-                }
-                other => {
-                    parts[gap].add(Cause::HostLate, to - from);
-                    *by_activity.entry(other).or_default() += to - from;
-                }
+    Gaps {
+        parts,
+        found,
+        by_activity: BTreeMap::new(),
+    }
+}
+
+impl Gaps<'_> {
+    fn add_late(&mut self, stretch: Stretch, activity: Activity, length: i64) {
+        self.parts[stretch.gap as usize].add(Cause::HostLate, length);
+        *self.by_activity.entry(activity).or_default() += length;
+    }
+
+    /// Adds what of the gaps has no cause yet as the host's, by nothing that is known; whether there was any.
+    fn add_rest(&mut self) -> bool {
+        let mut rest = 0;
+        for (parts, (from, to, _)) in self.parts.iter_mut().zip(&self.found) {
+            let length = to - from - parts.0.iter().sum::<i64>();
+            parts.add(Cause::HostLate, length);
+            rest += length;
+        }
+        if rest > 0 {
+            *self.by_activity.entry(Activity::NotLookedInto).or_default() += rest;
+        }
+        rest > 0
+    }
+
+    fn explained(self, names: &Interner, keep_all: bool) -> IdleCauses {
+        let Self {
+            parts,
+            found,
+            by_activity,
+        } = self;
+        let mut host_late_by: BTreeMap<String, i64> = BTreeMap::new();
+        for (activity, length) in by_activity {
+            *host_late_by.entry(activity.text(names)).or_default() += length;
+        }
+        let mut sums = Parts::default();
+        for gap in &parts {
+            for (sum, length) in sums.0.iter_mut().zip(gap.0) {
+                *sum += length;
             }
-        },
-    );
-    // Gaps are disjoint, whichever thread ends them.
-    nothing.sort_unstable();
-    let plain: Vec<(i64, i64)> = nothing.iter().map(|(from, to, _)| (*from, *to)).collect();
-    let silence = if plain.is_empty() {
-        Vec::new()
-    } else {
-        silent(process, &plain)
-    };
-    for (from, to, gap) in nothing {
-        let first = silence.partition_point(|(_, end)| *end <= from);
-        let submitted_nothing: i64 = silence[first..]
+        }
+        // A cause that no gap has is absent.
+        let causes = Cause::NAMES
             .iter()
-            .take_while(|(start, _)| *start < to)
-            .map(|(start, end)| end.min(&to) - start.max(&from))
-            .filter(|length| *length >= LONG_SILENCE_NS)
-            .sum();
-        parts[gap].add(Cause::NothingSubmitted, submitted_nothing);
-        let late = to - from - submitted_nothing;
-        parts[gap].add(Cause::HostLate, late);
-        if late > 0 {
-            *by_activity.entry(Activity::Nothing).or_default() += late;
+            .zip(sums.0)
+            .filter(|(_, length)| *length > 0)
+            .map(|(name, length)| ((*name).to_owned(), length));
+        IdleCauses {
+            causes: causes.collect(),
+            host_late_by,
+            longest: longest(&found, &parts, names),
+            all: if keep_all {
+                let gaps = found.iter().zip(&parts);
+                gaps.map(|(&(start_ns, end_ns, _), parts)| CausedGap {
+                    start_ns,
+                    end_ns,
+                    cause: parts.greatest(),
+                })
+                .collect()
+            } else {
+                Vec::new()
+            },
         }
-    }
-    for (activity, length) in by_activity {
-        *host_late_by.entry(activity.text(names)).or_default() += length;
-    }
-    let mut sums = Parts::default();
-    for gap in &parts {
-        for (sum, length) in sums.0.iter_mut().zip(gap.0) {
-            *sum += length;
-        }
-    }
-    // A cause that no gap has is absent.
-    let causes = Cause::NAMES
-        .iter()
-        .zip(sums.0)
-        .filter(|(_, length)| *length > 0)
-        .map(|(name, length)| ((*name).to_owned(), length));
-    IdleCauses {
-        causes: causes.collect(),
-        host_late_by,
-        longest: longest(&found, &parts, names),
-        all: if keep_all {
-            let gaps = found.iter().zip(&parts);
-            gaps.map(|(&(start_ns, end_ns, _), parts)| CausedGap {
-                start_ns,
-                end_ns,
-                cause: parts.greatest(),
-            })
-            .collect()
-        } else {
-            Vec::new()
-        },
     }
 }
 
@@ -342,12 +348,12 @@ fn longest(found: &[(i64, i64, &Operation)], parts: &[Parts], names: &Interner) 
     order
         .into_iter()
         .map(|index| {
-            let (start_ns, end_ns, operation) = found[index];
+            let (start, end, operation) = found[index];
             Gap {
-                start_ns,
-                end_ns,
+                start_ns: TimeNs(start),
+                end_ns: TimeNs(end),
                 cause: parts[index].greatest().name().to_owned(),
-                next_operation: operation.name.text(names),
+                next_operation: operation.name.text(names).into_owned(),
             }
         })
         .collect()

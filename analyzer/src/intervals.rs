@@ -1,5 +1,12 @@
 //! Sets of time as sorted, disjoint, half-open intervals `[start, end)` in nanoseconds.
 
+/// Whether times can be compared with others: beyond 73 years (146 for an end) they are damage, and differences would not fit.
+#[must_use]
+pub fn is_possible(start: i64, end: i64) -> bool {
+    const LARGEST: i64 = 1 << 61;
+    start >= -LARGEST && end <= 2 * LARGEST
+}
+
 /// A half-open interval; `end > start`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
@@ -7,6 +14,17 @@ pub struct Interval {
     pub start: i64,
     /// First nanosecond after it.
     pub end: i64,
+}
+
+/// What of sorted, disjoint intervals ends after `time`. The steps get longer, so that a short set beside a long one costs
+/// little: a device has as many sets to intersect as streams and communicators.
+fn ending_after(intervals: &[Interval], time: i64) -> &[Interval] {
+    let mut step = 1;
+    while intervals.get(step).is_some_and(|interval| interval.end <= time) {
+        step *= 2;
+    }
+    let near = &intervals[step / 2..intervals.len().min(step + 1)];
+    &intervals[step / 2 + near.partition_point(|interval| interval.end <= time)..]
 }
 
 /// A set of points in time.
@@ -58,21 +76,26 @@ impl IntervalSet {
     /// What lies in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let (mut a, mut b) = (
-            self.intervals.iter().peekable(),
-            other.intervals.iter().peekable(),
-        );
+        let (mut a, mut b) = (self.intervals.as_slice(), other.intervals.as_slice());
         let mut both = Vec::new();
-        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
-            let (start, end) = (x.start.max(y.start), x.end.min(y.end));
-            if end > start {
-                both.push(Interval { start, end });
+        while let (Some(x), Some(y)) = (a.first(), b.first()) {
+            if x.end <= y.start {
+                a = ending_after(a, y.start);
+                continue;
             }
+            if y.end <= x.start {
+                b = ending_after(b, x.start);
+                continue;
+            }
+            both.push(Interval {
+                start: x.start.max(y.start),
+                end: x.end.min(y.end),
+            });
             if x.end <= y.end {
-                a.next()
+                a = &a[1..];
             } else {
-                b.next()
-            };
+                b = &b[1..];
+            }
         }
         Self { intervals: both }
     }
@@ -113,6 +136,57 @@ impl IntervalSet {
             gaps.push(Interval { start: at, end });
         }
         Self { intervals: gaps }
+    }
+}
+
+/// A set that says how much of it lies in a window, however many intervals it has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lengths {
+    set: IntervalSet,
+    /// By interval: nanoseconds before it.
+    before: Vec<i64>,
+}
+
+impl Lengths {
+    pub(crate) fn new(set: IntervalSet) -> Self {
+        let before = set.intervals.iter().scan(0, |sum, interval| {
+            let before = *sum;
+            *sum += interval.end - interval.start;
+            Some(before)
+        });
+        Self {
+            before: before.collect(),
+            set,
+        }
+    }
+
+    /// Nanoseconds of the set before `time`.
+    fn until(&self, time: i64) -> i64 {
+        let after = self
+            .set
+            .intervals
+            .partition_point(|interval| interval.start < time);
+        after.checked_sub(1).map_or(0, |last| {
+            let interval = self.set.intervals[last];
+            self.before[last] + interval.end.min(time) - interval.start
+        })
+    }
+
+    /// Nanoseconds of `[start, end)` that are in the set.
+    pub(crate) fn within(&self, start: i64, end: i64) -> i64 {
+        if end <= start {
+            return 0;
+        }
+        self.until(end) - self.until(start)
+    }
+
+    /// From the first to the last nanosecond of the set in `[start, end)`.
+    pub(crate) fn extent_within(&self, start: i64, end: i64) -> Option<(i64, i64)> {
+        let intervals = &self.set.intervals;
+        let first = intervals.partition_point(|interval| interval.end <= start);
+        let after = intervals.partition_point(|interval| interval.start < end);
+        let inside = intervals.get(first..after).filter(|inside| !inside.is_empty())?;
+        Some((inside[0].start.max(start), inside[inside.len() - 1].end.min(end)))
     }
 }
 
@@ -166,7 +240,12 @@ mod tests {
         #[test]
         fn a_length_within_is_that_of_the_intersection(a in some_intervals(), start in 0i64..100, end in 0i64..100) {
             let (set, window) = (IntervalSet::union_of(a), IntervalSet::union_of([(start, end)]));
-            prop_assert_eq!(set.length_within_ns(start, end), set.intersection(&window).length_ns());
+            let inside = set.intersection(&window);
+            prop_assert_eq!(set.length_within_ns(start, end), inside.length_ns());
+            let lengths = Lengths::new(set);
+            prop_assert_eq!(lengths.within(start, end), inside.length_ns());
+            let ends = inside.as_slice().first().zip(inside.as_slice().last()).map(|(first, last)| (first.start, last.end));
+            prop_assert_eq!(lengths.extent_within(start, end).filter(|_| start < end), ends);
         }
 
         #[test]
@@ -175,6 +254,17 @@ mod tests {
             let covered = bits(&intervals);
             let expected: Vec<bool> = (0..100i64).map(|at| (start..end).contains(&at) && !covered[at as usize]).collect();
             prop_assert_eq!(set_bits(&gaps), expected);
+        }
+    }
+
+    #[test]
+    fn a_short_set_far_into_a_long_one_is_found() {
+        let long = IntervalSet::union_of((0..1000).map(|at| (at * 10, at * 10 + 5)));
+        for (start, end) in [(0, 3), (5003, 5012), (9990, 20_000), (9996, 9999), (-50, 2)] {
+            let short = IntervalSet::union_of([(start, end)]);
+            let expected = long.length_within_ns(start, end);
+            assert_eq!(long.intersection(&short).length_ns(), expected);
+            assert_eq!(short.intersection(&long).length_ns(), expected);
         }
     }
 

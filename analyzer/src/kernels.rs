@@ -1,6 +1,6 @@
 //! Operations by name and by kind: how many, how long.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use gputrace_trace::Interner;
 use gputrace_trace::manifest::Device;
@@ -22,11 +22,11 @@ pub struct KernelAnalysis {
     /// The kernel's name, or the copy's kind.
     pub name: String,
     /// "compute", "communication", "copy" or "memset".
-    pub kind: String,
+    pub kind: &'static str,
     /// How the kind is known: "record", "nccl plugin", "trace metadata" or "name".
-    pub kind_from: String,
+    pub kind_from: &'static str,
     /// The same in words.
-    pub kind_reason: String,
+    pub kind_reason: Cow<'static, str>,
     /// How many.
     pub count: usize,
     /// Sum of their durations.
@@ -56,31 +56,88 @@ pub struct KindAnalysis {
 /// Occupancies are added up in units of this.
 const OCCUPANCY_UNIT: f64 = 1e-9;
 
-/// Operations of one name.
-#[derive(Default)]
+/// What is known of operations of one name beside their durations. There can be as many names as operations.
 struct Group {
-    durations: Vec<i64>,
-    /// Weights of those whose occupancy is known, and the sum over them of weight times occupancy in [`OCCUPANCY_UNIT`]s:
-    /// whole numbers, whose sum does not depend on their order.
-    weights: i128,
-    occupied: i128,
+    name: Name,
+    kind: Kind,
+    kind_from: KindFrom,
+    count: u32,
 }
 
-impl Group {
-    fn add(&mut self, duration_ns: i64, occupancy: Option<f64>) {
-        self.durations.push(duration_ns);
-        if let Some(occupancy) = occupancy {
-            // One that took no time counts little, and not nothing.
-            let weight = i128::from(duration_ns.max(0)) * 1000 + 1;
-            self.weights += weight;
-            self.occupied += weight * (occupancy / OCCUPANCY_UNIT).round() as i128;
-        }
-    }
+/// Weights of operations whose occupancy is known, and the sum over them of weight times occupancy in [`OCCUPANCY_UNIT`]s:
+/// whole numbers, whose sum does not depend on their order.
+#[derive(Clone, Copy, Default)]
+struct Occupied {
+    weights: i128,
+    sum: i128,
+}
 
-    fn extend(&mut self, other: Self) {
-        self.durations.extend(other.durations);
-        self.weights += other.weights;
-        self.occupied += other.occupied;
+impl Occupied {
+    fn add(&mut self, duration_ns: i64, occupancy: f64) {
+        // One that took no time counts little, and not nothing.
+        let weight = i128::from(duration_ns.max(0)) * 1000 + 1;
+        self.weights += weight;
+        self.sum += weight * (occupancy / OCCUPANCY_UNIT).round() as i128;
+    }
+}
+
+/// Operations by name: each one's group, and their durations side by side.
+struct Groups {
+    all: Vec<Group>,
+    /// By group; shorter, where no occupancy of the later ones is known.
+    occupied: Vec<Occupied>,
+    /// Of the first group, of the second, ...
+    durations: Vec<i64>,
+    /// Where those of each group begin, and where the last ones end.
+    begins: Vec<usize>,
+}
+
+impl Groups {
+    fn new(operations: &[Operation], kernels: &Kernels, device: Option<&Device>) -> Self {
+        let mut occupancies = Occupancy::new(device);
+        let mut numbers: FxHashMap<(Name, Kind, KindFrom), u32> = FxHashMap::default();
+        let mut all: Vec<Group> = Vec::new();
+        let mut occupied: Vec<Occupied> = Vec::new();
+        let group_of = |operation: &Operation| {
+            let (name, kind, kind_from) = (operation.name, operation.kind, operation.kind_from);
+            let number = *numbers.entry((name, kind, kind_from)).or_insert_with(|| {
+                all.push(Group {
+                    name,
+                    kind,
+                    kind_from,
+                    count: 0,
+                });
+                u32::try_from(all.len() - 1).unwrap_or(u32::MAX)
+            });
+            all[number as usize].count += 1;
+            if let Name::Kernel(_) = name
+                && let Some(occupancy) = occupancies.of(kernels, operation.row as usize)
+            {
+                if occupied.len() <= number as usize {
+                    occupied.resize(number as usize + 1, Occupied::default());
+                }
+                occupied[number as usize].add(operation.end - operation.start, occupancy);
+            }
+            number
+        };
+        let groups: Vec<u32> = operations.iter().map(group_of).collect();
+        let mut begins = vec![0; all.len() + 1];
+        for (place, group) in all.iter().enumerate() {
+            begins[place + 1] = begins[place] + group.count as usize;
+        }
+        let mut next = begins.clone();
+        let mut durations = vec![0; operations.len()];
+        for (operation, group) in operations.iter().zip(groups) {
+            let place = &mut next[group as usize];
+            durations[*place] = operation.end - operation.start;
+            *place += 1;
+        }
+        Self {
+            all,
+            occupied,
+            durations,
+            begins,
+        }
     }
 }
 
@@ -93,57 +150,62 @@ pub(crate) fn by_name(
     kernels: &Kernels,
     device: Option<&Device>,
 ) -> Vec<KernelAnalysis> {
-    let mut occupancies = Occupancy::new(device);
-    let mut groups: FxHashMap<(Name, Kind, KindFrom), Group> = FxHashMap::default();
-    for operation in operations {
-        let group = groups
-            .entry((operation.name, operation.kind, operation.kind_from))
-            .or_default();
-        let occupancy = match operation.name {
-            Name::Kernel(_) => occupancies.of(kernels, operation.row as usize),
-            Name::Copy { .. } | Name::Memset { .. } | Name::Graph { .. } => None,
-        };
-        group.add(operation.end - operation.start, occupancy);
-    }
+    let Groups {
+        all,
+        occupied,
+        mut durations,
+        begins,
+    } = Groups::new(operations, kernels, device);
+    let text = |name: Name| match options.short_names {
+        true => Cow::Owned(short_name(&name.text(names))),
+        false => name.text(names),
+    };
     // By text: two names may be the same in short.
-    let mut by_text: BTreeMap<(String, Kind, KindFrom), (String, Group)> = BTreeMap::new();
-    for ((name, kind, kind_from), found) in groups {
-        let text = name.text(names);
-        let text = if options.short_names {
-            short_name(&text)
-        } else {
-            text
-        };
-        let reason = || reason(name, kind, kind_from, names);
-        let group = by_text
-            .entry((text, kind, kind_from))
-            .or_insert_with(|| (reason(), Group::default()));
-        // Names that are one in short may have several reasons: the first in order, whichever name came first.
-        group.0 = reason().min(std::mem::take(&mut group.0));
-        group.1.extend(found);
-    }
-    let all: i64 = by_text
-        .values()
-        .fold(0, |all, (_, group)| all.saturating_add(sum(&group.durations)));
+    let mut by_text: Vec<(Cow<'_, str>, Kind, KindFrom, usize)> = all
+        .iter()
+        .enumerate()
+        .map(|(place, group)| (text(group.name), group.kind, group.kind_from, place))
+        .collect();
+    by_text.sort_unstable();
+    let total = sum(&durations);
     let mut kernels: Vec<KernelAnalysis> = by_text
-        .into_iter()
-        .map(|((name, kind, kind_from), (kind_reason, mut group))| {
-            let total_ns = sum(&group.durations);
+        .chunk_by(|a, b| (&a.0, a.1, a.2) == (&b.0, b.1, b.2))
+        .map(|alike| {
+            let (name, kind, kind_from, first) = &alike[0];
+            let range = |place: usize| begins[place]..begins[place + 1];
+            let mut several: Vec<i64>;
+            let durations = if alike.len() == 1 {
+                &mut durations[range(*first)]
+            } else {
+                let of_each = alike.iter().flat_map(|(.., place)| &durations[range(*place)]);
+                several = of_each.copied().collect();
+                &mut several
+            };
+            let mut known = Occupied::default();
+            for one in alike.iter().filter_map(|(.., place)| occupied.get(*place)) {
+                known.weights += one.weights;
+                known.sum += one.sum;
+            }
+            // Names that are one in short may have several reasons: the first in order, whichever name came first.
+            let reasons = alike
+                .iter()
+                .map(|(.., place)| reason(all[*place].name, *kind, *kind_from, names));
+            let total_ns = sum(durations);
             KernelAnalysis {
-                name,
-                kind: kind.name().to_owned(),
-                kind_from: kind_from.name().to_owned(),
-                kind_reason,
-                count: group.durations.len(),
+                name: name.clone().into_owned(),
+                kind: kind.name(),
+                kind_from: kind_from.name(),
+                kind_reason: reasons.min().unwrap_or_default(),
+                count: durations.len(),
                 total_ns,
-                occupancy: (group.weights > 0)
-                    .then(|| group.occupied as f64 / group.weights as f64 * OCCUPANCY_UNIT),
-                share: if all > 0 {
-                    total_ns as f64 / all as f64
+                occupancy: (known.weights > 0)
+                    .then(|| known.sum as f64 / known.weights as f64 * OCCUPANCY_UNIT),
+                share: if total > 0 {
+                    total_ns as f64 / total as f64
                 } else {
                     0.0
                 },
-                durations: Distribution::of(&mut group.durations),
+                durations: Distribution::of(durations),
             }
         })
         .collect();

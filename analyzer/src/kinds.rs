@@ -1,5 +1,7 @@
 //! What an operation does, and how that is known.
 
+use std::borrow::Cow;
+
 use gputrace_trace::Interner;
 
 use crate::kernel_names;
@@ -52,22 +54,22 @@ impl KindFrom {
 }
 
 /// Why an operation has its kind, in words.
-pub(crate) fn reason(name: Name, kind: Kind, from: KindFrom, names: &Interner) -> String {
-    match (kind, from) {
-        (Kind::Copy, _) => "the record of a copy".to_owned(),
-        (Kind::Memset, _) => "the record of a memset".to_owned(),
+pub(crate) fn reason(name: Name, kind: Kind, from: KindFrom, names: &Interner) -> Cow<'static, str> {
+    Cow::Borrowed(match (kind, from) {
+        (Kind::Copy, _) => "the record of a copy",
+        (Kind::Memset, _) => "the record of a memset",
         (_, _) if matches!(name, Name::Graph { .. }) => {
-            "a CUDA graph as a whole: what ran in it is not recorded".to_owned()
+            "a CUDA graph as a whole: what ran in it is not recorded"
         }
-        (_, KindFrom::NcclPlugin) => "NCCL's profiler plugin says that NCCL launched it".to_owned(),
-        (_, KindFrom::Metadata) => "the trace describes a collective on it".to_owned(),
+        (_, KindFrom::NcclPlugin) => "NCCL's profiler plugin says that NCCL launched it",
+        (_, KindFrom::Metadata) => "the trace describes a collective on it",
         (_, KindFrom::Name) => {
             let rule = match name {
                 Name::Kernel(name) => kernel_names::communication(names.get(name)),
                 _ => None,
             };
-            format!("by its name: {}", rule.unwrap_or("no rule"))
+            return Cow::Owned(format!("by its name: {}", rule.unwrap_or("no rule")));
         }
-        (_, KindFrom::Record) => "a kernel; nothing says that it communicates".to_owned(),
-    }
+        (_, KindFrom::Record) => "a kernel; nothing says that it communicates",
+    })
 }

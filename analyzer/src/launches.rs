@@ -1,5 +1,6 @@
 //! The calls that launch work: how long they take, and how long the device takes to begin.
 
+use gputrace_trace::tables::ApiCalls;
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -33,43 +34,68 @@ pub struct LaunchAnalysis {
 #[derive(Default)]
 struct Group {
     calls: Vec<i64>,
+    /// Where they are in their table.
+    rows: Vec<u32>,
     latencies: Vec<i64>,
     delays: Vec<i64>,
 }
 
-/// The launches of a device's (sorted) operations that have a part in the chosen time, the call with most time first.
-pub(crate) fn launches(
-    operations: &[Operation],
-    chosen: Option<(i64, i64)>,
-    process: &Process,
-    names: &Interner,
-) -> Vec<LaunchAnalysis> {
-    let calls = &process.tables.api_calls;
-    let mut groups: FxHashMap<NameId, Group> = FxHashMap::default();
-    // A graph's launch has many operations, and is one call.
-    let mut seen = vec![false; calls.start_ns.len()];
-    // By stream: the latest end so far.
-    let mut reached: FxHashMap<(u32, u32), i64> = FxHashMap::default();
-    for operation in operations {
-        let stream = (operation.context, operation.stream);
-        let before = reached.get(&stream).copied().unwrap_or(i64::MIN);
-        reached.insert(stream, before.max(operation.end));
-        // What came before the chosen time still held up what is in it.
-        if chosen.is_some_and(|(start, end)| !lies_within(operation.start, operation.end, start, end)) {
-            continue;
-        }
-        let Some(call) = operation.call(calls) else {
-            continue;
-        };
-        let group = groups.entry(calls.name[call.row as usize]).or_default();
-        if !std::mem::replace(&mut seen[call.row as usize], true) {
-            group.calls.push(call.end - call.start);
-        }
-        group.delays.push((operation.start - call.end).max(0));
-        if before <= call.start {
-            group.latencies.push((operation.start - call.start).max(0));
+/// The launches of a process's devices.
+pub(crate) struct Launches<'a> {
+    calls: &'a ApiCalls,
+    /// A graph's launch has many operations, and is one call. Used again for each device.
+    seen: Vec<bool>,
+}
+
+impl<'a> Launches<'a> {
+    pub(crate) fn new(process: &'a Process) -> Self {
+        let calls = &process.tables.api_calls;
+        Self {
+            calls,
+            seen: vec![false; calls.start_ns.len()],
         }
     }
+
+    /// The launches of a device's (sorted) operations that have a part in the chosen time, the call with most time first.
+    pub(crate) fn of(
+        &mut self,
+        operations: &[Operation],
+        chosen: Option<(i64, i64)>,
+        names: &Interner,
+    ) -> Vec<LaunchAnalysis> {
+        let calls = self.calls;
+        let mut groups: FxHashMap<NameId, Group> = FxHashMap::default();
+        // By stream: the latest end so far.
+        let mut reached: FxHashMap<(u32, u32), i64> = FxHashMap::default();
+        for operation in operations {
+            let stream = (operation.context, operation.stream);
+            let before = reached.get(&stream).copied().unwrap_or(i64::MIN);
+            reached.insert(stream, before.max(operation.end));
+            // What came before the chosen time still held up what is in it.
+            if chosen.is_some_and(|(start, end)| !lies_within(operation.start, operation.end, start, end)) {
+                continue;
+            }
+            let Some(call) = operation.call(calls) else {
+                continue;
+            };
+            let group = groups.entry(calls.name[call.row as usize]).or_default();
+            if !std::mem::replace(&mut self.seen[call.row as usize], true) {
+                group.calls.push(call.end - call.start);
+                group.rows.push(call.row);
+            }
+            group.delays.push((operation.start - call.end).max(0));
+            if before <= call.start {
+                group.latencies.push((operation.start - call.start).max(0));
+            }
+        }
+        for row in groups.values().flat_map(|group| &group.rows) {
+            self.seen[*row as usize] = false;
+        }
+        analyses(groups, names)
+    }
+}
+
+fn analyses(groups: FxHashMap<NameId, Group>, names: &Interner) -> Vec<LaunchAnalysis> {
     let mut launches: Vec<LaunchAnalysis> = groups
         .into_iter()
         .map(|(name, mut group)| LaunchAnalysis {

@@ -4,8 +4,10 @@
 //! `docs/measures.md`. Intervals are half-open, in nanoseconds as `i64`, and never rounded; unions are called time, sums
 //! over operations never.
 
+mod alike;
 mod arrivals;
 mod calls;
+mod cause;
 mod clocks;
 mod collective_parts;
 mod collectives;
@@ -15,6 +17,7 @@ mod compare;
 mod copies;
 mod derive;
 mod details;
+mod facts;
 mod findings;
 pub mod hangs;
 mod host_activity;
@@ -30,8 +33,11 @@ mod losses;
 mod measures;
 mod memory;
 mod occupancy;
+mod operation;
+mod operation_name;
 mod operations;
 mod overhead;
+mod parts;
 mod pauses;
 mod queues;
 mod recording_cost;
@@ -48,10 +54,14 @@ pub mod units;
 use std::collections::BTreeMap;
 
 use gputrace_trace::hang::Hang;
-use gputrace_trace::{Loss, Process, Recording, parallel};
+use gputrace_trace::manifest::Device;
+pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
+use gputrace_trace::{Loss, Process, Recording, TimeNs, parallel};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 pub use arrivals::{ArrivalAnalysis, CollectiveSize};
+pub use cause::Cause;
 pub use collectives::Collective;
 pub use communication::CommunicationAnalysis;
 pub use communicators::CommunicatorAnalysis;
@@ -59,18 +69,19 @@ pub use compare::{Change, ComparedKernel, ComparedRank, ComparedStep, Comparison
 pub use copies::CopyAnalysis;
 pub use derive::{derive, derive_from};
 pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
+pub use facts::Facts;
 pub use findings::Finding;
 pub use idle::StreamAnalysis;
-pub use idle_causes::{Cause, Gap};
+pub use idle_causes::Gap;
+pub use intervals::is_possible;
 pub use kernel_names::{demangled, is_communication, short_name};
 pub use kernels::{KernelAnalysis, KindAnalysis};
 pub use launches::LaunchAnalysis;
 pub use links::{Nominal, nominal};
-pub use measures::Measures;
-pub use memory::{MemoryAnalysis, memory_in_use};
+pub use memory::{InUse, Memory, MemoryAnalysis};
 pub use occupancy::theoretical_occupancy;
-pub use operations::is_possible;
 pub use overhead::RecordingOverhead;
+pub use parts::{PARTS, Part, Parts};
 pub use queues::QueueAnalysis;
 pub use recording_cost::RecordingCost;
 pub use state::{DeviceState, HostState, Sampled, ThreadState};
@@ -79,9 +90,8 @@ pub use steps::{StepAnalysis, StepSummary, step_number};
 pub use transfers::TransferAnalysis;
 pub use unfinished::{UnfinishedOperation, last_moment};
 
-use collective_parts::{Part, Parts};
 use collectives::Job;
-use measures::window;
+use measures::{Sums, window};
 use operations::ProcessOperations;
 use pauses::Pauses;
 use queues::Queues;
@@ -129,6 +139,8 @@ pub struct RankAnalysis {
     /// The measures over the whole span.
     #[serde(flatten)]
     pub measures: Measures,
+    /// What the span is made of; the parts sum to `span_ns`.
+    pub parts: Parts,
     /// Idle time by cause; the parts sum to `idle_ns`.
     pub idle_causes: BTreeMap<String, i64>,
     /// The cause `host_late` by what the launching thread was doing; the parts sum to it.
@@ -178,6 +190,8 @@ pub struct Analysis {
     pub collective_sizes: Vec<CollectiveSize>,
     /// How each rank came to its collectives.
     pub arrivals: Vec<ArrivalAnalysis>,
+    /// The catalogue of measures: what of `ranks` and their `steps` is one, and what each means.
+    pub measures: &'static [Measure],
     /// What is assumed of the ranks' clocks wherever ranks are compared.
     pub clock: String,
     /// Median difference between the first and the last rank's end of collectives that no rank can leave early: about as
@@ -251,23 +265,23 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         let place = u32::try_from(index).unwrap_or(u32::MAX);
         processes[index].header.rank.or((!any_rank).then_some(place))
     };
-    let parts: Vec<Parts> = parallel::map(processes.len(), |index| {
+    let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
         let place = u32::try_from(index).unwrap_or(u32::MAX);
         let rank = rank_of(index);
         collective_parts::parts(&processes[index], place, rank, &operations[index], names)
     });
     // Collectives are matched whole, before anything is cut to steps.
     let mut matched = collectives::collectives(&parts, job(processes, &operations, clocks.comparable));
-    let mut windows: Vec<BTreeMap<u32, Vec<steps::Window>>> = parallel::map(processes.len(), |index| {
-        step_windows(&processes[index], &operations[index], recording)
+    let mut windows: Vec<Steps> = parallel::map(processes.len(), |index| {
+        Steps::of(&processes[index], &operations[index], recording)
     });
     let mut without_steps = 0;
     if let Some((first, last)) = options.steps {
         for (operations, windows) in operations.iter_mut().zip(&mut windows) {
+            windows.keep(first..=last);
             let mut any = operations.devices.is_empty();
             for (device, operations) in &mut operations.devices {
-                let windows = windows.entry(*device).or_default();
-                windows.retain(|window| (first..=last).contains(&window.number));
+                let windows = windows.of_device(*device);
                 any |= !windows.is_empty();
                 let start = windows.iter().map(|window| window.start).min().unwrap_or(0);
                 let end = windows.iter().map(|window| window.end).max().unwrap_or(0);
@@ -288,12 +302,12 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     };
     if options.steps.is_some() {
         let chosen = run.start..run.end;
-        let begins_within = |start: Option<i64>| start.is_some_and(|start| chosen.contains(&start));
+        let begins_within = |start: Option<TimeNs>| start.is_some_and(|start| chosen.contains(&start.0));
         matched
             .collectives
             .retain(|collective| begins_within(collective.start_ns));
     }
-    let (ranks, devices): (Vec<RankAnalysis>, Vec<DeviceGaps>) = parallel::map(processes.len(), |index| {
+    let analysed = parallel::map(processes.len(), |index| {
         analyze_process(
             index,
             &processes[index],
@@ -305,10 +319,15 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             options,
             in_detail,
         )
-    })
-    .into_iter()
-    .flatten()
-    .unzip();
+    });
+    let (mut ranks, mut devices) = (Vec::new(), Vec::new());
+    let mut too_much = losses::TooMuch::default();
+    for (of_process, too_much_of_it) in analysed {
+        let (of_ranks, of_devices): (Vec<RankAnalysis>, Vec<DeviceGaps>) = of_process.into_iter().unzip();
+        ranks.extend(of_ranks);
+        devices.extend(of_devices);
+        too_much.add(too_much_of_it);
+    }
     let communicators = communicators::communicators(
         processes,
         rank_of,
@@ -323,6 +342,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         parts: &parts,
         matched: &matched,
         disjoint: clocks.disjoint.as_deref(),
+        too_much,
     };
     let hangs = hangs::after_the_fact(recording);
     let losses = losses::losses(recording, &found, &hangs);
@@ -360,6 +380,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         collective_sizes: arrivals::sizes(&matched.collectives),
         collectives: matched.collectives,
         arrivals,
+        measures: CATALOGUE,
         clock: clocks.assumption,
         clock_end_spread_ns: matched.end_spread_ns,
         unfinished: unfinished::unfinished(processes, names),
@@ -395,39 +416,61 @@ struct Run {
     comparable: bool,
 }
 
-/// The steps of each device of a process: named by ranges, or else guessed.
-fn step_windows(
-    process: &Process,
-    operations: &ProcessOperations,
-    recording: &Recording,
-) -> BTreeMap<u32, Vec<steps::Window>> {
-    let pauses = Pauses::of(process, &recording.names);
-    let named = steps::windows(process, &pauses, &recording.names);
-    operations
-        .devices
-        .iter()
-        .map(|(&device, operations)| {
-            let windows = if named.is_empty() {
-                step_detection::detect(&operations.cut)
-            } else {
-                named.clone()
-            };
-            (device, windows)
-        })
-        .collect()
+/// Steps that the devices of one process may have together: each device has all that ranges name.
+const MOST_STEPS: usize = 1 << 20;
+
+/// The steps of a process's devices.
+enum Steps {
+    /// By ranges: every device has the same.
+    Named(Vec<steps::Window>),
+    /// By device, guessed.
+    Detected(BTreeMap<u32, Vec<steps::Window>>),
+}
+
+impl Steps {
+    fn of(process: &Process, operations: &ProcessOperations, recording: &Recording) -> Self {
+        let pauses = Pauses::of(process, &recording.names);
+        let named = steps::windows(process, &pauses, &recording.names);
+        if !named.is_empty() {
+            return Self::Named(named);
+        }
+        let devices = operations.devices.iter();
+        Self::Detected(
+            devices
+                .map(|(&device, operations)| (device, step_detection::detect(&operations.cut)))
+                .collect(),
+        )
+    }
+
+    fn of_device(&self, device: u32) -> &[steps::Window] {
+        match self {
+            Self::Named(windows) => windows,
+            Self::Detected(devices) => devices.get(&device).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// Keeps those with these numbers.
+    fn keep(&mut self, numbers: std::ops::RangeInclusive<u64>) {
+        let chosen =
+            |windows: &mut Vec<steps::Window>| windows.retain(|window| numbers.contains(&window.number));
+        match self {
+            Self::Named(windows) => chosen(windows),
+            Self::Detected(devices) => devices.values_mut().for_each(chosen),
+        }
+    }
 }
 
 fn analyze_process(
     place: usize,
     process: &Process,
     all: &ProcessOperations,
-    parts: &[Part],
-    windows: &BTreeMap<u32, Vec<steps::Window>>,
+    parts: &[collective_parts::Part],
+    windows: &Steps,
     run: &Run,
     recording: &Recording,
     options: &Options,
     in_detail: bool,
-) -> Vec<(RankAnalysis, DeviceGaps)> {
+) -> (Vec<(RankAnalysis, DeviceGaps)>, losses::TooMuch) {
     let (names, tables) = (&recording.names, &process.tables);
     let queues: BTreeMap<u32, Queues> = all
         .devices
@@ -435,6 +478,19 @@ fn analyze_process(
         .map(|(&device, operations)| (device, Queues::new(operations.uncut(), &tables.api_calls)))
         .collect();
     let pauses = Pauses::of(process, names);
+    let mut idle = idle_causes::causes(all, process, &queues, &pauses, names, in_detail);
+    let mut too_much = losses::TooMuch {
+        causes: idle.not_looked_into,
+        ..losses::TooMuch::default()
+    };
+    let parts = communication::by_device(parts);
+    let memory = Memory::new(&tables.memory, &tables.counters, names);
+    let mut launches = launches::Launches::new(process);
+    let mut known: FxHashMap<u32, &Device> = FxHashMap::default();
+    for device in &process.header.devices {
+        known.entry(device.index).or_insert(device);
+    }
+    let mut room = MOST_STEPS;
     let mut ranks = Vec::new();
     for (&device_index, operations) in &all.devices {
         // What is of single operations (how long they took, how fast) is of whole ones; what is of time is cut to the steps.
@@ -443,19 +499,22 @@ fn analyze_process(
         let Some((start, end)) = window(operations) else {
             continue;
         };
-        let device = process
-            .header
-            .devices
-            .iter()
-            .find(|device| device.index == device_index);
+        let device = known.get(&device_index).copied();
         let device_name = device
             .map(|device| device.name.clone())
             .filter(|name| !name.is_empty());
-        let no_windows = Vec::new();
-        let windows = windows.get(&device_index).unwrap_or(&no_windows);
-        let mut steps = steps::steps(windows, operations, &pauses);
+        let sums = Sums::new(operations, &pauses);
+        let measures = sums.all();
+        let mut windows = windows.of_device(device_index);
+        // One device has as many steps as it likes.
+        if windows.len() > room && !ranks.is_empty() {
+            too_much.steps += 1;
+            windows = &[];
+        }
+        room = room.saturating_sub(windows.len());
+        let mut steps = steps::steps(windows, &sums);
         let step_summary = steps::summary(&mut steps);
-        let idle = idle_causes::causes(operations, all, process, &queues, &pauses, names, in_detail);
+        let idle = idle.devices.remove(&device_index).unwrap_or_default();
         let gaps = DeviceGaps {
             process: u32::try_from(place).unwrap_or(u32::MAX),
             device_index,
@@ -467,26 +526,29 @@ fn analyze_process(
             host: process.header.host.clone(),
             idle_before_ns: run.comparable.then_some(start - run.start),
             idle_after_ns: run.comparable.then_some(run.end - end),
-            measures: Measures::of(operations, &pauses),
+            parts: Parts::of(&measures, measures.span_ns),
+            measures,
             idle_causes: idle.causes,
             host_late_by: idle.host_late_by,
             longest_gaps: idle.longest,
             streams: idle::streams(operations, &tables.api_calls, &pauses),
             kinds: kernels::by_kind(operations, whole),
             kernels: kernels::by_name(whole, names, options, &tables.kernels, device),
-            communication: communication::communication(parts, device_index, operations, chosen),
+            communication: parts.get(&device_index).map_or_else(Vec::new, |parts| {
+                communication::communication(parts, operations, chosen)
+            }),
             copies: copies::copies(whole, &tables.copies, device_index, device_name.as_deref()),
-            launches: launches::launches(all_operations, chosen, process, names),
+            launches: launches.of(all_operations, chosen, names),
             queues: queues
                 .get(&device_index)
                 .map(Queues::analyses)
                 .unwrap_or_default(),
-            memory: memory::memory(&tables.memory, &tables.counters, device_index, names),
+            memory: memory.analysis(device_index),
             steps,
             step_summary,
             device_name,
         };
         ranks.push((rank, gaps));
     }
-    ranks
+    (ranks, too_much)
 }

@@ -19,6 +19,23 @@ pub(crate) struct Found<'a> {
     pub(crate) matched: &'a Matched,
     /// A sentence, where the ranks' times do not overlap.
     pub(crate) disjoint: Option<&'a str>,
+    pub(crate) too_much: TooMuch,
+}
+
+/// Devices of processes that have so many of them, beside so much else, that each can't have all of that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TooMuch {
+    /// Those whose steps are left out.
+    pub(crate) steps: u64,
+    /// Those of which it was not looked into all that the host did in their idle time.
+    pub(crate) causes: u64,
+}
+
+impl TooMuch {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.causes += other.causes;
+    }
 }
 
 /// What was lost while recording, and in the analysis. What was not asked for is not lost.
@@ -91,6 +108,16 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
         "operations that begin before the call that launched them: stamps of host and device differ by more than a launch takes",
         found.operations.iter().map(|process| process.before_call).sum(),
         "launch latency, idle causes and HTA's host wait around them",
+    );
+    lose(
+        "devices of processes that have more than 1,048,576 steps over all their devices: the steps of these are left out",
+        found.too_much.steps,
+        "the steps of those devices",
+    );
+    lose(
+        "devices of processes with so many of them that it was not looked into all that the host did while they were idle",
+        found.too_much.causes,
+        "what host_late is made of on those devices, and peer_wait, queue_full and nothing_submitted beside it",
     );
     for alike in same_ranks(processes, found.operations) {
         lose(

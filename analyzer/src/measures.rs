@@ -1,40 +1,11 @@
 //! The measures of one device over a window: span, busy, idle, unions by kind, hidden and exposed communication.
 
-use serde::Serialize;
+use gputrace_trace::measures::Measures;
 
-use crate::intervals::IntervalSet;
+use crate::intervals::{IntervalSet, Lengths};
 use crate::kinds::Kind;
 use crate::operations::Operation;
 use crate::pauses::Pauses;
-
-/// Durations of one device over a window, in nanoseconds. All but the ratios are lengths of unions, never sums.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Measures {
-    /// First operation's start to last operation's end.
-    pub span_ns: i64,
-    /// Time with at least one operation.
-    pub busy_ns: i64,
-    /// Span minus busy.
-    pub idle_ns: i64,
-    /// Idle over span; null without a span.
-    pub idle_ratio: Option<f64>,
-    /// Time with a compute kernel.
-    pub compute_ns: i64,
-    /// Time with a communication kernel.
-    pub communication_ns: i64,
-    /// Time with a copy.
-    pub copy_ns: i64,
-    /// Time with a copy during which no compute kernel runs.
-    pub copy_exposed_ns: i64,
-    /// Time with a memset.
-    pub memset_ns: i64,
-    /// Communication during which compute runs too.
-    pub communication_hidden_ns: i64,
-    /// The rest of communication.
-    pub communication_exposed_ns: i64,
-    /// Hidden over communication; null without communication.
-    pub overlap_ratio: Option<f64>,
-}
 
 /// `part` over `whole`; `None` when there is no whole.
 pub(crate) fn ratio(part: i64, whole: i64) -> Option<f64> {
@@ -85,33 +56,172 @@ pub(crate) fn clip(operations: &[Operation], start: i64, end: i64) -> Vec<Operat
     operations.iter().filter(inside).map(cut).collect()
 }
 
-impl Measures {
-    /// The measures of some operations of one device.
-    pub(crate) fn of(operations: &[Operation], pauses: &Pauses) -> Self {
-        let Some((start, end)) = window(operations) else {
-            return Self::default();
-        };
-        let compute = union_of_kind(operations, Kind::Compute);
-        let communication = union_of_kind(operations, Kind::Communication);
-        let hidden_ns = communication.intersection(&compute).length_ns();
+/// What the operations of one device come to in any window, in a time that depends neither on how many there are nor on how
+/// they overlap: a device may have as many steps as operations.
+pub(crate) struct Sums {
+    busy: Lengths,
+    compute: Lengths,
+    communication: Lengths,
+    hidden: Lengths,
+    copy: Lengths,
+    copy_hidden: Lengths,
+    memset: Lengths,
+    /// Pauses in which nothing ran.
+    quiet: Lengths,
+    /// Operations without length, sorted: they begin and end a span as others do.
+    moments: Vec<i64>,
+}
+
+impl Sums {
+    /// Of (sorted) operations.
+    pub(crate) fn new(operations: &[Operation], pauses: &Pauses) -> Self {
+        let of_kind = |kind| union_of_kind(operations, kind);
+        let (compute, communication, copy) = (
+            of_kind(Kind::Compute),
+            of_kind(Kind::Communication),
+            of_kind(Kind::Copy),
+        );
         let busy = busy(operations);
-        let span_ns = end - start - pauses.without_operations_ns(&busy, start, end);
-        let busy_ns = busy.length_ns();
-        let communication_ns = communication.length_ns();
-        let copy = union_of_kind(operations, Kind::Copy);
+        let moments = operations
+            .iter()
+            .filter(|operation| operation.start == operation.end);
         Self {
+            hidden: Lengths::new(communication.intersection(&compute)),
+            copy_hidden: Lengths::new(copy.intersection(&compute)),
+            quiet: Lengths::new(pauses.without_operations(&busy)),
+            moments: moments.map(|operation| operation.start).collect(),
+            busy: Lengths::new(busy),
+            compute: Lengths::new(compute),
+            communication: Lengths::new(communication),
+            copy: Lengths::new(copy),
+            memset: Lengths::new(of_kind(Kind::Memset)),
+        }
+    }
+
+    /// The measures of all of them.
+    pub(crate) fn all(&self) -> Measures {
+        self.within(i64::MIN, i64::MAX)
+    }
+
+    /// The measures of what has a part in `[from, to)`, cut to it.
+    pub(crate) fn within(&self, from: i64, to: i64) -> Measures {
+        if to <= from {
+            return Measures::default();
+        }
+        let moments = &self.moments;
+        let first = moments.partition_point(|moment| *moment < from);
+        let after = moments.partition_point(|moment| *moment < to);
+        let moments = moments[first..after].first().zip(moments[first..after].last());
+        let moments = moments.map(|(first, last)| (*first, *last));
+        let extents = [self.busy.extent_within(from, to), moments];
+        let extent = extents
+            .into_iter()
+            .flatten()
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let Some((start, end)) = extent else {
+            return Measures::default();
+        };
+        let length = |lengths: &Lengths| lengths.within(start, end);
+        let span_ns = end - start - length(&self.quiet);
+        let (busy_ns, communication_ns, hidden_ns) = (
+            length(&self.busy),
+            length(&self.communication),
+            length(&self.hidden),
+        );
+        Measures {
             span_ns,
             busy_ns,
             idle_ns: span_ns - busy_ns,
             idle_ratio: ratio(span_ns - busy_ns, span_ns),
-            compute_ns: compute.length_ns(),
+            compute_ns: length(&self.compute),
             communication_ns,
-            copy_ns: copy.length_ns(),
-            copy_exposed_ns: copy.length_ns() - copy.intersection(&compute).length_ns(),
-            memset_ns: union_of_kind(operations, Kind::Memset).length_ns(),
+            copy_ns: length(&self.copy),
+            copy_exposed_ns: length(&self.copy) - length(&self.copy_hidden),
+            memset_ns: length(&self.memset),
             communication_hidden_ns: hidden_ns,
             communication_exposed_ns: communication_ns - hidden_ns,
             overlap_ratio: ratio(hidden_ns, communication_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_trace::NameId;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kinds::KindFrom;
+    use crate::operations::{NO_CALL, Name};
+
+    /// The measures of operations that were cut, each set of time made anew.
+    fn plainly(operations: &[Operation], pauses: &Pauses) -> Measures {
+        let Some((start, end)) = window(operations) else {
+            return Measures::default();
+        };
+        let length = |kind| union_of_kind(operations, kind).length_ns();
+        let [compute, communication, copy] =
+            [Kind::Compute, Kind::Communication, Kind::Copy].map(|kind| union_of_kind(operations, kind));
+        let busy = busy(operations);
+        let span_ns = end - start - pauses.without_operations_ns(&busy, start, end);
+        let hidden_ns = communication.intersection(&compute).length_ns();
+        Measures {
+            span_ns,
+            busy_ns: busy.length_ns(),
+            idle_ns: span_ns - busy.length_ns(),
+            idle_ratio: ratio(span_ns - busy.length_ns(), span_ns),
+            compute_ns: length(Kind::Compute),
+            communication_ns: length(Kind::Communication),
+            copy_ns: length(Kind::Copy),
+            copy_exposed_ns: length(Kind::Copy) - copy.intersection(&compute).length_ns(),
+            memset_ns: length(Kind::Memset),
+            communication_hidden_ns: hidden_ns,
+            communication_exposed_ns: length(Kind::Communication) - hidden_ns,
+            overlap_ratio: ratio(hidden_ns, length(Kind::Communication)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_s_sums_are_those_of_what_is_cut_to_it(
+            all in proptest::collection::vec((0i64..40, 0i64..30, 0usize..4), 0..40),
+            active in proptest::collection::vec((0i64..60, 0i64..60), 0..4),
+            windows in proptest::collection::vec((0i64..400, 0i64..200), 1..20),
+        ) {
+            let mut now = 0;
+            let operations: Vec<Operation> = (0u32..)
+                .zip(&all)
+                .map(|(row, (gap, length, kind))| {
+                    now += gap;
+                    Operation {
+                        start: now,
+                        end: now + length,
+                        context: 1,
+                        stream: 7,
+                        correlation: row,
+                        row,
+                        call: NO_CALL,
+                        name: Name::Kernel(NameId(0)),
+                        kind: Kind::ALL[*kind],
+                        kind_from: KindFrom::Record,
+                    }
+                })
+                .collect();
+            let mut now = 0;
+            let active: Vec<(i64, i64)> = active
+                .into_iter()
+                .map(|(gap, length)| {
+                    now += gap + length;
+                    (now - length, now)
+                })
+                .collect();
+            let pauses = Pauses::between(&active);
+            let sums = Sums::new(&operations, &pauses);
+            prop_assert_eq!(sums.all(), plainly(&operations, &pauses));
+            for (start, length) in windows {
+                let cut = clip(&operations, start, start + length);
+                prop_assert_eq!(sums.within(start, start + length), plainly(&cut, &pauses));
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Device memory over time, where it is recorded.
 
 use gputrace_trace::tables::{Counters, MemoryEvents};
-use gputrace_trace::{Interner, NameId};
+use gputrace_trace::{Interner, NameId, TimeNs};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub struct MemoryAnalysis {
     /// without what was allocated before the recording began.
     pub peak_bytes: u64,
     /// When.
-    pub peak_at_ns: i64,
+    pub peak_at_ns: TimeNs,
     /// Most bytes that the allocator held at once; null where it did not say.
     pub peak_reserved_bytes: Option<u64>,
     /// The most that memory pools of this process held at once, summed over pools; null without pools.
@@ -33,20 +33,7 @@ pub struct MemoryAnalysis {
     /// "allocator" or "allocations and frees".
     pub counted_by: String,
     /// Time and bytes in use: at most 200 points, each the most until the next.
-    pub timeline: Vec<(i64, u64)>,
-}
-
-/// The values of one counter of a device, sorted by time.
-fn series(counters: &Counters, device: u32, name: Option<NameId>) -> Vec<(i64, u64)> {
-    let Some(name) = name else {
-        return Vec::new();
-    };
-    let mut points: Vec<(i64, u64)> = (0..counters.time_ns.len())
-        .filter(|&index| counters.name[index] == name && counters.device[index] == Some(device))
-        .map(|index| (counters.time_ns[index].0, counters.value[index].max(0.0) as u64))
-        .collect();
-    points.sort_unstable();
-    points
+    pub timeline: Vec<(TimeNs, u64)>,
 }
 
 /// At most so many points, each the greatest of its stretch, at the stretch's start.
@@ -103,98 +90,136 @@ fn pool_peaks(events: &MemoryEvents, order: &[usize]) -> (Option<u64>, Option<u6
     (peaks.map(|(held, _)| held), peaks.map(|(_, used)| used))
 }
 
-/// The events of a device's own memory by time. What is freed and given out again at one moment is not in use twice.
-fn of_device(events: &MemoryEvents, device: u32) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..events.time_ns.len())
-        .filter(|&index| events.device[index] == device && ON_DEVICE.contains(&events.memory_kind[index]))
-        .collect();
-    order.sort_by_key(|&index| {
-        let released = events.operation[index] == RELEASE;
-        (events.time_ns[index], !released, events.bytes[index])
-    });
-    order
+/// Times and bytes in use from then on.
+pub type InUse = Vec<(i64, u64)>;
+
+/// What is recorded of the memory of a process's devices. Gone through once for all of them.
+pub struct Memory<'a> {
+    events: &'a MemoryEvents,
+    /// By device: the events of its own memory by time.
+    rows: FxHashMap<u32, Vec<usize>>,
+    /// By device: the values of the allocator's counters, sorted by time.
+    allocated: FxHashMap<u32, InUse>,
+    reserved: FxHashMap<u32, InUse>,
 }
 
-/// Times and bytes in use from then on, and what counted them; `order`: the device's events.
-fn in_use(
-    events: &MemoryEvents,
-    order: &[usize],
-    counters: &Counters,
-    device: u32,
-    names: &Interner,
-) -> (Vec<(i64, u64)>, &'static str) {
-    let allocated = series(counters, device, names.find("memory_allocated_bytes"));
-    if !allocated.is_empty() {
-        return (allocated, "allocator");
+/// The values of one counter by device, sorted by time.
+fn series(counters: &Counters, name: Option<NameId>) -> FxHashMap<u32, InUse> {
+    let mut devices: FxHashMap<u32, InUse> = FxHashMap::default();
+    let Some(name) = name else {
+        return devices;
+    };
+    for index in 0..counters.time_ns.len() {
+        if let Some(device) = counters.device[index]
+            && counters.name[index] == name
+        {
+            let point = (counters.time_ns[index].0, counters.value[index].max(0.0) as u64);
+            devices.entry(device).or_default().push(point);
+        }
     }
-    let mut used = 0i128;
-    let points = order
-        .iter()
-        .zip(sizes(events, order))
-        .map(|(&index, bytes)| {
-            let bytes = i128::from(bytes);
-            // What was allocated before the recording began is freed too: below nothing there is nothing.
-            used = (used
-                + if events.operation[index] == RELEASE {
-                    -bytes
-                } else {
-                    bytes
-                })
-            .max(0);
-            (events.time_ns[index].0, u64::try_from(used).unwrap_or(u64::MAX))
+    for points in devices.values_mut() {
+        points.sort_unstable();
+    }
+    devices
+}
+
+impl<'a> Memory<'a> {
+    /// Of the tables of one process.
+    #[must_use]
+    pub fn new(events: &'a MemoryEvents, counters: &Counters, names: &Interner) -> Self {
+        let mut rows: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+        for index in 0..events.time_ns.len() {
+            if ON_DEVICE.contains(&events.memory_kind[index]) {
+                rows.entry(events.device[index]).or_default().push(index);
+            }
+        }
+        // What is freed and given out again at one moment is not in use twice.
+        for order in rows.values_mut() {
+            order.sort_by_key(|&index| {
+                let released = events.operation[index] == RELEASE;
+                (events.time_ns[index], !released, events.bytes[index])
+            });
+        }
+        Self {
+            events,
+            rows,
+            allocated: series(counters, names.find("memory_allocated_bytes")),
+            reserved: series(counters, names.find("memory_reserved_bytes")),
+        }
+    }
+
+    fn order(&self, device: u32) -> &[usize] {
+        self.rows.get(&device).map_or(&[], Vec::as_slice)
+    }
+
+    /// Times and bytes of a device's memory in use from then on; empty where nothing is recorded of it.
+    #[must_use]
+    pub fn in_use(&self, device: u32) -> InUse {
+        self.counted(device).0
+    }
+
+    /// The same, and what counted them.
+    fn counted(&self, device: u32) -> (InUse, &'static str) {
+        if let Some(allocated) = self.allocated.get(&device) {
+            return (allocated.clone(), "allocator");
+        }
+        let (events, order) = (self.events, self.order(device));
+        let mut used = 0i128;
+        let points = order
+            .iter()
+            .zip(sizes(events, order))
+            .map(|(&index, bytes)| {
+                let bytes = i128::from(bytes);
+                // What was allocated before the recording began is freed too: below nothing there is nothing.
+                used = (used
+                    + if events.operation[index] == RELEASE {
+                        -bytes
+                    } else {
+                        bytes
+                    })
+                .max(0);
+                (events.time_ns[index].0, u64::try_from(used).unwrap_or(u64::MAX))
+            })
+            .collect();
+        (points, "allocations and frees")
+    }
+
+    /// The memory of a device; `None` where nothing is recorded of it.
+    pub(crate) fn analysis(&self, device: u32) -> Option<MemoryAnalysis> {
+        let (events, order) = (self.events, self.order(device));
+        let frees = order
+            .iter()
+            .filter(|&&index| events.operation[index] == RELEASE)
+            .count();
+        let (points, counted_by) = self.counted(device);
+        // The first of several equal peaks.
+        let (peak_at_ns, peak_bytes) = points
+            .iter()
+            .copied()
+            .max_by_key(|(time, bytes)| (*bytes, std::cmp::Reverse(*time)))?;
+        let (peak_pool_bytes, peak_pool_used_bytes) = pool_peaks(events, order);
+        let reserved = self.reserved.get(&device);
+        Some(MemoryAnalysis {
+            peak_pool_bytes,
+            peak_pool_used_bytes,
+            peak_bytes,
+            peak_at_ns: TimeNs(peak_at_ns),
+            peak_reserved_bytes: reserved.and_then(|points| points.iter().map(|(_, bytes)| *bytes).max()),
+            allocations: order.len() - frees,
+            frees,
+            counted_by: counted_by.to_owned(),
+            timeline: thinned(&points)
+                .into_iter()
+                .map(|(time, bytes)| (TimeNs(time), bytes))
+                .collect(),
         })
-        .collect();
-    (points, "allocations and frees")
-}
-
-/// Times and bytes of a device's memory in use from then on; empty where nothing is recorded of it.
-#[must_use]
-pub fn memory_in_use(
-    events: &MemoryEvents,
-    counters: &Counters,
-    device: u32,
-    names: &Interner,
-) -> Vec<(i64, u64)> {
-    in_use(events, &of_device(events, device), counters, device, names).0
-}
-
-/// The memory of a device; `None` where nothing is recorded of it.
-pub(crate) fn memory(
-    events: &MemoryEvents,
-    counters: &Counters,
-    device: u32,
-    names: &Interner,
-) -> Option<MemoryAnalysis> {
-    let order = of_device(events, device);
-    let frees = order
-        .iter()
-        .filter(|&&index| events.operation[index] == RELEASE)
-        .count();
-    let reserved = series(counters, device, names.find("memory_reserved_bytes"));
-    let (points, counted_by) = in_use(events, &order, counters, device, names);
-    // The first of several equal peaks.
-    let (peak_at_ns, peak_bytes) = points
-        .iter()
-        .copied()
-        .max_by_key(|(time, bytes)| (*bytes, std::cmp::Reverse(*time)))?;
-    let (peak_pool_bytes, peak_pool_used_bytes) = pool_peaks(events, &order);
-    Some(MemoryAnalysis {
-        peak_pool_bytes,
-        peak_pool_used_bytes,
-        peak_bytes,
-        peak_at_ns,
-        peak_reserved_bytes: reserved.iter().map(|(_, bytes)| *bytes).max(),
-        allocations: order.len() - frees,
-        frees,
-        counted_by: counted_by.to_owned(),
-        timeline: thinned(&points),
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use gputrace_trace::Table;
     use gputrace_trace::tables::MemoryEvent;
-    use gputrace_trace::{Table, TimeNs};
 
     use super::*;
 
@@ -221,10 +246,11 @@ mod tests {
                 ..MemoryEvent::default()
             });
         }
-        let memory = memory(&events, &Counters::default(), 0, &Interner::default()).unwrap();
+        let memory = Memory::new(&events, &Counters::default(), &Interner::default());
+        let memory = memory.analysis(0).unwrap();
         assert_eq!(
             memory.timeline,
-            [(10, 100), (20, 400), (30, 300), (40, 350), (50, 50)]
+            [(10, 100), (20, 400), (30, 300), (40, 350), (50, 50)].map(|(time, bytes)| (TimeNs(time), bytes))
         );
         assert_eq!(
             (memory.peak_pool_bytes, memory.peak_pool_used_bytes),
@@ -251,7 +277,8 @@ mod tests {
                 ..MemoryEvent::default()
             });
         }
-        let memory = memory(&events, &Counters::default(), 0, &Interner::default()).unwrap();
+        let memory = Memory::new(&events, &Counters::default(), &Interner::default());
+        let memory = memory.analysis(0).unwrap();
         assert_eq!(
             (
                 memory.peak_bytes,
@@ -259,8 +286,11 @@ mod tests {
                 memory.allocations,
                 memory.frees
             ),
-            (150, 20, 3, 1)
+            (150, TimeNs(20), 3, 1)
         );
-        assert_eq!(memory.timeline, [(10, 100), (20, 150), (30, 50), (40, 110)]);
+        assert_eq!(
+            memory.timeline,
+            [(10, 100), (20, 150), (30, 50), (40, 110)].map(|(time, bytes)| (TimeNs(time), bytes))
+        );
     }
 }

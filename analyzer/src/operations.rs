@@ -2,94 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_trace::copy_words::{direction_name, memory_name};
 use gputrace_trace::tables::ApiCalls;
-use gputrace_trace::{Interner, NameId, Process};
+use gputrace_trace::{Interner, NameId, Process, near_sort};
 use rustc_hash::FxHashMap;
 
-use crate::calls::{Call, Calls};
+use crate::alike;
+use crate::calls::Calls;
 use crate::details::KernelKinds;
+use crate::intervals::is_possible;
 use crate::kinds::{Kind, KindFrom};
 use crate::measures::{clip, within};
-
-/// An operation's name: a kernel's, what is copied or set, or a graph that was recorded as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Name {
-    Kernel(NameId),
-    /// Direction and kinds of memory, as CUPTI numbers them.
-    Copy {
-        direction: u8,
-        source: u8,
-        destination: u8,
-    },
-    Memset {
-        memory: u8,
-    },
-    Graph {
-        graph: u32,
-    },
-}
-
-impl Name {
-    pub(crate) fn text(self, names: &Interner) -> String {
-        match self {
-            Self::Kernel(name) => names.get(name).to_owned(),
-            Self::Copy {
-                direction,
-                source: 0,
-                destination: 0,
-            } => format!("Memcpy {}", direction_name(direction)),
-            Self::Copy {
-                direction,
-                source,
-                destination,
-            } => format!(
-                "Memcpy {} ({} -> {})",
-                direction_name(direction),
-                memory_name(source.into()),
-                memory_name(destination.into())
-            ),
-            Self::Memset { memory: 0 } => "Memset".to_owned(),
-            Self::Memset { memory } => format!("Memset ({})", memory_name(memory.into())),
-            Self::Graph { graph } => format!("CUDA graph {graph}"),
-        }
-    }
-}
-
-/// One operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation {
-    pub(crate) start: i64,
-    pub(crate) end: i64,
-    pub(crate) context: u32,
-    pub(crate) stream: u32,
-    pub(crate) correlation: u32,
-    /// Row in its table: kernels, copies, memsets or launches of graphs.
-    pub(crate) row: u32,
-    /// The call that launched it, as a row of the table of calls; [`NO_CALL`] where that is not recorded.
-    pub(crate) call: u32,
-    pub(crate) name: Name,
-    pub(crate) kind: Kind,
-    pub(crate) kind_from: KindFrom,
-}
-
-/// Whether times can be compared with others: beyond 73 years (146 for an end) they are damage, and differences would not fit.
-#[must_use]
-pub fn is_possible(start: i64, end: i64) -> bool {
-    const LARGEST: i64 = 1 << 61;
-    start >= -LARGEST && end <= 2 * LARGEST
-}
-
-/// No row: the call is not recorded.
-pub(crate) const NO_CALL: u32 = u32::MAX;
-
-impl Operation {
-    /// The call that launched it.
-    #[inline]
-    pub(crate) fn call(&self, calls: &ApiCalls) -> Option<Call> {
-        (self.call != NO_CALL).then(|| Call::of(self.call, calls))
-    }
-}
+pub(crate) use crate::operation::{NO_CALL, Operation};
+pub(crate) use crate::operation_name::Name;
 
 /// What operations are sorted by: not their order in the file, nor that in which names were met.
 fn order(operation: &Operation) -> (i64, i64, u32, u32, u32) {
@@ -104,36 +28,17 @@ fn order(operation: &Operation) -> (i64, i64, u32, u32, u32) {
 
 /// Sorts operations that come nearly sorted, as devices deliver them: each table is in the order of ends, about.
 fn sort(operations: &mut [Operation]) {
-    /// One that must move further than this shows that they are not nearly sorted after all.
-    const FAR: usize = 64;
-    let mut at = 1;
-    while at < operations.len() {
-        if operations[at].start < operations[at - 1].start
-            || order(&operations[at]) < order(&operations[at - 1])
-        {
-            let key = order(&operations[at]);
-            let near = at.saturating_sub(FAR);
-            let place = near + operations[near..at].partition_point(|earlier| order(earlier) <= key);
-            if place == near && near > 0 {
-                break;
-            }
-            operations[place..=at].rotate_right(1);
-        }
-        at += 1;
-    }
-    if at < operations.len() {
-        // What is sorted already is one run for a stable sort, and copies and memsets after the kernels are others.
-        operations.sort_by(|a, b| a.start.cmp(&b.start).then_with(|| order(a).cmp(&order(b))));
-    }
+    near_sort::sort(operations, |operation| operation.start, order);
 }
 
 /// Orders operations that are equal in all else by the text of their names.
 fn order_by_name(operations: &mut [Operation], names: &Interner) {
-    for alike in operations.chunk_by_mut(|a, b| a.start == b.start && order(a) == order(b)) {
-        if alike.len() > 1 {
-            alike.sort_by_cached_key(|operation| operation.name.text(names));
-        }
-    }
+    alike::sort(
+        operations,
+        |a, b| a.start == b.start && order(a) == order(b),
+        |operation| operation.name,
+        |name| name.text(names),
+    );
 }
 
 /// The operations of a device.
@@ -267,6 +172,7 @@ impl ProcessOperations {
         all.add_graphs(process);
         for kernels in all.plans.values_mut() {
             kernels.sort_unstable();
+            kernels.dedup();
         }
         all.devices.retain(|_, operations| !operations.cut.is_empty());
         for operations in all.devices.values_mut() {
@@ -304,10 +210,7 @@ impl ProcessOperations {
             if kind_from == KindFrom::NcclPlugin
                 && let Some(plan) = kinds.launches.get(&correlation)
             {
-                let kernels = self.plans.entry(*plan).or_default();
-                if !kernels.contains(&correlation) {
-                    kernels.push(correlation);
-                }
+                self.plans.entry(*plan).or_default().push(correlation);
             }
             let start = kernels.start_ns[index].0;
             self.add(

@@ -36,12 +36,21 @@ impl Pauses {
         Self(IntervalSet::union_of_sorted(active.iter().copied()).gaps_within(*first, last))
     }
 
-    /// The pauses in which nothing ran that was recorded all the same (what began in a window is recorded to its end).
+    #[cfg(test)]
     pub(crate) fn without_operations_ns(&self, busy: &IntervalSet, start: i64, end: i64) -> i64 {
         if self.0.as_slice().is_empty() {
             return 0;
         }
         self.0.intersection(&busy.gaps_within(start, end)).length_ns()
+    }
+
+    /// The pauses in which nothing ran that was recorded all the same (what began in a window is recorded to its end).
+    pub(crate) fn without_operations(&self, busy: &IntervalSet) -> IntervalSet {
+        let pauses = self.0.as_slice();
+        let Some((first, last)) = pauses.first().zip(pauses.last()) else {
+            return IntervalSet::default();
+        };
+        self.0.intersection(&busy.gaps_within(first.start, last.end))
     }
 
     /// The parts of `[from, to)` outside the pauses, in order.

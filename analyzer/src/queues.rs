@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::TimeNs;
 use gputrace_trace::tables::ApiCalls;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -25,7 +26,7 @@ pub struct QueueAnalysis {
     /// Time with at least 1,024 waiting operations.
     pub full_ns: i64,
     /// Time and greatest depth from then to the next point, at most 100 points.
-    pub timeline: Vec<(i64, usize)>,
+    pub timeline: Vec<(TimeNs, usize)>,
 }
 
 /// When the operations of one stream were launched and when they began.
@@ -140,7 +141,10 @@ impl Queue {
                 0.0
             },
             full_ns,
-            timeline,
+            timeline: timeline
+                .into_iter()
+                .map(|(time, depth)| (TimeNs(time), depth))
+                .collect(),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gputrace_trace::manifest::Device;
 use gputrace_trace::tables::Counters;
 use gputrace_trace::{Process, Recording};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 /// What a sampled quantity came to.
@@ -119,8 +121,13 @@ pub(crate) fn devices(
     window: (i64, i64),
 ) -> Vec<DeviceState> {
     let mut states = Vec::new();
+    let users = users(recording, rank_of);
     for host in &recording.hosts {
         let counters = &host.tables.counters;
+        let mut known: FxHashMap<u32, &Device> = FxHashMap::default();
+        for device in &host.header.devices {
+            known.entry(device.index).or_insert(device);
+        }
         let mut series: BTreeMap<u32, Series> = BTreeMap::new();
         for row in rows_within(counters, window) {
             let Some(device) = counters.device[row] else {
@@ -131,15 +138,16 @@ pub(crate) fn devices(
             values.entry(name).or_default().push(counters.value[row]);
         }
         for (index, mut series) in series {
-            let known = host.header.devices.iter().find(|device| device.index == index);
+            let known = known.get(&index);
             let uuid = known.and_then(|device| device.uuid.as_deref());
+            let ranks = uuid.and_then(|uuid| users.get(&(host.header.host.as_str(), uuid)));
             let reasons = series.remove("throttle_reasons").unwrap_or_default();
             let clocks = series.get("sm_clock_mhz").cloned().unwrap_or_default();
             states.push(DeviceState {
                 host: host.header.host.clone(),
                 index,
                 name: known.map(|device| device.name.clone()),
-                ranks: ranks_on(recording, &rank_of, &host.header.host, uuid),
+                ranks: ranks.map_or_else(Vec::new, |ranks| ranks.iter().copied().collect()),
                 throttled: throttled(&reasons),
                 throttled_clock_mhz: clock_in_trouble(&reasons, &clocks),
                 values: sampled(series),
@@ -181,28 +189,25 @@ fn clock_in_trouble(reasons: &[f64], clocks: &[f64]) -> Option<f64> {
     Sampled::of(&held).map(|clock| clock.mean)
 }
 
-/// Ranks with a context on the device of a UUID.
-fn ranks_on(
+/// By host and UUID: the ranks with a context on the device.
+fn users(
     recording: &Recording,
-    rank_of: &impl Fn(usize) -> Option<u32>,
-    host: &str,
-    uuid: Option<&str>,
-) -> Vec<u32> {
-    let uses = |process: &Process| {
+    rank_of: impl Fn(usize) -> Option<u32>,
+) -> FxHashMap<(&str, &str), BTreeSet<u32>> {
+    let mut users: FxHashMap<(&str, &str), BTreeSet<u32>> = FxHashMap::default();
+    for (place, process) in recording.processes.iter().enumerate() {
+        let Some(rank) = rank_of(place) else { continue };
         let used: BTreeSet<u32> = process.tables.contexts.device.iter().copied().collect();
-        process.header.host == host
-            && process.header.devices.iter().any(|device| {
-                used.contains(&device.index) && uuid.is_some() && device.uuid.as_deref() == uuid
-            })
-    };
-    let ranks: BTreeSet<u32> = recording
-        .processes
-        .iter()
-        .enumerate()
-        .filter(|(_, process)| uses(process))
-        .filter_map(|(place, _)| rank_of(place))
-        .collect();
-    ranks.into_iter().collect()
+        for device in &process.header.devices {
+            if let Some(uuid) = device.uuid.as_deref().filter(|_| used.contains(&device.index)) {
+                users
+                    .entry((&process.header.host, uuid))
+                    .or_default()
+                    .insert(rank);
+            }
+        }
+    }
+    users
 }
 
 /// The host side of each process that was sampled.
@@ -212,8 +217,19 @@ pub(crate) fn hosts(
     window: (i64, i64),
 ) -> Vec<HostState> {
     let mut states = Vec::new();
+    let mut places: FxHashMap<(u32, &str), usize> = FxHashMap::default();
+    for (place, process) in recording.processes.iter().enumerate() {
+        let header = &process.header;
+        places.entry((header.pid, header.host.as_str())).or_insert(place);
+    }
     for host in &recording.hosts {
         let counters = &host.tables.counters;
+        let mut thread_names: FxHashMap<(u32, u32), &str> = FxHashMap::default();
+        for known in &host.header.threads {
+            thread_names
+                .entry((known.pid, known.thread))
+                .or_insert(&known.name);
+        }
         let mut series: BTreeMap<u32, Series> = BTreeMap::new();
         let mut threads: BTreeMap<(u32, u32), Series> = BTreeMap::new();
         for row in rows_within(counters, window) {
@@ -226,22 +242,17 @@ pub(crate) fn hosts(
             values.entry(name).or_default().push(counters.value[row]);
         }
         for (pid, series) in series {
-            let place = recording
-                .processes
-                .iter()
-                .position(|process| process.header.pid == pid && process.header.host == host.header.host);
+            let place = places.get(&(pid, host.header.host.as_str())).copied();
             let launcher = place.and_then(|place| launching_thread(&recording.processes[place]));
             let own = threads.range((pid, 0)..=(pid, u32::MAX));
             let mut own: Vec<ThreadState> = own
                 .map(|(&(_, thread), series)| ThreadState {
                     thread,
-                    name: host
-                        .header
-                        .threads
-                        .iter()
-                        .find(|known| known.pid == pid && known.thread == thread)
-                        .map(|known| known.name.clone())
-                        .unwrap_or_default(),
+                    name: thread_names
+                        .get(&(pid, thread))
+                        .copied()
+                        .unwrap_or_default()
+                        .to_owned(),
                     launches: launcher == Some(thread),
                     values: sampled(series.clone()),
                 })

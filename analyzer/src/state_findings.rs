@@ -1,6 +1,9 @@
 //! Findings that the state of devices and processes explains.
 
+use rustc_hash::FxHashMap;
+
 use crate::RankAnalysis;
+use crate::facts::Facts;
 use crate::findings::{Finding, label, of_rank, percent_of_span};
 use crate::state::{DeviceState, HostState};
 use crate::units::duration;
@@ -16,6 +19,11 @@ const FAULTS: f64 = 10.0;
 
 /// All of them.
 pub(crate) fn findings(ranks: &[RankAnalysis], devices: &[DeviceState], hosts: &[HostState]) -> Vec<Finding> {
+    let mut by_rank = ByRank::default();
+    for rank in ranks {
+        by_rank.entry(rank.rank).or_insert(rank);
+    }
+    let ranks = &by_rank;
     let mut findings: Vec<Finding> = devices
         .iter()
         .filter_map(|device| throttled(device, ranks))
@@ -29,13 +37,12 @@ fn worst(findings: impl Iterator<Item = Finding>) -> Option<Finding> {
     findings.max_by_key(|finding| finding.saves_ns)
 }
 
-fn rank_of(rank: Option<u32>, ranks: &[RankAnalysis]) -> Option<&RankAnalysis> {
-    ranks.iter().find(|found| found.rank == rank)
-}
+/// The first device of each rank.
+type ByRank<'a> = FxHashMap<Option<u32>, &'a RankAnalysis>;
 
-fn throttled(device: &DeviceState, ranks: &[RankAnalysis]) -> Option<Finding> {
+fn throttled(device: &DeviceState, ranks: &ByRank<'_>) -> Option<Finding> {
     let share = device.in_trouble();
-    let rank = rank_of(Some(*device.ranks.first()?), ranks)?;
+    let rank = *ranks.get(&Some(*device.ranks.first()?))?;
     let clock = device.values.get("sm_clock_mhz")?;
     let held_mhz = device.throttled_clock_mhz?;
     if share < THROTTLED {
@@ -56,6 +63,14 @@ fn throttled(device: &DeviceState, ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         saves_ns,
+        Facts::ClockHeldDown {
+            host: device.host.clone(),
+            index: device.index,
+            share,
+            clock_mhz: held_mhz,
+            greatest_mhz: clock.max,
+            reasons: device.throttled.clone(),
+        },
         "A GPU's clock is held down: look at its cooling and its power supply".to_owned(),
         format!(
             "{}: GPU {} of {} ran at {held_mhz:.0} of {:.0} MHz in {:.0} % of the samples ({}){hottest}",
@@ -77,8 +92,8 @@ fn late_ns(rank: &RankAnalysis) -> Option<i64> {
     (late_ns as f64 > LATE * rank.measures.span_ns.max(1) as f64).then_some(late_ns)
 }
 
-fn starved(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
-    let rank = rank_of(host.rank, ranks)?;
+fn starved(host: &HostState, ranks: &ByRank<'_>) -> Option<Finding> {
+    let rank = *ranks.get(&host.rank)?;
     let late_ns = late_ns(rank)?;
     let thread = host.threads.iter().find(|thread| thread.launches)?;
     let delay = thread.values.get("run_delay_ratio")?;
@@ -89,6 +104,12 @@ fn starved(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         late_ns.min(waited_ns),
+        Facts::StarvedThread {
+            thread: thread.thread,
+            name: thread.name.clone(),
+            run_delay_ratio: delay.mean,
+            idle_ns: late_ns,
+        },
         "The thread that launches work waits for a processor: give the job more cores, or run fewer threads (loaders, OMP_NUM_THREADS)"
             .to_owned(),
         format!(
@@ -104,8 +125,8 @@ fn starved(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
     ))
 }
 
-fn faulting(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
-    let rank = rank_of(host.rank, ranks)?;
+fn faulting(host: &HostState, ranks: &ByRank<'_>) -> Option<Finding> {
+    let rank = *ranks.get(&host.rank)?;
     let late_ns = late_ns(rank)?;
     let faults = host.values.get("major_faults_per_second")?;
     if faults.mean < FAULTS {
@@ -114,6 +135,11 @@ fn faulting(host: &HostState, ranks: &[RankAnalysis]) -> Option<Finding> {
     Some(of_rank(
         rank,
         late_ns,
+        Facts::DiskFaults {
+            mean_per_second: faults.mean,
+            max_per_second: faults.max,
+            idle_ns: late_ns,
+        },
         "The process waits for pages from the disk: keep the data set in memory, or read it ahead".to_owned(),
         format!(
             "{}: {:.0} page faults a second needed the disk, up to {:.0}; the GPU was idle for {} because nothing was launched, {}",

@@ -1,66 +1,28 @@
 //! Steps where no range names them: a training loop launches the same operations again and again.
 
-use rustc_hash::FxHashMap;
+use gputrace_trace::TimeNs;
+use gputrace_trace::step_detection::{Ran, find};
 
-use crate::operations::{Name, Operation};
+use crate::operations::Operation;
 use crate::steps::Window;
 
-/// A pattern must repeat at least so often.
-const LEAST_REPEATS: usize = 3;
-/// A step has at least so many operations.
-const LEAST_OPERATIONS: usize = 8;
-/// This share of the distances between occurrences must be the same.
-const REGULAR: f64 = 0.8;
-
-/// Guesses the steps of a device from its (sorted) operations.
-///
-/// A name that occurs once a step stands at equal distances, counted in operations. Of all names that do, those with the
-/// greatest distance are taken for once-a-step ones (others repeat with each layer), and of these the one before which the
-/// device idles longest begins the step: the host comes back from its loop there.
+/// Guesses the steps of a device from its (sorted) operations: see [`find`].
 pub(crate) fn detect(operations: &[Operation]) -> Vec<Window> {
-    // Operations of several streams interleave differently each time: the busiest stream has the pattern.
-    let mut counts: FxHashMap<u32, usize> = FxHashMap::default();
-    for operation in operations {
-        *counts.entry(operation.stream).or_default() += 1;
-    }
-    let Some((&stream, _)) = counts
+    let ran = |operation: &Operation| Ran {
+        stream: operation.stream,
+        name: operation.name,
+        start: TimeNs(operation.start),
+        end: TimeNs(operation.end),
+    };
+    let Some(anchor) = find(operations, ran) else {
+        return Vec::new();
+    };
+    let begins = |operation: &&Operation| operation.stream == anchor.stream && operation.name == anchor.name;
+    let starts: Vec<i64> = operations
         .iter()
-        .max_by_key(|(stream, count)| (**count, std::cmp::Reverse(**stream)))
-    else {
-        return Vec::new();
-    };
-    let on_stream: Vec<&Operation> = operations
-        .iter()
-        .filter(|operation| operation.stream == stream)
+        .filter(begins)
+        .map(|operation| operation.start)
         .collect();
-    let mut places: FxHashMap<Name, Vec<usize>> = FxHashMap::default();
-    for (place, operation) in on_stream.iter().enumerate() {
-        places.entry(operation.name).or_default().push(place);
-    }
-    let mut regular: Vec<(usize, &Vec<usize>)> = places
-        .values()
-        .filter_map(|places| Some((usual_distance(places)?, places)))
-        .filter(|(distance, _)| *distance >= LEAST_OPERATIONS)
-        .collect();
-    let Some(greatest) = regular.iter().map(|(distance, _)| *distance).max() else {
-        return Vec::new();
-    };
-    regular.retain(|(distance, _)| *distance == greatest);
-    let idle_before = |places: &[usize]| -> i64 {
-        places
-            .iter()
-            .filter(|place| **place > 0)
-            .map(|&place| (on_stream[place].start - on_stream[place - 1].end).max(0))
-            .fold(0, i64::saturating_add)
-            / places.len() as i64
-    };
-    let best = regular
-        .into_iter()
-        .max_by_key(|(_, places)| (idle_before(places), std::cmp::Reverse(places[0])));
-    let Some((_, places)) = best else {
-        return Vec::new();
-    };
-    let starts: Vec<i64> = places.iter().map(|&place| on_stream[place].start).collect();
     let last_end = operations
         .iter()
         .map(|operation| operation.end)
@@ -79,24 +41,13 @@ pub(crate) fn detect(operations: &[Operation]) -> Vec<Window> {
         .collect()
 }
 
-/// The distance that most neighbouring places have, where most have one.
-fn usual_distance(places: &[usize]) -> Option<usize> {
-    if places.len() < LEAST_REPEATS {
-        return None;
-    }
-    let mut distances: Vec<usize> = places.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    distances.sort_unstable();
-    let median = distances[distances.len() / 2];
-    let same = distances.iter().filter(|distance| **distance == median).count();
-    (same as f64 >= REGULAR * distances.len() as f64).then_some(median)
-}
-
 #[cfg(test)]
 mod tests {
     use gputrace_trace::NameId;
 
     use super::*;
     use crate::kinds::{Kind, KindFrom};
+    use crate::operations::Name;
 
     fn run(names: &[u32], idle_before: &dyn Fn(u32) -> i64) -> Vec<Operation> {
         let mut at = 0;

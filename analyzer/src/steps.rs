@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use gputrace_trace::measures::Measures;
 use gputrace_trace::step_names::step_word;
-use gputrace_trace::{Interner, Process};
+use gputrace_trace::{Interner, Process, TimeNs};
 use serde::Serialize;
 
-use crate::measures::{Measures, clip};
-use crate::operations::Operation;
+use crate::measures::Sums;
+use crate::parts::Parts;
 use crate::pauses::Pauses;
 use crate::statistics::{Distribution, nearest_rank};
 
@@ -17,9 +18,9 @@ pub struct StepAnalysis {
     /// The range's text.
     pub name: String,
     /// Start of the range.
-    pub start_ns: i64,
+    pub start_ns: TimeNs,
     /// Start of the next step's range, or the end of this one where none follows.
-    pub end_ns: i64,
+    pub end_ns: TimeNs,
     /// Whether the step was guessed from a pattern; never, where ranges name it.
     pub detected: bool,
     /// End minus start.
@@ -29,6 +30,8 @@ pub struct StepAnalysis {
     /// The device's measures within the step.
     #[serde(flatten)]
     pub measures: Measures,
+    /// What the step is made of; the parts sum to `duration_ns`.
+    pub parts: Parts,
 }
 
 /// All steps of one device.
@@ -124,32 +127,21 @@ pub(crate) fn windows(process: &Process, pauses: &Pauses, names: &Interner) -> V
 }
 
 /// The measures of each step on one device.
-pub(crate) fn steps(windows: &[Window], operations: &[Operation], pauses: &Pauses) -> Vec<StepAnalysis> {
-    // Up to each operation, the latest end: with it the operations of a window are found without passing over all.
-    let latest_ends: Vec<i64> = operations
-        .iter()
-        .scan(i64::MIN, |latest, operation| {
-            *latest = operation.end.max(*latest);
-            Some(*latest)
-        })
-        .collect();
-    windows
-        .iter()
-        .map(|window| {
-            let first = latest_ends.partition_point(|end| *end < window.start);
-            let after = operations.partition_point(|operation| operation.start < window.end);
-            let near = &operations[first.min(after)..after];
-            StepAnalysis {
-                name: window.name.clone(),
-                start_ns: window.start,
-                end_ns: window.end,
-                detected: window.detected,
-                duration_ns: window.end - window.start,
-                outlier: false,
-                measures: Measures::of(&clip(near, window.start, window.end), pauses),
-            }
-        })
-        .collect()
+pub(crate) fn steps(windows: &[Window], sums: &Sums) -> Vec<StepAnalysis> {
+    let steps = windows.iter().map(|window| {
+        let measures = sums.within(window.start, window.end);
+        StepAnalysis {
+            name: window.name.clone(),
+            start_ns: TimeNs(window.start),
+            end_ns: TimeNs(window.end),
+            detected: window.detected,
+            duration_ns: window.end - window.start,
+            outlier: false,
+            parts: Parts::of(&measures, window.end - window.start),
+            measures,
+        }
+    });
+    steps.collect()
 }
 
 /// Marks the outliers among the steps, and sums them up; `None` without steps.
@@ -210,12 +202,13 @@ mod tests {
     fn a_step_apart_from_the_others_is_an_outlier() {
         let step = |index: i64, duration_ns: i64| StepAnalysis {
             name: format!("step {index}"),
-            start_ns: index * 1000,
-            end_ns: index * 1000 + duration_ns,
+            start_ns: TimeNs(index * 1000),
+            end_ns: TimeNs(index * 1000 + duration_ns),
             detected: false,
             duration_ns,
             outlier: false,
             measures: Measures::default(),
+            parts: Parts::default(),
         };
         let mut steps: Vec<StepAnalysis> = [100, 102, 98, 101, 99, 250]
             .into_iter()

@@ -1,14 +1,14 @@
-//! An analysis as tables: one frame a list of the JSON object, with the same names.
+//! An analysis as tables: an Arrow batch for each list of the JSON object, with the same names.
 //!
-//! The frames are eager Polars ones, for group-bys and joins over ranks; interval algebra never passes through them. A
-//! column holds a list's plain members; what is nested has a table of its own or stays in the JSON.
+//! A column holds a list's plain members; what is nested has a table of its own or stays in the JSON.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow_schema::{DataType as ArrowType, Field, Schema};
-use polars::prelude::*;
+use arrow_schema::ArrowError;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -20,31 +20,7 @@ pub struct NamedTable {
     /// "ranks", "kernels", ...
     pub name: &'static str,
     /// Its columns.
-    pub frame: DataFrame,
-}
-
-/// Why a table could not be made: a fault of this crate.
-#[derive(Debug)]
-pub struct TableError(String);
-
-impl std::fmt::Display for TableError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for TableError {}
-
-impl From<PolarsError> for TableError {
-    fn from(error: PolarsError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl From<arrow_schema::ArrowError> for TableError {
-    fn from(error: arrow_schema::ArrowError) -> Self {
-        Self(error.to_string())
-    }
+    pub batch: RecordBatch,
 }
 
 type Row = Map<String, Value>;
@@ -146,51 +122,44 @@ fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_u64().map(|_| i64::MAX))
 }
 
-/// Rows as a frame. Columns that name the row come first, others in their order by name.
-fn frame(rows: &[Row]) -> Result<DataFrame, TableError> {
-    const FIRST: &[&str] = &["rank", "device_index", "communicator", "name", "kind", "sequence"];
+/// Rows as a batch: the columns `first` that there are, then the others in their order by name. All may be null.
+fn batch(rows: &[Row], first: &[&str]) -> Result<RecordBatch, ArrowError> {
     let all: BTreeSet<&str> = rows
         .iter()
         .flat_map(|row| row.keys().map(String::as_str))
         .collect();
-    let first = FIRST.iter().copied().filter(|name| all.contains(name));
-    let rest = all.iter().copied().filter(|name| !FIRST.contains(name));
-    let columns = first
-        .chain(rest)
-        .map(|name| {
-            let values = rows
-                .iter()
-                .map(|row| row.get(name).filter(|value| !value.is_null()));
-            let title: PlSmallStr = name.into();
-            match column_type(name, rows) {
-                ColumnType::Integer => Column::new(
-                    title,
-                    values
-                        .map(|value| value.and_then(integer))
-                        .collect::<Vec<Option<i64>>>(),
-                ),
-                ColumnType::Float => Column::new(
-                    title,
-                    values
-                        .map(|value| value.and_then(Value::as_f64))
-                        .collect::<Vec<Option<f64>>>(),
-                ),
-                ColumnType::Boolean => Column::new(
-                    title,
-                    values
-                        .map(|value| value.and_then(Value::as_bool))
-                        .collect::<Vec<Option<bool>>>(),
-                ),
-                ColumnType::Text => {
-                    let texts = values.map(|value| {
-                        value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-                    });
-                    Column::new(title, texts.collect::<Vec<Option<String>>>())
-                }
-            }
-        })
-        .collect();
-    Ok(DataFrame::new(rows.len(), columns)?)
+    let rest = all.iter().copied().filter(|name| !first.contains(name));
+    let first = first.iter().copied().filter(|name| all.contains(name));
+    RecordBatch::try_from_iter_with_nullable(first.chain(rest).map(|name| (name, column(name, rows), true)))
+}
+
+/// The column `name` of rows.
+fn column(name: &str, rows: &[Row]) -> ArrayRef {
+    let values = rows
+        .iter()
+        .map(|row| row.get(name).filter(|value| !value.is_null()));
+    match column_type(name, rows) {
+        ColumnType::Integer => {
+            let integers: Int64Array = values.map(|value| value.and_then(integer)).collect();
+            Arc::new(integers)
+        }
+        ColumnType::Float => {
+            let floats: Float64Array = values.map(|value| value.and_then(Value::as_f64)).collect();
+            Arc::new(floats)
+        }
+        ColumnType::Boolean => {
+            let booleans: BooleanArray = values.map(|value| value.and_then(Value::as_bool)).collect();
+            Arc::new(booleans)
+        }
+        ColumnType::Text => {
+            let texts: StringArray = values
+                .map(|value| {
+                    value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                })
+                .collect();
+            Arc::new(texts)
+        }
+    }
 }
 
 /// One row a value of a list of pairs.
@@ -205,48 +174,53 @@ fn pairs<K: Into<Value> + Clone, V: Into<Value> + Copy>(names: [&str; 2], list: 
         .collect()
 }
 
-/// Kernels over all ranks: their counts and times summed, by name and kind, longest first.
-// Polars would have everyone use its lazy engine; for one group-by that is twice its build again.
-#[expect(deprecated)]
-fn kernels_of_all_ranks(kernels: &DataFrame) -> Result<DataFrame, TableError> {
-    if kernels.height() == 0 {
-        return Ok(kernels.clone());
+/// Kernels over all ranks by name and kind: counts and times summed, longest first.
+fn kernels_of_all_ranks(ranks: &[RankAnalysis]) -> Vec<Row> {
+    struct Sums {
+        count: usize,
+        total_ns: i64,
+        min_ns: i64,
+        max_ns: i64,
     }
-    // Totals of a damaged trace may be as great as numbers go, and Polars' sums wrap: of so many none can pass the end.
-    let most = i64::MAX / i64::try_from(kernels.height()).unwrap_or(i64::MAX);
-    let totals: Vec<Option<i64>> = kernels
-        .column("total_ns")?
-        .i64()?
-        .iter()
-        .map(|total| total.map(|total| total.min(most)))
-        .collect();
-    let mut kernels = kernels.clone();
-    kernels.with_column(Column::new("total_ns".into(), totals))?;
-    let by = ["name", "kind"];
-    let sums = kernels.group_by_stable(by)?.select(["count", "total_ns"]).sum()?;
-    let shortest = kernels.group_by_stable(by)?.select(["min_ns"]).min()?;
-    let longest = kernels.group_by_stable(by)?.select(["max_ns"]).max()?;
-    let joined = sums.inner_join(&shortest, by, by)?.inner_join(&longest, by, by)?;
-    let mut renamed = joined;
-    for (from, to) in [
-        ("count_sum", "count"),
-        ("total_ns_sum", "total_ns"),
-        ("min_ns_min", "min_ns"),
-        ("max_ns_max", "max_ns"),
-    ] {
-        renamed.rename(from, to.into())?;
+    let mut groups: FxHashMap<(&str, &str), Sums> = FxHashMap::default();
+    for kernel in ranks.iter().flat_map(|rank| &rank.kernels) {
+        let sums = groups.entry((&kernel.name, kernel.kind)).or_insert(Sums {
+            count: 0,
+            total_ns: 0,
+            min_ns: i64::MAX,
+            max_ns: i64::MIN,
+        });
+        sums.count += kernel.count;
+        // Totals of a damaged trace may be as great as numbers go.
+        sums.total_ns = sums.total_ns.saturating_add(kernel.total_ns);
+        sums.min_ns = sums.min_ns.min(kernel.durations.min_ns);
+        sums.max_ns = sums.max_ns.max(kernel.durations.max_ns);
     }
-    Ok(renamed.sort(
-        ["total_ns", "name"],
-        SortMultipleOptions::default().with_order_descending_multi([true, false]),
-    )?)
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|((name, kind), sums)| (Reverse(sums.total_ns), *name, *kind));
+    groups
+        .into_iter()
+        .map(|((name, kind), sums)| {
+            Row::from_iter([
+                ("name".to_owned(), name.into()),
+                ("kind".to_owned(), kind.into()),
+                ("count".to_owned(), sums.count.into()),
+                ("total_ns".to_owned(), sums.total_ns.into()),
+                ("min_ns".to_owned(), sums.min_ns.into()),
+                ("max_ns".to_owned(), sums.max_ns.into()),
+            ])
+        })
+        .collect()
 }
 
-/// All tables of an analysis. Empty lists give tables without columns, which are left out.
+/// All tables of an analysis that have rows.
 ///
 /// # Errors
-/// When Polars refuses a frame.
-pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
+/// When Arrow refuses a table: a fault of this crate.
+pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, ArrowError> {
+    // Columns that name the row.
+    const FIRST: &[&str] = &["rank", "device_index", "communicator", "name", "kind", "sequence"];
+    const FIRST_OF_ALL_RANKS: &[&str] = &["name", "kind", "count", "total_ns", "min_ns", "max_ns"];
     let ranks = &analysis.ranks;
     let cause_rows = |of: fn(&RankAnalysis) -> &std::collections::BTreeMap<String, i64>| {
         let mut rows = Vec::new();
@@ -273,14 +247,14 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
             for (time, depth) in &queue.timeline {
                 let mut members = place.clone();
                 members.insert("stream".to_owned(), queue.stream.into());
-                members.insert("time_ns".to_owned(), (*time).into());
+                members.insert("time_ns".to_owned(), time.0.into());
                 members.insert("depth".to_owned(), (*depth).into());
                 queue_rows.push(members);
             }
         }
         for (time, bytes) in rank.memory.iter().flat_map(|memory| &memory.timeline) {
             let mut members = place.clone();
-            members.insert("time_ns".to_owned(), (*time).into());
+            members.insert("time_ns".to_owned(), time.0.into());
             members.insert("bytes".to_owned(), (*bytes).into());
             memory_rows.push(members);
         }
@@ -312,131 +286,73 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, TableError> {
         }
     }
     let numbered_notes: Vec<(u64, &str)> = (1..).zip(analysis.notes.iter().map(String::as_str)).collect();
-    let kernels = frame(&rows_by_rank(ranks, |rank| rank.kernels.clone()))?;
-    let named: Vec<(&'static str, DataFrame)> = vec![
-        ("ranks", frame(&ranks.iter().map(row).collect::<Vec<_>>())?),
-        (
-            "streams",
-            frame(&rows_by_rank(ranks, |rank| rank.streams.clone()))?,
-        ),
-        ("kinds", frame(&rows_by_rank(ranks, |rank| rank.kinds.clone()))?),
-        ("kernels_of_all_ranks", kernels_of_all_ranks(&kernels)?),
-        ("kernels", kernels),
+    let named: Vec<(&'static str, Vec<Row>)> = vec![
+        ("ranks", ranks.iter().map(row).collect()),
+        ("streams", rows_by_rank(ranks, |rank| rank.streams.clone())),
+        ("kinds", rows_by_rank(ranks, |rank| rank.kinds.clone())),
+        ("kernels_of_all_ranks", kernels_of_all_ranks(ranks)),
+        ("kernels", rows_by_rank(ranks, |rank| rank.kernels.clone())),
         (
             "communication",
-            frame(&rows_by_rank(ranks, |rank| rank.communication.clone()))?,
+            rows_by_rank(ranks, |rank| rank.communication.clone()),
         ),
-        ("copies", frame(&rows_by_rank(ranks, |rank| rank.copies.clone()))?),
-        (
-            "launches",
-            frame(&rows_by_rank(ranks, |rank| rank.launches.clone()))?,
-        ),
-        ("steps", frame(&rows_by_rank(ranks, |rank| rank.steps.clone()))?),
-        ("idle_causes", frame(&cause_rows(|rank| &rank.idle_causes))?),
-        ("host_late_by", frame(&cause_rows(|rank| &rank.host_late_by))?),
+        ("copies", rows_by_rank(ranks, |rank| rank.copies.clone())),
+        ("launches", rows_by_rank(ranks, |rank| rank.launches.clone())),
+        ("steps", rows_by_rank(ranks, |rank| rank.steps.clone())),
+        ("idle_causes", cause_rows(|rank| &rank.idle_causes)),
+        ("host_late_by", cause_rows(|rank| &rank.host_late_by)),
         (
             "longest_gaps",
-            frame(&rows_by_rank(ranks, |rank| rank.longest_gaps.clone()))?,
+            rows_by_rank(ranks, |rank| rank.longest_gaps.clone()),
         ),
         (
             "step_summaries",
-            frame(&rows_by_rank(ranks, |rank| {
-                rank.step_summary.clone().into_iter().collect()
-            }))?,
+            rows_by_rank(ranks, |rank| rank.step_summary.clone().into_iter().collect()),
         ),
-        ("queues", frame(&rows_by_rank(ranks, |rank| rank.queues.clone()))?),
-        ("queue_timelines", frame(&queue_rows)?),
+        ("queues", rows_by_rank(ranks, |rank| rank.queues.clone())),
+        ("queue_timelines", queue_rows),
         (
             "memory",
-            frame(&rows_by_rank(ranks, |rank| {
-                rank.memory.clone().into_iter().collect()
-            }))?,
+            rows_by_rank(ranks, |rank| rank.memory.clone().into_iter().collect()),
         ),
-        ("memory_timelines", frame(&memory_rows)?),
-        ("notes", frame(&pairs(["note_number", "note"], &numbered_notes))?),
-        (
-            "collectives",
-            frame(&analysis.collectives.iter().map(row).collect::<Vec<_>>())?,
-        ),
-        ("collective_ranks", frame(&arrival_rows)?),
-        (
-            "communicators",
-            frame(&analysis.communicators.iter().map(row).collect::<Vec<_>>())?,
-        ),
-        ("communicator_ranks", frame(&communicator_rows)?),
-        (
-            "transfers",
-            frame(&analysis.transfers.iter().map(row).collect::<Vec<_>>())?,
-        ),
+        ("memory_timelines", memory_rows),
+        ("notes", pairs(["note_number", "note"], &numbered_notes)),
+        ("collectives", analysis.collectives.iter().map(row).collect()),
+        ("collective_ranks", arrival_rows),
+        ("communicators", analysis.communicators.iter().map(row).collect()),
+        ("communicator_ranks", communicator_rows),
+        ("transfers", analysis.transfers.iter().map(row).collect()),
         (
             "collective_sizes",
-            frame(&analysis.collective_sizes.iter().map(row).collect::<Vec<_>>())?,
+            analysis.collective_sizes.iter().map(row).collect(),
         ),
-        (
-            "arrivals",
-            frame(&analysis.arrivals.iter().map(row).collect::<Vec<_>>())?,
-        ),
-        (
-            "hangs",
-            frame(&analysis.hangs.iter().map(row).collect::<Vec<_>>())?,
-        ),
-        (
-            "unfinished",
-            frame(&analysis.unfinished.iter().map(row).collect::<Vec<_>>())?,
-        ),
+        ("arrivals", analysis.arrivals.iter().map(row).collect()),
+        ("hangs", analysis.hangs.iter().map(row).collect()),
+        ("unfinished", analysis.unfinished.iter().map(row).collect()),
         (
             "recording_cost",
-            frame(&analysis.recording_cost.iter().map(row).collect::<Vec<_>>())?,
+            analysis.recording_cost.iter().map(row).collect(),
         ),
         (
             "recording_overhead",
-            frame(&analysis.recording_overhead.iter().map(row).collect::<Vec<_>>())?,
+            analysis.recording_overhead.iter().map(row).collect(),
         ),
-        (
-            "findings",
-            frame(&analysis.findings.iter().map(row).collect::<Vec<_>>())?,
-        ),
-        (
-            "losses",
-            frame(&analysis.losses.iter().map(row).collect::<Vec<_>>())?,
-        ),
+        ("findings", analysis.findings.iter().map(row).collect()),
+        ("losses", analysis.losses.iter().map(row).collect()),
     ];
-    Ok(named
+    named
         .into_iter()
-        .filter(|(_, frame)| frame.height() > 0)
-        .map(|(name, frame)| NamedTable { name, frame })
-        .collect())
-}
-
-/// A frame as an Arrow batch, for writers of files.
-///
-/// # Errors
-/// When a column has a type that no table here has.
-pub fn to_batch(frame: &DataFrame) -> Result<RecordBatch, TableError> {
-    let mut fields = Vec::new();
-    let mut arrays: Vec<ArrayRef> = Vec::new();
-    for column in frame.columns() {
-        let (data_type, array): (ArrowType, ArrayRef) = match column.dtype() {
-            DataType::Int64 => {
-                let values: Int64Array = column.i64()?.iter().collect();
-                (ArrowType::Int64, Arc::new(values))
-            }
-            DataType::Float64 => {
-                let values: Float64Array = column.f64()?.iter().collect();
-                (ArrowType::Float64, Arc::new(values))
-            }
-            DataType::Boolean => {
-                let values: BooleanArray = column.bool()?.iter().collect();
-                (ArrowType::Boolean, Arc::new(values))
-            }
-            DataType::String => {
-                let values: StringArray = column.str()?.iter().collect();
-                (ArrowType::Utf8, Arc::new(values))
-            }
-            other => return Err(TableError(format!("column {} has type {other}", column.name()))),
-        };
-        fields.push(Field::new(column.name().as_str(), data_type, true));
-        arrays.push(array);
-    }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+        .filter(|(_, rows)| !rows.is_empty())
+        .map(|(name, rows)| {
+            let first = if name == "kernels_of_all_ranks" {
+                FIRST_OF_ALL_RANKS
+            } else {
+                FIRST
+            };
+            Ok(NamedTable {
+                name,
+                batch: batch(&rows, first)?,
+            })
+        })
+        .collect()
 }

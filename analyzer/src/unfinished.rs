@@ -1,6 +1,6 @@
 //! What had begun and not ended when the recording did.
 
-use gputrace_trace::{Interner, Process};
+use gputrace_trace::{Interner, Process, TimeNs};
 use serde::Serialize;
 
 /// Of each process so many are listed, those first that began first: one of them usually holds up the others.
@@ -26,7 +26,7 @@ pub struct UnfinishedOperation {
     /// Joins it to its call.
     pub correlation: u32,
     /// When it began.
-    pub start_ns: i64,
+    pub start_ns: TimeNs,
     /// From then to the last moment that the process's recording knows of: it took at least so long.
     pub at_least_ns: i64,
 }
@@ -48,7 +48,7 @@ fn word(kind: u32) -> &'static str {
 #[must_use]
 pub fn last_moment(process: &Process) -> i64 {
     let tables = &process.tables;
-    let last = |starts: &[gputrace_trace::TimeNs], durations: &[gputrace_trace::DurationNs]| {
+    let last = |starts: &[TimeNs], durations: &[gputrace_trace::DurationNs]| {
         let ends = starts.iter().zip(durations);
         ends.map(|(start, duration)| start.0.saturating_add(duration.0))
             .max()
@@ -95,7 +95,7 @@ pub(crate) fn unfinished(processes: &[Process], names: &Interner) -> Vec<Unfinis
                     stream: rows.stream[row],
                     thread: rows.thread[row],
                     correlation: rows.correlation[row],
-                    start_ns,
+                    start_ns: TimeNs(start_ns),
                     at_least_ns: last.saturating_sub(start_ns).max(0),
                 }),
         );
@@ -106,7 +106,7 @@ pub(crate) fn unfinished(processes: &[Process], names: &Interner) -> Vec<Unfinis
 #[cfg(test)]
 mod tests {
     use gputrace_trace::tables::{Kernel, UntimedOperation};
-    use gputrace_trace::{DurationNs, Table, TimeNs};
+    use gputrace_trace::{DurationNs, Table};
 
     use super::*;
 

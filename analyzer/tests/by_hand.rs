@@ -1,8 +1,8 @@
 //! Every measure on recordings small enough to compute by hand.
 
-mod support;
+use crate::support;
 
-use gputrace_analyzer::{Options, Sort, analyze};
+use gputrace_analyzer::{Facts, Options, Sort, analyze};
 use gputrace_trace::tables::Memset;
 use gputrace_trace::{DurationNs, Table, TimeNs};
 use support::Build;
@@ -58,7 +58,7 @@ fn overlap_is_the_part_of_communication_under_compute() {
         rank.kernels
             .iter()
             .find(|kernel| kernel.kind == "communication")
-            .map(|kernel| kernel.kind_from.as_str()),
+            .map(|kernel| kernel.kind_from),
         Some("name")
     );
     assert!(
@@ -184,7 +184,7 @@ fn steps_last_until_the_next_one_begins() {
     let steps = &analysis.ranks[0].steps;
     assert_eq!(
         (steps[0].start_ns, steps[0].end_ns, steps[1].end_ns),
-        (0, 100, 160)
+        (TimeNs(0), TimeNs(100), TimeNs(160))
     );
     // Step 0 holds 10..60 and 90..100; step 1 holds 100..140 and 150..160.
     assert_eq!((steps[0].measures.busy_ns, steps[0].measures.span_ns), (60, 90));
@@ -262,11 +262,26 @@ fn findings_come_with_their_evidence() {
         .kernel(0, "ncclDevKernel_AllReduce", 9, 100, 200, 2);
     let analysis = analyze(&build.recording, &Options::default());
     assert_eq!(analysis.findings[0].saves_ns, Some(100));
+    assert_eq!(
+        analysis.findings[0].facts,
+        Facts::ExposedCommunication {
+            exposed_ns: 100,
+            communication_ns: 100,
+            collective: Some("AllReduce".to_owned()),
+            communicator: Some("unknown".to_owned()),
+            collective_exposed_ns: Some(100),
+        }
+    );
     assert!(
         analysis.findings[0].evidence.contains("50.0 % of its span"),
         "{}",
         analysis.findings[0].evidence
     );
+    // Programs read the code; the sentences are for people.
+    let json = serde_json::to_value(&analysis.findings[0]).expect("JSON");
+    assert_eq!(json["code"], "exposed_communication");
+    assert_eq!(json["facts"]["exposed_ns"], 100);
+    assert_eq!((&json["rank"], &json["device_index"]), (&0.into(), &0.into()));
 }
 
 #[test]
@@ -372,7 +387,10 @@ fn a_step_lasts_until_the_next_of_its_own_thread() {
     build.recording.processes[0].tables.markers.thread[1] = 2;
     let steps = &analyze(&build.recording, &Options::default()).ranks[0].steps;
     let windows: Vec<_> = steps.iter().map(|step| (step.start_ns, step.end_ns)).collect();
-    assert_eq!(windows, [(0, 50), (5, 15), (50, 60)]);
+    assert_eq!(
+        windows,
+        [(0, 50), (5, 15), (50, 60)].map(|(start, end)| (TimeNs(start), TimeNs(end)))
+    );
     assert!(steps.iter().all(|step| !step.detected));
 }
 
@@ -471,10 +489,21 @@ fn a_rank_that_is_mostly_last_is_a_finding_with_its_cost() {
     let straggler = analysis
         .findings
         .iter()
-        .find(|finding| finding.text.starts_with("Rank 1"))
+        .find(|finding| matches!(finding.facts, Facts::LateRank { .. }))
         .expect("a finding");
-    assert_eq!(straggler.saves_ns, Some(100));
-    assert!(straggler.evidence.contains("5 of 6"), "{}", straggler.evidence);
+    assert_eq!((straggler.rank, straggler.saves_ns), (Some(1), Some(100)));
+    assert!(
+        matches!(
+            straggler.facts,
+            Facts::LateRank {
+                last_count: 5,
+                collectives: 6,
+                ..
+            }
+        ),
+        "{:?}",
+        straggler.facts
+    );
     let saves: Vec<Option<i64>> = analysis.findings.iter().map(|finding| finding.saves_ns).collect();
     assert!(saves.is_sorted_by(|a, b| a >= b));
 }

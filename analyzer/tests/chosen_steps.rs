@@ -1,6 +1,6 @@
 //! Steps: which ranges name them, and what is cut to those that are chosen.
 
-mod support;
+use crate::support;
 
 use gputrace_analyzer::{Change, Options, analyze, compare};
 use support::Build;

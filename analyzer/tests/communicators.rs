@@ -1,6 +1,6 @@
 //! Several communicators on a rank, and what ranks send each other, computed by hand.
 
-mod support;
+use crate::support;
 
 use gputrace_analyzer::{Analysis, CommunicatorAnalysis, Options, analyze};
 use support::Build;

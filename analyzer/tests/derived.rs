@@ -1,6 +1,6 @@
 //! What exporters write beside raw events, computed by hand.
 
-mod support;
+use crate::support;
 
 use gputrace_analyzer::derive;
 use support::Build;
@@ -48,7 +48,7 @@ fn parts_of_collectives_with_what_was_exposed() {
         panic!("one step: {:?}", zero.steps)
     };
     assert_eq!(
-        (step.number, step.start_ns, step.end_ns, step.compute_ns),
+        (step.number, step.start_ns, step.end_ns, step.measures.compute_ns),
         (Some(4), 80, 400, 40 + 60 + 10)
     );
 }

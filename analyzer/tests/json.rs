@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use gputrace_analyzer::{Options, analyze, step_number, used_cuda};
+use gputrace_analyzer::{CATALOGUE, Options, analyze, step_number, used_cuda};
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::tables::{Collective, Kernel, Marker};
 use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs};
 use serde_json::Value;
 
-const MEASURES: &[&str] = &[
+/// Measures whose names are promised; the catalogue may have more.
+const PROMISED: &[&str] = &[
     "span_ns",
     "busy_ns",
     "idle_ns",
@@ -87,6 +88,7 @@ fn every_member_has_the_name_that_is_promised() {
             "transfers",
             "collective_sizes",
             "arrivals",
+            "measures",
             "clock",
             "clock_end_spread_ns",
             "hangs",
@@ -110,6 +112,7 @@ fn every_member_has_the_name_that_is_promised() {
         "host",
         "idle_before_ns",
         "idle_after_ns",
+        "parts",
         "idle_causes",
         "host_late_by",
         "longest_gaps",
@@ -124,7 +127,14 @@ fn every_member_has_the_name_that_is_promised() {
         "steps",
         "step_summary",
     ];
-    check(rank, &[&of_rank, MEASURES]);
+    let measures: Vec<&str> = CATALOGUE.iter().map(|measure| measure.name).collect();
+    for name in PROMISED {
+        assert!(
+            rank.get(name).is_some() && rank["steps"][0].get(name).is_some(),
+            "{name}"
+        );
+    }
+    check(rank, &[&of_rank, &measures]);
     assert!(rank["rank"].is_null() && rank["device_name"].is_null());
     let of_stream = [
         "stream",
@@ -164,8 +174,16 @@ fn every_member_has_the_name_that_is_promised() {
     check(
         &rank["steps"][0],
         &[
-            &["name", "start_ns", "end_ns", "detected", "duration_ns", "outlier"],
-            MEASURES,
+            &[
+                "name",
+                "start_ns",
+                "end_ns",
+                "detected",
+                "duration_ns",
+                "outlier",
+                "parts",
+            ],
+            &measures,
         ],
     );
     let of_collective = [
@@ -211,7 +229,16 @@ fn every_member_has_the_name_that_is_promised() {
     check(&json["communicators"][0], &[&of_communicator]);
     check(
         &json["findings"][0],
-        &[&["text", "evidence", "rank", "saves_ns", "saves_per_step_ns"]],
+        &[&[
+            "code",
+            "facts",
+            "text",
+            "evidence",
+            "rank",
+            "device_index",
+            "saves_ns",
+            "saves_per_step_ns",
+        ]],
     );
     check(&json["losses"][0], &[&["what", "count", "affects"]]);
 }

@@ -1,6 +1,6 @@
 //! Collectives over ranks: what is matched with what, what is withheld, and what counts once.
 
-mod support;
+use crate::support;
 
 use gputrace_analyzer::{Analysis, Options, analyze};
 use support::Build;

@@ -357,7 +357,7 @@ fn sums_hold(analysis: &Analysis) {
             assert_eq!(part.hidden_ns + part.exposed_ns, part.time_ns);
         }
         for gap in &rank.longest_gaps {
-            assert!(gap.start_ns < gap.end_ns && gap.end_ns - gap.start_ns <= measures.idle_ns);
+            assert!(gap.start_ns < gap.end_ns && (gap.end_ns - gap.start_ns).0 <= measures.idle_ns);
         }
         for step in &rank.steps {
             let measures = &step.measures;

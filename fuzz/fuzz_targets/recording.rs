@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use gputrace_fuzz::{analyses, recordings, scratch};
 use gputrace_trace::follow::{Follower, Progress};
-use gputrace_trace::manifest::{Device, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, write_json};
+use gputrace_trace::json_file::write_json;
+use gputrace_trace::manifest::{Device, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
 use gputrace_trace::tables::{ApiCall, Kernel, TABLE_NAMES};
 use gputrace_trace::writer::ProcessWriter;
 use gputrace_trace::{DurationNs, Recording, TimeNs};

@@ -1,6 +1,6 @@
 //! What must hold of the analysis of any recording: parts sum to their wholes.
 
-use gputrace_analyzer::tables::{tables, to_batch};
+use gputrace_analyzer::tables::tables;
 use gputrace_analyzer::{Measures, Options, RankAnalysis, Sort, analyze, compare};
 use gputrace_trace::Recording;
 
@@ -57,7 +57,7 @@ fn check_rank(rank: &RankAnalysis) {
     whole("host late", &late, host_late);
     for gap in &rank.longest_gaps {
         assert!(
-            gap.end_ns > gap.start_ns && gap.end_ns - gap.start_ns <= rank.measures.idle_ns,
+            gap.end_ns > gap.start_ns && (gap.end_ns - gap.start_ns).0 <= rank.measures.idle_ns,
             "a gap lies in the idle time: {gap:?}"
         );
     }
@@ -91,8 +91,7 @@ fn check_rank(rank: &RankAnalysis) {
 /// When one can't be made: a bug of the analyzer.
 pub fn check_tables(recording: &Recording) {
     for table in tables(&analyze(recording, &Options::default())).expect("an analysis as tables") {
-        let batch = to_batch(&table.frame).expect("a table as a batch");
-        assert_eq!(batch.num_rows(), table.frame.height(), "{}", table.name);
+        assert_ne!(table.batch.num_rows(), 0, "{}", table.name);
     }
 }
 

@@ -1,8 +1,7 @@
 //! Columns of tables by name, whatever their types: how what no other format has a word for is written as JSON, and read
 //! back.
 
-use std::any::Any;
-
+use gputrace_trace::column::Column;
 use gputrace_trace::{DurationNs, Interner, NameId, Table, TimeNs};
 
 use crate::json;
@@ -168,7 +167,7 @@ macro_rules! columns {
         }
 
         impl<'a> Cells<'a> {
-            fn of(column: &'a dyn Any) -> Option<Self> {
+            fn of(column: &'a dyn Column) -> Option<Self> {
                 $(if let Some(column) = column.downcast_ref::<Vec<$type>>() {
                     return Some(Self::$variant(column));
                 })*
@@ -196,14 +195,14 @@ macro_rules! columns {
             }
         }
 
-        fn push_absent(column: &mut dyn Any) {
+        fn push_absent(column: &mut dyn Column) {
             $(if let Some(column) = column.downcast_mut::<Vec<$type>>() {
                 column.push(<$type>::absent());
                 return;
             })*
         }
 
-        fn set_last(column: &mut dyn Any, found: Found<'_>, names: &mut Interner) -> bool {
+        fn set_last(column: &mut dyn Column, found: Found<'_>, names: &mut Interner) -> bool {
             $(if let Some(column) = column.downcast_mut::<Vec<$type>>() {
                 let Some(last) = column.last_mut() else { return false };
                 let value = <$type>::read(found, names);
@@ -296,7 +295,7 @@ mod tests {
     #[test]
     fn every_column_of_every_table_can_be_written() {
         let mut tables = Tables::default();
-        tables.each_columns(&mut |table, columns| {
+        tables.each_columns(&mut |table, _, columns| {
             for (place, column) in columns.into_iter().enumerate() {
                 assert!(Cells::of(column).is_some(), "{table}: column {place}");
                 push_absent(column);

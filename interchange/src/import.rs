@@ -1,89 +1,20 @@
 //! Opening whatever a path is: a recording, trace files of other tools, a folder of them.
 
+mod error;
+mod progress;
+
 use std::collections::HashSet;
-use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 
-use gputrace_trace::{Interner, Loss, Process, Recording};
+use gputrace_trace::beneath::{self, Kind as Found};
+use gputrace_trace::{Loss, Recording};
+
+pub use error::ImportError;
+pub(crate) use progress::Arrive;
+pub use progress::Progress;
 
 use crate::{kineto, nsight, parquet_folder};
-
-/// Why a path can't be opened. One line: the file, what is wrong, what to do.
-#[derive(Debug)]
-pub struct ImportError {
-    line: String,
-    of_several_runs: bool,
-}
-
-impl ImportError {
-    pub(crate) fn new(path: &Path, wrong: impl fmt::Display) -> Self {
-        // A name may hold line breaks, and so may what a damaged file makes SQLite say; an error is one line.
-        let line = format!("{}: {wrong}", path.display());
-        Self::of(line.replace(char::is_control, "\u{fffd}"))
-    }
-
-    fn of(line: String) -> Self {
-        Self {
-            line,
-            of_several_runs: false,
-        }
-    }
-
-    /// Whether each file could be read, but they hold the same rank: they are runs of their own.
-    #[must_use]
-    pub fn is_of_several_runs(&self) -> bool {
-        self.of_several_runs
-    }
-}
-
-impl fmt::Display for ImportError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.line)
-    }
-}
-
-impl std::error::Error for ImportError {}
-
-/// How far reading is: for a progress bar, from another thread.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Bytes of all files.
-    pub total_bytes: AtomicU64,
-    /// Bytes read so far.
-    pub done_bytes: AtomicU64,
-    arrived: Option<Arrived>,
-}
-
-/// What is done with a process and its names as soon as its file is read.
-pub(crate) type Arrive = dyn Fn(&Process, &Interner) + Send + Sync;
-
-struct Arrived(Box<Arrive>);
-
-impl fmt::Debug for Arrived {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Arrived")
-    }
-}
-
-impl Progress {
-    /// `arrived` is given each process of several trace files as soon as its file is read, from any thread. It is preliminary:
-    /// what the other files say may still change its rank, leave it out, and number its names and streams anew.
-    #[must_use]
-    pub fn telling(arrived: impl Fn(&Process, &Interner) + Send + Sync + 'static) -> Self {
-        Self {
-            arrived: Some(Arrived(Box::new(arrived))),
-            ..Self::default()
-        }
-    }
-
-    /// Who wants to know of processes.
-    pub(crate) fn arrived(&self) -> Option<&Arrive> {
-        self.arrived.as_ref().map(|arrived| &*arrived.0)
-    }
-}
 
 /// What a path is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,14 +52,17 @@ fn is_report(path: &Path) -> bool {
     REPORT_ENDINGS.contains(&ending.as_str())
 }
 
+fn has_file(folder: &Path, name: &str) -> bool {
+    beneath::is_file(&folder.join(name))
+}
+
 /// The recording that a path is a part of: one process of it, or one of its files.
 fn recording_around(path: &Path) -> Option<&Path> {
     use gputrace_trace::manifest::{MANIFEST_FILE, PROCESS_FILE};
     let name = path.file_name()?.to_string_lossy();
-    let is_ours =
-        |folder: &&Path| folder.join(PROCESS_FILE).is_file() || folder.join(MANIFEST_FILE).is_file();
-    let around = if path.is_dir() {
-        let is_process = path.join(PROCESS_FILE).is_file() && !path.join(MANIFEST_FILE).is_file();
+    let is_ours = |folder: &&Path| has_file(folder, PROCESS_FILE) || has_file(folder, MANIFEST_FILE);
+    let around = if beneath::is_folder(path) {
+        let is_process = has_file(path, PROCESS_FILE) && !has_file(path, MANIFEST_FILE);
         is_process.then(|| path.parent()).flatten()
     } else if name == MANIFEST_FILE || name == PROCESS_FILE || name.ends_with(".arrows") {
         let folder = path.parent().filter(is_ours)?;
@@ -159,6 +93,8 @@ struct Contents {
     reports: Vec<PathBuf>,
     /// Called like traces, and neither files nor folders: pipes, links to nothing.
     others: Vec<PathBuf>,
+    /// Links that are not followed.
+    lead_out: Vec<PathBuf>,
     /// Folders that lie too deep to be looked into.
     too_deep: usize,
     /// Folders that were looked into: links can lead to one many times.
@@ -169,13 +105,12 @@ struct Contents {
 fn is_recording(folder: &Path) -> bool {
     use gputrace_trace::manifest::{MANIFEST_FILE, PROCESS_FILE};
     let has_process = || {
-        std::fs::read_dir(folder).is_ok_and(|entries| {
-            entries
-                .filter_map(Result::ok)
-                .any(|entry| entry.path().join(PROCESS_FILE).exists())
+        beneath::entries(folder).is_ok_and(|entries| {
+            let mut folders = entries.iter().filter(|entry| entry.stat.kind == Found::Folder);
+            folders.any(|entry| beneath::exists(&entry.path.join(PROCESS_FILE)))
         })
     };
-    folder.join(MANIFEST_FILE).exists() || has_process()
+    beneath::exists(&folder.join(MANIFEST_FILE)) || has_process()
 }
 
 /// What a folder is as a whole: nothing where it is one with recordings and traces in it.
@@ -193,11 +128,9 @@ impl Contents {
         if !self.seen.insert(folder.canonicalize()?) {
             return Ok(());
         }
-        let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)?
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<_, _>>()?;
-        entries.sort();
-        for path in entries {
+        let mut entries = beneath::entries(folder)?;
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        for beneath::Entry { path, stat } in entries {
             let name = path
                 .file_name()
                 .unwrap_or_default()
@@ -206,7 +139,9 @@ impl Contents {
             if name.starts_with('.') {
                 continue;
             }
-            if path.is_dir() {
+            if stat.kind == Found::LeadsOut {
+                self.lead_out.push(path);
+            } else if stat.kind == Found::Folder {
                 if let Some(kind) = kind_of_folder(&path) {
                     self.recordings.push((path, kind));
                 } else if depth > 0 {
@@ -215,7 +150,7 @@ impl Contents {
                     self.too_deep += 1;
                 }
             } else if TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
-                if path.is_file() {
+                if stat.kind == Found::File {
                     self.traces.push(path);
                 } else {
                     self.others.push(path);
@@ -230,7 +165,7 @@ impl Contents {
 
 fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(16).read_to_end(&mut bytes)?;
+    beneath::open(path)?.take(16).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -240,7 +175,7 @@ fn kind_of_file(path: &Path, from_folder: bool) -> Result<Kind, ImportError> {
         return Err(unread_report(path));
     }
     // A pipe can be read once; no database comes through one.
-    if !path.is_file() {
+    if !beneath::is_file(path) {
         return Ok(Kind::Trace { from_folder });
     }
     let head =
@@ -268,8 +203,11 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
         } else {
             path
         };
-        if !path.exists() {
-            return Err(ImportError::new(path, "no such file or folder"));
+        beneath::name_if_none(path);
+        match beneath::stat(path) {
+            Err(error) if beneath::refused(&error).is_some() => return Err(ImportError::new(path, error)),
+            Err(_) => return Err(ImportError::new(path, "no such file or folder")),
+            Ok(_) => {}
         }
         if let Some(folder) = recording_around(path) {
             return Err(ImportError::new(
@@ -286,7 +224,7 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
                 ),
             ));
         }
-        if !path.is_dir() {
+        if !beneath::is_folder(path) {
             inputs.push((path.clone(), kind_of_file(path, false)?));
             continue;
         }
@@ -303,6 +241,7 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
             recordings,
             reports,
             others,
+            lead_out,
             too_deep,
             ..
         } = contents;
@@ -313,6 +252,17 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
                     path.display()
                 ),
                 count: Some(too_deep as u64),
+                affects: "ranks, if their traces lie there".to_owned(),
+            });
+        }
+        if let Some(first) = lead_out.first() {
+            losses.push(Loss {
+                what: format!(
+                    "{}: links that lead out of the folder are not followed ({}): name what they lead to as well",
+                    path.display(),
+                    first.strip_prefix(path).unwrap_or(first).display()
+                ),
+                count: Some(lead_out.len() as u64),
                 affects: "ranks, if their traces lie there".to_owned(),
             });
         }
@@ -327,8 +277,11 @@ fn expand(paths: &[PathBuf], losses: &mut Vec<Loss>) -> Result<Vec<(PathBuf, Kin
             losses.push(left_out(&other, "it is a link to nothing, or no file"));
         }
         // A report beside its own export is read through that.
-        let exported = |report: &&PathBuf| traces.iter().any(|trace| trace.file_stem() == report.file_stem());
-        for report in reports.iter().filter(|report| !exported(report)) {
+        let exported: HashSet<_> = traces.iter().map(|trace| trace.file_stem()).collect();
+        for report in reports
+            .iter()
+            .filter(|report| !exported.contains(&report.file_stem()))
+        {
             losses.push(left_out(
                 report,
                 "only Nsight Systems' own tools read it (nsys export --type sqlite)",
@@ -379,7 +332,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
         .map(|(path, kind)| match kind {
             Kind::Recording => 0,
             Kind::ParquetFolder => parquet_folder::bytes(path),
-            _ => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+            _ => beneath::bytes(path),
         })
         .sum();
     progress.total_bytes.store(total, Ordering::Relaxed);
@@ -400,7 +353,7 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
             }),
             Kind::Sqlite { from_folder } => {
                 let before = progress.done_bytes.load(Ordering::Relaxed);
-                let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+                let bytes = beneath::bytes(path);
                 let imported = nsight::import(path, &|rows, of| {
                     let part = u128::from(bytes) * u128::from(rows) / u128::from(of.max(1));
                     let part = u64::try_from(part).unwrap_or(bytes);
@@ -427,6 +380,9 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
         }
         recordings.push((traces[0].path.clone(), recording));
     }
+    for (_, recording) in &mut recordings {
+        recording.redact();
+    }
     // An export without the start of its session has a time zero of its own.
     let without_zero = recordings
         .iter()
@@ -441,31 +397,29 @@ pub fn open(paths: &[PathBuf], progress: &Progress) -> Result<Recording, ImportE
     };
     whole.losses.extend(losses);
     whole.unaligned = whole.unaligned.or(unaligned);
+    let ranks = |recording: &Recording| -> Vec<u32> {
+        let processes = recording.processes.iter();
+        processes.filter_map(|process| process.header.rank).collect()
+    };
+    let mut known: HashSet<u32> = ranks(&whole).into_iter().collect();
+    let mut others = Vec::new();
     for (path, other) in recordings {
-        let ranks = |recording: &Recording| -> Vec<u32> {
-            recording
-                .processes
-                .iter()
-                .filter_map(|process| process.header.rank)
-                .collect()
-        };
-        let known = ranks(&whole);
         if let Some(rank) = ranks(&other).into_iter().find(|rank| known.contains(rank)) {
-            let error = ImportError::new(
+            let mut error = ImportError::new(
                 &path,
                 format!(
                     "holds rank {rank}, as {} does: they are two runs; analyse one at a time",
                     first_path.display()
                 ),
             );
-            return Err(ImportError {
-                of_several_runs: true,
-                ..error
-            });
+            error.of_several_runs = true;
+            return Err(error);
         }
-        whole.absorb(other);
+        known.extend(ranks(&other));
+        others.push(other);
         first_path = path;
     }
+    whole.absorb_all(others);
     if let [only] = paths {
         whole.path.clone_from(only);
     } else {

@@ -8,29 +8,33 @@ mod args;
 mod blocks;
 mod collective;
 mod convert;
+mod converter;
 mod copy_names;
 mod event;
 mod frame;
+mod gputrace_members;
+mod gputrace_process;
 mod ids;
+mod losses;
 mod number;
-mod own;
 mod owners;
 mod reader;
 mod scan;
-mod tell;
 mod text;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use gputrace_trace::manifest::{Manifest, ProcessHeader};
-use gputrace_trace::{DurationNs, Loss, Process, Recording, parallel};
+use gputrace_trace::manifest::{Device, Manifest, ProcessHeader};
+use gputrace_trace::{DurationNs, Loss, Process, Recording, beneath, parallel};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::import::{Arrive, ImportError, Progress};
+use crate::limits::Memory;
 use crate::rank_names::{natural_order, rank_in_name};
-use convert::Converter;
+use converter::Converter;
 use frame::Frame;
-use own::OwnRecording;
+use gputrace_members::OwnRecording;
 use reader::{Ending, ReadFile, Unreadable};
 
 /// A file and how it came to be read.
@@ -90,7 +94,14 @@ pub fn import(sources: &[Source], progress: &Progress) -> Result<Recording, Impo
                     });
                 }
             }
-            Err(Unreadable::NotATrace(why)) => return Err(ImportError::new(&source.path, why)),
+            Err(Unreadable::TooMuch(why)) if source.from_folder => recording.losses.push(Loss {
+                what: format!("{name}: left out: it {why}"),
+                count: Some(1),
+                affects: "the rank of that file".to_owned(),
+            }),
+            Err(Unreadable::NotATrace(why) | Unreadable::TooMuch(why)) => {
+                return Err(ImportError::new(&source.path, why));
+            }
         }
     }
     let taken = ranks(&files, &mut recording);
@@ -120,16 +131,16 @@ fn restore_recording(recording: &mut Recording, results: &[Result<ReadFile, Unre
     recording.manifest = first.manifest.clone();
     recording.unaligned.clone_from(&first.unaligned);
     // Each file of a recording says the same.
-    for one in own {
-        for loss in &one.losses {
-            if !recording.losses.contains(loss) {
-                recording.losses.push(loss.clone());
-            }
+    let mut known = FxHashSet::default();
+    for loss in own.iter().flat_map(|one| &one.losses) {
+        if known.insert((&loss.what, loss.count, &loss.affects)) {
+            recording.losses.push(loss.clone());
         }
-        for note in &one.notes {
-            if !recording.notes.contains(note) {
-                recording.notes.push(note.clone());
-            }
+    }
+    let mut known = FxHashSet::default();
+    for note in own.iter().flat_map(|one| &one.notes) {
+        if known.insert(note) {
+            recording.notes.push(note.clone());
         }
     }
     true
@@ -142,7 +153,7 @@ fn restore_recording(recording: &mut Recording, results: &[Result<ReadFile, Unre
 pub fn count_events(path: &Path) -> Result<u64, ImportError> {
     reader::scan(path).map_err(|error| match error {
         Unreadable::Io(error) => ImportError::new(path, format!("cannot be read: {error}")),
-        Unreadable::NotATrace(why) => ImportError::new(path, why),
+        Unreadable::NotATrace(why) | Unreadable::TooMuch(why) => ImportError::new(path, why),
     })
 }
 
@@ -185,7 +196,7 @@ fn show(file: &mut ReadFile, path: &Path, arrived: &Arrive) {
 /// Reads all files, the largest first, on all cores; of those that are about as large those first whose names come first.
 fn read_all(sources: &[Source], progress: &Progress) -> Vec<Result<ReadFile, Unreadable>> {
     let mut order: Vec<usize> = (0..sources.len()).collect();
-    let size = |index: &usize| std::fs::metadata(&sources[*index].path).map_or(0, |metadata| metadata.len());
+    let size = |index: &usize| beneath::bytes(&sources[*index].path);
     let names: Vec<String> = sources.iter().map(|source| short(&source.path)).collect();
     order.sort_by_key(|index| {
         let doublings = size(index).checked_ilog2();
@@ -195,9 +206,10 @@ fn read_all(sources: &[Source], progress: &Progress) -> Vec<Result<ReadFile, Unr
             *index,
         )
     });
+    let memory = Memory::default();
     let results = parallel::map(order.len(), |place| {
         let path = &sources[order[place]].path;
-        let mut read = reader::read(path, &progress.done_bytes);
+        let mut read = reader::read(path, &progress.done_bytes, &memory);
         if let (Ok(file), Some(arrived)) = (&mut read, progress.arrived())
             && order.len() > 1
         {
@@ -230,6 +242,15 @@ fn split(file: ReadFile, name: &str) -> impl Iterator<Item = (String, ReadProces
     owners.all[0].converter.counts.named_late = u64::from(owners.late);
     let several = owners.all.len() > 1;
     let name = name.to_owned();
+    let mut frame = frame;
+    let mut devices: FxHashMap<Option<u32>, Vec<(Option<u32>, Device)>> = FxHashMap::default();
+    if several {
+        // What is said of the whole file was taken already; what is left of it here is each process's own.
+        frame.own = None;
+        for device in std::mem::take(&mut frame.devices) {
+            devices.entry(device.0).or_default().push(device);
+        }
+    }
     owners.all.into_iter().enumerate().map(move |(place, owner)| {
         let mut frame = frame.clone();
         let mut name = name.clone();
@@ -237,7 +258,7 @@ fn split(file: ReadFile, name: &str) -> impl Iterator<Item = (String, ReadProces
             frame.rank = owner.rank;
             frame.world_size = owner.world_size;
             frame.host = owner.host;
-            frame.devices.retain(|(rank, _)| *rank == owner.rank);
+            frame.devices = devices.get(&owner.rank).cloned().unwrap_or_default();
             let number = owner
                 .rank
                 .map_or_else(|| format!("process {place}"), |rank| format!("rank {rank}"));
@@ -347,14 +368,20 @@ fn add(
     let renumbered = converter.settle_streams();
     let own = converter.own.take();
     match &own {
-        Some(own) => own::rename(&mut converter.tables, own, &mut converter.names.interner),
+        Some(own) => gputrace_members::rename(&mut converter.tables, own, &mut converter.names.interner),
         None => add_communicators(&mut converter, rank),
     }
     let tables = &mut converter.tables;
     if frame.base_ns != 0 {
         tables.shift(DurationNs(frame.base_ns));
     }
-    tables.renumber(&recording.names.absorb(&converter.names.interner));
+    let too_many = converter.names.interner.take_refused();
+    if let Some(numbers) = recording
+        .names
+        .take_in(std::mem::take(&mut converter.names.interner))
+    {
+        tables.renumber(&numbers);
+    }
     tables.shrink();
     let started = [
         tables.kernels.start_ns.first(),
@@ -381,7 +408,7 @@ fn add(
         ended_ns: None,
         ..ProcessHeader::new()
     };
-    tell::losses(
+    losses::of_file(
         recording,
         name,
         &ending,
@@ -391,9 +418,16 @@ fn add(
         &frame.unread,
     );
     if own.is_none() {
-        tell::what_is_unused(recording, name, &ending, &converter.counts);
+        losses::note_unused(recording, name, &ending, &converter.counts);
     }
-    tell::renumbered_streams(recording, name, &renumbered);
+    if too_many > 0 {
+        recording.losses.push(Loss {
+            what: format!("{name}: names for which there was no memory, told as \"(too many names)\""),
+            count: Some(too_many),
+            affects: "whatever is told apart by names".to_owned(),
+        });
+    }
+    losses::renumbered_streams(recording, name, &renumbered);
     let tables = std::mem::take(&mut converter.tables);
     match own {
         Some(own) => {

@@ -11,13 +11,14 @@ mod diagnostics;
 mod environment;
 mod gpu;
 mod graphs;
+mod losses;
 mod markers;
+mod opened;
 mod processes;
 mod rank;
 mod rows;
 mod strings;
 mod target;
-mod troubles;
 mod version;
 
 use std::path::Path;
@@ -26,6 +27,7 @@ use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::{DurationNs, Loss, Process, Recording, TimeNs};
 
 use crate::import::ImportError;
+use crate::limits::Memory;
 use database::{Database, Open};
 use rows::Import;
 
@@ -65,7 +67,8 @@ pub fn import(path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Recor
     }
 
     let version = version::read(&database);
-    let mut import = Import::new(&database, version.offset_ns(), progress);
+    let memory = Memory::default();
+    let mut import = Import::new(&database, version.offset_ns(), progress, &memory);
     version.say(&mut import.notes);
     gpu::read(&mut import);
     graphs::read(&mut import);
@@ -74,6 +77,10 @@ pub fn import(path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Recor
         return Err(refuse(no_cuda(&import)));
     }
     markers::read(&mut import);
+    if let Some(why) = import.too_much.take() {
+        return Err(refuse(why));
+    }
+    import.say_if_names_had_no_room();
     let environment = environment::read(&mut import);
     let target = target::read(&mut import, &environment);
     let ranks = rank::find(&mut import, &environment, path);
@@ -84,7 +91,7 @@ pub fn import(path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Recor
     let Import {
         names,
         notes,
-        troubles,
+        losses,
         processes,
         ..
     } = import;
@@ -105,7 +112,7 @@ pub fn import(path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Recor
             ..Manifest::new()
         },
         names,
-        losses: troubles
+        losses: losses
             .into_losses()
             .into_iter()
             .map(|loss| Loss {
@@ -150,7 +157,7 @@ pub fn import(path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Recor
 
 /// Why an export without any process that used CUDA is refused.
 fn no_cuda(import: &Import<'_>) -> String {
-    match import.troubles.first_words() {
+    match import.losses.first_words() {
         Some(wrong) => format!(
             "no row of its CUDA tables can be used ({wrong}): export it again with `nsys export --type sqlite`"
         ),

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gputrace_trace::beneath::{self, Kind};
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::tables::TABLE_NAMES;
 use gputrace_trace::{Loss, Process, Recording, parallel};
@@ -25,7 +26,7 @@ pub fn is_parquet(head: &[u8]) -> bool {
 
 /// Whether a folder is one of these: it says so itself, or has tables of ours in it.
 pub fn is_folder(folder: &Path) -> bool {
-    let says_so = std::fs::read(folder.join(FACTS_FILE))
+    let says_so = beneath::read(&folder.join(FACTS_FILE))
         .is_ok_and(|text| text.windows(FORMAT.len()).any(|part| part == FORMAT.as_bytes()));
     says_so
         || TABLE_NAMES.iter().any(|table| {
@@ -35,14 +36,10 @@ pub fn is_folder(folder: &Path) -> bool {
         })
 }
 
-fn bytes_of(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
-}
-
 /// The bytes of all tables in a folder.
 pub fn bytes(folder: &Path) -> u64 {
     let files = TABLE_NAMES.iter().flat_map(|table| files_of(&folder.join(table)));
-    files.map(|path| bytes_of(&path)).sum()
+    files.map(|path| beneath::bytes(&path)).sum()
 }
 
 /// The folder that a path is a part of: a file of it, or one of its tables.
@@ -56,7 +53,7 @@ pub fn folder_around(path: &Path) -> Option<&Path> {
         } else {
             folder
         };
-        if here.join(FACTS_FILE).is_file() && is_folder(here) {
+        if beneath::is_file(&here.join(FACTS_FILE)) && is_folder(here) {
             return Some(here);
         }
         folder = folder.parent()?;
@@ -66,12 +63,12 @@ pub fn folder_around(path: &Path) -> Option<&Path> {
 
 /// The Parquet files in a folder, by name.
 fn files_of(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|end| end == ENDING) && path.is_file())
+    let mut files: Vec<PathBuf> = beneath::entries(folder)
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry.stat.kind == Kind::File)
+        .map(|entry| entry.path)
+        .filter(|path| path.extension().is_some_and(|end| end == ENDING))
         .collect();
     files.sort();
     files
@@ -116,11 +113,12 @@ pub fn import(folder: &Path, done_bytes: &AtomicU64) -> Result<Recording, Import
 /// `recording.json`, or why there is none to read.
 fn read_facts(folder: &Path) -> Result<Result<Facts, String>, ImportError> {
     let path = folder.join(FACTS_FILE);
-    let text = match std::fs::read(&path) {
+    let text = match beneath::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Err("is missing".to_owned()));
         }
+        Err(error) if beneath::refused(&error).is_some() => return Ok(Err(format!("is left out: {error}"))),
         Err(error) => return Err(ImportError::new(&path, format!("cannot be read: {error}"))),
     };
     match serde_json::from_slice::<Facts>(&text) {
@@ -209,7 +207,7 @@ fn read_processes(
             let path = |table: &str| folder.join(table).join(format!("{}.{ENDING}", process.file));
             TABLE_NAMES.iter().map(move |table| (place, *table, path(table)))
         })
-        .filter(|(place, table, path)| path.exists() || all[*place].0.rows.contains_key(*table))
+        .filter(|(place, table, path)| beneath::exists(path) || all[*place].0.rows.contains_key(*table))
         .collect();
     let mut processes: Vec<Process> = all
         .iter()
@@ -223,7 +221,7 @@ fn read_processes(
     let read = |index: usize| ReadTable::read(&jobs[index].2, jobs[index].1);
     parallel::in_order(jobs.len(), read, |index, read| {
         let (place, table, path) = &jobs[index];
-        done_bytes.fetch_add(bytes_of(path), Ordering::Relaxed);
+        done_bytes.fetch_add(beneath::bytes(path), Ordering::Relaxed);
         let expected = all[*place].0.rows.get(*table).copied().unwrap_or(0);
         let name = &all[*place].0.folder;
         let (rows, wrong) = match read {
@@ -275,12 +273,13 @@ fn find_kernels_again(process: &mut Process, rows: &[i64]) {
 
 /// What lies beside the tables that this version knows.
 fn tell_of_others(folder: &Path, recording: &mut Recording) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
+    let Ok(entries) = beneath::entries(folder) else {
         return;
     };
     let mut others: Vec<String> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.is_dir() && !files_of(path).is_empty())
+        .into_iter()
+        .filter(|entry| entry.stat.kind == Kind::Folder && !files_of(&entry.path).is_empty())
+        .map(|entry| entry.path)
         .map(|path| {
             path.file_name()
                 .unwrap_or_default()

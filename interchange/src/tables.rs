@@ -1,7 +1,6 @@
-//! Tables as files: Parquet and CSV. A file is written aside and renamed when it is whole.
+//! Tables as files: Parquet and CSV.
 
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
@@ -11,37 +10,24 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-use crate::aside::write_aside;
-
 /// Writes a table as Parquet (zstd, with statistics).
 ///
 /// # Errors
-/// When the disk refuses.
-pub fn write_parquet(path: &Path, table: &RecordBatch) -> io::Result<()> {
+/// When `out` refuses.
+pub fn parquet_to(out: impl Write + Send, table: &RecordBatch) -> io::Result<()> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
-    write_aside(path, |file| {
-        let mut writer = ArrowWriter::try_new(BufWriter::new(file), table.schema(), Some(properties))
-            .map_err(io::Error::other)?;
-        writer.write(table).map_err(io::Error::other)?;
-        writer.close().map_err(io::Error::other)?;
-        Ok(())
-    })
+    let mut writer = ArrowWriter::try_new(out, table.schema(), Some(properties)).map_err(io::Error::other)?;
+    writer.write(table).map_err(io::Error::other)?;
+    writer.close().map_err(io::Error::other)?;
+    Ok(())
 }
 
 /// Writes a table as CSV with a line of headings. Null is an empty field.
 ///
 /// # Errors
-/// When the disk refuses.
-pub fn write_csv(path: &Path, table: &RecordBatch) -> io::Result<()> {
-    write_aside(path, |file| csv_to(file, table))
-}
-
-/// The same into anything that takes bytes.
-///
-/// # Errors
-/// When it refuses.
+/// When `out` refuses.
 pub fn csv_to(out: impl Write, table: &RecordBatch) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     let schema = table.schema();
@@ -68,7 +54,6 @@ fn field(column: &dyn Array, row: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::sync::Arc;
 
     use arrow_array::{Float64Array, Int64Array, StringArray};
@@ -95,33 +80,18 @@ mod tests {
 
     #[test]
     fn parquet_is_read_back_as_it_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.parquet");
-        write_parquet(&path, &table()).unwrap();
-        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        parquet_to(&mut file, &table()).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
         let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
         assert_eq!(batches, [table()]);
-        assert_eq!(
-            std::fs::read_dir(folder.path()).unwrap().count(),
-            1,
-            "no part file is left"
-        );
     }
 
     #[test]
     fn csv_quotes_what_needs_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.csv");
-        write_csv(&path, &table()).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
+        let mut text = Vec::new();
+        csv_to(&mut text, &table()).unwrap();
+        let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "rank,name,share\n0,\"a<b, \"\"c\"\">\",0.5\n,plain,\n");
-    }
-
-    #[test]
-    fn nothing_is_left_where_the_disk_refuses() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("no such folder").join("t.csv");
-        assert!(write_csv(&path, &table()).is_err());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! The Chrome export read back: nothing missing, nothing moved, every arrow where it belongs.
 
-mod support;
+use crate::support;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;

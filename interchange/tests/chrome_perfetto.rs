@@ -2,12 +2,10 @@
 //!
 //! Skipped, loudly, where the engine can't be fetched; never under CI=true.
 
-mod support;
-#[path = "../../tests/common/trace_processor.rs"]
-mod trace_processor;
+use crate::consumers::trace_processor;
+use crate::support;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use gputrace_interchange::export::chrome::export_chrome;
 use gputrace_interchange::export::words;
@@ -42,7 +40,7 @@ fn number(value: &Value) -> i64 {
 
 #[track_caller]
 fn check(recording: &Recording) {
-    let Some(engines) = trace_processor::both(Path::new(env!("CARGO_TARGET_TMPDIR"))) else {
+    let Some(engines) = trace_processor::both() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! What is exported and imported again is the recording that it was, to the row and the nanosecond.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 

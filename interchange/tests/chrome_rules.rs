@@ -3,7 +3,7 @@
 //! The rules are those of Perfetto's importer (v52 and v55), chrome://tracing, Holistic Trace Analysis and AMD's TraceLens,
 //! found by trying: what breaks one is dropped, moved or joined to something else without a word.
 
-mod support;
+use crate::support;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

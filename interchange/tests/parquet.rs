@@ -1,8 +1,7 @@
 //! Recordings as Parquet and back: whatever is in them, and whatever happens to the files in between.
 
-mod support;
+use crate::support;
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 use gputrace_interchange::export::files::write_folder;
 use gputrace_interchange::export::parquet::export_parquet;
 use gputrace_interchange::import::{self, Progress};
+use gputrace_trace::column::Column;
 use gputrace_trace::derived::Derived;
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::tables::{TABLE_NAMES, Tables};
@@ -137,7 +137,7 @@ impl Numbers {
 }
 
 /// Fills a column of any type.
-fn fill(column: &mut dyn Any, rows: usize, numbers: &mut Numbers, names: &[NameId]) {
+fn fill(column: &mut dyn Column, rows: usize, numbers: &mut Numbers, names: &[NameId]) {
     macro_rules! kinds {
         ($($kind:ty: $make:expr;)*) => {$(
             let make: fn(u64, &[NameId]) -> $kind = $make;
@@ -185,7 +185,7 @@ fn anything(seed: u64, rows: usize, processes: usize) -> Recording {
     for place in 0..processes {
         let mut tables = Tables::default();
         let mut each = 0;
-        tables.each_columns(&mut |_, columns| {
+        tables.each_columns(&mut |_, _, columns| {
             // Every third table has no rows.
             each += 1;
             let rows = if (each + place).is_multiple_of(3) { 0 } else { rows };
@@ -238,14 +238,16 @@ fn rows_of_many_groups_come_back_in_their_order() {
     let folder = place.path().join("a");
     let mut recording = anything(7, 0, 1);
     let names = [NameId(1), NameId(2), NameId(3)];
-    recording.processes[0].tables.each_columns(&mut |table, columns| {
-        let mut numbers = Numbers(3);
-        for column in columns {
-            if table == "kernels" {
-                fill(column, 300_000, &mut numbers, &names);
+    recording.processes[0]
+        .tables
+        .each_columns(&mut |table, _, columns| {
+            let mut numbers = Numbers(3);
+            for column in columns {
+                if table == "kernels" {
+                    fill(column, 300_000, &mut numbers, &names);
+                }
             }
-        }
-    });
+        });
     export(&recording, &folder);
     assert_same(&open(&folder).unwrap(), &recording);
 }

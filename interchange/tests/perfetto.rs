@@ -4,12 +4,12 @@
 
 #[path = "perfetto/given.rs"]
 mod given;
-mod support;
-#[path = "../../tests/common/trace_processor.rs"]
-mod trace_processor;
+use crate::consumers;
+use crate::consumers::trace_processor;
+use crate::support;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use given::{derived, odd};
@@ -29,7 +29,7 @@ const STAGES: PerfettoOptions = PerfettoOptions {
 };
 
 fn engines() -> Option<[TraceProcessor; 2]> {
-    trace_processor::both(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    trace_processor::both()
 }
 
 /// A file with the trace, in a folder that lives as long as the first value.
@@ -442,44 +442,16 @@ fn render_stages_fill_perfettos_own_tables() {
     );
 }
 
-/// Python of a virtual environment with Perfetto's published messages.
-fn python_with_perfetto() -> Option<PathBuf> {
-    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("perfetto-messages");
-    let python = environment.join("bin/python");
-    let has = || {
-        let found = Command::new(&python)
-            .args(["-c", "import perfetto.protos"])
-            .output();
-        found.is_ok_and(|output| output.status.success())
-    };
-    if !has() {
-        let mut make = Command::new("python3");
-        drop(make.args(["-m", "venv"]).arg(&environment).output());
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        drop(install.arg("perfetto==0.59.1").output());
-    }
-    has().then_some(python)
-}
-
 #[test]
 fn every_field_is_one_of_the_published_messages() {
-    let Some(python) = python_with_perfetto() else {
-        assert!(
-            std::env::var("CI").as_deref() != Ok("true"),
-            "the package perfetto could not be installed, and under CI it must be"
-        );
-        eprintln!("SKIPPED: the package perfetto could not be installed; fields were not looked up");
+    let Some(python) = consumers::python("perfetto-messages") else {
         return;
     };
     for options in [PerfettoOptions::default(), STAGES] {
         for recording in [two_ranks(), odd()] {
             let (_folder, path, _) = exported(&recording, &derived(), options);
             let output = Command::new(&python)
-                .arg(concat!(
-                    env!("CARGO_MANIFEST_DIR"),
-                    "/../tests/consumers/perfetto_schema.py"
-                ))
+                .arg(consumers::script("perfetto_schema.py"))
                 .arg(&path)
                 .output()
                 .unwrap();

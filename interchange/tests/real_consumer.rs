@@ -2,9 +2,8 @@
 //!
 //! Skipped, loudly, where pip can't fetch it; never under CI=true.
 
-#[path = "support/hta.rs"]
-mod hta;
-mod support;
+use crate::consumers::hta;
+use crate::support;
 
 use gputrace_interchange::export::chrome::export_chrome_ranks;
 use gputrace_interchange::export::files::write_folder;

@@ -1,10 +1,8 @@
 //! Files for XProf of recordings that are small enough to count by hand, and of odd ones.
 
-#[path = "support/odd.rs"]
-mod odd;
-mod support;
-#[path = "../../tests/common/tensorboard.rs"]
-mod tensorboard;
+use crate::consumers::tensorboard;
+use crate::odd;
+use crate::support;
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -15,6 +15,7 @@ use flatbuffers::FlatBufferBuilder;
 use zstd::bulk::Compressor;
 
 use crate::frame;
+use crate::seal::Sealer;
 
 /// zstd's level, for columns whose values come again: what lower levels leave, and higher ones cost, is little of a row
 /// (`cargo bench -p gputrace-trace`).
@@ -190,8 +191,8 @@ impl Body {
         self.close(start);
     }
 
-    /// The whole message of so many rows: its head and the columns. Empty again after it.
-    pub fn finish(&mut self, rows: usize) -> [Vec<u8>; 2] {
+    /// The whole message of so many rows, sealed: its head and the columns. Empty again after it.
+    pub(crate) fn finish(&mut self, rows: usize, sealer: &mut Sealer) -> [Vec<u8>; 2] {
         let mut builder = FlatBufferBuilder::with_capacity(256 + 40 * self.nodes.len());
         let nodes = builder.create_vector(&self.nodes);
         let buffers = builder.create_vector(&self.buffers);
@@ -224,6 +225,7 @@ impl Body {
         head.extend_from_slice(&(padded as u32).to_le_bytes());
         head.extend_from_slice(metadata);
         head.resize(8 + padded, 0);
+        sealer.seal(&mut head, &self.bytes, MessageHeader::RecordBatch, rows as u64);
         self.nodes.clear();
         self.buffers.clear();
         let capacity = self.bytes.len();

@@ -4,25 +4,28 @@
 //! `CLOCK_BOOTTIME`, about once a second. Both are slewed alike, so their difference changes by steps alone; one of
 //! [`LEAST_STEP_NS`] or more is undone:
 //!
-//! - Between which two readings it happened is known. When in between is found in the order of rows: a table's rows are
-//!   written in the order in which things ended, so the step is where the next row's end lies off by as much as the clock
-//!   was set. The table with the most rows in that second says it for all.
+//! - Between which two readings it happened is known. When in between is found in the order of rows: rows of one thread, or of
+//!   one stream of a device, are written in the order in which things ended, so the step is where the next row's end lies off
+//!   by as much as the clock was set. The one with the most rows in that second says it for all. (Of several threads rows come
+//!   a buffer at a time: each thread's has its own place where it shows.)
 //! - A row that began before the step and ended after it has a duration that is wrong by as much; that is mended too.
-//! - A table whose rows are further apart than the clock was set back does not show where that was: a row within that of the
-//!   step may then be off by as much.
+//! - A thread or stream whose rows are further apart than the clock was set back does not show where that was: a row within
+//!   that of the step may then be off by as much. One that shows nothing at all goes by the others of its table.
 //! - All processes of a host get the timeline of the earliest reading among them.
 //!
 //! GPU times are CUPTI's, which brings them to this clock by itself: near a step they are as good as it made them.
 
-use std::any::Any;
+use std::collections::HashMap;
 
-use crate::recording::Process;
+use crate::column::Column;
+use crate::names::NameId;
+use crate::process::Process;
 use crate::tables::{Clocks, Tables};
 use crate::time::{DurationNs, TimeNs};
 
 /// Steps below are left: no number of an analysis would change by them.
 pub const LEAST_STEP_NS: i64 = 1_000_000;
-/// How exactly the clocks of one reading belong together (see [`crate::time::clock_snapshot`]).
+/// How exactly the clocks of one reading belong together (see [`crate::clock_reading::clock_snapshot`]).
 const READING_NS: i64 = 50_000;
 /// A reading that is off by more was not interrupted: the clock was set, and set again.
 const MOST_INTERRUPTED_NS: i64 = 100_000_000;
@@ -127,6 +130,66 @@ fn first_gap(clocks: &Clocks) -> Option<Gap> {
 struct Times<'a> {
     starts: &'a mut Vec<TimeNs>,
     durations: Option<Durations<'a>>,
+    /// The rows of each thread or stream, in their order.
+    lanes: Vec<Vec<u32>>,
+}
+
+/// Where in a lane a step shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before this place of the lane.
+    At(usize),
+    /// All rows lie before the step.
+    AllBefore,
+    /// All rows lie after it.
+    AllAfter,
+    /// All before or all after: the lane alone does not tell.
+    Unknown,
+}
+
+/// Columns by which rows belong to a thread or a stream.
+const LANES: [&str; 5] = ["thread", "device", "context", "stream", "name"];
+
+/// The rows of each thread, or stream, or counter.
+fn lanes(names: &[&str], columns: &[&mut dyn Column], rows: usize) -> Vec<Vec<u32>> {
+    let by_name = names.contains(&"value");
+    let mut keys: Vec<(u64, u64)> = vec![(0, 0); rows];
+    for (name, column) in names.iter().zip(columns) {
+        if !LANES.contains(name) || *name == "name" && !by_name {
+            continue;
+        }
+        let mix = |key: &mut (u64, u64), value: u64| {
+            // Two series, so that what is different stays different.
+            key.0 = (key.0 ^ value)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29);
+            key.1 = key.1.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_add(value);
+        };
+        if let Some(values) = column.downcast_ref::<Vec<u32>>() {
+            keys.iter_mut()
+                .zip(values)
+                .for_each(|(key, value)| mix(key, u64::from(*value) + 1));
+        } else if let Some(values) = column.downcast_ref::<Vec<Option<u32>>>() {
+            let number = |value: &Option<u32>| value.map_or(0, |value| u64::from(value) + 1);
+            keys.iter_mut()
+                .zip(values)
+                .for_each(|(key, value)| mix(key, number(value)));
+        } else if let Some(values) = column.downcast_ref::<Vec<NameId>>() {
+            keys.iter_mut()
+                .zip(values)
+                .for_each(|(key, value)| mix(key, u64::from(value.0) + 1));
+        }
+    }
+    let mut places: HashMap<(u64, u64), usize> = HashMap::new();
+    let mut lanes: Vec<Vec<u32>> = Vec::new();
+    for (row, key) in (0..).zip(keys) {
+        let place = *places.entry(key).or_insert_with(|| {
+            lanes.push(Vec::new());
+            lanes.len() - 1
+        });
+        lanes[place].push(row);
+    }
+    lanes
 }
 
 enum Durations<'a> {
@@ -135,21 +198,26 @@ enum Durations<'a> {
 }
 
 impl<'a> Times<'a> {
-    fn of(columns: Vec<&'a mut dyn Any>) -> Option<Self> {
+    fn of(names: &[&str], columns: Vec<&'a mut dyn Column>) -> Option<Self> {
+        let rows = columns
+            .iter()
+            .find_map(|column| Some(column.downcast_ref::<Vec<TimeNs>>()?.len()))?;
+        let lanes = lanes(names, &columns, rows);
         let (mut starts, mut durations) = (None, None);
         for column in columns {
             // The first of each: further ones are of parts of a row.
-            if starts.is_none() && column.is::<Vec<TimeNs>>() {
+            if starts.is_none() && column.downcast_ref::<Vec<TimeNs>>().is_some() {
                 starts = column.downcast_mut();
-            } else if durations.is_none() && column.is::<Vec<DurationNs>>() {
+            } else if durations.is_none() && column.downcast_ref::<Vec<DurationNs>>().is_some() {
                 durations = column.downcast_mut().map(Durations::All);
-            } else if durations.is_none() && column.is::<Vec<Option<DurationNs>>>() {
+            } else if durations.is_none() && column.downcast_ref::<Vec<Option<DurationNs>>>().is_some() {
                 durations = column.downcast_mut().map(Durations::Some);
             }
         }
         Some(Self {
             starts: starts?,
             durations,
+            lanes,
         })
     }
 
@@ -178,10 +246,14 @@ impl<'a> Times<'a> {
         self.starts[row].0.saturating_add(self.duration(row))
     }
 
+    fn end_at(&self, lane: &[u32], place: usize) -> i64 {
+        self.end(lane[place] as usize)
+    }
+
     /// The ends between which the step lies if it lies before a row: those of the row before and of the row. `None` where one
     /// of them cannot be where it would be.
-    fn around(&self, row: usize, gap: Gap) -> Option<(i64, i64)> {
-        let (mut last, mut next) = (self.end(row - 1), self.end(row));
+    fn around(&self, lane: &[u32], place: usize, gap: Gap) -> Option<(i64, i64)> {
+        let (mut last, mut next) = (self.end_at(lane, place - 1), self.end_at(lane, place));
         if !gap.can_be_before(last) || !gap.can_be_after(next) {
             return None;
         }
@@ -194,9 +266,9 @@ impl<'a> Times<'a> {
         Some((last, next))
     }
 
-    /// The row that the step lies before, and when that was (by the clock as it was set before), somewhere between two
-    /// moments. `near`: where it is known to be from another table; without it only a row that shows it is taken.
-    fn pivot(&self, gap: Gap, near: Option<i64>) -> Option<(usize, (i64, i64))> {
+    /// The place in a lane that the step lies at, and when that was (by the clock as it was set before), somewhere between two
+    /// moments. `near`: where it is known to be from another lane; without it only a place that shows it is taken.
+    fn pivot(&self, lane: &[u32], gap: Gap, near: Option<i64>) -> Option<(Place, (i64, i64))> {
         // Not knowing the moment: how much straighter the ends run with the step there. Knowing it: the least time from row
         // to row around it, so that a table whose rows are further apart than the clock was set back goes on as evenly as
         // it can.
@@ -210,43 +282,74 @@ impl<'a> Times<'a> {
             let off = last.saturating_sub(near).max(near.saturating_sub(after)).max(0);
             passed.saturating_abs().saturating_add(off).saturating_neg()
         };
-        let rows = self.starts.len();
-        let inside = (1..rows).filter_map(|row| {
-            let around = self.around(row, gap)?;
+        let rows = lane.len();
+        let inside = (1..rows).filter_map(|place| {
+            let around = self.around(lane, place, gap)?;
             let worth = worth(around);
-            (near.is_some() || worth > 0).then_some((worth, row, around))
+            (near.is_some() || worth > 0).then_some((worth, Place::At(place), around))
         });
         // Or all rows lie after the step, or before: then none shows it.
-        let whole = near.filter(|_| rows > 0).into_iter().flat_map(|near| {
-            let all_after = self.end(0) >= near.saturating_add(gap.by_ns).saturating_sub(READING_NS);
-            let all_before = self.end(rows - 1) <= near.saturating_add(READING_NS);
+        let whole = near.filter(|_| rows > 0).and_then(|near| {
+            let earliest_after = near.saturating_add(gap.by_ns).saturating_sub(READING_NS);
+            let all_after = self.end_at(lane, 0) >= earliest_after;
+            let all_before = self.end_at(lane, rows - 1) <= near.saturating_add(READING_NS);
+            let place = match (all_before, all_after) {
+                (true, true) => Place::Unknown,
+                (true, false) => Place::AllBefore,
+                (false, true) => Place::AllAfter,
+                (false, false) => return None,
+            };
             let around = (near, near.saturating_add(gap.by_ns));
-            let least = gap.by_ns.saturating_abs().saturating_neg();
-            [
-                all_after.then_some((least, 0, around)),
-                all_before.then_some((least, rows, around)),
-            ]
+            Some((gap.by_ns.saturating_abs().saturating_neg(), place, around))
         });
         inside
-            .chain(whole.flatten())
+            .chain(whole)
             .max_by_key(|(worth, ..)| *worth)
-            .map(|(_, row, (last, next))| (row, (last, next.saturating_sub(gap.by_ns))))
+            .map(|(_, place, (last, next))| (place, (last, next.saturating_sub(gap.by_ns))))
     }
 
-    /// Rows whose end lies between the readings, and so can say when the step was.
-    fn rows_inside(&self, gap: Gap) -> usize {
-        (0..self.starts.len())
-            .map(|row| self.end(row))
+    /// Rows of a lane whose end lies between the readings, and so can say when the step was.
+    fn rows_inside(&self, lane: &[u32], gap: Gap) -> usize {
+        (0..lane.len())
+            .map(|place| self.end_at(lane, place))
             .filter(|&end| end >= gap.before_ns && end <= gap.after_ns().saturating_add(gap.by_ns.max(0)))
             .count()
     }
 
+    /// Which rows come after the step in their order, where the clock was set back and stamps alone do not tell.
+    fn rows_after(&self, gap: Gap, moment: i64) -> Vec<bool> {
+        let mut after = vec![false; self.starts.len()];
+        let places: Vec<(&Vec<u32>, Option<Place>)> = self
+            .lanes
+            .iter()
+            .map(|lane| (lane, self.pivot(lane, gap, Some(moment)).map(|(place, _)| place)))
+            .collect();
+        // The lane with the most rows there says for those that show nothing from which row of the table on it is later.
+        let shown = places.iter().filter_map(|(lane, place)| match place {
+            Some(Place::At(place)) => Some((self.rows_inside(lane, gap), lane[*place])),
+            _ => None,
+        });
+        let in_table = shown.max().map(|(_, row)| row);
+        for (lane, place) in places {
+            let first = match place {
+                Some(Place::At(place)) => place,
+                Some(Place::AllAfter) => 0,
+                Some(Place::Unknown) => {
+                    let is_before = |row: &u32| in_table.is_none_or(|first| *row < first);
+                    lane.partition_point(is_before)
+                }
+                Some(Place::AllBefore) | None => lane.len(),
+            };
+            for &row in &lane[first..] {
+                after[row as usize] = true;
+            }
+        }
+        after
+    }
+
     /// Undoes the step; `moment`: when it was, by the clock as it was set before.
     fn undo(&mut self, gap: Gap, moment: i64) {
-        let pivot = (gap.by_ns < 0)
-            .then(|| self.pivot(gap, Some(moment)))
-            .flatten()
-            .map(|(row, _)| row);
+        let in_order = (gap.by_ns < 0).then(|| self.rows_after(gap, moment));
         for row in 0..self.starts.len() {
             let (start, end) = (self.starts[row].0, self.end(row));
             let is_after = |stamp: i64| match (gap.can_be_before(stamp), gap.can_be_after(stamp)) {
@@ -254,7 +357,7 @@ impl<'a> Times<'a> {
                 (false, _) => true,
                 // Set forward, the clock left out the moments after the step.
                 (true, true) if gap.by_ns > 0 => stamp > moment,
-                (true, true) => pivot.is_some_and(|pivot| row >= pivot),
+                (true, true) => in_order.as_ref().is_some_and(|after| after[row]),
             };
             if !is_after(end) {
                 continue;
@@ -278,20 +381,22 @@ impl<'a> Times<'a> {
 fn locate(tables: &mut Tables, gap: Gap) -> i64 {
     let mut best: Option<(usize, (i64, i64))> = None;
     let mut each = |visit: &mut dyn FnMut(&Times<'_>)| {
-        tables.each_columns(&mut |name, columns| {
+        tables.each_columns(&mut |name, names, columns| {
             if name != "clocks"
-                && let Some(times) = Times::of(columns)
+                && let Some(times) = Times::of(names, columns)
             {
                 visit(&times);
             }
         });
     };
     each(&mut |times| {
-        let rows = times.rows_inside(gap);
-        if best.is_none_or(|(most, _)| rows > most)
-            && let Some((_, around)) = times.pivot(gap, None)
-        {
-            best = Some((rows, around));
+        for lane in &times.lanes {
+            let rows = times.rows_inside(lane, gap);
+            if best.is_none_or(|(most, _)| rows > most)
+                && let Some((_, around)) = times.pivot(lane, gap, None)
+            {
+                best = Some((rows, around));
+            }
         }
     });
     // Nothing that shows it happened meanwhile, so any moment does.
@@ -324,11 +429,12 @@ fn undo_in(process: &mut Process) -> Vec<Step> {
             break;
         };
         let moment = locate(&mut process.tables, gap);
-        process.tables.each_columns(&mut |name, mut columns| {
+        process.tables.each_columns(&mut |name, names, mut columns| {
             for column in &mut columns {
                 if let Some(stamps) = column.downcast_mut::<Vec<Option<TimeNs>>>() {
                     let mut known: Vec<TimeNs> = stamps.iter().flatten().copied().collect();
                     let mut times = Times {
+                        lanes: vec![(0..).take(known.len()).collect()],
                         starts: &mut known,
                         durations: None,
                     };
@@ -339,7 +445,7 @@ fn undo_in(process: &mut Process) -> Vec<Step> {
                 }
             }
             if name != "clocks"
-                && let Some(mut times) = Times::of(columns)
+                && let Some(mut times) = Times::of(names, columns)
             {
                 times.undo(gap, moment);
             }

@@ -3,6 +3,7 @@
 //! Plain values go into primitive arrays, `Option`s into nullable ones, names into dictionary arrays whose
 //! dictionary grows over the stream (Arrow's delta dictionaries), so that a kernel's name is written once a file.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use arrow_array::types::Int32Type;
@@ -98,7 +99,7 @@ impl Raw<'_> {
 }
 
 /// A value that a column can hold.
-pub trait Value: Sized + Clone {
+pub trait Value: Sized + Clone + PartialEq + Send + Sync + 'static {
     /// Whether the column may hold nulls.
     const NULLABLE: bool;
     /// Whether the values are names.
@@ -111,14 +112,8 @@ pub trait Value: Sized + Clone {
     fn renumber(&mut self, _numbers: &[NameId]) {}
     /// The column as an Arrow array.
     fn encode(column: Vec<Self>, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef;
-    /// Writes the column into a batch's body, as an Arrow array of [`Self::data_type`] lies there.
-    fn write(
-        column: &[Self],
-        dictionary: &mut Dictionary,
-        names: &Interner,
-        packing: fn(usize) -> Packing,
-        body: &mut Body,
-    );
+    /// Writes the column called `name` into a batch's body, as an Arrow array of [`Self::data_type`] lies there.
+    fn write(column: &[Self], name: &str, dictionary: &mut Dictionary, names: &Interner, body: &mut Body);
     /// Appends an Arrow array to the column.
     ///
     /// # Errors
@@ -126,6 +121,143 @@ pub trait Value: Sized + Clone {
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType>;
     /// Puts the values of a batch in place of those of the column; `false` where they are damaged.
     fn fill(raw: &Raw<'_>, column: &mut Vec<Self>) -> bool;
+}
+
+/// A column of a table, whatever its values.
+pub trait Column: Any + Send + Sync {
+    /// How many rows.
+    fn len(&self) -> usize;
+    /// Whether there is no row.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Takes all values out as an Arrow array, leaving the column empty with the same capacity.
+    fn take(&mut self, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef;
+    /// Writes all values into a batch's body as the column `name`, and leaves this one empty with the same capacity.
+    fn write(&mut self, name: &str, dictionary: &mut Dictionary, names: &Interner, body: &mut Body);
+    /// Appends an Arrow array.
+    ///
+    /// # Errors
+    /// When it is of another type.
+    fn append_array(&mut self, array: &dyn Array, names: &mut Interner) -> Result<(), WrongType>;
+    /// Appends so many rows of a file that has no such column.
+    fn push_absent(&mut self, rows: usize);
+    /// Puts a batch's values in place of those that are here; `false` where they are damaged.
+    fn fill(&mut self, raw: &Raw<'_>) -> bool;
+    /// Gives all names their numbers in another interner: `numbers` by old number.
+    fn renumber(&mut self, numbers: &[NameId]);
+    /// Moves all points in time by `by`.
+    fn shift(&mut self, by: DurationNs);
+    /// Takes the values of another column of this type; none of another.
+    fn append(&mut self, other: &mut dyn Column);
+    /// Appends copies of these rows of another column of this type; none of another.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn push_rows(&mut self, from: &dyn Column, rows: &[u32]);
+    /// Copies of these rows as an Arrow array.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn pick(&self, rows: &[u32], dictionary: &mut Dictionary, names: &Interner) -> ArrayRef;
+    /// Whether a row holds what one of another column does.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn is_same(&self, row: usize, other: &dyn Column, other_row: usize) -> bool;
+    /// Makes room for so many more rows.
+    fn reserve(&mut self, rows: usize);
+    /// Keeps only so many rows.
+    fn truncate(&mut self, rows: usize);
+    /// Gives back memory that no row uses.
+    fn shrink(&mut self);
+    /// Bytes in memory.
+    fn bytes(&self) -> usize;
+}
+
+impl dyn Column {
+    /// The values, if they are of this type.
+    #[must_use]
+    pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
+
+    /// The same, to change them.
+    pub fn downcast_mut<T: Any>(&mut self) -> Option<&mut T> {
+        (self as &mut dyn Any).downcast_mut()
+    }
+}
+
+impl<T: Value> Column for Vec<T> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn take(&mut self, dictionary: &mut Dictionary, names: &Interner) -> ArrayRef {
+        let empty = Self::with_capacity(self.capacity());
+        T::encode(std::mem::replace(self, empty), dictionary, names)
+    }
+    fn write(&mut self, name: &str, dictionary: &mut Dictionary, names: &Interner, body: &mut Body) {
+        T::write(self, name, dictionary, names, body);
+        self.clear();
+    }
+    fn append_array(&mut self, array: &dyn Array, names: &mut Interner) -> Result<(), WrongType> {
+        T::decode(array, names, self)
+    }
+    fn push_absent(&mut self, rows: usize) {
+        self.resize(self.len() + rows, T::absent());
+    }
+    fn fill(&mut self, raw: &Raw<'_>) -> bool {
+        T::fill(raw, self)
+    }
+    fn renumber(&mut self, numbers: &[NameId]) {
+        if T::NAMED {
+            for value in self {
+                value.renumber(numbers);
+            }
+        }
+    }
+    fn shift(&mut self, by: DurationNs) {
+        let column: &mut dyn Column = self;
+        if let Some(times) = column.downcast_mut::<Vec<TimeNs>>() {
+            for time in times {
+                *time = *time + by;
+            }
+        } else if let Some(times) = column.downcast_mut::<Vec<Option<TimeNs>>>() {
+            for time in times.iter_mut().flatten() {
+                *time = *time + by;
+            }
+        }
+    }
+    fn append(&mut self, other: &mut dyn Column) {
+        if let Some(other) = other.downcast_mut::<Self>() {
+            self.append(other);
+        }
+    }
+    fn push_rows(&mut self, from: &dyn Column, rows: &[u32]) {
+        if let Some(from) = from.downcast_ref::<Self>() {
+            self.extend(rows.iter().map(|&row| from[row as usize].clone()));
+        }
+    }
+    fn pick(&self, rows: &[u32], dictionary: &mut Dictionary, names: &Interner) -> ArrayRef {
+        let picked = rows.iter().map(|&row| self[row as usize].clone());
+        T::encode(picked.collect(), dictionary, names)
+    }
+    fn is_same(&self, row: usize, other: &dyn Column, other_row: usize) -> bool {
+        let other = other.downcast_ref::<Self>();
+        other.is_some_and(|other| self[row] == other[other_row])
+    }
+    fn reserve(&mut self, rows: usize) {
+        self.reserve_exact(rows);
+    }
+    fn truncate(&mut self, rows: usize) {
+        self.truncate(rows);
+    }
+    fn shrink(&mut self) {
+        self.shrink_to_fit();
+    }
+    fn bytes(&self) -> usize {
+        self.capacity() * size_of::<T>()
+    }
 }
 
 /// A number as the word that holds its bits.
@@ -190,15 +322,15 @@ macro_rules! primitive_values {
             }
             fn write(
                 column: &[Self],
+                name: &str,
                 _: &mut Dictionary,
                 _: &Interner,
-                packing: fn(usize) -> Packing,
                 body: &mut Body,
             ) {
                 body.column(column.len(), 0);
                 body.nothing();
                 let values = column.iter().map(|&$v| Bits::bits($into));
-                body.numbers::<{ size_of::<$native>() }>(values, packing(size_of::<$native>()));
+                body.numbers::<{ size_of::<$native>() }>(values, Packing::of(name, size_of::<$native>()));
             }
             fn decode(array: &dyn Array, _: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
                 let array = downcast::<PrimitiveArray<arrow_array::types::$arrow>>(array)?;
@@ -233,13 +365,13 @@ macro_rules! primitive_values {
             }
             fn write(
                 column: &[Self],
+                name: &str,
                 _: &mut Dictionary,
                 _: &Interner,
-                packing: fn(usize) -> Packing,
                 body: &mut Body,
             ) {
                 const WIDTH: usize = size_of::<$native>();
-                write_nullable::<WIDTH, $value>(column, |$v| Bits::bits($into), packing(WIDTH), body);
+                write_nullable::<WIDTH, $value>(column, |$v| Bits::bits($into), Packing::of(name, WIDTH), body);
             }
             fn decode(array: &dyn Array, _: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
                 let array = downcast::<PrimitiveArray<arrow_array::types::$arrow>>(array)?;
@@ -320,19 +452,13 @@ impl Value for NameId {
         let keys: Vec<i32> = column.into_iter().map(|id| dictionary.place(id, names)).collect();
         encode_names(Int32Array::new(ScalarBuffer::from(keys), None), dictionary)
     }
-    fn write(
-        column: &[Self],
-        dictionary: &mut Dictionary,
-        names: &Interner,
-        packing: fn(usize) -> Packing,
-        body: &mut Body,
-    ) {
+    fn write(column: &[Self], name: &str, dictionary: &mut Dictionary, names: &Interner, body: &mut Body) {
         let mut places = std::mem::take(&mut dictionary.rows);
         places.clear();
         places.extend(column.iter().map(|&id| dictionary.place(id, names)));
         body.column(column.len(), 0);
         body.nothing();
-        body.numbers::<4>(places.iter().map(|place| place.bits()), packing(4));
+        body.numbers::<4>(places.iter().map(|place| place.bits()), Packing::of(name, 4));
         dictionary.rows = places;
     }
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
@@ -369,18 +495,12 @@ impl Value for Option<NameId> {
             .map(|id| id.map(|id| dictionary.place(id, names)));
         encode_names(keys.collect(), dictionary)
     }
-    fn write(
-        column: &[Self],
-        dictionary: &mut Dictionary,
-        names: &Interner,
-        packing: fn(usize) -> Packing,
-        body: &mut Body,
-    ) {
+    fn write(column: &[Self], name: &str, dictionary: &mut Dictionary, names: &Interner, body: &mut Body) {
         let places: Vec<Option<i32>> = column
             .iter()
             .map(|id| id.map(|id| dictionary.place(id, names)))
             .collect();
-        write_nullable::<4, i32>(&places, Bits::bits, packing(4), body);
+        write_nullable::<4, i32>(&places, Bits::bits, Packing::of(name, 4), body);
     }
     fn decode(array: &dyn Array, names: &mut Interner, column: &mut Vec<Self>) -> Result<(), WrongType> {
         column.extend(decode_names(array, names)?);

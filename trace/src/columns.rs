@@ -15,10 +15,13 @@ use arrow_ipc::{BodyCompressionMethod, CompressionType, Message, MessageHeader, 
 use arrow_schema::DataType;
 use zstd::bulk::Decompressor;
 
+use crate::beneath;
 use crate::column::Raw;
 use crate::names::{Interner, NameId};
+use crate::seal::NAME_KEY;
+use crate::seal::{self, Seal};
 use crate::stream::{self, quietly};
-use crate::table::{NAME_KEY, Table};
+use crate::table::Table;
 
 /// A message's header is looked for in so many bytes first.
 const HEADER_BYTES: usize = 4096;
@@ -54,6 +57,61 @@ struct Piece {
     is_packed: bool,
 }
 
+/// A message's body, and what its checksum has to be.
+#[derive(Clone, Copy, Debug)]
+struct BodyCheck {
+    offset: u64,
+    bytes: u64,
+    /// What the checksum begins with, and the checksum; `None` in a file without.
+    sums: Option<(u64, u64)>,
+}
+
+impl BodyCheck {
+    /// Checks that `body` is as it was written.
+    fn hold(&self, body: &[u8]) -> Result<(), Unusual> {
+        match self.sums {
+            Some((seed, sum)) if seal::checksum(body, seed) != sum => {
+                Err(Unusual::new("a checksum does not match"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks that messages have checksums and follow each other.
+#[derive(Debug, Default)]
+struct Order {
+    /// The seal of the last message; none in a file without.
+    last: Option<Seal>,
+    messages: u64,
+}
+
+impl Order {
+    /// What has to be checked of a message's body, by its head.
+    fn follow(&mut self, head: &[u8], offset: u64, bytes: u64, table: &str) -> Result<BodyCheck, Unusual> {
+        let seal = Seal::of(head);
+        let is_next = match (&self.last, &seal) {
+            (None, None) => true,
+            (None, Some(seal)) => self.messages == 0 && seal.number == 0,
+            (Some(last), Some(seal)) => {
+                seal.identity == last.identity && last.number.checked_add(1) == Some(seal.number)
+            }
+            (Some(_), None) => false,
+        };
+        if !is_next {
+            return Err(Unusual::new("a message out of its place"));
+        }
+        self.messages += 1;
+        self.last = seal;
+        let sum = seal.and_then(|_| seal::stored_checksum(head));
+        Ok(BodyCheck {
+            offset,
+            bytes,
+            sums: sum.map(|sum| (seal::head_seed(head, seal::table_seed(table)), sum)),
+        })
+    }
+}
+
 /// A column that is wanted.
 #[derive(Debug)]
 struct Wanted {
@@ -78,6 +136,7 @@ struct Column {
 #[derive(Debug)]
 struct Batch {
     rows: usize,
+    check: BodyCheck,
     /// In the order of what is wanted.
     columns: Vec<Column>,
 }
@@ -106,16 +165,14 @@ impl<T: Table> ColumnFile<T> {
             rows: 0,
             table: std::marker::PhantomData,
         };
-        if !path.exists() {
-            return Ok(opened);
-        }
-        if !path.is_file() {
-            return Err(Unusual::new("it is no file"));
-        }
-        let file = File::open(path)?;
+        let file = match beneath::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(opened),
+            file => file?,
+        };
         let bytes = file.metadata()?.len();
         let mut at = 0;
         let mut header = Vec::new();
+        let mut order = Order::default();
         while at < bytes {
             let Some(header_bytes) = read_header(&file, at, bytes, &mut header)? else {
                 break;
@@ -129,7 +186,8 @@ impl<T: Table> ColumnFile<T> {
             let Some(next) = body.checked_add(body_bytes).filter(|next| *next <= bytes) else {
                 break;
             };
-            opened.take(&file, &message, body, body_bytes, columns, names)?;
+            let check = order.follow(&header, body, body_bytes, T::NAME)?;
+            opened.take(&file, &message, check, columns, names)?;
             at = next;
         }
         opened.file = Some(file);
@@ -140,13 +198,14 @@ impl<T: Table> ColumnFile<T> {
         &mut self,
         file: &File,
         message: &Message<'_>,
-        body: u64,
-        body_bytes: u64,
+        check: BodyCheck,
         columns: &[&str],
         names: &mut Interner,
     ) -> Result<(), Unusual> {
+        let (body, body_bytes) = (check.offset, check.bytes);
         match message.header_type() {
             MessageHeader::Schema => {
+                check.hold(&[])?;
                 let schema = message.header_as_schema().ok_or(Unusual::new("no schema"))?;
                 self.wanted = wanted::<T>(&schema, columns)?;
             }
@@ -164,7 +223,7 @@ impl<T: Table> ColumnFile<T> {
                 if !batch.isDelta() && !column.numbers.is_empty() {
                     return Err(Unusual::new("a dictionary that replaces another"));
                 }
-                read_strings(file, &data, body, body_bytes, |text| {
+                read_strings(file, &data, check, |text| {
                     column.numbers.push(names.intern(text));
                 })?;
             }
@@ -181,6 +240,7 @@ impl<T: Table> ColumnFile<T> {
                 let columns: Result<Vec<Column>, Unusual> = self.wanted.iter().map(place).collect();
                 self.batches.push(Batch {
                     rows,
+                    check,
                     columns: columns?,
                 });
                 self.rows += rows;
@@ -415,24 +475,14 @@ impl Unpacker {
         })
     }
 
-    /// Reads all that is wanted of a batch, with what lies in between.
+    /// Reads a batch, and checks it.
     fn read(&mut self, file: &File, batch: &Batch) -> Result<(), Unusual> {
-        let pieces = || {
-            let both = batch
-                .columns
-                .iter()
-                .flat_map(|column| [column.validity, column.values]);
-            both.filter(|piece| piece.bytes > 0)
-        };
-        let from = pieces().map(|piece| piece.offset).min().unwrap_or(0);
-        let to = pieces()
-            .map(|piece| piece.offset + piece.bytes as u64)
-            .max()
-            .unwrap_or(from);
-        self.from = from;
+        let check = &batch.check;
+        self.from = check.offset;
         self.bytes
-            .resize(usize::try_from(to - from).map_err(Unusual::new)?, 0);
-        Ok(file.read_exact_at(&mut self.bytes, from)?)
+            .resize(usize::try_from(check.bytes).map_err(Unusual::new)?, 0);
+        file.read_exact_at(&mut self.bytes, check.offset)?;
+        check.hold(&self.bytes)
     }
 
     fn unpack<'a>(
@@ -511,10 +561,10 @@ fn unpack_piece(
 fn read_strings(
     file: &File,
     batch: &RecordBatch<'_>,
-    body: u64,
-    body_bytes: u64,
+    check: BodyCheck,
     mut each: impl FnMut(&str),
 ) -> Result<(), Unusual> {
+    let (body, body_bytes) = (check.offset, check.bytes);
     let count = usize::try_from(batch.length()).map_err(Unusual::new)?;
     if body_bytes > MOST_DICTIONARY_BYTES as u64 || count > MOST_DICTIONARY_BYTES / 4 {
         return Err(Unusual::new("a dictionary that is too large"));
@@ -525,6 +575,7 @@ fn read_strings(
     let mut zstd = Decompressor::new()?;
     let mut bytes = vec![0; usize::try_from(body_bytes).map_err(Unusual::new)?];
     file.read_exact_at(&mut bytes, body)?;
+    check.hold(&bytes)?;
     let mut buffer = |number: usize, least: Option<usize>| {
         let piece = piece(batch, number, body, body_bytes)?;
         let start = usize::try_from(piece.offset - body).map_err(Unusual::new)?;

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::measures::Measures;
+
 /// What is known of a recording beyond its events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Derived {
@@ -28,7 +30,7 @@ pub struct DerivedProcess {
 }
 
 /// A training step on one device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DerivedStep {
     /// Device index within the process.
     pub device: u32,
@@ -44,22 +46,8 @@ pub struct DerivedStep {
     pub detected: bool,
     /// Whether it took much longer or shorter than the others.
     pub outlier: bool,
-    /// Time in which the device executed anything.
-    pub busy_ns: i64,
-    /// Time in which it did not.
-    pub idle_ns: i64,
-    /// Union of the kernels that compute.
-    pub compute_ns: i64,
-    /// Union of those that communicate.
-    pub communication_ns: i64,
-    /// The part of it beside compute.
-    pub communication_hidden_ns: i64,
-    /// The rest of it.
-    pub communication_exposed_ns: i64,
-    /// Union of copies.
-    pub copy_ns: i64,
-    /// Union of memsets.
-    pub memset_ns: i64,
+    /// The device's measures within it.
+    pub measures: Measures,
 }
 
 /// A collective over the ranks that took part.

@@ -7,11 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::beneath;
+use crate::json_file::{Json, read_json};
 use crate::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
 use crate::names::Interner;
+use crate::recording::header::{Known, files_in, last_written_ns};
+use crate::recording::stamps::Life;
 use crate::recording::{process_folders, segment_of};
-use crate::stream::{RowCounter, StreamEnd, StreamFile};
-use crate::tables::{TABLE_NAMES, Tables};
+use crate::stream::{Checks, RowCounter, StreamEnd, StreamFile};
+use crate::table::{Holds, Table};
+use crate::tables::{Clocks, TABLE_NAMES, TABLES, Tables};
 
 /// The rows that one process's tables gained since the last look.
 pub struct Growth {
@@ -19,14 +24,25 @@ pub struct Growth {
     pub folder: String,
     /// The new rows.
     pub tables: Tables,
-    /// Tables that can't be followed further, with what is wrong.
+    /// What is damaged in which tables; behind it nothing may follow.
     pub damaged: Vec<String>,
+    /// Rows left out by table, since they lie hours before or after the process: only where it wrote without checksums.
+    pub left_out: Vec<(&'static str, u64)>,
+}
+
+/// What a process's header says of its files, from when it can be read.
+struct Writer {
+    header: ProcessHeader,
+    checks: Checks,
+    /// The clocks' readings of a process that wrote without checksums, for its rows' stamps to be held against.
+    clocks: Option<(StreamFile, Clocks)>,
 }
 
 /// Reads what a growing recording gains.
 pub struct Follower {
     path: PathBuf,
     tables: BTreeSet<&'static str>,
+    writers: BTreeMap<String, Writer>,
     files: BTreeMap<(String, &'static str), StreamFile>,
     /// The strings of all rows handed over so far.
     pub names: Interner,
@@ -44,6 +60,7 @@ impl Follower {
         Self {
             path: path.to_owned(),
             tables,
+            writers: BTreeMap::new(),
             files: BTreeMap::new(),
             names: Interner::default(),
         }
@@ -65,32 +82,78 @@ impl Follower {
                 folder: name.clone(),
                 tables: Tables::default(),
                 damaged: Vec::new(),
+                left_out: Vec::new(),
             };
+            let checks = self.checks(&folder, &name)?;
             let mut any = false;
             for &table in &self.tables {
                 let path = folder.join(format!("{table}.arrows"));
-                if !path.exists() {
+                if !beneath::is_file(&path) {
                     continue;
                 }
                 let file = self
                     .files
                     .entry((name.clone(), table))
-                    .or_insert_with(|| StreamFile::new(&path));
+                    .or_insert_with(|| StreamFile::with_checks(&path, checks));
                 for batch in file.read()? {
                     any = true;
                     if let Some(Err(wrong)) = growth.tables.append_batch(table, &batch, &mut self.names) {
                         growth.damaged.push(format!("{table}: {wrong}"));
                     }
                 }
+                for damage in file.take_damage() {
+                    growth.damaged.push(format!("{table}: {}", damage.what));
+                }
                 if let StreamEnd::Damaged(wrong) = file.end() {
                     growth.damaged.push(format!("{table}: {wrong}"));
                 }
+            }
+            if any && let Some(life) = self.life(&folder, &name)? {
+                growth.left_out = life.leave_out_impossible(&mut growth.tables);
             }
             if any || !growth.damaged.is_empty() {
                 grown.push(growth);
             }
         }
         Ok(grown)
+    }
+
+    /// How the files of the process in `folder` are checked, as opening it would.
+    fn checks(&mut self, folder: &Path, name: &str) -> io::Result<Checks> {
+        if let Some(writer) = self.writers.get(name) {
+            return Ok(writer.checks);
+        }
+        let known = Known::read(folder, name).map_err(io::Error::other)?;
+        // One that is not there yet may come.
+        if known.is_trusted {
+            let path = folder.join(format!("{}.arrows", Clocks::NAME));
+            let is_checked = known.header.version.has_checksums();
+            let writer = Writer {
+                header: known.header,
+                checks: known.checks,
+                clocks: (!is_checked).then(|| (StreamFile::new(&path), Clocks::default())),
+            };
+            self.writers.insert(name.to_owned(), writer);
+        }
+        Ok(known.checks)
+    }
+
+    /// Where the rows of a process may lie that wrote without checksums.
+    fn life(&mut self, folder: &Path, name: &str) -> io::Result<Option<Life>> {
+        let Some(writer) = self.writers.get_mut(name) else {
+            return Ok(None);
+        };
+        let Some((file, clocks)) = &mut writer.clocks else {
+            return Ok(None);
+        };
+        let files = files_in(folder).map_err(io::Error::other)?;
+        if beneath::is_file(file.path()) {
+            for batch in file.read()? {
+                // Where it is damaged it tells no more: whoever reads the table is told of it.
+                drop(clocks.append_batch(&batch, &mut Interner::default()));
+            }
+        }
+        Ok(Some(Life::of(&writer.header, last_written_ns(&files), clocks)))
     }
 }
 
@@ -167,10 +230,10 @@ impl Progress {
         if let Some(known) = self.hosts.get(folder) {
             return *known;
         }
-        let header = std::fs::read(folder.join(PROCESS_FILE))
-            .ok()
-            .and_then(|text| serde_json::from_slice::<ProcessHeader>(&text).ok());
-        let Some(header) = header else { return false };
+        let header = read_json::<ProcessHeader>(&folder.join(PROCESS_FILE));
+        let Some(header) = header.ok().and_then(Json::ok) else {
+            return false;
+        };
         let is_host = header.role == HOST_ROLE;
         self.hosts.insert(folder.to_owned(), is_host);
         is_host
@@ -178,22 +241,19 @@ impl Progress {
 
     fn count(&mut self, folder: &Path) -> io::Result<Counts> {
         let mut counts = Counts::default();
-        for table in TABLE_NAMES
-            .iter()
-            .filter(|name| !matches!(**name, "clocks" | "losses" | "windows"))
-        {
-            let path = folder.join(format!("{table}.arrows"));
-            if !path.exists() {
+        for table in TABLES.iter().filter(|table| table.holds != Holds::Recording) {
+            let path = folder.join(format!("{}.arrows", table.name));
+            if !beneath::is_file(&path) {
                 continue;
             }
             let rows = self.counters.entry(path.clone()).or_default().read(&path)?;
             counts.events = counts.events.saturating_add(rows);
-            match *table {
-                "kernels" | "copies" | "memsets" | "graph_launches" => {
+            match table.holds {
+                Holds::Operations => {
                     counts.operations = counts.operations.saturating_add(rows);
                 }
-                "collectives" => counts.collectives = counts.collectives.saturating_add(rows),
-                _ => {}
+                Holds::Collectives => counts.collectives = counts.collectives.saturating_add(rows),
+                Holds::Events | Holds::Details | Holds::Standing | Holds::Recording => {}
             }
         }
         Ok(counts)

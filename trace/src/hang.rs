@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::TimeNs;
+
 /// One operation that does not end, with who waits in it and what the others did instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -33,7 +35,7 @@ pub struct Hang {
     /// How long no GPU of the job had finished anything when this was noticed.
     pub silent_ns: i64,
     /// When it was noticed, nanoseconds since the epoch.
-    pub noticed_ns: i64,
+    pub noticed_ns: TimeNs,
 }
 
 /// A rank that waits.
@@ -45,7 +47,7 @@ pub struct Waiting {
     /// Its rank in the communicator.
     pub communicator_rank: u32,
     /// When it enqueued the operation, nanoseconds since the epoch.
-    pub since_ns: i64,
+    pub since_ns: TimeNs,
 }
 
 /// A rank that the operation waits for.

@@ -4,7 +4,10 @@
 //! Arrow IPC stream a table. [`writer::ProcessWriter`] writes, [`recording::Recording`] reads, [`follow::Follower`]
 //! reads what still grows. This crate knows no CUDA and no web.
 
+pub mod access;
+pub mod beneath;
 pub mod body;
+pub mod clock_reading;
 pub mod clock_steps;
 pub mod collective_names;
 pub mod column;
@@ -15,17 +18,26 @@ pub mod derived;
 pub mod follow;
 mod frame;
 pub mod hang;
+pub mod json_file;
 pub mod manifest;
+pub mod measures;
 pub mod names;
+pub mod near_sort;
 pub mod occupancy;
 pub mod options;
 pub mod packed;
 pub mod parallel;
+pub mod place;
 mod private_file;
+mod process;
 pub mod recording;
+pub mod redact;
+pub mod seal;
+pub mod step_detection;
 pub mod step_names;
 pub mod stream;
 pub mod table;
+mod table_writer;
 pub mod tables;
 pub mod time;
 pub mod topology;

@@ -1,23 +1,25 @@
 //! The two JSON files of a recording: `manifest.json`, one a recording, and `process.json`, one a process.
 //!
 //! Both are replaced whole (written aside, then renamed), so a reader never sees half of one. Unknown members of
-//! newer minor versions are ignored; a newer major version is refused.
+//! newer minor versions are ignored; a newer major version is refused. From version 1.1 on each ends with a checksum.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::hang::Hang;
 use crate::options::CollectorOptions;
-use crate::private_file;
+use crate::redact;
+use crate::seal::{Identity, id_text};
 use crate::topology::Topology;
 
 /// The `format` member of every manifest.
 pub const FORMAT: &str = "gputrace.recording";
 /// The version that this crate writes.
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+pub const VERSION: Version = Version { major: 1, minor: 1 };
+/// From this minor version on files have checksums.
+const CHECKED_MINOR: u32 = 1;
 /// The manifest's file name.
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// The process header's file name.
@@ -30,6 +32,14 @@ pub struct Version {
     pub major: u32,
     /// Changes when something is added.
     pub minor: u32,
+}
+
+impl Version {
+    /// Whether files of this version have checksums.
+    #[must_use]
+    pub fn has_checksums(self) -> bool {
+        self.major > 1 || self.minor >= CHECKED_MINOR
+    }
 }
 
 /// Something lost: never zero, never silent.
@@ -53,6 +63,11 @@ pub struct Manifest {
     pub version: Version,
     /// Version of gputrace that wrote it.
     pub gputrace: String,
+    /// A random number of the recording, 16 hexadecimal digits: its processes' headers have it too.
+    pub recording: String,
+    /// The numbers of the recordings that were merged into this one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<String>,
     /// "recording" while it grows, "complete" after, "rebuilt" when the file was missing.
     pub state: String,
     /// The launch that the recorder was started with together with others: "slurm JOB STEP", ...; recorders of one launch
@@ -250,6 +265,18 @@ pub struct ProcessHeader {
     pub version: Version,
     /// "rank" (or nothing) for a process of the command; "host" for what the recorder sampled of a host itself.
     pub role: String,
+    /// The recording that it belongs to: [`Manifest::recording`]; empty where nobody said.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub recording: String,
+    /// A random number of the process, 16 hexadecimal digits: its tables' files have it too.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub process: String,
+    /// The folder that the file was written into; empty once it was read.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub folder: String,
+    /// Which part of the process the folder holds, counted from 0; 0 once it was read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub segment: u32,
     /// Host name.
     pub host: String,
     /// Process id.
@@ -300,6 +327,11 @@ pub struct ProcessHeader {
     pub collector: Option<CollectorCost>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl Manifest {
     /// An empty manifest of this version.
     #[must_use]
@@ -313,10 +345,21 @@ impl Manifest {
 }
 
 impl Manifest {
+    /// Hides what looks like a secret in the command and the variables, unless the recorder was told to keep it.
+    pub fn redact(&mut self) {
+        if !self.options.keep_arguments {
+            redact::command(&mut self.command);
+            redact::environment(&mut self.environment);
+        }
+    }
+
     /// Takes in the manifest of another recorder of the same recording.
     pub fn absorb(&mut self, other: Self) {
         if other.state == "recording" {
             self.state = other.state;
+        }
+        if other.recording != self.recording && !self.recording.is_empty() {
+            self.merged.push(other.recording);
         }
         self.started_ns = self.started_ns.min(other.started_ns);
         self.ended_ns = self.ended_ns.zip(other.ended_ns).map(|(a, b)| a.max(b));
@@ -344,7 +387,26 @@ impl Manifest {
     }
 }
 
+impl Identity {
+    /// Says in the header of a process that `folder` is its own, and whose files are in it.
+    pub fn sign(self, folder: &Path, header: &mut ProcessHeader) {
+        header.process = id_text(self.process);
+        header.segment = self.segment;
+        header.folder = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+    }
+}
+
 impl ProcessHeader {
+    /// Hides what looks like a secret in the command and the variables.
+    pub fn redact(&mut self) {
+        redact::command(&mut self.command);
+        redact::environment(&mut self.environment);
+    }
+
     /// An empty header of this version.
     #[must_use]
     pub fn new() -> Self {
@@ -354,25 +416,4 @@ impl ProcessHeader {
             ..Self::default()
         }
     }
-}
-
-/// Writes `value` as JSON to `path`, aside first and then renamed over it.
-///
-/// # Errors
-/// When the disk refuses; the old file is then as it was, and nothing is left aside.
-pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let aside = path.with_extension("json.part");
-    let written = (|| {
-        let mut text = serde_json::to_vec_pretty(value)?;
-        text.push(b'\n');
-        // One that was left behind by a process that was killed.
-        drop(std::fs::remove_file(&aside));
-        private_file::write_new(&aside, &text)?;
-        std::fs::rename(&aside, path)
-    })();
-    if written.is_err() {
-        // The write's own error is the one to tell; the part file may not even exist.
-        drop(std::fs::remove_file(&aside));
-    }
-    written
 }

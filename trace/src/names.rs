@@ -1,20 +1,97 @@
 //! String interning: kernel names, API names and marker texts are stored once and named by number.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 
 /// The number of a string in an [`Interner`]. Number 0 is the empty string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct NameId(pub u32);
 
+/// Strings side by side: traces can have millions of them, and an allocation for each costs more than most are long.
+#[derive(Clone, Debug, Default)]
+struct Strings {
+    blocks: Vec<String>,
+    /// Block, start and length of each.
+    places: Vec<(u32, u32, u32)>,
+}
+
+impl Strings {
+    /// The first block is small, since most interners hold little; later ones are up to so long. No text is ever moved.
+    const BLOCK_BYTES: usize = 1 << 20;
+    const FIRST_BYTES: usize = 1 << 10;
+
+    fn push(&mut self, text: &str) {
+        let room = |block: &String| block.capacity() - block.len();
+        if self.blocks.last().is_none_or(|block| room(block) < text.len()) {
+            let usual = Self::FIRST_BYTES << self.blocks.len().min(20);
+            let block = String::with_capacity(usual.min(Self::BLOCK_BYTES).max(text.len()));
+            self.blocks.push(block);
+        }
+        let number = self.blocks.len() - 1;
+        let block = &mut self.blocks[number];
+        let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        self.places
+            .push((small(number), small(block.len()), small(text.len())));
+        block.push_str(text);
+    }
+
+    fn get(&self, place: usize) -> Option<&str> {
+        let &(block, start, length) = self.places.get(place)?;
+        let start = start as usize;
+        self.blocks[block as usize].get(start..start + length as usize)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.places.len()).filter_map(|place| self.get(place))
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = self.blocks.iter().map(String::capacity).sum::<usize>();
+        texts + self.places.capacity() * size_of::<(u32, u32, u32)>()
+    }
+}
+
 /// Some strings by number, each once.
 #[derive(Clone, Debug, Default)]
 struct Layer {
     /// The number of the first.
     first: usize,
-    numbers: HashMap<Arc<str>, NameId>,
-    strings: Vec<Arc<str>>,
+    /// Places in `strings`, found by the text there. The hash is another in each process, so that no trace can be made whose
+    /// names all have one.
+    numbers: HashTable<u32>,
+    strings: Strings,
+}
+
+impl Layer {
+    fn find(&self, text: &[u8], hash: u64) -> Option<NameId> {
+        let is_it = |place: &u32| {
+            let known = self.strings.get(*place as usize);
+            known.is_some_and(|known| known.as_bytes() == text)
+        };
+        let place = *self.numbers.find(hash, is_it)?;
+        Some(NameId(u32::try_from(self.first + place as usize).unwrap_or(0)))
+    }
+
+    /// Adds a text that is not there.
+    fn add(&mut self, text: &str, hash: u64, hasher: &RandomState) {
+        let place = u32::try_from(self.strings.places.len()).unwrap_or(u32::MAX);
+        self.strings.push(text);
+        let strings = &self.strings;
+        let hash_again = |place: &u32| {
+            let text = strings.get(*place as usize).unwrap_or_default();
+            hasher.hash_one(text.as_bytes())
+        };
+        self.numbers.insert_unique(hash, place, hash_again);
+    }
+
+    fn bytes(&self) -> usize {
+        // A byte for each slot beside the number, and an eighth of the slots stay free.
+        self.strings.bytes() + self.numbers.capacity() * (size_of::<u32>() + 1) * 8 / 7
+    }
 }
 
 /// Strings by number, each once.
@@ -24,6 +101,7 @@ pub struct Interner {
     shared: Vec<Arc<Layer>>,
     /// What came since.
     own: Layer,
+    hasher: RandomState,
     /// Bytes that new strings may still take.
     room_bytes: usize,
     refused: u64,
@@ -38,24 +116,23 @@ const TOO_MANY: &str = "(too many names)";
 
 impl Default for Interner {
     fn default() -> Self {
-        let empty: Arc<str> = Arc::from("");
-        Self {
+        let mut new = Self {
             shared: Vec::new(),
-            own: Layer {
-                first: 0,
-                numbers: HashMap::from([(empty.clone(), NameId(0))]),
-                strings: vec![empty],
-            },
+            own: Layer::default(),
+            hasher: RandomState::default(),
             room_bytes: usize::MAX,
             refused: 0,
-        }
+        };
+        new.add("");
+        new
     }
 }
 
 impl Interner {
     /// The number of `text`, new if it was not seen before.
     pub fn intern(&mut self, text: &str) -> NameId {
-        if let Some(id) = self.find(text) {
+        let hash = self.hasher.hash_one(text.as_bytes());
+        if let Some(id) = self.find_hashed(text.as_bytes(), hash) {
             return id;
         }
         let bytes = text.len().saturating_add(STRING_EXTRA_BYTES);
@@ -64,7 +141,7 @@ impl Interner {
             return self.intern_own(TOO_MANY);
         }
         self.room_bytes -= bytes;
-        self.add(text)
+        self.add_hashed(text, hash)
     }
 
     /// The number of one of the recording's own texts, of which there are few: the limit is not for them. What says that names
@@ -74,10 +151,12 @@ impl Interner {
     }
 
     fn add(&mut self, text: &str) -> NameId {
+        self.add_hashed(text, self.hasher.hash_one(text.as_bytes()))
+    }
+
+    fn add_hashed(&mut self, text: &str, hash: u64) -> NameId {
         let id = NameId(u32::try_from(self.len()).unwrap_or(0));
-        let text: Arc<str> = Arc::from(text);
-        self.own.strings.push(text.clone());
-        self.own.numbers.insert(text, id);
+        self.own.add(text, hash, &self.hasher);
         id
     }
 
@@ -85,16 +164,17 @@ impl Interner {
     /// and then some times that.
     #[must_use]
     pub fn share(&mut self) -> Self {
-        if !self.own.strings.is_empty() {
+        if !self.own.strings.places.is_empty() {
             let first = self.len();
             let mut last = std::mem::take(&mut self.own);
             self.own.first = first;
             while let Some(before) = self.shared.last()
-                && before.strings.len() < LONGER * last.strings.len()
+                && before.strings.places.len() < LONGER * last.strings.places.len()
             {
                 let mut joined = Layer::clone(before);
-                joined.strings.append(&mut last.strings);
-                joined.numbers.extend(last.numbers);
+                for text in last.strings.iter() {
+                    joined.add(text, self.hasher.hash_one(text.as_bytes()), &self.hasher);
+                }
                 self.shared.pop();
                 last = joined;
             }
@@ -124,29 +204,57 @@ impl Interner {
                 &self.shared[after - 1]
             }
         };
-        layer.strings.get(place - layer.first).map_or("", |text| text)
+        layer.strings.get(place - layer.first).unwrap_or_default()
     }
 
     /// The number of `text`, if it was seen.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<NameId> {
+        self.find_bytes(text.as_bytes())
+    }
+
+    /// The same of what need not be UTF-8: then it was not seen.
+    #[must_use]
+    #[inline]
+    pub fn find_bytes(&self, text: &[u8]) -> Option<NameId> {
+        self.find_hashed(text, self.hasher.hash_one(text))
+    }
+
+    fn find_hashed(&self, text: &[u8], hash: u64) -> Option<NameId> {
         let shared = self.shared.iter().map(|layer| &**layer);
         let mut layers = std::iter::once(&self.own).chain(shared);
-        layers.find_map(|layer| layer.numbers.get(text).copied())
+        layers.find_map(|layer| layer.find(text, hash))
     }
 
     /// Takes in another interner's strings: their numbers here, by their numbers there.
     pub fn absorb(&mut self, other: &Self) -> Vec<NameId> {
         let shared = other.shared.iter().map(|layer| &**layer);
         let layers = shared.chain(std::iter::once(&other.own));
-        let texts = layers.flat_map(|layer| &layer.strings);
+        let texts = layers.flat_map(|layer| layer.strings.iter());
         texts.map(|text| self.intern(text)).collect()
+    }
+
+    /// The same with one that is not needed any more; `None` where all numbers stay as they are, since this one was empty.
+    pub fn take_in(&mut self, other: Self) -> Option<Vec<NameId>> {
+        if self.len() > 1 {
+            return Some(self.absorb(&other));
+        }
+        let room_bytes = self.room_bytes;
+        *self = other;
+        (self.room_bytes, self.refused) = (room_bytes, 0);
+        None
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.own.bytes() + self.shared.iter().map(|layer| layer.bytes()).sum::<usize>()
     }
 
     /// How many strings, the empty one included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.own.first + self.own.strings.len()
+        self.own.first + self.own.strings.places.len()
     }
 
     /// Never true: the empty string is always there.
@@ -204,6 +312,34 @@ mod tests {
         }
         assert_eq!(names.find("another"), None);
         assert_eq!(names.len(), 301);
+    }
+
+    #[test]
+    fn many_names_cost_little_more_than_their_texts_and_an_empty_interner_takes_all_over() {
+        let mut names = Interner::default();
+        let text = |number: u32| format!("void kernel_{number}<float, 4>(float*, float const*, int)");
+        let ids: Vec<NameId> = (0..100_000).map(|number| names.intern(&text(number))).collect();
+        let texts: usize = (0..100_000).map(|number| text(number).len()).sum();
+        assert!(
+            names.bytes() > texts && names.bytes() < texts + 100_000 * 48,
+            "{} of {texts}",
+            names.bytes()
+        );
+        assert_eq!(names.find_bytes(b"\xff"), None);
+        assert_eq!(names.find_bytes(text(7).as_bytes()), Some(ids[7]));
+        let long = "x".repeat(3 << 20);
+        let long_id = names.intern(&long);
+        let (mut whole, mut some) = (Interner::default(), Interner::default());
+        some.intern("first");
+        assert_eq!(whole.take_in(names.clone()), None);
+        let numbers = some.take_in(names).expect("new numbers");
+        for (number, id) in (0..100_000).zip(ids) {
+            assert_eq!(
+                (whole.get(id), some.get(numbers[id.0 as usize])),
+                (&*text(number), &*text(number))
+            );
+        }
+        assert_eq!(whole.get(long_id), long);
     }
 
     #[test]

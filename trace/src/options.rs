@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const OPTIONS_VARIABLE: &str = "GPUTRACE_OPTIONS";
 /// The variable that names the recording's folder.
 pub const FOLDER_VARIABLE: &str = "GPUTRACE_DIR";
+/// The variable that holds the recording's number: [`crate::manifest::Manifest::recording`].
+pub const RECORDING_VARIABLE: &str = "GPUTRACE_RECORDING";
 /// The variable that names the control file (see [`crate::control`]).
 pub const CONTROL_VARIABLE: &str = "GPUTRACE_CONTROL";
 
@@ -152,6 +154,10 @@ pub struct CollectorOptions {
     pub measure_overhead_steps: Option<u64>,
     /// Begin new files once those written hold so many bytes, so that the recorder can remove the oldest.
     pub segment_bytes: Option<u64>,
+    /// Write command lines and variables as they are, with what looks like a secret.
+    pub keep_arguments: bool,
+    /// Make files as the umask allows, not for their owner alone.
+    pub follow_umask: bool,
 }
 
 impl Default for CollectorOptions {
@@ -167,6 +173,8 @@ impl Default for CollectorOptions {
             profiler_calls: false,
             measure_overhead_steps: None,
             segment_bytes: None,
+            keep_arguments: false,
+            follow_umask: false,
         }
     }
 }
@@ -231,6 +239,8 @@ mod tests {
             profiler_calls: true,
             measure_overhead_steps: Some(10),
             segment_bytes: Some(1 << 20),
+            keep_arguments: true,
+            follow_umask: true,
         };
         assert_eq!(CollectorOptions::parse(&options.to_text()), Ok(options));
     }

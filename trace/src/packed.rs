@@ -3,14 +3,14 @@
 //! Most columns hold one value throughout, or few, or values near those around them. Each is kept as what is smallest: the
 //! value once, codes of one or two bytes, or two or four bytes above the least value of each 256 rows. Nothing is lost.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
+use crate::column::Column;
 use crate::names::NameId;
 use crate::parallel;
 use crate::table::Table;
-use crate::tables::{TABLE_NAMES, Tables};
+use crate::tables::{TABLE_NAMES, Tables, each_table};
 use crate::time::{DurationNs, TimeNs};
 
 /// Rows that share a least value.
@@ -284,7 +284,7 @@ macro_rules! each_type {
     };
 }
 
-fn pack_column(column: &dyn Any) -> PackedColumn {
+fn pack_column(column: &dyn Column) -> PackedColumn {
     macro_rules! try_each {
         ($($value:ty),*) => {
             $( if let Some(column) = column.downcast_ref::<Vec<$value>>() {
@@ -297,7 +297,7 @@ fn pack_column(column: &dyn Any) -> PackedColumn {
 }
 
 /// Appends some rows of a packed column to a column.
-fn unpack_column(packed: &PackedColumn, rows: std::ops::Range<usize>, column: &mut dyn Any) {
+fn unpack_column(packed: &PackedColumn, rows: std::ops::Range<usize>, column: &mut dyn Column) {
     macro_rules! try_each {
         ($($value:ty),*) => {
             $( if let Some(column) = column.downcast_mut::<Vec<$value>>() {
@@ -378,13 +378,23 @@ impl<T: Table> Packed<T> {
     }
 }
 
+/// Makes [`PackedTables`] of those tables in the list that are [`crate::table::Size::Packed`].
 macro_rules! packed_tables {
-    ($($(#[$doc:meta])* $field:ident: $Columns:ident,)*) => {
+    (@of [$($packed:tt)*] $field:ident: $Columns:ident Packed, $($rest:tt)*) => {
+        packed_tables! { @of [$($packed)* $field: $Columns,] $($rest)* }
+    };
+    (@of [$($packed:tt)*] $field:ident: $Columns:ident $size:ident, $($rest:tt)*) => {
+        packed_tables! { @of [$($packed)*] $($rest)* }
+    };
+    (@of [$($field:ident: $Columns:ident,)*]) => {
         /// The tables of a process of which a recording has many rows. What may be asked for as a whole (collectives,
         /// communicators, contexts, names, ...) is not among them.
         #[derive(Clone, Debug)]
         pub struct PackedTables {
-            $( $(#[$doc])* pub $field: Packed<crate::tables::$Columns>, )*
+            $(
+                #[doc = concat!("[`crate::tables::", stringify!($Columns), "`].")]
+                pub $field: Packed<crate::tables::$Columns>,
+            )*
         }
 
         impl PackedTables {
@@ -415,38 +425,14 @@ macro_rules! packed_tables {
             }
         }
     };
+    ($(
+        $(#[$doc:meta])*
+        $field:ident: $Row:ident / $Columns:ident, $holds:ident, $size:ident { $($columns:tt)* }
+    )*) => {
+        packed_tables! { @of [] $( $field: $Columns $size, )* }
+    };
 }
-
-packed_tables! {
-    /// Kernels.
-    kernels: Kernels,
-    /// Copies.
-    copies: Copies,
-    /// Memory sets.
-    memsets: Memsets,
-    /// Graphs launched as wholes.
-    graph_launches: GraphLaunches,
-    /// Calls.
-    api_calls: ApiCalls,
-    /// Waiting.
-    synchronizations: Synchronizations,
-    /// CUPTI's own work.
-    overheads: Overheads,
-    /// Ranges and marks.
-    markers: Markers,
-    /// A framework's operators.
-    operators: Operators,
-    /// Parts and steps of NCCL's proxy.
-    nccl_proxy: NcclProxySteps,
-    /// Channels of NCCL's kernels.
-    nccl_channels: NcclChannels,
-    /// Allocations and frees.
-    memory: MemoryEvents,
-    /// What joins ids to launches.
-    external_correlations: ExternalCorrelations,
-    /// Samples.
-    counters: Counters,
-}
+each_table!(packed_tables);
 
 impl Tables {
     /// Takes a copy of all tables but some.

@@ -1,4 +1,4 @@
-//! Files that are written from inside somebody else's program.
+//! Files that are written, or read again and again, from inside somebody else's program.
 //!
 //! A program may close every descriptor that it does not know (`closefrom`, daemons), and then opens files of its own,
 //! which get the numbers that ours had. So ours have high numbers, which new files do not get for as long as lower
@@ -8,8 +8,10 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{FromRawFd, IntoRawFd, RawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::access;
 
 /// Numbers from here on are ours, where the program's limit allows.
 const HIGH: libc::rlim_t = 700;
@@ -57,7 +59,17 @@ impl PrivateFile {
         };
         // SAFETY: the descriptor is open; the file does not outlive this call, and `ManuallyDrop` leaves it open.
         let mut file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
-        let written = file.write_vectored(slices);
+        let mut written = file.write_vectored(slices);
+        // A sandbox may know `write` alone.
+        if let Err(error) = &written
+            && matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported
+            )
+            && let Some(first) = slices.iter().find(|slice| !slice.is_empty())
+        {
+            written = file.write(first);
+        }
         if descriptor_limit() < FEW {
             self.close();
         }
@@ -74,7 +86,7 @@ impl PrivateFile {
             .append(true)
             .custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY);
         if self.identity.is_none() {
-            options.create_new(true);
+            options.create_new(true).mode(access::file_mode());
         }
         let file = options.open(&self.path)?;
         // By name, since the number may be another file's by now.
@@ -107,6 +119,84 @@ impl PrivateFile {
 }
 
 impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A file that is read again and again, under the same conditions.
+pub(crate) struct PrivateReader {
+    path: PathBuf,
+    /// Once it was opened.
+    identity: Option<Identity>,
+    descriptor: Option<RawFd>,
+}
+
+impl PrivateReader {
+    /// A file that is opened when it is first read.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            identity: None,
+            descriptor: None,
+        }
+    }
+
+    /// Reads what stands at the file's beginning, and gives how many bytes of `bytes` that was.
+    ///
+    /// # Errors
+    /// When it can't be opened, is no regular file, or the disk refuses.
+    pub(crate) fn read_at_start(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let known = self.descriptor.filter(|&descriptor| self.is_ours(descriptor));
+        let descriptor = match known {
+            Some(descriptor) => descriptor,
+            None => {
+                // Whatever had the number before is somebody else's now.
+                self.descriptor = None;
+                let opened = self.open()?;
+                *self.descriptor.insert(opened)
+            }
+        };
+        // SAFETY: the descriptor is open; the file does not outlive this call, and `ManuallyDrop` leaves it open.
+        let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+        let read = file.read_at(bytes, 0);
+        if descriptor_limit() < FEW {
+            self.close();
+        }
+        read
+    }
+
+    fn is_ours(&self, descriptor: RawFd) -> bool {
+        self.identity.is_some() && identity_of(descriptor) == self.identity
+    }
+
+    fn open(&mut self) -> io::Result<RawFd> {
+        let mut options = OpenOptions::new();
+        // Not to wait for the writer of a pipe that somebody has put there.
+        let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+        let file = options.read(true).custom_flags(flags).open(&self.path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is no regular file",
+            ));
+        }
+        self.identity = Some(identity(&metadata));
+        Ok(moved_up(file.into_raw_fd(), self.identity))
+    }
+
+    fn close(&mut self) {
+        if let Some(descriptor) = self.descriptor.take()
+            && self.is_ours(descriptor)
+        {
+            // SAFETY: the descriptor is that of our file.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+impl Drop for PrivateReader {
     fn drop(&mut self) {
         self.close();
     }

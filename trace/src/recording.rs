@@ -1,20 +1,23 @@
 //! Opening a recording: whatever of it is left is read, and what is missing is said.
 
+pub(crate) mod header;
 mod process;
+pub(crate) mod stamps;
 
+use std::collections::HashSet;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
-
+use crate::beneath::{self, Kind};
 use crate::clock_steps;
+use crate::json_file::{Json, read_json};
 pub use crate::manifest::LossEntry as Loss;
-use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, VERSION, Version};
+use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION, Version};
 use crate::names::Interner;
 use crate::parallel;
-use crate::tables::{TABLE_NAMES, Tables};
+pub use crate::process::Process;
+use crate::tables::TABLE_NAMES;
 
 /// Why a path can't be opened as a recording. One line: the file, what is wrong, what to do.
 #[derive(Debug)]
@@ -30,17 +33,6 @@ impl std::error::Error for OpenError {}
 
 /// The folders of each process, in the order of their rows.
 pub type Segments = Vec<Vec<PathBuf>>;
-
-/// One process of a recording.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Process {
-    /// The name of its folder.
-    pub folder: String,
-    /// Its header; defaults where `process.json` could not be read.
-    pub header: ProcessHeader,
-    /// Its events. Names are numbers in [`Recording::names`].
-    pub tables: Tables,
-}
 
 /// A whole recording in memory, from our own folder or made by an importer.
 #[derive(Clone, Debug, Default)]
@@ -63,28 +55,6 @@ pub struct Recording {
     pub unaligned: Option<String>,
 }
 
-/// A JSON file of the recording: what it says, or why it says nothing.
-enum Json<T> {
-    Read(T),
-    Missing,
-    Damaged(String),
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Json<T>> {
-    // Opening a pipe would wait for somebody to write into it.
-    if path.exists() && !path.is_file() {
-        return Ok(Json::Damaged("it is no file".to_owned()));
-    }
-    match fs::read(path) {
-        Ok(bytes) => Ok(match serde_json::from_slice(&bytes) {
-            Ok(value) => Json::Read(value),
-            Err(error) => Json::Damaged(error.to_string()),
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Json::Missing),
-        Err(error) => Err(error),
-    }
-}
-
 const NOT_CLOSED: &str = "is not closed: its recorder still runs, or was killed";
 const NOT_WHOLE: &str = "of a batch that is not whole";
 const WITHOUT_CLOSING: &str = "ended without closing its files";
@@ -95,6 +65,10 @@ const NO_END_MARK: &str = "without an end mark";
 pub fn is_unclosed(loss: &Loss) -> bool {
     let endings = [NOT_CLOSED, NOT_WHOLE, WITHOUT_CLOSING, NO_END_MARK];
     endings.iter().any(|ending| loss.what.ends_with(ending))
+}
+
+fn cannot_read(what: &Path, error: &io::Error) -> OpenError {
+    OpenError(format!("{}: cannot be read: {error}", what.display()))
 }
 
 fn check_version(path: &Path, version: Version) -> Result<(), OpenError> {
@@ -129,16 +103,13 @@ pub fn segment_of(name: &str) -> (&str, u64) {
 /// When the folder can't be read.
 pub fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let folder = entry?.path();
-        let hidden = folder
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let is_process = !hidden
-            && folder.is_dir()
-            && (folder.join(PROCESS_FILE).exists()
-                || fs::read_dir(&folder)?.filter_map(Result::ok).any(|file| {
-                    file.path()
+    for entry in beneath::entries(path)? {
+        let folder = entry.path;
+        let is_process = !is_hidden(&folder)
+            && entry.stat.kind == Kind::Folder
+            && (beneath::exists(&folder.join(PROCESS_FILE))
+                || beneath::entries(&folder)?.iter().any(|file| {
+                    file.path
                         .extension()
                         .is_some_and(|extension| extension == "arrows")
                 }));
@@ -150,14 +121,19 @@ pub fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+fn is_hidden(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
 /// The manifests of a recording, `manifest.json` first: recorders that share a folder have one each.
 ///
 /// # Errors
 /// When the folder can't be read.
 pub fn manifest_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let name = entry?.file_name();
+    for entry in beneath::entries(path)? {
+        let name = entry.path.file_name().unwrap_or_default();
         let name = name.to_string_lossy();
         if name == MANIFEST_FILE || name.starts_with("manifest-") && name.ends_with(".json") {
             files.push(path.join(name.as_ref()));
@@ -172,11 +148,12 @@ pub fn manifest_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads each process's folder into a recording of its own, on all cores.
-fn read_processes(folders: &[PathBuf], tables: &[&str]) -> Vec<Result<Recording, OpenError>> {
+/// Reads each process's folder into a recording of its own, on all cores; gives with each whether it has no checksums.
+fn read_processes(folders: &[PathBuf], tables: &[&str]) -> Vec<Result<(Recording, bool), OpenError>> {
     parallel::map(folders.len(), |index| {
         let mut part = Recording::default();
-        part.read_process(&folders[index], tables).map(|()| part)
+        part.read_process(&folders[index], tables)
+            .map(|is_unchecked| (part, is_unchecked))
     })
 }
 
@@ -217,7 +194,7 @@ impl Recording {
             return Ok(None);
         }
         let mut folders: Vec<(String, u64, PathBuf)> = process_folders(path)
-            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", path.display())))?
+            .map_err(|error| cannot_read(path, &error))?
             .into_iter()
             .map(|folder| {
                 let name = folder
@@ -234,7 +211,10 @@ impl Recording {
             .processes
             .iter()
             .map(|process| {
-                let own = folders.iter().filter(|(name, ..)| *name == process.folder);
+                let first = folders.partition_point(|(name, ..)| *name < process.folder);
+                let own = folders[first..]
+                    .iter()
+                    .take_while(|(name, ..)| *name == process.folder);
                 own.map(|(.., folder)| folder.clone()).collect()
             })
             .collect();
@@ -243,12 +223,15 @@ impl Recording {
 
     /// Some tables, and whether clocks were set.
     fn open_some(path: &Path, tables: &[&str]) -> Result<(Self, bool), OpenError> {
-        let cannot_read =
-            |what: &Path, error: io::Error| OpenError(format!("{}: cannot be read: {error}", what.display()));
-        if !path.exists() {
-            return Err(OpenError(format!("{}: no such file or folder", path.display())));
+        beneath::name_if_none(path);
+        match beneath::stat(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError(format!("{}: no such file or folder", path.display())));
+            }
+            Err(error) if beneath::refused(&error).is_some() => return Err(cannot_read(path, &error)),
+            _ => {}
         }
-        if !path.is_dir() {
+        if !beneath::is_folder(path) {
             return Err(OpenError(format!(
                 "{}: not a gputrace recording: a recording is a folder with a {MANIFEST_FILE} in it",
                 path.display()
@@ -256,8 +239,8 @@ impl Recording {
         }
         let manifest_path = path.join(MANIFEST_FILE);
         let manifest =
-            read_json::<Manifest>(&manifest_path).map_err(|error| cannot_read(&manifest_path, error))?;
-        let folders = process_folders(path).map_err(|error| cannot_read(path, error))?;
+            read_json::<Manifest>(&manifest_path).map_err(|error| cannot_read(&manifest_path, &error))?;
+        let folders = process_folders(path).map_err(|error| cannot_read(path, &error))?;
         let mut recording = Self {
             path: path.to_owned(),
             ..Self::default()
@@ -304,19 +287,35 @@ impl Recording {
             }
         }
         recording.absorb_manifests(&manifest_path)?;
+        recording.lose_what_leads_out(path);
+        let mut unchecked = 0;
+        let mut parts = Vec::new();
         for part in read_processes(&folders, tables) {
-            recording.absorb(part?);
+            let (part, is_unchecked) = part?;
+            unchecked += usize::from(is_unchecked);
+            parts.push(part);
         }
+        recording.absorb_all(parts);
+        if unchecked > 0 {
+            recording.notes.push(format!(
+                "{unchecked} of {} process folders were written by an earlier gputrace, without checksums: damage that \
+                 leaves them readable cannot be seen",
+                folders.len()
+            ));
+        }
+        recording.leave_out_strangers();
+        let found: HashSet<String> = folders
+            .iter()
+            .map(|folder| {
+                let name = folder.file_name().unwrap_or_default().to_string_lossy();
+                segment_of(&name).0.to_owned()
+            })
+            .collect();
         let missing: Vec<(String, u64)> = recording
             .manifest
             .rows
             .iter()
-            .filter(|(folder, _)| {
-                !folders.iter().any(|found| {
-                    let name = found.file_name().unwrap_or_default().to_string_lossy();
-                    segment_of(&name).0 == folder.as_str()
-                })
-            })
+            .filter(|(folder, _)| !found.contains(folder.as_str()))
             .map(|(folder, tables)| {
                 let rows = tables.values().fold(0u64, |all, rows| all.saturating_add(*rows));
                 (folder.clone(), rows)
@@ -330,6 +329,7 @@ impl Recording {
             );
         }
         recording.join_segments();
+        recording.compare_with_manifest(tables);
         let all = recording.processes.iter_mut().chain(&mut recording.hosts);
         let steps = clock_steps::undo(all);
         for (folder, step) in &steps {
@@ -339,21 +339,39 @@ impl Recording {
         if recording.manifest.state == "rebuilt" {
             recording.rebuild_manifest();
         }
+        recording.redact();
         Ok((recording, !steps.is_empty()))
+    }
+
+    /// Links in the recording's folder may be those of processes.
+    fn lose_what_leads_out(&mut self, path: &Path) {
+        let mut links: Vec<PathBuf> = beneath::entries(path)
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry.stat.kind == Kind::LeadsOut && !is_hidden(&entry.path))
+            .map(|entry| entry.path)
+            .collect();
+        links.sort();
+        for link in links {
+            let name = link.file_name().unwrap_or_default().to_string_lossy();
+            self.lose(
+                format!("{name}: {}", beneath::Refused::LeadsOut),
+                Some(1),
+                "everything of a process, if it is one's folder",
+            );
+        }
     }
 
     /// Takes in the manifests of other recorders that wrote into the same folder.
     fn absorb_manifests(&mut self, own: &Path) -> Result<(), OpenError> {
-        let cannot_read =
-            |path: &Path, error: io::Error| OpenError(format!("{}: cannot be read: {error}", path.display()));
-        let files = manifest_files(&self.path).map_err(|error| cannot_read(&self.path, error))?;
+        let files = manifest_files(&self.path).map_err(|error| cannot_read(&self.path, &error))?;
         for path in files.into_iter().filter(|path| path != own) {
             let name = path
                 .file_name()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            match read_json::<Manifest>(&path).map_err(|error| cannot_read(&path, error))? {
+            match read_json::<Manifest>(&path).map_err(|error| cannot_read(&path, &error))? {
                 Json::Read(other) if other.format == FORMAT => {
                     check_version(&path, other.version)?;
                     self.losses.extend(other.losses.iter().cloned());
@@ -366,8 +384,12 @@ impl Recording {
                         );
                     }
                     if self.manifest.state == "rebuilt" {
-                        // A recorder's own word on the run is better than what headers tell.
-                        self.manifest = other;
+                        // A recorder's own word on the run is better than what headers tell. Which recordings it is made of
+                        // stood in the one that is gone.
+                        self.manifest = Manifest {
+                            recording: String::new(),
+                            ..other
+                        };
                     } else {
                         self.manifest.absorb(other);
                     }
@@ -387,18 +409,100 @@ impl Recording {
 
     /// Takes in the processes of another recording of the same run, and whatever it says.
     pub fn absorb(&mut self, other: Self) {
-        let numbers = self.names.absorb(&other.names);
-        for mut process in other.processes {
-            process.tables.renumber(&numbers);
-            self.processes.push(process);
-        }
-        for mut host in other.hosts {
-            host.tables.renumber(&numbers);
-            self.hosts.push(host);
+        self.absorb_all([other]);
+    }
+
+    /// The same of many.
+    pub fn absorb_all(&mut self, others: impl IntoIterator<Item = Self>) {
+        for other in others {
+            let numbers = self.names.take_in(other.names);
+            let renumbered = |mut process: Process| {
+                if let Some(numbers) = &numbers {
+                    process.tables.renumber(numbers);
+                }
+                process
+            };
+            self.processes.extend(other.processes.into_iter().map(renumbered));
+            self.hosts.extend(other.hosts.into_iter().map(renumbered));
+            self.losses.extend(other.losses);
+            self.notes.extend(other.notes);
         }
         self.sort_processes();
-        self.losses.extend(other.losses);
-        self.notes.extend(other.notes);
+    }
+
+    /// Leaves out processes of other recordings; where none is of this one, the manifest is the stranger.
+    fn leave_out_strangers(&mut self) {
+        let known: Vec<&String> = self
+            .manifest
+            .merged
+            .iter()
+            .chain(Some(&self.manifest.recording))
+            .filter(|id| !id.is_empty())
+            .collect();
+        if known.is_empty() {
+            return;
+        }
+        let is_known = |process: &Process| {
+            let id = &process.header.recording;
+            id.is_empty() || known.contains(&id)
+        };
+        let mut all = self.processes.iter().chain(&self.hosts).peekable();
+        if all.peek().is_some() && !all.any(is_known) {
+            self.manifest = Manifest {
+                state: "rebuilt".to_owned(),
+                ..Manifest::new()
+            };
+            self.lose(
+                format!("{MANIFEST_FILE} is of another recording"),
+                Some(1),
+                "command, exit status and the recorder's own notes",
+            );
+            return;
+        }
+        let mut strangers: Vec<Process> = Vec::new();
+        for all in [&mut self.processes, &mut self.hosts] {
+            let (own, others) = std::mem::take(all).into_iter().partition(is_known);
+            *all = own;
+            strangers.extend::<Vec<Process>>(others);
+        }
+        for process in strangers {
+            let counts = process.tables.row_counts();
+            self.lose(
+                format!("{} is of another recording, and was left out", process.folder),
+                Some(counts.iter().map(|(_, rows)| *rows as u64).sum()),
+                "everything of that process",
+            );
+        }
+    }
+
+    /// What the recorder could read at the end against what is there now. More is none the worse: a process may have outlived
+    /// its recorder.
+    fn compare_with_manifest(&mut self, tables: &[&str]) {
+        let mut missing = Vec::new();
+        for process in self.processes.iter().chain(&self.hosts) {
+            let Some(counted) = self.manifest.rows.get(&process.folder) else {
+                continue;
+            };
+            for (table, read) in process.tables.row_counts() {
+                let counted = counted.get(table).copied().unwrap_or(0);
+                let is_told = || {
+                    let mut losses = self.losses.iter();
+                    losses.any(|loss| loss.affects == table && loss.what.starts_with(&process.folder))
+                };
+                if tables.contains(&table) && counted > read as u64 && !is_told() {
+                    missing.push((process.folder.clone(), table, read as u64, counted));
+                }
+            }
+        }
+        for (folder, table, read, counted) in missing {
+            self.lose(
+                format!(
+                    "{folder}/{table}.arrows: {read} rows, of which there were {counted} when it was recorded"
+                ),
+                Some(counted - read),
+                table,
+            );
+        }
     }
 
     /// Puts the parts of each process together that a recording kept below a size consists of.
@@ -425,6 +529,18 @@ impl Recording {
                 }
             }
             *all = joined;
+        }
+    }
+
+    /// Hides what looks like a secret in command lines and variables, unless the recorder was told to keep it: recordings of
+    /// earlier versions, and traces of others, have it in them.
+    pub fn redact(&mut self) {
+        if self.manifest.options.keep_arguments {
+            return;
+        }
+        self.manifest.redact();
+        for process in self.processes.iter_mut().chain(&mut self.hosts) {
+            process.header.redact();
         }
     }
 

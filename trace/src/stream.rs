@@ -1,17 +1,21 @@
 //! Reading one table's file, whole or while it grows.
 //!
-//! Arrow's stream decoder is only given whole messages: the framing is read here first, so that a file cut at any
-//! byte gives every batch before the cut, and a file that grows can be read again from where it ended.
+//! Arrow's stream decoder is only given whole messages that are as they were written ([`crate::seal`]): the framing is read
+//! here first, so that a file cut at any byte gives every batch before the cut, and a file that grows can be read again from
+//! where it ended. Behind a damaged batch reading goes on with the next message that is whole and of this file.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
+use arrow_ipc::MessageHeader;
 use arrow_ipc::reader::StreamDecoder;
+
+use crate::beneath;
+use crate::seal::{self, Identity, PREFIX_BYTES, Seal};
 
 /// What stands before each message's metadata since Arrow 0.15.
 pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -29,29 +33,77 @@ pub enum StreamEnd {
     Damaged(String),
 }
 
+/// A stretch of a file that was passed over, since it is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// What is wrong.
+    pub what: String,
+    /// Rows that are missing for it; 0 where it is something that does not belong there.
+    pub rows: u64,
+}
+
+/// Whether a file's messages have checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// The file's first message says.
+    #[default]
+    AsFound,
+    /// They must have.
+    Required,
+    /// They must have, and be those of this process.
+    Of(Identity),
+}
+
+/// The checks of a file that is being read.
+enum State {
+    /// Nothing was read yet.
+    Unknown,
+    /// The messages have no checksums.
+    Unchecked,
+    Checked {
+        table_seed: u64,
+        /// The seal that the next message must have.
+        next: Seal,
+    },
+}
+
 /// Reads a table's file from front to back, and again as it grows.
 pub struct StreamFile {
     path: PathBuf,
     decoder: StreamDecoder,
+    checks: Checks,
+    state: State,
     /// Up to here whole messages were decoded.
     offset: u64,
     end: StreamEnd,
+    damage: Vec<Damage>,
 }
 
-/// A message's size from its framing: `None` when the bytes are too few to tell.
+/// A message by its framing.
+struct Framed {
+    /// Bytes of the prefix and the metadata.
+    head: usize,
+    /// Bytes in all.
+    bytes: usize,
+    /// Rows of a batch, 0 for anything else.
+    rows: u64,
+    kind: MessageHeader,
+}
+
 enum Frame {
-    Message { bytes: usize, rows: u64 },
+    Message(Framed),
     End,
 }
 
+/// The message that `bytes` begin with: `None` when they are too few to tell.
 fn frame(bytes: &[u8]) -> Result<Option<Frame>, String> {
-    let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
+    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
         return Ok(None);
     };
-    if head[..4] != CONTINUATION {
+    if prefix[..4] != CONTINUATION {
         return Err("no message mark where one must be".to_owned());
     }
-    let metadata_bytes = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    let metadata_bytes = u32::from_le_bytes([prefix[4], prefix[5], prefix[6], prefix[7]]) as usize;
     if metadata_bytes == 0 {
         return Ok(Some(Frame::End));
     }
@@ -66,11 +118,13 @@ fn frame(bytes: &[u8]) -> Result<Option<Frame>, String> {
         return Err("a message of negative length".to_owned());
     };
     let rows = message.header_as_record_batch().map_or(0, |batch| batch.length());
-    let bytes = 8usize.saturating_add(metadata_bytes).saturating_add(body_bytes);
-    Ok(Some(Frame::Message {
-        bytes,
+    let head = PREFIX_BYTES.saturating_add(metadata_bytes);
+    Ok(Some(Frame::Message(Framed {
+        head,
+        bytes: head.saturating_add(body_bytes),
         rows: u64::try_from(rows).unwrap_or(0),
-    }))
+        kind: message.header_type(),
+    })))
 }
 
 /// A compressed buffer that says it unpacks to more than this is damaged: a batch has some thousand rows.
@@ -150,9 +204,38 @@ impl StreamFile {
         Self {
             path: path.to_owned(),
             decoder: StreamDecoder::new(),
+            checks: Checks::AsFound,
+            state: State::Unknown,
             offset: 0,
             end: StreamEnd::Open,
+            damage: Vec::new(),
         }
+    }
+
+    /// The same, of which it is known whether it must have checksums.
+    #[must_use]
+    pub fn with_checks(path: &Path, checks: Checks) -> Self {
+        Self {
+            checks,
+            ..Self::new(path)
+        }
+    }
+
+    /// The file that is read.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the messages that were read had checksums.
+    #[must_use]
+    pub fn is_checked(&self) -> bool {
+        matches!(self.state, State::Checked { .. })
+    }
+
+    /// What was passed over since the last call.
+    pub fn take_damage(&mut self) -> Vec<Damage> {
+        std::mem::take(&mut self.damage)
     }
 
     /// How the file ended at the last read.
@@ -182,34 +265,167 @@ impl StreamFile {
         if matches!(self.end, StreamEnd::Closed | StreamEnd::Damaged(_)) {
             return Ok(());
         }
-        let bytes = read_from(&self.path, self.offset)?;
-        let buffer = Buffer::from_vec(bytes);
+        let buffer = Buffer::from_vec(read_from(&self.path, self.offset)?);
         let mut at = 0;
         loop {
             let rest = &buffer[at..];
-            match frame(rest) {
-                Ok(Some(Frame::End)) => self.end = StreamEnd::Closed,
-                Ok(Some(Frame::Message { bytes, .. })) if bytes <= rest.len() => {
-                    let mut message = buffer.slice_with_length(at, bytes);
-                    let decoded = match self.decode(&mut message) {
-                        Ok(batch) => batch,
-                        Err(wrong) => {
-                            self.end = StreamEnd::Damaged(wrong);
+            let wrong = match frame(rest) {
+                Ok(Some(Frame::Message(framed))) if framed.bytes <= rest.len() => {
+                    match self.check(&framed, &rest[..framed.bytes]) {
+                        Ok(()) => {
+                            let mut message = buffer.slice_with_length(at, framed.bytes);
+                            let decoded = match self.decode(&mut message) {
+                                Ok(batch) => batch,
+                                Err(wrong) => {
+                                    self.end = StreamEnd::Damaged(wrong);
+                                    break;
+                                }
+                            };
+                            at += framed.bytes;
+                            self.offset += framed.bytes as u64;
+                            if decoded.is_none_or(&mut take) {
+                                continue;
+                            }
                             break;
                         }
-                    };
-                    at += bytes;
-                    self.offset += bytes as u64;
-                    if decoded.is_none_or(&mut take) {
-                        continue;
+                        Err(wrong) => StreamEnd::Damaged(wrong),
                     }
                 }
-                Ok(_) if rest.is_empty() => self.end = StreamEnd::Open,
-                Ok(_) => self.end = StreamEnd::Cut(rest.len() as u64),
-                Err(wrong) => self.end = StreamEnd::Damaged(wrong),
+                Ok(Some(Frame::End)) => match self.check_end(rest.len() - PREFIX_BYTES) {
+                    Ok(()) => {
+                        self.end = StreamEnd::Closed;
+                        break;
+                    }
+                    Err(wrong) => StreamEnd::Damaged(wrong),
+                },
+                Ok(_) if rest.is_empty() => {
+                    self.end = StreamEnd::Open;
+                    break;
+                }
+                Ok(_) => StreamEnd::Cut(rest.len() as u64),
+                // What a file system puts where it lost data.
+                Err(_) if rest.iter().all(|byte| *byte == 0) => StreamEnd::Cut(rest.len() as u64),
+                Err(wrong) => StreamEnd::Damaged(wrong),
+            };
+            let Some((skipped, seal)) = self.next_whole(rest) else {
+                self.end = wrong;
+                break;
+            };
+            let what = match wrong {
+                StreamEnd::Damaged(what) => what,
+                _ => "a message that is not whole".to_owned(),
+            };
+            if let Err(wrong) = self.pass_over(what, seal) {
+                self.end = StreamEnd::Damaged(wrong);
+                break;
             }
-            break;
+            at += skipped;
+            self.offset += skipped as u64;
         }
+        Ok(())
+    }
+
+    /// Whether a message is as it was written, and in its place.
+    fn check(&mut self, framed: &Framed, message: &[u8]) -> Result<(), String> {
+        let (head, body) = message.split_at(framed.head);
+        let seal = Seal::of(head);
+        if let State::Unknown = self.state {
+            self.state = match (seal, self.checks) {
+                (None, Checks::AsFound) => State::Unchecked,
+                (None, _) => return Err("it has no checksums, and was written with them".to_owned()),
+                (Some(seal), checks) => {
+                    let table = arrow_ipc::root_as_message(&head[PREFIX_BYTES..])
+                        .ok()
+                        .and_then(|message| seal::table_of(&message));
+                    let identity = match checks {
+                        Checks::Of(identity) => identity,
+                        Checks::AsFound | Checks::Required => seal.identity,
+                    };
+                    State::Checked {
+                        table_seed: seal::table_seed(&table.unwrap_or_default()),
+                        next: Seal::first(identity),
+                    }
+                }
+            };
+        }
+        let State::Checked { table_seed, next } = &mut self.state else {
+            return match seal {
+                None => Ok(()),
+                Some(_) => Err("it has checksums in its middle and none at its beginning".to_owned()),
+            };
+        };
+        let seal = seal.ok_or("a message without a checksum")?;
+        if !seal::is_whole(head, body, *table_seed) {
+            return Err("a checksum does not match".to_owned());
+        }
+        if seal.identity != next.identity {
+            return Err("it was written by another process, or as another part of this one".to_owned());
+        }
+        if seal != *next {
+            return Err("a batch is missing, or not in its place".to_owned());
+        }
+        next.advance(framed.kind, framed.rows);
+        Ok(())
+    }
+
+    /// Whether an end mark may stand where one stands, with so many bytes behind it.
+    fn check_end(&self, behind: usize) -> Result<(), String> {
+        match self.state {
+            State::Unknown if self.checks != Checks::AsFound => {
+                Err("an end mark and nothing before it".to_owned())
+            }
+            State::Checked { .. } if behind > 0 => Err(format!("{behind} bytes behind the end mark")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where in `rest`, which does not begin with what must be there, the next message lies that is whole and of this file, and
+    /// its seal.
+    fn next_whole(&self, rest: &[u8]) -> Option<(usize, Seal)> {
+        /// Bytes that are hashed for each byte of the file, at the most: a file may be made to look like many messages.
+        const MOST_HASHED: usize = 4;
+        let State::Checked { table_seed, next } = &self.state else {
+            return None;
+        };
+        // Without the schema nothing can be decoded.
+        if next.number == 0 {
+            return None;
+        }
+        let mut left = rest.len().saturating_mul(MOST_HASHED);
+        for at in (0..rest.len()).filter(|&at| rest[at..].starts_with(&CONTINUATION)) {
+            let Ok(Some(Frame::Message(framed))) = frame(&rest[at..]) else {
+                continue;
+            };
+            let Some(message) = rest[at..].get(..framed.bytes) else {
+                continue;
+            };
+            let (head, body) = message.split_at(framed.head);
+            let Some(seal) = Seal::of(head) else { continue };
+            let is_later = seal.number >= next.number && seal.rows >= next.rows;
+            if seal.identity != next.identity || !is_later {
+                continue;
+            }
+            left = left.checked_sub(framed.bytes)?;
+            if seal::is_whole(head, body, *table_seed) {
+                return Some((at, seal));
+            }
+        }
+        None
+    }
+
+    /// Goes on behind damage, with the message of this seal.
+    fn pass_over(&mut self, what: String, seal: Seal) -> Result<(), String> {
+        let State::Checked { next, .. } = &mut self.state else {
+            return Err(what);
+        };
+        if seal.dictionaries != next.dictionaries {
+            return Err(format!("{what}, and names of later rows with it"));
+        }
+        self.damage.push(Damage {
+            what,
+            rows: seal.rows - next.rows,
+        });
+        *next = seal;
         Ok(())
     }
 
@@ -232,6 +448,24 @@ impl StreamFile {
     }
 }
 
+/// Whose file it is, by its first message's seal, if that has one.
+///
+/// # Errors
+/// When the file can't be read.
+pub fn identity_of(path: &Path) -> io::Result<Option<Identity>> {
+    /// A schema takes less.
+    const FIRST_BYTES: u64 = 1 << 16;
+    let mut bytes = Vec::new();
+    beneath::open(path)?.take(FIRST_BYTES).read_to_end(&mut bytes)?;
+    let Ok(Some(Frame::Message(framed))) = frame(&bytes) else {
+        return Ok(None);
+    };
+    Ok(bytes
+        .get(..framed.head)
+        .and_then(Seal::of)
+        .map(|seal| seal.identity))
+}
+
 /// Counts the rows of a growing file from the messages' headers alone, decoding nothing.
 #[derive(Clone, Debug, Default)]
 pub struct RowCounter {
@@ -248,12 +482,12 @@ impl RowCounter {
     pub fn read(&mut self, path: &Path) -> io::Result<u64> {
         let bytes = read_from(path, self.offset)?;
         let mut at = 0;
-        while let Ok(Some(Frame::Message { bytes: length, rows })) = frame(&bytes[at..]) {
-            if at + length > bytes.len() {
+        while let Ok(Some(Frame::Message(framed))) = frame(&bytes[at..]) {
+            if framed.bytes > bytes.len() - at {
                 break;
             }
-            at += length;
-            self.rows = self.rows.saturating_add(rows);
+            at += framed.bytes;
+            self.rows = self.rows.saturating_add(framed.rows);
         }
         self.offset += at as u64;
         Ok(self.rows)
@@ -261,7 +495,7 @@ impl RowCounter {
 }
 
 fn read_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    let mut file = beneath::open(path)?;
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;

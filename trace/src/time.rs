@@ -1,11 +1,41 @@
 //! Points and lengths of time, in nanoseconds, and the clock they are read from.
 
+use std::cell::Cell;
 use std::ops::{Add, Sub};
 
+use serde::{Deserialize, Serialize, Serializer};
+
 /// A point in time: nanoseconds since the Unix epoch by `CLOCK_REALTIME`, the clock that CUPTI stamps with on Linux.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// In JSON it is a number: of nanoseconds since the epoch, or within [`relative_to`] since another moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[repr(transparent)]
 pub struct TimeNs(pub i64);
+
+thread_local! {
+    /// What stamps that this thread serialises count from.
+    static ORIGIN_NS: Cell<i64> = const { Cell::new(0) };
+}
+
+impl Serialize for TimeNs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(self.0.saturating_sub(ORIGIN_NS.get()))
+    }
+}
+
+/// Runs `serialize` so that every [`TimeNs`] that it serialises on this thread counts from `origin`: a page's numbers have no
+/// room for single nanoseconds since the epoch.
+pub fn relative_to<T>(origin: TimeNs, serialize: impl FnOnce() -> T) -> T {
+    /// Puts back what was, however the closure ends.
+    struct Restore(i64);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ORIGIN_NS.set(self.0);
+        }
+    }
+    let _restore = Restore(ORIGIN_NS.replace(origin.0));
+    serialize()
+}
 
 /// A length of time in nanoseconds. Negative where a clock stepped back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +56,8 @@ impl Add<DurationNs> for TimeNs {
     }
 }
 
-fn read_clock(clock: libc::clockid_t) -> i64 {
+/// What a clock of the system shows, in nanoseconds.
+pub(crate) fn read_clock(clock: libc::clockid_t) -> i64 {
     let mut spec = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -60,42 +91,17 @@ pub fn now() -> TimeNs {
     TimeNs(read_clock(libc::CLOCK_REALTIME))
 }
 
-/// How far apart the clocks of one reading may be read.
-const READING_NS: i64 = 20_000;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// One reading of all clocks, taken within 20 microseconds unless each of several attempts was interrupted: what undoes
-/// steps of NTP on reading.
-#[must_use]
-pub fn clock_snapshot() -> crate::tables::Clock {
-    const ATTEMPTS: u32 = 8;
-    let mut best: Option<(i64, crate::tables::Clock)> = None;
-    for _ in 0..ATTEMPTS {
-        let clock = crate::tables::Clock {
-            realtime_ns: now(),
-            monotonic_ns: read_clock(libc::CLOCK_MONOTONIC),
-            boottime_ns: read_clock(libc::CLOCK_BOOTTIME),
-            tsc: time_stamp_counter(),
-        };
-        // By a clock that no one sets.
-        let took_ns =
-            read_clock(libc::CLOCK_MONOTONIC) - clock.monotonic_ns + (now().0 - clock.realtime_ns.0).abs();
-        if best.as_ref().is_none_or(|(least, _)| took_ns < *least) {
-            best = Some((took_ns, clock));
-        }
-        if took_ns <= READING_NS {
-            break;
-        }
+    #[test]
+    fn stamps_count_from_the_origin_that_is_asked_for() {
+        let all = (TimeNs(1005), vec![(TimeNs(990), 1005)], None::<TimeNs>);
+        let text = || serde_json::to_string(&all).unwrap();
+        assert_eq!(text(), "[1005,[[990,1005]],null]");
+        assert_eq!(relative_to(TimeNs(1000), text), "[5,[[-10,1005]],null]");
+        assert_eq!(text(), "[1005,[[990,1005]],null]");
+        assert_eq!(serde_json::from_str::<TimeNs>("1005").unwrap(), TimeNs(1005));
     }
-    best.map(|(_, clock)| clock).unwrap_or_default()
-}
-
-/// The processor's time stamp counter; `None` on processors other than x86-64.
-fn time_stamp_counter() -> Option<u64> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: RDTSC exists on every x86-64 processor and touches no memory.
-        Some(unsafe { core::arch::x86_64::_rdtsc() })
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    None
 }

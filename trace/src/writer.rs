@@ -1,253 +1,17 @@
-//! Writing a process's tables: batches of Arrow IPC, appended whole or not at all.
-//!
-//! A batch that the disk refuses is kept and tried again, since the batches after it build on its dictionary; rows
-//! that come meanwhile wait up to a bound and are then counted as lost. A reader sees whole batches and a cut tail.
+//! Writing a process's tables, into a folder of their own.
 
-use std::collections::VecDeque;
-use std::fs::Permissions;
-use std::io::{self, IoSlice};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use arrow_buffer::Buffer;
-use arrow_ipc::CompressionType;
-use arrow_ipc::writer::{DictionaryHandling, IpcWriteOptions, StreamEncoder};
-use arrow_schema::ArrowError;
-
-use crate::body;
-use crate::column::Dictionary;
+use crate::access;
+use crate::manifest::ProcessHeader;
 use crate::names::Interner;
-use crate::private_file::PrivateFile;
-use crate::table::{Dictionaries, Table};
+use crate::seal::Identity;
+pub use crate::table_writer::{AnyTableWriter, BATCH_ROWS, TableWriter, WAITING_ROWS};
 use crate::tables::{LossRow, TableWriters};
 use crate::time::now;
-
-/// Rows that make a batch full: it is written without waiting for the second to end.
-pub const BATCH_ROWS: usize = 16 * 1024;
-/// Rows that wait at most while the disk refuses a batch; those after them are lost and counted.
-pub const WAITING_ROWS: usize = 4 * BATCH_ROWS;
-/// Buffers that are written with one call (Linux takes up to 1024).
-const SLICES: usize = 256;
-
-/// Tables of what stands for the whole of a process: each segment begins with their rows, so that it can be read alone.
-pub const STANDING_TABLES: [&str; 4] = ["contexts", "streams", "communicators", "graph_nodes"];
-/// Rows of such a table that are repeated, at the most.
-const STANDING_ROWS: usize = 1 << 16;
-
-/// Writes one table's file.
-pub struct TableWriter<T: Table> {
-    rows: T,
-    dictionaries: Dictionaries,
-    encoder: Option<StreamEncoder>,
-    file: PrivateFile,
-    /// Encoded bytes that are not on the disk yet.
-    waiting: VecDeque<Buffer>,
-    rows_encoded: u64,
-    bytes_written: u64,
-    lost_rows: u64,
-    /// Rows of a table of [`STANDING_TABLES`], for the segments to come.
-    standing: T,
-}
-
-impl<T: Table> TableWriter<T> {
-    /// A writer of `folder/NAME.arrows`; the file appears with the first batch.
-    #[must_use]
-    pub fn new(folder: &Path) -> Self {
-        Self {
-            rows: T::default(),
-            dictionaries: Vec::new(),
-            encoder: None,
-            file: PrivateFile::new(folder.join(format!("{}.arrows", T::NAME))),
-            waiting: VecDeque::new(),
-            rows_encoded: 0,
-            bytes_written: 0,
-            lost_rows: 0,
-            standing: T::default(),
-        }
-    }
-
-    /// Appends a row, in memory. A row that finds no room (the disk refuses, see the module's text) is lost and counted.
-    #[inline]
-    pub fn push(&mut self, row: T::Row) {
-        if self.rows.len() >= WAITING_ROWS {
-            self.lost_rows += 1;
-        } else {
-            self.rows.push(row);
-        }
-    }
-
-    fn encode(&mut self, names: &Interner) -> Result<(), ArrowError> {
-        let rows = self.rows.len();
-        if STANDING_TABLES.contains(&T::NAME) {
-            let room = STANDING_ROWS.saturating_sub(self.standing.len());
-            for row in 0..self.rows.len().min(room) {
-                self.standing.push(self.rows.row(row));
-            }
-        }
-        let is_first = self.encoder.is_none();
-        if is_first {
-            let options = IpcWriteOptions::default()
-                .try_with_compression(Some(CompressionType::ZSTD))?
-                .with_dictionary_handling(DictionaryHandling::Delta);
-            self.encoder = Some(StreamEncoder::try_new_with_options(&T::schema(), options)?);
-        }
-        body::with(|body| {
-            let strings =
-                |dictionaries: &Dictionaries| dictionaries.iter().map(Dictionary::len).sum::<usize>();
-            let known = strings(&self.dictionaries);
-            self.rows.write_rows(&mut self.dictionaries, names, body);
-            // arrow writes the schema, and what is new in the dictionaries, for a batch without rows.
-            if let Some(encoder) = &mut self.encoder
-                && (is_first || strings(&self.dictionaries) != known)
-            {
-                let none = T::default().take_batch(&mut self.dictionaries, names)?;
-                self.waiting.push_back(without_rows(&encoder.encode(&none)?)?);
-            }
-            self.waiting.extend(body.finish(rows).map(Buffer::from_vec));
-            self.rows_encoded += rows as u64;
-            Ok(())
-        })
-    }
-
-    fn write_waiting(&mut self) -> io::Result<()> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
-        while !self.waiting.is_empty() {
-            // A batch is some dozen buffers: one call writes them all.
-            let slices: Vec<IoSlice<'_>> = self
-                .waiting
-                .iter()
-                .take(SLICES)
-                .map(|buffer| IoSlice::new(buffer))
-                .collect();
-            match self.file.write_vectored(&slices) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    self.bytes_written += written as u64;
-                    consume(&mut self.waiting, written);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The messages of a stream's piece but for batches of rows.
-fn without_rows(pieces: &[Buffer]) -> Result<Buffer, ArrowError> {
-    let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-    let broken = || ArrowError::IpcError("a message that arrow wrote is not understood".to_owned());
-    let mut kept = Vec::with_capacity(all.len());
-    let mut rest = all.as_slice();
-    while let Some(head) = rest.first_chunk::<8>() {
-        let metadata = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        let message = rest
-            .get(8..8 + metadata)
-            .and_then(|metadata| arrow_ipc::root_as_message(metadata).ok())
-            .ok_or_else(broken)?;
-        let body = usize::try_from(message.bodyLength()).map_err(|_| broken())?;
-        let (message, others) = match rest.split_at_checked(8 + metadata + body) {
-            Some((bytes, others)) => ((message.header_type(), bytes), others),
-            None => return Err(broken()),
-        };
-        if message.0 != arrow_ipc::MessageHeader::RecordBatch {
-            kept.extend_from_slice(message.1);
-        }
-        rest = others;
-    }
-    Ok(Buffer::from_vec(kept))
-}
-
-/// Takes `bytes` off the front of what waits.
-fn consume(waiting: &mut VecDeque<Buffer>, mut bytes: usize) {
-    while let Some(front) = waiting.front_mut() {
-        if bytes < front.len() {
-            front.advance(bytes);
-            return;
-        }
-        bytes -= front.len();
-        waiting.pop_front();
-    }
-}
-
-/// A table's writer, whichever the table.
-pub trait AnyTableWriter {
-    /// The table's name.
-    fn name(&self) -> &'static str;
-    /// Rows pushed and not yet encoded.
-    fn pending(&self) -> usize;
-    /// Rows encoded so far: all that were pushed but for the pending and the lost.
-    fn rows_encoded(&self) -> u64;
-    /// Bytes on the disk so far.
-    fn bytes_written(&self) -> u64;
-    /// Rows lost since the last call, which sets the count back to 0.
-    fn take_lost_rows(&mut self) -> u64;
-    /// Writes all pending rows as one batch.
-    ///
-    /// # Errors
-    /// When the disk refuses; the batch is kept for the next call.
-    fn flush(&mut self, names: &Interner) -> io::Result<()>;
-    /// Flushes, then writes Arrow's end-of-stream mark. Only for the end of the process.
-    ///
-    /// # Errors
-    /// As [`Self::flush`].
-    fn close(&mut self, names: &Interner) -> io::Result<()>;
-    /// From now on writes into another folder, where nothing of this table is yet.
-    fn begin_segment(&mut self, folder: &Path);
-}
-
-impl<T: Table> AnyTableWriter for TableWriter<T> {
-    fn name(&self) -> &'static str {
-        T::NAME
-    }
-
-    fn pending(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn rows_encoded(&self) -> u64 {
-        self.rows_encoded
-    }
-
-    fn bytes_written(&self) -> u64 {
-        self.bytes_written
-    }
-
-    fn take_lost_rows(&mut self) -> u64 {
-        std::mem::take(&mut self.lost_rows)
-    }
-
-    fn flush(&mut self, names: &Interner) -> io::Result<()> {
-        // What the disk refused comes first; until it is written nothing more is encoded, so memory stays bounded.
-        self.write_waiting()?;
-        if !self.rows.is_empty() {
-            self.encode(names).map_err(io::Error::other)?;
-        }
-        self.write_waiting()
-    }
-
-    fn close(&mut self, names: &Interner) -> io::Result<()> {
-        self.flush(names)?;
-        if let Some(encoder) = self.encoder.take() {
-            self.waiting.extend(encoder.finish().map_err(io::Error::other)?);
-        }
-        self.write_waiting()
-    }
-
-    fn begin_segment(&mut self, folder: &Path) {
-        // What stands is encoded anew, and so kept anew for the next.
-        let mut rows = std::mem::take(&mut self.standing);
-        for row in 0..self.rows.len() {
-            rows.push(self.rows.row(row));
-        }
-        let lost_rows = self.lost_rows;
-        *self = Self::new(folder);
-        self.rows = rows;
-        self.lost_rows = lost_rows;
-    }
-}
 
 /// Writes all tables of one process.
 pub struct ProcessWriter {
@@ -256,20 +20,34 @@ pub struct ProcessWriter {
     /// The tables.
     pub tables: TableWriters,
     folder: PathBuf,
+    identity: Identity,
 }
 
 impl ProcessWriter {
-    /// Makes the process's folder and a writer into it.
+    /// Makes the process's folder and a writer into it, as a process that nobody has seen before: see [`Self::sign`].
     ///
     /// # Errors
     /// When the folder can't be made or exists already.
     pub fn create(folder: &Path) -> io::Result<Self> {
         make_folder(folder)?;
-        Ok(Self {
+        Ok(Self::in_folder(folder, Identity::random()))
+    }
+
+    /// A writer into a folder that [`make_folder`] has made. It is large, so make it where the stack is.
+    #[must_use]
+    pub fn in_folder(folder: &Path, identity: Identity) -> Self {
+        Self {
             names: Interner::default(),
-            tables: TableWriters::new(folder),
+            tables: TableWriters::new(folder, identity),
             folder: folder.to_owned(),
-        })
+            identity,
+        }
+    }
+
+    /// Says in a header which process, segment and folder it is written for: before it is first written, and after each
+    /// [`Self::begin_segment`].
+    pub fn sign(&self, header: &mut ProcessHeader) {
+        self.identity.sign(&self.folder, header);
     }
 
     /// The process's folder.
@@ -321,6 +99,7 @@ impl ProcessWriter {
         drop(self.close());
         self.tables.each(&mut |table| table.begin_segment(folder));
         folder.clone_into(&mut self.folder);
+        self.identity.segment += 1;
         Ok(rows)
     }
 
@@ -372,8 +151,11 @@ impl ProcessWriter {
 }
 
 /// Makes a process's folder.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir(folder)?;
+///
+/// # Errors
+/// When it can't be made or exists already.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(access::folder_mode()).create(folder)?;
     // Whatever the program's mask: we must be able to write into it, and readers to look.
     let mode = std::fs::metadata(folder)?.permissions().mode();
     if mode & 0o700 != 0o700 {

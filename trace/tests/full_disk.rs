@@ -2,7 +2,7 @@
 //!
 //! The limit on file sizes stands for the disk, in a child process of its own, since limits are the process's.
 
-mod support;
+use crate::support;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn limit_file_size(bytes: libc::rlim_t) {
 fn run(child: &str) {
     let root = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", child, "--nocapture"])
+        .args(["--exact", &format!("full_disk::{child}"), "--nocapture"])
         .env(FOLDER, root.path())
         .output()
         .unwrap();

@@ -2,9 +2,8 @@
 //!
 //! Skipped, loudly, where pip can't fetch it; never under CI=true.
 
-mod support;
+use crate::{consumers, support};
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gputrace_trace::Table;
@@ -12,44 +11,9 @@ use gputrace_trace::tables::Kernels;
 use gputrace_trace::writer::ProcessWriter;
 use support::{Random, random_rows, table_file};
 
-/// Python of a virtual environment with pyarrow, kept under the target folder. `None` where it can't be made.
-fn python_with_pyarrow() -> Option<PathBuf> {
-    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyarrow");
-    let python = environment.join("bin/python");
-    let has_pyarrow = || {
-        let found = Command::new(&python).args(["-c", "import pyarrow"]).output();
-        found.is_ok_and(|output| output.status.success())
-    };
-    if !has_pyarrow() {
-        let made = Command::new("python3")
-            .args(["-m", "venv"])
-            .arg(&environment)
-            .output();
-        if !made.is_ok_and(|output| output.status.success()) {
-            return None;
-        }
-        let mut install = Command::new(&python);
-        install.args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "pyarrow",
-        ]);
-        drop(install.output());
-    }
-    has_pyarrow().then_some(python)
-}
-
 #[test]
 fn pyarrow_reads_a_table_with_growing_dictionaries() {
-    let Some(python) = python_with_pyarrow() else {
-        assert!(
-            std::env::var("CI").as_deref() != Ok("true"),
-            "pyarrow could not be installed, and under CI it must be"
-        );
-        eprintln!("SKIPPED: pyarrow could not be installed; no foreign Arrow reader was tried");
+    let Some(python) = consumers::python("arrow") else {
         return;
     };
     let root = tempfile::tempdir().unwrap();
@@ -109,10 +73,7 @@ fn pyarrow_reads_a_table_with_growing_dictionaries() {
             .unwrap();
         }
         let output = Command::new(&python)
-            .arg(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/tests/consumers/read_kernels.py"
-            ))
+            .arg(consumers::script("arrow_kernels.py"))
             .arg(&file)
             .output()
             .unwrap();

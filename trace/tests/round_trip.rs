@@ -1,6 +1,6 @@
 //! What is written is what is read: every table, any values, over several batches.
 
-mod support;
+use crate::support;
 
 use gputrace_trace::columns::ColumnFile;
 use gputrace_trace::follow::{Follower, Progress};

@@ -1,7 +1,6 @@
 //! The promise of at most 12 bytes a row over all tables.
 
-#[path = "support/training.rs"]
-mod training;
+use crate::training;
 
 #[test]
 fn a_row_takes_at_most_twelve_bytes() {

@@ -3,7 +3,7 @@
 //! NCCL matches the collectives of a communicator by their order on each rank, and transfers by their order among those of
 //! their pair.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::members::{Communicator, Member};
 
@@ -102,13 +102,14 @@ fn collectives(communicator: &Communicator) -> (Vec<Candidate>, Vec<Candidate>) 
         let signature = |(rank, place): &(u32, usize)| members[rank].operations[*place].signature();
         let unfinished = |(rank, place): &(u32, usize)| members[rank].waits_in(*place);
         // What most ranks enqueued, of several the one of the lowest rank, is the operation; others deviate.
+        let mut alike: HashMap<_, usize> = HashMap::new();
+        for entry in &here {
+            *alike.entry(signature(entry)).or_default() += 1;
+        }
         let Some(reference) = here
             .iter()
             .filter(|entry| unfinished(entry))
-            .max_by_key(|entry| {
-                let alike = here.iter().filter(|other| signature(other) == signature(entry));
-                (alike.count(), std::cmp::Reverse(entry.0))
-            })
+            .max_by_key(|entry| (alike[&signature(entry)], std::cmp::Reverse(entry.0)))
             .map(signature)
         else {
             continue;

@@ -165,7 +165,7 @@ pub fn evidence(hang: &Hang) -> String {
     let mut text = format!(
         "{} {verb} in it for {} ({} x {}, {} bytes)",
         waiting_ranks(&hang.waiting),
-        seconds(waits),
+        seconds(waits.0),
         hang.count,
         hang.dtype,
         hang.bytes

@@ -9,9 +9,9 @@
 mod collectives;
 mod event;
 mod frame;
+mod gputrace_members;
 mod moments;
 mod names;
-mod own;
 mod process;
 mod process_names;
 mod shapes;
@@ -27,6 +27,7 @@ use super::files::Files;
 use super::gzip::ParallelGzip;
 use super::layout::Layout;
 use event::EventWriter;
+pub(crate) use frame::BEGINNING;
 
 /// Writes `recording` to `out` as JSON, event by event: all ranks in one file.
 ///
@@ -70,12 +71,6 @@ pub fn export_chrome_ranks(
         })?;
     }
     Ok(summary)
-}
-
-/// How many files [`export_chrome_ranks`] writes.
-#[must_use]
-pub fn rank_file_count(recording: &Recording) -> usize {
-    rank_files(recording).len()
 }
 
 /// The files of a recording, each with the numbers of its processes; hosts' samples are numbered behind those.

@@ -1,20 +1,28 @@
 //! Where exports of several files go: a folder that is there whole or not at all, or one tar archive.
 
-use std::fs;
-use std::io::{self, BufWriter, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, Write};
+
+use flate2::read::MultiGzDecoder;
+use gputrace_trace::place::{NewFolder, Target};
 
 use super::gzip::ParallelGzip;
-use crate::aside::{hidden, write_aside};
 
-/// Writes the file `path`: gzip where the name ends in `.gz`. The file is written aside and renamed, so that `path` is never
-/// half an export; an existing file is replaced, a device or a pipe written into.
+/// How much of a file says what it is.
+const HEAD_BYTES: u64 = 1 << 16;
+
+/// Writes a file: gzip where the name ends in `.gz`. The file is written aside and renamed, so that there is never half an
+/// export under its name. What is replaced, and what is not, is [`Target`]'s.
 ///
 /// # Errors
-/// What `write` says, or when the disk refuses. Nothing new is left behind then.
-pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<T> {
-    let gzip = path.extension().is_some_and(|end| end == "gz");
-    write_aside(path, |file| {
+/// What `write` says, when the disk refuses, or why nothing may be written there. Nothing new is left behind then.
+pub fn write_file<T>(
+    target: impl Into<Target>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> io::Result<T> {
+    let target = target.into();
+    let gzip = target.path.extension().is_some_and(|end| end == "gz");
+    target.write_file(&is_export, |file| {
         let mut file = BufWriter::with_capacity(1 << 18, file);
         let result = if gzip {
             let mut gzip = ParallelGzip::new(&mut file);
@@ -29,12 +37,34 @@ pub fn write_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resu
     })
 }
 
-/// Where [`write_file`] and [`write_folder`] write what is not whole yet.
-///
-/// # Errors
-/// When `path` names no file.
-pub fn unfinished_path(path: &Path) -> io::Result<PathBuf> {
-    hidden(path, "part")
+/// Whether a file is an export of ours, by its beginning; packed or not.
+pub fn is_export(file: &File) -> bool {
+    let mut head = Vec::new();
+    let read = file.take(HEAD_BYTES).read_to_end(&mut head);
+    if read.is_err() {
+        return false;
+    }
+    if !head.starts_with(&[0x1f, 0x8b]) {
+        return is_export_head(&head);
+    }
+    let mut unpacked = Vec::new();
+    // The end is cut off: what was unpacked until then is there.
+    drop(
+        MultiGzDecoder::new(&head[..])
+            .take(HEAD_BYTES)
+            .read_to_end(&mut unpacked),
+    );
+    is_export_head(&unpacked)
+}
+
+fn is_export_head(head: &[u8]) -> bool {
+    let holds = |text: &str| memchr::memmem::find(head, text.as_bytes()).is_some();
+    head.starts_with(super::chrome::BEGINNING.as_bytes())
+        // As it was before that beginning.
+        || head.starts_with(b"{\"schemaVersion\":1,") && holds("\n\"gputrace\":{\"export\":")
+        || head.starts_with(b"<!DOCTYPE html>") && holds("<meta name=\"generator\" content=\"gputrace ")
+        // A packet that tells of our own categories, which no other tool has.
+        || head.first() == Some(&0x0a) && super::perfetto::CATEGORIES.iter().all(|name| holds(name))
 }
 
 /// Takes files one after another.
@@ -50,58 +80,30 @@ pub trait Files {
     ) -> io::Result<()>;
 }
 
-/// Files in a folder.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Files for Folder {
+impl Files for NewFolder<'_> {
     fn file(
         &mut self,
         name: &str,
         write: &mut dyn FnMut(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
-        let path = self.path.join(name);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        let mut file = BufWriter::with_capacity(1 << 18, fs::File::create_new(path)?);
-        write(&mut file)?;
-        file.flush()
+        NewFolder::file(self, name, |file| {
+            let mut file = BufWriter::with_capacity(1 << 18, file);
+            write(&mut file)?;
+            file.flush()
+        })
     }
 }
 
-/// Lets `write` fill a new folder, which gets the name `path` when that has succeeded. What has the name already is
-/// replaced then, and not before.
+/// Lets `write` fill a new folder, which gets its name when that has succeeded, with a mark in it that lists what was
+/// written. What is replaced then, and what is not, is [`Target`]'s.
 ///
 /// # Errors
-/// What `write` says, or when the disk refuses. Nothing new is left behind then.
-pub fn write_folder<T>(path: &Path, write: impl FnOnce(&mut dyn Files) -> io::Result<T>) -> io::Result<T> {
-    let part = hidden(path, "part")?;
-    let written = (|| {
-        fs::create_dir(&part)?;
-        let result = write(&mut Folder { path: part.clone() })?;
-        if fs::symlink_metadata(path).is_err() {
-            fs::rename(&part, path)?;
-            return Ok(result);
-        }
-        let old = hidden(path, "old")?;
-        fs::rename(path, &old)?;
-        if let Err(error) = fs::rename(&part, path) {
-            fs::rename(&old, path)?;
-            return Err(error);
-        }
-        match fs::symlink_metadata(&old)?.is_dir() {
-            true => fs::remove_dir_all(&old)?,
-            false => fs::remove_file(&old)?,
-        }
-        Ok(result)
-    })();
-    if written.is_err() {
-        // The write's own error is the one to tell; the folder may not even exist.
-        drop(fs::remove_dir_all(&part));
-    }
-    written
+/// As [`write_file`].
+pub fn write_folder<T>(
+    target: impl Into<Target>,
+    write: impl FnOnce(&mut dyn Files) -> io::Result<T>,
+) -> io::Result<T> {
+    target.into().write_folder(|folder| write(folder))
 }
 
 /// Lets `write` fill a tar archive with a folder called `folder`. Each file is put together on the disk first, since an
@@ -149,8 +151,6 @@ impl Files for Tar<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
 
     fn fill(files: &mut dyn Files, text: &str) -> io::Result<()> {
@@ -159,20 +159,43 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_there_whole_or_not_at_all() {
+    fn exports_are_known_by_their_beginnings() {
+        use crate::export::{chrome, perfetto};
+
         let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("out");
-        write_folder(&path, |files| fill(files, "a")).unwrap();
-        assert_eq!(fs::read_to_string(path.join("b/c.txt")).unwrap(), "c");
-        let failed = write_folder(&path, |files| {
-            fill(files, "new")?;
-            Err::<(), _>(io::Error::other("no"))
-        });
-        assert!(failed.is_err());
-        assert_eq!(fs::read_to_string(path.join("a.txt")).unwrap(), "a");
-        write_folder(&path, |files| fill(files, "new")).unwrap();
-        assert_eq!(fs::read_to_string(path.join("a.txt")).unwrap(), "new");
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        let recording = gputrace_trace::Recording {
+            processes: vec![gputrace_trace::Process::default()],
+            ..gputrace_trace::Recording::default()
+        };
+        let derived = gputrace_trace::Derived::default();
+        let known = |name: &str, write: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
+            let path = place.path().join(name);
+            write_file(&path, write).unwrap();
+            is_export(&File::open(path).unwrap())
+        };
+        for name in ["a.json", "a.json.gz"] {
+            let write = |out: &mut dyn Write| chrome::export_chrome(&recording, &derived, out).map(drop);
+            assert!(known(name, &write));
+        }
+        for (name, arguments) in [("a.pftrace", true), ("a.pftrace.gz", true), ("b.pftrace", false)] {
+            let options = perfetto::PerfettoOptions {
+                arguments,
+                gpu_stages: !arguments,
+            };
+            let write =
+                |out: &mut dyn Write| perfetto::export_perfetto(&recording, &derived, options, out).map(drop);
+            assert!(known(name, &write));
+        }
+        for (name, text) in [
+            ("a", "{\"schemaVersion\": 1, \"traceEvents\": []}"),
+            ("b", "{\"schemaVersion\":1,\n\"traceEvents\":[]}"),
+            ("c", "<!DOCTYPE html><title>gputrace</title>"),
+            ("d.gz", "{}"),
+            ("e", "\n kernel"),
+            ("f", "\u{1f}\u{8b}"),
+        ] {
+            assert!(!known(name, &|out| out.write_all(text.as_bytes())), "{name}");
+        }
     }
 
     #[test]

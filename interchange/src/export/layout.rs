@@ -3,6 +3,7 @@
 //! Slices come by row and lane, in order and without overlap within a lane, with the call that launched them. Numbers of
 //! processes and tracks differ between formats, so they are each exporter's own.
 
+mod row_key;
 mod row_names;
 
 use std::cmp::Reverse;
@@ -13,8 +14,9 @@ use rustc_hash::FxHashMap;
 
 use super::calls::Calls;
 use super::lanes::Lanes;
+pub use row_key::RowKey;
+pub use row_names::CommunicatorNames;
 use row_names::RowNames;
-pub use row_names::communicator_name;
 
 /// Which table an event is a row of. Of two that begin and end together, the later one here is the inner one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,78 +74,6 @@ impl Source {
     #[must_use]
     pub fn is_launched(self) -> bool {
         matches!(self, Self::GraphLaunch | Self::Kernel | Self::Copy | Self::Memset)
-    }
-}
-
-/// What a row stands for; rows are in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RowKey {
-    /// Times at which the process recorded, or was kept from it.
-    Windows,
-    /// A host thread's calls, ranges, operators and enqueued collectives, which nest.
-    Thread(u32),
-    /// Start/end ranges of a thread: they don't nest with its calls.
-    Ranges(u32),
-    /// What NCCL's proxy did on a thread.
-    Proxy(u32),
-    /// What happened on the host on no thread that is known, and waits on a device that is not known.
-    NoThread,
-    /// A stream's operations.
-    Stream {
-        /// Device index within the process.
-        device: u32,
-        /// CUPTI's context id.
-        context: u32,
-        /// CUPTI's stream id.
-        stream: u32,
-    },
-    /// CUDA graphs as wholes, by the stream that they were launched into.
-    Graphs {
-        /// Device of the first node.
-        device: u32,
-        /// CUPTI's context id.
-        context: u32,
-        /// CUPTI's stream id.
-        stream: u32,
-    },
-    /// The host's waits for a stream, or for a whole device.
-    StreamWaits {
-        /// Device index within the process.
-        device: u32,
-        /// CUPTI's context id.
-        context: u32,
-        /// CUPTI's stream id; none for the device as a whole.
-        stream: Option<u32>,
-    },
-    /// A channel of NCCL's kernels.
-    Channel {
-        /// NCCL's communicator hash.
-        communicator: u64,
-        /// The channel.
-        channel: u8,
-    },
-    /// CUPTI's own work on a thread, as far as that is known.
-    Overhead(Option<u32>),
-}
-
-impl RowKey {
-    /// The device that it is on.
-    #[must_use]
-    pub fn device(self) -> Option<u32> {
-        match self {
-            Self::Stream { device, .. } | Self::Graphs { device, .. } | Self::StreamWaits { device, .. } => {
-                Some(device)
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether slices may lie within each other.
-    fn nests(self) -> bool {
-        matches!(
-            self,
-            Self::Windows | Self::Thread(_) | Self::Ranges(_) | Self::Proxy(_) | Self::Channel { .. }
-        )
     }
 }
 
@@ -228,6 +158,8 @@ pub struct Layout<'r> {
     pub number: usize,
     /// Whether it is no rank, but what a recorder sampled of a host.
     pub is_host: bool,
+    /// What its communicators are called.
+    pub communicators: CommunicatorNames<'r>,
     /// By their keys.
     pub rows: Vec<Row>,
     /// Slices whose duration is negative.
@@ -300,7 +232,8 @@ impl<'r> Layout<'r> {
         rows.rows.sort_by_key(|(key, _)| *key);
         let calls = &process.tables.api_calls;
         let mut call_places = vec![(0, 0); calls.start_ns.len()];
-        let names = RowNames::new(recording, process);
+        let communicators = CommunicatorNames::new(recording, process);
+        let names = RowNames::new(recording, process, &communicators);
         let rows = (0u32..)
             .zip(rows.rows)
             .map(|(row, (key, mut slices))| {
@@ -336,6 +269,7 @@ impl<'r> Layout<'r> {
             derived,
             number,
             is_host,
+            communicators,
             rows,
             durations_clamped,
             calls: Calls::new(calls),

@@ -132,17 +132,28 @@ struct Tables<'a> {
 
 impl TableVisitor for Tables<'_> {
     fn table<T: Table>(&mut self, table: &T) {
-        if self.result.is_err() || table.is_empty() && !self.and_empty.contains(&T::NAME) {
+        self.write(&file::Written {
+            name: T::NAME,
+            schema: T::schema(),
+            columns: table.columns(),
+            rows: table.len(),
+        });
+    }
+}
+
+impl Tables<'_> {
+    fn write(&mut self, table: &file::Written<'_>) {
+        if self.result.is_err() || table.rows == 0 && !self.and_empty.contains(&table.name) {
             return;
         }
         let (owner, names) = (&mut self.owner, &self.recording.names);
-        owner.metadata.push((key::TABLE, T::NAME.to_owned()));
-        let path = format!("{}/{}.{ENDING}", T::NAME, self.file);
+        owner.metadata.push((key::TABLE, table.name.to_owned()));
+        let path = format!("{}/{}.{ENDING}", table.name, self.file);
         self.result = self
             .files
             .file(&path, &mut |out| file::write_table(table, names, owner, out));
         owner.metadata.pop();
-        self.rows += table.len() as u64;
+        self.rows += table.rows as u64;
     }
 }
 

@@ -21,7 +21,9 @@ mod packets;
 mod process;
 mod slices;
 mod span;
+mod stage_packets;
 mod stages;
+mod text;
 mod tracks;
 
 use std::io::{self, Write};
@@ -30,6 +32,7 @@ use gputrace_trace::{Derived, Recording};
 
 use super::ExportSummary;
 use super::layout::layouts;
+pub(crate) use categories::CATEGORY_NAMES as CATEGORIES;
 use names::Names;
 use packets::Packets;
 use process::Exporter;

@@ -83,12 +83,6 @@ impl ProtoBuffer {
         self.uint(field, value.cast_unsigned());
     }
 
-    /// A field of type `sint32` or `sint64`: small negative numbers are short too.
-    #[inline]
-    pub fn sint(&mut self, field: u32, value: i64) {
-        self.uint(field, ((value << 1) ^ (value >> 63)).cast_unsigned());
-    }
-
     /// A field of type `fixed64`.
     #[inline]
     pub fn fixed64(&mut self, field: u32, value: u64) {
@@ -218,7 +212,6 @@ mod tests {
     enum Field {
         Uint(u32, u64),
         Int(u32, i64),
-        Sint(u32, i64),
         Fixed(u32, u64),
         Blob(u32, Vec<u8>),
         Message(u32, Vec<Field>),
@@ -229,7 +222,6 @@ mod tests {
             match self {
                 Self::Uint(field, value) => buffer.uint(*field, *value),
                 Self::Int(field, value) => buffer.int(*field, *value),
-                Self::Sint(field, value) => buffer.sint(*field, *value),
                 Self::Fixed(field, value) => buffer.fixed64(*field, *value),
                 Self::Blob(field, value) => buffer.blob(*field, value),
                 Self::Message(field, fields) => buffer.message(*field, |inner| {
@@ -253,10 +245,6 @@ mod tests {
                 (Self::Fixed(..), 1) => Self::Fixed(field, u64::from_le_bytes(take(8).try_into().unwrap())),
                 (Self::Uint(..), 0) => Self::Uint(field, read_varint(bytes)),
                 (Self::Int(..), 0) => Self::Int(field, read_varint(bytes) as i64),
-                (Self::Sint(..), 0) => {
-                    let value = read_varint(bytes);
-                    Self::Sint(field, (value >> 1) as i64 ^ -((value & 1) as i64))
-                }
                 (Self::Blob(..), 2) => {
                     let length = read_varint(bytes) as usize;
                     let (taken, rest) = bytes.split_at(length);
@@ -312,9 +300,6 @@ mod tests {
             written(|b| b.int(1, -2)),
             [0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]
         );
-        for (value, encoded) in [(0, 0), (-1, 1), (1, 2), (-2, 3)] {
-            assert_eq!(written(|b| b.sint(1, value)), [0x08, encoded]);
-        }
         assert_eq!(
             written(|b| b.double(1, 25.4)),
             [0x09, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x39, 0x40]
@@ -372,7 +357,6 @@ mod tests {
         let leaf = prop_oneof![
             (number.clone(), any::<u64>()).prop_map(|(f, v)| Field::Uint(f, v)),
             (number.clone(), any::<i64>()).prop_map(|(f, v)| Field::Int(f, v)),
-            (number.clone(), any::<i64>()).prop_map(|(f, v)| Field::Sint(f, v)),
             (number.clone(), any::<u64>()).prop_map(|(f, v)| Field::Fixed(f, v)),
             (number.clone(), prop::collection::vec(any::<u8>(), 0..300)).prop_map(|(f, v)| Field::Blob(f, v)),
         ];

@@ -6,18 +6,22 @@
 
 mod device;
 mod host;
+mod part;
 mod plane;
 mod schema;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io;
 
 use gputrace_trace::{Derived, Recording};
 use rustc_hash::FxHashMap;
 
+use part::Part;
+
 use super::ExportSummary;
 use super::files::Files;
-use super::layout::{Layout, Slice, Source};
+use super::layout::{Layout, Source};
 use super::protobuf::ProtoBuffer;
 use super::tensorboard::host_steps::{HostStep, host_steps};
 use super::tensorboard::spans::Spans;
@@ -59,6 +63,7 @@ pub fn export_xplane(
                 hosts: &hosts,
                 base_ns: *base_ns,
                 step_ids: (number as u64) << 40,
+                extent: OnceCell::new(),
             };
             let path = format!(
                 "plugins/profile/{}/{name}.xplane.pb",
@@ -66,7 +71,7 @@ pub fn export_xplane(
             );
             let mut bytes = 0;
             files.file(&path, &mut |out| {
-                bytes = part.write(name, out, &mut summary)?;
+                bytes = write(&part, name, out, &mut summary)?;
                 Ok(())
             })?;
             if bytes >= TOO_LARGE {
@@ -82,11 +87,14 @@ pub fn export_xplane(
 /// By process: the samples of its host that its files have; of each host the first process has them.
 fn hosts_by_worker<'r>(recording: &'r Recording, derived: &'r Derived) -> BTreeMap<usize, Vec<Layout<'r>>> {
     let mut by_worker: BTreeMap<usize, Vec<Layout<'r>>> = BTreeMap::new();
+    let mut first: FxHashMap<&str, usize> = FxHashMap::default();
+    for (place, process) in recording.processes.iter().enumerate() {
+        first.entry(&process.header.host).or_insert(place);
+    }
     for host in 0..recording.hosts.len() {
         let layout = Layout::new(recording, derived, recording.processes.len() + host);
         let name = &layout.process.header.host;
-        let mut processes = recording.processes.iter();
-        let same = processes.position(|process| process.header.host == *name);
+        let same = first.get(name.as_str()).copied();
         by_worker.entry(same.unwrap_or(0)).or_default().push(layout);
     }
     by_worker
@@ -162,87 +170,22 @@ fn session_name(stamp_ns: i64) -> String {
     format!("{year:04}_{month:02}_{day:02}_{hour:02}_{minute:02}_{second:02}_{ns:09}")
 }
 
-/// What of a process one file has.
-struct Part<'p> {
-    layout: &'p Layout<'p>,
-    spans: &'p Spans,
-    span: usize,
-    steps: Vec<HostStep>,
-    hosts: &'p [Layout<'p>],
-    base_ns: i64,
-    /// Where the numbers of this process's steps and calls begin.
-    step_ids: u64,
-}
-
-impl Part<'_> {
-    fn write(&self, name: &str, out: &mut dyn io::Write, summary: &mut ExportSummary) -> io::Result<u64> {
-        let mut head = ProtoBuffer::default();
-        head.text(schema::SPACE_HOSTNAMES, name);
-        let mut bytes = head.len() as u64;
-        head.write_to(out)?;
-        bytes += plane::write(&mut host::HostPlane::new(self), out, summary)?;
-        for device in device::devices(self) {
-            bytes += plane::write(&mut device::DevicePlane::new(self, device), out, summary)?;
-        }
-        Ok(bytes)
+/// Writes a part as the space of the worker of this name.
+fn write(
+    part: &Part<'_>,
+    name: &str,
+    out: &mut dyn io::Write,
+    summary: &mut ExportSummary,
+) -> io::Result<u64> {
+    let mut head = ProtoBuffer::default();
+    head.text(schema::SPACE_HOSTNAMES, name);
+    let mut bytes = head.len() as u64;
+    head.write_to(out)?;
+    bytes += plane::write(&mut host::HostPlane::new(part), out, summary)?;
+    for (device, found) in device::devices(part) {
+        bytes += plane::write(&mut device::DevicePlane::new(part, device, found), out, summary)?;
     }
-
-    fn has(&self, slice: &Slice) -> bool {
-        self.spans.span_of(self.layout, slice) == self.span
-    }
-
-    fn has_moment(&self, time_ns: i64) -> bool {
-        self.spans.place(self.layout.number, time_ns) == self.span
-    }
-
-    /// The number that joins an operation to its call: the call's row, or a number of its own where the call is not known.
-    fn launch_id(&self, slice: &Slice) -> (u64, bool) {
-        match self.layout.launch(self.layout.correlation(slice)) {
-            Some(launch) => (self.call_id(launch.call), true),
-            None => (self.own_id(slice), false),
-        }
-    }
-
-    fn call_id(&self, call: u32) -> u64 {
-        self.step_ids + 1 + u64::from(call)
-    }
-
-    fn own_id(&self, slice: &Slice) -> u64 {
-        self.step_ids + ((slice.source() as u64 + 1) << 32) + 1 + u64::from(slice.index)
-    }
-
-    fn step_id(&self, place: usize) -> u64 {
-        self.step_ids + 1 + place as u64
-    }
-}
-
-/// Indices of a row's slices by lane, as far as they are in the part.
-fn by_lane(part: &Part<'_>, row: usize) -> Vec<Vec<u32>> {
-    let row = &part.layout.rows[row];
-    let mut lanes = vec![Vec::new(); row.lanes];
-    for (index, slice) in (0u32..).zip(&row.slices) {
-        if part.has(slice) {
-            lanes[slice.lane()].push(index);
-        }
-    }
-    lanes
-}
-
-/// Numbers for the lines of a plane: the wanted ones as far as they are free.
-#[derive(Default)]
-struct LineNumbers(FxHashMap<u64, ()>);
-
-impl LineNumbers {
-    fn take(&mut self, wanted: u64) -> u64 {
-        const STEP: u64 = 10_000_000;
-        /// Beyond are XProf's own lines, and 2^32 - 1 is a counter for it.
-        const MOST: u64 = 2_000_000_000;
-        let mut number = wanted % MOST;
-        while self.0.insert(number, ()).is_some() {
-            number += STEP;
-        }
-        number
-    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,9 +1,15 @@
 //! A trace file as a window of bytes that moves on: memory is bounded by the longest event, not by the file.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use gputrace_trace::beneath;
+
+use crate::limits::check_unpacked;
 
 /// How much is read at once: it stays in the processor's cache until it is parsed.
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -12,12 +18,15 @@ const BLOCK_BYTES: usize = 256 * 1024;
 struct Counted<'p> {
     file: File,
     done_bytes: &'p AtomicU64,
+    /// The same of this file alone.
+    own_bytes: Rc<Cell<u64>>,
 }
 
 impl Read for Counted<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(into)?;
         self.done_bytes.fetch_add(count as u64, Ordering::Relaxed);
+        self.own_bytes.set(self.own_bytes.get() + count as u64);
         Ok(count)
     }
 }
@@ -31,6 +40,8 @@ pub(crate) struct Blocks<'p> {
     /// Place of `start` in the unpacked file.
     offset: u64,
     ended: bool,
+    /// What was read of the file itself.
+    packed_bytes: Rc<Cell<u64>>,
     /// How packed bytes ended early, where they did.
     pub(crate) damage: Option<String>,
 }
@@ -38,7 +49,7 @@ pub(crate) struct Blocks<'p> {
 impl<'p> Blocks<'p> {
     /// Opens a file, which may be packed by gzip or zstd (told by its first bytes, not by its name).
     pub(crate) fn open(path: &Path, done_bytes: &'p AtomicU64) -> io::Result<Self> {
-        let mut file = File::open(path)?;
+        let mut file = beneath::open(path)?;
         let mut magic = [0; 4];
         let mut known = 0;
         while known < magic.len() {
@@ -48,8 +59,14 @@ impl<'p> Blocks<'p> {
             }
         }
         done_bytes.fetch_add(known as u64, Ordering::Relaxed);
+        let packed_bytes = Rc::new(Cell::new(known as u64));
         let head = io::Cursor::new(magic[..known].to_vec());
-        let file = head.chain(Counted { file, done_bytes });
+        let own_bytes = packed_bytes.clone();
+        let file = head.chain(Counted {
+            file,
+            done_bytes,
+            own_bytes,
+        });
         let source: Box<dyn Read + 'p> = match magic {
             [0x1f, 0x8b, ..] => {
                 let packed = BufReader::with_capacity(BLOCK_BYTES, file);
@@ -66,6 +83,7 @@ impl<'p> Blocks<'p> {
             offset: 0,
             ended: false,
             damage: None,
+            packed_bytes,
         })
     }
 
@@ -83,6 +101,15 @@ impl<'p> Blocks<'p> {
     pub(crate) fn consume(&mut self, count: usize) {
         self.start += count;
         self.offset += count as u64;
+    }
+
+    /// Reads until there is twice as much as there was, so that what is tried again whenever there is more is tried a few times,
+    /// however long it is. `false` at the end of the file.
+    pub(crate) fn grow_much(&mut self) -> io::Result<bool> {
+        let wanted = 2 * self.data().len();
+        let any = self.grow()?;
+        while self.data().len() < wanted && self.grow()? {}
+        Ok(any)
     }
 
     /// Reads more behind what is there; `false` at the end of the file. Packed bytes that can't be unpacked are an end
@@ -108,6 +135,8 @@ impl<'p> Blocks<'p> {
                 }
                 Ok(count) => {
                     self.end += count;
+                    let unpacked = self.offset + (self.end - self.start) as u64;
+                    check_unpacked(self.packed_bytes.get(), unpacked)?;
                     return Ok(true);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

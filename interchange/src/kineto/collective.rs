@@ -15,6 +15,8 @@ use super::text::Names;
 #[derive(Default)]
 pub(crate) struct Communicators {
     by_id: HashMap<u64, Group>,
+    /// Members of all of them.
+    members: usize,
 }
 
 /// A process group as its collectives describe it.
@@ -95,11 +97,15 @@ impl Communicators {
             None => [description, group].into_iter().find(|name| !name.is_empty()),
         };
         let name = group_name.map(|name| names.interner.intern(&name));
-        let known = self.by_id.entry(communicator).or_insert_with(|| Group {
-            created_ns: start_ns,
-            name,
-            size,
-            ranks: rank_list(&ranks_text),
+        let known = self.by_id.entry(communicator).or_insert_with(|| {
+            let ranks = rank_list(&ranks_text);
+            self.members += ranks.len();
+            Group {
+                created_ns: start_ns,
+                name,
+                size,
+                ranks,
+            }
         });
         known.created_ns = known.created_ns.min(start_ns);
         let rank = |value: Option<i64>| {
@@ -126,6 +132,11 @@ impl Communicators {
             kernel: Some(kernel),
             ..Collective::default()
         }
+    }
+
+    /// Bytes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.by_id.capacity() * size_of::<(u64, Group)>() + self.members * size_of::<u32>()
     }
 
     /// The rows of the groups, for the process of global rank `rank`; and each group's rank of this process.

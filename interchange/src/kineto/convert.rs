@@ -1,79 +1,23 @@
 //! Events to rows.
 
-use std::collections::BTreeMap;
-
 use gputrace_trace::tables::{
-    ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Synchronization, Tables,
+    ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Synchronization,
 };
 use gputrace_trace::{DurationNs, Table, TimeNs};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::args::{Args, counter_values};
-use super::collective::Communicators;
+use super::converter::Converter;
 use super::copy_names::{copy_kind, memory_kind};
 use super::event::Event;
+use super::gputrace_members;
 use super::ids::Ids;
 use super::number::{NoNumber, integer, microseconds_to_ns};
-use super::own::{self, OwnProcess};
 use super::scan::RawText;
-use super::text::Names;
+use super::text::unescaped;
 
-/// What was read of a file, and what was wrong in it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
-    /// Elements of `traceEvents`.
-    pub(crate) events: u64,
-    /// Kernels, copies and memsets.
-    pub(crate) device_operations: u64,
-    /// Times beyond 73 years.
-    pub(crate) out_of_range: u64,
-    /// Complete events without a usable time or duration.
-    pub(crate) no_time: u64,
-    /// Events that end before they begin.
-    pub(crate) backwards: u64,
-    /// Complete events without a name.
-    pub(crate) no_name: u64,
-    /// Events that no name of a process owns, where others have such names.
-    pub(crate) unowned: u64,
-    /// 1 where names of processes stand behind events.
-    pub(crate) named_late: u64,
-    /// Lists called `traceEvents` after the first.
-    pub(crate) more_lists: u64,
-    /// Events whose `args` are no JSON, or no object.
-    pub(crate) damaged_args: u64,
-    /// Device operations that do not say their device, or say one that no number of a device is.
-    pub(crate) odd_devices: u64,
-    /// Members that stand twice in an event.
-    pub(crate) duplicates: u64,
-    /// Elements that are no objects.
-    pub(crate) not_events: u64,
-    /// Elements that are no JSON.
-    pub(crate) damaged: u64,
-    /// Elements of more than the limit.
-    pub(crate) too_long: u64,
-    /// Device operations whose correlation id is none that a call could have.
-    pub(crate) odd_correlations: u64,
-    /// Events that nothing here reads, by phase and category.
-    pub(crate) unused: BTreeMap<(u8, String), u64>,
-}
-
-/// The tables of one file while they grow.
-#[derive(Default)]
-pub(crate) struct Converter {
-    pub(crate) tables: Tables,
-    pub(crate) names: Names,
-    pub(crate) counts: Counts,
-    pub(crate) communicators: Communicators,
-    /// Events by host process: the one with most is the file's.
-    pub(crate) host_pids: FxHashMap<u32, u64>,
-    /// Processes that made calls.
-    pub(crate) calling_pids: FxHashSet<u32>,
-    /// Of our own export what it says of the process.
-    pub(crate) own: Option<Box<OwnProcess>>,
-    last_caller: Option<u32>,
-    threads: Ids,
-    streams: Ids,
-}
+/// A category of events that are not used, with its words.
+const UNUSED_BYTES: usize = 256;
 
 /// A time span of an event.
 #[derive(Clone, Copy)]
@@ -191,6 +135,18 @@ impl Converter {
             .collect()
     }
 
+    /// Bytes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tables.bytes()
+            + self.names.bytes()
+            + self.communicators.bytes()
+            + self.host_pids.capacity() * size_of::<(u32, u64)>()
+            + self.calling_pids.capacity() * size_of::<u32>()
+            + self.threads.bytes()
+            + self.streams.bytes()
+            + self.counts.unused.len() * UNUSED_BYTES
+    }
+
     /// Whether any event has become a row.
     pub(crate) fn has_rows(&self) -> bool {
         self.tables.row_counts().iter().any(|(_, rows)| *rows > 0)
@@ -201,7 +157,7 @@ impl Converter {
     pub(crate) fn event(&mut self, event: &Event<'_>) {
         self.counts.events += 1;
         self.counts.duplicates += u64::from(event.duplicates);
-        if self.own.is_none() || !own::take(self, event) {
+        if self.own.is_none() || !gputrace_members::take(self, event) {
             self.usual(event);
         }
     }
@@ -279,7 +235,7 @@ impl Converter {
         };
         match category {
             // PyTorch up to 1.12 wrote its steps as operators.
-            Category::Operator if name.bytes.starts_with(b"ProfilerStep") => {
+            Category::Operator if unescaped(name).starts_with(b"ProfilerStep") => {
                 self.range(event, name, span);
             }
             Category::Operator => {
@@ -301,7 +257,7 @@ impl Converter {
             Category::Overhead => self.tables.overheads.push(Overhead {
                 start_ns: span.start_ns,
                 duration_ns: span.duration_ns,
-                kind: overhead_kind(name.bytes),
+                kind: overhead_kind(&unescaped(name)),
                 ..Overhead::default()
             }),
             Category::Unused => {}
@@ -427,8 +383,8 @@ impl Converter {
         let (device, stream) = self.place(event, &args);
         let correlation = self.correlation(&args);
         self.counts.device_operations += 1;
-        let (source_kind, destination_kind) = memory_kind(name.bytes);
-        let copy_kind = copy_kind(name.bytes);
+        let (source_kind, destination_kind) = memory_kind(&unescaped(name));
+        let copy_kind = copy_kind(&unescaped(name));
         let peer = |device: Option<i64>| small(device).filter(|_| copy_kind == 10);
         self.tables.copies.push(Copy {
             start_ns: span.start_ns,
@@ -462,7 +418,7 @@ impl Converter {
             stream,
             correlation,
             bytes: size(args.bytes),
-            memory_kind: u16::from(memory_kind(name.bytes).0),
+            memory_kind: u16::from(memory_kind(&unescaped(name)).0),
             graph: small(args.graph).filter(|&graph| graph != 0),
             graph_node: graph_node(&args),
             ..Memset::default()
@@ -480,7 +436,7 @@ impl Converter {
         self.tables.synchronizations.push(Synchronization {
             start_ns: span.start_ns,
             duration_ns: span.duration_ns,
-            kind: synchronization_kind(name.bytes),
+            kind: synchronization_kind(&unescaped(name)),
             context: small(args.context),
             stream,
             event: small(args.event),
@@ -508,7 +464,7 @@ impl Converter {
     fn instant(&mut self, event: &Event<'_>) {
         /// c10::DeviceType: the host.
         const HOST: i64 = 0;
-        if event.name.is_none_or(|name| name.bytes != b"[memory]") {
+        if event.name.is_none_or(|name| *unescaped(name) != *b"[memory]") {
             self.unused(event);
             return;
         }

@@ -3,9 +3,10 @@
 use gputrace_trace::manifest::Device;
 use serde_json::Value;
 
+use super::gputrace_members::OwnRecording;
 use super::number::integer;
-use super::own::OwnRecording;
 use super::scan::{Raw, RawText};
+use super::text::{TextTrouble, decode};
 
 /// The members of the outermost object that are used.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +56,7 @@ impl Frame {
     }
 
     /// Takes a member in.
-    pub(crate) fn member(&mut self, key: &[u8], value: Raw<'_>) {
+    pub(crate) fn member(&mut self, key: &[u8], value: Raw<'_>, trouble: &mut TextTrouble) {
         let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
         match (key, value) {
             (b"baseTimeNanoseconds", Raw::Scalar(text) | Raw::Text(RawText { bytes: text, .. })) => {
@@ -68,7 +69,7 @@ impl Frame {
             }
             (b"baseTimeNanoseconds", Raw::Nested(_)) => self.not_used("baseTimeNanoseconds"),
             (b"host_name" | b"hostname", Raw::Text(text)) => {
-                self.host = Some(String::from_utf8_lossy(text.bytes).into_owned());
+                self.host = Some(decode(text, trouble).into_owned());
             }
             (b"distributedInfo", Raw::Nested(bytes)) => match parsed(bytes) {
                 Some(info) => {
@@ -111,21 +112,40 @@ mod tests {
     #[test]
     fn members_say_rank_and_devices() {
         let mut frame = Frame::default();
-        frame.member(
+        let mut member = |key: &[u8], value| frame.member(key, value, &mut TextTrouble::default());
+        member(
             b"distributedInfo",
             Raw::Nested(br#"{"backend": "nccl", "rank": 2, "world_size": 8}"#),
         );
-        frame.member(
+        member(
             b"deviceProperties",
             Raw::Nested(br#"[{"id": 0, "name": "Tesla V100", "totalGlobalMem": 34079899648, "computeMajor": 7, "computeMinor": 0, "numSms": 80}]"#),
         );
-        frame.member(b"baseTimeNanoseconds", Raw::Scalar(b"1711964646000000000"));
+        member(b"baseTimeNanoseconds", Raw::Scalar(b"1711964646000000000"));
+        member(b"distributedInfo", Raw::Nested(b"{\"rank\": NaN}"));
         assert_eq!(
             (frame.rank, frame.world_size, frame.base_ns),
             (Some(2), Some(8), 1_711_964_646_000_000_000)
         );
         assert_eq!(frame.devices[0].1.compute_capability, Some((7, 0)));
-        frame.member(b"distributedInfo", Raw::Nested(b"{\"rank\": NaN}"));
         assert_eq!(frame.unread, ["distributedInfo"]);
+    }
+
+    #[test]
+    fn a_hosts_name_has_no_escapes_left() {
+        let (mut frame, mut trouble) = (Frame::default(), TextTrouble::default());
+        let text = |bytes| Raw::Text(RawText { bytes, escaped: true });
+        frame.member(
+            b"host_name",
+            text(br"rack\/n\u006fde-7 \ud83d\ude00"),
+            &mut trouble,
+        );
+        assert_eq!(frame.host.as_deref(), Some("rack/node-7 😀"));
+        assert_eq!((trouble.bad_escapes, trouble.not_utf8), (0, 0));
+        frame.member(b"hostname", text(br"\ud83d"), &mut trouble);
+        assert_eq!(
+            (frame.host.as_deref(), trouble.bad_escapes),
+            (Some("\u{fffd}"), 1)
+        );
     }
 }

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use super::number::integer;
+use super::scan::RawText;
+use super::text::{TextTrouble, decode};
 
 /// Numbers for identifiers that are no small numbers themselves (pthread handles, "Spans", streams of HIP).
 #[derive(Default)]
 pub(crate) struct Ids {
     known: HashMap<Vec<u8>, u32>,
+    text_bytes: usize,
 }
 
 impl Ids {
@@ -39,13 +42,24 @@ impl Ids {
         }
         let number = Self::GIVEN.saturating_add(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
         self.known.insert(text.to_vec(), number);
+        self.text_bytes += text.len();
         number
+    }
+
+    /// Bytes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        /// A slot, and what an allocation costs.
+        const EACH: usize = size_of::<(Vec<u8>, u32)>() + 2 * size_of::<usize>();
+        self.text_bytes + self.known.capacity() * EACH
     }
 
     /// The numbers that were given out, and for what: of longer texts later, of equally long ones in their order, so that
     /// numbers stay in theirs.
     pub(super) fn given_out(&self) -> Vec<(u32, String)> {
-        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let text = |bytes: &[u8]| {
+            let escaped = bytes.contains(&b'\\');
+            decode(RawText { bytes, escaped }, &mut TextTrouble::default()).into_owned()
+        };
         let mut all: Vec<(u32, String)> = self
             .known
             .iter()

@@ -6,9 +6,9 @@
 use rustc_hash::FxHashMap;
 
 use super::args::Args;
-use super::convert::Converter;
+use super::converter::Converter;
 use super::event::Event;
-use super::own;
+use super::gputrace_members;
 
 /// The process of a file that owns some of its events.
 #[derive(Default)]
@@ -18,6 +18,9 @@ pub(crate) struct Owner {
     pub(crate) world_size: Option<u32>,
     pub(crate) host: Option<String>,
 }
+
+/// What names may take until it is looked at what is held.
+const FIRST_NAMES_BYTES: usize = 512 << 20;
 
 /// The processes of one file.
 pub(crate) struct Owners {
@@ -36,8 +39,10 @@ pub(crate) struct Owners {
 
 impl Default for Owners {
     fn default() -> Self {
+        let mut first = Owner::default();
+        first.converter.names.interner.limit(FIRST_NAMES_BYTES);
         Self {
-            all: vec![Owner::default()],
+            all: vec![first],
             by_number: FxHashMap::default(),
             by_pid: FxHashMap::default(),
             unowned: 0,
@@ -48,6 +53,21 @@ impl Default for Owners {
 }
 
 impl Owners {
+    /// Bytes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = self.by_pid.keys().map(Vec::len).sum::<usize>();
+        let slots = self.by_pid.capacity() * size_of::<(Vec<u8>, usize)>();
+        let converters = self.all.iter().map(|owner| owner.converter.bytes());
+        texts + slots + converters.sum::<usize>() + self.all.capacity() * size_of::<Owner>()
+    }
+
+    /// Lets the names of each process take so many bytes more.
+    pub(crate) fn limit_names(&mut self, room: usize) {
+        for owner in &mut self.all {
+            owner.converter.names.interner.limit(room);
+        }
+    }
+
     /// The converter of the process that owns what is of no process.
     pub(crate) fn first(&mut self) -> &mut Converter {
         &mut self.all[0].converter
@@ -86,7 +106,7 @@ impl Owners {
             Some(b"process_name") => {}
             Some(b"gputrace") => {
                 if let Some(&owner) = self.by_pid.get(event.pid) {
-                    own::describe(&mut self.all[owner].converter, event);
+                    gputrace_members::describe(&mut self.all[owner].converter, event);
                 }
                 return;
             }
@@ -106,21 +126,21 @@ impl Owners {
                     if self.all.len() >= MOST {
                         return;
                     }
-                    self.all.push(Owner::default());
+                    let mut new = Owner::default();
+                    new.converter.names.interner.limit(FIRST_NAMES_BYTES);
+                    self.all.push(new);
                 }
                 let place = self.all.len() - 1;
                 self.by_number.insert(number, place);
                 let owner = &mut self.all[place];
                 owner.rank = small(args.rank);
                 owner.world_size = small(args.world_size);
-                owner.host = args
-                    .host
-                    .map(|host| String::from_utf8_lossy(host.bytes).into_owned());
+                owner.host = args.host.map(|host| owner.converter.names.text(host));
                 place
             }
         };
         if let (Some(own), Some(args)) = (&mut self.all[owner].converter.own, event.args)
-            && let Some(device) = own::device(args)
+            && let Some(device) = gputrace_members::device(args)
         {
             own.add_device(event.pid, device);
         }

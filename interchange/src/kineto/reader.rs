@@ -9,6 +9,8 @@ use super::event::Event;
 use super::frame::Frame;
 use super::owners::Owners;
 use super::scan::{Cursor, Go, Raw, Skipper, Stop, members};
+use super::text::unescaped;
+use crate::limits::{self, Memory, Share};
 
 /// An element or a member of more bytes than this is stepped over: a kernel's name has some thousand at most.
 const ELEMENT_BYTES: usize = 16 << 20;
@@ -22,11 +24,16 @@ pub(crate) enum Unreadable {
     Io(io::Error),
     /// It is something else; the text says what is wrong and what to do.
     NotATrace(String),
+    /// It takes more than imports may take; the text says of what.
+    TooMuch(String),
 }
 
 impl From<io::Error> for Unreadable {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        match limits::is_met(&error) {
+            Some(why) => Self::TooMuch(why),
+            None => Self::Io(error),
+        }
     }
 }
 
@@ -54,6 +61,22 @@ pub(crate) struct ReadFile {
     pub(crate) ending: Ending,
 }
 
+/// What is held is looked at after so many bytes that were unpacked, ...
+const LOOK_BYTES: u64 = 8 << 20;
+/// ... or so many for each process of the file, ...
+const LOOK_BYTES_A_PROCESS: u64 = 64 << 10;
+/// ... and after each element as long as this: it may stand for many rows and names.
+const LONG_ELEMENT: usize = 64 << 10;
+
+/// Why a block is not gone through to its end.
+enum Halt {
+    /// The list has ended.
+    Done,
+    /// An element was long.
+    Long,
+    Stop(Stop),
+}
+
 /// Whether a list of elements or members goes on.
 enum Step {
     More,
@@ -61,6 +84,9 @@ enum Step {
 }
 
 struct Reader<'p> {
+    memory: Share<'p>,
+    /// Where in the unpacked file it is looked at next what is held.
+    next_look: u64,
     blocks: Blocks<'p>,
     owners: Owners,
     frame: Frame,
@@ -84,26 +110,39 @@ impl From<io::Error> for Early {
 type Element = fn(&mut Cursor<'_>, &mut Owners, &mut Frame, &mut u32) -> Result<Step, Stop>;
 
 /// Reads a file of trace events: the outermost value is an object with `traceEvents`, or the array itself.
-pub(crate) fn read(path: &Path, done_bytes: &AtomicU64) -> Result<ReadFile, Unreadable> {
-    read_with(path, done_bytes, Reader::element)
+pub(crate) fn read(path: &Path, done_bytes: &AtomicU64, memory: &Memory) -> Result<ReadFile, Unreadable> {
+    read_with(path, done_bytes, memory, Reader::element)
 }
 
 /// Cuts every member of every event out and uses none: how many events there are, and the time that no reader of this
 /// file can do without.
 pub(crate) fn scan(path: &Path) -> Result<u64, Unreadable> {
-    let mut file = read_with(path, &AtomicU64::new(0), |cursor, owners, frame, damaged| {
-        if cursor.token()? != b'{' {
-            return Reader::element(cursor, owners, frame, damaged);
-        }
-        members(cursor, |_, _| Go::On)?;
-        owners.first().counts.events += 1;
-        Ok(Step::More)
-    })?;
+    let memory = Memory::default();
+    let mut file = read_with(
+        path,
+        &AtomicU64::new(0),
+        &memory,
+        |cursor, owners, frame, damaged| {
+            if cursor.token()? != b'{' {
+                return Reader::element(cursor, owners, frame, damaged);
+            }
+            members(cursor, |_, _| Go::On)?;
+            owners.first().counts.events += 1;
+            Ok(Step::More)
+        },
+    )?;
     Ok(file.owners.first().counts.events)
 }
 
-fn read_with(path: &Path, done_bytes: &AtomicU64, element: Element) -> Result<ReadFile, Unreadable> {
+fn read_with(
+    path: &Path,
+    done_bytes: &AtomicU64,
+    memory: &Memory,
+    element: Element,
+) -> Result<ReadFile, Unreadable> {
     let mut reader = Reader {
+        memory: memory.share(),
+        next_look: LOOK_BYTES,
         blocks: Blocks::open(path, done_bytes)?,
         owners: Owners::default(),
         frame: Frame::default(),
@@ -135,7 +174,10 @@ fn read_with(path: &Path, done_bytes: &AtomicU64, element: Element) -> Result<Re
             Ending::Whole
         }
         Err(Early::End) => cut(&reader.blocks),
-        Err(Early::Io(error)) => return Err(error.into()),
+        Err(Early::Io(error)) => {
+            reader.memory.give_back();
+            return Err(error.into());
+        }
         Err(Early::Bad(at)) => Ending::Damaged(at),
         Ok(()) => {
             // A checksum that does not fit shows behind the last bracket too.
@@ -285,35 +327,56 @@ impl Reader<'_> {
         loop {
             let mut cursor = Cursor::new(self.blocks.data());
             let mut whole = 0;
-            let stop = loop {
+            let halt = loop {
                 match one(
                     &mut cursor,
                     &mut self.owners,
                     &mut self.frame,
                     &mut self.damaged_in_a_row,
                 ) {
-                    Ok(Step::More) => whole = cursor.at(),
+                    Ok(Step::More) => {
+                        let length = cursor.at() - std::mem::replace(&mut whole, cursor.at());
+                        if length > LONG_ELEMENT {
+                            break Halt::Long;
+                        }
+                    }
                     Ok(Step::Done) => {
                         whole = cursor.at();
-                        break None;
+                        break Halt::Done;
                     }
-                    Err(stop) => break Some(stop),
+                    Err(stop) => break Halt::Stop(stop),
                 }
             };
             let offset = self.blocks.offset();
             self.blocks.consume(whole);
-            match stop {
-                None => return Ok(()),
-                Some(Stop::Bad(at)) => return Err(Early::Bad(offset + at as u64)),
-                Some(Stop::End) if self.skip_blanks() => {}
-                Some(Stop::End) if self.blocks.data().len() > ELEMENT_BYTES => self.skip_element()?,
-                Some(Stop::End) => {
-                    if !self.blocks.grow()? {
+            let is_long = matches!(halt, Halt::Long);
+            if is_long || self.blocks.offset() >= self.next_look {
+                self.look()?;
+            }
+            match halt {
+                Halt::Done => return Ok(()),
+                Halt::Long => {}
+                Halt::Stop(Stop::Bad(at)) => return Err(Early::Bad(offset + at as u64)),
+                Halt::Stop(Stop::End) if self.skip_blanks() => {}
+                Halt::Stop(Stop::End) if self.blocks.data().len() > ELEMENT_BYTES => self.skip_element()?,
+                Halt::Stop(Stop::End) => {
+                    if !self.blocks.grow_much()? {
                         return Err(Early::End);
                     }
                 }
             }
         }
+    }
+
+    /// Looks whether what is held may be held, and lets names take no more than what may still come.
+    fn look(&mut self) -> io::Result<()> {
+        let held = self.owners.bytes() as u64;
+        let room = self.memory.check(held, self.blocks.offset())?;
+        self.owners
+            .limit_names(usize::try_from(room).unwrap_or(usize::MAX));
+        let processes = self.owners.all.len() as u64;
+        self.next_look = self.blocks.offset() + LOOK_BYTES.max(processes * LOOK_BYTES_A_PROCESS);
+        Ok(())
     }
 
     /// Steps over the element that the blocks begin with, however long.
@@ -403,7 +466,12 @@ impl Reader<'_> {
     }
 
     /// A member of the outermost object, up to the array of events or the end.
-    fn key(cursor: &mut Cursor<'_>, _: &mut Owners, frame: &mut Frame, _: &mut u32) -> Result<Step, Stop> {
+    fn key(
+        cursor: &mut Cursor<'_>,
+        owners: &mut Owners,
+        frame: &mut Frame,
+        _: &mut u32,
+    ) -> Result<Step, Stop> {
         match cursor.token()? {
             b',' => {
                 cursor.advance();
@@ -413,11 +481,11 @@ impl Reader<'_> {
             _ => {
                 let key = cursor.text()?;
                 cursor.expect(b':')?;
-                if key.bytes == b"traceEvents" && cursor.token()? == b'[' {
+                if *unescaped(key) == *b"traceEvents" && cursor.token()? == b'[' {
                     return Ok(Step::Done);
                 }
                 let value: Raw<'_> = cursor.value()?;
-                frame.member(key.bytes, value);
+                frame.member(&unescaped(key), value, &mut owners.first().names.trouble);
                 Ok(Step::More)
             }
         }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use gputrace_trace::{Interner, NameId};
-use rustc_hash::FxBuildHasher;
 
 use super::scan::RawText;
 
@@ -76,6 +75,16 @@ fn unescape(bytes: &[u8]) -> (Vec<u8>, bool) {
     (text, good)
 }
 
+/// The bytes of a string with its escapes undone, for comparing: some writers escape what need not be (`-\u003e`, `\/`).
+#[inline]
+pub(crate) fn unescaped(raw: RawText<'_>) -> Cow<'_, [u8]> {
+    if raw.escaped {
+        Cow::Owned(unescape(raw.bytes).0)
+    } else {
+        Cow::Borrowed(raw.bytes)
+    }
+}
+
 /// The string as it was meant.
 pub(crate) fn decode<'a>(raw: RawText<'a>, trouble: &mut TextTrouble) -> Cow<'a, str> {
     let mut bytes = raw.bytes;
@@ -103,10 +112,12 @@ pub(crate) fn decode<'a>(raw: RawText<'a>, trouble: &mut TextTrouble) -> Cow<'a,
     }))
 }
 
-/// The names of one file, found by their bytes in it: escapes are undone once a name, not once an event.
+/// The names of one file. What stands there as it is meant is found by its bytes; what does not, by the bytes that it has in
+/// the file: escapes are undone once a name, not once an event.
 #[derive(Default)]
 pub(crate) struct Names {
-    known: HashMap<Box<[u8]>, NameId, FxBuildHasher>,
+    escaped: HashMap<Box<[u8]>, NameId>,
+    escaped_bytes: usize,
     pub(crate) interner: Interner,
     pub(crate) trouble: TextTrouble,
 }
@@ -114,19 +125,33 @@ pub(crate) struct Names {
 impl Names {
     #[inline]
     pub(crate) fn intern(&mut self, raw: RawText<'_>) -> NameId {
-        match self.known.get(raw.bytes) {
-            Some(&name) => name,
-            None => self.new_name(raw),
+        if !raw.escaped
+            && let Some(name) = self.interner.find_bytes(raw.bytes)
+        {
+            return name;
         }
+        self.new_name(raw)
     }
 
     fn new_name(&mut self, raw: RawText<'_>) -> NameId {
+        if let Some(&name) = self.escaped.get(raw.bytes) {
+            return name;
+        }
         let text = decode(raw, &mut self.trouble);
         let name = self.interner.intern(&text);
-        if raw.bytes.len() <= LONGEST_NAME {
-            self.known.insert(raw.bytes.into(), name);
+        let is_short = raw.bytes.len() <= LONGEST_NAME;
+        if is_short && text.as_bytes() != raw.bytes {
+            self.escaped.insert(raw.bytes.into(), name);
+            self.escaped_bytes += raw.bytes.len();
         }
         name
+    }
+
+    /// Bytes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        /// A slot of the map, and what an allocation costs.
+        const EACH: usize = size_of::<(Box<[u8]>, NameId)>() + 2 * size_of::<usize>();
+        self.interner.bytes() + self.escaped_bytes + self.escaped.capacity() * EACH
     }
 
     pub(crate) fn text(&mut self, raw: RawText<'_>) -> String {

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use gputrace_trace::beneath;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 
-use super::troubles::Wrong;
+use super::losses::Wrong;
+use super::opened;
 
 /// Texts longer than this are cut: the longest names of C++ have some thousand characters.
 const LONGEST_TEXT: usize = 64 * 1024;
@@ -35,10 +37,14 @@ pub(super) struct Database {
     /// More rows no table of a file of this size can hold. Damaged pages can point to each other, so that some kilobytes
     /// read as more rows than there is memory.
     pub(super) most_rows: u64,
+    pub(super) file_bytes: u64,
 }
 
 /// A row is four bytes at least: its place in its page, its length and its number.
 const LEAST_ROW_BYTES: u64 = 4;
+
+/// SQLite's virtual machine takes some ten steps for a row of the schema. No export has this many tables.
+const MOST_SCHEMA_STEPS: u64 = 16 << 20;
 
 /// What one line of an error, a loss or a note can hold of SQLite's own words.
 pub(super) fn words_of(error: &rusqlite::Error) -> String {
@@ -80,14 +86,16 @@ fn quoted(name: &str) -> String {
 impl Database {
     pub(super) fn open(path: &Path) -> Result<Self, Open> {
         let unreadable = |error: std::io::Error| Open::Unreadable(error.to_string());
-        let metadata = path.metadata().map_err(unreadable)?;
-        if metadata.is_dir() {
+        if beneath::is_folder(path) {
             return Err(Open::Unreadable("it is a folder".to_owned()));
         }
-        std::fs::File::open(path).map_err(unreadable)?;
+        let file = beneath::open(path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        let name = opened::name(&file)
+            .ok_or_else(|| Open::Unreadable("SQLite takes no open file here".to_owned()))?;
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(uri(path), flags)
+        let connection = Connection::open_with_flags(uri(&name), flags)
             .map_err(|error| Open::Unreadable(words_of(&error)))?;
         // The file is another's: its schema gets to run nothing, and its pages are checked as they are read.
         let harden = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA query_only = ON;";
@@ -101,8 +109,12 @@ impl Database {
             unreadable: Vec::new(),
             damaged: None,
             unfinished: unfinished(path),
-            most_rows: metadata.len() / LEAST_ROW_BYTES,
+            most_rows: bytes / LEAST_ROW_BYTES,
+            file_bytes: bytes,
         };
+        database
+            .limit_steps(Some(MOST_SCHEMA_STEPS))
+            .map_err(|error| not_open(&error))?;
         match database.read_tables() {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
                 database.damaged = Some(words_of(&error));
@@ -117,7 +129,25 @@ impl Database {
             }
             read => read.map_err(|error| not_open(&error))?,
         }
+        database.limit_steps(None).map_err(|error| not_open(&error))?;
         Ok(database)
+    }
+
+    /// Ends statements after so many steps of SQLite's virtual machine, all of them together. Reading the schema is SQLite's
+    /// own statement, which can't be given a `LIMIT`, and damaged pages can point to each other without an end.
+    fn limit_steps(&self, most: Option<u64>) -> rusqlite::Result<()> {
+        const STEPS_A_CALL: u16 = 4096;
+        let Some(most) = most else {
+            return self.connection.progress_handler(0, None::<fn() -> bool>);
+        };
+        let mut left = most;
+        self.connection.progress_handler(
+            STEPS_A_CALL.into(),
+            Some(move || {
+                left = left.saturating_sub(u64::from(STEPS_A_CALL));
+                left == 0
+            }),
+        )
     }
 
     /// Real tables alone: a view or a virtual table is code, and no export has one.
@@ -271,6 +301,7 @@ fn not_open(error: &rusqlite::Error) -> Open {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => Open::NotSqlite,
         Some(ErrorCode::DatabaseCorrupt) => Open::Damaged(words_of(error)),
+        Some(ErrorCode::OperationInterrupted) => Open::Damaged("its list of tables has no end".to_owned()),
         _ => Open::Unreadable(words_of(error)),
     }
 }
@@ -281,7 +312,7 @@ fn unfinished(path: &Path) -> Option<String> {
         let mut name = path.file_name()?.to_os_string();
         name.push(ending);
         let beside = path.with_file_name(name);
-        (beside.metadata().ok()?.len() > 0).then(|| {
+        (beneath::bytes(&beside) > 0).then(|| {
             let name = beside.file_name().unwrap_or_default();
             name.to_string_lossy().into_owned()
         })

@@ -102,7 +102,7 @@ pub(super) fn read(import: &mut Import<'_>) {
         }
     });
     for ((what, affects), count) in losses {
-        import.troubles.lose(what, count, affects);
+        import.losses.lose(what, count, affects);
     }
     import.notes.extend(notes.into_keys());
     if elsewhere > 0 {
@@ -111,7 +111,7 @@ pub(super) fn read(import: &mut Import<'_>) {
         ));
     }
     if end.is_err() {
-        import.troubles.lose(
+        import.losses.lose(
             format!("{TABLE} could not be read to its end: the file is cut or damaged"),
             None,
             "what Nsight Systems itself reports as lost",

@@ -46,7 +46,7 @@ pub(super) fn read(import: &mut Import<'_>) -> Environment {
     });
     for (table, end) in [("TARGET_INFO_SYSTEM_ENV", device), ("META_DATA_CAPTURE", capture)] {
         if end.is_err() {
-            import.troubles.lose(
+            import.losses.lose(
                 format!("{table} could not be read to its end: the file is cut or damaged"),
                 None,
                 "host, command and variables",

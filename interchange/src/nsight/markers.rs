@@ -6,8 +6,8 @@ use gputrace_trace::tables::{Marker, Markers};
 use gputrace_trace::{NameId, Table};
 use rustc_hash::FxHashMap;
 
+use super::losses::Wrong;
 use super::rows::{Import, Wanted, maybe, thread_of};
-use super::troubles::Wrong;
 
 /// Kinds of our markers.
 const PUSH_POP: u8 = 0;

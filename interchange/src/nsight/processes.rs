@@ -2,7 +2,7 @@
 
 use gputrace_trace::Table;
 use gputrace_trace::tables::Tables;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// A process that used CUDA.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ impl Found {
 pub(super) struct Processes {
     list: Vec<Found>,
     places: FxHashMap<i64, usize>,
-    /// Process ids that were met, to find those that two have.
-    pids: FxHashSet<u32>,
+    /// By process id: the places of those that have it.
+    of_pid: FxHashMap<u32, Vec<usize>>,
     /// The last one asked for: rows of a process follow each other.
     last: Option<(i64, usize)>,
 }
@@ -87,10 +87,12 @@ impl Processes {
         };
         found.folder = format!("pid {}", found.pid());
         // Of several hosts or containers in one file, two can have the same process id.
-        if !self.pids.insert(found.pid()) {
+        let place = self.list.len();
+        let of_pid = self.of_pid.entry(found.pid()).or_default();
+        if !of_pid.is_empty() {
             found.folder = format!("pid {} on {:#x}", found.pid(), (key >> 24) & 0xffff);
         }
-        let place = self.list.len();
+        of_pid.push(place);
         self.list.push(found);
         self.places.insert(key, place);
         place
@@ -99,16 +101,20 @@ impl Processes {
     /// The place of a process by its process id, as tables about the machine name it; by virtual machine where two
     /// have that process id.
     pub(super) fn by_pid(&self, pid: i64, vm: Option<i64>) -> Option<usize> {
-        let same = |found: &Found| i64::from(found.pid()) == pid;
-        let mut places = (0..self.list.len()).filter(|&place| same(&self.list[place]));
-        let first = places.next()?;
-        if places.next().is_none() {
-            return Some(first);
+        let places = self.of_pid.get(&u32::try_from(pid).ok()?)?;
+        if let [only] = places.as_slice() {
+            return Some(*only);
         }
         let vm = vm?;
-        (0..self.list.len()).find(|&place| {
-            let found = &self.list[place];
-            same(found) && (found.key >> 24) & 0xff == vm & 0xff
-        })
+        let is_on = |place: &&usize| (self.list[**place].key >> 24) & 0xff == vm & 0xff;
+        places.iter().find(is_on).copied()
+    }
+
+    /// Bytes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        /// What is found of a process beside its tables.
+        const EACH: usize = size_of::<Found>() + 128;
+        let tables = self.list.iter().map(|found| found.tables.bytes());
+        tables.sum::<usize>() + self.list.len() * EACH
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn find(import: &mut Import<'_>, environment: &Environment, path: &Pa
             .filter(|&&place| ranks[place].rank.is_none())
             .count();
         if without > 0 {
-            import.troubles.lose(
+            import.losses.lose(
                 "processes with device work whose rank the file does not say, though it says that of others"
                     .to_owned(),
                 Some(without as u64),

@@ -4,14 +4,17 @@ use gputrace_trace::tables::Tables;
 use gputrace_trace::{DurationNs, Interner, NameId, TimeNs};
 
 use super::database::{Cells, Database, words_of};
+use super::losses::{LossCounts, Wrong};
 use super::processes::Processes;
 use super::strings::Strings;
-use super::troubles::{Troubles, Wrong};
+use crate::limits::{Memory, Share};
 
 /// Times from here on are no times: 73 years.
 const TIME_LIMIT: i64 = 1 << 61;
 /// Rows between two calls of the progress function.
 const PROGRESS_ROWS: u64 = 1 << 16;
+/// And, for each process, between two looks at what is held: each has all tables, which take a while to add up.
+const ROWS_A_PROCESS: u64 = 4;
 
 /// A table that is read row by row.
 pub(super) struct Wanted {
@@ -30,7 +33,7 @@ pub(super) struct Import<'a> {
     pub(super) strings: Strings<'a>,
     pub(super) names: Interner,
     pub(super) processes: Processes,
-    pub(super) troubles: Troubles,
+    pub(super) losses: LossCounts,
     pub(super) notes: Vec<String>,
     /// Threads that NVTX names, by global id.
     pub(super) thread_names: Vec<(i64, NameId)>,
@@ -41,6 +44,12 @@ pub(super) struct Import<'a> {
     progress: &'a (dyn Fn(u64, u64) + Sync),
     /// About how many rows all tables have.
     all_rows: u64,
+    /// What it may take, and why it was stopped where it took more.
+    memory: Share<'a>,
+    file_bytes: u64,
+    /// The row at which it is looked at next.
+    next_look: u64,
+    pub(super) too_much: Option<String>,
     /// The process of rows that name none, once it was looked for.
     only_process: Option<Option<i64>>,
 }
@@ -50,24 +59,25 @@ impl<'a> Import<'a> {
         database: &'a Database,
         start_ns: i64,
         progress: &'a (dyn Fn(u64, u64) + Sync),
+        memory: &'a Memory,
     ) -> Self {
-        let mut troubles = Troubles::default();
+        let mut losses = LossCounts::default();
         if let Some(wrong) = &database.damaged {
-            troubles.lose(
+            losses.lose(
                 format!("the file is cut or damaged ({wrong}): what can still be found in it was read"),
                 None,
                 "everything",
             );
         }
         for table in &database.unreadable {
-            troubles.lose(
+            losses.lose(
                 format!("table {} is damaged and was not read", one_line(table)),
                 None,
                 "everything in it",
             );
         }
         if let Some(beside) = &database.unfinished {
-            troubles.lose(
+            losses.lose(
                 format!("{beside} lies beside the file: the export was not finished; only what is in the file was read"),
                 None,
                 "everything",
@@ -78,13 +88,17 @@ impl<'a> Import<'a> {
             strings: Strings::new(database),
             names: Interner::default(),
             processes: Processes::default(),
-            troubles,
+            losses,
             notes: Vec::new(),
             thread_names: Vec::new(),
             rows: 0,
             start_ns,
             progress,
             all_rows: database.about_rows(),
+            memory: memory.share(),
+            file_bytes: database.file_bytes,
+            next_look: PROGRESS_ROWS,
+            too_much: None,
             only_process: None,
         }
     }
@@ -95,11 +109,14 @@ impl<'a> Import<'a> {
         wanted: &Wanted,
         mut row: impl FnMut(&mut Self, &Cells<'_>) -> Result<(), Wrong>,
     ) {
+        if self.too_much.is_some() {
+            return;
+        }
         let database = self.database;
         let Wanted { table, affects, .. } = *wanted;
         if !database.has(table) {
             if database.views.contains(&table.to_ascii_lowercase()) {
-                self.troubles.lose(
+                self.losses.lose(
                     format!("{table} is a view or a virtual table, which no export has: it was not read"),
                     None,
                     affects,
@@ -117,7 +134,7 @@ impl<'a> Import<'a> {
             let rows = database.count(table);
             if rows != Some(0) {
                 let absent = absent.join(", ");
-                self.troubles.lose(
+                self.losses.lose(
                     format!("{table} has no column {absent}: its rows were not read"),
                     rows,
                     affects,
@@ -129,7 +146,7 @@ impl<'a> Import<'a> {
         let first = self.rows;
         let end = self.read_rows(&database.select(table, &columns), wanted, &mut row);
         if self.rows - first >= database.most_rows {
-            self.troubles.lose(
+            self.losses.lose(
                 format!("{table} has more rows than a file of this size can hold: it is damaged, and was not read to its end"),
                 None,
                 affects,
@@ -137,7 +154,7 @@ impl<'a> Import<'a> {
         }
         if let Err(error) = end {
             let read = self.rows - first;
-            self.troubles.lose(
+            self.losses.lose(
                 format!(
                     "{table} could not be read past its row {read} ({}): the file is cut or damaged",
                     words_of(&error)
@@ -163,6 +180,9 @@ impl<'a> Import<'a> {
             if self.rows.is_multiple_of(PROGRESS_ROWS) {
                 (self.progress)(self.rows, self.all_rows.max(self.rows));
             }
+            if self.rows >= self.next_look && !self.look() {
+                return Ok(());
+            }
             let cells = Cells {
                 row: found,
                 needed: wanted.needed.len(),
@@ -174,10 +194,34 @@ impl<'a> Import<'a> {
             after_empty = empty;
             let end = if torn { Err(Wrong::Torn) } else { row(self, &cells) };
             if let Err(wrong) = end {
-                self.troubles.count(wanted.table, wrong, wanted.affects);
+                self.losses.count(wanted.table, wrong, wanted.affects);
             }
         }
         Ok(())
+    }
+
+    /// Looks whether what is held may be held, and lets names take no more than what may still come.
+    fn look(&mut self) -> bool {
+        let held = self.processes.bytes() + self.names.bytes() + self.strings.bytes();
+        match self.memory.check(held as u64, self.file_bytes) {
+            Ok(room) => self.names.limit(usize::try_from(room).unwrap_or(usize::MAX)),
+            Err(error) => self.too_much = Some(error.to_string()),
+        }
+        let processes = self.processes.list().len() as u64;
+        self.next_look = self.rows + PROGRESS_ROWS.max(processes * ROWS_A_PROCESS);
+        self.too_much.is_none()
+    }
+
+    /// Names that found no memory are told of.
+    pub(super) fn say_if_names_had_no_room(&mut self) {
+        let refused = self.names.take_refused();
+        if refused > 0 {
+            self.losses.lose(
+                "names for which there was no memory, told as \"(too many names)\"".to_owned(),
+                Some(refused),
+                "whatever is told apart by names",
+            );
+        }
     }
 
     /// A time of the file.

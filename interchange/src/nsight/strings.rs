@@ -14,6 +14,8 @@ const TABLE: &str = "StringIds";
 /// Names by their ids in the file.
 pub(super) struct Strings<'a> {
     lookup: Option<Statement<'a>>,
+    /// Where the table has no index by id: the row of each.
+    rows: Option<FxHashMap<i64, i64>>,
     texts: FxHashMap<i64, Option<NameId>>,
     calls: FxHashMap<i64, NameId>,
     /// How many of the ids asked for the file has no string of.
@@ -34,20 +36,59 @@ fn without_version(name: &str) -> &str {
     }
 }
 
+/// The first row of each id, where to find one by its id SQLite would go through the whole table: Nsight Systems makes the id
+/// the table's key.
+fn rows_by_id(database: &Database) -> Option<FxHashMap<i64, i64>> {
+    let plan = format!("EXPLAIN QUERY PLAN SELECT value FROM {TABLE} WHERE id = 1");
+    let found: String = database
+        .connection
+        .query_row(&plan, [], |row| row.get("detail"))
+        .ok()?;
+    if found.starts_with("SEARCH") {
+        return None;
+    }
+    let mut rows = FxHashMap::default();
+    let select = format!(
+        "SELECT id, rowid FROM {TABLE} ORDER BY rowid LIMIT {}",
+        database.most_rows
+    );
+    let mut statement = database.connection.prepare(&select).ok()?;
+    let mut found = statement.query([]).ok()?;
+    // Where the table ends early, what was found of it is all there is.
+    while let Ok(Some(row)) = found.next() {
+        if let (Ok(id), Ok(number)) = (row.get::<_, i64>(0), row.get(1)) {
+            rows.entry(id).or_insert(number);
+        }
+    }
+    Some(rows)
+}
+
 impl<'a> Strings<'a> {
     pub(super) fn new(database: &'a Database) -> Self {
-        let lookup = if database.has_column(TABLE, "id") && database.has_column(TABLE, "value") {
-            let statement = format!("SELECT value FROM {TABLE} WHERE id = ?1 LIMIT 1");
-            database.connection.prepare(&statement).ok()
-        } else {
-            None
-        };
+        let is_there = database.has_column(TABLE, "id") && database.has_column(TABLE, "value");
+        let rows = if is_there { rows_by_id(database) } else { None };
+        let key = if rows.is_some() { "rowid" } else { "id" };
+        let statement = format!("SELECT value FROM {TABLE} WHERE {key} = ?1 LIMIT 1");
+        let lookup = is_there
+            .then(|| database.connection.prepare(&statement).ok())
+            .flatten();
         Self {
             lookup,
+            rows,
             texts: FxHashMap::default(),
             calls: FxHashMap::default(),
             missing: 0,
         }
+    }
+
+    /// Bytes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        let rows = self
+            .rows
+            .as_ref()
+            .map_or(0, |rows| rows.capacity() * size_of::<(i64, i64)>());
+        let texts = self.texts.capacity() * size_of::<(i64, Option<NameId>)>();
+        rows + texts + self.calls.capacity() * size_of::<(i64, NameId)>()
     }
 
     /// The string of an id; `None` where the file has none, or an empty one.
@@ -56,7 +97,11 @@ impl<'a> Strings<'a> {
             return *known;
         }
         let found = self.lookup.as_mut().and_then(|statement| {
-            let mut rows = statement.query([id]).ok()?;
+            let key = match &self.rows {
+                Some(rows) => *rows.get(&id)?,
+                None => id,
+            };
+            let mut rows = statement.query([key]).ok()?;
             let row = rows.next().ok()??;
             let cells = Cells { row, needed: 1 };
             Some(names.intern(&cells.text(0).ok()??))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gputrace_trace::Table;
 use gputrace_trace::manifest::Device;
 use gputrace_trace::tables::{Context, Stream};
+use rustc_hash::FxHashMap;
 
 use super::database::Cells;
 use super::environment::Environment;
@@ -18,6 +19,8 @@ pub(super) struct Target {
     /// Names of processes by their global ids without the thread.
     pub(super) commands: BTreeMap<i64, Vec<String>>,
     gpus: Vec<Gpu>,
+    /// The first of each number in the file.
+    by_id: FxHashMap<i64, usize>,
     /// By process id and device index: the GPU's number in the file.
     ordinals: BTreeMap<(u32, u32), i64>,
 }
@@ -61,7 +64,10 @@ pub(super) fn read(import: &mut Import<'_>, environment: &Environment) -> Target
         }),
     );
     ends.push(database.each("TARGET_INFO_GPU", &GPU_COLUMNS, |cells| {
-        target.gpus.extend(gpu(cells));
+        if let Some(gpu) = gpu(cells) {
+            target.by_id.entry(gpu.id).or_insert(target.gpus.len());
+            target.gpus.push(gpu);
+        }
     }));
     let columns = ["pid", "cudaId", "gpuId"];
     ends.push(database.each("TARGET_INFO_CUDA_DEVICE", &columns, |cells| {
@@ -91,7 +97,7 @@ pub(super) fn read(import: &mut Import<'_>, environment: &Environment) -> Target
     ends.push(contexts(import));
     ends.push(streams(import));
     if ends.iter().any(Result::is_err) {
-        import.troubles.lose(
+        import.losses.lose(
             "tables about the machine could not be read to their end: the file is cut or damaged".to_owned(),
             None,
             "host, GPUs, contexts and streams",
@@ -142,7 +148,7 @@ impl Target {
             .ordinals
             .range((pid, 0)..=(pid, u32::MAX))
             .filter_map(|((_, index), id)| {
-                let gpu = self.gpus.iter().find(|gpu| gpu.id == *id)?;
+                let gpu = &self.gpus[*self.by_id.get(id)?];
                 Some(Device {
                     index: *index,
                     ..gpu.device.clone()

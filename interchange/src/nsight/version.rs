@@ -165,7 +165,7 @@ pub(super) fn say_what_is_unused(import: &mut Import<'_>) {
         ));
     }
     if import.strings.missing > 0 {
-        import.troubles.lose(
+        import.losses.lose(
             "names whose text the file does not have; they are called \"[string N]\"".to_owned(),
             Some(import.strings.missing),
             "names of kernels, calls and ranges",

@@ -1,6 +1,5 @@
 //! Reading one table's file.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,6 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{Field, Schema};
+use gputrace_trace::beneath::{self, Refused};
 use gputrace_trace::names::Interner;
 use gputrace_trace::table::{Table, TableVisitorMut};
 use gputrace_trace::tables::Tables;
@@ -32,7 +32,7 @@ pub struct About {
 impl About {
     /// Reads the end of a file, where it says these things.
     pub fn of(path: &Path) -> Result<Self, String> {
-        let file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+        let file = beneath::open(path).map_err(|error| format!("cannot be read: {error}"))?;
         let found = guarded(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
         Ok(Self::in_metadata(&found))
     }
@@ -87,15 +87,23 @@ pub struct ReadTable {
     wrong: Option<String>,
 }
 
+/// More rows than this no table of ours has in a file of this size: a row has its time and its number at least.
+fn most_rows(file: &std::fs::File) -> u64 {
+    const LEAST: u64 = 1 << 20;
+    const A_BYTE: u64 = 64;
+    let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    LEAST.max(bytes.saturating_mul(A_BYTE))
+}
+
 impl ReadTable {
     /// Reads a file; the error says what is wrong with it, to follow its name.
     pub fn read(path: &Path, table: &'static str) -> Result<Self, String> {
-        // Opening a pipe would wait for somebody to write into it.
-        let is_there = std::fs::symlink_metadata(path).is_ok();
-        if !path.is_file() {
-            return Err(if is_there { "is no file" } else { "is missing" }.to_owned());
-        }
-        let file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+        let file = beneath::open(path).map_err(|error| match beneath::refused(&error) {
+            Some(Refused::Special) => "is no file".to_owned(),
+            None if error.kind() == std::io::ErrorKind::NotFound => "is missing".to_owned(),
+            _ => format!("cannot be read: {error}"),
+        })?;
+        let most = most_rows(&file);
         let found = guarded(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
         let about = About::in_metadata(&found);
         if about.is_newer() {
@@ -117,9 +125,21 @@ impl ReadTable {
         let mut reader =
             reader.map_err(|wrong| wrong.replacen("is damaged", "has columns of other types", 1))?;
         let mut batches = Vec::new();
+        let mut rows = 0;
         loop {
             match guarded(|| reader.next().transpose()) {
-                Ok(Some(batch)) => batches.push(batch),
+                Ok(Some(_)) if rows >= most => {
+                    let wrong = "has more rows than a file of its size can hold; what follows was not read";
+                    return Ok(Self {
+                        table,
+                        batches,
+                        wrong: Some(wrong.to_owned()),
+                    });
+                }
+                Ok(Some(batch)) => {
+                    rows += batch.num_rows() as u64;
+                    batches.push(batch);
+                }
                 Ok(None) => break,
                 Err(wrong) => {
                     return Ok(Self {
@@ -159,10 +179,13 @@ fn wanted_schema(table: &str, found: &Schema) -> (Schema, Vec<String>) {
     }
     impl TableVisitorMut for Wanted<'_> {
         fn table<T: Table>(&mut self, _: &mut T) {
-            if T::NAME != self.table {
-                return;
+            if T::NAME == self.table {
+                self.add(&T::schema());
             }
-            let ours = T::schema();
+        }
+    }
+    impl Wanted<'_> {
+        fn add(&mut self, ours: &Schema) {
             for field in self.found.fields() {
                 let name = field.name();
                 let known = ours.field_with_name(column_from_file(name)).ok();

@@ -6,7 +6,7 @@ use gputrace_interchange::nsight;
 use gputrace_trace::Table;
 use tempfile::TempDir;
 
-use crate::export::{BOTH, EPOCH, Export, import, loss, name, notes, pid, refusal};
+use super::export::{BOTH, EPOCH, Export, import, loss, name, notes, pid, refusal};
 
 #[test]
 fn rows_that_cannot_be_used_are_counted_by_what_is_wrong() {
@@ -229,6 +229,52 @@ fn what_is_no_export_is_refused_in_one_line() {
     refusal(&file("header", &header));
     assert!(refusal(&folder.path().join("absent")).contains("cannot be read: "));
     assert!(refusal(folder.path()).contains("it is a folder"));
+}
+
+/// A database whose list of tables is 80 to the power of 7 rows: seven levels of pages, each of which names the next 80 times.
+fn with_an_endless_schema() -> Vec<u8> {
+    const PAGE_BYTES: usize = 512;
+    const LEVELS: u8 = 7;
+    const CELLS: u8 = 80;
+    // What a page has at its end: a cell that all of its cells are.
+    let page = |kind: u8, last_child: &[u8], cell: &[u8], before: usize| {
+        let at = (PAGE_BYTES - cell.len()) as u16;
+        let mut page = vec![0; before];
+        page.extend([kind, 0, 0, 0, CELLS]);
+        page.extend(at.to_be_bytes());
+        page.push(0);
+        page.extend(last_child);
+        page.extend(at.to_be_bytes().repeat(CELLS.into()));
+        page.resize(usize::from(at), 0);
+        page.extend(cell);
+        page
+    };
+    let mut file = Vec::new();
+    for level in 1..=LEVELS {
+        let child = [0, 0, 0, level + 1];
+        let before = if level == 1 { 100 } else { 0 };
+        file.extend(page(5, &child, &[&child[..], &[1]].concat(), before));
+    }
+    // A row of five nulls: its length, its number, and its header of six bytes.
+    file.extend(page(13, &[], &[6, 1, 6, 0, 0, 0, 0, 0], 0));
+    file[..16].copy_from_slice(b"SQLite format 3\0");
+    file[16..24].copy_from_slice(&[2, 0, 1, 1, 0, 64, 32, 32]);
+    file[28..32].copy_from_slice(&u32::from(LEVELS + 1).to_be_bytes());
+    // The schema's format, and UTF-8.
+    file[47] = 4;
+    file[59] = 1;
+    file
+}
+
+#[test]
+fn a_schema_without_an_end_is_refused_and_not_read_for_ever() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("report.sqlite");
+    fs::write(&path, with_an_endless_schema()).unwrap();
+    let before = std::time::Instant::now();
+    let error = refusal(&path);
+    assert!(error.contains("its list of tables has no end"), "{error}");
+    assert!(before.elapsed().as_secs() < 20, "{:?}", before.elapsed());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use gputrace_trace::Table;
 
-use crate::export::{BOTH, Export, NEW, loss, name, notes, tid};
+use super::export::{BOTH, Export, NEW, loss, name, notes, tid};
 
 #[test]
 fn mpi_tables_become_ranges_of_the_domain_mpi_and_tell_ranks() {

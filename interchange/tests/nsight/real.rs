@@ -6,7 +6,7 @@ use std::path::Path;
 use gputrace_trace::{Recording, Table};
 use tempfile::TempDir;
 
-use crate::export::{import, name, notes};
+use super::export::{import, name, notes};
 
 /// Imports a real file as it would lie on disk, under the name that it was published with.
 fn real(folder: &TempDir, name: &str) -> Recording {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gputrace_interchange::nsight;
 use gputrace_trace::Table;
 
-use crate::export::{BOTH, EPOCH, Export, NEW, loss, name, notes, pid, tid};
+use super::export::{BOTH, EPOCH, Export, NEW, loss, name, notes, pid, tid};
 
 #[test]
 fn columns_of_the_newer_schema_become_ours() {

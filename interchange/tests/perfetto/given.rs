@@ -3,6 +3,7 @@
 use gputrace_trace::derived::{
     Derived, DerivedCollective, DerivedGap, DerivedPart, DerivedProcess, DerivedStep,
 };
+use gputrace_trace::measures::Measures;
 use gputrace_trace::tables::*;
 use gputrace_trace::{DurationNs, Recording, Table, TimeNs};
 
@@ -27,14 +28,19 @@ pub fn derived() -> Derived {
         end_ns: EPOCH_NS + (number + 1) * 200_000,
         detected: false,
         outlier: false,
-        busy_ns: 1,
-        idle_ns: 2,
-        compute_ns: 3,
-        communication_ns: 4,
-        communication_hidden_ns: 5,
-        communication_exposed_ns: 6,
-        copy_ns: 7,
-        memset_ns: 8,
+        measures: Measures {
+            span_ns: 3,
+            busy_ns: 1,
+            idle_ns: 2,
+            idle_ratio: Some(2.0 / 3.0),
+            compute_ns: 3,
+            communication_ns: 4,
+            communication_hidden_ns: 5,
+            communication_exposed_ns: 6,
+            copy_ns: 7,
+            memset_ns: 8,
+            ..Measures::default()
+        },
     };
     Derived {
         processes: (0..2)

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use gputrace_interchange::export::files::Files;
 use gputrace_trace::derived::{DerivedProcess, DerivedStep};
 use gputrace_trace::manifest::Device;
+use gputrace_trace::measures::Measures;
 use gputrace_trace::tables::{ApiCall, Kernel, Marker, MemoryEvent, Operator};
 use gputrace_trace::{Derived, DurationNs, Recording, Table, TimeNs};
 
@@ -43,14 +44,10 @@ pub fn step(number: u64, from_us: i64, to_us: i64, detected: bool) -> DerivedSte
         end_ns: at(to_us).0,
         detected,
         outlier: false,
-        busy_ns: 1,
-        idle_ns: 0,
-        compute_ns: 0,
-        communication_ns: 0,
-        communication_hidden_ns: 0,
-        communication_exposed_ns: 0,
-        copy_ns: 0,
-        memset_ns: 0,
+        measures: Measures {
+            busy_ns: 1,
+            ..Measures::default()
+        },
     }
 }
 

@@ -208,6 +208,66 @@ fn readings_without_meaning_are_survived() {
     }
 }
 
+/// Calls of three threads and kernels of two streams, delivered a buffer at a time: all that a thread did in 450 ms, then
+/// another's.
+fn by_buffers(clock: &FaultyClock, seconds: i64) -> Process {
+    const BUFFER: i64 = 450_000_000;
+    let mut process = Process::default();
+    let tables = &mut process.tables;
+    for second in 0..=seconds {
+        tables.clocks.push(clock.reading(second * SECOND));
+    }
+    for begin in (0..seconds * SECOND).step_by(BUFFER as usize) {
+        for thread in [3, 1, 2] {
+            // One of them is at work for a short while only, all of it after the step.
+            let from = if thread == 2 { 7 * SECOND } else { 0 };
+            let to = if thread == 2 { 8 * SECOND } else { i64::MAX };
+            let each = 7_000_000 + 1_000_003 * i64::from(thread);
+            let first = (begin + each - 1) / each * each;
+            for start in (first..begin + BUFFER).step_by(each as usize) {
+                if !(from..to).contains(&start) {
+                    continue;
+                }
+                let start_ns = TimeNs(clock.read(start));
+                let duration_ns = TimeNs(clock.read(start + each / 2)) - start_ns;
+                tables.api_calls.push(ApiCall {
+                    start_ns,
+                    duration_ns,
+                    thread,
+                    ..ApiCall::default()
+                });
+                if thread != 2 {
+                    tables.kernels.push(Kernel {
+                        start_ns,
+                        duration_ns,
+                        stream: 7 + thread,
+                        ..Kernel::default()
+                    });
+                }
+            }
+        }
+    }
+    process
+}
+
+#[test]
+fn rows_that_come_a_threads_buffer_at_a_time_are_each_put_where_they_belong() {
+    for by in [
+        -300_000_000,
+        -2 * SECOND,
+        -20 * SECOND,
+        -3_600 * SECOND,
+        20 * SECOND,
+    ] {
+        // In the midst of a buffer.
+        let clock = FaultyClock(vec![(5 * SECOND + 123_456_789, by)]);
+        let mut mended = by_buffers(&clock, 11);
+        undo_in(&mut mended);
+        let truth = by_buffers(&FaultyClock(Vec::new()), 11);
+        assert_same(&mended, &truth);
+    }
+}
+
 #[test]
 fn a_step_that_is_shorter_than_the_time_between_samples_is_undone() {
     let clock = FaultyClock(vec![(3_871_842_119, -10_411_239)]);

@@ -1,7 +1,6 @@
-//! Reading one process's folder: its header, its tables, and what of them is missing.
+//! Reading one process's folder: its tables, and what of them is missing.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -9,44 +8,30 @@ use std::sync::mpsc::sync_channel;
 
 use arrow_array::RecordBatch;
 
-use super::{
-    Json, Loss, NO_END_MARK, NOT_WHOLE, OpenError, Process, Recording, WITHOUT_CLOSING, check_version,
-    read_json,
-};
-use crate::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
-use crate::stream::{StreamEnd, StreamFile};
-use crate::table::NAME_KEY;
+use super::header::{Known, files_in, last_written_ns};
+use super::stamps::Life;
+use super::{Loss, NO_END_MARK, NOT_WHOLE, OpenError, Process, Recording, WITHOUT_CLOSING, cannot_read};
+use crate::beneath::{self, Kind, Refused};
+use crate::manifest::HOST_ROLE;
+use crate::stream::{Checks, Damage, StreamEnd, StreamFile};
 use crate::tables::{TABLE_NAMES, Tables};
 
 impl Recording {
-    pub(super) fn read_process(&mut self, folder: &Path, tables: &[&str]) -> Result<(), OpenError> {
+    /// Reads a process's folder; gives whether it was written without checksums.
+    pub(super) fn read_process(&mut self, folder: &Path, tables: &[&str]) -> Result<bool, OpenError> {
         let name = folder
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let header_path = folder.join(PROCESS_FILE);
-        let header = read_json::<ProcessHeader>(&header_path)
-            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", header_path.display())))?;
-        let header = match header {
-            Json::Read(header) => {
-                check_version(&header_path, header.version)?;
-                header
-            }
-            Json::Missing | Json::Damaged(_) => {
-                let state = if matches!(header, Json::Missing) {
-                    "missing"
-                } else {
-                    "damaged"
-                };
-                self.lose(
-                    format!("{name}/{PROCESS_FILE} is {state}"),
-                    Some(1),
-                    "rank, host and devices of that process",
-                );
-                ProcessHeader::new()
-            }
-        };
+        let Known {
+            header,
+            checks,
+            is_trusted,
+            wrong,
+        } = Known::read(folder, &name)?;
+        self.losses.extend(wrong);
+        let mut is_unchecked = is_trusted && !header.version.has_checksums();
         for note in &header.notes {
             self.notes.push(format!("{name}: {note}"));
         }
@@ -55,21 +40,19 @@ impl Recording {
             header,
             tables: Tables::default(),
         };
-        let mut files: Vec<PathBuf> = fs::read_dir(folder)
-            .map_err(|error| OpenError(format!("{}: cannot be read: {error}", folder.display())))?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|file| file.extension().is_some_and(|extension| extension == "arrows"))
-            .collect();
-        files.sort();
-        // Opening a pipe would wait for somebody to write into it.
-        files.retain(|file| {
-            let is_file = file.is_file();
-            if !is_file {
-                let file = file.file_name().unwrap_or_default().to_string_lossy();
-                self.lose(format!("{name}/{file} is no file"), Some(1), "that table");
-            }
-            is_file
+        let mut found = files_in(folder)?;
+        found.retain(|entry| {
+            let file = entry.path.file_name().unwrap_or_default().to_string_lossy();
+            let what = match entry.stat.kind {
+                Kind::File => return true,
+                Kind::LeadsOut => format!("{name}/{file}: {}", Refused::LeadsOut),
+                Kind::Folder | Kind::Special | Kind::Broken => format!("{name}/{file} is no file"),
+            };
+            self.lose(what, Some(1), "that table");
+            false
         });
+        let written_ns = last_written_ns(&found);
+        let mut files: Vec<PathBuf> = found.into_iter().map(|entry| entry.path).collect();
         let table_of = |file: &Path| {
             file.file_stem()
                 .unwrap_or_default()
@@ -89,38 +72,39 @@ impl Recording {
         let mut unclosed = Vec::new();
         for file in &files {
             let table = table_of(file);
-            let end = self
-                .take_table(&mut process, &name, &table, file)
-                .map_err(|error| OpenError(format!("{}: cannot be read: {error}", file.display())))?;
-            let cut = matches!(end, StreamEnd::Cut(_));
-            match end {
-                StreamEnd::Closed => {}
-                StreamEnd::Open => unclosed.push(table.clone()),
-                StreamEnd::Cut(bytes) => {
-                    self.lose(
-                        format!("{name}: {table} ends in {bytes} bytes {NOT_WHOLE}"),
-                        Some(1),
-                        &table,
-                    );
-                }
-                StreamEnd::Damaged(wrong) => {
-                    self.lose(
-                        format!("{name}: {table} is damaged ({wrong}); what follows was not read"),
-                        None,
-                        &table,
-                    );
-                }
+            let read = match self.take_table(&mut process, &name, &table, file, checks) {
+                // Another file than a moment ago.
+                Err(error) if beneath::refused(&error).is_some() => Read {
+                    end: StreamEnd::Damaged(error.to_string()),
+                    damage: Vec::new(),
+                    is_checked: true,
+                },
+                read => read.map_err(|error| cannot_read(file, &error))?,
+            };
+            is_unchecked |= !is_trusted && !read.is_checked;
+            self.tell_of_damage(&process, &table, &read);
+            if read.end == StreamEnd::Open {
+                unclosed.push(table);
             }
-            self.compare_rows(&process, &table, cut);
+        }
+        if is_unchecked {
+            let life = Life::of(&process.header, written_ns, &process.tables.clocks);
+            for (table, rows) in life.leave_out_impossible(&mut process.tables) {
+                self.lose(
+                    format!("{name}/{table}.arrows has rows from hours before or after the process, which were left out"),
+                    Some(rows),
+                    table,
+                );
+            }
         }
         // A table that the process says it wrote and whose file is gone.
         for (table, rows) in &process.header.rows {
             if *rows > 0
                 && TABLE_NAMES.contains(&table.as_str())
-                && !folder.join(format!("{table}.arrows")).exists()
+                && !beneath::exists(&folder.join(format!("{table}.arrows")))
             {
                 self.losses.push(Loss {
-                    what: format!("{name}: {table} is missing"),
+                    what: format!("{name}/{table}.arrows is missing"),
                     count: Some(*rows),
                     affects: table.clone(),
                 });
@@ -145,7 +129,38 @@ impl Recording {
         } else {
             self.processes.push(process);
         }
-        Ok(())
+        Ok(is_unchecked)
+    }
+
+    /// Says what of a table's file could not be read.
+    fn tell_of_damage(&mut self, process: &Process, table: &str, read: &Read) {
+        let file = format!("{}/{table}.arrows", process.folder);
+        for Damage { what, rows } in &read.damage {
+            let (left_out, count) = match rows {
+                0 => ("what does not belong there was left out".to_owned(), None),
+                rows => (format!("{rows} rows were left out"), Some(*rows)),
+            };
+            self.lose(format!("{file} is damaged ({what}); {left_out}"), count, table);
+        }
+        match &read.end {
+            StreamEnd::Closed | StreamEnd::Open => {}
+            StreamEnd::Cut(bytes) => {
+                self.lose(
+                    format!("{file} ends in {bytes} bytes {NOT_WHOLE}"),
+                    Some(1),
+                    table,
+                );
+            }
+            StreamEnd::Damaged(wrong) => {
+                self.lose(
+                    format!("{file} is damaged ({wrong}); what follows was not read"),
+                    None,
+                    table,
+                );
+            }
+        }
+        let told = read.damage.iter().map(|damage| damage.rows).sum();
+        self.compare_rows(process, table, matches!(read.end, StreamEnd::Cut(_)), told);
     }
 
     /// Reads a table's file. Of a large one another thread unpacks batches while this one takes them in; no more than a few
@@ -156,37 +171,33 @@ impl Recording {
         name: &str,
         table: &str,
         file: &Path,
-    ) -> io::Result<StreamEnd> {
+        checks: Checks,
+    ) -> io::Result<Read> {
         const AHEAD: usize = 4;
         const LARGE_BYTES: u64 = 1 << 20;
         // Growing by doubling would touch half as much memory again. A damaged file is not believed beyond what its bytes
         // could hold, packed as well as anything packs.
-        let bytes = fs::metadata(file).map_or(0, |metadata| metadata.len());
+        let bytes = beneath::bytes(file);
         let most = usize::try_from(bytes).unwrap_or(0).saturating_mul(64);
         let written = process.header.rows.get(table).copied().unwrap_or(0);
         process
             .tables
             .reserve(table, usize::try_from(written).unwrap_or(0).min(most));
+        let mut stream = StreamFile::with_checks(file, checks);
         if bytes < LARGE_BYTES {
-            let mut stream = StreamFile::new(file);
             let batches = stream.read()?;
             let taken = self.take_batches(&mut process.tables, name, table, batches);
-            return Ok(taken.map_or_else(StreamEnd::Damaged, |()| stream.end().clone()));
+            return Ok(Read::of(stream, taken));
         }
         let (sender, batches) = sync_channel(AHEAD);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                let mut stream = StreamFile::new(file);
                 stream.read_each(|batch| sender.send(batch).is_ok())?;
-                Ok(stream.end().clone())
+                Ok::<_, io::Error>(stream)
             });
             let taken = self.take_batches(&mut process.tables, name, table, batches);
-            let read = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
-            // What is wrong with a batch is wrong however the file ends.
-            match taken {
-                Ok(()) => read,
-                Err(wrong) => Ok(StreamEnd::Damaged(wrong)),
-            }
+            let stream = reader.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok(Read::of(stream, taken))
         })
     }
 
@@ -199,11 +210,6 @@ impl Recording {
     ) -> Result<(), String> {
         let mut noted = false;
         for batch in batches {
-            if let Some(holds) = batch.schema_ref().metadata().get(NAME_KEY)
-                && holds != table
-            {
-                return Err(format!("it holds the table {holds}"));
-            }
             match tables.append_batch(table, &batch, &mut self.names) {
                 Some(Ok(unknown)) if !unknown.is_empty() && !noted => {
                     noted = true;
@@ -220,10 +226,12 @@ impl Recording {
     }
 
     /// "n of m": what the process wrote by its own count against what is there.
-    fn compare_rows(&mut self, process: &Process, table: &str, cut: bool) {
+    /// `told`: rows of which it was said that they were left out.
+    fn compare_rows(&mut self, process: &Process, table: &str, cut: bool, told: u64) {
         let Some(&written) = process.header.rows.get(table) else {
             return;
         };
+        let written = written.saturating_sub(told);
         let read = process
             .tables
             .row_counts()
@@ -238,7 +246,7 @@ impl Recording {
             };
             self.lose(
                 format!(
-                    "{}: {read} of {written} rows of {table} could be read ({why})",
+                    "{}/{table}.arrows: {read} of {written} rows could be read ({why})",
                     process.folder
                 ),
                 Some(written - read),
@@ -247,7 +255,7 @@ impl Recording {
         } else if read > written {
             self.lose(
                 format!(
-                    "{}: {read} rows of {table} where the process wrote {written}",
+                    "{}/{table}.arrows: {read} rows where the process wrote {written}",
                     process.folder
                 ),
                 Some(read - written),
@@ -273,6 +281,24 @@ impl Recording {
                 affects: self.names.get(affects).to_owned(),
             };
             self.losses.push(loss);
+        }
+    }
+}
+
+/// How the reading of a table's file went.
+struct Read {
+    end: StreamEnd,
+    damage: Vec<Damage>,
+    is_checked: bool,
+}
+
+impl Read {
+    /// `taken`: what was wrong with a batch, which is wrong however the file ends.
+    fn of(mut stream: StreamFile, taken: Result<(), String>) -> Self {
+        Self {
+            damage: stream.take_damage(),
+            is_checked: stream.is_checked(),
+            end: taken.map_or_else(StreamEnd::Damaged, |()| stream.end().clone()),
         }
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field};
-use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, write_json};
+use gputrace_trace::json_file::write_json;
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
 use gputrace_trace::{Interner, Table};
 
 /// SplitMix64: random enough, and the same everywhere.
@@ -150,7 +151,6 @@ fn cell(column: &dyn Array, row: usize) -> String {
 }
 
 /// Calls a macro with all tables: field and type.
-#[macro_export]
 macro_rules! for_each_table {
     ($macro:ident) => {
         $macro! {

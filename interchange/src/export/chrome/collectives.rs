@@ -1,28 +1,47 @@
 //! What a kernel or an enqueueing says of the NCCL operations it is about, in Kineto's words.
 
 use gputrace_trace::{Interner, Process, Recording};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::{EventWriter, json_string};
-use crate::export::layout::communicator_name;
+use crate::export::layout::CommunicatorNames;
 use crate::export::words;
 
-/// The ranks of the job that are in a communicator, as PyTorch writes them: `[0, 1]`. `None` unless all of them are in the
-/// recording.
-pub fn member_ranks(recording: &Recording, communicator: u64, size: u32) -> Option<String> {
-    let mut members: Vec<(u32, u32)> = recording
-        .processes
-        .iter()
-        .filter_map(|process| {
+/// Who is in the communicators of a recording.
+pub struct Members {
+    /// By communicator: ranks in it and in the job.
+    ranks: FxHashMap<u64, Vec<(u32, u32)>>,
+}
+
+impl Members {
+    /// Of those that `process` is in.
+    pub fn of(recording: &Recording, process: &Process) -> Self {
+        let own = process.tables.communicators.communicator.iter();
+        let mut ranks: FxHashMap<u64, Vec<(u32, u32)>> = own.map(|hash| (*hash, Vec::new())).collect();
+        let mut seen = FxHashSet::default();
+        for process in &recording.processes {
+            let Some(rank) = process.header.rank else { continue };
             let table = &process.tables.communicators;
-            let row = table.communicator.iter().position(|&hash| hash == communicator)?;
-            Some((table.rank[row], process.header.rank?))
-        })
-        .collect();
-    members.sort_unstable();
-    members.dedup();
-    let ranks: Vec<u32> = members.iter().map(|(_, rank)| *rank).collect();
-    (size > 0 && ranks.len() == size as usize).then(|| format!("{ranks:?}"))
+            seen.clear();
+            for (hash, place) in table.communicator.iter().zip(&table.rank) {
+                // The first row of each counts.
+                if let Some(ranks) = ranks.get_mut(hash).filter(|_| seen.insert(*hash)) {
+                    ranks.push((*place, rank));
+                }
+            }
+        }
+        Self { ranks }
+    }
+
+    /// The ranks of the job that are in a communicator, as PyTorch writes them: `[0, 1]`. `None` unless all of them are in the
+    /// recording.
+    pub fn text(&self, communicator: u64, size: u32) -> Option<String> {
+        let mut members = self.ranks.get(&communicator)?.clone();
+        members.sort_unstable();
+        members.dedup();
+        let ranks: Vec<u32> = members.iter().map(|(_, rank)| *rank).collect();
+        (size > 0 && ranks.len() == size as usize).then(|| format!("{ranks:?}"))
+    }
 }
 
 /// A communicator, as JSON.
@@ -41,16 +60,24 @@ pub struct Groups<'r> {
 }
 
 impl<'r> Groups<'r> {
-    pub fn new(recording: &'r Recording, process: &'r Process) -> Self {
+    pub fn new(
+        recording: &'r Recording,
+        process: &'r Process,
+        communicators: &CommunicatorNames<'_>,
+    ) -> Self {
         let table = &process.tables.communicators;
+        let mut sizes = FxHashMap::default();
+        for (communicator, ranks) in table.communicator.iter().zip(&table.ranks) {
+            sizes.entry(*communicator).or_insert(*ranks);
+        }
+        let members = Members::of(recording, process);
         let mut known = FxHashMap::default();
         for &communicator in &process.tables.collectives.communicator {
             known.entry(communicator).or_insert_with(|| {
-                let row = table.communicator.iter().position(|&hash| hash == communicator);
-                let size = row.map(|row| table.ranks[row]);
-                let ranks = size.and_then(|size| member_ranks(recording, communicator, size));
+                let size = sizes.get(&communicator).copied();
+                let ranks = size.and_then(|size| members.text(communicator, size));
                 Group {
-                    name: json_string(&communicator_name(recording, process, communicator)),
+                    name: json_string(&communicators.of(communicator)),
                     description: json_string(&format!("communicator {communicator:#x}")),
                     size,
                     ranks: ranks.map(|ranks| json_string(&ranks)),

@@ -6,12 +6,15 @@ use gputrace_trace::manifest::Device;
 use gputrace_trace::{Process, Recording};
 use serde_json::{Map, Value, json};
 
-use super::collectives::member_ranks;
-use super::own::without_controls;
-use crate::export::layout::{communicator_name, first_moment_ns};
+use super::collectives::Members;
+use super::gputrace_members::without_controls;
+use crate::export::layout::{CommunicatorNames, first_moment_ns};
 
 /// Which version of the member `gputrace` this is. A reader takes no other for one that it knows.
 const EXPORT_VERSION: u32 = 2;
+
+/// How every file begins, so that it is known as ours.
+pub const BEGINNING: &str = "{\"schemaVersion\":1,\n\"generator\":\"gputrace\"";
 
 /// The latest whole second that no event precedes: with times relative to it, a double keeps every nanosecond. All files of
 /// a recording have the same.
@@ -27,7 +30,7 @@ pub fn write_head(
     base_ns: i64,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    write!(out, "{{\"schemaVersion\":1")?;
+    out.write_all(BEGINNING.as_bytes())?;
     let one_rank = processes.first().filter(|first| {
         let same = |process: &&Process| process.header.rank == first.header.rank;
         processes.len() == 1 || first.header.rank.is_some() && processes.iter().all(same)
@@ -141,16 +144,20 @@ fn properties(device: &Device) -> Map<String, Value> {
 fn distributed_info(recording: &Recording, process: &Process) -> Option<Value> {
     let rank = process.header.rank?;
     let communicators = &process.tables.communicators;
+    let (names, members) = (
+        CommunicatorNames::new(recording, process),
+        Members::of(recording, process),
+    );
     let groups: Vec<Value> = (0..communicators.communicator.len())
         .map(|row| {
             let communicator = communicators.communicator[row];
             let mut group = json!({
-                "pg_name": communicator_name(recording, process, communicator),
+                "pg_name": names.of(communicator),
                 "pg_desc": format!("communicator {communicator:#x}"),
                 "backend_config": "cuda:nccl",
                 "pg_size": communicators.ranks[row],
             });
-            if let Some(ranks) = member_ranks(recording, communicator, communicators.ranks[row]) {
+            if let Some(ranks) = members.text(communicator, communicators.ranks[row]) {
                 group["ranks"] = json!(ranks);
             }
             group

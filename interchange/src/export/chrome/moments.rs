@@ -6,8 +6,8 @@ use gputrace_trace::copy_words::memory_name;
 use rustc_hash::FxHashMap;
 
 use super::event::{EventWriter, Place, json_string};
+use super::gputrace_members::Odd;
 use super::names::Of;
-use super::own::Odd;
 use super::process::{Caches, Exporter};
 use crate::cells::Named;
 use crate::export::{ExportSummary, words};

@@ -7,8 +7,8 @@ use gputrace_trace::Process;
 
 use super::collectives::Groups;
 use super::event::{EventWriter, Place};
+use super::gputrace_members::{Columns, write_process};
 use super::names::{Names, Of, Originals};
-use super::own::{Columns, write_process};
 use super::shapes::Shapes;
 use crate::export::ExportSummary;
 use crate::export::layout::{Flow, Layout, RowKey, Source};
@@ -133,7 +133,7 @@ impl<'l> Exporter<'l> {
             gpu_pids,
             overhead_pid,
             columns: Columns::new(layout),
-            groups: Groups::new(layout.recording, layout.process),
+            groups: Groups::new(layout.recording, layout.process, &layout.communicators),
             kernels: Originals::of(Of::Kernel, &tables.kernels.name, names),
             calls: Originals::of(Of::Call, &tables.api_calls.name, names),
             collective_numbers: collective_numbers(layout),

@@ -5,8 +5,8 @@ use std::io;
 use gputrace_trace::copy_words::memory_name;
 
 use super::event::{EventWriter, Place, json_string};
+use super::gputrace_members::Odd;
 use super::names::Of;
-use super::own::Odd;
 use super::process::{Caches, Exporter};
 use crate::export::layout::{Slice, Source};
 use crate::export::words;

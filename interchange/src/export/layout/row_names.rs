@@ -3,18 +3,21 @@
 use gputrace_trace::{Process, Recording};
 use rustc_hash::FxHashMap;
 
-use super::RowKey;
+use super::row_key::RowKey;
 
 /// What rows are called, with the names that the program gave.
 pub(super) struct RowNames<'r> {
-    recording: &'r Recording,
-    process: &'r Process,
+    communicators: &'r CommunicatorNames<'r>,
     threads: FxHashMap<u64, &'r str>,
     streams: FxHashMap<u32, &'r str>,
 }
 
 impl<'r> RowNames<'r> {
-    pub(super) fn new(recording: &'r Recording, process: &'r Process) -> Self {
+    pub(super) fn new(
+        recording: &'r Recording,
+        process: &'r Process,
+        communicators: &'r CommunicatorNames<'r>,
+    ) -> Self {
         let named = &process.tables.object_names;
         let (mut threads, mut streams) = (FxHashMap::default(), FxHashMap::default());
         for (row, kind) in named.kind.iter().enumerate() {
@@ -27,8 +30,7 @@ impl<'r> RowNames<'r> {
             }
         }
         Self {
-            recording,
-            process,
+            communicators,
             threads,
             streams,
         }
@@ -65,21 +67,38 @@ impl<'r> RowNames<'r> {
                 communicator,
                 channel,
             } => {
-                let name = communicator_name(self.recording, self.process, communicator);
+                let name = self.communicators.of(communicator);
                 format!("NCCL {name} channel {channel}")
             }
         }
     }
 }
 
-/// The communicator's own name, or its hash where the program gave none.
-#[must_use]
-pub fn communicator_name(recording: &Recording, process: &Process, communicator: u64) -> String {
-    let table = &process.tables.communicators;
-    (0..table.communicator.len())
-        .filter(|&row| table.communicator[row] == communicator)
-        .find_map(|row| table.name[row])
-        .map(|name| recording.names.get(name).to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| format!("{communicator:#x}"))
+/// The communicators of a process, which may have as many as kernels.
+pub struct CommunicatorNames<'r> {
+    names: FxHashMap<u64, &'r str>,
+}
+
+impl<'r> CommunicatorNames<'r> {
+    /// Those that the program named.
+    #[must_use]
+    pub fn new(recording: &'r Recording, process: &'r Process) -> Self {
+        let table = &process.tables.communicators;
+        let mut names = FxHashMap::default();
+        for (communicator, name) in table.communicator.iter().zip(&table.name) {
+            if let Some(name) = name {
+                names.entry(*communicator).or_insert(recording.names.get(*name));
+            }
+        }
+        Self { names }
+    }
+
+    /// The communicator's own name, or its hash where the program gave none.
+    #[must_use]
+    pub fn of(&self, communicator: u64) -> String {
+        match self.names.get(&communicator) {
+            Some(name) if !name.is_empty() => (*name).to_owned(),
+            _ => format!("{communicator:#x}"),
+        }
+    }
 }

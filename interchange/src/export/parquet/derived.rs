@@ -11,6 +11,7 @@ use arrow_array::{
 use arrow_schema::{Field, Schema};
 use gputrace_trace::derived::{Derived, DerivedCollective, DerivedGap, DerivedPart, DerivedStep};
 use gputrace_trace::manifest::Device;
+use gputrace_trace::measures::{CATALOGUE, Getter};
 use gputrace_trace::{Process, Recording};
 use parquet::arrow::ArrowWriter;
 
@@ -109,29 +110,22 @@ pub fn write_steps(steps: &[DerivedStep], owner: &Owner<'_>, out: impl Write + S
     write_rows(&rows, &owner.metadata, out, |steps, _| {
         let each = || steps.iter();
         let number = |step: &&DerivedStep| step.number.and_then(|number| i64::try_from(number).ok());
-        Columns::of_owner(owner, steps.len())
+        let mut columns = Columns::of_owner(owner, steps.len());
+        columns
             .numbers("device", each().map(|step| Some(step.device)))
             .maybe_integers("number", each().map(number))
             .names("name", each().map(|step| Some(step.name.as_str())))
             .integers(START, each().map(|step| step.start_ns))
             .integers("duration_ns", each().map(|step| step.end_ns - step.start_ns))
             .flags("detected", each().map(|step| step.detected))
-            .flags("outlier", each().map(|step| step.outlier))
-            .integers("busy_ns", each().map(|step| step.busy_ns))
-            .integers("idle_ns", each().map(|step| step.idle_ns))
-            .integers("compute_ns", each().map(|step| step.compute_ns))
-            .integers("communication_ns", each().map(|step| step.communication_ns))
-            .integers(
-                "communication_hidden_ns",
-                each().map(|step| step.communication_hidden_ns),
-            )
-            .integers(
-                "communication_exposed_ns",
-                each().map(|step| step.communication_exposed_ns),
-            )
-            .integers("copy_ns", each().map(|step| step.copy_ns))
-            .integers("memset_ns", each().map(|step| step.memset_ns))
-            .batch()
+            .flags("outlier", each().map(|step| step.outlier));
+        for measure in CATALOGUE {
+            match measure.get {
+                Getter::Ns(get) => columns.integers(measure.name, each().map(|step| get(&step.measures))),
+                Getter::Ratio(get) => columns.rates(measure.name, each().map(|step| get(&step.measures))),
+            };
+        }
+        columns.batch()
     })
 }
 

@@ -10,8 +10,9 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use gputrace_trace::TimeNs;
+use gputrace_trace::column::Column;
 use gputrace_trace::names::Interner;
-use gputrace_trace::table::{Dictionaries, Table};
+use gputrace_trace::table::Dictionaries;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::{KeyValue, SortingColumn};
@@ -38,8 +39,8 @@ pub struct Owner<'a> {
 }
 
 /// The first column that holds points in time: rows are sorted by it.
-fn time_column<T: Table>(table: &T) -> Option<(usize, Vec<u32>)> {
-    for (index, column) in table.columns().into_iter().enumerate() {
+fn time_column(columns: &[&dyn Column]) -> Option<(usize, Vec<u32>)> {
+    for (index, column) in columns.iter().enumerate() {
         if let Some(times) = column.downcast_ref::<Vec<TimeNs>>() {
             return Some((index, order(times)));
         }
@@ -130,17 +131,17 @@ pub fn owner_columns(owner: &Owner<'_>, rows: usize) -> Vec<ArrayRef> {
     ]
 }
 
-fn file_schema<T: Table>() -> SchemaRef {
+fn file_schema(table: &str, columns: &Schema) -> SchemaRef {
     let mut fields = owner_fields();
     fields.push(Field::new(ROW, DataType::Int64, false));
-    for field in T::schema().fields() {
+    for field in columns.fields() {
         fields.push(Field::new(
             column_to_file(field.name()),
             field.data_type().clone(),
             field.is_nullable(),
         ));
     }
-    if T::NAME == "kernels" {
+    if table == "kernels" {
         fields.push(Field::new(DEMANGLED, name_type(), false));
         fields.push(Field::new(COMMUNICATES, DataType::Boolean, true));
     }
@@ -175,47 +176,61 @@ impl Demangled {
     }
 }
 
+/// A table of any kind.
+pub struct Written<'a> {
+    /// Its name.
+    pub name: &'static str,
+    /// The names and types of its columns.
+    pub schema: SchemaRef,
+    /// The columns.
+    pub columns: Vec<&'a dyn Column>,
+    /// How many rows each has.
+    pub rows: usize,
+}
+
 /// Writes all rows of a table, sorted by time. Beside the table itself memory goes to one row group, and to 4 bytes a row
 /// where the rows are not in order.
 ///
 /// # Errors
 /// When `out` refuses.
-pub fn write_table<T: Table>(
-    table: &T,
+pub fn write_table(
+    table: &Written<'_>,
     names: &Interner,
     owner: &Owner<'_>,
-    out: impl Write + Send,
+    out: &mut (dyn Write + Send),
 ) -> io::Result<()> {
-    let schema = file_schema::<T>();
-    let (time, order) = match time_column(table) {
+    let schema = file_schema(table.name, &table.schema);
+    let (time, order) = match time_column(&table.columns) {
         Some((index, order)) => (Some(COLUMNS_IN_FRONT + index), order),
         None => (None, Vec::new()),
     };
     let properties = properties(&schema, time, &owner.metadata);
     let mut writer = ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(io::Error::other)?;
     let mut dictionaries = Dictionaries::default();
+    dictionaries.resize_with(table.columns.len(), Default::default);
     let mut demangled = Demangled::default();
-    for group in groups(table.len()) {
+    let is_of_kernels = table.name == "kernels";
+    for group in groups(table.rows) {
         let rows: Vec<u32> = if order.is_empty() {
             group.filter_map(|row| u32::try_from(row).ok()).collect()
         } else {
             order[group].to_vec()
         };
-        let batch = table
-            .pick(&rows)
-            .take_batch(&mut dictionaries, names)
-            .map_err(io::Error::other)?;
+        let picked: Vec<ArrayRef> = table
+            .columns
+            .iter()
+            .zip(&mut dictionaries)
+            .map(|(column, dictionary)| column.pick(&rows, dictionary, names))
+            .collect();
         let mut columns = owner_columns(owner, rows.len());
         columns.push(Arc::new(Int64Array::from_iter_values(
             rows.iter().map(|&row| i64::from(row)),
         )));
-        columns.extend(batch.columns().iter().cloned());
-        if T::NAME == "kernels" {
-            columns.extend(
-                batch
-                    .column_by_name("name")
-                    .and_then(|names| demangled.column(names)),
-            );
+        let named = table.schema.index_of("name").ok().filter(|_| is_of_kernels);
+        let demangled = named.and_then(|place| demangled.column(&picked[place]));
+        columns.extend(picked);
+        if is_of_kernels {
+            columns.extend(demangled);
             let communicates = rows
                 .iter()
                 .map(|&row| owner.communicates.get(row as usize).copied());

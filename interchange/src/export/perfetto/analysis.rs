@@ -109,14 +109,7 @@ impl Exporter<'_, '_> {
                         arguments.maybe_uint(Key::Number, step.number);
                         arguments.flag(Key::Detected, step.detected);
                         arguments.flag(Key::Outlier, step.outlier);
-                        arguments.int(Key::Busy, step.busy_ns);
-                        arguments.int(Key::Idle, step.idle_ns);
-                        arguments.int(Key::Compute, step.compute_ns);
-                        arguments.int(Key::Communication, step.communication_ns);
-                        arguments.int(Key::Hidden, step.communication_hidden_ns);
-                        arguments.int(Key::CommunicationExposed, step.communication_exposed_ns);
-                        arguments.int(Key::Copy, step.copy_ns);
-                        arguments.int(Key::Memset, step.memset_ns);
+                        arguments.measures(&step.measures);
                     })?;
                     packets.end(step.end_ns.max(step.start_ns))
                 },

@@ -1,8 +1,9 @@
 //! What events say beside names and times ("debug annotations"): names with units, and values.
 
 use super::fields::{annotation, event, stage};
-use super::names::without_nul;
+use super::text::without_nul;
 use crate::export::protobuf::ProtoBuffer;
+use gputrace_trace::measures::{CATALOGUE, Getter, Measures};
 
 macro_rules! argument_names {
     ($($name:ident = $text:literal,)*) => {
@@ -13,7 +14,7 @@ macro_rules! argument_names {
         }
 
         /// The texts of all, in order.
-        pub(super) const ARGUMENT_NAMES: &[&str] = &[$($text,)*];
+        const KEY_NAMES: &[&str] = &[$($text,)*];
     };
 }
 
@@ -98,14 +99,6 @@ argument_names! {
     StartKnown = "start_known",
     Detected = "detected",
     Outlier = "outlier",
-    Busy = "busy_ns",
-    Idle = "idle_ns",
-    Compute = "compute_ns",
-    Communication = "communication_ns",
-    Hidden = "communication_hidden_ns",
-    CommunicationExposed = "communication_exposed_ns",
-    Copy = "copy_ns",
-    Memset = "memset_ns",
     Count = "count",
     Affects = "affects",
     Command = "command",
@@ -121,6 +114,12 @@ argument_names! {
     SharedMemStatic = "shared_mem_static",
     SharedMemDynamic = "shared_mem_dynamic",
     SharedMemConfig = "shared_mem_config_size",
+}
+
+/// The names of all arguments, each with the number that events refer to it by: those of [`Key`], then the measures.
+pub(super) fn argument_names() -> impl Iterator<Item = (u64, &'static str)> {
+    let measures = CATALOGUE.iter().map(|measure| measure.name);
+    (1..).zip(KEY_NAMES.iter().copied().chain(measures))
 }
 
 /// The most that `[x,y,z]` takes: numbers of 20 bytes at most.
@@ -172,11 +171,32 @@ impl<'b> Arguments<'b> {
 
     #[inline]
     fn annotation(&mut self, key: Key, write: impl FnOnce(&mut ProtoBuffer, &Fields)) {
+        self.numbered(key as u64 + 1, write);
+    }
+
+    #[inline]
+    fn numbered(&mut self, name_iid: u64, write: impl FnOnce(&mut ProtoBuffer, &Fields)) {
         let numbers = self.fields;
         self.message.message(numbers.list, |fields| {
-            fields.uint(numbers.name_iid, key as u64 + 1);
+            fields.uint(numbers.name_iid, name_iid);
             write(fields, &numbers);
         });
+    }
+
+    /// All measures of the catalogue, but for ratios that are not known.
+    pub(super) fn measures(&mut self, measures: &Measures) {
+        for (name_iid, measure) in (KEY_NAMES.len() as u64 + 1..).zip(CATALOGUE) {
+            match measure.get {
+                Getter::Ns(get) => {
+                    self.numbered(name_iid, |fields, numbers| fields.int(numbers.int, get(measures)));
+                }
+                Getter::Ratio(get) => {
+                    if let Some(ratio) = get(measures) {
+                        self.numbered(name_iid, |fields, numbers| fields.double(numbers.double, ratio));
+                    }
+                }
+            }
+        }
     }
 
     pub(super) fn int(&mut self, key: Key, value: impl Into<i64>) {
@@ -307,14 +327,12 @@ mod tests {
     #[test]
     fn numbers_of_arguments_are_short_and_names_are_told_once() {
         // Beyond 127 each use would be a byte longer.
-        assert!(ARGUMENT_NAMES.len() < 128);
-        let mut names = ARGUMENT_NAMES.to_vec();
+        let mut names: Vec<&str> = argument_names().map(|(_, name)| name).collect();
+        let count = names.len();
+        assert!(count < 128);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ARGUMENT_NAMES.len());
-        assert_eq!(
-            ARGUMENT_NAMES[Key::SharedMemConfig as usize],
-            "shared_mem_config_size"
-        );
+        assert_eq!(names.len(), count);
+        assert_eq!(KEY_NAMES[Key::SharedMemConfig as usize], "shared_mem_config_size");
     }
 }

@@ -9,7 +9,7 @@ macro_rules! categories {
         }
 
         /// The names of all, in order.
-        pub(super) const CATEGORY_NAMES: &[&str] = &[$($name,)*];
+        pub(crate) const CATEGORY_NAMES: &[&str] = &[$($name,)*];
     };
 }
 

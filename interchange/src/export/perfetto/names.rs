@@ -96,15 +96,6 @@ impl<'r> Names<'r> {
     }
 }
 
-/// The text without NUL characters, which end texts in the answers to Perfetto's SQL: whatever follows would be another's.
-pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') {
-        Cow::Owned(text.replace('\0', "\u{2400}"))
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,11 +120,5 @@ mod tests {
             (told("add(float*, int)"), told("_Z3addPfi"), told("wait")),
             (1, 1, 2)
         );
-    }
-
-    #[test]
-    fn texts_do_not_end_early() {
-        assert_eq!(without_nul("a\0b"), "a\u{2400}b");
-        assert!(matches!(without_nul("plain"), Cow::Borrowed(_)));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use super::arguments::{ARGUMENT_NAMES, Arguments};
+use super::arguments::{Arguments, argument_names};
 use super::categories::{CATEGORY_NAMES, Category};
 use super::fields::{self, defaults, event, interned, packet};
 use crate::export::protobuf::ProtoBuffer;
@@ -59,7 +59,7 @@ impl<'o> Packets<'o> {
             return Ok(());
         }
         self.interned(|data| {
-            for (iid, name) in (1..).zip(ARGUMENT_NAMES) {
+            for (iid, name) in argument_names() {
                 intern(data, interned::ANNOTATION_NAMES, iid, name);
             }
         })
@@ -193,6 +193,6 @@ impl<'o> Packets<'o> {
 pub(super) fn intern(data: &mut ProtoBuffer, kind: u32, iid: u64, text: &str) {
     data.message(kind, |entry| {
         entry.uint(interned::IID, iid);
-        entry.text(interned::TEXT, &super::names::without_nul(text));
+        entry.text(interned::TEXT, &super::text::without_nul(text));
     });
 }

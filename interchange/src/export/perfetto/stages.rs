@@ -7,20 +7,17 @@ use std::io;
 use gputrace_trace::{Process, Recording};
 use rustc_hash::FxHashMap;
 
-use super::arguments::{Arguments, Key};
 use super::fields::{gpu, interned, packet, stage};
 use super::hosts::Identity;
-use super::names::without_nul;
 use super::packets::Packets;
-use super::process::Exporter;
-use crate::export::layout::{Row, RowKey, Slice, Source};
+use super::text::without_nul;
 use crate::export::protobuf::ProtoBuffer;
 use crate::export::words;
 
 /// Numbers of stages among interned specifications.
-const KERNEL_STAGE: u64 = 1;
-const COPY_STAGE: u64 = 2;
-const MEMSET_STAGE: u64 = 3;
+pub(super) const KERNEL_STAGE: u64 = 1;
+pub(super) const COPY_STAGE: u64 = 2;
+pub(super) const MEMSET_STAGE: u64 = 3;
 /// Where queues' numbers begin.
 const FIRST_QUEUE: u64 = 16;
 
@@ -90,7 +87,7 @@ impl<'r> Gpus<'r> {
     }
 
     /// The number of a process's device among its machine's.
-    fn number(&self, number: usize, process: &Process, identity: Identity, index: u32) -> u32 {
+    pub(super) fn number(&self, number: usize, process: &Process, identity: Identity, index: u32) -> u32 {
         let (key, _) = key(number, process, index);
         // The key lives as long as the process that it is asked of, and so do those that are held.
         self.places
@@ -191,20 +188,20 @@ impl StageNumbers {
                     entry.uint(stage::SPECIFICATION_CATEGORY, category);
                 });
             }
-            for (iid, name) in (1..).zip(super::arguments::ARGUMENT_NAMES) {
+            for (iid, name) in super::arguments::argument_names() {
                 super::packets::intern(data, interned::COMPUTE_ARGUMENT_NAMES, iid, name);
             }
         })
     }
 
-    fn queue(&mut self, name: &str, packets: &mut Packets<'_>) -> io::Result<u64> {
+    pub(super) fn queue(&mut self, name: &str, packets: &mut Packets<'_>) -> io::Result<u64> {
         let iid = FIRST_QUEUE + self.queues;
         self.queues += 1;
         packets.interned(|data| super::packets::intern(data, interned::GPU_SPECIFICATIONS, iid, name))?;
         Ok(iid)
     }
 
-    fn context(&mut self, context: u32, pid: u32, packets: &mut Packets<'_>) -> io::Result<u64> {
+    pub(super) fn context(&mut self, context: u32, pid: u32, packets: &mut Packets<'_>) -> io::Result<u64> {
         if let Some(&iid) = self.of_process.get(&context) {
             return Ok(iid);
         }
@@ -221,7 +218,7 @@ impl StageNumbers {
         Ok(iid)
     }
 
-    fn kernel(
+    pub(super) fn kernel(
         &mut self,
         (name, device): (u32, u32),
         text: &str,
@@ -249,135 +246,6 @@ impl StageNumbers {
         })?;
         Ok(iid)
     }
-}
-
-impl Exporter<'_, '_> {
-    /// Writes the operations of a stream. Of those that overlap Perfetto makes tracks of their own.
-    pub(super) fn write_stages(&mut self, row: &Row, packets: &mut Packets<'_>) -> io::Result<()> {
-        let RowKey::Stream { device, context, .. } = row.key else {
-            return Ok(());
-        };
-        let layout = self.layout;
-        let title = format!("{}, GPU {device}: {}", self.process_name(), row.name);
-        let Some((gpus, numbers)) = &mut self.stages else {
-            return Ok(());
-        };
-        let gpu = gpus.number(layout.number, layout.process, self.identity, device);
-        let queue = numbers.queue(&title, packets)?;
-        let context = numbers.context(context, self.identity.pid, packets)?;
-        for slice in &row.slices {
-            self.write_stage(slice, (gpu, queue, context), packets)?;
-        }
-        Ok(())
-    }
-
-    fn write_stage(
-        &mut self,
-        slice: &Slice,
-        (gpu, queue, context): (u32, u64, u64),
-        packets: &mut Packets<'_>,
-    ) -> io::Result<()> {
-        let kernels = &self.layout.process.tables.kernels;
-        let index = slice.index as usize;
-        let name = self.slice_name(slice, packets)?;
-        let kernel = match slice.source() {
-            Source::Kernel => {
-                let (name, device) = (kernels.name[index], kernels.device[index]);
-                let text = self.layout.recording.names.get(name);
-                let architecture = self.device(device).and_then(|device| device.compute_capability);
-                let numbers = self.stages.as_mut().map(|(_, numbers)| numbers);
-                let kernel = (name.0, device);
-                numbers
-                    .map(|numbers| numbers.kernel(kernel, text, architecture, packets))
-                    .transpose()?
-            }
-            _ => None,
-        };
-        let stage_iid = match slice.source() {
-            Source::Copy => COPY_STAGE,
-            Source::Memset => MEMSET_STAGE,
-            _ => KERNEL_STAGE,
-        };
-        let has_arguments = packets.has_arguments();
-        packets.timed(slice.start_ns, |fields| {
-            fields.message(packet::GPU_RENDER_STAGE_EVENT, |fields| {
-                fields.uint(stage::EVENT_ID, self.flows.event_id(slice));
-                let duration_ns = slice.end_ns.saturating_sub(slice.start_ns);
-                fields.uint(stage::DURATION, duration_ns.cast_unsigned());
-                fields.uint(stage::CONTEXT, context);
-                fields.uint(stage::GPU_ID, gpu.into());
-                fields.uint(stage::HW_QUEUE_IID, queue);
-                fields.uint(stage::STAGE_IID, stage_iid);
-                fields.uint(stage::NAME_IID, name);
-                if let Some(kernel) = kernel {
-                    fields.uint(stage::KERNEL_IID, kernel);
-                }
-                fields.message(stage::LAUNCH, |launch| {
-                    if kernel.is_some() {
-                        let grid = [
-                            kernels.grid_x[index],
-                            kernels.grid_y[index],
-                            kernels.grid_z[index],
-                        ];
-                        let block = [
-                            kernels.block_x[index],
-                            kernels.block_y[index],
-                            kernels.block_z[index],
-                        ];
-                        extent(launch, stage::GRID_SIZE, grid);
-                        extent(launch, stage::WORKGROUP_SIZE, block);
-                    }
-                    let mut arguments = Arguments::of_launch(launch);
-                    if !has_arguments {
-                        // Perfetto groups operations by these.
-                        self.write_place(slice, &mut arguments);
-                        return;
-                    }
-                    self.write_arguments(slice, &mut arguments);
-                    self.launch_arguments(slice, &mut arguments);
-                });
-            });
-        })
-    }
-
-    /// Facts of the launch in the words of Perfetto's page for kernels.
-    fn launch_arguments(&self, slice: &Slice, arguments: &mut Arguments<'_>) {
-        if let Some(id) = self.collective_id(slice) {
-            arguments.hexadecimal(Key::CollectiveId, id);
-        }
-        if slice.source() != Source::Kernel {
-            return;
-        }
-        let kernels = &self.layout.process.tables.kernels;
-        let index = slice.index as usize;
-        let sizes = [
-            kernels.grid_x[index],
-            kernels.grid_y[index],
-            kernels.grid_z[index],
-            kernels.block_x[index],
-            kernels.block_y[index],
-            kernels.block_z[index],
-        ];
-        let threads = sizes
-            .iter()
-            .map(|&size| i64::from(size))
-            .fold(1, i64::saturating_mul);
-        arguments.int(Key::ThreadCount, threads);
-        arguments.int(Key::SharedMemStatic, kernels.static_shared_bytes[index]);
-        arguments.int(Key::SharedMemDynamic, kernels.dynamic_shared_bytes[index]);
-        if kernels.shared_executed_bytes[index] != 0 {
-            arguments.uint(Key::SharedMemConfig, kernels.shared_executed_bytes[index]);
-        }
-    }
-}
-
-/// Dim3: sizes are unsigned.
-fn extent(fields: &mut ProtoBuffer, field: u32, sizes: [i32; 3]) {
-    fields.message(field, |fields| {
-        for (field, size) in (1..).zip(sizes) {
-            fields.uint(field, u64::try_from(size).unwrap_or(0));
-        }
-    });
 }
 
 #[cfg(test)]

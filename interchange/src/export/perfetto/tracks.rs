@@ -5,8 +5,8 @@ use std::io;
 use rustc_hash::FxHashSet;
 
 use super::fields::{counter, track};
-use super::names::without_nul;
 use super::packets::Packets;
+use super::text::without_nul;
 use crate::export::protobuf::ProtoBuffer;
 
 /// Gives tracks numbers that follow from what they are, so that files of several exports can be looked at together.

@@ -70,6 +70,7 @@ fn kernel() -> gputrace_trace::tables::Kernel {
 
 use gputrace_trace::derived::{DerivedCollective, DerivedPart, DerivedStep};
 use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::measures::Measures;
 
 /// Two ranks with a kernel each 100 ns, of 50, and a step each 200 ns; the second kernel of each is a collective's.
 fn two_ranks() -> (Recording, Derived) {
@@ -122,14 +123,7 @@ fn step(number: u64, start_ns: i64) -> DerivedStep {
         end_ns: start_ns + 200,
         detected: false,
         outlier: false,
-        busy_ns: 0,
-        idle_ns: 0,
-        compute_ns: 0,
-        communication_ns: 0,
-        communication_hidden_ns: 0,
-        communication_exposed_ns: 0,
-        copy_ns: 0,
-        memset_ns: 0,
+        measures: Measures::default(),
     }
 }
 

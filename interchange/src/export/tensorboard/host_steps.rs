@@ -69,7 +69,7 @@ fn device_with_steps(steps: &[DerivedStep]) -> Option<u32> {
     let mut devices: FxHashMap<u32, (bool, i64)> = FxHashMap::default();
     for step in steps {
         let found = devices.entry(step.device).or_insert((!step.detected, 0));
-        found.1 = found.1.saturating_add(step.busy_ns);
+        found.1 = found.1.saturating_add(step.measures.busy_ns);
     }
     let most = devices
         .into_iter()

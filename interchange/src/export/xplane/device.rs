@@ -1,6 +1,6 @@
 //! A GPU's plane: its operations by stream, and its samples. Whatever is on it counts as work of the GPU.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 
 use rustc_hash::FxHashMap;
@@ -10,21 +10,42 @@ use gputrace_trace::manifest::Device;
 use gputrace_trace::occupancy::{Block, Multiprocessor};
 use gputrace_trace::{DurationNs, NameId};
 
+use super::part::{LineNumbers, Part, by_lane};
 use super::plane::{About, Event, EventNames, Line, Plane};
 use super::schema::{self, Stat};
-use super::{LineNumbers, Part, by_lane};
 use crate::export::ExportSummary;
-use crate::export::layout::{Flow, RowKey, Slice, Source, communicator_name};
+use crate::export::layout::{Flow, RowKey, Slice, Source};
 use crate::export::words;
 
+/// What a process has of one device.
+#[derive(Default)]
+pub(super) struct Found<'p> {
+    /// Rows of the layout.
+    rows: Vec<usize>,
+    /// Rows of the counters.
+    samples: Vec<usize>,
+    known: Option<&'p Device>,
+}
+
 /// The devices that a process's operations and samples are on.
-pub(super) fn devices(part: &Part<'_>) -> Vec<u32> {
-    let of_rows = part.layout.rows.iter().filter(|row| is_of_device(row.key));
-    let of_rows = of_rows.filter_map(|row| row.key.device());
-    let counters = &part.layout.process.tables.counters;
-    let sampled = counters.device.iter().flatten().copied();
-    let all: BTreeSet<u32> = of_rows.chain(sampled).collect();
-    all.into_iter().collect()
+pub(super) fn devices<'p>(part: &Part<'p>) -> BTreeMap<u32, Found<'p>> {
+    let mut devices: BTreeMap<u32, Found<'p>> = BTreeMap::new();
+    for (number, row) in part.layout.rows.iter().enumerate() {
+        if let Some(device) = row.key.device().filter(|_| is_of_device(row.key)) {
+            devices.entry(device).or_default().rows.push(number);
+        }
+    }
+    for (row, device) in part.layout.process.tables.counters.device.iter().enumerate() {
+        if let Some(device) = device {
+            devices.entry(*device).or_default().samples.push(row);
+        }
+    }
+    for known in &part.layout.process.header.devices {
+        if let Some(found) = devices.get_mut(&known.index) {
+            found.known.get_or_insert(known);
+        }
+    }
+    devices
 }
 
 fn is_of_device(key: RowKey) -> bool {
@@ -35,6 +56,9 @@ fn is_of_device(key: RowKey) -> bool {
 pub(super) struct DevicePlane<'p> {
     part: &'p Part<'p>,
     device: u32,
+    known: Option<&'p Device>,
+    /// Rows of the counters.
+    samples: Vec<usize>,
     lines: Vec<Line>,
     /// By line: the row of the layout and the slices there; none for samples.
     slices: Vec<Option<(usize, Vec<u32>)>>,
@@ -44,20 +68,20 @@ pub(super) struct DevicePlane<'p> {
 }
 
 impl<'p> DevicePlane<'p> {
-    pub(super) fn new(part: &'p Part<'p>, device: u32) -> Self {
+    pub(super) fn new(part: &'p Part<'p>, device: u32, found: Found<'p>) -> Self {
         let mut plane = Self {
             part,
             device,
+            known: found.known,
+            samples: found.samples,
             lines: Vec::new(),
             slices: Vec::new(),
             kernel_names: FxHashMap::default(),
             counters: 0,
         };
         let mut numbers = LineNumbers::default();
-        for (number, row) in part.layout.rows.iter().enumerate() {
-            if !is_of_device(row.key) || row.key.device() != Some(device) {
-                continue;
-            }
+        for number in found.rows {
+            let row = &part.layout.rows[number];
             let stream = match row.key {
                 RowKey::Stream { stream, .. } | RowKey::Graphs { stream, .. } => u64::from(stream),
                 _ => 0,
@@ -74,8 +98,7 @@ impl<'p> DevicePlane<'p> {
                 plane.slices.push(Some((number, slices)));
             }
         }
-        let counters = &part.layout.process.tables.counters;
-        if counters.device.contains(&Some(device)) {
+        if !plane.samples.is_empty() {
             plane.lines.push(Line {
                 number: numbers.take(1_900_000_000),
                 name: schema::COUNTERS_LINE.to_owned(),
@@ -83,11 +106,6 @@ impl<'p> DevicePlane<'p> {
             plane.slices.push(None);
         }
         plane
-    }
-
-    fn known(&self) -> Option<&Device> {
-        let devices = &self.part.layout.process.header.devices;
-        devices.iter().find(|known| known.index == self.device)
     }
 
     fn communicates(&self, kernel: u32) -> bool {
@@ -187,7 +205,7 @@ impl<'p> DevicePlane<'p> {
     fn kernel_stats(&self, kernel: u32, event: &mut Event) {
         let layout = self.part.layout;
         let (row, index) = (&layout.process.tables.kernels, kernel as usize);
-        let multiprocessor = self.known().and_then(Multiprocessor::of);
+        let multiprocessor = self.known.and_then(Multiprocessor::of);
         let fit = multiprocessor.zip(Block::of(row, index));
         let occupancy = match fit.and_then(|(of, block)| Some((of, of.fit(block)?))) {
             Some((of, fit)) => {
@@ -215,7 +233,7 @@ impl<'p> DevicePlane<'p> {
         let rows = layout.collectives_of_kernel(kernel);
         let collectives = &layout.process.tables.collectives;
         if let Some(first) = rows.first().map(|row| *row as usize) {
-            let name = communicator_name(layout.recording, layout.process, collectives.communicator[first]);
+            let name = layout.communicators.of(collectives.communicator[first]);
             event.text(Stat::Communicator, &name);
             let bytes = rows.iter().map(|row| collectives.bytes[*row as usize]);
             event.uint(Stat::Bytes, bytes.fold(0, u64::saturating_add));
@@ -247,10 +265,9 @@ impl<'p> DevicePlane<'p> {
         let layout = self.part.layout;
         let counters = &layout.process.tables.counters;
         self.counters = 0;
-        for row in 0..counters.time_ns.len() {
+        for &row in &self.samples {
             let time_ns = counters.time_ns[row].0;
-            let is_number = counters.value[row].is_finite();
-            if counters.device[row] != Some(self.device) || !is_number || !self.part.has_moment(time_ns) {
+            if !counters.value[row].is_finite() || !self.part.has_moment(time_ns) {
                 continue;
             }
             let name = names.number(layout.recording.names.get(counters.name[row]));
@@ -294,7 +311,7 @@ impl Plane for DevicePlane<'_> {
 
     fn about(&self) -> Vec<About> {
         let mut about = vec![About::Text(Stat::Vendor, "Nvidia".to_owned())];
-        let Some(known) = self.known() else {
+        let Some(known) = self.known else {
             return about;
         };
         about.push(About::Text(Stat::Name, known.name.clone()));

@@ -11,9 +11,9 @@ use gputrace_trace::copy_words::memory_name;
 use gputrace_trace::tables::Counters;
 
 use super::device::recorded_duration;
+use super::part::{LineNumbers, Part, by_lane};
 use super::plane::{About, Event, EventNames, Line, Plane};
 use super::schema::{self, Stat};
-use super::{LineNumbers, Part, by_lane};
 use crate::export::ExportSummary;
 use crate::export::layout::{Flow, Layout, RowKey, Slice, Source};
 use crate::export::words;
@@ -143,13 +143,7 @@ impl<'p> HostPlane<'p> {
         if step.start_ns > i64::MIN {
             return (step.start_ns, step.end_ns);
         }
-        let slices = self.part.layout.rows.iter().flat_map(|row| &row.slices);
-        let slices = slices.filter(|slice| slice.source() != Source::Window && self.part.has(slice));
-        let range = slices.fold(None, |range: Option<(i64, i64)>, slice| {
-            let (start, end) = range.unwrap_or((slice.start_ns, slice.end_ns));
-            Some((start.min(slice.start_ns), end.max(slice.end_ns)))
-        });
-        range.unwrap_or((self.part.base_ns, self.part.base_ns))
+        self.part.extent()
     }
 
     /// Says that a line works for each step in which it has calls, before the calls.
@@ -317,6 +311,11 @@ impl<'p> HostPlane<'p> {
         // By device, or none for the host's: bytes in use, and the most so far.
         let mut in_use: HashMap<Option<u32>, (i64, i64)> = HashMap::new();
         let mut sizes: HashMap<(u32, u64), i64> = HashMap::new();
+        let mut known: HashMap<u32, Option<i64>> = HashMap::new();
+        for device in &layout.process.header.devices {
+            let bytes = device.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());
+            known.entry(device.index).or_insert(bytes);
+        }
         for row in order {
             let (device, address) = (memory.device[row], memory.address[row]);
             let on_device = (memory.memory_kind[row] >= FIRST_DEVICE_KIND).then_some(device);
@@ -344,9 +343,7 @@ impl<'p> HostPlane<'p> {
             if !self.part.has_moment(time_ns) {
                 continue;
             }
-            let devices = &layout.process.header.devices;
-            let known = devices.iter().find(|known| Some(known.index) == on_device);
-            let of_device = known.and_then(|known| i64::try_from(known.memory_bytes?).ok());
+            let of_device = on_device.and_then(|device| *known.get(&device)?);
             event.begin(if is_release { release } else { allocation }, time_ns, time_ns);
             let allocator = on_device.map_or("host".to_owned(), |device| format!("GPU_{device}"));
             event.text(Stat::Allocator, &allocator);

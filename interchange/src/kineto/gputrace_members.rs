@@ -1,14 +1,17 @@
 //! What our own export says beyond Kineto's words, taken back: `gputrace` in events' `args`, in events called so, and
 //! beside `traceEvents` (docs/formats.md describes it). With it a recording comes back as it was.
 
-use gputrace_trace::manifest::{HOST_ROLE, Manifest, ProcessHeader};
+use gputrace_trace::json_file::Versioned;
+
+use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::tables::{Counter, Tables};
 use gputrace_trace::{Interner, Loss, NameId, Table, TimeNs};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use super::convert::Converter;
+use super::converter::Converter;
 use super::event::Event;
+use super::gputrace_process::OwnProcess;
 use super::number::{float, integer, microseconds_to_ns};
 use super::scan::{Cursor, Go, Raw, members};
 use super::text::{Names, decode};
@@ -30,7 +33,7 @@ impl OwnRecording {
         let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
         let list = |key: &str| value.get(key).and_then(Value::as_array).into_iter().flatten();
         Some(Self {
-            manifest: serde_json::from_value(value.get("manifest")?.clone()).ok()?,
+            manifest: Manifest::from_value(value.get("manifest")?.clone()).ok()?,
             losses: list("losses")
                 .filter_map(|loss| {
                     Some(Loss {
@@ -45,29 +48,6 @@ impl OwnRecording {
                 .collect(),
             unaligned: text(value, "unaligned"),
         })
-    }
-}
-
-/// What is true of one process.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OwnProcess {
-    pub(crate) header: ProcessHeader,
-    pub(crate) folder: String,
-    /// By the text of a "process" of the file, the device that it stands for.
-    devices: FxHashMap<Vec<u8>, u32>,
-    /// Names as the file has them, and as they were: of kernels, of calls.
-    kernels: Vec<(String, String)>,
-    calls: Vec<(String, String)>,
-}
-
-impl OwnProcess {
-    pub(crate) fn is_host(&self) -> bool {
-        self.header.role == HOST_ROLE
-    }
-
-    /// Notes that the "process" `pid` is a device's.
-    pub(crate) fn add_device(&mut self, pid: &[u8], device: u32) {
-        self.devices.insert(pid.to_vec(), device);
     }
 }
 
@@ -104,7 +84,7 @@ pub(crate) fn describe(converter: &mut Converter, event: &Event<'_>) {
             .collect()
     };
     converter.own = Some(Box::new(OwnProcess {
-        header: serde_json::from_value(header.clone()).unwrap_or_default(),
+        header: ProcessHeader::from_value(header.clone()).unwrap_or_default(),
         folder: value
             .get("folder")
             .and_then(Value::as_str)

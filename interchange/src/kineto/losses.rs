@@ -1,8 +1,9 @@
-//! What was lost of a file and what was left alone, in sentences.
+//! What was lost of a file and what was not used, as losses and notes.
 
 use gputrace_trace::{Loss, Recording};
 
-use super::convert::{Counts, is_used};
+use super::convert::is_used;
+use super::converter::Counts;
 use super::reader::Ending;
 use super::text::TextTrouble;
 
@@ -10,7 +11,7 @@ use super::text::TextTrouble;
 const EVERY_NUMBER: &str = "every number of that rank";
 
 /// What was lost of a file.
-pub(crate) fn losses(
+pub(crate) fn of_file(
     recording: &mut Recording,
     name: &str,
     ending: &Ending,
@@ -174,7 +175,7 @@ pub(crate) fn losses(
 }
 
 /// What of a file no measure uses.
-pub(crate) fn what_is_unused(recording: &mut Recording, name: &str, ending: &Ending, counts: &Counts) {
+pub(crate) fn note_unused(recording: &mut Recording, name: &str, ending: &Ending, counts: &Counts) {
     // The profiler's own frame and what only repeats other events.
     const EXPECTED: &[&str] = &["Trace", "gpu_user_annotation", "ac2g", "fwdbwd", "cuda_event"];
     let unused: Vec<String> = counts

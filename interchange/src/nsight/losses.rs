@@ -42,12 +42,12 @@ impl Wrong {
 
 /// All that was lost.
 #[derive(Debug, Default)]
-pub(super) struct Troubles {
+pub(super) struct LossCounts {
     rows: BTreeMap<(&'static str, Wrong), (u64, &'static str)>,
     others: Vec<Loss>,
 }
 
-impl Troubles {
+impl LossCounts {
     /// Counts a row of `table`.
     pub(super) fn count(&mut self, table: &'static str, wrong: Wrong, affects: &'static str) {
         self.rows.entry((table, wrong)).or_insert((0, affects)).0 += 1;

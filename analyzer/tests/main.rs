@@ -1,0 +1,14 @@
+//! The analysis, on recordings that are built by hand or at random.
+
+mod support;
+
+mod by_hand;
+mod chosen_steps;
+mod communicators;
+mod declarations;
+mod derived;
+mod hangs;
+mod json;
+mod matching;
+mod properties;
+mod state;

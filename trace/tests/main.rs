@@ -1,0 +1,14 @@
+//! Recordings as files: what is written is read, whatever happened to them in between.
+
+#[path = "../../tests/common/consumers/mod.rs"]
+mod consumers;
+#[macro_use]
+mod support;
+#[path = "support/training.rs"]
+mod training;
+
+mod damage;
+mod full_disk;
+mod real_consumer;
+mod round_trip;
+mod size;
