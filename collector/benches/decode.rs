@@ -14,8 +14,8 @@ use std::ffi::CString;
 use std::process::Command;
 use std::time::Instant;
 
-use gputrace_collector::decode::{Decoder, RecordSizes};
-use gputrace_collector::records::{Kernel, kind};
+use gputrace_collector::decode::Decoder;
+use gputrace_collector::records::{Kernel, RecordSizes, kind};
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 
 /// CUpti_ActivityKernel13.

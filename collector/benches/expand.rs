@@ -8,8 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use gputrace_collector::records::kind;
-use gputrace_collector::second::fields::of_kind;
-use gputrace_collector::second::layout::{Layout, Plans};
+use gputrace_collector::user_defined::layout::{Layout, Plans, fields_of};
 
 const BUFFER_BYTES: usize = 4 << 20;
 /// Fields of kernels that are 64 bits long in user-defined records and 32 in the struct: context, stream, correlation.
@@ -17,7 +16,7 @@ const LONG_IDS: [i32; 3] = [11, 12, 22];
 
 /// The layout of what is asked for, each field aligned to its size.
 fn layout() -> Layout {
-    let fields = of_kind(kind::CONCURRENT_KERNEL).expect("kernels").fields;
+    let fields = fields_of(kind::CONCURRENT_KERNEL).expect("kernels").fields;
     let (mut entries, mut end) = (vec![(0, 0, 4)], 4usize);
     for field in fields {
         let bytes = if LONG_IDS.contains(&field.id) {

@@ -6,13 +6,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gputrace_trace::options::DEFAULT_MEMORY_BYTES;
 
-use crate::cost;
+use crate::{cost, forked};
 
 /// The largest buffer: 16,912 kernel records of 248 bytes.
 const LARGEST_BYTES: usize = 4 << 20;
@@ -69,8 +71,8 @@ impl Full {
         };
         // SAFETY: one of our buffers, of `size` bytes, which CUPTI has given back and nobody else knows.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.size) };
-        crate::second::dump(&bytes[from..end]);
-        let expanded = crate::second::expand(bytes, from, end);
+        crate::user_defined::dump(&bytes[from..end]);
+        let expanded = crate::user_defined::expand(bytes, from, end);
         self.valid_bytes = expanded.bytes;
         self.unread_bytes = expanded.unread_bytes;
     }
@@ -84,6 +86,9 @@ struct Out {
     registration: u32,
 }
 
+/// By address. The hash has fixed keys: random ones are a system call, which a sandbox may refuse.
+type OutBuffers = HashMap<usize, Out, BuildHasherDefault<DefaultHasher>>;
+
 struct Pool {
     most_bytes: usize,
     /// Bytes of all buffers that count: with CUPTI, full, and free.
@@ -92,7 +97,7 @@ struct Pool {
     free: Vec<(usize, usize)>,
     free_bytes: usize,
     /// Buffers that CUPTI has, by address.
-    out: Option<HashMap<usize, Out>>,
+    out: Option<OutBuffers>,
     full: VecDeque<Full>,
     /// Of those the bytes that are filled.
     full_bytes: usize,
@@ -188,26 +193,32 @@ impl Pool {
     }
 }
 
+/// A buffer for CUPTI, noted as being out: address and size.
+fn give_out() -> (usize, usize) {
+    if forked::is_child() {
+        return (0, 0);
+    }
+    let mut pool = pool();
+    let (address, size, over_cap) = pool.give(MAY_REFUSE.load(Ordering::Relaxed));
+    if address != 0 {
+        let registration = pool.registration;
+        pool.out.get_or_insert_default().insert(
+            address,
+            Out {
+                size,
+                over_cap,
+                registration,
+            },
+        );
+    }
+    (address, size)
+}
+
 /// CUPTI wants a buffer (`CUpti_BuffersCallbackRequestFunc`).
 pub(crate) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
     let _measured = cost::enter(cost::Callback::Buffer);
-    let (mut address, mut bytes) = (0, 0);
-    if !crate::session::is_dead() {
-        let mut pool = pool();
-        let over_cap;
-        (address, bytes, over_cap) = pool.give(MAY_REFUSE.load(Ordering::Relaxed));
-        if address != 0 {
-            let registration = pool.registration;
-            pool.out.get_or_insert_with(HashMap::new).insert(
-                address,
-                Out {
-                    size: bytes,
-                    over_cap,
-                    registration,
-                },
-            );
-        }
-    }
+    // A panic must not reach CUPTI: it then gets no buffer.
+    let (address, bytes) = catch_unwind(give_out).unwrap_or((0, 0));
     cost::buffer_requested(address != 0);
     // SAFETY: CUPTI passes valid places for the three results.
     unsafe {
@@ -226,10 +237,15 @@ pub(crate) unsafe extern "C" fn completed(
     valid_bytes: usize,
 ) {
     let _measured = cost::enter(cost::Callback::Buffer);
-    if buffer.is_null() || crate::session::is_dead() {
+    if buffer.is_null() || forked::is_child() {
         return;
     }
-    queue(buffer as usize, |size| (valid_bytes.min(size), None));
+    guarded(|| queue(buffer as usize, |size| (valid_bytes.min(size), None)));
+}
+
+/// Runs the body of a callback that takes a buffer back: a panic stays here, and costs what is in the buffer.
+pub(crate) fn guarded(body: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(body)));
 }
 
 /// CUPTI gives a buffer back that it has filled from `from` on with user-defined records.
@@ -304,8 +320,9 @@ pub(crate) fn wake() {
 }
 
 /// Gives a decoded buffer back to the pool, zeroed where it was written, as CUPTI is told to expect.
-pub(crate) fn recycle(full: &Full) {
-    let Full { address, size, .. } = *full;
+#[allow(clippy::needless_pass_by_value)] // Nobody may look at it any more.
+pub(crate) fn recycle(full: Full) {
+    let Full { address, size, .. } = full;
     if full.over_cap {
         unmap(address, size);
         return;

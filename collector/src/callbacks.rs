@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use gputrace_trace::now;
 
+use crate::cupti::lost;
 use crate::graphs::{self, GraphData};
 use crate::windows::Event;
 use crate::windows::watch;
-use crate::{cost, power, session, sink};
+use crate::{cost, forked, power, sink};
 
 /// CUpti_CallbackDomain.
 const DRIVER_API: u32 = 1;
@@ -82,7 +83,7 @@ struct ResourceData {
 
 /// The subscriber's callback (`CUpti_CallbackFunc`).
 pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: u32, id: u32, data: *const c_void) {
-    if session::is_dead() {
+    if forked::is_child() {
         return;
     }
     let _measured = cost::enter(if domain == DRIVER_API {
@@ -107,7 +108,7 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: u32, id: u32, dat
                 about_graph(id, data);
             }
         }
-        STATE if id == FATAL_ERROR => session::lose_cupti(),
+        STATE if id == FATAL_ERROR => lost::lose(),
         _ => {}
     })));
 }

@@ -1,9 +1,8 @@
 //! What the recorder has asked for, read once from the environment.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use gputrace_trace::control::Control;
 use gputrace_trace::options::{CONTROL_VARIABLE, CollectorOptions, FOLDER_VARIABLE, Kind, OPTIONS_VARIABLE};
 
 use crate::rank::RankInfo;
@@ -11,13 +10,18 @@ use crate::rank::RankInfo;
 /// What this process was told.
 pub(crate) struct Config {
     pub(crate) options: CollectorOptions,
-    /// The recorder's switch, where there is one.
-    control: Option<Control>,
+    /// The file of the recorder's switch, where there is a recorder.
+    pub(crate) control: Option<PathBuf>,
+    /// Where raw data goes, if anywhere.
+    pub(crate) dump: Option<PathBuf>,
+    /// Whether the user asked to hear of what goes wrong.
+    pub(crate) is_verbose: bool,
     /// What was not understood.
     pub(crate) notes: Vec<String>,
 }
 
-/// The one of this process.
+/// The one of this process. All of the environment that matters later is read here: our own thread never does, since the
+/// program may change its environment meanwhile (`setenv`).
 pub(crate) fn get() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| Config::from_environment(&|name| std::env::var(name).ok()))
@@ -34,29 +38,21 @@ impl Config {
             }
             None => CollectorOptions::default(),
         };
+        if options.follow_umask {
+            gputrace_trace::access::follow_umask();
+        }
         // An older way to say it, for use without a recorder.
         if let Some(bytes) = variable("GPUTRACE_MAX_BUFFER_BYTES").and_then(|bytes| bytes.parse().ok()) {
             options.memory_bytes = bytes;
         }
-        let control = variable(CONTROL_VARIABLE).and_then(|path| match Control::open(Path::new(&path)) {
-            Ok(control) => Some(control),
-            Err(error) => {
-                notes.push(format!(
-                    "{path}: {error}: this process records without regard to --delay, --duration and SIGUSR1"
-                ));
-                None
-            }
-        });
+        let control = variable(CONTROL_VARIABLE).map(PathBuf::from);
         Self {
             options,
             control,
+            dump: variable("GPUTRACE_DUMP").map(PathBuf::from),
+            is_verbose: variable("GPUTRACE_VERBOSE").is_some_and(|value| value != "0"),
             notes,
         }
-    }
-
-    /// Whether the recorder wants anything to be recorded now.
-    pub(crate) fn is_switched_on(&self) -> bool {
-        self.control.as_ref().is_none_or(Control::is_on)
     }
 
     /// Whether a process of this rank is to be recorded. One whose rank is not known yet is.
@@ -95,10 +91,6 @@ mod tests {
         let config = Config::from_environment(&|name| (name == OPTIONS_VARIABLE).then(|| "{".to_owned()));
         assert_eq!(config.options, CollectorOptions::default());
         assert!(config.notes[0].contains("GPUTRACE_OPTIONS"), "{:?}", config.notes);
-        let config = Config::from_environment(&|name| {
-            (name == CONTROL_VARIABLE).then(|| "/nowhere/control".to_owned())
-        });
-        assert!(config.is_switched_on() && config.notes[0].contains("/nowhere/control"));
     }
 
     #[test]

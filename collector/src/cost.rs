@@ -75,7 +75,8 @@ thread_local! {
 #[inline]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads the time stamp counter, which every x86-64 Linux leaves to programs.
+    // SAFETY: reads the time stamp counter. Linux leaves it to programs, but for those that forbid it to themselves
+    // (PR_SET_TSC), which no call of clock_gettime survives either.
     unsafe {
         std::arch::x86_64::_rdtsc()
     }

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::decode::RecordSizes;
-use crate::records::{self, kind, read};
-use crate::walk;
+use crate::complain::complain;
+use crate::records::{self, RecordSizes, read};
+use crate::{kinds, walk};
 
 /// The first line of a dumped buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,33 +49,7 @@ pub struct Dumped {
 
 /// The folder for dumps, if there is one.
 pub(crate) fn folder() -> Option<&'static Path> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER
-        .get_or_init(|| std::env::var_os("GPUTRACE_DUMP").map(PathBuf::from))
-        .as_deref()
-}
-
-/// Where in a record of a kind addresses of texts stand.
-fn texts_in(record_kind: u32) -> &'static [usize] {
-    use std::mem::offset_of;
-    match record_kind {
-        kind::KERNEL | kind::CONCURRENT_KERNEL => &[offset_of!(records::Kernel, name)],
-        kind::DEVICE => &[offset_of!(records::Device, name)],
-        kind::JIT => &[offset_of!(records::Jit, cache_path)],
-        kind::MEMORY2 => &[
-            offset_of!(records::Memory, name),
-            offset_of!(records::Memory, source),
-        ],
-        _ => &[],
-    }
-}
-
-/// Where in a record of a kind stands the address of memory that its reader is to free: nothing that a dump could hold.
-fn owned_in(record_kind: u32) -> &'static [usize] {
-    match record_kind {
-        kind::OVERHEAD => &[std::mem::offset_of!(records::Overhead, data)],
-        _ => &[],
-    }
+    crate::config::get().dump.as_deref()
 }
 
 /// Where in the buffer members of 8 bytes at these offsets of a record stand: those that the record reaches.
@@ -86,7 +60,8 @@ fn members<'a>(offsets: &'a [usize], record: &'a Range<usize>) -> impl Iterator<
 
 /// The addresses of texts in a record: each with its place in the buffer.
 fn addresses(bytes: &[u8], record_kind: u32, record: &Range<usize>) -> Vec<(usize, u64)> {
-    members(texts_in(record_kind), record)
+    let texts = kinds::of(record_kind).map_or(&[][..], |kind| kind.texts);
+    members(texts, record)
         .filter_map(|place| {
             let address = u64::from_le_bytes(bytes.get(place..place + 8)?.try_into().ok()?);
             (address != 0).then_some((place, address))
@@ -117,7 +92,7 @@ unsafe fn head(
                 text.to_string_lossy().into_owned()
             });
         }
-        if matches!(record_kind, kind::DRIVER | kind::RUNTIME) {
+        if kinds::is_calls(record_kind) {
             let call: records::ApiCall = read(&bytes[record]);
             let key = format!("{}:{}", call.kind, call.callback);
             if !head.calls.contains_key(&key)
@@ -158,7 +133,7 @@ pub(crate) unsafe fn buffer(
         std::fs::write(&path, text)
     };
     if let Err(error) = write() {
-        crate::session::complain(&format!("{}: {error}", path.display()));
+        complain(&format!("{}: {error}", path.display()));
     }
 }
 
@@ -193,7 +168,9 @@ impl Dumped {
                 let here = texts.get(&address).map_or(0, |text| text.as_ptr() as u64);
                 bytes[place..place + 8].copy_from_slice(&here.to_le_bytes());
             }
-            for place in members(owned_in(record_kind), &record) {
+            // What its reader is to free is nothing that a dump could hold.
+            let owned = kinds::of(record_kind).and_then(|kind| kind.owned);
+            for place in members(owned.map(|owned| owned.address).as_slice(), &record) {
                 bytes[place..place + 8].fill(0);
             }
         }
@@ -228,6 +205,6 @@ pub(crate) fn nccl_event(members: &serde_json::Value) {
         .as_mut()
         .map(|file| file.write_all(format!("{members}\n").as_bytes()));
     if !matches!(written, Some(Ok(()))) {
-        crate::session::complain(&format!("{}: not written", path.display()));
+        complain(&format!("{}: not written", path.display()));
     }
 }

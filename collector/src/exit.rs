@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{session, sink};
+use crate::{forked, signals, sink};
 
 /// How long the end of the program may be held up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -10,8 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 extern "C" fn at_exit() {
     // A panic must not reach libc. In a forked child there is nothing to finish.
     drop(std::panic::catch_unwind(|| {
-        if !session::is_dead() {
-            sink::finish(PATIENCE);
+        if !forked::is_child() {
+            signals::uncancelled(|| sink::finish(PATIENCE));
         }
     }));
 }

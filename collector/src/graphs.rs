@@ -5,12 +5,14 @@
 //! graph is instantiated; kernels then tell the node that they ran for. Graphs are made a few times in a program's life.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use gputrace_trace::tables;
 
-use crate::{nccl, session};
+use crate::cupti::running;
+use crate::nccl;
 
 /// Nodes whose copies are followed, and rows that wait for the writer: beyond them nodes are counted only.
 const MOST_NODES: usize = 1 << 16;
@@ -26,7 +28,8 @@ pub(crate) struct GraphData {
 
 /// The plans of nodes by their ids, and rows that are not written yet.
 struct Nodes {
-    plans: HashMap<u64, u64>,
+    /// With fixed keys of the hash: random ones are a system call.
+    plans: HashMap<u64, u64, BuildHasherDefault<DefaultHasher>>,
     rows: Vec<tables::GraphNode>,
 }
 
@@ -38,14 +41,14 @@ pub(crate) fn node_created(data: &GraphData) {
     let Some(plan) = nccl::launching_plan() else {
         return;
     };
-    if let Some(node) = session::cupti().and_then(|cupti| cupti.graph_node_id(data.node)) {
+    if let Some(node) = running::cupti().and_then(|cupti| cupti.graph_node_id(data.node)) {
         keep(node, plan, None);
     }
 }
 
 /// A node was copied, with the graph that it is in.
 pub(crate) fn node_cloned(data: &GraphData) {
-    let Some(cupti) = session::cupti() else { return };
+    let Some(cupti) = running::cupti() else { return };
     let Some(original) = cupti.graph_node_id(data.original_node) else {
         return;
     };
@@ -65,7 +68,7 @@ pub(crate) fn node_cloned(data: &GraphData) {
 fn keep(node: u64, plan: u64, original: Option<u64>) {
     let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
     let nodes = nodes.get_or_insert_with(|| Nodes {
-        plans: HashMap::new(),
+        plans: HashMap::default(),
         rows: Vec::new(),
     });
     if nodes.plans.len() >= MOST_NODES || nodes.rows.len() >= MOST_NODES {

@@ -3,9 +3,13 @@
 use std::io;
 use std::path::Path;
 
-use gputrace_trace::manifest::{PROCESS_FILE, ProcessHeader, write_json};
+use gputrace_trace::json_file::write_json;
+
+use gputrace_trace::manifest::{PROCESS_FILE, ProcessHeader};
+use gputrace_trace::options::RECORDING_VARIABLE;
 use gputrace_trace::{TimeNs, now};
 
+use crate::config;
 use crate::rank::RankInfo;
 
 /// The header as it is known at injection.
@@ -25,7 +29,8 @@ pub(crate) fn new(started: TimeNs) -> ProcessHeader {
                 .iter()
                 .any(|prefix| name.starts_with(prefix))
         });
-    ProcessHeader {
+    let mut header = ProcessHeader {
+        recording: std::env::var(RECORDING_VARIABLE).unwrap_or_default(),
         host: gethostname::gethostname().to_string_lossy().into_owned(),
         pid: std::process::id(),
         parent_pid: std::os::unix::process::parent_id(),
@@ -39,7 +44,11 @@ pub(crate) fn new(started: TimeNs) -> ProcessHeader {
         rank_source: rank.source.map(str::to_owned),
         environment: environment.collect(),
         ..ProcessHeader::new()
+    };
+    if !config::get().options.keep_arguments {
+        header.redact();
     }
+    header
 }
 
 /// The name of the process's folder.

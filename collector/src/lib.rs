@@ -11,6 +11,7 @@
 
 mod buffers;
 mod callbacks;
+mod complain;
 mod config;
 mod cost;
 mod cupti;
@@ -22,16 +23,18 @@ mod forked;
 mod graphs;
 mod header;
 mod host_events;
+pub mod kinds;
 mod nccl;
 mod nvtx;
+mod panics;
 mod power;
 mod rank;
 pub mod records;
 mod rivals;
-pub mod second;
 mod session;
 mod signals;
 mod sink;
+pub mod user_defined;
 mod walk;
 mod windows;
 
@@ -42,7 +45,8 @@ pub use nvtx::InitializeInjectionNvtx2;
 /// Called by the CUDA driver inside the process's first `cuInit`, when CUDA_INJECTION64_PATH names this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
+    panics::watch();
     // A panic must not reach the driver; without a session the program simply runs unrecorded.
-    drop(std::panic::catch_unwind(session::begin));
+    drop(std::panic::catch_unwind(|| signals::uncancelled(session::begin)));
     1
 }

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::{nccl, session};
+use crate::cupti::running;
+use crate::nccl;
 
 const ON: u8 = 0;
 const OFF: u8 = 1;
@@ -52,7 +53,7 @@ pub(crate) fn off() -> bool {
         return false;
     }
     if STATE.swap(OFF, Ordering::Relaxed) == ON {
-        if let Some(cupti) = session::cupti() {
+        if let Some(cupti) = running::cupti() {
             cupti.switch(false);
         }
         nccl::set_recording(false);
@@ -72,7 +73,7 @@ pub(crate) fn on() {
 fn on_again() {
     let _switching = SWITCHING.lock().unwrap_or_else(PoisonError::into_inner);
     if STATE.load(Ordering::Relaxed) == OFF {
-        if let Some(cupti) = session::cupti() {
+        if let Some(cupti) = running::cupti() {
             cupti.switch(true);
         }
         nccl::set_recording(true);

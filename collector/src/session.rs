@@ -1,45 +1,20 @@
 //! The recording of this process: begun once, by the driver's injection, and dead in every forked child.
 
-use std::ffi::{CStr, CString, OsStr};
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, CString};
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_trace::now;
 use gputrace_trace::options::FOLDER_VARIABLE;
-use gputrace_trace::writer::ProcessWriter;
+use gputrace_trace::seal::Identity;
+use gputrace_trace::writer::make_folder;
 
-use crate::cupti::Cupti;
+use crate::complain::complain;
+use crate::cupti::{Cupti, running};
 use crate::windows::watch;
 use crate::{config, exit, forked, header, signals, sink};
 
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-static CUPTI: OnceLock<Cupti> = OnceLock::new();
-/// Set when CUPTI has ended itself: none of its functions may be called any more.
-static CUPTI_LOST: AtomicBool = AtomicBool::new(false);
-
-/// Whether nothing may be recorded here.
-pub(crate) fn is_dead() -> bool {
-    forked::is_child()
-}
-
-/// The running CUPTI, if it could be started.
-pub(crate) fn cupti() -> Option<&'static Cupti> {
-    CUPTI.get()
-}
-
-/// Whether CUPTI has ended itself.
-pub(crate) fn has_lost_cupti() -> bool {
-    CUPTI_LOST.load(Ordering::Relaxed)
-}
-
-/// CUPTI says that it ends itself after an error.
-pub(crate) fn lose_cupti() {
-    CUPTI_LOST.store(true, Ordering::Relaxed);
-}
-
 /// Where this library lies, as the loader knows it.
 fn own_path() -> Option<CString> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -64,6 +39,28 @@ fn point_others_here() {
     }
 }
 
+/// Less must not be left of the address space: our thread's stack, a few buffers, rows that wait. Where memory runs out, it is
+/// the program whose calls fail, or ours that end it.
+const LEAST_ADDRESS_SPACE: u64 = 32 << 20;
+
+/// How much more the process may map, where that is limited.
+fn address_space_left() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a valid place for the result.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    if limit.rlim_cur == libc::RLIM_INFINITY {
+        return None;
+    }
+    let status = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = status.split(' ').next()?.parse().ok()?;
+    // SAFETY: no preconditions.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned();
+    Some(limit.rlim_cur.saturating_sub(pages * page_bytes))
+}
+
 /// Begins the recording, once a process. Without GPUTRACE_DIR nothing happens.
 pub(crate) fn begin() {
     let Some(recording) = std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from) else {
@@ -82,22 +79,33 @@ pub(crate) fn begin() {
     let config = config::get();
     process.notes.extend(config.notes.iter().cloned());
     let folder = recording.join(header::folder_name(&process));
-    // Large things go to the heap at once: the program's stack may be small.
-    let writer = match signals::quietly(|| ProcessWriter::create(&folder).map(Box::new)) {
-        Ok(writer) => writer,
-        Err(error) => {
-            complain(&format!(
-                "{}: {error}: this process is not recorded",
-                folder.display()
-            ));
-            return;
-        }
-    };
+    // The folder alone: the writer is large, and the program's stack may be small, so our own thread makes it.
+    if let Err(error) = signals::quietly(|| make_folder(&folder)) {
+        complain(&format!(
+            "{}: {error}: this process is not recorded",
+            folder.display()
+        ));
+        return;
+    }
+    let identity = Identity::random();
+    identity.sign(&folder, &mut process);
     // Written before anything else can go wrong, so that the process shows in the recording however it ends.
     if let Err(error) = signals::quietly(|| header::write(&folder, &mut process)) {
         complain(&format!("{}: {error}", folder.display()));
     }
     point_others_here();
+    if let Some(left) = address_space_left().filter(|left| *left < LEAST_ADDRESS_SPACE) {
+        let note = format!(
+            "the process may map {} MiB more (RLIMIT_AS), which it may need itself, so it is not recorded: recording needs {}",
+            left >> 20,
+            LEAST_ADDRESS_SPACE >> 20
+        );
+        complain(&note);
+        process.notes.push(note);
+        // As below.
+        drop(signals::quietly(|| header::write(&folder, &mut process)));
+        return;
+    }
     forked::watch();
     let thread = match sink::Thread::start() {
         Ok(thread) => thread,
@@ -115,7 +123,7 @@ pub(crate) fn begin() {
         Ok(cupti) => {
             process.cupti_version = Some(cupti.version);
             process.cupti_backend = Some(cupti.backend().to_owned());
-            Some(*CUPTI.get_or_init(|| cupti))
+            Some(*running::set(cupti))
         }
         Err(why) => {
             process.notes.push(why);
@@ -130,7 +138,7 @@ pub(crate) fn begin() {
     for note in &process.notes {
         complain(note);
     }
-    thread.begin(writer, process, cupti);
+    thread.begin(folder, identity, process, cupti);
     // Last, so that it runs first at exit: before CUPTI's and the driver's own handlers.
     exit::register();
 }
@@ -141,14 +149,5 @@ fn known_trouble(version: u32) -> Option<&'static str> {
         130_000 => Some("CUPTI 13.0 before update 1 can miss synchronisation records"),
         130_100 => Some("CUPTI 13.1 before update 1 can give graph launches wrong correlation ids"),
         _ => None,
-    }
-}
-
-/// Says something on stderr, if the user asked to hear it.
-pub(crate) fn complain(text: &str) {
-    if std::env::var_os("GPUTRACE_VERBOSE").is_some_and(|value| value != OsStr::from_bytes(b"0")) {
-        // Not eprintln, which panics when nobody reads.
-        let line = format!("gputrace: {text}\n");
-        drop(signals::quietly(|| std::io::stderr().write_all(line.as_bytes())));
     }
 }

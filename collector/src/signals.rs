@@ -35,6 +35,29 @@ pub(crate) fn all_blocked<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
+unsafe extern "C" {
+    /// pthread.h; the libc crate does not have it.
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// PTHREAD_CANCEL_DISABLE.
+const CANCEL_DISABLE: libc::c_int = 1;
+
+/// Runs `body` on a thread of the program, which cannot be cancelled (`pthread_cancel`) meanwhile: cancelling unwinds the stack
+/// from the next file that we open or write, and Rust ends the process when that comes through one of its frames. A request
+/// waits until the thread is back in the program.
+pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+    let mut before = 0;
+    // SAFETY: a valid state, and a valid place for the one before.
+    let is_changed = unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) } == 0;
+    let result = body();
+    if is_changed {
+        // SAFETY: as above; the state is the one that the thread had.
+        unsafe { pthread_setcancelstate(before, &raw mut before) };
+    }
+    result
+}
+
 /// Runs `body`, which writes, on a thread of the program: what that raises is taken back.
 pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> T {
     let mut ours = empty();

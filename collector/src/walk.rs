@@ -2,26 +2,7 @@
 
 use std::ops::Range;
 
-use crate::decode::RecordSizes;
-use crate::records::kind;
-
-/// The table that a record's row would be of.
-pub(crate) fn table(record_kind: u32) -> &'static str {
-    match record_kind {
-        kind::CONCURRENT_KERNEL | kind::KERNEL => "kernels",
-        kind::MEMCPY | kind::MEMCPY2 => "copies",
-        kind::MEMSET => "memsets",
-        kind::DRIVER | kind::RUNTIME => "api_calls",
-        kind::SYNCHRONIZATION => "synchronizations",
-        kind::OVERHEAD => "overheads",
-        kind::GRAPH_TRACE => "graph_launches",
-        kind::JIT => "compilations",
-        kind::MEMORY2 => "memory",
-        kind::MEMORY_POOL => "memory_pools",
-        kind::EXTERNAL_CORRELATION => "external_correlations",
-        _ => "others",
-    }
-}
+use crate::records::RecordSizes;
 
 /// The whole records of a buffer: kind and place of each. What is behind a record of unknown size is none of them.
 pub(crate) fn records<'a>(

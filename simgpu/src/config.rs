@@ -1,4 +1,4 @@
-//! The controls of the stand-in, read once from SIMGPU_* variables.
+//! The controls of the stand-in, read once from SIMGPU_* variables. One that is unknown or cannot be is refused by cuInit.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -44,6 +44,7 @@
 //! or as many as LOCAL_WORLD_SIZE says there are ranks here. Where the launcher says that other ranks are elsewhere
 //! (LOCAL_WORLD_SIZE below WORLD_SIZE), each machine is one of the nodes and all of its devices are on it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -199,13 +200,217 @@ fn version(text: &str) -> Option<u32> {
     VERSIONS.contains(&version).then_some(version)
 }
 
+/// A setting: the variable SIMGPU_NAME.
+struct Setting {
+    name: &'static str,
+    /// Which values there are.
+    allowed: &'static str,
+    take: fn(&mut Config, &str) -> Option<()>,
+}
+
+/// All settings. The topology comes before what it gives another default.
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "TOPOLOGY",
+        allowed: "hgx, pcie or two-nodes",
+        take: |config, value| {
+            config.topology = match value {
+                "hgx" => Topology::Hgx,
+                "pcie" => Topology::Pcie,
+                "two-nodes" => Topology::TwoNodes,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Setting {
+        name: "DEVICES",
+        allowed: "a number from 1 to 64",
+        take: |config, value| {
+            config.devices = value.parse().ok().filter(|count| (1..=64).contains(count))?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "MEMORY",
+        allowed: "GB, from 0.001 to 1000000",
+        take: |config, value| {
+            let gigabytes: f64 = value
+                .parse()
+                .ok()
+                .filter(|gigabytes| (0.001..=1e6).contains(gigabytes))?;
+            config.memory_bytes = (gigabytes * 1e9).round() as u64;
+            Some(())
+        },
+    },
+    Setting {
+        name: "SCALE",
+        allowed: "a number from 1 on",
+        take: |config, value| {
+            config.scale = factor(value)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "SEED",
+        allowed: "a whole number",
+        take: |config, value| {
+            config.seed = value.parse().ok()?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "CUPTI",
+        allowed: "12.0, 12.2 to 12.6, 12.8, 12.9 or 13.0 to 13.5",
+        take: |config, value| {
+            config.cupti = version(value)?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "DRIVER",
+        allowed: "a release from 525 to 699",
+        take: |config, value| {
+            config.driver = value
+                .parse()
+                .ok()
+                .filter(|release| (525..700).contains(release))?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "NCCL",
+        allowed: "2.27, 2.28, 2.29, 2.30 or 2.31",
+        take: |config, value| {
+            config.nccl = match value {
+                "2.27" => 22_707,
+                "2.28" => 22_809,
+                "2.29" => 22_907,
+                "2.30" => 23_007,
+                "2.31" => 23_102,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Setting {
+        name: "SLOW",
+        allowed: "rank:N=FACTOR or link:A-B=FACTOR, comma-separated",
+        take: |config, value| {
+            for part in value.split(',') {
+                let (what, by) = part.split_once('=')?;
+                let by = factor(by)?;
+                if let Some(slow_rank) = what.strip_prefix("rank:") {
+                    if slow_rank.parse::<u32>().ok()? == config.rank {
+                        config.slowdown = by;
+                    }
+                } else {
+                    let (a, b) = what.strip_prefix("link:")?.split_once('-')?;
+                    config.slow_links.push((a.parse().ok()?, b.parse().ok()?, by));
+                }
+            }
+            Some(())
+        },
+    },
+    Setting {
+        name: "SKEW",
+        allowed: "OFFSET_NS or OFFSET_NS,DRIFT_PPM",
+        take: |config, value| {
+            let (offset, drift) = value.split_once(',').unwrap_or((value, "0"));
+            config.skew = Some(Skew {
+                offset_ns: offset.trim().parse().ok()?,
+                drift_ppm: drift.trim().parse().ok()?,
+            });
+            Some(())
+        },
+    },
+    Setting {
+        name: "FAULTS",
+        allowed: "names of faults, comma-separated, some with :VALUE",
+        take: |config, value| {
+            for part in value.split(',').map(str::trim) {
+                match part.strip_prefix("clock-step") {
+                    Some(step) => {
+                        let step = step.strip_prefix(':').unwrap_or("5000000000@500");
+                        config.clock_step = Some(clock_step(step)?);
+                    }
+                    None => config.faults.push(fault(part)?),
+                }
+            }
+            Some(())
+        },
+    },
+    Setting {
+        name: "TRUTH",
+        allowed: "a folder",
+        take: |config, value| {
+            config.truth = Some(PathBuf::from(value)).filter(|_| !value.is_empty());
+            config.truth.as_ref().map(|_| ())
+        },
+    },
+    Setting {
+        name: "RUN",
+        allowed: "a name, or nothing",
+        // Asked for where it is used: a program that monitors may set it later.
+        take: |_, _| Some(()),
+    },
+];
+
+/// What the name of each variable begins with.
+const PREFIX: &str = "SIMGPU_";
+
+/// How many times slower: from 1 on.
+fn factor(text: &str) -> Option<f64> {
+    text.parse()
+        .ok()
+        .filter(|factor: &f64| factor.is_finite() && *factor >= 1.0)
+}
+
 /// The controls as the environment gives them.
 pub(crate) fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
-    CONFIG.get_or_init(|| read(&|name| std::env::var(name).ok()))
+    CONFIG.get_or_init(|| read(&environment()))
 }
 
-fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
+fn environment() -> Vec<(String, String)> {
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
+/// Checks settings as they are given in variables, those of other names left alone: the error says of the first that can't
+/// be used what is wrong with it.
+///
+/// # Errors
+/// A setting that there is not, or a value that it can't have, in one line.
+pub fn check(variables: &[(String, String)]) -> Result<(), String> {
+    read(variables).wrong.map_or(Ok(()), Err)
+}
+
+/// What is wrong with a setting of this name and value.
+fn wrong(name: &str, value: &str) -> String {
+    let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+        let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+        return format!(
+            "{PREFIX}{name}: the simulated GPU has no such setting; it has {}",
+            known.join(", ")
+        );
+    };
+    let names: Vec<&str> = FAULTS.iter().map(|(name, _)| *name).collect();
+    let more = if name == "FAULTS" {
+        format!(": {}", names.join(", "))
+    } else {
+        String::new()
+    };
+    format!("{PREFIX}{name}={value}: expected {}{more}", setting.allowed)
+}
+
+fn read(variables: &[(String, String)]) -> Config {
+    let variable = |name: &str| {
+        let mut named = variables.iter().filter(|(known, _)| known == name);
+        named.next_back().map(|(_, value)| value.as_str())
+    };
     let rank = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]
         .iter()
         .find_map(|name| variable(name)?.parse().ok())
@@ -225,128 +430,33 @@ fn read(variable: &dyn Fn(&str) -> Option<String>) -> Config {
         skew: None,
         faults: Vec::new(),
         clock_step: None,
-        truth: variable("SIMGPU_TRUTH").map(PathBuf::from),
+        truth: None,
         rank,
         started_ns: crate::clock::now_ns(),
         wrong: None,
     };
-    let mut wrong = None;
-    let mut set = |name: &str, allowed: &str, take: &mut dyn FnMut(&str) -> Option<()>| {
-        if let Some(value) = variable(name)
-            && take(&value).is_none()
-        {
-            wrong.get_or_insert(format!("{name}={value}: expected {allowed}"));
-        }
-    };
-    set("SIMGPU_TOPOLOGY", "hgx, pcie or two-nodes", &mut |value| {
-        config.topology = match value {
-            "hgx" => Topology::Hgx,
-            "pcie" => Topology::Pcie,
-            "two-nodes" => Topology::TwoNodes,
-            _ => return None,
-        };
-        Some(())
-    });
     let count = |name: &str| variable(name)?.parse::<u32>().ok();
     let (here, all) = (count("LOCAL_WORLD_SIZE"), count("WORLD_SIZE"));
     let elsewhere = here.is_some_and(|here| all.is_some_and(|all| here < all));
-    if config.topology == Topology::TwoNodes && !elsewhere {
-        config.nodes = 2;
-        config.devices = here.map_or(16, |here| here.next_multiple_of(2).clamp(2, 64));
-    }
-    set("SIMGPU_DEVICES", "a number from 1 to 64", &mut |value| {
-        config.devices = value.parse().ok().filter(|count| (1..=64).contains(count))?;
-        Some(())
-    });
-    set("SIMGPU_MEMORY", "GB, from 0.001 on", &mut |value| {
-        let gigabytes: f64 = value
-            .parse()
-            .ok()
-            .filter(|gigabytes| (0.001..=1e6).contains(gigabytes))?;
-        config.memory_bytes = (gigabytes * 1e9).round() as u64;
-        Some(())
-    });
-    set("SIMGPU_SCALE", "a number from 1 on", &mut |value| {
-        config.scale = value
-            .parse()
-            .ok()
-            .filter(|scale: &f64| scale.is_finite() && *scale >= 1.0)?;
-        Some(())
-    });
-    set("SIMGPU_SEED", "a whole number", &mut |value| {
-        config.seed = value.parse().ok()?;
-        Some(())
-    });
-    set(
-        "SIMGPU_CUPTI",
-        "12.0, 12.2 to 12.6, 12.8, 12.9 or 13.0 to 13.5",
-        &mut |value| {
-            config.cupti = version(value)?;
-            Some(())
-        },
-    );
-    set("SIMGPU_DRIVER", "a release from 525 to 699", &mut |value| {
-        config.driver = value
-            .parse()
-            .ok()
-            .filter(|release| (525..700).contains(release))?;
-        Some(())
-    });
-    set("SIMGPU_NCCL", "2.27, 2.28, 2.29, 2.30 or 2.31", &mut |value| {
-        config.nccl = match value {
-            "2.27" => 22_707,
-            "2.28" => 22_809,
-            "2.29" => 22_907,
-            "2.30" => 23_007,
-            "2.31" => 23_102,
-            _ => return None,
-        };
-        Some(())
-    });
-    set(
-        "SIMGPU_SLOW",
-        "rank:N=FACTOR or link:A-B=FACTOR, comma-separated",
-        &mut |value| {
-            for part in value.split(',') {
-                let (what, factor) = part.split_once('=')?;
-                let factor: f64 = factor
-                    .parse()
-                    .ok()
-                    .filter(|factor: &f64| factor.is_finite() && *factor >= 1.0)?;
-                if let Some(slow_rank) = what.strip_prefix("rank:") {
-                    if slow_rank.parse::<u32>().ok()? == rank {
-                        config.slowdown = factor;
-                    }
-                } else {
-                    let (a, b) = what.strip_prefix("link:")?.split_once('-')?;
-                    config.slow_links.push((a.parse().ok()?, b.parse().ok()?, factor));
-                }
-            }
-            Some(())
-        },
-    );
-    set("SIMGPU_SKEW", "OFFSET_NS or OFFSET_NS,DRIFT_PPM", &mut |value| {
-        let (offset, drift) = value.split_once(',').unwrap_or((value, "0"));
-        config.skew = Some(Skew {
-            offset_ns: offset.trim().parse().ok()?,
-            drift_ppm: drift.trim().parse().ok()?,
-        });
-        Some(())
-    });
-    let names: Vec<&str> = FAULTS.iter().map(|(name, _)| *name).collect();
-    set("SIMGPU_FAULTS", &names.join(", "), &mut |value| {
-        for part in value.split(',').map(str::trim) {
-            match part.strip_prefix("clock-step") {
-                Some(step) => {
-                    let step = step.strip_prefix(':').unwrap_or("5000000000@500");
-                    config.clock_step = Some(clock_step(step)?);
-                }
-                None => config.faults.push(fault(part)?),
-            }
+    for setting in SETTINGS {
+        if let Some(value) = variable(&format!("{PREFIX}{}", setting.name))
+            && (setting.take)(&mut config, value).is_none()
+        {
+            config.wrong.get_or_insert(wrong(setting.name, value));
         }
-        Some(())
-    });
-    config.wrong = wrong;
+        if setting.name == "TOPOLOGY" && config.topology == Topology::TwoNodes && !elsewhere {
+            config.nodes = 2;
+            config.devices = here.map_or(16, |here| here.next_multiple_of(2).clamp(2, 64));
+        }
+    }
+    // A setting that is misspelt is one that somebody counts on.
+    for (name, value) in variables {
+        if let Some(name) = name.strip_prefix(PREFIX)
+            && SETTINGS.iter().all(|setting| setting.name != name)
+        {
+            config.wrong.get_or_insert(wrong(name, value));
+        }
+    }
     config
 }
 
@@ -356,10 +466,10 @@ pub(crate) mod tests {
 
     /// The controls with these variables.
     pub(crate) fn with(pairs: &[(&str, &str)]) -> Config {
-        read(&|name| {
-            let pair = pairs.iter().find(|(key, _)| *key == name);
-            pair.map(|(_, value)| (*value).to_owned())
-        })
+        let owned = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        read(&owned.collect::<Vec<_>>())
     }
 
     #[test]
@@ -412,6 +522,18 @@ pub(crate) mod tests {
             assert!(with(&[("SIMGPU_FAULTS", faults)]).wrong.is_some(), "{faults}");
         }
         assert!(with(&[("SIMGPU_CUPTI", "12.7")]).wrong.is_some());
+        let unknown = with(&[("SIMGPU_SCALE", "10"), ("SIMGPU_BOGUS", "1")])
+            .wrong
+            .expect("wrong");
+        assert!(
+            unknown.starts_with(
+                "SIMGPU_BOGUS: the simulated GPU has no such setting; it has TOPOLOGY, DEVICES,"
+            ),
+            "{unknown}"
+        );
+        let faults = with(&[("SIMGPU_FAULTS", "fire")]).wrong.expect("wrong");
+        assert!(faults.contains("no-cupti, missing-symbols"), "{faults}");
+        assert!(with(&[("SIMGPU", "1"), ("OTHER", "2")]).wrong.is_none());
     }
 
     #[test]

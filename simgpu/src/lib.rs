@@ -13,9 +13,11 @@ mod cublas;
 mod cupti;
 mod device;
 mod driver;
+mod edge;
 mod kernels;
 mod nccl;
 mod nvml;
 mod truth;
 
+pub use config::check as check_settings;
 pub use nccl::times;

@@ -1,7 +1,7 @@
 //! CUPTI's rules on the stand-in, tried by an ordinary client.
 
-mod client;
-mod stand_in;
+use crate::client;
+use crate::stand_in;
 
 use std::ffi::{CStr, c_void};
 use std::sync::Mutex;

@@ -1,14 +1,15 @@
 //! What goes wrong with the stand-in's CUPTI when it is asked to.
 
-mod client;
-mod stand_in;
+use crate::client;
+use crate::schedule;
+use crate::stand_in;
+use crate::test_again;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
-use std::process::Command;
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use cudarc::cupti::sys::{
@@ -212,8 +213,8 @@ fn hangs(name: &str, said: &str, body: impl FnOnce()) {
         with("deadlocks", name, body);
         return;
     }
-    let child = Command::new(std::env::current_exe().expect("a path"))
-        .args([name, "--exact", "--nocapture"])
+    schedule::waits();
+    let child = test_again(name)
         .env("TEST_HANGS", "1")
         .output()
         .expect("the test starts again");
@@ -255,6 +256,8 @@ fn two_flushes_at_the_same_time_block() {
                 .map(|_| {
                     std::thread::spawn(|| {
                         for _ in 0..10_000 {
+                            // So that there is a buffer to hand over.
+                            launch(1);
                             flush(0);
                         }
                     })
@@ -300,16 +303,17 @@ fn a_lock_that_is_held_over_calls_and_requests_blocks() {
     // The client's fault, not one of the stand-in's: it holds its own lock while it calls CUPTI, which asks for a
     // buffer under its own. Real programs hang there, too.
     static POOL: Mutex<()> = Mutex::new(());
+    static BOTH: Barrier = Barrier::new(2);
     unsafe extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
-        std::thread::sleep(Duration::from_millis(50));
+        BOTH.wait();
         let _pool = lock(&POOL);
         // SAFETY: as CUPTI calls it.
         unsafe { client::requested(buffer, size, most) };
     }
     let name = "a_lock_that_is_held_over_calls_and_requests_blocks";
     if std::env::var_os("TEST_HANGS").is_none() {
-        let child = Command::new(std::env::current_exe().expect("a path"))
-            .args([name, "--exact", "--nocapture"])
+        schedule::waits();
+        let child = test_again(name)
             .env("TEST_HANGS", "1")
             .output()
             .expect("the test starts again");
@@ -324,11 +328,12 @@ fn a_lock_that_is_held_over_calls_and_requests_blocks() {
             sys::cuptiActivityEnable(DRIVER);
         }
         let calls = std::thread::spawn(|| launch(1));
-        std::thread::sleep(Duration::from_millis(20));
-        let _pool = lock(&POOL);
+        let pool = lock(&POOL);
+        BOTH.wait();
         let mut dropped = 0;
         // SAFETY: a valid place.
         unsafe { sys::cuptiActivityGetNumDroppedRecords(null_mut(), 0, &raw mut dropped) };
+        drop(pool);
         calls.join().expect("never");
     });
 }
@@ -449,8 +454,7 @@ fn a_null_buffer_ends_an_old_cupti() {
     }
     let name = "a_null_buffer_ends_an_old_cupti";
     let version = |version: &str| {
-        Command::new(std::env::current_exe().expect("a path"))
-            .args([name, "--exact", "--nocapture"])
+        test_again(name)
             .env("TEST_VERSION", version)
             .output()
             .expect("the test starts again")

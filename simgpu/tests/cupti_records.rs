@@ -1,7 +1,7 @@
 //! What the stand-in's CUPTI records of memory, modules, waits and kernels, read by the headers' own layouts.
 
-mod client;
-mod stand_in;
+use crate::client;
+use crate::stand_in;
 
 use std::mem::offset_of;
 

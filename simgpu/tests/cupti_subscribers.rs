@@ -1,7 +1,7 @@
 //! CUPTI's rules for several subscribers and user-defined records (13.3 and later) on the stand-in.
 
-mod client;
-mod stand_in;
+use crate::client;
+use crate::stand_in;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -336,7 +336,7 @@ fn ids_of_the_outside_are_each_subscriber_s_own() {
             ids
         };
         assert_eq!(ids(records::<0>(EXTERNAL)), [11]);
-        assert_eq!(ids(records::<1>(EXTERNAL)), []);
+        assert_eq!(ids(records::<1>(EXTERNAL)), [0_u64; 0]);
         // SAFETY: as above.
         unsafe {
             assert_eq!(

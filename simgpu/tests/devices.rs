@@ -1,6 +1,6 @@
 //! CUDA's rules for several devices and for memory pools on the stand-in, tried by an ordinary CUDA program.
 
-mod stand_in;
+use crate::stand_in;
 
 use std::ffi::c_void;
 use std::sync::Arc;

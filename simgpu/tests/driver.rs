@@ -1,6 +1,6 @@
 //! CUDA's rules on the stand-in, tried by an ordinary CUDA program.
 
-mod stand_in;
+use crate::{schedule, stand_in};
 
 use std::time::{Duration, Instant};
 
@@ -72,6 +72,7 @@ fn arguments_are_copied_at_the_launch() {
 
 #[test]
 fn operations_take_their_modelled_time() {
+    schedule::alone();
     on_the_stand_in("operations_take_their_modelled_time", &[], || {
         let (context, stream) = open();
         let mut values = stream.alloc_zeros::<f32>(6 << 20).expect("memory");

@@ -1,7 +1,7 @@
 //! CUDA graphs on the stand-in: captured and built by hand, run again and again, and what CUPTI tells of them.
 
-mod client;
-mod stand_in;
+use crate::client;
+use crate::stand_in;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

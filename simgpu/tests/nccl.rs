@@ -3,7 +3,7 @@
 //! Each test runs itself again in a process that finds the stand-in under the names of NVIDIA's libraries. There, ranks
 //! are threads with a device each, and the C functions are called by NVIDIA's own signatures (cudarc's bindings).
 
-mod support;
+use crate::support;
 
 use std::ffi::c_void;
 

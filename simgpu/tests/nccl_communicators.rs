@@ -1,6 +1,6 @@
 //! NCCL's communicators on the stand-in: splits, several devices in one thread, factors of each rank, what is refused.
 
-mod support;
+use crate::support;
 
 use std::ffi::c_void;
 use std::sync::{Arc, Barrier};

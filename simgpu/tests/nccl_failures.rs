@@ -1,7 +1,7 @@
 //! NCCL on the stand-in where things go wrong: calls that do not fit together, ranks that are processes and die, programs
 //! that end while a kernel hangs.
 
-mod support;
+use crate::support;
 
 use std::ffi::c_void;
 use std::io::{BufRead, BufReader};

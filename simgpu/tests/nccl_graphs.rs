@@ -1,6 +1,6 @@
 //! NCCL's kernels in CUDA graphs on the stand-in.
 
-mod support;
+use crate::support;
 
 use cudarc::driver::sys as driver;
 use cudarc::nccl::sys::{self, ncclDataType_t as Type, ncclRedOp_t as Op};

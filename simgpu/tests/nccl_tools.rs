@@ -1,6 +1,6 @@
 //! What profilers and NVTX's tools are told of NCCL on the stand-in: tried with a small tool in C.
 
-mod support;
+use crate::support;
 
 use std::ffi::c_void;
 use std::process::Command;

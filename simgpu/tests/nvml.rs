@@ -1,6 +1,8 @@
 //! What NVML tells of the stand-in, asked through somebody else's reading of nvml.h.
 
-mod stand_in;
+use crate::schedule;
+use crate::stand_in;
+use crate::test_again;
 
 use std::time::{Duration, Instant};
 
@@ -143,6 +145,7 @@ fn a_pcie_box_is_told_of() {
 
 #[test]
 fn utilisation_is_what_was_run() {
+    schedule::alone();
     on_the_stand_in("utilisation_is_what_was_run", &[], || {
         let nvml = Nvml::init().expect("NVML");
         let device = nvml.device_by_index(0).expect("a device");
@@ -254,12 +257,12 @@ fn field(nvml: &Nvml, index: u32, id: u32) -> u64 {
 
 #[test]
 fn what_other_processes_do_is_seen() {
+    schedule::alone();
     use std::io::{BufRead, BufReader};
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
 
     let run = format!("test-{}", std::process::id());
     let run = std::env::var("SIMGPU_RUN").unwrap_or(run);
-    let file = std::path::Path::new("/dev/shm").join(format!("simgpu-{run}"));
     on_the_stand_in("what_other_processes_do_is_seen", &[("SIMGPU_RUN", &run)], || {
         if std::env::var_os("TEST_WORKER").is_some() {
             work_for_ever();
@@ -267,8 +270,7 @@ fn what_other_processes_do_is_seen() {
         let nvml = Nvml::init().expect("NVML");
         let device = |index| nvml.device_by_index(index).expect("a device");
         let before = device(0).total_energy_consumption().expect("energy");
-        let mut worker = Command::new(std::env::current_exe().expect("a path"))
-            .args(["what_other_processes_do_is_seen", "--exact", "--nocapture"])
+        let mut worker = test_again("what_other_processes_do_is_seen")
             .env("TEST_WORKER", "1")
             .stdout(Stdio::piped())
             .spawn()
@@ -318,7 +320,82 @@ fn what_other_processes_do_is_seen() {
         assert!(device(0).total_energy_consumption().expect("energy") > before + 75_000);
         drop(nvml);
     });
-    assert!(!file.exists(), "gone with the last of the run");
+    assert_nothing_is_left(&run);
+}
+
+/// Nothing that has a run's name is in any folder for memory, nor answers on a socket.
+fn assert_nothing_is_left(run: &str) {
+    let files = std::fs::read_dir("/dev/shm").into_iter().flatten();
+    let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+    let left: Vec<String> = names.filter(|name| name.contains(run)).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    assert!(!sockets.contains(run), "{sockets}");
+}
+
+#[test]
+fn whoever_is_killed_leaves_nothing_and_others_go_on() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Stdio};
+
+    let name = "whoever_is_killed_leaves_nothing_and_others_go_on";
+    let run = format!("killed-{}", std::process::id());
+    let run = std::env::var("SIMGPU_RUN").unwrap_or(run);
+    on_the_stand_in(name, &[("SIMGPU_RUN", &run)], || {
+        if std::env::var_os("TEST_WORKER").is_some() {
+            work_for_ever();
+        }
+        let start = || -> Child {
+            let mut worker = test_again(name)
+                .env("TEST_WORKER", "1")
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("starts");
+            let output = BufReader::new(worker.stdout.take().expect("its output"));
+            let mut lines = output.lines().map_while(Result::ok);
+            lines.find(|line| line.contains("works")).expect("it works");
+            worker
+        };
+        let nvml = Nvml::init().expect("NVML");
+        let seen = || -> Vec<u32> {
+            let device = nvml.device_by_index(0).expect("a device");
+            let processes = device.running_compute_processes().expect("processes");
+            let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+            pids.sort_unstable();
+            pids
+        };
+        let eventually = |expected: &mut Vec<u32>| {
+            expected.sort_unstable();
+            let begun = Instant::now();
+            while seen() != *expected {
+                assert!(
+                    begun.elapsed() < Duration::from_secs(10),
+                    "{:?} {expected:?}",
+                    seen()
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let kill = |worker: &mut Child| {
+            worker.kill().expect("killed");
+            worker.wait().expect("ended");
+        };
+        // The first answers, the second has the memory too, the third gets it of the second.
+        let (mut first, mut second) = (start(), start());
+        eventually(&mut vec![first.id(), second.id()]);
+        kill(&mut first);
+        eventually(&mut vec![second.id()]);
+        let mut third = start();
+        eventually(&mut vec![second.id(), third.id()]);
+        kill(&mut second);
+        kill(&mut third);
+        eventually(&mut vec![]);
+        // Nobody is left who has it but who only looks on: the next begins anew, and is seen.
+        let mut fourth = start();
+        eventually(&mut vec![fourth.id()]);
+        kill(&mut fourth);
+    });
+    assert_nothing_is_left(&run);
 }
 
 #[test]

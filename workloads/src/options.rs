@@ -254,6 +254,27 @@ fn bucket_mb(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a bucket holds more than 0 MB: gradients go into it until it is full".to_owned())
 }
 
+/// Into how many parts a way to train divides things: what nobody chose is chosen to fit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Divided {
+    /// The network's units, at least so many: the stages of a pipeline take one each.
+    pub(crate) units: usize,
+    /// The columns or heads of a layer.
+    pub(crate) columns: usize,
+    /// The samples of a step.
+    pub(crate) samples: usize,
+}
+
+impl Default for Divided {
+    fn default() -> Self {
+        Self {
+            units: 1,
+            columns: 1,
+            samples: 1,
+        }
+    }
+}
+
 /// Sizes, all known.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sizes {
@@ -314,12 +335,12 @@ impl Architecture {
 const MOST_RATE: f32 = 4.0;
 
 impl TrainOptions {
-    /// Fills in what was left out: from the preset, else for the device.
-    pub(crate) fn sizes(&self, device_name: &str) -> Result<Sizes, Error> {
+    /// Fills in what was left out: from the preset, else for the device and so that it can be divided as it has to be.
+    pub(crate) fn sizes(&self, device_name: &str, divided: Divided) -> Result<Sizes, Error> {
         let simulated = device_name.starts_with("Simulated");
         let or = |value: Option<u32>, default: usize| value.map_or(default, |value| value as usize);
         let options = &self.model;
-        let (architecture, batch, samples, rate) = match options.model {
+        let (architecture, batch, samples, rate): (_, usize, usize, _) = match options.model {
             Model::Mlp => {
                 let (sizes, batch, samples, rate) = if self.preset == Some(Preset::Listing) {
                     (vec![6, 4, 2], 32, 1024, Some(0.01))
@@ -330,10 +351,10 @@ impl TrainOptions {
                 };
                 let sizes = match (&options.sizes, options.layers, options.hidden) {
                     (Some(sizes), ..) => sizes.clone(),
-                    (None, None, None) => sizes,
+                    (None, None, None) if self.preset.is_some() => sizes,
                     (None, layers, hidden) => {
-                        let hidden = or(hidden, sizes[1]);
-                        let inner = vec![hidden; or(layers, sizes.len() - 1) - 1];
+                        let hidden = or(hidden, sizes[1].next_multiple_of(divided.columns));
+                        let inner = vec![hidden; or(layers, (sizes.len() - 1).max(divided.units)) - 1];
                         [&sizes[..1], &inner, &sizes[sizes.len() - 1..]].concat()
                     }
                 };
@@ -341,17 +362,19 @@ impl TrainOptions {
                 (Architecture::Perceptron(sizes), batch, samples, rate)
             }
             Model::Transformer => {
-                let [vocabulary, context, width, heads, blocks] = if simulated {
+                let [vocabulary, context, width, heads, blocks]: [usize; 5] = if simulated {
                     [64, 32, 128, 4, 2]
                 } else {
                     [4096, 512, 1024, 16, 12]
                 };
+                let heads = or(options.heads, heads.next_multiple_of(divided.columns));
                 let architecture = Architecture::Transformer {
                     vocabulary: or(options.vocabulary, vocabulary),
                     context: or(options.context, context),
-                    width: or(options.hidden, width),
-                    heads: or(options.heads, heads),
-                    blocks: or(options.layers, blocks),
+                    width: or(options.hidden, width.next_multiple_of(heads)),
+                    heads,
+                    // Embedding and head are units too.
+                    blocks: or(options.layers, blocks.max(divided.units.saturating_sub(2))),
                 };
                 (architecture, if simulated { 32 } else { 64 }, 4096, 0.03)
             }
@@ -361,7 +384,8 @@ impl TrainOptions {
         {
             return Err(Error::new("--sizes: at least two numbers, all above 0"));
         }
-        let (batch, samples) = (self.batch.unwrap_or(batch), self.samples.unwrap_or(samples));
+        let batch = self.batch.unwrap_or(batch.next_multiple_of(divided.samples));
+        let samples = self.samples.unwrap_or(samples.max(batch));
         if batch == 0 {
             return Err(Error::new("--batch 0: at least one sample a step"));
         }
@@ -413,7 +437,7 @@ mod tests {
     #[test]
     fn a_preset_gives_way_to_what_is_typed() {
         let sizes = single(&["--preset", "listing", "--batch", "64"])
-            .sizes("any")
+            .sizes("any", Divided::default())
             .expect("sizes");
         assert_eq!(sizes.architecture, Architecture::Perceptron(vec![6, 4, 2]));
         assert_eq!((sizes.batch, sizes.samples), (64, 1024));
@@ -422,14 +446,50 @@ mod tests {
     #[test]
     fn layers_and_hidden_make_sizes() {
         let sizes = single(&["--layers", "4", "--hidden", "8", "--preset", "listing"])
-            .sizes("any")
+            .sizes("any", Divided::default())
             .expect("sizes");
         assert_eq!(sizes.architecture, Architecture::Perceptron(vec![6, 8, 8, 8, 2]));
     }
 
     #[test]
+    fn what_nobody_chose_can_be_divided_as_it_has_to_be() {
+        for words in [&[][..], &["--layers", "9"], &["--model", "transformer"]] {
+            for parts in 1..=9 {
+                let divided = Divided {
+                    units: parts,
+                    columns: parts,
+                    samples: parts,
+                };
+                let sizes = single(words).sizes("Simulated", divided).expect("sizes");
+                assert!(sizes.batch.is_multiple_of(parts) && sizes.samples >= sizes.batch);
+                let network = sizes.architecture.network();
+                assert!(network.units.len() >= parts, "{sizes:?}");
+                assert!(
+                    network.check(parts, false, network.rows_per_sample).is_ok(),
+                    "{sizes:?}"
+                );
+            }
+        }
+        let five = Divided {
+            units: 5,
+            ..Divided::default()
+        };
+        let units = |words: &[&str]| {
+            let sizes = single(words).sizes("Simulated", five).expect("sizes");
+            sizes.architecture.network().units.len()
+        };
+        assert_eq!(units(&["--layers", "3"]), 3, "what was chosen stays");
+        assert_eq!(units(&["--preset", "listing"]), 2);
+    }
+
+    #[test]
     fn the_rate_goes_by_the_sizes() {
-        let rate = |sizes: &[&str]| single(sizes).sizes("Simulated").expect("sizes").learning_rate;
+        let rate = |sizes: &[&str]| {
+            single(sizes)
+                .sizes("Simulated", Divided::default())
+                .expect("sizes")
+                .learning_rate
+        };
         assert!((rate(&[]) - 4.0).abs() < 1e-6);
         // What runs away at 2 and at 4.
         assert!(rate(&["--sizes", "1,1,1"]) < 0.5);
@@ -443,7 +503,7 @@ mod tests {
     #[test]
     fn epochs_are_steps_through_the_data() {
         let sizes = single(&["--epochs", "3", "--samples", "100", "--batch", "32"])
-            .sizes("any")
+            .sizes("any", Divided::default())
             .expect("sizes");
         assert_eq!(sizes.steps, 9);
     }

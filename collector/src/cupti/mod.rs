@@ -2,6 +2,8 @@
 
 mod find;
 mod functions;
+pub(crate) mod lost;
+pub(crate) mod running;
 mod start;
 mod switch;
 mod wanted;
@@ -11,8 +13,7 @@ use std::ffi::CStr;
 use functions::{Functions, SUCCESS};
 
 use crate::records::kind;
-use crate::second::Second;
-use crate::session;
+use crate::user_defined::Second;
 
 /// A libcupti that was found.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub(crate) struct Cupti {
 impl Cupti {
     /// The functions: none any more once CUPTI has ended itself.
     fn functions(&self) -> &Functions {
-        if session::has_lost_cupti() {
+        if lost::is_lost() {
             &Functions::NONE
         } else {
             &self.loaded
@@ -47,7 +48,7 @@ impl Cupti {
 
     /// The subscription beside others: none any more once CUPTI has ended itself.
     fn second(&self) -> Option<&Second> {
-        self.subscribed.as_ref().filter(|_| !session::has_lost_cupti())
+        self.subscribed.as_ref().filter(|_| !lost::is_lost())
     }
 
     /// How it records, as the process's header says it.

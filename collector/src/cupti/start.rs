@@ -12,9 +12,9 @@ use super::functions::{
     THREAD_ID_SYSTEM, symbol,
 };
 use super::wanted::{WantedKind, wanted_kinds};
-use crate::decode::RecordSizes;
-use crate::records::kind;
-use crate::second::{self, Attempt, Second};
+use crate::kinds;
+use crate::records::{RecordSizes, kind};
+use crate::user_defined::{self, Attempt, Second};
 use crate::{buffers, callbacks};
 
 impl Cupti {
@@ -62,8 +62,7 @@ impl Cupti {
         }
         let (mut kinds, mut hidden) = (Vec::new(), Vec::new());
         for wanted in wanted {
-            let is_calls = matches!(wanted.activity, kind::DRIVER | kind::RUNTIME);
-            if is_calls && cupti.enable_calls(wanted.activity, true) {
+            if kinds::is_calls(wanted.activity) && cupti.enable_calls(wanted.activity, true) {
                 hidden.extend(wanted.is_hidden.then_some(wanted.activity));
                 continue;
             }
@@ -148,7 +147,7 @@ impl Cupti {
     /// Settles how records come, and gives CUPTI our buffers.
     fn register(&self) -> Result<(), String> {
         // Another profiler's buffers are not zeroed, and CUPTI would believe that they are.
-        let meets_others = second::older_client().is_some();
+        let meets_others = user_defined::older_client().is_some();
         if let Some(set_attribute) = self.functions().set_attribute.filter(|_| !meets_others) {
             let (mut size, mut zeroed) = (1usize, 1u8);
             // SAFETY: an attribute of one byte. A CUPTI that does not know it zeroes buffers itself, which costs time only.

@@ -3,10 +3,10 @@
 use super::Cupti;
 use super::find::driver_version;
 use super::functions::{CHOSEN_CALLS_SINCE, SUCCESS};
-use super::wanted::asked_by;
+use super::lost;
 use crate::decode::{PROBE, wanted_callbacks};
 use crate::records::kind;
-use crate::{buffers, session};
+use crate::{buffers, kinds};
 
 impl Cupti {
     /// Asks for a kind's records. Gives CUPTI's result.
@@ -77,7 +77,8 @@ impl Cupti {
     /// The kinds that are switched off and on: not those of which each record comes once only.
     fn switched_kinds(&self) -> impl Iterator<Item = u32> {
         let kinds = self.kinds.iter().copied();
-        kinds.filter(|activity| asked_by(*activity).is_some())
+        let asked = |activity: &u32| kinds::of(*activity).and_then(|kind| kind.asked.by());
+        kinds.filter(move |activity| asked(activity).is_some())
     }
 
     fn switch_calls(&self, on: bool) {
@@ -142,6 +143,6 @@ impl Cupti {
 
     /// Makes a call of which CUPTI has a record, and which does nothing else. Gives whether it was made, and recorded by someone.
     pub(crate) fn call_driver(&self) -> bool {
-        self.is_probed && !session::has_lost_cupti() && driver_version().is_some()
+        self.is_probed && !lost::is_lost() && driver_version().is_some()
     }
 }

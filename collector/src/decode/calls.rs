@@ -10,7 +10,7 @@ use gputrace_trace::NameId;
 use gputrace_trace::tables;
 use gputrace_trace::writer::ProcessWriter;
 
-use super::{CallbackName, Times, untimed};
+use super::times::{Times, untimed};
 use crate::records::{self, kind};
 
 /// What names of recorded calls begin with, behind "cu" or "cuda": what launches, copies, waits, allocates, loads code, or
@@ -133,6 +133,9 @@ pub fn wanted_callbacks(api: u32, name_of: impl Fn(u32, u32) -> Option<String>) 
     }
     wanted
 }
+
+/// Gives the name of a callback id: (kind, id) to text.
+pub type CallbackName = Box<dyn Fn(u32, u32) -> Option<String> + Send>;
 
 /// What is known of a callback id.
 #[derive(Clone, Copy, Default)]

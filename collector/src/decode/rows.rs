@@ -6,9 +6,10 @@ use gputrace_trace::manifest::{Device, Limits};
 use gputrace_trace::writer::ProcessWriter;
 use gputrace_trace::{TimeNs, tables};
 
-use super::names::{name, text};
-use super::{Decoded, Decoder, Times, untimed};
-use crate::records::{self, kind, reaches, read};
+use super::calls::{CallbackName, Calls};
+use super::names::{KernelNames, name, text};
+use super::times::{Decoded, Times, untimed};
+use crate::records::{self, reaches, read};
 
 /// `CUpti_ActivityObjectKind`: a thread, whose object is process and thread.
 const OBJECT_THREAD: u32 = 2;
@@ -84,153 +85,161 @@ macro_rules! copy {
     }};
 }
 
-impl Decoder {
-    /// # Safety
-    /// As [`Self::decode`].
-    #[inline]
-    pub(super) unsafe fn kernel(
-        &mut self,
-        record: &records::Kernel,
-        writer: &mut ProcessWriter,
-        decoded: &mut Decoded,
-    ) {
-        // SAFETY: the caller's promise is handed on.
-        let name = unsafe { self.kernel_names.get(record.name, writer) };
-        let times = Times::of(record.start, record.end);
-        let Times::Whole(start_ns, duration_ns) = times else {
-            decoded.count(times);
-            return untimed(untimed_operation!(record, Some(name), None), times, writer);
-        };
-        let (graph, graph_node) = graph(record.graph, record.graph_node);
-        let cluster = |axis: usize| (record.cluster[0] != 0).then_some(record.cluster[axis]);
-        writer.tables.kernels.push(tables::Kernel {
-            start_ns,
-            duration_ns,
-            name,
-            device: record.device,
-            context: record.context,
-            stream: record.stream,
-            correlation: record.correlation,
-            grid_x: record.grid[0],
-            grid_y: record.grid[1],
-            grid_z: record.grid[2],
-            block_x: record.block[0],
-            block_y: record.block[1],
-            block_z: record.block[2],
-            registers: record.registers,
-            static_shared_bytes: record.static_shared,
-            dynamic_shared_bytes: record.dynamic_shared,
-            shared_executed_bytes: record.shared_executed,
-            local_bytes: record.local_per_thread,
-            launch_type: record.launch_type,
-            cluster_x: cluster(0),
-            cluster_y: cluster(1),
-            cluster_z: cluster(2),
-            graph,
-            graph_node,
-        });
-    }
+/// What the functions below know of earlier records.
+pub(crate) struct Rows {
+    pub(super) calls: Calls,
+    pub(super) kernel_names: KernelNames,
+    /// Devices seen, for the header.
+    pub(super) devices: Vec<Device>,
+}
 
-    /// # Safety
-    /// As [`Self::decode`].
-    pub(super) unsafe fn rarer_row(
-        &mut self,
-        record_kind: u32,
-        bytes: &[u8],
-        writer: &mut ProcessWriter,
-        decoded: &mut Decoded,
-    ) {
-        match record_kind {
-            kind::MEMCPY => {
-                let record: records::Memcpy = read(bytes);
-                copy!(record, None, None, writer, decoded);
-            }
-            kind::MEMCPY2 => {
-                let record: records::PeerCopy = read(bytes);
-                let (source, destination) = (record.source_device, record.destination_device);
-                copy!(record, Some(source), Some(destination), writer, decoded);
-            }
-            kind::MEMSET => memset(&read(bytes), writer, decoded),
-            kind::GRAPH_TRACE => graph_launch(bytes, writer, decoded),
-            kind::SYNCHRONIZATION => synchronization(bytes, writer, decoded),
-            // SAFETY: the caller's promise is handed on.
-            kind::OVERHEAD => unsafe { overhead(bytes, writer, decoded) },
-            kind::EXTERNAL_CORRELATION => {
-                let record: records::ExternalCorrelation = read(bytes);
-                let rows = &mut writer.tables.external_correlations;
-                rows.push(tables::ExternalCorrelation {
-                    correlation: record.correlation,
-                    kind: record.external_kind,
-                    id: record.id,
-                });
-            }
-            kind::MODULE => {
-                let record: records::Module = read(bytes);
-                writer.tables.modules.push(tables::Module {
-                    context: record.context,
-                    module: record.id,
-                    bytes: u64::from(record.cubin_bytes),
-                });
-            }
-            // SAFETY: the caller's promise is handed on.
-            kind::JIT => unsafe { compilation(bytes, writer, decoded) },
-            // SAFETY: the caller's promise is handed on.
-            kind::MEMORY2 => unsafe { memory(&read(bytes), writer) },
-            kind::MEMORY_POOL => memory_pool(bytes, writer),
-            kind::CONTEXT => {
-                let record: records::Context = read(bytes);
-                writer.tables.contexts.push(tables::Context {
-                    context: record.context,
-                    device: record.device,
-                    null_stream: u32::from(record.null_stream),
-                });
-            }
-            kind::STREAM => {
-                let record: records::Stream = read(bytes);
-                writer.tables.streams.push(tables::Stream {
-                    context: record.context,
-                    stream: record.stream,
-                    flag: record.flag,
-                    priority: record.priority,
-                });
-            }
-            // SAFETY: the caller's promise is handed on.
-            kind::DEVICE => unsafe { self.device(&read(bytes)) },
-            _ => self.unknown_kind(record_kind, decoded),
-        }
-    }
+/// Makes rows of one record, of the bytes that CUPTI gives its kind. Its safety is that of [`super::Decoder::decode`].
+pub(crate) type Decode = unsafe fn(&mut Rows, &[u8], &mut ProcessWriter, &mut Decoded);
 
-    /// # Safety
-    /// As [`Self::decode`].
-    unsafe fn device(&mut self, record: &records::Device) {
-        if self.devices.iter().any(|device| device.index == record.id) {
-            return;
+impl Rows {
+    pub(super) fn new(callback_name: CallbackName) -> Self {
+        Self {
+            calls: Calls::new(callback_name),
+            kernel_names: KernelNames::default(),
+            devices: Vec::new(),
         }
-        // SAFETY: the caller's promise is handed on.
-        let name = unsafe { text(record.name) };
-        self.devices.push(Device {
-            index: record.id,
-            name: name.map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
-            compute_capability: Some((record.capability_major, record.capability_minor)),
-            memory_bytes: Some(record.memory_bytes),
-            multiprocessors: Some(record.multiprocessors),
-            memory_bandwidth_bytes_per_s: Some(record.memory_bandwidth * 1000),
-            uuid: Some(record.uuid.iter().map(|byte| format!("{byte:02x}")).collect()),
-            limits: (record.warps_a_multiprocessor != 0).then_some(Limits {
-                warp_threads: record.warp,
-                warps: record.warps_a_multiprocessor,
-                blocks: record.blocks_a_multiprocessor,
-                registers: record.registers_a_multiprocessor,
-                shared_bytes: record.shared_bytes_a_multiprocessor,
-                registers_a_block: record.registers_a_block,
-                shared_bytes_a_block: record.shared_bytes_a_block,
-                threads_a_block: record.threads_a_block,
-            }),
-        });
     }
 }
 
-fn memset(record: &records::Memset, writer: &mut ProcessWriter, decoded: &mut Decoded) {
+/// # Safety
+/// As [`Decode`].
+pub(crate) unsafe fn kernel(
+    rows: &mut Rows,
+    bytes: &[u8],
+    writer: &mut ProcessWriter,
+    decoded: &mut Decoded,
+) {
+    let record: records::Kernel = read(bytes);
+    // SAFETY: the caller's promise is handed on.
+    let name = unsafe { rows.kernel_names.get(record.name, writer) };
+    let times = Times::of(record.start, record.end);
+    let Times::Whole(start_ns, duration_ns) = times else {
+        decoded.count(times);
+        return untimed(untimed_operation!(record, Some(name), None), times, writer);
+    };
+    let (graph, graph_node) = graph(record.graph, record.graph_node);
+    let cluster = |axis: usize| (record.cluster[0] != 0).then_some(record.cluster[axis]);
+    writer.tables.kernels.push(tables::Kernel {
+        start_ns,
+        duration_ns,
+        name,
+        device: record.device,
+        context: record.context,
+        stream: record.stream,
+        correlation: record.correlation,
+        grid_x: record.grid[0],
+        grid_y: record.grid[1],
+        grid_z: record.grid[2],
+        block_x: record.block[0],
+        block_y: record.block[1],
+        block_z: record.block[2],
+        registers: record.registers,
+        static_shared_bytes: record.static_shared,
+        dynamic_shared_bytes: record.dynamic_shared,
+        shared_executed_bytes: record.shared_executed,
+        local_bytes: record.local_per_thread,
+        launch_type: record.launch_type,
+        cluster_x: cluster(0),
+        cluster_y: cluster(1),
+        cluster_z: cluster(2),
+        graph,
+        graph_node,
+    });
+}
+
+pub(crate) fn call(rows: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+    let record: records::ApiCall = read(bytes);
+    if let Some(times) = rows.calls.take(&record, writer) {
+        decoded.count(times);
+    }
+}
+
+pub(crate) fn copy(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+    let record: records::Memcpy = read(bytes);
+    copy!(record, None, None, writer, decoded);
+}
+
+pub(crate) fn peer_copy(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+    let record: records::PeerCopy = read(bytes);
+    let (source, destination) = (record.source_device, record.destination_device);
+    copy!(record, Some(source), Some(destination), writer, decoded);
+}
+
+pub(crate) fn external_correlation(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
+    let record: records::ExternalCorrelation = read(bytes);
+    let rows = &mut writer.tables.external_correlations;
+    rows.push(tables::ExternalCorrelation {
+        correlation: record.correlation,
+        kind: record.external_kind,
+        id: record.id,
+    });
+}
+
+pub(crate) fn module(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
+    let record: records::Module = read(bytes);
+    writer.tables.modules.push(tables::Module {
+        context: record.context,
+        module: record.id,
+        bytes: u64::from(record.cubin_bytes),
+    });
+}
+
+pub(crate) fn context(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
+    let record: records::Context = read(bytes);
+    writer.tables.contexts.push(tables::Context {
+        context: record.context,
+        device: record.device,
+        null_stream: u32::from(record.null_stream),
+    });
+}
+
+pub(crate) fn stream(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
+    let record: records::Stream = read(bytes);
+    writer.tables.streams.push(tables::Stream {
+        context: record.context,
+        stream: record.stream,
+        flag: record.flag,
+        priority: record.priority,
+    });
+}
+
+/// # Safety
+/// As [`Decode`].
+pub(crate) unsafe fn device(rows: &mut Rows, bytes: &[u8], _: &mut ProcessWriter, _: &mut Decoded) {
+    let record: records::Device = read(bytes);
+    if rows.devices.iter().any(|device| device.index == record.id) {
+        return;
+    }
+    // SAFETY: the caller's promise is handed on.
+    let name = unsafe { text(record.name) };
+    rows.devices.push(Device {
+        index: record.id,
+        name: name.map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+        compute_capability: Some((record.capability_major, record.capability_minor)),
+        memory_bytes: Some(record.memory_bytes),
+        multiprocessors: Some(record.multiprocessors),
+        memory_bandwidth_bytes_per_s: Some(record.memory_bandwidth * 1000),
+        uuid: Some(record.uuid.iter().map(|byte| format!("{byte:02x}")).collect()),
+        limits: (record.warps_a_multiprocessor != 0).then_some(Limits {
+            warp_threads: record.warp,
+            warps: record.warps_a_multiprocessor,
+            blocks: record.blocks_a_multiprocessor,
+            registers: record.registers_a_multiprocessor,
+            shared_bytes: record.shared_bytes_a_multiprocessor,
+            registers_a_block: record.registers_a_block,
+            shared_bytes_a_block: record.shared_bytes_a_block,
+            threads_a_block: record.threads_a_block,
+        }),
+    });
+}
+
+pub(crate) fn memset(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+    let record: records::Memset = read(bytes);
     let times = Times::of(record.start, record.end);
     let Times::Whole(start_ns, duration_ns) = times else {
         decoded.count(times);
@@ -257,7 +266,7 @@ fn memset(record: &records::Memset, writer: &mut ProcessWriter, decoded: &mut De
     });
 }
 
-fn graph_launch(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+pub(crate) fn graph_launch(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
     let record: records::GraphTrace = read(bytes);
     let times = Times::of(record.start, record.end);
     let Times::Whole(start_ns, duration_ns) = times else {
@@ -287,7 +296,7 @@ fn graph_launch(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded)
     });
 }
 
-fn synchronization(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+pub(crate) fn synchronization(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
     let record: records::Synchronization = read(bytes);
     let times = Times::of(record.start, record.end);
     let Times::Whole(start_ns, duration_ns) = times else {
@@ -321,11 +330,8 @@ fn synchronization(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decod
 /// Frees what belongs to a record that is done with, whether it became a row or not.
 ///
 /// # Safety
-/// As [`Decoder::decode`]; once for each record.
-pub(crate) unsafe fn discard(record_kind: u32, bytes: &[u8]) {
-    if record_kind != kind::OVERHEAD {
-        return;
-    }
+/// As [`Decode`]; once for each record.
+pub(crate) unsafe fn free_overhead(bytes: &[u8]) {
     let record: records::Overhead = read(bytes);
     if record.overhead == COMMAND_BUFFER_FULL && record.data != 0 {
         // SAFETY: "Client is responsible for freeing this memory using the free function" (cupti_activity.h, 12.4); nobody
@@ -335,11 +341,11 @@ pub(crate) unsafe fn discard(record_kind: u32, bytes: &[u8]) {
 }
 
 /// # Safety
-/// As [`Decoder::decode`].
-unsafe fn overhead(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+/// As [`Decode`].
+pub(crate) unsafe fn overhead(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
     let record: records::Overhead = read(bytes);
     // SAFETY: the caller's promise is handed on.
-    unsafe { discard(record.kind, bytes) };
+    unsafe { free_overhead(bytes) };
     let thread = (record.object_kind == OBJECT_THREAD).then_some(record.object[1]);
     let device = OBJECTS_OF_A_DEVICE
         .contains(&record.object_kind)
@@ -369,8 +375,13 @@ unsafe fn overhead(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decod
 }
 
 /// # Safety
-/// As [`Decoder::decode`].
-unsafe fn compilation(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+/// As [`Decode`].
+pub(crate) unsafe fn compilation(
+    _: &mut Rows,
+    bytes: &[u8],
+    writer: &mut ProcessWriter,
+    decoded: &mut Decoded,
+) {
     let record: records::Jit = read(bytes);
     let thread = reaches(bytes, offset_of!(records::Jit, thread)).then_some(record.thread);
     let times = Times::of(record.start, record.end);
@@ -402,8 +413,9 @@ unsafe fn compilation(bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut De
 }
 
 /// # Safety
-/// As [`Decoder::decode`].
-unsafe fn memory(record: &records::Memory, writer: &mut ProcessWriter) {
+/// As [`Decode`].
+pub(crate) unsafe fn memory(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
+    let record: records::Memory = read(bytes);
     // SAFETY: the caller's promise is handed on.
     let (variable, source) = unsafe { (name(record.name, writer), name(record.source, writer)) };
     let has_pool = record.pool_type != 0;
@@ -427,7 +439,7 @@ unsafe fn memory(record: &records::Memory, writer: &mut ProcessWriter) {
     });
 }
 
-fn memory_pool(bytes: &[u8], writer: &mut ProcessWriter) {
+pub(crate) fn memory_pool(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
     let record: records::MemoryPool = read(bytes);
     writer.tables.memory_pools.push(tables::MemoryPoolEvent {
         time_ns: TimeNs(record.time.cast_signed()),

@@ -4,9 +4,12 @@
 //! rings share a budget of memory; an event that finds no room is counted by its kind and dropped. A thread that ends
 //! leaves its ring to the writer, which reads the rest and frees it.
 
+mod budget;
 mod details;
+mod losses;
 mod operations;
 mod payloads;
+pub(crate) mod record;
 mod ring;
 mod rows;
 #[cfg(test)]
@@ -18,88 +21,18 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-pub(crate) use ring::Budget;
+pub(crate) use budget::{BUDGET, SHARE_OF_MEMORY, begin};
+use losses::LOSSES;
+pub(crate) use losses::{Lost, lose_elsewhere};
 #[cfg(test)]
 pub(crate) use ring::MOST_FIELDS;
 use ring::{Consumer, Producer};
 pub(crate) use rows::Rows;
 pub(crate) use texts::{Registered, Text};
 
+use crate::forked;
+use crate::nccl::State;
 use crate::nvtx::Stack;
-use crate::{nccl, session};
-
-/// Memory of all rings until a recording begins that takes them.
-const EARLY_BYTES: usize = 4 << 20;
-
-/// The rings' part of the memory that the collector may use: one in so many bytes.
-pub(crate) const SHARE_OF_MEMORY: u64 = 8;
-
-/// All that the rings, the texts that programs registered and the stacks of open ranges may take.
-pub(crate) static BUDGET: Budget = Budget::new(EARLY_BYTES);
-
-/// From now on events are taken: they may use up to so many bytes until then.
-pub(crate) fn begin(most_bytes: u64) {
-    BUDGET.set(usize::try_from(most_bytes).unwrap_or(usize::MAX));
-}
-
-/// Kinds of events, for counting those that found no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
-    Ranges,
-    Operations,
-    /// Proxy steps and kernels by channel.
-    Details,
-    /// A text: the event that names it is there, without its name.
-    Texts,
-}
-
-/// What is lost of each kind, and what that touches.
-const LOSSES: [(Lost, &str, &str); 4] = [
-    (Lost::Ranges, "NVTX ranges and marks", "steps and ranges"),
-    (Lost::Operations, "NCCL operations", "collectives"),
-    (
-        Lost::Details,
-        "NCCL proxy steps and channels",
-        "proxy steps and channels",
-    ),
-    (Lost::Texts, "names of ranges and operations", "names"),
-];
-
-/// Kinds of records. The fields of each are where they are made.
-pub(crate) mod record {
-    /// A text: its hash, and the text as bytes.
-    pub(crate) const TEXT: u8 = 1;
-    /// A range or mark that is over (`nvtx::Range`).
-    pub(crate) const RANGE: u8 = 2;
-    /// The beginning of a range that may end on another thread: its number, then as [`RANGE`].
-    pub(crate) const RANGE_START: u8 = 3;
-    /// Its end: number and time.
-    pub(crate) const RANGE_END: u8 = 4;
-    /// An operation that NCCL has enqueued (`nccl::Operation`).
-    pub(crate) const OPERATION: u8 = 5;
-    /// A communicator that was set up (`nccl::Communicator`).
-    pub(crate) const COMMUNICATOR: u8 = 6;
-    /// A call of NCCL (`nccl::Api`).
-    pub(crate) const NCCL_API: u8 = 7;
-    /// A kernel that was launched into a CUDA graph: plan, communicator, rank, group.
-    pub(crate) const NCCL_CAPTURED: u8 = 16;
-    /// The end of a group of calls: its number, and whether its kernels were launched on the same thread.
-    pub(crate) const NCCL_GROUP_END: u8 = 8;
-    /// The beginning of something within an operation (`nccl::Detail`).
-    pub(crate) const NCCL_DETAIL: u8 = 9;
-    /// A change of its state: number, state, time, value.
-    pub(crate) const NCCL_DETAIL_STATE: u8 = 10;
-    /// Its end: number and time.
-    pub(crate) const NCCL_DETAIL_END: u8 = 11;
-    /// A name that the program gave to something (`nvtx::NameRecord`).
-    pub(crate) const NAME: u8 = 12;
-    /// A schema: domain, number, name; then its fields as bytes.
-    pub(crate) const SCHEMA: u8 = 13;
-    /// An enumeration: domain, number, bytes of a value; then values and names as bytes.
-    pub(crate) const ENUM: u8 = 14;
-    /// A payload with a schema (`nvtx::PayloadRecord`), and its bytes.
-    pub(crate) const PAYLOAD: u8 = 15;
-}
 
 /// What the writer sees of a thread beside its ring.
 pub(crate) struct ThreadInfo {
@@ -110,9 +43,6 @@ pub(crate) struct ThreadInfo {
     lost: [AtomicU64; LOSSES.len()],
 }
 
-/// Events that were lost on threads that have no ring: there was no memory for one, or the thread was ending.
-static LOST_ELSEWHERE: [AtomicU64; LOSSES.len()] = [const { AtomicU64::new(0) }; LOSSES.len()];
-
 /// A thread's own state.
 pub(crate) struct Thread {
     info: Arc<ThreadInfo>,
@@ -121,7 +51,7 @@ pub(crate) struct Thread {
     /// Its open push/pop ranges.
     pub(crate) ranges: Stack,
     /// What it is doing in NCCL.
-    pub(crate) nccl: nccl::State,
+    pub(crate) nccl: State,
 }
 
 impl Thread {
@@ -259,7 +189,7 @@ impl Drop for Free<'_> {
 
 #[cold]
 fn create(place: &Place) -> *mut Thread {
-    if session::is_dead() || place.ended.get() || LEAVING.try_with(|_| ()).is_err() {
+    if forked::is_child() || place.ended.get() || LEAVING.try_with(|_| ()).is_err() {
         return null_mut();
     }
     if !BUDGET.take(size_of::<Thread>()) {
@@ -293,7 +223,7 @@ fn create(place: &Place) -> *mut Thread {
         producer,
         sent: texts::Sent::new(),
         ranges: Stack::default(),
-        nccl: nccl::State::default(),
+        nccl: State::default(),
     }));
     place.thread.set(thread);
     thread
@@ -310,11 +240,6 @@ fn take_new() -> Vec<(Arc<ThreadInfo>, Consumer)> {
         taken.push((one.info, one.consumer));
     }
     taken
-}
-
-/// Counts something that is lost on no thread in particular.
-pub(crate) fn lose_elsewhere(lost: Lost) {
-    LOST_ELSEWHERE[lost as usize].fetch_add(1, Ordering::Relaxed);
 }
 
 /// The calling thread's id (`gettid`).

@@ -12,11 +12,13 @@ use gputrace_trace::tables;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 use gputrace_trace::{DurationNs, TimeNs};
 
+use super::budget::BUDGET;
 use super::details::Details;
+use super::losses::{LOSSES, LOST_ELSEWHERE, Lost};
 use super::operations::{Names, Operations};
 use super::payloads::Payloads;
 use super::ring::{Consumer, Record};
-use super::{BUDGET, LOSSES, LOST_ELSEWHERE, Lost, ThreadInfo, record, take_new};
+use super::{ThreadInfo, record, take_new};
 use crate::windows::Gate;
 use crate::{header, nccl, nvtx};
 

@@ -9,7 +9,7 @@ use gputrace_trace::writer::ProcessWriter;
 use gputrace_trace::{Interner, Recording};
 
 use super::Rows;
-use crate::decode::RecordSizes;
+use crate::records::RecordSizes;
 use crate::windows::Gate;
 use crate::{config, header};
 

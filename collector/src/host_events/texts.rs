@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Budget;
+use super::ring::Budget;
 
 /// The longest text that is kept whole, in bytes; what is longer is cut there.
 pub(crate) const LONGEST_BYTES: usize = 128 << 10;

@@ -34,7 +34,8 @@ pub(super) struct CollApi {
     pub(super) datatype: *const c_char,
     pub(super) root: c_int,
     pub(super) stream: *mut c_void,
-    pub(super) graph_captured: bool,
+    /// C's bools are bytes here: one that is neither 0 nor 1 must not become a Rust one.
+    pub(super) graph_captured: u8,
     /// Since version 7.
     pub(super) user_tag: u64,
 }
@@ -45,7 +46,7 @@ pub(super) struct P2pApi {
     pub(super) count: usize,
     pub(super) datatype: *const c_char,
     pub(super) stream: *mut c_void,
-    pub(super) graph_captured: bool,
+    pub(super) graph_captured: u8,
     /// Since version 7.
     pub(super) user_tag: u64,
 }
@@ -72,7 +73,7 @@ pub(super) struct Coll {
     pub(super) parent_group: *mut c_void,
     /// From here on since version 7.
     pub(super) kernel_variant: *const c_char,
-    pub(super) is_symmetric: bool,
+    pub(super) is_symmetric: u8,
     pub(super) user_tag: u64,
 }
 
@@ -122,7 +123,7 @@ pub(super) struct CeColl {
     pub(super) root: c_int,
     pub(super) datatype: *const c_char,
     pub(super) sync_strategy: *const c_char,
-    pub(super) intra_batch_sync: bool,
+    pub(super) intra_batch_sync: u8,
     pub(super) batch_size: u32,
     pub(super) batches: u32,
     pub(super) ce_sequence: u32,

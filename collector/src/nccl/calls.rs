@@ -3,101 +3,20 @@
 //!
 //! They are all that tells of the name AlltoAll, of reductions, and of communicators of one rank.
 
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::contexts::{is_told, tells_of_launches};
+use super::plans::{next_plan, pop_id, push_id};
 use super::records::{Call, Communicator, Operation, Source, trimmed};
-use super::{next_plan, pop_id, push_id};
+use super::state::Calls;
+use super::types::Function;
 use crate::host_events::{Lost, Text, Thread, record};
+use crate::nvtx::PayloadData;
 
 /// Calls of one group that are remembered, where NCCL does not say itself which operation is of which call.
 const MOST_PENDING: usize = 256;
 /// NVTX_PAYLOAD_SCHEMA_ID_STATIC_START: NCCL's schemas are numbered from here.
 const FIRST_SCHEMA: u64 = 1 << 24;
-
-/// Operations that have a payload, by NCCL's schema numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Function {
-    AllGather = 4,
-    AllReduce = 5,
-    Broadcast = 6,
-    ReduceScatter = 7,
-    Reduce = 8,
-    Send = 9,
-    Recv = 10,
-    AlltoAll = 16,
-    Gather = 17,
-    Scatter = 18,
-}
-
-impl Function {
-    const ALL: [Self; 10] = [
-        Self::AllGather,
-        Self::AllReduce,
-        Self::Broadcast,
-        Self::ReduceScatter,
-        Self::Reduce,
-        Self::Send,
-        Self::Recv,
-        Self::AlltoAll,
-        Self::Gather,
-        Self::Scatter,
-    ];
-
-    pub(super) fn from_schema(schema: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|function| *function as u64 == schema)
-    }
-
-    /// NCCL's name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::AllGather => "AllGather",
-            Self::AllReduce => "AllReduce",
-            Self::Broadcast => "Broadcast",
-            Self::ReduceScatter => "ReduceScatter",
-            Self::Reduce => "Reduce",
-            Self::Send => "Send",
-            Self::Recv => "Recv",
-            Self::AlltoAll => "AlltoAll",
-            Self::Gather => "Gather",
-            Self::Scatter => "Scatter",
-        }
-    }
-
-    /// Whether NCCL makes sends and receives of it.
-    pub(crate) fn is_made_of_transfers(self) -> bool {
-        matches!(self, Self::AlltoAll | Self::Gather | Self::Scatter)
-    }
-
-    /// Whether [`Call::end`] is a root.
-    pub(crate) fn has_root(self) -> bool {
-        matches!(
-            self,
-            Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter
-        )
-    }
-
-    /// Whether [`Call::end`] is a peer.
-    pub(crate) fn has_peer(self) -> bool {
-        matches!(self, Self::Send | Self::Recv)
-    }
-
-    /// Whether it reduces.
-    fn reduces(self) -> bool {
-        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
-    }
-}
-
-/// nvtxPayloadData_t.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct PayloadData {
-    pub(crate) schema: u64,
-    pub(crate) bytes: usize,
-    pub(crate) payload: *const c_void,
-}
 
 /// The domain's number; 0 until NCCL makes it.
 static DOMAIN: AtomicU32 = AtomicU32::new(0);
@@ -116,67 +35,11 @@ pub(crate) fn is_nccl(domain: u32) -> bool {
     domain != 0 && DOMAIN.load(Ordering::Relaxed) == domain
 }
 
-/// The calls of a thread.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Open ranges of NCCL's domain.
-    depth: u32,
-    /// The call that is going on, with the depth of its range, and whether it is told of by NVTX alone.
-    current: Option<(Call, u32, bool)>,
-    /// The plan that this thread's launches carry because of a range, with the depth of that; 0 for none.
-    plan: u64,
-    plan_depth: u32,
-    /// Groups that are open, and the plan of the outermost, where NCCL does not tell of launches.
-    groups: u32,
-    group_plan: u64,
-    /// Calls of the open group, where NCCL does not say itself which operation is of which.
-    pending: Vec<Call>,
-}
-
-impl State {
-    /// The call that is going on, if it is on that communicator.
-    pub(super) fn current(&self, communicator: u64) -> Option<Call> {
-        self.current
-            .map(|(call, ..)| call)
-            .filter(|call| call.communicator == communicator)
-    }
-
-    /// The plan that a range gave.
-    pub(super) fn plan(&self) -> u64 {
-        if self.plan != 0 {
-            self.plan
-        } else {
-            self.group_plan
-        }
-    }
-
-    /// The call of an operation, where that is not said: the one that is going on, or the first of the group that is on
-    /// the same communicator and of so many bytes.
-    pub(super) fn find(&mut self, communicator: u64, function: &[u8], bytes: u64) -> Option<Call> {
-        let is_transfer = matches!(function, b"Send" | b"Recv");
-        let fits = |call: &Call| {
-            call.communicator == communicator
-                && call.bytes == bytes
-                && (call.function.name().as_bytes() == function
-                    || is_transfer && call.function.is_made_of_transfers())
-        };
-        if let Some((call, ..)) = self.current.filter(|(call, ..)| fits(call)) {
-            return Some(call);
-        }
-        let place = self.pending.iter().position(fits)?;
-        // The transfers of an all-to-all are many; others are one operation each.
-        if self.pending[place].function.is_made_of_transfers() {
-            Some(self.pending[place])
-        } else {
-            Some(self.pending.remove(place))
-        }
-    }
-
-    fn begin_plan(&mut self, plan: u64) {
-        if self.plan == 0 {
-            (self.plan, self.plan_depth) = (plan, self.depth);
-            push_id(plan);
-        }
+/// From here on the launches of a thread carry a plan, unless they do already.
+fn begin_plan(calls: &mut Calls, plan: u64) {
+    if calls.plan == 0 {
+        (calls.plan, calls.plan_depth) = (plan, calls.depth);
+        push_id(plan);
     }
 }
 
@@ -240,7 +103,7 @@ pub(crate) fn call_begins(thread: &mut Thread, payload: Option<&PayloadData>) {
     }
     if state.groups == 0 {
         let plan = next_plan();
-        state.begin_plan(plan);
+        begin_plan(state, plan);
     }
 }
 
@@ -261,7 +124,7 @@ pub(crate) fn group_range(thread: &mut Thread, name: &Text<'_>) {
             state.groups = state.groups.saturating_sub(1);
             if state.groups == 0 && state.group_plan != 0 {
                 let plan = state.group_plan;
-                state.begin_plan(plan);
+                begin_plan(state, plan);
             }
         }
         _ => {}

@@ -6,18 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use gputrace_trace::now;
 
+use super::context::Context;
 use super::records::Communicator;
+use super::{asked, entry, raw};
 use crate::host_events::{Lost, record, with_thread};
-
-/// One communicator; NCCL gets its address as the context. Never freed: NCCL may use it late, and there are few.
-pub(super) struct Context {
-    pub(super) communicator: u64,
-    pub(super) rank: u32,
-    /// Of the plugin's interface.
-    pub(super) version: u32,
-    /// The mask of the NCCL that made it.
-    mask: usize,
-}
 
 /// The newest interface by which NCCL has told of a communicator; 0 before.
 static VERSION: AtomicU32 = AtomicU32::new(0);
@@ -101,7 +93,7 @@ pub(super) fn begin(
     // SAFETY: NCCL passes a valid place.
     unsafe { *context = std::ptr::from_mut(Box::leak(Box::new(made))).cast() };
     VERSION.fetch_max(version, Ordering::Relaxed);
-    super::raw::init(version, id, counts);
+    raw::init(version, id, counts);
     if ranks > 1 {
         tell(id);
     }
@@ -111,7 +103,7 @@ pub(super) fn begin(
             Some(known) => known.communicators += 1,
             None => masks.push(Mask {
                 address: mask as usize,
-                wanted: super::mask(version) as c_int,
+                wanted: asked::mask(version) as c_int,
                 communicators: 1,
             }),
         }
@@ -125,7 +117,7 @@ pub(super) fn begin(
         let communicator = Communicator {
             created_ns,
             communicator: id,
-            name: (!name.is_null()).then(|| thread.text(super::text(name))),
+            name: (!name.is_null()).then(|| thread.text(entry::text(name))),
             rank,
             ranks,
             nodes,

@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gputrace_trace::now;
 
 use super::abi::{self, Descriptor, EVENT_OFFSET};
-use super::contexts::{self, Context};
+use super::context::Context;
+use super::contexts;
+use super::entry::{guarded, text};
+use super::plans::{next_plan, pop_id, push_id};
+use super::raw;
 use super::records::{Api, Call, Detail, DetailKind, Operation, Source, trimmed};
-use super::{guarded, next_plan, pop_id, push_id, raw, text};
+use super::types::datatype_bytes;
 use crate::host_events::{Lost, Thread, record, with_thread};
 
 /// What a handle is of: its lowest bits. The rest is a number.
@@ -202,7 +206,7 @@ impl Start<'_> {
             count: event.count as u64,
             root: is_rooted(function.bytes).then_some(event.root),
             stream: Some(event.stream as u64),
-            graph_captured: event.graph_captured,
+            graph_captured: event.graph_captured != 0,
             // Before version 7 these are bytes of nothing in particular, within the descriptor all the same.
             tag: (self.context.version >= 7).then_some(event.user_tag),
             ..self.no_api()
@@ -217,7 +221,7 @@ impl Start<'_> {
             count: event.count as u64,
             is_p2p: true,
             stream: Some(event.stream as u64),
-            graph_captured: event.graph_captured,
+            graph_captured: event.graph_captured != 0,
             tag: (self.context.version >= 7).then_some(event.user_tag),
             ..self.no_api()
         };
@@ -268,7 +272,7 @@ impl Start<'_> {
                 (*event).protocol,
             )
         };
-        let bytes = super::datatype_bytes(std::str::from_utf8(datatype.bytes).unwrap_or_default());
+        let bytes = datatype_bytes(std::str::from_utf8(datatype.bytes).unwrap_or_default());
         let call = self.call_of(function.bytes, bytes * count as u64);
         let mut operation = Operation {
             sequence: Some(sequence),
@@ -287,7 +291,7 @@ impl Start<'_> {
             // SAFETY: there from version 7 on.
             unsafe {
                 operation.variant = self.optional((*event).kernel_variant);
-                operation.symmetric = (*event).is_symmetric;
+                operation.symmetric = (*event).is_symmetric != 0;
                 operation.tag = Some((*event).user_tag);
             }
         }
@@ -307,7 +311,7 @@ impl Start<'_> {
                 (*event).channels,
             )
         };
-        let bytes = super::datatype_bytes(std::str::from_utf8(datatype.bytes).unwrap_or_default());
+        let bytes = datatype_bytes(std::str::from_utf8(datatype.bytes).unwrap_or_default());
         let call = self.call_of(function.bytes, bytes * count as u64);
         let tag = if self.context.version >= 7 {
             // SAFETY: there from version 7 on.

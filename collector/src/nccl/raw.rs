@@ -8,7 +8,7 @@ use gputrace_trace::now;
 use serde_json::{Map, Value, json};
 
 use super::abi::{self, EVENT_OFFSET};
-use super::contexts::Context;
+use super::context::Context;
 use crate::dump;
 use crate::host_events::thread_id;
 

@@ -1,6 +1,6 @@
 //! NCCL's events on their way to the writer: the fields of their records. Texts are numbers.
 
-use super::calls::Function;
+use super::types::Function;
 
 /// Who told of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use super::range::Payload;
-use super::{Label, domains};
+use super::domains;
+use super::payload_data::PayloadData;
+use super::range::{Label, Payload};
 use crate::host_events::Text;
-use crate::nccl::PayloadData;
 
 /// nvtxEventAttributes_t, version 2 and 3.
 #[repr(C)]

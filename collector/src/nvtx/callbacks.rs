@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::attributes::{Attributes, wide_text, with_label};
 use super::domains::{create_domain, domain_number, register_string};
-use super::{Label, NOT_TRACKED, end, guarded, mark, pop, push, start};
+use super::entry::guarded;
+use super::range::Label;
+use super::{NOT_TRACKED, end, mark, pop, push, start};
 use crate::host_events::Text;
 
 /// A label that is only a text.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::host_events::{BUDGET, Lost, Registered, Text, lose_elsewhere};
@@ -14,7 +15,8 @@ const MOST_DOMAINS: usize = 1 << 16;
 /// Domains by number; number 0 is the default one, whose name is empty.
 struct Domains {
     names: Vec<String>,
-    numbers: HashMap<String, usize>,
+    /// With fixed keys of the hash: random ones are a system call.
+    numbers: HashMap<String, usize, BuildHasherDefault<DefaultHasher>>,
 }
 
 static DOMAINS: Mutex<Option<Domains>> = Mutex::new(None);
@@ -24,7 +26,7 @@ fn domains() -> MutexGuard<'static, Option<Domains>> {
     let mut domains = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
     domains.get_or_insert_with(|| Domains {
         names: vec![String::new()],
-        numbers: HashMap::new(),
+        numbers: HashMap::default(),
     });
     domains
 }

@@ -5,10 +5,12 @@ use std::ffi::{c_int, c_void};
 
 use super::attributes::payloads;
 use super::domains::domain_number;
+use super::entry::guarded;
+use super::payload_data::PayloadData;
 use super::payloads::{EnumAttributes, SchemaAttributes, register_enum, register_schema, with_message};
-use super::{Label, NOT_TRACKED, end_with, guarded, mark, pop_with, push, start};
-use crate::config;
-use crate::nccl::PayloadData;
+use super::range::Label;
+use super::{NOT_TRACKED, end_with, mark, pop_with, push, start};
+use crate::{config, signals};
 
 /// NVTX_EXT_PAYLOAD_MODULEID.
 const PAYLOAD_MODULE: u16 = 2;
@@ -115,6 +117,20 @@ fn functions() -> [usize; 8] {
 /// `information` is NVTX's own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeInjectionNvtxExtension(information: *mut ModuleInfo) -> c_int {
+    crate::panics::watch();
+    // A panic must not reach NVTX: the program's payloads are then not recorded.
+    std::panic::catch_unwind(|| {
+        // SAFETY: by the caller's promise.
+        signals::uncancelled(|| unsafe { attach(information) })
+    })
+    .unwrap_or(0)
+}
+
+/// Hands out our functions; gives 1, or 0 where nothing of them is to be recorded.
+///
+/// # Safety
+/// As [`InitializeInjectionNvtxExtension`].
+unsafe fn attach(information: *mut ModuleInfo) -> c_int {
     if !config::is_wanted() || !config::get().needs_ranges() {
         return 0;
     }

@@ -5,8 +5,8 @@
 use std::ffi::{c_int, c_void};
 
 use super::{callbacks, names};
-use crate::config;
 use crate::windows::watch;
+use crate::{config, signals};
 
 /// NVTX_ETID_CALLBACKS; NVTX_CB_MODULE_CORE and _CORE2.
 pub(super) const EXPORT_CALLBACKS: u32 = 1;
@@ -98,6 +98,20 @@ pub(super) struct CallbackTable {
 pub unsafe extern "C" fn InitializeInjectionNvtx2(
     get_export_table: Option<unsafe extern "C" fn(u32) -> *const c_void>,
 ) -> c_int {
+    crate::panics::watch();
+    // A panic must not reach NVTX: the program's ranges are then not recorded.
+    std::panic::catch_unwind(|| {
+        // SAFETY: by the caller's promise.
+        signals::uncancelled(|| unsafe { attach(get_export_table) })
+    })
+    .unwrap_or(0)
+}
+
+/// Hands out our functions; gives 1, or 0 where nothing of NVTX is to be recorded.
+///
+/// # Safety
+/// As [`InitializeInjectionNvtx2`].
+unsafe fn attach(get_export_table: Option<unsafe extern "C" fn(u32) -> *const c_void>) -> c_int {
     // Without a recording to write to, NVTX stays as cheap as it is without a tool.
     if !config::is_wanted() || !config::get().needs_ranges() {
         return 0;

@@ -6,11 +6,14 @@
 mod attributes;
 mod callbacks;
 mod domains;
+mod entry;
 mod extension;
 mod injection;
 mod names;
+mod payload_data;
 mod payloads;
 mod range;
+mod stack;
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,103 +23,20 @@ use gputrace_trace::{TimeNs, now};
 pub(crate) use domains::domain_name;
 pub use injection::InitializeInjectionNvtx2;
 pub(crate) use names::NameRecord;
+pub(crate) use payload_data::PayloadData;
 pub(crate) use payloads::{FIELD_BYTES, FIRST_SCHEMA, FieldKind, PayloadRecord, SchemaField, plain_field};
-use range::Open;
+use range::{Label, MARK, Open, START_END};
 pub(crate) use range::{Payload, Range};
+pub(crate) use stack::Stack;
 
-use crate::host_events::{BUDGET, Lost, Text, record, with_thread};
-use crate::nccl::{self, PayloadData};
+use crate::host_events::{Lost, record, with_thread};
+use crate::nccl;
 use crate::windows::watch;
-use crate::{cost, session};
 
-/// Range kinds of the markers table.
-const PUSH_POP: u8 = 0;
-const START_END: u8 = 1;
-const MARK: u8 = 2;
-/// Ranges that one thread may have pushed: against programs that never pop.
-const MOST_OPEN: usize = 4096;
 /// NVTX_NO_PUSH_POP_TRACKING.
 const NOT_TRACKED: c_int = -2;
 
 static NEXT_RANGE: AtomicU64 = AtomicU64::new(1);
-
-/// What a range or mark says of itself.
-#[derive(Clone, Copy, Default)]
-struct Label<'a> {
-    text: Text<'a>,
-    category: Option<u32>,
-    color: Option<u32>,
-    payload: Option<Payload>,
-    /// Payloads with schemas.
-    extended: &'a [PayloadData],
-}
-
-/// The push/pop ranges that a thread has open.
-#[derive(Default)]
-pub(crate) struct Stack {
-    open: Vec<Open>,
-    /// Pushes that found the stack full; as many pops are theirs.
-    beyond: usize,
-}
-
-impl Stack {
-    /// Puts a range on top; gives its depth in its domain.
-    #[inline]
-    fn push(&mut self, mut range: Open) -> Option<u16> {
-        if self.open.len() == self.open.capacity() && !self.grow() {
-            self.beyond += 1;
-            return None;
-        }
-        let below = self.open.iter().rfind(|open| open.domain == range.domain);
-        let depth = below.map_or(0, |below| below.depth + 1);
-        range.set_depth(depth);
-        self.open.push(range);
-        Some(depth)
-    }
-
-    #[cold]
-    fn grow(&mut self) -> bool {
-        let capacity = self.open.capacity();
-        let more = (2 * capacity).clamp(16, MOST_OPEN);
-        if more <= capacity || !BUDGET.take((more - capacity) * size_of::<Open>()) {
-            return false;
-        }
-        self.open.reserve_exact(more - self.open.len());
-        true
-    }
-
-    /// Takes the innermost range of a domain off.
-    #[inline]
-    fn pop(&mut self, domain: u32) -> Option<Open> {
-        if self.beyond > 0 {
-            self.beyond -= 1;
-            return None;
-        }
-        match self.open.last() {
-            Some(last) if last.domain == domain => self.open.pop(),
-            _ => {
-                let place = self.open.iter().rposition(|open| open.domain == domain)?;
-                Some(self.open.remove(place))
-            }
-        }
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        BUDGET.give(self.open.capacity() * size_of::<Open>());
-    }
-}
-
-/// Runs a callback's body; a panic stays here, and a forked child does nothing.
-#[inline]
-fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    let _measured = cost::enter(cost::Callback::Nvtx);
-    if session::is_dead() {
-        return otherwise;
-    }
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(otherwise)
-}
 
 #[inline]
 fn push(domain: u32, label: Label<'_>) -> c_int {
@@ -210,14 +130,18 @@ fn end(id: u64) {
 /// Ends a range that may have begun on another thread; `extended` is what it says of itself only now.
 fn end_with(domain: u32, id: u64, extended: &[PayloadData]) {
     let end_ns = now().0;
-    watch::range_stops(id, TimeNs(end_ns));
-    with_thread(Lost::Ranges, |thread| {
+    let noted = with_thread(Lost::Ranges, |thread| {
+        watch::range_stops(id, TimeNs(end_ns), true);
         thread.push(Lost::Ranges, record::RANGE_END, &[id, end_ns.cast_unsigned()]);
         if !extended.is_empty() {
             // Which range it was is the writer's to know: the moment is that of the end.
             payloads::pass_on(thread, domain, end_ns, 0, extended);
         }
     });
+    if noted.is_none() {
+        // Without a place of its own, or from a signal's handler within one of these functions.
+        watch::range_stops(id, TimeNs(end_ns), false);
+    }
 }
 
 #[cfg(test)]

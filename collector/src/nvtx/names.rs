@@ -6,9 +6,9 @@ use gputrace_trace::now;
 
 use super::attributes::{message, wide_text};
 use super::domains::domain_number;
-use super::guarded;
+use super::entry::guarded;
+use crate::cupti::running;
 use crate::host_events::{Lost, Text, record, with_thread};
-use crate::session;
 
 /// What a name is of: the `kind` of table `object_names`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn resource_kind(identifier_type: i32) -> Named {
 /// Passes a name on; `resource_type` is what the program said of the identifier, where it did.
 fn name(named: Named, domain: u32, identifier: u64, resource_type: Option<i32>, text: Text<'_>) {
     // CUPTI has numbers of its own for contexts and streams; it may be asked from here, since this is none of its callbacks.
-    let number = session::cupti().and_then(|cupti| match named {
+    let number = running::cupti().and_then(|cupti| match named {
         Named::Stream => cupti.stream_id(identifier),
         Named::Context => cupti.context_id(identifier),
         _ => None,

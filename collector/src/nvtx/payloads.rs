@@ -9,8 +9,8 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::domains::registered;
+use super::payload_data::PayloadData;
 use crate::host_events::{BUDGET, Lost, Text, Thread, lose_elsewhere, record, with_thread};
-use crate::nccl::PayloadData;
 
 /// Bytes of a payload that are kept.
 const MOST_BYTES: usize = 2048;

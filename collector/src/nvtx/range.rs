@@ -1,6 +1,22 @@
 //! A range on its way to the writer: the fields of its record.
 
-use super::Label;
+use super::payload_data::PayloadData;
+use crate::host_events::Text;
+
+/// Range kinds of the markers table.
+pub(super) const PUSH_POP: u8 = 0;
+pub(super) const START_END: u8 = 1;
+pub(super) const MARK: u8 = 2;
+/// What a range or mark says of itself.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Label<'a> {
+    pub(super) text: Text<'a>,
+    pub(super) category: Option<u32>,
+    pub(super) color: Option<u32>,
+    pub(super) payload: Option<Payload>,
+    /// Payloads with schemas.
+    pub(super) extended: &'a [PayloadData],
+}
 
 /// Fields of a range's record, at the most.
 pub(super) const FIELDS: usize = 6;
@@ -68,7 +84,7 @@ impl Open {
     /// One that began at `start_ns`.
     #[inline]
     pub(super) fn new(domain: u32, text: u64, label: &Label<'_>, start_ns: i64) -> Self {
-        let mut range = Range::new(super::PUSH_POP, domain, text, label);
+        let mut range = Range::new(PUSH_POP, domain, text, label);
         range.start_ns = start_ns;
         let (fields, count) = range.fields();
         Self {

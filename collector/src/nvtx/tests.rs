@@ -10,6 +10,7 @@ use super::attributes::Attributes;
 use super::injection::{
     CallbackTable, EXPORT_CALLBACKS, InitializeInjectionNvtx2, MODULE_CORE, MODULE_CORE2,
 };
+use super::range::PUSH_POP;
 use super::*;
 use crate::host_events::testing;
 

@@ -5,72 +5,14 @@
 
 mod gpu;
 mod host;
+pub mod kind;
 mod resources;
+mod sizes;
 
 pub use gpu::{GraphTrace, Kernel, Memcpy, Memset, PeerCopy};
 pub use host::{ApiCall, ExternalCorrelation, Jit, Module, Overhead, Synchronization};
 pub use resources::{Context, Device, Memory, MemoryPool, Stream};
-
-/// `CUpti_ActivityKind` values.
-pub mod kind {
-    /// Copy.
-    pub const MEMCPY: u32 = 1;
-    /// Memset.
-    pub const MEMSET: u32 = 2;
-    /// Kernel, when kernels are serialised.
-    pub const KERNEL: u32 = 3;
-    /// Driver call.
-    pub const DRIVER: u32 = 4;
-    /// Runtime call.
-    pub const RUNTIME: u32 = 5;
-    /// Device.
-    pub const DEVICE: u32 = 8;
-    /// Context.
-    pub const CONTEXT: u32 = 9;
-    /// Kernel.
-    pub const CONCURRENT_KERNEL: u32 = 10;
-    /// CUPTI's own work.
-    pub const OVERHEAD: u32 = 17;
-    /// Copy between devices.
-    pub const MEMCPY2: u32 = 22;
-    /// A module that was loaded.
-    pub const MODULE: u32 = 27;
-    /// Stream.
-    pub const STREAM: u32 = 37;
-    /// Waiting.
-    pub const SYNCHRONIZATION: u32 = 38;
-    /// An id of ours joined to a call.
-    pub const EXTERNAL_CORRELATION: u32 = 39;
-    /// Allocation or free.
-    pub const MEMORY2: u32 = 49;
-    /// A memory pool that was made, trimmed or destroyed.
-    pub const MEMORY_POOL: u32 = 50;
-    /// A CUDA graph as a whole.
-    pub const GRAPH_TRACE: u32 = 51;
-    /// Code that was compiled, or found in the cache, at run time.
-    pub const JIT: u32 = 52;
-}
-
-/// The kinds that are recorded where they are asked for, in the order in which they are enabled.
-pub const RECORDED_KINDS: [(u32, &str); 17] = [
-    (kind::DEVICE, "devices"),
-    (kind::CONTEXT, "contexts"),
-    (kind::STREAM, "streams"),
-    (kind::CONCURRENT_KERNEL, "kernels"),
-    (kind::MEMCPY, "copies"),
-    (kind::MEMCPY2, "peer copies"),
-    (kind::MEMSET, "memsets"),
-    (kind::SYNCHRONIZATION, "synchronisations"),
-    (kind::OVERHEAD, "CUPTI's overhead"),
-    (kind::EXTERNAL_CORRELATION, "the join of collectives to kernels"),
-    (kind::GRAPH_TRACE, "launches of graphs"),
-    (kind::MODULE, "modules"),
-    (kind::JIT, "compilations"),
-    (kind::MEMORY2, "allocations"),
-    (kind::MEMORY_POOL, "memory pools"),
-    (kind::DRIVER, "driver calls"),
-    (kind::RUNTIME, "runtime calls"),
-];
+pub use sizes::RecordSizes;
 
 /// A record type, read from a place in a buffer.
 ///

@@ -5,11 +5,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use gputrace_trace::clock_reading::clock_snapshot;
 use gputrace_trace::manifest::ProcessHeader;
-use gputrace_trace::time::clock_snapshot;
+use gputrace_trace::place::remove_process_folder;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 
-use crate::{config, cost, header, session};
+use crate::complain::complain;
+use crate::{config, cost, header};
 
 /// How often rows are written that fill no batch.
 const WRITE: Duration = Duration::from_millis(950);
@@ -103,6 +105,7 @@ impl Disk {
                 let written = header::write(&closed_folder, &mut closed);
                 self.complain(written);
                 self.segment += 1;
+                self.writer.sign(&mut self.header);
                 self.writer.tables.clocks.push(clock_snapshot());
                 self.header_changed = true;
             }
@@ -164,17 +167,25 @@ impl Disk {
             self.header
                 .notes
                 .push(format!("the recording could not always be written: {error}"));
-            session::complain(&format!("{}: {error}", self.writer.folder().display()));
+            complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }
+
+    /// Says in the header why nothing more is written; it is not closed, so that the rest counts as missing.
+    pub(super) fn give_up(&mut self, why: &str) {
+        self.header.notes.push(why.to_owned());
+        let written = header::write(self.writer.folder(), &mut self.header);
+        self.complain(written);
+    }
+
     /// Takes away what was written.
     pub(super) fn remove(&self) {
         for folder in (0..=self.segment).map(|segment| self.segment_folder(segment)) {
             // The recorder may have removed the oldest.
-            if let Err(error) = std::fs::remove_dir_all(&folder)
+            if let Err(error) = remove_process_folder(&folder)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                session::complain(&format!("{}: {error}", folder.display()));
+                complain(&format!("{}: {error}", folder.display()));
             }
         }
     }
@@ -193,7 +204,7 @@ impl Disk {
         }
         self.count_cost(left_out);
         if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
-            session::complain(&format!("{}: {error}", self.writer.folder().display()));
+            complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }
 }

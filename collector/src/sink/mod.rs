@@ -4,6 +4,7 @@
 //! first within 100 ms of the first record, then one a second or each 16 k rows. It is also the only one to flush
 //! CUPTI, since two at a time deadlock.
 
+mod asked;
 mod disk;
 mod phases;
 mod thread;
@@ -12,23 +13,27 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use gputrace_trace::clock_reading::clock_snapshot;
+use gputrace_trace::clock_steps;
 use gputrace_trace::manifest::ProcessHeader;
-use gputrace_trace::time::clock_snapshot;
+use gputrace_trace::tables::Clock;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 
+use asked::{ASKED, STOP, answer};
+pub(crate) use asked::{finish, flush_before_end};
 use disk::Disk;
-use thread::{ASKED, STOP, answer};
-pub(crate) use thread::{Thread, finish, flush_before_end};
+pub(crate) use thread::Thread;
 
 use crate::buffers;
 use crate::cost;
-use crate::cupti::Cupti;
-use crate::decode::{self, Decoder, RecordSizes};
+use crate::cupti::{Cupti, lost};
+use crate::decode::Decoder;
 use crate::dump;
 use crate::host_events;
+use crate::records::RecordSizes;
 use crate::rivals::Rivals;
 use crate::windows::Gate;
-use crate::{config, graphs, power, session, walk};
+use crate::{config, graphs, kinds, panics, power, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
 const LAST_BUFFERS: Duration = Duration::from_millis(500);
@@ -53,6 +58,8 @@ pub(crate) struct Sink {
     off_since: Option<Instant>,
     /// When windows ended that are not yet known to be whole on the disk.
     ended: Vec<Instant>,
+    /// The clocks as they were read last.
+    clock: Option<Clock>,
     /// Whether CUPTI was ever switched off.
     was_off: bool,
     /// NCCL told of a rank that nobody asked for: nothing is recorded here any more.
@@ -81,9 +88,19 @@ impl Sink {
             rivals: Rivals::new(),
             off_since: None,
             ended: Vec::new(),
+            clock: None,
             was_off: false,
             is_unwanted: false,
             has_told_of_cupti: false,
+        }
+    }
+
+    /// Runs until the process ends. After a panic of ours the header says why the rest is missing.
+    fn run_to_the_end(&mut self) {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run()));
+        if ended.is_err() {
+            let what = panics::take().map_or_else(String::new, |(_, what)| what);
+            self.disk.give_up(&format!("recording ended early: {what}"));
         }
     }
 
@@ -120,9 +137,11 @@ impl Sink {
             }
             self.look_for_rivals();
             self.switch_by_phase();
+            self.look_at_the_clock();
             if clocks.elapsed() >= SECOND {
                 clocks = Instant::now();
                 self.disk.writer.tables.clocks.push(clock_snapshot());
+                self.note_panics();
                 buffers::shrink();
             }
             if !self.is_unwanted {
@@ -130,6 +149,35 @@ impl Sink {
             }
         }
         self.close();
+    }
+
+    /// Where the wall clock was set since the last look, writes down the readings of both: between them it was.
+    fn look_at_the_clock(&mut self) {
+        let is_other = |a: &Clock, b: &Clock| {
+            let offset = |clock: &Clock| clock.realtime_ns.0.saturating_sub(clock.monotonic_ns);
+            offset(a).saturating_sub(offset(b)).saturating_abs() >= clock_steps::LEAST_STEP_NS
+        };
+        let mut reading = clock_snapshot();
+        if let Some(before) = &self.clock
+            && is_other(before, &reading)
+        {
+            // Once more: the thread may only have been interrupted between two clocks.
+            reading = clock_snapshot();
+            if is_other(before, &reading) {
+                self.disk.writer.tables.clocks.push(before.clone());
+                self.disk.writer.tables.clocks.push(reading.clone());
+            }
+        }
+        self.clock = Some(reading);
+    }
+
+    /// Writes down errors of ours in callbacks.
+    fn note_panics(&mut self) {
+        if let Some((count, what)) = panics::take() {
+            self.disk
+                .writer
+                .lose(&what, count, "what was being recorded then");
+        }
     }
 
     /// Asks CUPTI for what is complete, and takes it in.
@@ -150,9 +198,9 @@ impl Sink {
         while let Some(mut full) = buffers::take() {
             any = true;
             if self.is_unwanted {
-                self.discard(&full);
+                self.discard(full);
             } else if full.over_cap || buffers::is_behind() {
-                self.throw_away(&full);
+                self.throw_away(full);
             } else {
                 self.dump(full.bytes());
                 let unread = "bytes of CUPTI records of unknown layout";
@@ -160,9 +208,11 @@ impl Sink {
                     .writer
                     .lose(unread, full.unread_bytes as u64, "everything");
                 let changed = "changes of layout of CUPTI's records";
-                self.disk
-                    .writer
-                    .lose(changed, crate::second::changed_layouts(), "everything until then");
+                self.disk.writer.lose(
+                    changed,
+                    crate::user_defined::changed_layouts(),
+                    "everything until then",
+                );
                 if self.gate.is_partial() {
                     self.gate.hold(full);
                     if self.gate.is_full() {
@@ -172,7 +222,7 @@ impl Sink {
                 } else {
                     // SAFETY: CUPTI just delivered the buffer to this process.
                     let kept = unsafe { self.gate.leave_out(full.bytes_mut()) };
-                    self.decode(&full, kept);
+                    self.decode(full, kept);
                 }
             }
         }
@@ -182,7 +232,7 @@ impl Sink {
                 .writer
                 .lose("CUPTI records dropped for want of buffers", dropped, "everything");
         }
-        if session::has_lost_cupti() && !self.has_told_of_cupti {
+        if lost::is_lost() && !self.has_told_of_cupti {
             self.has_told_of_cupti = true;
             self.disk.writer.lose(
                 "CUPTI ended itself after an error",
@@ -199,7 +249,7 @@ impl Sink {
     /// Decodes the held buffers of which it is known what is recorded.
     fn release(&mut self, all: bool) {
         for (full, kept) in self.gate.release(all) {
-            self.decode(&full, kept);
+            self.decode(full, kept);
         }
         if all && self.gate.is_undecided() {
             self.take_host_events();
@@ -207,7 +257,7 @@ impl Sink {
     }
 
     /// Makes rows of the first `length` bytes of a buffer, and gives it back.
-    fn decode(&mut self, full: &buffers::Full, length: usize) {
+    fn decode(&mut self, full: buffers::Full, length: usize) {
         // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
         let decoded = unsafe {
             self.decoder
@@ -236,26 +286,26 @@ impl Sink {
         self.disk.writer.lose(unread, decoded.unread_bytes, "everything");
         self.disk.rows_written(BATCH_ROWS);
         buffers::recycle(full);
-        if self.decoder.devices.len() != self.disk.header.devices.len() {
-            self.disk.header.devices.clone_from(&self.decoder.devices);
+        if self.decoder.devices().len() != self.disk.header.devices.len() {
+            self.disk.header.devices = self.decoder.devices().to_vec();
             self.disk.header_changed = true;
         }
     }
 
     /// Gives a buffer back of which nothing becomes a row; gives how many records it had for each table.
-    fn discard(&mut self, full: &buffers::Full) -> BTreeMap<&'static str, u64> {
+    fn discard(&mut self, full: buffers::Full) -> BTreeMap<&'static str, u64> {
         let mut counts = BTreeMap::new();
         walk::walk(full.bytes(), self.decoder.sizes(), |record_kind, record| {
-            *counts.entry(walk::table(record_kind)).or_default() += 1;
+            *counts.entry(kinds::counted_as(record_kind)).or_default() += 1;
             // SAFETY: CUPTI just delivered the buffer to this process, and nobody else looks at it.
-            unsafe { decode::discard(record_kind, record) };
+            unsafe { kinds::discard(record_kind, record) };
         });
         buffers::recycle(full);
         counts
     }
 
     /// Counts what is in a buffer that there is no time or no room to decode, and gives it back.
-    fn throw_away(&mut self, full: &buffers::Full) {
+    fn throw_away(&mut self, full: buffers::Full) {
         for (table, count) in self.discard(full) {
             let what = format!("{table} in buffers that were thrown away: the writer fell behind");
             self.disk.writer.lose(&what, count, table);
@@ -336,6 +386,7 @@ impl Sink {
         self.disk
             .writer
             .lose("NVTX ranges still open at the end", open, "steps and ranges");
+        self.note_panics();
         self.disk.writer.tables.clocks.push(clock_snapshot());
         self.disk.close(self.gate.left_out());
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use gputrace_trace::tables;
 
 use super::{Sink, WHOLE_AFTER};
+use crate::complain::complain;
 use crate::rivals::Taken;
 use crate::windows::{Phase, watch};
 use crate::{buffers, config, power};
@@ -99,6 +100,11 @@ impl Sink {
         self.disk
             .writer
             .lose(what, watch::take_lost(), "which times are recorded");
+        for note in self.gate.take_notes() {
+            complain(&note);
+            self.disk.header.notes.push(note);
+            self.disk.header_changed = true;
+        }
         let mut has_ended = false;
         for window in self.gate.take_ended() {
             let what = if window.is_warm_up { "warm-up" } else { "active" };

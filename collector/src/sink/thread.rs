@@ -1,54 +1,24 @@
-//! The thread itself: how it begins and ends, and how others have it flush.
+//! The thread itself: how it begins and ends.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
 use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::seal::Identity;
 use gputrace_trace::writer::ProcessWriter;
 
-use super::Sink;
+use super::{Sink, asked};
 use crate::cupti::Cupti;
-use crate::{buffers, signals};
+use crate::signals;
 
-pub(super) static STOP: AtomicBool = AtomicBool::new(false);
-static FINISHED: Mutex<bool> = Mutex::new(false);
-static FINISHED_CHANGED: Condvar = Condvar::new();
-
-/// Asks the thread to finish and waits for it.
-pub(crate) fn finish(patience: Duration) {
-    STOP.store(true, Ordering::Release);
-    buffers::wake();
-    let finished = FINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = FINISHED_CHANGED.wait_timeout_while(finished, patience, |finished| !*finished);
-    drop(waited);
-}
-
-/// How many flushes were asked for, and how many of those were answered.
-pub(super) static ASKED: AtomicU64 = AtomicU64::new(0);
-static ANSWERED: Mutex<u64> = Mutex::new(0);
-static ANSWERED_CHANGED: Condvar = Condvar::new();
-
-/// Asks the thread to flush CUPTI at once, because a context is about to go, and waits for it.
-pub(crate) fn flush_before_end(patience: Duration) {
-    let ticket = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
-    buffers::wake();
-    let answered = ANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = ANSWERED_CHANGED.wait_timeout_while(answered, patience, |answered| *answered < ticket);
-    drop(waited);
-}
-
-/// Says that so many flushes were answered.
-pub(super) fn answer(tickets: u64) {
-    *ANSWERED.lock().unwrap_or_else(PoisonError::into_inner) = tickets;
-    ANSWERED_CHANGED.notify_all();
-}
+/// The thread's stack.
+const STACK_BYTES: usize = 2 << 20;
 
 /// What the thread works with.
 struct Work {
-    writer: Box<ProcessWriter>,
+    folder: PathBuf,
+    identity: Identity,
     header: Box<ProcessHeader>,
     cupti: Option<Cupti>,
 }
@@ -68,24 +38,34 @@ impl Thread {
             drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 if let Ok(work) = receiver.recv() {
                     // Made here, on a stack that is ours: it is large, and the program's may be small.
-                    Sink::new(*work.writer, *work.header, work.cupti).run();
+                    let writer = ProcessWriter::in_folder(&work.folder, work.identity);
+                    Sink::new(writer, *work.header, work.cupti).run_to_the_end();
                 }
             })));
             // From here on nobody flushes: contexts that end later, as in handlers behind ours, wait for nothing.
-            answer(u64::MAX);
-            *FINISHED.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            FINISHED_CHANGED.notify_all();
+            asked::answer(u64::MAX);
+            asked::finished();
         };
-        let thread = std::thread::Builder::new().name("gputrace".to_owned());
+        // Not what RUST_MIN_STACK says, which is for the program's own threads.
+        let thread = std::thread::Builder::new()
+            .name("gputrace".to_owned())
+            .stack_size(STACK_BYTES);
         signals::all_blocked(|| thread.spawn(body))?;
         Ok(Self(sender))
     }
 
     /// Gives it its work, from now until the process ends.
-    pub(crate) fn begin(self, writer: Box<ProcessWriter>, header: Box<ProcessHeader>, cupti: Option<Cupti>) {
+    pub(crate) fn begin(
+        self,
+        folder: PathBuf,
+        identity: Identity,
+        header: Box<ProcessHeader>,
+        cupti: Option<Cupti>,
+    ) {
         // It waits for just this, so it is there.
         drop(self.0.send(Work {
-            writer,
+            folder,
+            identity,
             header,
             cupti,
         }));
@@ -94,8 +74,9 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
+    use super::asked::{finish, flush_before_end};
     use super::*;
 
     #[test]

@@ -1,22 +1,13 @@
 //! Steps of programs that do not name them, noticed as they go: a training loop launches the same kernels again and again.
 //!
-//! The definition is the analyzer's: a name that occurs once a step stands at equal distances, counted in kernels of the
-//! busiest stream; of all such names those at the greatest distance are once-a-step ones, and of these the one before which
-//! the device idles longest begins the step. Here it is looked for in what has come so far, and once found, each of its
-//! kernels is a step.
-
-use std::collections::HashMap;
+//! The definition is the analyzer's ([`gputrace_trace::step_detection`]). Here what repeats is looked for in what has come so far,
+//! and once found, each of its kernels is a step.
 
 use gputrace_trace::TimeNs;
+use gputrace_trace::step_detection::{Anchor, LEAST_OPERATIONS, Ran, find};
 
-/// A pattern must repeat at least so often.
-const LEAST_REPEATS: usize = 3;
-/// A step has at least so many kernels.
-const LEAST_KERNELS: usize = 8;
-/// This share of the distances between occurrences must be the same.
-const REGULAR: f64 = 0.8;
 /// Kernels of the first look.
-const FIRST_LOOK: usize = 4 * LEAST_KERNELS;
+const FIRST_LOOK: usize = 4 * LEAST_OPERATIONS;
 /// Kernels that are kept for looking: a step of more than a third of them is not found.
 const MOST_KEPT: usize = 1 << 16;
 /// After so many periods without the kernel that begins a step, the program does something else: the search begins anew.
@@ -33,12 +24,15 @@ pub(super) struct Seen {
     pub(super) correlation: u32,
 }
 
-/// The kernel that begins each step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Anchor {
-    stream: u32,
-    name: u64,
-    period: usize,
+impl Seen {
+    fn ran(&self) -> Ran<u64> {
+        Ran {
+            stream: self.stream,
+            name: self.name,
+            start: self.start,
+            end: self.end,
+        }
+    }
 }
 
 /// Looks for steps.
@@ -46,7 +40,7 @@ struct Anchor {
 pub(super) struct Detector {
     seen: Vec<Seen>,
     next_look: usize,
-    anchor: Option<Anchor>,
+    anchor: Option<Anchor<u64>>,
     /// Kernels of the anchor's stream since its last.
     since: usize,
     /// The highest correlation id of a kernel that came.
@@ -87,7 +81,7 @@ impl Detector {
         if self.seen.len() < self.next_look.max(FIRST_LOOK) {
             return;
         }
-        if let Some(anchor) = find(&self.seen) {
+        if let Some(anchor) = find(&self.seen, Seen::ran) {
             // The steps that led to it count: who asked for steps 5 to 9 means the program's.
             let is_anchor = |kernel: &&Seen| kernel.stream == anchor.stream && kernel.name == anchor.name;
             begins.extend(self.seen.iter().filter(is_anchor));
@@ -107,52 +101,6 @@ impl Detector {
         // The cost of all looks together stays that of some passes over all kernels.
         self.next_look = (self.seen.len() + self.seen.len() / 2).min(MOST_KEPT);
     }
-}
-
-fn find(seen: &[Seen]) -> Option<Anchor> {
-    let mut counts: HashMap<u32, usize> = HashMap::new();
-    for kernel in seen {
-        *counts.entry(kernel.stream).or_default() += 1;
-    }
-    let (&stream, _) = counts
-        .iter()
-        .max_by_key(|(stream, count)| (**count, std::cmp::Reverse(**stream)))?;
-    let on_stream: Vec<&Seen> = seen.iter().filter(|kernel| kernel.stream == stream).collect();
-    let mut places: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (place, kernel) in on_stream.iter().enumerate() {
-        places.entry(kernel.name).or_default().push(place);
-    }
-    let regular: Vec<(usize, u64, &Vec<usize>)> = places
-        .iter()
-        .filter_map(|(name, places)| Some((usual_distance(places)?, *name, places)))
-        .filter(|(distance, _, _)| *distance >= LEAST_KERNELS)
-        .collect();
-    let period = regular.iter().map(|(distance, _, _)| *distance).max()?;
-    let idle_before = |places: &[usize]| -> i64 {
-        places
-            .iter()
-            .filter(|place| **place > 0)
-            .map(|&place| (on_stream[place].start - on_stream[place - 1].end).0.max(0))
-            .fold(0, i64::saturating_add)
-            / places.len() as i64
-    };
-    regular
-        .into_iter()
-        .filter(|(distance, _, _)| *distance == period)
-        .max_by_key(|(_, _, places)| (idle_before(places), std::cmp::Reverse(places[0])))
-        .map(|(_, name, _)| Anchor { stream, name, period })
-}
-
-/// The distance that most neighbouring places have, where most have one.
-fn usual_distance(places: &[usize]) -> Option<usize> {
-    if places.len() < LEAST_REPEATS {
-        return None;
-    }
-    let mut distances: Vec<usize> = places.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    distances.sort_unstable();
-    let median = distances[distances.len() / 2];
-    let same = distances.iter().filter(|distance| **distance == median).count();
-    (same as f64 >= REGULAR * distances.len() as f64).then_some(median)
 }
 
 #[cfg(test)]

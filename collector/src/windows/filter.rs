@@ -1,8 +1,6 @@
 //! CUPTI's records as windows see them: when something began, and by which call it was launched.
 
-use std::mem::offset_of;
-
-use crate::records::{self, kind};
+use crate::kinds;
 
 /// What a record says of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,61 +17,36 @@ pub(super) enum Moment {
     Always,
 }
 
-fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    bytes
-        .get(offset..offset + 4)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u32::from_le_bytes)
-}
-
-fn i64_at(bytes: &[u8], offset: usize) -> i64 {
-    bytes
-        .get(offset..offset + 8)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, i64::from_le_bytes)
-}
-
-/// Where a record's start and correlation id lie, by its struct.
-macro_rules! operation {
-    ($bytes:expr, $Record:ident) => {
-        Moment::Operation {
-            start: i64_at($bytes, offset_of!(records::$Record, start)),
-            correlation: u32_at($bytes, offset_of!(records::$Record, correlation)),
-        }
-    };
+/// The member of so many bytes at an offset; zeros where the record does not reach it.
+fn member<const BYTES: usize>(record: &[u8], offset: usize) -> [u8; BYTES] {
+    let rest = record.get(offset..).and_then(<[u8]>::first_chunk);
+    rest.copied().unwrap_or([0; BYTES])
 }
 
 /// What a record of this kind says.
 #[inline]
-pub(super) fn moment(record_kind: u32, bytes: &[u8]) -> Moment {
-    match record_kind {
-        kind::CONCURRENT_KERNEL | kind::KERNEL => operation!(bytes, Kernel),
-        kind::MEMCPY => operation!(bytes, Memcpy),
-        kind::MEMCPY2 => operation!(bytes, PeerCopy),
-        kind::MEMSET => operation!(bytes, Memset),
-        kind::GRAPH_TRACE => operation!(bytes, GraphTrace),
-        kind::DRIVER | kind::RUNTIME => Moment::Call {
-            start: i64_at(bytes, offset_of!(records::ApiCall, start)),
-            correlation: u32_at(bytes, offset_of!(records::ApiCall, correlation)),
+pub(super) fn moment(record_kind: u32, record: &[u8]) -> Moment {
+    let start = |offset| i64::from_le_bytes(member(record, offset));
+    let correlation = |offset| u32::from_le_bytes(member(record, offset));
+    match kinds::of(record_kind).map_or(kinds::Moment::Always, |kind| kind.moment) {
+        kinds::Moment::Operation {
+            start: at,
+            correlation: by,
+        } => Moment::Operation {
+            start: start(at),
+            correlation: correlation(by),
         },
-        kind::SYNCHRONIZATION => Moment::Began {
-            start: i64_at(bytes, offset_of!(records::Synchronization, start)),
+        kinds::Moment::Call {
+            start: at,
+            correlation: by,
+        } => Moment::Call {
+            start: start(at),
+            correlation: correlation(by),
         },
-        kind::OVERHEAD => Moment::Began {
-            start: i64_at(bytes, offset_of!(records::Overhead, start)),
+        kinds::Moment::Began { start: at } => Moment::Began { start: start(at) },
+        kinds::Moment::Joined { correlation: by } => Moment::Joined {
+            correlation: correlation(by),
         },
-        kind::JIT => Moment::Began {
-            start: i64_at(bytes, offset_of!(records::Jit, start)),
-        },
-        kind::MEMORY2 => Moment::Began {
-            start: i64_at(bytes, offset_of!(records::Memory, time)),
-        },
-        kind::MEMORY_POOL => Moment::Began {
-            start: i64_at(bytes, offset_of!(records::MemoryPool, time)),
-        },
-        kind::EXTERNAL_CORRELATION => Moment::Joined {
-            correlation: u32_at(bytes, offset_of!(records::ExternalCorrelation, correlation)),
-        },
-        _ => Moment::Always,
+        kinds::Moment::Always => Moment::Always,
     }
 }

@@ -11,11 +11,11 @@ use gputrace_trace::{TimeNs, now};
 
 use super::detector::{Detector, Seen};
 use super::filter::{self, Moment};
+use super::switch::Switch;
 use super::{Event, Machine, Phase, Window, watch};
 use crate::buffers::Full;
-use crate::decode::{self, RecordSizes};
-use crate::records::{self, kind, read};
-use crate::{config, walk};
+use crate::records::{self, RecordSizes, read};
+use crate::{config, kinds, walk};
 
 /// How long after a window's end its last operation may begin. Correlation ids are 32 bits: later ones are other launches.
 const LATEST_START_NS: i64 = 600_000_000_000;
@@ -43,8 +43,9 @@ struct Held {
 pub(crate) struct Gate {
     options: &'static CollectorOptions,
     machine: Machine,
-    /// The recorder's switch, as it was seen last.
-    switch: bool,
+    /// The recorder's switch, and how the machine knows it.
+    switch: Switch,
+    was_on: bool,
     detector: Option<Detector>,
     sizes: RecordSizes,
     held: Vec<Held>,
@@ -64,13 +65,15 @@ impl Gate {
     /// The gate of a process; `hidden`: kinds that CUPTI delivers and nobody asked for.
     pub(crate) fn new(options: &'static CollectorOptions, sizes: RecordSizes, hidden: &[u32]) -> Self {
         let start = now();
-        let switch = config::get().is_switched_on();
-        let machine = Machine::new(options, start, switch);
+        let switch = Switch::new(config::get().control.as_deref());
+        let was_on = switch.is_on();
+        let machine = Machine::new(options, start, was_on);
         let detector = options.needs_steps().then(Detector::default);
         Self {
             options,
             machine,
             switch,
+            was_on,
             detector,
             sizes,
             held: Vec::new(),
@@ -121,12 +124,18 @@ impl Gate {
         for (at, event) in watch::take() {
             self.machine.apply(at, event);
         }
-        let switch = config::get().is_switched_on();
-        if switch != self.switch {
-            self.switch = switch;
-            self.machine.apply(until, Event::Switch(switch));
+        self.switch.look();
+        let is_on = self.switch.is_on();
+        if is_on != self.was_on {
+            self.was_on = is_on;
+            self.machine.apply(until, Event::Switch(is_on));
         }
         self.known_until = until;
+    }
+
+    /// What is to be told of the recorder's switch since the last call.
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        self.switch.take_notes()
     }
 
     /// Whether a row of the host's that began at this moment is recorded. Those that are not are counted.
@@ -215,7 +224,7 @@ impl Gate {
                 if let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) {
                     *last_call = correlation.max(*last_call);
                     calls.push_back((correlation, start));
-                } else if matches!(record_kind, kind::CONCURRENT_KERNEL | kind::KERNEL) {
+                } else if kinds::is_kernels(record_kind) {
                     let record: records::Kernel = read(bytes);
                     if record.start != 0 {
                         kernels.push(Seen {
@@ -302,7 +311,7 @@ impl Gate {
         let is_in = |start: i64| machine.window_at(TimeNs(start)).is_some();
         let discard = |record_kind, record: &[u8]| {
             // SAFETY: the caller's promise, and the record is left out.
-            unsafe { decode::discard(record_kind, record) };
+            unsafe { kinds::discard(record_kind, record) };
         };
         walk::compact(bytes, &self.sizes, |record_kind, record| {
             if self.hidden.checked_shr(record_kind).unwrap_or(0) & 1 == 1 {
@@ -324,7 +333,7 @@ impl Gate {
                     Moment::Always => true,
                 };
             if !keeps {
-                *left_out.entry(walk::table(record_kind)).or_default() += 1;
+                *left_out.entry(kinds::counted_as(record_kind)).or_default() += 1;
                 discard(record_kind, record);
             }
             keeps
@@ -335,6 +344,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::kind;
 
     /// Far more than anything else in this process takes or gives back meanwhile.
     const BLOCK_BYTES: usize = 256 << 20;

@@ -6,6 +6,7 @@
 mod detector;
 mod filter;
 mod gate;
+mod switch;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watch;

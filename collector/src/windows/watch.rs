@@ -3,14 +3,14 @@
 //! A few events a step; everything else costs one load, and, where ranges are looked at, one comparison.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use gputrace_trace::TimeNs;
 use gputrace_trace::step_names::step_word;
 
 use super::Event;
 use crate::host_events::Text;
-use crate::{config, power, session};
+use crate::{config, forked, power};
 
 /// Events that wait at most; the writer comes by each 20 ms.
 const CAPACITY: usize = 1 << 14;
@@ -77,13 +77,21 @@ pub(crate) fn range_starts(id: u64, name: Text<'_>, at: TimeNs, thread: u32) {
     }
 }
 
-/// ... ends.
+/// ... ends. `may_wait`: whether this cannot be a signal's handler that interrupted this very function on its thread.
 #[inline]
-pub(crate) fn range_stops(id: u64, at: TimeNs) {
+pub(crate) fn range_stops(id: u64, at: TimeNs, may_wait: bool) {
     if STARTED_COUNT.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = match STARTED.try_lock() {
+        Ok(started) => started,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) if may_wait => STARTED.lock().unwrap_or_else(PoisonError::into_inner),
+        Err(TryLockError::WouldBlock) => {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    };
     if let Some(place) = started.iter().position(|open| *open == id) {
         started.swap_remove(place);
         STARTED_COUNT.store(started.len(), Ordering::Relaxed);
@@ -94,7 +102,7 @@ pub(crate) fn range_stops(id: u64, at: TimeNs) {
 
 /// Notes an event for the writer.
 pub(crate) fn note(at: TimeNs, event: Event) {
-    if session::is_dead() {
+    if forked::is_child() {
         return;
     }
     let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);

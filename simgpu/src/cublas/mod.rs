@@ -4,10 +4,10 @@ mod gemm;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
 
 use crate::driver::{self, entry, next_handle};
+use crate::edge;
 
 /// cublasStatus_t values.
 const SUCCESS: c_int = 0;
@@ -25,11 +25,11 @@ fn handles() -> std::sync::MutexGuard<'static, BTreeMap<u64, u64>> {
 }
 
 /// Runs an entry point's body without letting a panic into C.
-fn guarded(body: impl FnOnce() -> Result<(), c_int> + std::panic::UnwindSafe) -> c_int {
-    match catch_unwind(body) {
-        Ok(Ok(())) => SUCCESS,
-        Ok(Err(status)) => status,
-        Err(_) => INTERNAL_ERROR,
+fn guarded(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    match edge::guarded(body) {
+        Some(Ok(())) => SUCCESS,
+        Some(Err(status)) => status,
+        None => INTERNAL_ERROR,
     }
 }
 

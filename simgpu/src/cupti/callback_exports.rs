@@ -44,7 +44,7 @@ pub extern "C" fn cuptiSubscribe(
             return Err(code::INVALID_PARAMETER);
         }
         let callback = callback.ok_or(code::INVALID_PARAMETER)?;
-        super::second::refuse_older()?;
+        super::user_defined::refuse_older()?;
         if config().has_fault("subscriber-taken") || callbacks::count() > 0 {
             return Err(code::MULTIPLE_SUBSCRIBERS);
         }
@@ -57,7 +57,7 @@ pub extern "C" fn cuptiSubscribe(
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiUnsubscribe(handle: usize) -> u32 {
     guarded(|| {
-        super::second::unsubscribe(handle);
+        super::user_defined::unsubscribe(handle);
         callbacks::unsubscribe(handle).ok_or(code::INVALID_PARAMETER)
     })
 }

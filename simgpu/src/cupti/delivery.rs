@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::layouts::{MAY_REFUSE_SINCE, PER_THREAD_SINCE, version_number};
 use super::records::{self, Record};
-use super::{attributes, in_flight, is_dead, is_forked, is_recording, kind, lock, second};
+use super::{attributes, in_flight, is_dead, is_forked, is_recording, kind, lock, user_defined};
 use crate::clock::now_ns;
 use crate::config::config;
 
@@ -107,14 +107,14 @@ fn thread_slot() -> Slot {
 
 /// Puts a record into the calling thread's buffer.
 pub(super) fn emit_for_thread(record: &Record) {
-    if !second::take(record) {
+    if !user_defined::take(record) {
         emit(&thread_slot(), record);
     }
 }
 
 /// Puts a record into the devices' buffer.
 pub(super) fn emit_for_device(record: &Record) {
-    if !second::take(record) {
+    if !user_defined::take(record) {
         emit(&device_slot(), record);
     }
 }

@@ -1,14 +1,14 @@
 //! The C interface of CUPTI's activities (cupti_activity.h, cupti_result.h, cupti_version.h).
 
 use std::ffi::{CStr, c_char, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::delivery::{CompleteFunction, RequestFunction};
 use super::layouts::{UNKNOWN_BYTES, kind};
-use super::{EXTERNAL, attributes, delivery, layouts, second};
+use super::{EXTERNAL, attributes, delivery, layouts, user_defined};
 use crate::clock::{now_ns, stamp_ns};
 use crate::config::config;
 use crate::driver::{context_from_handle, graph, stream_from_handle};
+use crate::edge;
 
 /// CUptiResult values.
 pub(super) mod code {
@@ -31,18 +31,19 @@ fn refuses() -> bool {
     config().has_fault("no-cupti") || super::is_dead()
 }
 
-/// Keeps panics on this side of the C boundary.
+/// Runs an entry point's body, if this CUPTI does anything.
 pub(super) fn guarded(body: impl FnOnce() -> Result<(), u32>) -> u32 {
-    match catch_unwind(AssertUnwindSafe(|| {
+    let run = || {
         if refuses() {
             Err(code::NOT_INITIALIZED)
         } else {
             body()
         }
-    })) {
-        Ok(Ok(())) => code::SUCCESS,
-        Ok(Err(code)) => code,
-        Err(_) => code::UNKNOWN,
+    };
+    match edge::guarded(run) {
+        Some(Ok(())) => code::SUCCESS,
+        Some(Err(code)) => code,
+        None => code::UNKNOWN,
     }
 }
 
@@ -65,7 +66,7 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 ) -> u32 {
     guarded(|| {
         let (request, complete) = request.zip(complete).ok_or(code::INVALID_PARAMETER)?;
-        second::refuse_older()?;
+        user_defined::refuse_older()?;
         super::set_process();
         delivery::register(request, complete);
         Ok(())
@@ -75,7 +76,7 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 fn enable_kind(activity: u32, enable: bool) -> u32 {
     guarded(|| {
         layouts::size_of(activity, config().cupti).ok_or(code::INVALID_KIND)?;
-        second::refuse_older()?;
+        user_defined::refuse_older()?;
         super::set_process();
         // Kernels are recorded as they run or one at a time, not in both ways.
         let other = match activity {
@@ -107,7 +108,7 @@ pub extern "C" fn cuptiActivityDisable(activity: u32) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnableDriverApi(callback: u32, enable: u8) -> u32 {
     guarded(|| {
-        second::refuse_older()?;
+        user_defined::refuse_older()?;
         super::set_process();
         super::enable_driver_call(callback, enable != 0).ok_or(code::INVALID_PARAMETER)
     })
@@ -124,8 +125,8 @@ pub extern "C" fn cuptiActivityEnableRuntimeApi(_callback: u32, _enable: u8) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(flag: u32) -> u32 {
     guarded(|| {
-        if second::is_active() {
-            second::flush(flag & 1 != 0);
+        if user_defined::is_active() {
+            user_defined::flush(flag & 1 != 0);
             return Ok(());
         }
         if !delivery::has_client() {
@@ -199,7 +200,7 @@ pub extern "C" fn cuptiActivityGetNumDroppedRecords(
     dropped: *mut usize,
 ) -> u32 {
     guarded(|| {
-        second::refuse_older()?;
+        user_defined::refuse_older()?;
         put(dropped, delivery::take_dropped() as usize)
     })
 }
@@ -208,7 +209,7 @@ pub extern "C" fn cuptiActivityGetNumDroppedRecords(
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivitySetAttribute(attribute: u32, size: *mut usize, value: *mut c_void) -> u32 {
     guarded(|| {
-        second::refuse_older()?;
+        user_defined::refuse_older()?;
         attributes::set(attribute, size, value)
     })
 }
@@ -223,9 +224,9 @@ pub extern "C" fn cuptiActivityGetAttribute(attribute: u32, size: *mut usize, va
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> u32 {
     guarded(|| {
-        second::refuse_older()?;
-        EXTERNAL.with_borrow_mut(|stack| stack.push((kind, id)));
-        Ok(())
+        user_defined::refuse_older()?;
+        let pushed = EXTERNAL.try_with(|stack| stack.borrow_mut().push((kind, id)));
+        pushed.map_err(|_| code::INVALID_OPERATION)
     })
 }
 
@@ -233,12 +234,13 @@ pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> u32 {
     guarded(|| {
-        second::refuse_older()?;
-        let popped = EXTERNAL.with_borrow_mut(|stack| {
+        user_defined::refuse_older()?;
+        let popped = EXTERNAL.try_with(|stack| {
+            let mut stack = stack.borrow_mut();
             let place = stack.iter().rposition(|(pushed, _)| *pushed == kind)?;
             Some(stack.remove(place).1)
         });
-        let id = popped.ok_or(code::QUEUE_EMPTY)?;
+        let id = popped.ok().flatten().ok_or(code::QUEUE_EMPTY)?;
         if last.is_null() { Ok(()) } else { put(last, id) }
     })
 }
@@ -265,7 +267,7 @@ pub extern "C" fn cuptiGetGraphNodeId(handle: u64, id: *mut u64) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiGetTimestamp(timestamp: *mut u64) -> u32 {
     guarded(|| {
-        if !second::plain_timestamp_works() {
+        if !user_defined::plain_timestamp_works() {
             return Err(code::NOT_COMPATIBLE);
         }
         put(timestamp, stamp_ns(now_ns()).cast_unsigned())

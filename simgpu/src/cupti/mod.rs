@@ -14,8 +14,8 @@ mod in_flight;
 mod layouts;
 pub(crate) mod memory;
 mod records;
-mod second;
 mod symbols;
+mod user_defined;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ fn set_process() {
 }
 
 fn is_enabled(record_kind: u32) -> bool {
-    let bits = ENABLED.load(Ordering::Relaxed) | second::enabled_kinds();
+    let bits = ENABLED.load(Ordering::Relaxed) | user_defined::enabled_kinds();
     // KERNEL and CONCURRENT_KERNEL differ in how kernels are traced, not in the record.
     let kernel = |kind| matches!(kind, kind::KERNEL | kind::CONCURRENT_KERNEL);
     let wanted = if kernel(record_kind) {
@@ -147,7 +147,7 @@ fn is_driver_call_enabled(callback: u32) -> bool {
     (DRIVER_CALLS
         .get(callback as usize / 64)
         .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (callback % 64) != 0)
-        || second::enabled_kinds() & 1 << kind::DRIVER != 0)
+        || user_defined::enabled_kinds() & 1 << kind::DRIVER != 0)
         && is_recording()
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn enter_driver(call: &Entering) -> ApiCall {
     fail_when_due(correlation);
     let told = callbacks::enter(call, correlation);
     if is_enabled(kind::EXTERNAL_CORRELATION) {
-        second::emit_external(correlation);
+        user_defined::emit_external(correlation);
         // The innermost id of each kind; the records precede the call's own.
         let ids = EXTERNAL.try_with(|stack| stack.borrow().iter().copied().collect::<BTreeMap<u32, u64>>());
         for (external_kind, id) in ids.unwrap_or_default() {

@@ -1,6 +1,6 @@
 //! Initialisation, devices' primary contexts, and the context that is current on a thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::{Mutex, Once, PoisonError};
@@ -33,7 +33,29 @@ static BOOKS: Mutex<Books> = Mutex::new(Books {
 });
 
 thread_local! {
-    static CURRENT: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// The current context's handle, 0 for none. Nothing destroys it, so that calls in handlers of the program's end and
+    /// of a thread's find it still.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+    /// What was current before, by cuCtxPushCurrent, innermost last.
+    static BELOW: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes a context current over the one before.
+fn push_current(handle: u64) {
+    let before = CURRENT.replace(handle);
+    if before != 0 {
+        // At the thread's end there is nothing to go back to any more.
+        _ = BELOW.try_with(|below| below.borrow_mut().push(before));
+    }
+}
+
+/// Takes the current context off; `None` if there is none.
+fn pop_current() -> Option<u64> {
+    let below = || BELOW.try_with(|below| below.borrow_mut().pop()).ok().flatten();
+    match CURRENT.get() {
+        0 => None,
+        _ => Some(CURRENT.replace(below().unwrap_or(0))),
+    }
 }
 
 fn books() -> std::sync::MutexGuard<'static, Books> {
@@ -52,7 +74,7 @@ fn check_device(device: c_int) -> Result<u32, u32> {
 
 /// The context that is current on this thread.
 pub(crate) fn current_context() -> Result<Context, u32> {
-    let handle = CURRENT.with_borrow(|stack| stack.last().copied()).unwrap_or(0);
+    let handle = CURRENT.get();
     let books = books();
     if !books.initialised {
         return Err(error::NOT_INITIALIZED);
@@ -145,13 +167,13 @@ pub(crate) fn with_device<T>(device: u32, body: impl FnOnce() -> T) -> Result<T,
     struct Pushed;
     impl Drop for Pushed {
         fn drop(&mut self) {
-            CURRENT.with_borrow_mut(Vec::pop);
+            pop_current();
         }
     }
     let device = check_device(device.cast_signed())?;
     let known = books().primary.get(&device).map(|(context, _)| *context);
     let context = known.map_or_else(|| retain_primary(device), Ok)?;
-    CURRENT.with_borrow_mut(|stack| stack.push(context.handle));
+    push_current(context.handle);
     let _pushed = Pushed;
     Ok(body())
 }
@@ -182,10 +204,7 @@ fn inject() {
 
 extern "C" fn at_exit() {
     // A panic here would cross into libc; there is nobody left to tell.
-    drop(std::panic::catch_unwind(|| {
-        truth::close();
-        nvml::leave();
-    }));
+    drop(std::panic::catch_unwind(truth::close));
 }
 
 driver_functions! {
@@ -244,7 +263,7 @@ driver_functions! {
 
     /// cuCtxGetCurrent.
     fn cuCtxGetCurrent = CUPTI_DRIVER_TRACE_CBID_cuCtxGetCurrent(context: *mut u64) |_| {
-        put(context, CURRENT.with_borrow(|stack| stack.last().copied()).unwrap_or(0))
+        put(context, CURRENT.get())
     }
 
     /// cuCtxSetCurrent.
@@ -252,12 +271,11 @@ driver_functions! {
         if context != 0 && !books().primary.values().any(|(known, _)| known.handle == context) {
             return Err(error::INVALID_CONTEXT);
         }
-        CURRENT.with_borrow_mut(|stack| {
-            stack.pop();
-            if context != 0 {
-                stack.push(context);
-            }
-        });
+        if context != 0 {
+            CURRENT.set(context);
+        } else {
+            pop_current();
+        }
         Ok(())
     }
 
@@ -266,13 +284,13 @@ driver_functions! {
         if !books().primary.values().any(|(known, _)| known.handle == context) {
             return Err(error::INVALID_CONTEXT);
         }
-        CURRENT.with_borrow_mut(|stack| stack.push(context));
+        push_current(context);
         Ok(())
     }
 
     /// cuCtxPopCurrent_v2.
     fn cuCtxPopCurrent_v2 = CUPTI_DRIVER_TRACE_CBID_cuCtxPopCurrent_v2(context: *mut u64) |_| {
-        let popped = CURRENT.with_borrow_mut(Vec::pop).ok_or(error::INVALID_CONTEXT)?;
+        let popped = pop_current().ok_or(error::INVALID_CONTEXT)?;
         if context.is_null() { Ok(()) } else { put(context, popped) }
     }
 

@@ -1,9 +1,7 @@
-//! What every entry point does: tell CUPTI, keep panics on this side of the C boundary, return a CUresult.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
+//! What every entry point does: tell CUPTI, keep panics and cancellation on their side of the C boundary, return a CUresult.
 
 use super::error;
-use crate::cupti;
+use crate::{cupti, edge};
 
 pub(crate) use crate::cupti::Entering;
 
@@ -15,16 +13,19 @@ pub(crate) struct Call {
 
 /// Runs an entry point's body between CUPTI's enter and exit.
 pub(crate) fn enter(entering: &Entering, body: impl FnOnce(&Call) -> Result<(), u32>) -> u32 {
-    let api = cupti::enter_driver(entering);
-    let call = Call {
-        correlation: api.correlation(),
-    };
-    let result = match catch_unwind(AssertUnwindSafe(|| body(&call))) {
-        Ok(Ok(())) => error::SUCCESS,
-        Ok(Err(code)) => code,
-        Err(_) => error::UNKNOWN,
-    };
-    api.finish(result)
+    let served = edge::guarded(|| {
+        let api = cupti::enter_driver(entering);
+        let call = Call {
+            correlation: api.correlation(),
+        };
+        let result = match edge::guarded(|| body(&call)) {
+            Some(Ok(())) => error::SUCCESS,
+            Some(Err(code)) => code,
+            None => error::UNKNOWN,
+        };
+        api.finish(result)
+    });
+    served.unwrap_or(error::UNKNOWN)
 }
 
 /// Writes through a C out-pointer.

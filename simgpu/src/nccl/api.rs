@@ -1,7 +1,6 @@
 //! NCCL's C interface (nccl.h 2.30): versions, errors, communicators and groups.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::bootstrap::Meeting;
 use super::communicator::{self, Creation, Origin};
@@ -11,16 +10,17 @@ use super::operation::Factor;
 use super::{collective, group, network, reduce, result};
 use crate::config::config;
 use crate::driver::{current_context, entry, with_device};
+use crate::edge;
 
 /// Runs a function's body: its error is kept for ncclGetLastError, and a panic stays here.
 pub(super) fn guarded(body: impl FnOnce() -> Outcome<()>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => result::SUCCESS,
-        Ok(Err(failure)) => {
+    match edge::guarded(body) {
+        Some(Ok(())) => result::SUCCESS,
+        Some(Err(failure)) => {
             errors::note(&failure);
             failure.code
         }
-        Err(_) => result::INTERNAL_ERROR,
+        None => result::INTERNAL_ERROR,
     }
 }
 

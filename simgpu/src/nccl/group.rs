@@ -1,6 +1,7 @@
 //! Groups: what is called between ncclGroupStart and ncclGroupEnd, launched together at the end.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::communicator::{self, Communicator, Creation};
@@ -41,7 +42,9 @@ struct Group {
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::new(Group::default());
+    /// Nothing destroys it, so that calls in handlers of the program's end and of a thread's find it still: between
+    /// groups it owns nothing.
+    static GROUP: RefCell<ManuallyDrop<Group>> = RefCell::new(ManuallyDrop::new(Group::default()));
 }
 
 /// ncclGroupStart.
@@ -56,7 +59,7 @@ pub(super) fn end() -> Outcome<()> {
             return Err(Failure::usage("ncclGroupEnd without ncclGroupStart"));
         }
         group.depth -= 1;
-        Ok((group.depth == 0).then(|| std::mem::take(group)))
+        Ok((group.depth == 0).then(|| std::mem::take(&mut **group)))
     })?;
     finished.map_or(Ok(()), launch)
 }

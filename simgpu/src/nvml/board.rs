@@ -1,18 +1,16 @@
 //! The board: what each process does on each device, where NVML in any process of the run can read it.
 //!
-//! With SIMGPU_RUN it is a file of that name in /dev/shm, so that a monitor sees what the ranks do; without, memory of
-//! this process alone. A process has an entry for each device that it has a context on and fills it twenty times a
-//! second. Busy time is the union of its operations; where several processes share a device, theirs are added, up to all
-//! of the time. The file goes when nobody who has an entry lives any more.
+//! With SIMGPU_RUN it is memory that all processes of the run share (`meeting`), so that a monitor sees what the ranks
+//! do; without, memory of this process alone. A process has an entry for each device that it has a context on and fills
+//! it twenty times a second. Busy time is the union of its operations; where several processes share a device, theirs are
+//! added, up to all of the time.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
-use std::time::Duration;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
 
+use super::meeting::{self, Checked};
 use crate::clock::now_ns;
 use crate::config::config;
 use crate::device::traffic::{self, Link};
@@ -73,29 +71,41 @@ pub(super) struct Load {
     pub(super) slowdown: f64,
 }
 
-fn path() -> Option<PathBuf> {
-    let run = std::env::var("SIMGPU_RUN").ok().filter(|run| !run.is_empty())?;
-    let name: String = run
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect();
-    Some(Path::new("/dev/shm").join(format!("simgpu-{name}")))
+/// The board of a run, or of this process alone.
+struct Board {
+    run: Option<String>,
+    entries: &'static [Entry],
+    /// The shared memory, to hand to others.
+    memory: Option<Checked>,
+    /// While others are handed it by us: the socket that they ask on.
+    answering: Option<Checked>,
+    /// When whoever answers was last asked for the memory.
+    asked: Instant,
 }
 
-/// Entries in a file, or in memory of this process alone.
-fn map(file: Option<&File>) -> Option<&'static [Entry]> {
-    let bytes = size_of::<Entry>() * ENTRIES;
-    let (sharing, file) = match file {
+static BOARD: Mutex<Option<Board>> = Mutex::new(None);
+/// The socket that others ask on and its number among files, for a child that must not keep it open.
+static ANSWERING: (AtomicI32, AtomicU64) = (AtomicI32::new(-1), AtomicU64::new(0));
+
+fn board() -> MutexGuard<'static, Option<Board>> {
+    BOARD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run() -> Option<String> {
+    std::env::var("SIMGPU_RUN").ok().filter(|run| !run.is_empty())
+}
+
+const BYTES: usize = size_of::<Entry>() * ENTRIES;
+
+/// Entries in shared memory, or in memory of this process alone.
+fn map(memory: Option<RawFd>) -> Option<&'static [Entry]> {
+    let (sharing, memory) = match memory {
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
-        Some(file) => {
-            // A file that is as long already is left as it is.
-            file.set_len(bytes as u64).ok()?;
-            (libc::MAP_SHARED, file.as_raw_fd())
-        }
+        Some(memory) => (libc::MAP_SHARED, memory),
     };
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice; it stays when the file is closed.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, sharing, file, 0) };
+    // SAFETY: a new mapping at an address of the kernel's choice; it stays when the descriptor is closed.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, access, sharing, memory, 0) };
     if address == libc::MAP_FAILED {
         return None;
     }
@@ -104,39 +114,157 @@ fn map(file: Option<&File>) -> Option<&'static [Entry]> {
     Some(unsafe { std::slice::from_raw_parts(address.cast::<Entry>(), ENTRIES) })
 }
 
-/// The run's entries; `make`: whether there is to be a file if there is none yet.
-///
-/// A program that monitors may learn of the run after it has asked for something, and whoever leaves last takes the file
-/// away before others come: then they are others than before.
-fn entries(make: bool) -> &'static [Entry] {
-    /// Path and number of the file that is mapped.
-    type Board = (Option<(PathBuf, u64)>, &'static [Entry]);
-    static BOARD: Mutex<Option<Board>> = Mutex::new(None);
-    let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(path) = path() else {
-        if !matches!(&*board, Some((None, _))) {
-            *board = Some((None, map(None).unwrap_or(&[])));
+impl Board {
+    /// A board in memory of this process alone.
+    fn alone(run: Option<String>) -> Self {
+        Self {
+            run,
+            entries: map(None).unwrap_or(&[]),
+            memory: None,
+            answering: None,
+            asked: Instant::now(),
         }
-        return board.as_ref().map_or(&[], |(_, entries)| entries);
-    };
-    let now = std::fs::metadata(&path).map(|metadata| metadata.ino());
-    if let (Ok(now), Some((Some((known, number)), entries))) = (&now, &*board)
-        && *known == path
-        && number == now
-    {
-        return entries;
     }
-    let mut options = File::options();
-    options.read(true).write(true).create(make).mode(0o600);
-    let opened = options.open(&path).ok().and_then(|file| {
-        let number = file.metadata().ok()?.ino();
-        Some((number, map(Some(&file))?))
-    });
-    let Some((number, entries)) = opened else {
-        return &[];
+
+    /// A run's board in this memory; `None` if it is none.
+    fn shared(run: &str, memory: OwnedFd) -> Option<Self> {
+        let (_, bytes) = meeting::identity(memory.as_raw_fd())?;
+        Some(Self {
+            run: Some(run.to_owned()),
+            entries: map(Some(memory.as_raw_fd()).filter(|_| bytes == BYTES as u64))?,
+            memory: Some(Checked::new(memory)?),
+            answering: None,
+            asked: Instant::now(),
+        })
+    }
+
+    /// Hands the memory to others from now on, unless somebody does already.
+    fn answer(&mut self) {
+        extern "C" fn in_child() {
+            // Nobody answers there: whoever asked would wait.
+            let (socket, number) = (&ANSWERING.0, &ANSWERING.1);
+            let (socket, number) = (socket.swap(-1, Ordering::Relaxed), number.load(Ordering::Relaxed));
+            let now = meeting::identity(socket).map(|((_, number), _)| number);
+            if socket >= 0 && now == Some(number) {
+                // SAFETY: close may be called after a fork; this is a copy, and the parent keeps its own.
+                unsafe { libc::close(socket) };
+            }
+        }
+        static ONCE: Once = Once::new();
+        let (Some(run), Some(_)) = (&self.run, &self.memory) else {
+            return;
+        };
+        self.answering = meeting::answer(run);
+        if let Some(socket) = &self.answering
+            && let Some(descriptor) = socket.get()
+        {
+            ANSWERING.1.store(socket.identity().1, Ordering::Relaxed);
+            ANSWERING.0.store(descriptor, Ordering::Relaxed);
+            // SAFETY: the function lives as long as this library, which is never unloaded.
+            ONCE.call_once(|| unsafe {
+                libc::pthread_atfork(None, None, Some(in_child));
+            });
+        }
+    }
+
+    /// Whether others still get it from us.
+    fn is_answering(&self) -> bool {
+        self.answering
+            .as_ref()
+            .is_some_and(|socket| socket.get().is_some())
+    }
+}
+
+/// The run's entries; `make`: whether there is to be a board if there is none yet.
+///
+/// A program that monitors may learn of the run after it has asked for something; and where all who had the board end before
+/// others come, these have another, which whoever still has the first one finds out within a second.
+fn entries(make: bool) -> &'static [Entry] {
+    const ASK_AGAIN: Duration = Duration::from_secs(1);
+    let mut board = board();
+    let run = run();
+    let known = board.as_mut().filter(|board| board.run == run);
+    let Some(name) = run else {
+        return match known {
+            Some(board) => board.entries,
+            None => board.insert(Board::alone(None)).entries,
+        };
     };
-    *board = Some((Some((path, number)), entries));
-    entries
+    let known = match known {
+        Some(board) if board.is_answering() || board.asked.elapsed() < ASK_AGAIN => return board.entries,
+        known => known,
+    };
+    match (meeting::ask(&name), known) {
+        (Some(memory), Some(known)) => {
+            known.asked = Instant::now();
+            let theirs = meeting::identity(memory.as_raw_fd()).map(|(identity, _)| identity);
+            let is_same = known.memory.as_ref().map(Checked::identity) == theirs;
+            if !is_same && let Some(other) = Board::shared(&name, memory) {
+                *known = other;
+            }
+            known.entries
+        }
+        (Some(memory), None) => match Board::shared(&name, memory) {
+            Some(shared) => board.insert(shared).entries,
+            None => &[],
+        },
+        (None, Some(known)) => {
+            known.asked = Instant::now();
+            known.entries
+        }
+        (None, None) if make => {
+            let made = meeting::memory(BYTES).and_then(|memory| Board::shared(&name, memory));
+            let Some(mut made) = made else {
+                return board.insert(Board::alone(Some(name))).entries;
+            };
+            made.answer();
+            if made.is_answering() {
+                board.insert(made).entries
+            } else {
+                // Another was faster, and is asked the next time; or there are no sockets here.
+                static MISSED: AtomicU32 = AtomicU32::new(0);
+                if MISSED.fetch_add(1, Ordering::Relaxed) < 20 {
+                    return &[];
+                }
+                board.insert(Board::alone(Some(name))).entries
+            }
+        }
+        (None, None) => &[],
+    }
+}
+
+/// Hands the board to others for so long, if it is for us to do so.
+fn serve(patience: Duration) {
+    let (socket, memory) = {
+        let mut board = board();
+        let Some(board) = board.as_mut().filter(|board| board.memory.is_some()) else {
+            drop(board);
+            std::thread::sleep(patience);
+            return;
+        };
+        if !board.is_answering() {
+            // Whoever did may have ended.
+            board.answer();
+        }
+        let get = |checked: &Option<Checked>| checked.as_ref().and_then(Checked::get);
+        (get(&board.answering), get(&board.memory))
+    };
+    match (socket, memory) {
+        (Some(socket), Some(memory)) => {
+            if meeting::wait(socket, patience) {
+                // Only while it is ours: a program may have closed it, and have a socket of its own by that number.
+                let board = board();
+                let answering = board.as_ref().and_then(|board| board.answering.as_ref());
+                if answering.and_then(Checked::get) == Some(socket) {
+                    meeting::hand_over(socket, memory);
+                } else {
+                    drop(board);
+                    std::thread::sleep(patience);
+                }
+            }
+        }
+        _ => std::thread::sleep(patience),
+    }
 }
 
 fn is_alive(process: u32) -> bool {
@@ -232,7 +360,7 @@ fn keep_published() {
         let refresh = || {
             loop {
                 publish();
-                std::thread::sleep(REFRESH);
+                serve(REFRESH);
             }
         };
         if let Err(error) = std::thread::Builder::new()
@@ -246,24 +374,8 @@ fn keep_published() {
 
 /// cuInit: what this process does is published, if somebody may be looking.
 pub(crate) fn publish_for_others() {
-    if path().is_some() {
+    if run().is_some() {
         keep_published();
-    }
-}
-
-/// The end of this process, or of its NVML: the last one takes the file away.
-pub(crate) fn leave() {
-    let Some(path) = path() else { return };
-    let own = std::process::id();
-    let others = entries(false)
-        .iter()
-        .map(|entry| entry.process.load(Ordering::Acquire));
-    let any = others
-        .filter(|process| *process != 0 && *process != own)
-        .any(is_alive);
-    if !any {
-        // Gone already is as good.
-        drop(std::fs::remove_file(path));
     }
 }
 

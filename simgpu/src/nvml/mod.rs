@@ -7,15 +7,16 @@ mod board;
 mod fields;
 mod identity;
 mod load;
+mod meeting;
 mod topology;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub(crate) use board::{leave, publish_for_others};
+pub(crate) use board::publish_for_others;
 
 use crate::config::config;
+use crate::edge;
 
 /// nvmlReturn_t values.
 mod code {
@@ -32,12 +33,12 @@ mod code {
 
 type Answer = Result<(), c_uint>;
 
-/// Keeps panics on this side of the C boundary.
+/// Runs an entry point's body.
 fn guarded(body: impl FnOnce() -> Answer) -> c_uint {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => code::SUCCESS,
-        Ok(Err(code)) => code,
-        Err(_) => code::UNKNOWN,
+    match edge::guarded(body) {
+        Some(Ok(())) => code::SUCCESS,
+        Some(Err(code)) => code,
+        None => code::UNKNOWN,
     }
 }
 
@@ -136,9 +137,7 @@ nvml_functions! {
     /// nvmlShutdown.
     fn nvmlShutdown() {
         check_initialised()?;
-        if USERS.fetch_sub(1, Ordering::Relaxed) == 1 {
-            leave();
-        }
+        USERS.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -4,16 +4,17 @@
 #![allow(dead_code)] // Each test program uses a part of it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 
+use crate::test_again;
+
 /// Kernels of the bundled workloads.
 pub const PTX: &str = include_str!("../../../workloads/kernels/mlp.ptx");
-const IN_CHILD: &str = "SIMGPU_TEST_CHILD";
+const IN_CHILD: &str = "STAND_IN_TEST_CHILD";
 
 /// The library, where cargo leaves it: beside this test's executable.
 fn library() -> PathBuf {
@@ -24,6 +25,7 @@ fn library() -> PathBuf {
 }
 
 /// Runs test `name` again, in a process of its own with the stand-in; or its body, when this is that process.
+#[track_caller]
 pub fn on_the_stand_in(name: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
     if std::env::var_os(IN_CHILD).is_some() {
         body();
@@ -34,8 +36,7 @@ pub fn on_the_stand_in(name: &str, settings: &[(&str, &str)], body: impl FnOnce(
     for name in simgpu_names() {
         std::os::unix::fs::symlink(library(), folder.join(name)).expect("a link");
     }
-    let output = Command::new(std::env::current_exe().expect("a path"))
-        .args([name, "--exact", "--nocapture"])
+    let output = test_again(name)
         .env("RUST_BACKTRACE", "0")
         .env(IN_CHILD, "1")
         .env("LD_LIBRARY_PATH", &folder)

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+mod dispositions;
+
 use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +13,9 @@ use std::sync::{Arc, Barrier};
 use cudarc::driver::{CudaContext, CudaStream, result};
 use cudarc::nccl::sys::{self, ncclDataType_t as Type, ncclRedOp_t as Op, ncclResult_t as Code};
 
-pub const IN_CHILD: &str = "SIMGPU_TEST_CHILD";
+use crate::test_again;
+
+pub const IN_CHILD: &str = "STAND_IN_TEST_CHILD";
 
 /// The library, where cargo leaves it: beside this test's executable.
 fn library() -> PathBuf {
@@ -45,10 +49,11 @@ impl Drop for Folder {
 }
 
 /// This test's executable again, to run only test `name` on the stand-in.
+#[track_caller]
 pub fn again(name: &str, folder: &Folder) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    let mut command = test_again(name);
+    dispositions::usual_dispositions(&mut command);
     command
-        .args([name, "--exact", "--nocapture"])
         .env(IN_CHILD, "1")
         .env("NCCL_SOCKET_IFNAME", "lo")
         .env("SIMGPU_SCALE", "10")
@@ -57,6 +62,7 @@ pub fn again(name: &str, folder: &Folder) -> Command {
 }
 
 /// Runs test `name` again, in a process of its own with the stand-in; or its body, when this is that process.
+#[track_caller]
 pub fn on_the_stand_in(name: &str, settings: &[(&str, &str)], body: impl FnOnce()) {
     if std::env::var_os(IN_CHILD).is_some() {
         body();

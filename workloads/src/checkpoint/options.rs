@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::save::in_the_way;
 use crate::error::Error;
 
 /// Where checkpoints go and come from.
@@ -34,10 +35,8 @@ impl CheckpointOptions {
             return Ok(());
         };
         let refuse = |why: &str| Err(Error::new(format!("--save {}: {why}", path.display())));
-        match path.metadata() {
-            Ok(found) if found.is_dir() => return refuse("is a folder: name a file in it"),
-            Ok(found) if !found.is_file() => return refuse("is no file: name one"),
-            _ => {}
+        if let Some(why) = in_the_way(path) {
+            return refuse(&why);
         }
         if path.file_name().is_none() {
             return refuse("names no file");

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, BufWriter, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::State;
-use super::format::{CHECKSUM_MEMBER, CHUNK, Checksum, Header, to_bytes};
+use super::format::{BEGINNING, CHECKSUM_MEMBER, CHUNK, Checksum, Header, to_bytes};
 use super::options::folder;
 use crate::error::Error;
 
@@ -16,17 +16,15 @@ const SUFFIX: &str = ".partial";
 
 /// Writes a checkpoint. Whatever happens, what was there before stays there until the new one is whole and on the disk.
 pub(crate) fn write(path: &Path, state: &State) -> Result<(), Error> {
-    // A link stays one: what it leads to is replaced.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    replace(&path, state).map_err(|error| {
+    replace(path, state).map_err(|error| {
         let path = path.display();
         Error::new(format!("the checkpoint {path} cannot be written: {error}"))
     })
 }
 
 fn replace(path: &Path, state: &State) -> io::Result<()> {
-    if path.metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::other("there is something that is no file"));
+    if let Some(why) = in_the_way(path) {
+        return Err(io::Error::other(why));
     }
     let partial = partial(path).ok_or_else(|| io::Error::other("its path names no file"))?;
     let file = claim(&partial)?;
@@ -42,6 +40,34 @@ fn replace(path: &Path, state: &State) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 
+/// Why what stands under a name is not replaced: only checkpoints are, whole or cut, and empty files.
+pub(super) fn in_the_way(path: &Path) -> Option<String> {
+    let found = path.symlink_metadata().ok()?;
+    if found.is_symlink() {
+        return Some("is a link, which is not written through: name what it leads to".to_owned());
+    }
+    if found.is_dir() {
+        return Some("is a folder: name a file in it".to_owned());
+    }
+    if !found.is_file() {
+        return Some("is no file: name one".to_owned());
+    }
+    match File::open(path).and_then(|file| begins_as_checkpoint(&file)) {
+        Ok(true) => None,
+        Ok(false) => {
+            Some("exists already and is no checkpoint: remove it yourself, or name another".to_owned())
+        }
+        Err(error) => Some(format!("exists already and cannot be read: {error}")),
+    }
+}
+
+/// Whether a file is a checkpoint as far as it goes.
+fn begins_as_checkpoint(file: &File) -> io::Result<bool> {
+    let mut head = Vec::new();
+    file.take(BEGINNING.len() as u64).read_to_end(&mut head)?;
+    Ok(BEGINNING.starts_with(&head))
+}
+
 fn partial(path: &Path) -> Option<PathBuf> {
     let mut name = OsString::from(path.file_name()?);
     name.push(SUFFIX);
@@ -52,9 +78,11 @@ fn partial(path: &Path) -> Option<PathBuf> {
 fn claim(partial: &Path) -> io::Result<File> {
     loop {
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(partial)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
@@ -68,7 +96,14 @@ fn claim(partial: &Path) -> io::Result<File> {
         // Another process may have finished between the two calls: then this is its checkpoint by now.
         let own = file.metadata()?;
         if fs::metadata(partial).is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+            if !own.is_file() || !begins_as_checkpoint(&file)? {
+                return Err(io::Error::other(format!(
+                    "{} is in the way and is no checkpoint: move it away",
+                    partial.display()
+                )));
+            }
             file.set_len(0)?;
+            (&file).rewind()?;
             return Ok(file);
         }
     }

@@ -83,7 +83,7 @@ pub(crate) struct AsyncOptions {
     #[arg(long, default_value = "1.5", value_name = "FACTOR", value_parser = parse_ratio)]
     pub(crate) compute: f64,
     /// Measured iterations; values are medians
-    #[arg(long, default_value = "5", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, visible_alias = "steps", default_value = "5", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) iterations: u32,
     /// Print JSON
     #[arg(long)]

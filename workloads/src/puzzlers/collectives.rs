@@ -34,7 +34,7 @@ pub(crate) struct CollectivesOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub(crate) factor: Option<u32>,
     /// Measured calls of each size; times are means [default: sized for the device]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, visible_alias = "steps", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) iterations: Option<u32>,
     /// Calls before, of the largest and the smallest size, in a range of their own
     #[arg(long, default_value = "2", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]

@@ -28,7 +28,7 @@ pub(crate) struct P2pOptions {
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', value_parser = parse_bytes)]
     pub(crate) tensors: Option<Vec<usize>>,
     /// How often the list is copied; times are means
-    #[arg(long, default_value = "3", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, visible_alias = "steps", default_value = "3", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) iterations: u32,
     /// Leave peer access off: copies go through the host's memory
     #[arg(long)]

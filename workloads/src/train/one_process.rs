@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::gpu::{DataType, Gpu};
 use crate::loader::LoaderNeeds;
 use crate::model::{Layout, Loss, Network};
-use crate::options::{Sizes, TrainOptions};
+use crate::options::{Divided, Sizes, TrainOptions};
 
 use super::data_parallel::{DataParallel, Replica};
 use super::devices::{self, Device};
@@ -106,14 +106,19 @@ impl Making<'_> {
 
 /// Lays the way out on this process's GPUs, of which the first is open.
 pub(crate) fn plan(first: &Rc<Gpu>, options: &TrainOptions, way: OneProcess) -> Result<Plan, Error> {
-    let sizes = options.sizes(&first.name)?;
-    let network = sizes.architecture.network();
     let microbatches = options.accumulate as usize;
     let count = way.gpus();
-    let replicas = match way {
-        OneProcess::Replicas(count) => count as usize,
-        OneProcess::Layers(_) => 1,
+    let (replicas, parts) = match way {
+        OneProcess::Replicas(count) => (count as usize, 1),
+        OneProcess::Layers(count) => (1, count as usize),
     };
+    let divided = Divided {
+        units: parts,
+        samples: replicas * microbatches,
+        ..Divided::default()
+    };
+    let sizes = options.sizes(&first.name, divided)?;
+    let network = sizes.architecture.network();
     let shares = shares(sizes.batch, replicas, microbatches, options.imbalance)?;
     let data_type = options.data_type();
     let making = Making {

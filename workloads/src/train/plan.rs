@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::gpu::{DataType, Gpu};
 use crate::loader::{Loader, LoaderNeeds};
 use crate::model::{Layout, Loss, Network, TensorParallel, Unit, UnitSpec};
-use crate::options::{Architecture, DdpOptions, FsdpOptions, Sizes, TrainOptions};
+use crate::options::{Architecture, DdpOptions, Divided, FsdpOptions, Sizes, TrainOptions};
 use crate::rank::Rank;
 use crate::store::Store;
 
@@ -112,10 +112,16 @@ impl Plan {
         rank: &Rank,
         store: &Store,
     ) -> Result<Self, Error> {
-        let sizes = options.sizes(&gpu.name)?;
-        let network = sizes.architecture.network();
         let shape = mesh_shape(rank.ranks, way)?;
         let microbatches = (options.accumulate * way.division.microbatches) as usize;
+        let tensor = shape.tensor as usize;
+        let divided = Divided {
+            units: shape.stages as usize,
+            columns: tensor,
+            samples: shape.data as usize * microbatches * if way.division.sequence { tensor } else { 1 },
+        };
+        let sizes = options.sizes(&gpu.name, divided)?;
+        let network = sizes.architecture.network();
         let shares = shares(sizes.batch, shape.data as usize, microbatches, options.imbalance)?;
         if shape.stages as usize > network.units.len() {
             return Err(Error::new(format!(

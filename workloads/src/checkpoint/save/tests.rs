@@ -132,12 +132,29 @@ fn what_is_no_file_stays_as_it_is() {
 }
 
 #[test]
-fn a_link_stays_a_link() {
+fn links_and_what_is_no_checkpoint_stay_as_they_are() {
     let folder = tempfile::tempdir().expect("folder");
     let (path, link) = (folder.path().join("a"), folder.path().join("b"));
     write(&path, &state(1, 10)).expect("writes");
     std::os::unix::fs::symlink(&path, &link).expect("links");
-    write(&link, &state(2, 10)).expect("writes");
-    assert_eq!(read(&path, "shape").expect("reads").step, 2);
+    let why = |path: &Path| write(path, &state(2, 10)).expect_err("refused").to_string();
+    assert!(why(&link).contains("is a link"));
+    assert_eq!(read(&path, "shape").expect("reads").step, 1);
     assert!(link.is_symlink());
+    let mine = folder.path().join("mine");
+    fs::write(&mine, "precious").expect("written");
+    assert!(why(&mine).contains("is no checkpoint"));
+    assert_eq!(fs::read(&mine).expect("there"), b"precious");
+    // Neither is what has the name of one that is not whole yet.
+    let partial = folder.path().join("a.partial");
+    fs::write(&partial, "precious").expect("written");
+    assert!(why(&path).contains("a.partial is in the way"));
+    assert_eq!(fs::read(&partial).expect("there"), b"precious");
+    fs::remove_file(&partial).expect("removed");
+    std::os::unix::fs::symlink(&mine, &partial).expect("links");
+    write(&path, &state(2, 10)).expect_err("refused");
+    assert_eq!(fs::read(&mine).expect("there"), b"precious");
+    fs::remove_file(&partial).expect("removed");
+    fs::write(&mine, "").expect("emptied");
+    write(&mine, &state(2, 10)).expect("writes");
 }

@@ -56,7 +56,7 @@ pub(crate) struct RingOptions {
     #[arg(long, default_value = "8", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub(crate) factor: u32,
     /// Measured calls of each size; times are the shortest
-    #[arg(long, default_value = "5", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, visible_alias = "steps", default_value = "5", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) iterations: u32,
     /// Seed of the values
     #[arg(long, default_value = "1", value_name = "N")]

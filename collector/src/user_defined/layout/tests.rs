@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::kinds::RecordKind;
 use crate::records::{self, kind};
-use crate::second::fields::Field;
+use crate::user_defined::fields::Field;
 
 /// The layout that CUPTI makes of the fields in this order, each so much longer than in the struct.
 fn laid_out(record_kind: u32, order: &[(Field, usize)], others: &[(i32, usize)]) -> Layout {
@@ -27,7 +28,7 @@ fn laid_out(record_kind: u32, order: &[(Field, usize)], others: &[(i32, usize)])
 }
 
 fn usual(record_kind: u32) -> Layout {
-    let fields = of_kind(record_kind).expect("a kind").fields;
+    let fields = fields_of(record_kind).expect("a kind").fields;
     let order: Vec<(Field, usize)> = fields.iter().map(|field| (*field, 0)).collect();
     laid_out(record_kind, &order, &[])
 }
@@ -41,7 +42,7 @@ fn buffer_with(records: &[u8], capacity: usize) -> (Vec<u8>, usize) {
 
 #[test]
 fn pieces_that_go_on_in_both_are_one() {
-    let fields = of_kind(kind::DRIVER).expect("calls");
+    let fields = fields_of(kind::DRIVER).expect("calls");
     // Kind, callback, start, end as in the struct, then the thread behind the process that is not asked for.
     let entries = [
         (0, 0, 4),
@@ -69,7 +70,7 @@ fn plans_are_written_as_text() {
 
 #[test]
 fn layouts_that_contradict_themselves_give_no_plan() {
-    let fields = of_kind(kind::DRIVER).expect("calls");
+    let fields = fields_of(kind::DRIVER).expect("calls");
     let plan = |bytes, entries: &[(i32, usize, usize)]| Plan::new(fields, bytes, entries.iter().copied());
     assert!(plan(8, &[(0, 0, 4), (1, 4, 4)]).is_some());
     assert!(plan(8, &[(0, 0, 4), (1, 8, 4)]).is_none(), "behind the record");
@@ -104,7 +105,7 @@ fn a_buffer_full_of_kernels_is_expanded_in_its_place() {
     }
     let (mut buffer, from) = buffer_with(&delivered, capacity);
     let expanded = plans.expand(&mut buffer, from, from + delivered.len());
-    let bytes = of_kind(kind::CONCURRENT_KERNEL).expect("kernels").record_bytes;
+    let bytes = fields_of(kind::CONCURRENT_KERNEL).expect("kernels").record_bytes;
     assert_eq!(
         expanded,
         Expanded {
@@ -167,12 +168,11 @@ fn structs_never_overtake_what_is_to_be_read() {
 #[test]
 fn our_own_selection_fits_into_half_a_buffer() {
     // A process has as many records of devices as devices: thousands of them would fit, too.
-    for fields in KINDS.iter().filter(|fields| fields.kind != kind::DEVICE) {
-        let (_, bytes, _) = usual(fields.kind);
+    for (record_kind, fields) in kinds().into_iter().filter(|(kind, _)| *kind != kind::DEVICE) {
+        let (_, bytes, _) = usual(record_kind);
         assert!(
             fields.record_bytes <= 2 * bytes,
-            "kind {}: {bytes} bytes become {}",
-            fields.kind,
+            "kind {record_kind}: {bytes} bytes become {}",
             fields.record_bytes
         );
     }
@@ -190,18 +190,25 @@ fn plans_are_learnt_once() {
     assert!(known.learn(&Plans::of(&[other])));
 }
 
+/// The kinds that can be recorded so.
+fn kinds() -> Vec<(u32, &'static KindFields)> {
+    let fields = |kind: &RecordKind| Some((kind.kind, fields_of(kind.kind)?));
+    KINDS.iter().filter_map(fields).collect()
+}
+
 proptest! {
     /// Fields in any order, longer than in the struct or not, with others between that were not asked for.
     #[test]
     fn any_layout_gives_the_same_structs(
-        picks in proptest::collection::vec((0..KINDS.len(), any::<[u64; 24]>()), 1..40),
+        picks in proptest::collection::vec((0..kinds().len(), any::<[u64; 24]>()), 1..40),
         order in proptest::collection::vec(any::<u32>(), 24),
         longer in proptest::collection::vec(prop_oneof![Just(0usize), Just(4)], 24),
         others in proptest::collection::vec((900..950i32, prop_oneof![Just(1usize), Just(2), Just(8)]), 0..6),
     ) {
-        let layouts: Vec<Layout> = KINDS
+        let kinds = kinds();
+        let layouts: Vec<Layout> = kinds
             .iter()
-            .map(|fields| {
+            .map(|(record_kind, fields)| {
                 let mut fields_in_order: Vec<(Field, usize)> = fields
                     .fields
                     .iter()
@@ -210,18 +217,18 @@ proptest! {
                     .map(|(field, longer)| (*field, if field.bytes == 4 { *longer } else { 0 }))
                     .collect();
                 fields_in_order.sort_by_key(|(field, _)| order[field.id as usize % order.len()]);
-                laid_out(fields.kind, &fields_in_order, &others)
+                laid_out(*record_kind, &fields_in_order, &others)
             })
             .collect();
         let plans = Plans::of(&layouts);
         prop_assert_eq!(plans.missing(), 0);
         let (mut delivered, mut expected) = (Vec::new(), Vec::new());
         for (pick, values) in &picks {
-            let (fields, layout) = (&KINDS[*pick], &layouts[*pick]);
+            let ((record_kind, fields), layout) = (kinds[*pick], &layouts[*pick]);
             let mut record = vec![0xabu8; layout.1];
             let mut made = vec![0u8; fields.record_bytes];
-            record[..4].copy_from_slice(&fields.kind.to_le_bytes());
-            made[..4].copy_from_slice(&fields.kind.to_le_bytes());
+            record[..4].copy_from_slice(&record_kind.to_le_bytes());
+            made[..4].copy_from_slice(&record_kind.to_le_bytes());
             if let Some((offset, value)) = fields.constant {
                 made[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
             }
@@ -246,7 +253,7 @@ proptest! {
     /// Whatever bytes come: nothing panics, and the parts add up.
     #[test]
     fn any_bytes_are_survived(bytes in proptest::collection::vec(0u8..44, 0..600), end in 0usize..700) {
-        let layouts: Vec<Layout> = KINDS.iter().map(|fields| usual(fields.kind)).collect();
+        let layouts: Vec<Layout> = kinds().into_iter().map(|(record_kind, _)| usual(record_kind)).collect();
         let (mut buffer, from) = buffer_with(&bytes, 1 << 11);
         let expanded = Plans::of(&layouts).expand(&mut buffer, from, from + end);
         prop_assert!(expanded.unread_bytes <= end);

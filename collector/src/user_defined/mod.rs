@@ -9,10 +9,13 @@
 //! would call the older ones (PyTorch's profiler does).
 
 pub mod abi;
+mod callbacks;
 pub mod fields;
 pub mod layout;
 mod older;
 mod subscription;
+mod told;
 
 pub(crate) use older::client as older_client;
-pub(crate) use subscription::{Attempt, Second, changed_layouts, dump, expand};
+pub(crate) use subscription::{Attempt, Second};
+pub(crate) use told::{changed_layouts, dump, expand};

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use crate::records::{
     ApiCall, Context, Device, ExternalCorrelation, GraphTrace, Jit, Kernel, Memcpy, Memory, MemoryPool,
-    Memset, Overhead, PeerCopy, Stream, Synchronization, kind,
+    Memset, Overhead, PeerCopy, Stream, Synchronization,
 };
 
 /// A field: its number in the kind's `CUpti_Activity*FieldIds`, and its place in the struct.
@@ -22,8 +22,6 @@ pub struct Field {
 /// What is asked for of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct KindFields {
-    /// CUpti_ActivityKind.
-    pub kind: u32,
     /// Size of the struct, rounded up to 8 bytes, which records are in a buffer.
     pub record_bytes: usize,
     /// The fields but the first, which is the kind.
@@ -36,14 +34,18 @@ const fn bytes_of<T>(_: *const T) -> usize {
     size_of::<T>()
 }
 
-/// `id => member` or, for a part of an array, `id => member[index]: type`.
+/// What is asked for of a struct's kind: `id => member` or, for a part of an array, `id => member[index]: type`.
 macro_rules! fields {
     ($record:ident: $($id:literal => $member:ident $([$index:literal]: $type:ty)?),* $(,)?) => {
-        &[$( Field {
-            id: $id,
-            to: offset_of!($record, $member) $(+ $index * size_of::<$type>())?,
-            bytes: fields!(@bytes $record $member $($type)?),
-        } ),*]
+        KindFields {
+            record_bytes: size_of::<$record>().next_multiple_of(8),
+            fields: const { &[$( Field {
+                id: $id,
+                to: offset_of!($record, $member) $(+ $index * size_of::<$type>())?,
+                bytes: fields!(@bytes $record $member $($type)?),
+            } ),*] },
+            constant: None,
+        }
     };
     (@bytes $record:ident $member:ident $type:ty) => { size_of::<$type>() };
     (@bytes $record:ident $member:ident) => {{
@@ -53,20 +55,7 @@ macro_rules! fields {
     }};
 }
 
-const fn padded<T>() -> usize {
-    size_of::<T>().next_multiple_of(8)
-}
-
-const fn of<T>(record_kind: u32, fields: &'static [Field]) -> KindFields {
-    KindFields {
-        kind: record_kind,
-        record_bytes: padded::<T>(),
-        fields,
-        constant: None,
-    }
-}
-
-const KERNEL: &[Field] = fields! { Kernel:
+pub(crate) const KERNEL: KindFields = fields! { Kernel:
     4 => registers, 7 => start, 8 => end, 10 => device, 11 => context, 12 => stream,
     13 => grid[0]: i32, 14 => grid[1]: i32, 15 => grid[2]: i32,
     16 => block[0]: i32, 17 => block[1]: i32, 18 => block[2]: i32,
@@ -74,112 +63,78 @@ const KERNEL: &[Field] = fields! { Kernel:
     30 => shared_executed, 31 => graph_node, 33 => graph,
     37 => cluster[0]: u32, 38 => cluster[1]: u32, 39 => cluster[2]: u32,
 };
-const MEMCPY: &[Field] = fields! { Memcpy:
+pub(crate) const MEMCPY: KindFields = fields! { Memcpy:
     1 => copy_kind, 2 => source_kind, 3 => destination_kind, 4 => flags, 5 => bytes, 6 => start, 7 => end,
     8 => device, 9 => context, 10 => stream, 11 => correlation, 12 => graph_node, 13 => graph,
 };
-const PEER_COPY: &[Field] = fields! { PeerCopy:
+pub(crate) const PEER_COPY: KindFields = fields! { PeerCopy:
     1 => copy_kind, 2 => source_kind, 3 => destination_kind, 4 => flags, 5 => bytes, 6 => start, 7 => end,
     8 => device, 9 => context, 10 => stream, 11 => source_device, 13 => destination_device, 15 => correlation,
     16 => graph_node, 17 => graph,
 };
-const MEMSET: &[Field] = fields! { Memset:
+pub(crate) const MEMSET: KindFields = fields! { Memset:
     1 => value, 2 => bytes, 3 => start, 4 => end, 5 => device, 6 => context, 7 => stream, 8 => correlation,
     9 => flags, 10 => memory_kind, 11 => graph_node, 12 => graph,
 };
-const API_CALL: &[Field] = fields! { ApiCall:
+pub(crate) const API_CALL: KindFields = fields! { ApiCall:
     1 => callback, 2 => start, 3 => end, 5 => thread, 6 => correlation, 7 => result,
 };
-const SYNCHRONIZATION: &[Field] = fields! { Synchronization:
+pub(crate) const SYNCHRONIZATION: KindFields = fields! { Synchronization:
     1 => wait, 2 => start, 3 => end, 4 => correlation, 5 => context, 6 => stream, 7 => event,
     8 => event_synchronization, 9 => result,
 };
-const OVERHEAD: &[Field] = fields! { Overhead:
-    1 => overhead, 3 => object[1]: u32, 4 => start, 5 => end, 6 => correlation,
+/// CUPTI_ACTIVITY_OBJECT_THREAD: user-defined records of overheads name a thread and say nothing of other objects.
+const THREAD_OBJECT: u32 = 2;
+
+pub(crate) const OVERHEAD: KindFields = KindFields {
+    constant: Some((offset_of!(Overhead, object_kind), THREAD_OBJECT)),
+    ..fields! { Overhead:
+        1 => overhead, 3 => object[1]: u32, 4 => start, 5 => end, 6 => correlation,
+    }
 };
-const EXTERNAL_CORRELATION: &[Field] = fields! { ExternalCorrelation:
+pub(crate) const EXTERNAL_CORRELATION: KindFields = fields! { ExternalCorrelation:
     1 => external_kind, 2 => id, 3 => correlation,
 };
-const CONTEXT: &[Field] = fields! { Context: 1 => context, 2 => device, 4 => null_stream };
-const STREAM: &[Field] = fields! { Stream: 1 => context, 2 => stream, 3 => priority, 4 => flag };
-const DEVICE: &[Field] = fields! { Device:
+pub(crate) const CONTEXT: KindFields = fields! { Context: 1 => context, 2 => device, 4 => null_stream };
+pub(crate) const STREAM: KindFields = fields! { Stream: 1 => context, 2 => stream, 3 => priority, 4 => flag };
+pub(crate) const DEVICE: KindFields = fields! { Device:
     2 => memory_bandwidth, 3 => memory_bytes, 6 => warp, 9 => multiprocessors, 11 => warps_a_multiprocessor,
     12 => blocks_a_multiprocessor, 13 => shared_bytes_a_multiprocessor, 14 => registers_a_multiprocessor,
     15 => registers_a_block, 16 => shared_bytes_a_block, 17 => threads_a_block, 24 => capability_major,
     25 => capability_minor, 26 => id, 28 => uuid, 29 => name,
 };
 
-const GRAPH_TRACE: &[Field] = fields! { GraphTrace:
+pub(crate) const GRAPH_TRACE: KindFields = fields! { GraphTrace:
     1 => correlation, 2 => start, 3 => end, 4 => device, 5 => graph, 6 => context, 7 => stream, 8 => end_device,
     9 => end_context,
 };
-const JIT: &[Field] = fields! { Jit:
+pub(crate) const JIT: KindFields = fields! { Jit:
     1 => entry, 2 => operation, 3 => device, 4 => start, 5 => end, 6 => correlation, 7 => operation_id, 8 => cache_bytes,
     9 => cache_path, 11 => thread,
 };
-const MEMORY: &[Field] = fields! { Memory:
+pub(crate) const MEMORY: KindFields = fields! { Memory:
     1 => operation, 2 => memory_kind, 3 => correlation, 4 => address, 5 => bytes, 6 => time, 8 => device, 9 => context,
     10 => stream, 11 => is_asynchronous, 12 => pool_type, 13 => pool_address, 15 => pool_bytes_or_process,
     17 => pool_used_bytes, 18 => source,
 };
-const MEMORY_POOL: &[Field] = fields! { MemoryPool:
+pub(crate) const MEMORY_POOL: KindFields = fields! { MemoryPool:
     1 => operation, 2 => pool_type, 3 => correlation, 5 => device, 6 => least_bytes_kept, 7 => address, 8 => bytes,
     9 => release_threshold, 10 => time, 11 => used_bytes, 12 => is_managed,
 };
-
-/// CUPTI_ACTIVITY_OBJECT_THREAD: user-defined records of overheads name a thread and say nothing of other objects.
-const THREAD_OBJECT: u32 = 2;
-
-/// Every kind that can be recorded so: modules have no fields to choose from.
-pub const KINDS: &[KindFields] = &[
-    of::<Kernel>(kind::CONCURRENT_KERNEL, KERNEL),
-    of::<Memcpy>(kind::MEMCPY, MEMCPY),
-    of::<PeerCopy>(kind::MEMCPY2, PEER_COPY),
-    of::<Memset>(kind::MEMSET, MEMSET),
-    of::<ApiCall>(kind::DRIVER, API_CALL),
-    of::<ApiCall>(kind::RUNTIME, API_CALL),
-    of::<Synchronization>(kind::SYNCHRONIZATION, SYNCHRONIZATION),
-    KindFields {
-        constant: Some((offset_of!(Overhead, object_kind), THREAD_OBJECT)),
-        ..of::<Overhead>(kind::OVERHEAD, OVERHEAD)
-    },
-    of::<ExternalCorrelation>(kind::EXTERNAL_CORRELATION, EXTERNAL_CORRELATION),
-    of::<Context>(kind::CONTEXT, CONTEXT),
-    of::<Stream>(kind::STREAM, STREAM),
-    of::<Device>(kind::DEVICE, DEVICE),
-    of::<GraphTrace>(kind::GRAPH_TRACE, GRAPH_TRACE),
-    of::<Jit>(kind::JIT, JIT),
-    of::<Memory>(kind::MEMORY2, MEMORY),
-    of::<MemoryPool>(kind::MEMORY_POOL, MEMORY_POOL),
-];
-
-/// What is asked for of a kind.
-#[must_use]
-pub fn of_kind(record_kind: u32) -> Option<&'static KindFields> {
-    KINDS.iter().find(|fields| fields.kind == record_kind)
-}
 
 #[cfg(test)]
 mod tests {
     use cudarc::cupti::sys;
 
     use super::*;
-    use crate::records::RECORDED_KINDS;
-
-    #[test]
-    fn every_recorded_kind_has_fields() {
-        for (record_kind, what) in RECORDED_KINDS {
-            let has_fields = record_kind != kind::MODULE;
-            assert_eq!(of_kind(record_kind).is_some(), has_fields, "{what}");
-        }
-    }
+    use crate::kinds::KINDS;
 
     #[test]
     fn numbers_are_those_of_the_headers() {
         macro_rules! numbers {
             ($($fields:ident $enum:ident: $($id:ident)*;)*) => {$(
                 assert_eq!(
-                    $fields.iter().map(|field| field.id).collect::<Vec<_>>(),
+                    $fields.fields.iter().map(|field| field.id).collect::<Vec<_>>(),
                     [$( sys::$enum::$id as i32 ),*],
                     stringify!($enum)
                 );
@@ -250,12 +205,13 @@ mod tests {
 
     #[test]
     fn members_keep_inside_their_records() {
-        for kind_fields in KINDS {
+        for kind in &KINDS {
+            let Some(kind_fields) = kind.fields else { continue };
             for field in kind_fields.fields {
                 assert!(
                     field.to >= 4 && field.to + field.bytes <= kind_fields.record_bytes,
                     "kind {}: {field:?}",
-                    kind_fields.kind
+                    kind.kind
                 );
             }
         }

@@ -5,7 +5,8 @@
 //! few), so the front does not overtake what is still to be read; if it would, the rest is counted as unread.
 
 use super::abi::{CompleteInfo, RecordLayout};
-use super::fields::{KINDS, KindFields, of_kind};
+use super::fields::KindFields;
+use crate::kinds::{self, KINDS};
 
 /// No record that is asked for comes near it.
 const MAX_RECORD_BYTES: usize = 1024;
@@ -123,13 +124,14 @@ pub type Layout = (u32, usize, Vec<(i32, usize, usize)>);
 /// The plans of the kinds that a subscriber has enabled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plans {
-    by_kind: [Option<Plan>; KIND_COUNT],
+    /// On the heap: 22 KiB, and they are read in a callback, on a stack that may be small.
+    by_kind: Vec<Option<Plan>>,
 }
 
 impl Default for Plans {
     fn default() -> Self {
         Self {
-            by_kind: [None; KIND_COUNT],
+            by_kind: vec![None; KIND_COUNT],
         }
     }
 }
@@ -158,8 +160,9 @@ impl Plans {
         if info.struct_bytes < size_of::<CompleteInfo>() || info.layouts.is_null() {
             return plans;
         }
-        for fields in KINDS {
-            let record_kind = fields.kind as usize;
+        for kind in &KINDS {
+            let Some(fields) = &kind.fields else { continue };
+            let record_kind = kind.kind as usize;
             if record_kind >= info.layout_count.min(KIND_COUNT) {
                 continue;
             }
@@ -178,7 +181,7 @@ impl Plans {
         let mut plans = Self::default();
         for (record_kind, record_bytes, entries) in layouts {
             if let Some((fields, place)) =
-                of_kind(*record_kind).zip(plans.by_kind.get_mut(*record_kind as usize))
+                fields_of(*record_kind).zip(plans.by_kind.get_mut(*record_kind as usize))
             {
                 *place = Plan::new(fields, *record_bytes, entries.iter().copied());
             }
@@ -249,6 +252,12 @@ impl Plans {
             unread_bytes: end.saturating_sub(read),
         }
     }
+}
+
+/// The fields that are asked for of a kind, where it can be recorded so.
+#[must_use]
+pub fn fields_of(record_kind: u32) -> Option<&'static KindFields> {
+    kinds::of(record_kind)?.fields.as_ref()
 }
 
 /// # Safety

@@ -90,9 +90,9 @@ pub(crate) type CallbackFunction = unsafe extern "C" fn(*mut c_void, u32, u32, *
 
 /// `CUpti_ActivityAttribute` values.
 pub(super) mod attribute {
-    pub(in crate::second) const ZEROED: u32 = 5;
-    pub(in crate::second) const USER_DEFINED_RECORDS: u32 = 11;
-    pub(in crate::second) const THREAD_ID_TYPE: u32 = 21;
+    pub(in crate::user_defined) const ZEROED: u32 = 5;
+    pub(in crate::user_defined) const USER_DEFINED_RECORDS: u32 = 11;
+    pub(in crate::user_defined) const THREAD_ID_TYPE: u32 = 21;
 }
 
 #[cfg(test)]

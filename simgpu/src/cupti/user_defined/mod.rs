@@ -217,7 +217,8 @@ pub(in crate::cupti) fn take(record: &Record) -> bool {
 
 /// Gives a call's record of external ids to each subscriber that pushed any, before the call's own.
 pub(in crate::cupti) fn emit_external(correlation: u32) {
-    let pushed = EXTERNAL.with_borrow(Clone::clone);
+    let pushed = EXTERNAL.try_with(|stack| stack.borrow().clone());
+    let pushed = pushed.unwrap_or_default();
     if pushed.is_empty() {
         return;
     }

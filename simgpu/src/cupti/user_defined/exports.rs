@@ -312,8 +312,8 @@ pub extern "C" fn cuptiActivityPushExternalCorrelationId_v2(
 ) -> u32 {
     guarded(|| {
         find(subscriber)?;
-        EXTERNAL.with_borrow_mut(|stack| stack.push((subscriber, external, id)));
-        Ok(())
+        let pushed = EXTERNAL.try_with(|stack| stack.borrow_mut().push((subscriber, external, id)));
+        pushed.map_err(|_| code::INVALID_OPERATION)
     })
 }
 
@@ -326,13 +326,14 @@ pub extern "C" fn cuptiActivityPopExternalCorrelationId_v2(
 ) -> u32 {
     guarded(|| {
         find(subscriber)?;
-        let popped = EXTERNAL.with_borrow_mut(|stack| {
+        let popped = EXTERNAL.try_with(|stack| {
+            let mut stack = stack.borrow_mut();
             let place = stack
                 .iter()
                 .rposition(|(handle, pushed, _)| (*handle, *pushed) == (subscriber, external))?;
             Some(stack.remove(place).2)
         });
-        let id = popped.ok_or(code::QUEUE_EMPTY)?;
+        let id = popped.ok().flatten().ok_or(code::QUEUE_EMPTY)?;
         if last.is_null() { Ok(()) } else { put(last, id) }
     })
 }

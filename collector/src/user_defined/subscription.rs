@@ -1,17 +1,15 @@
-//! Subscribing beside others, and the buffers that come of it.
+//! Subscribing beside others.
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::abi::{
-    ActivityConfig, ApiOptions, CallOptions, CallbackFunction, CompleteFunction, CompleteInfo,
-    FieldSelection, RequestFunction, SubscriberParams, attribute,
+    ActivityConfig, ApiOptions, CallOptions, CallbackFunction, CompleteFunction, FieldSelection,
+    RequestFunction, SubscriberParams, attribute,
 };
-use super::layout::{Expanded, Plans};
-use super::{fields, older};
-use crate::decode::RecordSizes;
-use crate::{buffers, cost};
+use super::callbacks::{completed, requested};
+use super::layout::fields_of;
+use super::older;
+use crate::records::RecordSizes;
 
 /// CUPTI_SUCCESS.
 const SUCCESS: u32 = 0;
@@ -191,7 +189,7 @@ impl Second {
     /// Asks for a kind's records, of the fields that we need; of a kind of calls, for those of these callback ids, where there
     /// are any. Gives CUPTI's result.
     pub(crate) fn enable(&self, record_kind: u32, mut callbacks: Vec<u32>) -> u32 {
-        let Some(kind_fields) = fields::of_kind(record_kind) else {
+        let Some(kind_fields) = fields_of(record_kind) else {
             return NOT_SUPPORTED;
         };
         let mut ids: Vec<i32> = std::iter::once(0)
@@ -260,83 +258,6 @@ impl Second {
 
     /// The sizes of the structs that records are made into.
     pub(crate) fn record_sizes() -> RecordSizes {
-        RecordSizes::ask(|record_kind| Some(fields::of_kind(record_kind)?.record_bytes))
-    }
-}
-
-/// What CUPTI has told of its layouts so far. A leaf lock, held for a comparison.
-static PLANS: Mutex<Option<Plans>> = Mutex::new(None);
-/// Layouts that were another than the same kind's before.
-static CHANGED: AtomicU64 = AtomicU64::new(0);
-
-/// How often a kind's layout has changed, which makes buffers that came before and were not read yet unreadable.
-pub(crate) fn changed_layouts() -> u64 {
-    CHANGED.swap(0, Ordering::Relaxed)
-}
-
-/// CUPTI wants a buffer: it gets the second half of one; the front is for the structs that are made of its records.
-unsafe extern "C" fn requested(
-    buffer: *mut *mut u8,
-    size: *mut usize,
-    most_records: *mut usize,
-    _: *const c_void,
-) {
-    // SAFETY: CUPTI passes valid places for the three results.
-    unsafe {
-        buffers::requested(buffer, size, most_records);
-        if !(*buffer).is_null() {
-            let half = *size / 2;
-            *buffer = (*buffer).add(half);
-            *size = half;
-        }
-    }
-}
-
-/// CUPTI gives a buffer back, with the layouts of what is in it.
-unsafe extern "C" fn completed(buffer: *mut u8, size: usize, valid_bytes: usize, info: *const CompleteInfo) {
-    let _measured = cost::enter(cost::Callback::Buffer);
-    if buffer.is_null() || crate::session::is_dead() {
-        return;
-    }
-    // SAFETY: what CUPTI passed, while its call lasts.
-    let plans = unsafe { Plans::read(info) };
-    {
-        let mut known = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.get_or_insert_default().learn(&plans) {
-            CHANGED.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    // Of ours it was given the second half, and tells how long that is; another's is not found by that.
-    buffers::completed_from(buffer.wrapping_sub(size), size, valid_bytes);
-}
-
-/// Makes structs of the user-defined records between `from` and `end` of a buffer.
-pub(crate) fn expand(buffer: &mut [u8], from: usize, end: usize) -> Expanded {
-    let plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    plans.map_or(
-        Expanded {
-            bytes: 0,
-            unread_bytes: end - from,
-        },
-        |plans| plans.expand(buffer, from, end),
-    )
-}
-
-/// Writes user-defined records as they were delivered, and beside them how they are read, into the folder for dumps; the
-/// structs that are made of them are dumped like those of the first way.
-pub(crate) fn dump(records: &[u8]) {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let Some(folder) = crate::dump::folder() else {
-        return;
-    };
-    let plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let path = folder.join(format!("user-defined-{}-{number}.bin", std::process::id()));
-    let written = std::fs::write(&path, records).and_then(|()| {
-        let text = plans.map_or_else(String::new, |plans| plans.describe());
-        std::fs::write(path.with_extension("plans"), text)
-    });
-    if let Err(error) = written {
-        crate::session::complain(&format!("{}: {error}", path.display()));
+        RecordSizes::ask(|record_kind| Some(fields_of(record_kind)?.record_bytes))
     }
 }
