@@ -12,6 +12,8 @@ mod training;
 use std::hint::black_box;
 use std::time::Instant;
 
+use gputrace_trace::json_file::write_json;
+
 use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
 use gputrace_trace::writer::ProcessWriter;
 use gputrace_viewer::timeline::{Growing, Timeline};
@@ -75,22 +77,18 @@ fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     let own = folder.path().join("rank0");
     let mut writer = ProcessWriter::create(&own).expect("a folder");
-    let header = ProcessHeader {
+    let mut header = ProcessHeader {
         rank: Some(0),
         ..ProcessHeader::new()
     };
-    std::fs::write(
-        own.join(PROCESS_FILE),
-        serde_json::to_vec(&header).expect("plain"),
-    )
-    .expect("room");
+    writer.sign(&mut header);
+    write_json(&own.join(PROCESS_FILE), &header).expect("room");
     let manifest = Manifest {
         state: "recording".to_owned(),
         format: FORMAT.to_owned(),
         ..Manifest::new()
     };
-    let manifest = serde_json::to_vec(&manifest).expect("plain");
-    std::fs::write(folder.path().join(MANIFEST_FILE), manifest).expect("room");
+    write_json(&folder.path().join(MANIFEST_FILE), &manifest).expect("room");
     let mut growing = Growing::new(folder.path());
     let mut names = std::mem::take(&mut writer.names);
     let (mut looks, mut pictures, mut asked) = (Costs::default(), Costs::default(), Costs::default());

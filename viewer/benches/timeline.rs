@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gputrace_analyzer::{Options, analyze_in_detail};
-use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE};
+use gputrace_trace::json_file::write_json;
+use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION};
 use gputrace_trace::tables::{ApiCall, Kernel, Marker, Operator};
 use gputrace_trace::writer::{ProcessWriter, WAITING_ROWS};
 use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs, parallel};
@@ -198,16 +199,16 @@ fn write(recording: &Recording, folder: &Path) {
         writer.close().expect("room");
         let mut header = process.header.clone();
         header.ended_ns = Some(i64::MAX / 4);
-        let header = serde_json::to_vec(&header).expect("plain");
-        std::fs::write(own.join(PROCESS_FILE), header).expect("room");
+        header.version = VERSION;
+        writer.sign(&mut header);
+        write_json(&own.join(PROCESS_FILE), &header).expect("room");
     });
     let manifest = Manifest {
         state: "complete".to_owned(),
         format: FORMAT.to_owned(),
         ..Manifest::new()
     };
-    let manifest = serde_json::to_vec(&manifest).expect("plain");
-    std::fs::write(folder.join(MANIFEST_FILE), manifest).expect("room");
+    write_json(&folder.join(MANIFEST_FILE), &manifest).expect("room");
 }
 
 /// From a recording's files to its first picture, and to the picture with its analysis.

@@ -6,7 +6,7 @@ import { h, replace } from "./dom.js";
 import * as format from "./format.js";
 import { CHANGES, changed, difference } from "./panels/change.js";
 import { pairView } from "./panels/pair_view.js";
-import { PARTS, afterTyping, choice, failed, kindMark, nameCell, nothing, partsOf, section, select, shareParts } from "./panels/shared.js";
+import { PARTS, afterTyping, choice, failed, kindMark, nameCell, nothing, section, select, shareParts } from "./panels/shared.js";
 import { table } from "./table.js";
 
 /** A recording that is still being read is asked for again after so long. */
@@ -279,9 +279,10 @@ function draw(comparison, here, there, context, keep) {
 /** @param {any} comparison @param {Record<string, any>} keep */
 function rankSection(comparison, keep) {
   const most = Math.max(1, ...comparison.ranks.flatMap((/** @type {any} */ rank) => [rank.a?.span_ns ?? 0, rank.b?.span_ns ?? 0]));
-  const bar = (/** @type {any} */ measures, /** @type {string} */ label) => (measures ? shareBar(shareParts(partsOf(measures, measures.span_ns)), { total: most, format: format.time, label }) : h("span", { class: "p-faint" }, "not there"));
-  const column = (/** @type {string} */ key, /** @type {string} */ title, /** @type {(measures: any) => number} */ of, /** @type {1 | 2 | 3 | undefined} */ spare) => ({
-    key: `${key}_difference_ns`, title, number: true, spare, value: (/** @type {any} */ rank) => (rank.a && rank.b ? of(rank.b) - of(rank.a) : null), cell: (/** @type {any} */ rank) => difference(rank.a && of(rank.a), rank.b && of(rank.b)),
+  const bar = (/** @type {import("../types/analysis.js").Parts | null} */ parts, /** @type {string} */ label) => (parts ? shareBar(shareParts(parts), { total: most, format: format.time, label }) : h("span", { class: "p-faint" }, "not there"));
+  const column = (/** @type {import("./panels/shared.js").Part["key"]} */ key, /** @type {string} */ title) => ({
+    key: `${key}_difference_ns`, title, number: true, spare: /** @type {1} */ (1),
+    value: (/** @type {any} */ rank) => (rank.a && rank.b ? rank.parts_b[key] - rank.parts_a[key] : null), cell: (/** @type {any} */ rank) => difference(rank.parts_a?.[key], rank.parts_b?.[key]),
   });
   const list = table({
     name: "compared-ranks",
@@ -295,13 +296,11 @@ function rankSection(comparison, keep) {
     },
     columns: [
       { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank) },
-      { key: "bars", title: "First above, second below", fixed: true, wide: true, value: () => "", cell: (rank) => h("span", { class: "p-pair" }, bar(rank.a, "first"), bar(rank.b, "second")) },
+      { key: "bars", title: "First above, second below", fixed: true, wide: true, value: () => "", cell: (rank) => h("span", { class: "p-pair" }, bar(rank.parts_a, "first"), bar(rank.parts_b, "second")) },
       { key: "span_a_ns", title: "Span, first", number: true, spare: 2, value: (rank) => rank.a?.span_ns, text: (rank) => format.time(rank.a?.span_ns) },
       { key: "span_b_ns", title: "second", number: true, spare: 2, value: (rank) => rank.b?.span_ns, text: (rank) => format.time(rank.b?.span_ns) },
-      column("span", "Span", (measures) => measures.span_ns, undefined),
-      column("compute", "Compute", (measures) => measures.compute_ns, 1),
-      column("exposed", "Exposed", (measures) => measures.communication_exposed_ns, 1),
-      column("idle", "Idle", (measures) => measures.idle_ns, 1),
+      { key: "span_difference_ns", title: "Span", number: true, value: (rank) => (rank.a && rank.b ? rank.b.span_ns - rank.a.span_ns : null), cell: (rank) => difference(rank.a?.span_ns, rank.b?.span_ns) },
+      column("compute", "Compute"), column("exposed", "Exposed"), column("idle", "Idle"),
       { key: "change", title: "", value: (rank) => rank.change, cell: (rank) => changed(rank.change) },
     ],
   });

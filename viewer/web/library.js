@@ -70,7 +70,8 @@ export function mountLibrary(container, { api, open }) {
     ],
   });
   const trouble = h("div", null);
-  replace(container, h("header", { class: "p-head" }, h("h1", null, "Recordings"), head), trouble, list.element);
+  const notes = h("div", null);
+  replace(container, h("header", { class: "p-head" }, h("h1", null, "Recordings"), head), trouble, notes, list.element);
 
   async function look() {
     clearTimeout(timer);
@@ -79,6 +80,7 @@ export function mountLibrary(container, { api, open }) {
       rows = answer.recordings;
       head.textContent = `${format.count(rows.length)} ${rows.length === 1 ? "recording" : "recordings"}${answer.version ? `, gputrace ${answer.version}` : ""}`;
       replace(trouble);
+      replace(notes, ...(answer.notes ?? []).map((/** @type {string} */ note) => h("p", { class: "p-quiet" }, note)));
       const now = JSON.stringify(rows);
       // The list is drawn again when something changed, or once in a while for the times.
       if (now !== last && !container.contains(document.activeElement?.closest("tbody") ?? null)) {

@@ -22,10 +22,10 @@ const NARROWEST = 2;
 
 /** The parts of a band from its floor up. */
 const PARTS = /** @type {const} */ ([
-  ["compute", "kind-compute", "compute alone"],
+  ["compute", "kind-compute", "compute"],
   ["both", "kind-hidden", "hidden communication"],
   ["communication", "kind-exposed", "exposed communication"],
-  ["copy", "kind-copy", "copies alone"],
+  ["copy", "kind-copy", "copies"],
 ]);
 
 export class Overview {

@@ -1,6 +1,6 @@
 //! Bars: where each GPU's time went, and why it was idle.
 
-use gputrace_analyzer::{Analysis, Measures, RankAnalysis};
+use gputrace_analyzer::{Analysis, CATALOGUE, PARTS, RankAnalysis};
 
 use super::text::{Escaped, Page, duration, percent};
 use super::{CAUSES, cause_number, label};
@@ -8,19 +8,15 @@ use super::{CAUSES, cause_number, label};
 /// More GPUs than this are not shown one by one.
 const MOST_DEVICES: usize = 128;
 
-/// What a span consists of: kinds of time that do not overlap, with their class and word. They sum to the span.
-pub fn shares(measures: &Measures) -> [(&'static str, &'static str, i64); 4] {
-    let other = measures.busy_ns - measures.compute_ns - measures.communication_exposed_ns;
-    [
-        ("compute", "compute", measures.compute_ns),
-        (
-            "exposed",
-            "exposed communication",
-            measures.communication_exposed_ns,
-        ),
-        ("copy", "copies and memsets alone", other.max(0)),
-        ("idle", "idle", measures.idle_ns),
-    ]
+/// The classes of the parts' colours, in the order of [`PARTS`].
+pub const CLASSES: [&str; PARTS.len()] = ["compute", "hidden", "exposed", "copy", "idle"];
+
+/// Parts with their classes and words.
+fn classed(parts: &gputrace_analyzer::Parts) -> Vec<(&'static str, &'static str, i64)> {
+    let parts = CLASSES.iter().zip(parts.each());
+    parts
+        .map(|(class, (part, ns))| (*class, part.label, ns))
+        .collect()
 }
 
 /// One bar of parts; `whole` is its full width.
@@ -78,9 +74,12 @@ pub fn ranks(analysis: &Analysis, page: &mut Page) {
     page.section(
         "ranks",
         "Where the time goes",
-        "Each GPU's span, from its first operation to its last. Hidden communication lies behind compute and is part of that.",
+        "Each GPU's span, from its first operation to its last. Each moment counts once: the parts of a bar sum to the span.",
     );
-    let kinds = shares(&Measures::default()).map(|(class, word, _)| (class, word));
+    let kinds: Vec<(&str, &str)> = CLASSES
+        .into_iter()
+        .zip(PARTS.iter().map(|part| part.label))
+        .collect();
     legend(page, &kinds);
     let longest = analysis
         .ranks
@@ -89,28 +88,30 @@ pub fn ranks(analysis: &Analysis, page: &mut Page) {
         .max()
         .unwrap_or(0);
     page.add("<div class=\"scroll\"><table class=\"bars\"><thead><tr><th scope=\"col\">GPU</th><th scope=\"col\" class=\"wide\">span</th>");
-    for heading in ["span", "compute", "communication", "hidden", "exposed", "idle"] {
-        page.add(format_args!("<th scope=\"col\" class=\"n\">{heading}</th>"));
+    for measure in CATALOGUE {
+        page.add(format_args!(
+            "<th scope=\"col\" class=\"n\" title=\"{}\">{}</th>",
+            Escaped(measure.definition),
+            measure.label
+        ));
     }
     page.add("</tr></thead><tbody>\n");
     for rank in analysis.ranks.iter().take(MOST_DEVICES) {
         let measures = &rank.measures;
-        let parts = shares(measures);
+        let parts = classed(&rank.parts);
         page.add(format_args!(
             "<tr><th scope=\"row\">{}</th><td class=\"wide\">",
             Escaped(label(rank))
         ));
         bar(page, &said(&parts), &parts, longest);
-        page.add(format_args!(
-            "</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
-            duration(measures.span_ns),
-            duration(measures.compute_ns),
-            duration(measures.communication_ns),
-            percent(measures.overlap_ratio),
-            duration(measures.communication_exposed_ns),
-            percent(measures.idle_ratio),
-        ));
+        page.add("</td>");
+        for measure in CATALOGUE {
+            page.add(format_args!(
+                "<td class=\"n\">{}</td>",
+                measure.text(measures, duration, percent)
+            ));
+        }
+        page.add("</tr>\n");
     }
     page.add("</tbody></table></div>\n");
     left_out(analysis, page);

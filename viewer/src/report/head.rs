@@ -1,6 +1,6 @@
 //! The page's beginning and end: what was recorded, the figures that sum it up, what stands out.
 
-use gputrace_analyzer::Analysis;
+use gputrace_analyzer::{Analysis, Facts, Parts};
 use gputrace_trace::Recording;
 
 use super::text::{Escaped, Page, counted, date, duration, or_dash, percent, shorten};
@@ -98,12 +98,12 @@ pub fn figures(analysis: &Analysis, page: &mut Page) {
         page.add("<p class=\"lead\">No operation of a GPU was recorded.</p>\n");
         return;
     }
-    let sum = |of: fn(&gputrace_analyzer::Measures) -> i64| -> i64 {
-        analysis.ranks.iter().map(|rank| of(&rank.measures)).sum()
-    };
+    let (mut parts, mut span) = (Parts::default(), 0);
+    for rank in &analysis.ranks {
+        parts += rank.parts;
+        span += rank.measures.span_ns;
+    }
     let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
-    let span = sum(|measures| measures.span_ns);
-    let communication = sum(|measures| measures.communication_ns);
     let mut steps: Vec<i64> = analysis
         .ranks
         .iter()
@@ -125,25 +125,22 @@ pub fn figures(analysis: &Analysis, page: &mut Page) {
         ),
         (
             "GPUs busy",
-            percent(share(sum(|measures| measures.busy_ns), span)),
+            percent(share(span - parts.idle, span)),
             "of their span".to_owned(),
         ),
         (
             "communication hidden",
-            percent(share(
-                sum(|measures| measures.communication_hidden_ns),
-                communication,
-            )),
+            percent(share(parts.hidden, parts.hidden + parts.exposed)),
             "behind compute".to_owned(),
         ),
         (
             "communication exposed",
-            percent(share(sum(|measures| measures.communication_exposed_ns), span)),
+            percent(share(parts.exposed, span)),
             "of the GPUs' span".to_owned(),
         ),
         (
             "idle",
-            percent(share(sum(|measures| measures.idle_ns), span)),
+            percent(share(parts.idle, span)),
             "of the GPUs' span".to_owned(),
         ),
     ];
@@ -156,6 +153,29 @@ pub fn figures(analysis: &Analysis, page: &mut Page) {
     page.add("</ul>\n");
 }
 
+/// The section that tells more of a finding, where one does.
+fn section_of(facts: &Facts) -> Option<(&'static str, &'static str)> {
+    match facts {
+        Facts::ExposedCommunication { .. } | Facts::UnevenCompute { .. } => {
+            Some(("ranks", "Where the time goes"))
+        }
+        Facts::UnevenSteps { .. } => Some(("steps", "Steps")),
+        Facts::HostLate { .. }
+        | Facts::EventWait { .. }
+        | Facts::PeerWait { .. }
+        | Facts::QueueFull { .. }
+        | Facts::NothingSubmitted { .. } => Some(("idle", "Why the GPUs waited")),
+        Facts::LateRank { .. } => Some(("collectives", "Collectives")),
+        Facts::ShortKernels { .. } | Facts::PageableCopies { .. } | Facts::SlowCopies { .. } => {
+            Some(("kernels", "Operations"))
+        }
+        Facts::Hang { .. }
+        | Facts::ClockHeldDown { .. }
+        | Facts::StarvedThread { .. }
+        | Facts::DiskFaults { .. } => None,
+    }
+}
+
 /// What stands out.
 pub fn findings(analysis: &Analysis, page: &mut Page) {
     page.section("findings", "What stands out", "");
@@ -164,16 +184,21 @@ pub fn findings(analysis: &Analysis, page: &mut Page) {
         return;
     }
     page.add("<ol class=\"findings\">\n");
+    let promises = |saves_ns: &i64| *saves_ns > 0;
     for finding in analysis.findings.iter().take(MOST_FINDINGS) {
-        page.add(format_args!(
-            "<li><p>{}</p>",
-            Escaped(shorten(&finding.text, 600))
-        ));
+        page.add(format_args!("<li><p>{}", Escaped(shorten(&finding.text, 600))));
+        if let Some((section, words)) = section_of(&finding.facts) {
+            page.add(format_args!(" <a href=\"#{section}\">{words}</a>"));
+        }
+        page.add("</p>");
         page.add(format_args!(
             "<p class=\"evidence\">{}",
             Escaped(shorten(&finding.evidence, 600))
         ));
-        match (finding.saves_per_step_ns, finding.saves_ns) {
+        match (
+            finding.saves_per_step_ns.filter(promises),
+            finding.saves_ns.filter(promises),
+        ) {
             (Some(step), _) => drop(page.add(format_args!(
                 " <span class=\"saves\">at most {} a step</span>",
                 duration(step)
@@ -182,6 +207,7 @@ pub fn findings(analysis: &Analysis, page: &mut Page) {
                 " <span class=\"saves\">at most {} over the run</span>",
                 duration(run)
             ))),
+            // A finding that promises nothing says what was seen.
             (None, None) => {}
         }
         page.add("</p></li>\n");

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_analyzer::{Analysis, Measures, StepAnalysis, step_number};
+use gputrace_analyzer::{Analysis, PARTS, Parts, StepAnalysis, step_number};
 
-use super::bars::shares;
+use super::bars::CLASSES;
 use super::label;
 use super::text::{Escaped, Page, counted, duration, or_dash, thousands};
 
@@ -21,27 +21,22 @@ const HEIGHT: i64 = 160;
 struct Mean {
     count: i64,
     duration_ns: i64,
-    parts: [i64; 3],
+    parts: Parts,
     outlier: bool,
 }
 
 impl Mean {
     fn add(&mut self, step: &StepAnalysis) {
-        let [compute, exposed, other, _] = shares(&step.measures);
         self.count += 1;
         self.duration_ns += step.duration_ns;
-        for (sum, (.., ns)) in self.parts.iter_mut().zip([compute, exposed, other]) {
-            *sum += ns;
-        }
+        self.parts += step.parts;
         self.outlier |= step.outlier;
     }
 
     fn join(&mut self, other: &Self) {
         self.count += other.count;
         self.duration_ns += other.duration_ns;
-        for (sum, ns) in self.parts.iter_mut().zip(other.parts) {
-            *sum += ns;
-        }
+        self.parts += other.parts;
         self.outlier |= other.outlier;
     }
 
@@ -88,13 +83,11 @@ pub fn steps(analysis: &Analysis, page: &mut Page) {
     }
     page.section("steps", "Steps", &lead);
     page.add("<p class=\"legend\">");
-    for (class, word, _) in shares(&Measures::default()) {
-        let word = if class == "idle" {
-            "idle, or work of a neighbouring step"
-        } else {
-            word
-        };
-        page.add(format_args!("<span><i class=\"{class}\"></i>{word}</span> "));
+    for (class, part) in CLASSES.iter().zip(&PARTS) {
+        page.add(format_args!(
+            "<span><i class=\"{class}\"></i>{}</span> ",
+            part.label
+        ));
     }
     page.add("</p>\n");
     let numbers: Vec<u64> = means.keys().copied().collect();
@@ -136,12 +129,15 @@ fn picture(bars: &[(u64, u64, Mean)], page: &mut Page) {
             format!("steps {first} to {last}")
         };
         let outlier = if mean.outlier { ", unlike the others" } else { "" };
+        let parts: Vec<String> = mean
+            .parts
+            .each()
+            .map(|(part, ns)| format!("{} {}", part.label, duration(mean.of(ns))))
+            .collect();
         page.add(format_args!(
-            "<g><title>{which}: {}{outlier}\ncompute {}, exposed communication {}, copies and memsets alone {}</title>",
+            "<g><title>{which}: {}{outlier}\n{}</title>",
             duration(mean.of(mean.duration_ns)),
-            duration(mean.of(mean.parts[0])),
-            duration(mean.of(mean.parts[1])),
-            duration(mean.of(mean.parts[2])),
+            parts.join(", ")
         ));
         let top = HEIGHT - height(mean.of(mean.duration_ns));
         page.add(format_args!(
@@ -149,7 +145,8 @@ fn picture(bars: &[(u64, u64, Mean)], page: &mut Page) {
             HEIGHT - top
         ));
         let mut bottom = HEIGHT;
-        for (class, ns) in ["compute", "exposed", "copy"].iter().zip(mean.parts) {
+        // What is left over is idle, which is drawn behind all of them.
+        for (class, ns) in CLASSES.iter().zip(mean.parts.times()).take(PARTS.len() - 1) {
             let tall = height(mean.of(ns)).min(bottom);
             if tall > 0 {
                 bottom -= tall;

@@ -151,7 +151,7 @@ pub fn kernels(analysis: &Analysis, page: &mut Page) {
     }
     let mut sums: BTreeMap<(&str, &str), Sum> = BTreeMap::new();
     for kernel in analysis.ranks.iter().flat_map(|rank| &rank.kernels) {
-        let sum = sums.entry((&kernel.name, &kernel.kind)).or_default();
+        let sum = sums.entry((&kernel.name, kernel.kind)).or_default();
         sum.count += kernel.count as u64;
         sum.total_ns += kernel.total_ns;
         sum.max_ns = sum.max_ns.max(kernel.durations.max_ns);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, IF_NONE_MATCH};
 use axum::http::{Response, StatusCode};
+use gputrace_trace::beneath;
 
 /// Every file of the page by its path under `web/`.
 static EMBEDDED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
@@ -42,10 +43,8 @@ impl Assets {
                 .find(|(name, _)| *name == path)
                 .map(|(_, bytes)| bytes.to_vec()),
             Self::Folder(folder) => {
-                let file = folder.join(path).canonicalize().ok()?;
-                (file.starts_with(folder) && file.is_file())
-                    .then(|| std::fs::read(file).ok())
-                    .flatten()
+                beneath::name_if_none(folder);
+                beneath::read(&folder.join(path)).ok()
             }
         }
     }

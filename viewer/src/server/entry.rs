@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gputrace_interchange::import;
+use gputrace_trace::beneath;
 use serde_json::{Value, json};
 
 use super::files::{self, Signature};
@@ -133,7 +134,7 @@ impl Entry {
         drop(inner);
         let signature = Signature::of(&self.paths).unwrap_or_default();
         let manifest = match self.paths.as_slice() {
-            [path] if path.is_dir() => files::manifest(path),
+            [path] if beneath::is_folder(path) => files::manifest(path),
             _ => None,
         };
         let mut glance = Glance {

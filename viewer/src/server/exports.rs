@@ -18,13 +18,15 @@ use gputrace_interchange::export::select::{NothingSelected, Selection};
 use gputrace_interchange::export::tensorboard::export_tensorboard;
 use gputrace_interchange::export::xplane::export_xplane;
 use gputrace_interchange::tables::csv_to;
+use gputrace_trace::table::Holds;
+use gputrace_trace::tables::TABLES as RECORDED_TABLES;
 use gputrace_trace::{Derived, Process, Recording};
 use serde::Deserialize;
 
 use super::api::analysis::whole;
 use super::api::{Answer, Refusal, Shared, parameters};
 use super::loaded::{Analysed, Loaded};
-use super::written;
+use super::streaming;
 use crate::report::{self, Shown};
 
 /// What can be downloaded.
@@ -188,9 +190,8 @@ pub async fn export(
     };
     let file = job.file_name(&name);
     let folder = job.folder(&name);
-    let place = app.places.exports.clone().try_acquire_owned();
-    let place = place.map_err(|_| Refusal::busy("other exports are under way: try again in a while"))?;
-    let body = written::body(move |out| {
+    let place = app.work.export()?;
+    let body = streaming::body(move |out| {
         let _place = place;
         job.write(&loaded, analysed.as_deref(), &folder, out)
     });
@@ -358,8 +359,7 @@ impl Job {
                 format!("the table {} has no rows", self.table),
             )
         })?;
-        let batch = tables::to_batch(&table.frame).map_err(io::Error::other)?;
-        csv_to(out, &batch)
+        csv_to(out, &table.batch)
     }
 }
 
@@ -413,24 +413,14 @@ fn span_of(derived: &Derived, (first, last): (u64, u64)) -> Option<(i64, i64)> {
 
 /// Whether anything happened in a process.
 fn has_events(process: &Process) -> bool {
-    const EVENTS: [&str; 13] = [
-        "kernels",
-        "copies",
-        "memsets",
-        "graph_launches",
-        "api_calls",
-        "synchronizations",
-        "overheads",
-        "markers",
-        "operators",
-        "collectives",
-        "nccl_proxy",
-        "nccl_channels",
-        "counters",
-    ];
     let counts = process.tables.row_counts();
-    let mut counts = counts.iter().filter(|(name, _)| EVENTS.contains(name));
-    counts.any(|(_, rows)| *rows > 0)
+    RECORDED_TABLES.iter().zip(counts).any(|(table, (_, rows))| {
+        rows > 0
+            && matches!(
+                table.holds,
+                Holds::Operations | Holds::Collectives | Holds::Events
+            )
+    })
 }
 
 #[cfg(test)]

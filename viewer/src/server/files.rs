@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use gputrace_interchange::parquet_folder;
+use gputrace_trace::beneath::{self, Kind, Stat};
+use gputrace_trace::json_file::{Json, read_json};
 use gputrace_trace::manifest::{HOST_ROLE, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
 use gputrace_trace::recording::{is_simulated, manifest_files, process_folders, segment_of};
 
@@ -34,37 +35,36 @@ impl Signature {
         let mut signature = Self::default();
         let mut any = false;
         for path in paths {
-            any |= signature.add(path, DEPTH);
+            if let Ok(found) = beneath::stat(path) {
+                any = true;
+                signature.add(path, found, DEPTH);
+            }
         }
         any.then_some(signature)
     }
 
-    fn add(&mut self, path: &Path, depth: usize) -> bool {
-        let Ok(metadata) = path.metadata() else {
-            return false;
-        };
-        if metadata.is_dir() {
-            if depth > 0 {
-                for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-                    self.add(&entry.path(), depth - 1);
+    fn add(&mut self, path: &Path, found: Stat, depth: usize) {
+        match found.kind {
+            Kind::Folder if depth > 0 => {
+                for entry in beneath::entries(path).into_iter().flatten() {
+                    self.add(&entry.path, entry.stat, depth - 1);
                 }
             }
-        } else {
-            self.files += 1;
-            self.bytes = self.bytes.saturating_add(metadata.len());
-            let modified = metadata.modified().ok();
-            let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-            let modified_ms = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-            self.modified_ms = self.modified_ms.max(modified_ms);
+            Kind::File | Kind::Special => {
+                self.files += 1;
+                self.bytes = self.bytes.saturating_add(found.bytes);
+                self.modified_ms = self.modified_ms.max(found.modified_ms);
+            }
+            Kind::Folder | Kind::LeadsOut | Kind::Broken => {}
         }
-        true
     }
 }
 
 /// Whether a folder is one of our recordings.
 #[must_use]
 pub fn is_recording(folder: &Path) -> bool {
-    folder.join(MANIFEST_FILE).is_file() || process_folders(folder).is_ok_and(|folders| !folders.is_empty())
+    beneath::is_file(&folder.join(MANIFEST_FILE))
+        || process_folders(folder).is_ok_and(|folders| !folders.is_empty())
 }
 
 /// Whether a recorder says that it still writes a recording: one of those that share it, where several do.
@@ -76,8 +76,7 @@ pub fn is_open(folder: &Path) -> bool {
 }
 
 fn read_manifest(file: &Path) -> Option<Manifest> {
-    let text = file.is_file().then(|| std::fs::read(file).ok())??;
-    serde_json::from_slice(&text).ok()
+    read_json(file).ok().and_then(Json::ok)
 }
 
 /// The manifest of a recording that was not opened.
@@ -86,10 +85,11 @@ pub fn manifest(path: &Path) -> Option<Manifest> {
     read_manifest(&path.join(MANIFEST_FILE))
 }
 
-fn is_trace(path: &Path) -> bool {
+/// Whether something in a folder is a trace file.
+fn is_trace(path: &Path, found: Stat) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.to_ascii_lowercase();
-    TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
+    TRACE_ENDINGS.iter().any(|ending| name.ends_with(ending)) && found.kind == Kind::File
 }
 
 /// A recording in a folder.
@@ -116,30 +116,34 @@ fn name_in(root: &Path, path: &Path) -> String {
 }
 
 /// The recordings in a folder: ours, trace files, and folders with trace files, each folder as one run, or as its cycles
-/// where files say which they are of, but for those whose files are `apart`. What links lead out of the folder to is none
-/// of it.
+/// where files say which they are of, but for those whose files are `apart`. And the links in it that lead out of it, which
+/// are not followed.
 #[must_use]
-pub fn recordings_in(folder: &Path, apart: &HashSet<PathBuf>) -> Vec<Found> {
+pub fn recordings_in(folder: &Path, apart: &HashSet<PathBuf>) -> (Vec<Found>, Vec<PathBuf>) {
     let Ok(folder) = folder.canonicalize() else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
+    beneath::name_if_none(&folder);
     // A folder with a damaged recording in it is not itself one.
-    if folder.join(MANIFEST_FILE).is_file() || parquet_folder::is_folder(&folder) {
-        return vec![Found::new(&folder, folder.clone())];
+    if beneath::is_file(&folder.join(MANIFEST_FILE)) || parquet_folder::is_folder(&folder) {
+        return (vec![Found::new(&folder, folder.clone())], Vec::new());
     }
     let mut look = Look {
         root: &folder,
         apart,
         seen: HashSet::from([folder.clone()]),
         found: Vec::new(),
+        lead_out: Vec::new(),
     };
     look.through(&folder, DEPTH);
-    let mut found = look.found;
+    let Look {
+        mut found, lead_out, ..
+    } = look;
     // One whose manifest is gone has nothing else in it.
     if found.is_empty() && is_recording(&folder) {
         found.push(Found::new(&folder, folder.clone()));
     }
-    found
+    (found, lead_out)
 }
 
 /// Whether a folder holds what the recorder samples of a host, which is no rank's: its header says so, or its name where
@@ -154,9 +158,7 @@ pub fn is_host(folder: &Path) -> bool {
 }
 
 fn header(folder: &Path) -> Option<ProcessHeader> {
-    let file = folder.join(PROCESS_FILE);
-    let text = file.is_file().then(|| std::fs::read(file).ok())??;
-    serde_json::from_slice(&text).ok()
+    read_json(&folder.join(PROCESS_FILE)).ok().and_then(Json::ok)
 }
 
 /// How many ranks a recording has that was not opened, and of which device it is, by its processes' folders: for one whose
@@ -191,24 +193,41 @@ struct Look<'a> {
     apart: &'a HashSet<PathBuf>,
     seen: HashSet<PathBuf>,
     found: Vec<Found>,
+    /// Links that lead out of the folder.
+    lead_out: Vec<PathBuf>,
 }
 
 impl Look<'_> {
     fn through(&mut self, folder: &Path, depth: usize) {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = entries
-            .filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
-            .filter_map(|entry| entry.path().canonicalize().ok())
-            .filter(|path| path.starts_with(self.root))
-            .collect();
-        paths.sort();
-        for path in paths {
-            if self.found.len() >= MOST_RECORDINGS || !self.seen.insert(path.clone()) {
+        let is_hidden = |path: &Path| {
+            path.file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+        };
+        let mut paths = Vec::new();
+        for entry in beneath::entries(folder).into_iter().flatten() {
+            if is_hidden(&entry.path) {
                 continue;
             }
-            if path.is_dir() {
+            if entry.stat.kind == Kind::LeadsOut {
+                self.lead_out.push(entry.path);
+            } else if let Ok(real) = entry.path.canonicalize() {
+                // What lies in another folder that was named is called as it is here.
+                let path = if real.starts_with(self.root) {
+                    real.clone()
+                } else {
+                    entry.path
+                };
+                paths.push((path, real, entry.stat));
+            }
+        }
+        paths.sort_by(|a, b| a.0.cmp(&b.0));
+        for (path, real, found) in paths {
+            if self.found.len() >= MOST_RECORDINGS || !self.seen.insert(real) {
+                continue;
+            }
+            if found.kind == Kind::Folder {
                 let is_apart = self.apart.contains(&path);
-                if path.join(PROCESS_FILE).exists() {
+                if beneath::exists(&path.join(PROCESS_FILE)) {
                     // A part of a recording that has lost its folder.
                 } else if is_recording(&path) {
                     self.found.push(Found::new(self.root, path));
@@ -217,7 +236,7 @@ impl Look<'_> {
                 } else if depth > 0 || is_apart {
                     self.through(&path, depth.saturating_sub(1));
                 }
-            } else if is_trace(&path) {
+            } else if is_trace(&path, found) {
                 self.found.push(Found::new(self.root, path));
             }
         }
@@ -225,7 +244,7 @@ impl Look<'_> {
 
     /// A folder with traces.
     fn runs_of(&mut self, folder: PathBuf) {
-        let cycles = cycles(self.root, &folder);
+        let cycles = cycles(&folder);
         if cycles.len() < 2 {
             self.found.push(Found::new(self.root, folder));
             return;
@@ -241,18 +260,16 @@ impl Look<'_> {
 
 /// The files of each time that PyTorch's profiler was on, where all files of a folder are named as its handler for TensorBoard
 /// does (`WORKER.TIME.pt.trace.json`, torch/profiler/profiler.py) and there are as many of each worker; else none.
-fn cycles(root: &Path, folder: &Path) -> Vec<Vec<PathBuf>> {
+fn cycles(folder: &Path) -> Vec<Vec<PathBuf>> {
     let mut workers: BTreeMap<String, Vec<(u64, PathBuf)>> = BTreeMap::new();
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    for path in entries.map(|entry| entry.path()).filter(|path| is_trace(path)) {
+    for path in traces_in(folder) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
         let told = plain
             .strip_suffix(".pt.trace.json")
             .and_then(|name| name.rsplit_once('.'))
             .and_then(|(worker, time)| Some((worker.to_owned(), time.parse().ok()?)));
-        let path = path.canonicalize().ok().filter(|path| path.starts_with(root));
-        let (Some((worker, time)), Some(path)) = (told, path) else {
+        let Some((worker, time)) = told else {
             return Vec::new();
         };
         workers.entry(worker).or_default().push((time, path));
@@ -270,8 +287,13 @@ fn cycles(root: &Path, folder: &Path) -> Vec<Vec<PathBuf>> {
 }
 
 fn holds_traces(folder: &Path) -> bool {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).any(|path| is_trace(&path))
+    !traces_in(folder).is_empty()
+}
+
+fn traces_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = beneath::entries(folder).into_iter().flatten();
+    let traces = entries.filter(|entry| is_trace(&entry.path, entry.stat));
+    traces.map(|entry| entry.path).collect()
 }
 
 #[cfg(test)]
@@ -279,7 +301,7 @@ mod tests {
     use super::*;
 
     fn paths_in(folder: &Path) -> Vec<Vec<PathBuf>> {
-        let found = recordings_in(folder, &HashSet::new()).into_iter();
+        let found = recordings_in(folder, &HashSet::new()).0.into_iter();
         found.map(|one| one.paths).collect()
     }
 
@@ -305,7 +327,8 @@ mod tests {
         touch(&outside.path().join("run4/manifest.json"));
         std::os::unix::fs::symlink(outside.path().join("run4"), root.join("link")).unwrap();
         std::os::unix::fs::symlink(&root, root.join("nested/around")).unwrap();
-        let found = recordings_in(&root, &HashSet::new());
+        let (found, lead_out) = recordings_in(&root, &HashSet::new());
+        assert_eq!(lead_out, [root.join("link")]);
         let names = ["kineto", "nested/deep/run3", "one.sqlite", "run1", "run2"];
         assert_eq!(
             found,
@@ -331,7 +354,7 @@ mod tests {
         let (first, second) = (deep.join("rank0.first.json"), deep.join("rank0.second.json"));
         let other = root.join("other");
         assert_eq!(paths_in(&root), [[deep.clone()], [other.clone()]]);
-        let apart = recordings_in(&root, &HashSet::from([deep]));
+        let (apart, _) = recordings_in(&root, &HashSet::from([deep]));
         let paths: Vec<PathBuf> = apart.into_iter().flat_map(|found| found.paths).collect();
         assert_eq!(paths, [first, second, other]);
     }
@@ -344,7 +367,7 @@ mod tests {
             for file in files {
                 touch(&root.join(folder).join(file));
             }
-            let found = recordings_in(&root, &HashSet::new());
+            let (found, _) = recordings_in(&root, &HashSet::new());
             let of = found.into_iter().filter(|one| one.name.starts_with(folder));
             of.map(|one| (one.name, one.paths.len())).collect()
         };
@@ -361,10 +384,7 @@ mod tests {
             [one("logs (cycle 1)", 2), one("logs (cycle 2)", 2)]
         );
         let logs = root.join("logs");
-        assert_eq!(
-            cycles(&root, &logs)[0],
-            [logs.join(files[1]), logs.join(files[3])]
-        );
+        assert_eq!(cycles(&logs)[0], [logs.join(files[1]), logs.join(files[3])]);
         // One that is missing leaves open which belong together; so does another name.
         assert_eq!(names("uneven", &files[..3]), [one("uneven", 1)]);
         assert_eq!(names("ranks", &[files[0], files[2]]), [one("ranks", 1)]);

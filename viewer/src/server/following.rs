@@ -17,7 +17,7 @@ const REST: u32 = 9;
 
 /// What the thread that analyses leaves.
 #[derive(Default)]
-struct Desk {
+struct Shared {
     is_busy: bool,
     /// Whether nobody waits for what an analysis finds any more: the recording is read as a whole.
     is_left: bool,
@@ -29,7 +29,7 @@ struct Desk {
 /// A recording that is followed.
 pub(super) struct Following {
     growing: Growing,
-    desk: Arc<Mutex<Desk>>,
+    shared: Arc<Mutex<Shared>>,
     tell: Arc<watch::Sender<Progress>>,
     /// What times of the analysis count from.
     origin_ns: Option<i64>,
@@ -43,7 +43,7 @@ impl Following {
     pub(super) fn new(path: &Path) -> Self {
         Self {
             growing: Growing::new(path),
-            desk: Arc::default(),
+            shared: Arc::default(),
             tell: Arc::new(watch::channel(Progress::Running).0),
             origin_ns: None,
             #[cfg(test)]
@@ -60,7 +60,7 @@ impl Following {
     pub(super) fn look(&mut self) -> Option<Timeline> {
         #[cfg(test)]
         assert!(!self.breaks, "a look that fails");
-        if let Some(found) = lock(&self.desk).found.take() {
+        if let Some(found) = lock(&self.shared).found.take() {
             self.growing.add(found);
         }
         let timeline = self.growing.look()?;
@@ -68,7 +68,7 @@ impl Following {
             .origin_ns
             .is_some_and(|origin_ns| origin_ns != timeline.origin_ns())
         {
-            self.desk = Arc::default();
+            self.shared = Arc::default();
             self.tell = Arc::new(watch::channel(Progress::Running).0);
         }
         self.origin_ns = Some(timeline.origin_ns());
@@ -78,21 +78,21 @@ impl Following {
     /// Ends it, as the recording is read as a whole. What its generations wait for is told by whoever reads it: this is how,
     /// and what times count from, where that is known.
     pub(super) fn leave(self) -> (Arc<watch::Sender<Progress>>, Option<i64>) {
-        lock(&self.desk).is_left = true;
+        lock(&self.shared).is_left = true;
         (self.tell, self.origin_ns)
     }
 
     /// Begins to analyse a generation, unless an analysis is being made or was a short while ago; `done` is called behind it
     /// while the recording is still followed.
     pub(super) fn analyse(&self, loaded: &Arc<Loaded>, done: impl FnOnce() + Send + 'static) {
-        let mut own = lock(&self.desk);
+        let mut own = lock(&self.shared);
         let has_rested = own.ended.is_none_or(|(when, took)| when.elapsed() >= took * REST);
         if own.is_busy || !has_rested {
             return;
         }
         own.is_busy = true;
         drop(own);
-        let (loaded, desk, tell) = (loaded.clone(), self.desk.clone(), self.tell.clone());
+        let (loaded, shared, tell) = (loaded.clone(), self.shared.clone(), self.tell.clone());
         let begun = std::thread::Builder::new()
             .name("analyst".to_owned())
             .spawn(move || {
@@ -106,7 +106,7 @@ impl Following {
                     let found = Learned::new(timeline, &recording, analysed.analysis.clone(), details);
                     (analysed, found)
                 }));
-                let mut own = lock(&desk);
+                let mut own = lock(&shared);
                 own.is_busy = false;
                 own.ended = Some((Instant::now(), begun.elapsed()));
                 if own.is_left {
@@ -126,7 +126,7 @@ impl Following {
             });
         if begun.is_err() {
             // Later there may be a thread for it.
-            lock(&self.desk).is_busy = false;
+            lock(&self.shared).is_busy = false;
         }
     }
 }

@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 
 use gputrace_analyzer::{Options, analyze_in_detail};
 use gputrace_interchange::import::{self, ImportError};
+use gputrace_trace::beneath;
 use gputrace_trace::recording::is_unclosed;
 use tokio::sync::watch;
 
-use super::desk::Desk;
 use super::entry::{Entry, Missing, lock, now_ms};
+use super::fair_queue::Client;
 use super::files::{self, Signature};
 use super::following::Following;
 use super::loaded::{Analysed, Loaded, Progress};
 use super::preview::Preview;
+use super::read_queue::ReadQueue;
 use crate::timeline::Timeline;
 
 /// A recording that grows is looked at, and read again, at most so often.
@@ -52,7 +54,9 @@ pub struct Library {
     folder: Option<(PathBuf, Mutex<Option<Instant>>)>,
     /// Folders in it that were taken for one run and hold several: their files are listed one by one.
     apart: Mutex<HashSet<PathBuf>>,
-    desk: Desk,
+    /// What in it was not listed, in sentences.
+    notes: Mutex<Vec<String>>,
+    read_queue: ReadQueue,
     last_generation: Mutex<u64>,
 }
 
@@ -60,17 +64,26 @@ impl Library {
     /// A library of some runs, each of one or more paths, or of a folder's recordings.
     #[must_use]
     pub fn new(runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>) -> Arc<Self> {
+        // All of them first: links in one may lead into another.
+        for path in runs.iter().flatten() {
+            beneath::name(path);
+        }
+        let folder = folder.map(|folder| folder.canonicalize().unwrap_or(folder));
+        if let Some(folder) = &folder {
+            beneath::name(folder);
+        }
         let library = Arc::new(Self {
             entries: RwLock::default(),
             folder: folder.map(|folder| (folder, Mutex::default())),
             apart: Mutex::default(),
-            desk: Desk::default(),
+            notes: Mutex::default(),
+            read_queue: ReadQueue::default(),
             last_generation: Mutex::default(),
         });
         for run in runs {
             let name = run_name(&run);
             let entry = library.add(run, name);
-            library.open(&entry);
+            library.open(&entry, Client::Ourselves);
         }
         library
     }
@@ -151,7 +164,8 @@ impl Library {
         if next.is_some_and(|next| begun < next) {
             return;
         }
-        let found = files::recordings_in(folder, &lock(&self.apart));
+        let (found, lead_out) = files::recordings_in(folder, &lock(&self.apart));
+        *lock(&self.notes) = note_of(folder, &lead_out).into_iter().collect();
         for one in &found {
             let name = if one.name.is_empty() {
                 run_name(&one.paths)
@@ -171,13 +185,19 @@ impl Library {
     /// What is wrong with a recording; where it is a folder of several runs its files are listed from now on.
     fn told_apart(&self, entry: &Entry, error: &ImportError) -> String {
         match (entry.paths.as_slice(), &self.folder) {
-            ([folder], Some((_, next))) if error.is_of_several_runs() && folder.is_dir() => {
+            ([folder], Some((_, next))) if error.is_of_several_runs() && beneath::is_folder(folder) => {
                 lock(&self.apart).insert(folder.clone());
                 *lock(next) = None;
                 format!("{error}. They are listed one by one now")
             }
             _ => error.to_string(),
         }
+    }
+
+    /// What in the folder was not listed, and why, in sentences.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        lock(&self.notes).clone()
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {
@@ -216,17 +236,17 @@ impl Library {
     ///
     /// # Errors
     /// When it is not there, or not yet.
-    pub fn newest(self: &Arc<Self>, id: &str) -> Result<(Arc<Entry>, Arc<Loaded>), Missing> {
+    pub fn newest(self: &Arc<Self>, id: &str, client: Client) -> Result<(Arc<Entry>, Arc<Loaded>), Missing> {
         let entry = self.entry(id)?;
         let present = entry.present();
         if matches!(present, Err(Missing::Loading(_))) {
-            self.open(&entry);
+            self.open(&entry, client);
         }
         // What failed is tried again when its files are others.
         if let Err(Missing::Failed(_)) = present {
             let signature = Signature::of(&entry.paths);
             if signature.is_some() && signature != lock(&entry.inner).read_at {
-                self.open(&entry);
+                self.open(&entry, client);
                 return Err(Missing::Loading(None));
             }
         }
@@ -251,19 +271,28 @@ impl Library {
     ///
     /// # Errors
     /// When it is not there any more, or the recording never was.
-    pub fn generation(self: &Arc<Self>, id: &str, generation: u64) -> Result<Arc<Loaded>, Missing> {
-        self.newest(id)?;
+    pub fn generation(
+        self: &Arc<Self>,
+        id: &str,
+        generation: u64,
+        client: Client,
+    ) -> Result<Arc<Loaded>, Missing> {
+        self.newest(id, client)?;
         self.known(id, generation).ok_or(Missing::Gone)
     }
 
-    /// Begins to read a recording, unless that is under way.
-    fn open(self: &Arc<Self>, entry: &Arc<Entry>) {
+    /// Begins to read a recording, unless that is under way, or too many of the client's wait for that.
+    fn open(self: &Arc<Self>, entry: &Arc<Entry>, client: Client) {
         let preview = Preview::new();
-        let progress = {
+        let (progress, ticket) = {
             let mut inner = lock(&entry.inner);
             if inner.reading.is_some() {
                 return;
             }
+            let Some(ticket) = self.read_queue.join(client) else {
+                return;
+            };
+            let ticket = Arc::new(ticket);
             let progress = Arc::new(match inner.generations.is_empty() {
                 true => preview.progress(),
                 false => import::Progress::default(),
@@ -271,18 +300,25 @@ impl Library {
             inner.again = false;
             inner.reading = Some(progress.clone());
             inner.preview = Some(preview.clone());
-            progress
+            (progress, ticket)
         };
-        let (library, reader) = (self.clone(), entry.clone());
+        let (library, reader, own) = (self.clone(), entry.clone(), ticket.clone());
         let begun = std::thread::Builder::new()
             .name("reader".to_owned())
             .spawn(move || {
-                let seat = library.desk.enter();
+                let is_wanted = || client == Client::Ourselves || reader.asked_within(WATCHED);
+                let Some(permit) = library.read_queue.acquire(&own, is_wanted) else {
+                    preview.end();
+                    let mut inner = lock(&reader.inner);
+                    inner.reading = None;
+                    inner.preview = None;
+                    return;
+                };
                 let begun = Instant::now();
                 let signature = Signature::of(&reader.paths);
                 let read_before = lock(&reader.inner).read_at;
                 let read = catch_unwind(AssertUnwindSafe(|| library.read(&reader, &progress, signature)));
-                drop(seat);
+                drop(permit);
                 preview.end();
                 let mut inner = lock(&reader.inner);
                 if !matches!(read, Ok(Ok(()))) {
@@ -308,6 +344,7 @@ impl Library {
                 };
             });
         if let Err(error) = begun {
+            self.read_queue.cancel(&ticket);
             let mut inner = lock(&entry.inner);
             inner.reading = None;
             inner.preview = None;
@@ -527,9 +564,13 @@ impl Library {
                         lock(&entry.inner).error = Some(format!("{}: is not there any more", entry.name));
                     }
                     // An analysis of one that was closed since is not of the whole.
-                    signature if signature != read_at || again && grew => self.open(&entry),
+                    signature if signature != read_at || again && grew => {
+                        self.open(&entry, Client::Ourselves);
+                    }
                     // Its recorder was killed: it is as whole as it will ever be.
-                    Some(signature) if grew && !entry.grows(&signature) => self.open(&entry),
+                    Some(signature) if grew && !entry.grows(&signature) => {
+                        self.open(&entry, Client::Ourselves);
+                    }
                     _ => {}
                 }
             }
@@ -557,6 +598,20 @@ pub(super) fn make_way() {
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, 5);
     }
+}
+
+/// What is to be said of links that were not followed.
+fn note_of(folder: &Path, lead_out: &[PathBuf]) -> Option<String> {
+    let first = lead_out.iter().min()?;
+    let first = first.strip_prefix(folder).unwrap_or(first).display();
+    let links = match lead_out.len() {
+        1 => format!("The link {first} leads"),
+        more => format!("{more} links ({first} and others) lead"),
+    };
+    Some(format!(
+        "{links} out of the served folder, and what lies there is not listed: start gputrace serve with \
+         --links-to FOLDER to allow a folder that links may lead into"
+    ))
 }
 
 /// What to call a run: its folder or file, and how many more there are.

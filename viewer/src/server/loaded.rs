@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use gputrace_analyzer::{Analysis, Options, analyze};
-use gputrace_trace::Recording;
+use gputrace_trace::time::relative_to;
+use gputrace_trace::{Recording, TimeNs};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, watch};
 
 use super::entry::Missing;
-use super::relative::make_relative;
 use crate::timeline::Timeline;
 
 /// Analyses of chosen steps that are kept.
@@ -41,8 +41,8 @@ impl Analysed {
 /// An analysis that has no collectives left, as its JSON with relative stamps.
 fn relative_json(analysis: &Analysis, origin_ns: i64) -> Bytes {
     // A value of plain members always serialises.
-    let mut value = serde_json::to_value(analysis).unwrap_or(Value::Null);
-    make_relative(&mut value, origin_ns);
+    let value = relative_to(TimeNs(origin_ns), || serde_json::to_value(analysis));
+    let mut value = value.unwrap_or(Value::Null);
     if let Some(members) = value.as_object_mut() {
         members.remove("collectives");
         members.insert("origin_ns".to_owned(), origin_ns.to_string().into());
@@ -199,8 +199,8 @@ impl Loaded {
                 json!({
                     "number": gputrace_analyzer::step_number(step.name.trim_end_matches(" (detected)")),
                     "name": step.name,
-                    "begin": step.start_ns - origin_ns,
-                    "end": step.end_ns - origin_ns,
+                    "begin": step.start_ns.0 - origin_ns,
+                    "end": step.end_ns.0 - origin_ns,
                     "detected": step.detected,
                     "outlier": step.outlier,
                 })

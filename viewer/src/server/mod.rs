@@ -1,20 +1,23 @@
-//! What listens: who may ask ([`gate`]), which recordings there are ([`library`]), and what is answered ([`api`]).
+//! What listens: who may ask ([`auth`]), which recordings there are ([`library`]), and what is answered ([`api`]).
 
 mod api;
 mod assets;
-mod desk;
+mod auth;
+mod client_stream;
+mod connections;
 mod entry;
 mod exports;
+mod fair_queue;
 mod files;
 mod following;
-mod gate;
-mod guests;
 mod library;
 mod loaded;
-mod patience;
 mod preview;
-mod relative;
-mod written;
+mod read_queue;
+mod sessions;
+mod streaming;
+mod tls;
+mod write_timeout;
 
 use std::future::Future;
 use std::io;
@@ -38,24 +41,28 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-pub use gate::{check_token, random_token};
+pub use auth::{check_token, random_token};
+pub use tls::{Tls, names_for};
 
-use api::Places;
+use api::WorkQueues;
 use assets::Assets;
-use gate::{Gate, Verdict};
-use guests::{Guests, Question};
+use auth::{Auth, Verdict};
+use client_stream::ClientStream;
+use connections::{ActiveRequest, Connection, Connections, Slot};
 use library::Library;
-use patience::Patient;
+use tls::Encryption;
+use write_timeout::WriteTimeout;
 
 /// Connections at one time; for more who asks nothing has to leave.
 const CONNECTIONS: usize = 800;
 /// A client that does not end its question, or asks nothing more on its connection, for so long is left.
-const READ_PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// A client that takes nothing of its answer for so long is left.
-const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a request's head.
 const MOST_HEAD: usize = 64 << 10;
 /// Bytes of a request's path and query.
@@ -81,6 +88,8 @@ pub struct Options {
     pub listen: IpAddr,
     /// The port.
     pub port: Port,
+    /// Whether and how what it says is encrypted.
+    pub tls: Option<Tls>,
     /// Names beside `localhost` that browsers may know it by.
     pub host_names: Vec<String>,
     /// Who may ask: [`random_token`], or one that passes [`check_token`].
@@ -117,10 +126,10 @@ pub fn check_perfetto_ui(url: &str) -> Result<(), String> {
 
 /// What all requests share.
 struct App {
-    gate: Gate,
+    auth: Auth,
     assets: Assets,
     library: Arc<Library>,
-    places: Places,
+    work: WorkQueues,
     perfetto_ui: String,
 }
 
@@ -130,6 +139,7 @@ pub struct Server {
     app: Arc<App>,
     address: SocketAddr,
     token: String,
+    encryption: Option<Encryption>,
     runtime: Runtime,
     told: Told,
 }
@@ -191,6 +201,7 @@ impl Server {
         check_token(&options.token)?;
         check_perfetto_ui(&options.perfetto_ui)?;
         let assets = Assets::new(options.web.as_deref())?;
+        let encryption = options.tls.as_ref().map(Encryption::new).transpose()?;
         let runtime = runtime().map_err(|error| format!("no threads to serve with: {error}"))?;
         // Whoever reads the address may end us at once.
         let told = {
@@ -202,20 +213,26 @@ impl Server {
             .first()
             .and_then(|listener| listener.local_addr().ok())
             .ok_or("the port was lost again")?;
-        let gate = Gate::new(options.token.clone(), &options.host_names, &[options.listen]);
+        let auth = Auth::new(
+            options.token.clone(),
+            &options.host_names,
+            &[options.listen],
+            encryption.is_some(),
+        );
         let library = Library::new(options.runs, options.folder);
         library.keep();
         Ok(Self {
             listeners,
             app: Arc::new(App {
-                gate,
+                auth,
                 assets,
                 library,
-                places: Places::new(),
+                work: WorkQueues::new(),
                 perfetto_ui: options.perfetto_ui,
             }),
             address,
             token: options.token,
+            encryption,
             runtime,
             told,
         })
@@ -230,7 +247,24 @@ impl Server {
     /// The address for a browser that reaches it by `host`, with the token.
     #[must_use]
     pub fn url(&self, host: &str) -> String {
-        format!("http://{host}:{}/?token={}", self.address.port(), self.token)
+        self.url_with(host, &self.token)
+    }
+
+    fn url_with(&self, host: &str, token: &str) -> String {
+        let scheme = if self.encryption.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        format!("{scheme}://{host}:{}/?token={token}", self.address.port())
+    }
+
+    /// SHA-256 of the certificate that it shows, where it has one.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<&str> {
+        self.encryption
+            .as_ref()
+            .map(|encryption| encryption.fingerprint.as_str())
     }
 
     /// The address for a browser that is started with it: its token opens once.
@@ -239,8 +273,8 @@ impl Server {
     /// When the operating system has no random numbers.
     pub fn url_for_one_browser(&self, host: &str) -> Result<String, String> {
         let token = random_token()?;
-        let url = format!("http://{host}:{}/?token={token}", self.address.port());
-        self.app.gate.let_in_once(token);
+        let url = self.url_with(host, &token);
+        self.app.auth.add_one_time_token(token);
         Ok(url)
     }
 
@@ -260,28 +294,39 @@ impl Server {
         let Self {
             listeners,
             app,
+            encryption,
             runtime,
             told,
             ..
         } = self;
-        let served = runtime.block_on(serve(listeners, app, told));
+        let served = runtime.block_on(serve(listeners, app, encryption, told));
         // Long work that nobody waits for any more ends with the program.
         runtime.shutdown_timeout(Duration::from_millis(50));
         served
     }
 }
 
-async fn serve(listeners: Vec<TcpListener>, app: Arc<App>, told: Told) -> io::Result<()> {
+async fn serve(
+    listeners: Vec<TcpListener>,
+    app: Arc<App>,
+    encryption: Option<Encryption>,
+    told: Told,
+) -> io::Result<()> {
     let (end, ending) = watch::channel(false);
-    let guests = Guests::new(CONNECTIONS);
-    let router = router(app);
+    let connections = Connections::new(CONNECTIONS);
+    let house = Acceptor {
+        router: router(app),
+        encryption,
+        connections,
+        ending: ending.clone(),
+    };
     for listener in listeners {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        tokio::spawn(accept(listener, router.clone(), guests.clone(), ending.clone()));
+        tokio::spawn(house.clone().accept(listener));
     }
     told.await;
-    drop(ending);
+    drop((ending, house));
     // Connections are told; those that are in the middle of an answer have a moment.
     end.send_replace(true);
     drop(tokio::time::timeout(LAST_WORDS, end.closed()).await);
@@ -311,62 +356,106 @@ fn told_to_end() -> io::Result<Told> {
     }))
 }
 
-async fn accept(
-    listener: tokio::net::TcpListener,
+/// What every connection needs.
+#[derive(Clone)]
+struct Acceptor {
     router: Router,
-    guests: Arc<Guests>,
-    mut ending: watch::Receiver<bool>,
-) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = ending.changed() => return,
-        };
-        let Ok((stream, _)) = accepted else {
-            // Out of descriptors, or a client that was gone at once: others may do better.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        // Answers go out whole: waiting for more of them would only delay them.
-        drop(stream.set_nodelay(true));
-        let Some(place) = guests.place().await else {
-            return;
-        };
-        let answers = TowerToHyperService::new(router.clone());
-        let mut ending = ending.clone();
-        tokio::spawn(async move {
-            let guest = place.guest.clone();
-            let service = service_fn(|request| {
-                let question = Question::of(&guest);
-                let answer = answers.call(request);
-                async move { answer.await.map(|answer| question.answered(answer)) }
-            });
-            let stream = Patient::new(TokioIo::new(stream), WRITE_PATIENCE, guest.clone());
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(READ_PATIENCE)
-                .max_buf_size(MOST_HEAD)
-                .serve_connection(stream, service);
-            let mut connection = std::pin::pin!(connection);
-            // How a connection ends concerns nobody: its client is gone.
-            tokio::select! {
-                done = connection.as_mut() => drop(done),
-                () = guest.leave.notified() => {}
-                _ = ending.changed() => {
-                    connection.as_mut().graceful_shutdown();
-                    drop(connection.await);
+    encryption: Option<Encryption>,
+    connections: Arc<Connections>,
+    ending: watch::Receiver<bool>,
+}
+
+/// Where a request came from.
+#[derive(Clone, Copy)]
+struct Peer(IpAddr);
+
+impl Acceptor {
+    async fn accept(mut self, listener: tokio::net::TcpListener) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = self.ending.changed() => return,
+            };
+            let Ok((stream, peer)) = accepted else {
+                // Out of descriptors, or a client that was gone at once: others may do better.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            // Answers go out whole: waiting for more of them would only delay them.
+            drop(stream.set_nodelay(true));
+            let Some(slot) = self.connections.acquire().await else {
+                return;
+            };
+            tokio::spawn(
+                self.clone()
+                    .serve(ClientStream::new(stream), Peer(peer.ip()), slot),
+            );
+        }
+    }
+
+    /// Serves a connection until its client closes it, or we do.
+    async fn serve(self, stream: ClientStream, peer: Peer, slot: Slot) {
+        let connection = slot.connection.clone();
+        // Dropping the future stops all work for a client that has gone.
+        tokio::select! {
+            biased;
+            () = self.handshake(stream.clone(), peer, &connection) => {}
+            () = connection.close.notified() => {}
+            () = stream.closed() => {}
+        }
+    }
+
+    async fn handshake(mut self, stream: ClientStream, peer: Peer, connection: &Arc<Connection>) {
+        match self.encryption.take() {
+            None => self.serve_connection(stream, peer, connection).await,
+            Some(encryption) => {
+                let begun = tokio::select! {
+                    begun = encryption.begin(stream) => begun,
+                    _ = self.ending.changed() => None,
+                };
+                if let Some(stream) = begun {
+                    self.serve_connection(stream, peer, connection).await;
                 }
             }
+        }
+    }
+
+    async fn serve_connection<S>(mut self, stream: S, peer: Peer, connection: &Arc<Connection>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let answers = TowerToHyperService::new(self.router);
+        let service = service_fn(|mut request: hyper::Request<hyper::body::Incoming>| {
+            let active = ActiveRequest::of(connection);
+            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(connection.clone());
+            let answer = answers.call(request);
+            async move { answer.await.map(|answer| active.answered(answer)) }
         });
+        let stream = WriteTimeout::new(TokioIo::new(stream), WRITE_TIMEOUT, connection.clone());
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(READ_TIMEOUT)
+            .max_buf_size(MOST_HEAD)
+            .serve_connection(stream, service);
+        let mut connection = std::pin::pin!(connection);
+        // However it ended, its client is gone.
+        tokio::select! {
+            done = connection.as_mut() => drop(done),
+            _ = self.ending.changed() => {
+                connection.as_mut().graceful_shutdown();
+                drop(connection.await);
+            }
+        }
     }
 }
 
 fn router(app: Arc<App>) -> Router {
-    let gate = app.clone();
+    let auth = app.clone();
     api::router()
         .fallback(page)
         .with_state(app)
-        .layer(middleware::from_fn_with_state(gate, guard))
+        .layer(middleware::from_fn_with_state(auth, guard))
 }
 
 /// A file of the page.
@@ -390,14 +479,20 @@ fn no_store(headers: &mut HeaderMap) {
 
 /// Judges every request before it goes on, and adds to every answer what browsers are to hold to.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
-    let verdict = app.gate.judge(request.method(), request.uri(), request.headers());
+    let peer = request.extensions().get().map(|Peer(peer)| *peer);
+    let verdict = app
+        .auth
+        .check(request.method(), request.uri(), request.headers(), peer);
     let mut response = match verdict {
-        Verdict::Pass => {
+        Verdict::Pass(client) => {
+            if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
+                connection.set_client(client);
+            }
             let length = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
             if length > MOST_URI {
                 plain(StatusCode::URI_TOO_LONG, "the address is too long\n")
             } else {
-                next.run(request).await
+                fair_queue::for_client(client, next.run(request)).await
             }
         }
         Verdict::Enter {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gputrace_analyzer::{Analysis, Collective, CollectivePart, CommunicatorAnalysis, Details};
-use gputrace_trace::Interner;
 use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, Synchronizations};
+use gputrace_trace::{Interner, TimeNs};
 use rustc_hash::FxHashMap;
 
 use super::answers::{CollectivePage, CollectiveRefs, ParticipantRef, Ref};
@@ -201,7 +201,9 @@ impl Timeline {
         let key = |place: &u32| -> Option<f64> {
             let collective = &all[*place as usize];
             match query.order {
-                CollectiveOrder::Start => collective.start_ns.map(|start| (start - self.base.origin) as f64),
+                CollectiveOrder::Start => collective
+                    .start_ns
+                    .map(|start| (start.0 - self.base.origin) as f64),
                 CollectiveOrder::Skew => collective.skew_ns.map(|skew| skew as f64),
                 CollectiveOrder::Cost => collective.last_rank_cost_ns.map(|cost| cost as f64),
                 CollectiveOrder::Bytes => collective.bytes.map(|bytes| bytes as f64),
@@ -238,7 +240,7 @@ impl Timeline {
         });
         let participants = participants.collect();
         let mut collective: Collective = collective.clone();
-        collective.start_ns = collective.start_ns.map(|start| self.relative(start));
+        collective.start_ns = collective.start_ns.map(|start| TimeNs(self.relative(start.0)));
         Some(CollectiveRefs {
             collective,
             number: place,

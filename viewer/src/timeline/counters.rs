@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gputrace_analyzer::memory_in_use;
+use gputrace_analyzer::Memory;
 use gputrace_trace::tables::Counters;
 use gputrace_trace::{NameId, Recording, parallel};
 
@@ -76,8 +76,9 @@ fn of_processes(recording: &Recording) -> Vec<Counter> {
         let counted =
             (0..tables.counters.time_ns.len()).filter(|&row| Some(tables.counters.name[row]) == allocator);
         devices.extend(counted.filter_map(|row| tables.counters.device[row]));
+        let memory = Memory::new(&tables.memory, &tables.counters, &recording.names);
         for device in devices {
-            let points = memory_in_use(&tables.memory, &tables.counters, device, &recording.names);
+            let points = memory.in_use(device);
             let series = Series::new(points.into_iter().map(|(time, bytes)| (time, bytes as f64)));
             if !series.is_empty() {
                 found.push(Counter {

@@ -2,15 +2,12 @@
 
 use std::cmp::Reverse;
 
+use gputrace_trace::near_sort;
+
 use super::slices::Slices;
 
 /// Rows that one thing may have; what runs beside so many others is left out, and counted.
 pub(crate) const MOST_LANES: usize = 512;
-/// One that must move further than this shows that its neighbours are not nearly sorted.
-const FAR: usize = 64;
-/// With more runs than this there is no order to make use of.
-const MOST_RUNS: usize = 64;
-
 /// A slice that has no row yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Item {
@@ -26,29 +23,9 @@ pub(crate) fn order(item: &Item) -> (i64, Reverse<i64>, u32) {
     (item.start, Reverse(item.duration), item.source)
 }
 
-/// Sorts what comes as tables one after another, each nearly sorted, as records are: by their ends, about.
+/// Sorts by [`order`] what comes as tables one after another, each nearly sorted.
 pub(crate) fn sort(items: &mut [Item]) {
-    let (mut run, mut runs) = (0, 1);
-    for at in 1..items.len() {
-        if items[at].start > items[at - 1].start || order(&items[at]) >= order(&items[at - 1]) {
-            continue;
-        }
-        let key = order(&items[at]);
-        let near = at.saturating_sub(FAR).max(run);
-        let place = near + items[near..at].partition_point(|earlier| order(earlier) <= key);
-        if place == near && near > run {
-            (run, runs) = (at, runs + 1);
-            if runs > MOST_RUNS {
-                break;
-            }
-        } else {
-            items[place..=at].rotate_right(1);
-        }
-    }
-    if runs > 1 {
-        // A stable sort merges the runs.
-        items.sort_by(|a, b| a.start.cmp(&b.start).then_with(|| order(a).cmp(&order(b))));
-    }
+    near_sort::sort(items, |item| item.start, order);
 }
 
 /// Puts each item into the first row that is free; the rows, and how many items had none. `is_unfinished` tells of a source

@@ -1,6 +1,6 @@
 //! The rows in the order in which they are shown, what each is called, and its name in links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gputrace_trace::{Process, Recording};
@@ -114,6 +114,13 @@ struct Thing {
     communicator: Option<String>,
 }
 
+/// What there is of one device, or of none.
+#[derive(Default)]
+struct Found<'a> {
+    groups: Vec<&'a Group>,
+    counters: Vec<&'a Counter>,
+}
+
 impl Rows {
     fn add_lanes(&mut self, thing: &Thing, lanes: &[Arc<Slices>]) -> (u32, u32) {
         let count = u32::try_from(lanes.len()).unwrap_or(u32::MAX);
@@ -198,43 +205,53 @@ impl Rows {
         communicators: &[Communicator],
     ) -> Self {
         let mut rows = Self::default();
+        let mut lines: BTreeMap<(&str, u32), usize> = BTreeMap::new();
         for communicator in communicators {
-            rows.add_communicator(communicator, identities, communicators);
+            *lines
+                .entry((&communicator.hash, communicator.process))
+                .or_default() += 1;
         }
-        for (process, identity) in (0..).zip(identities) {
-            let of_process: Vec<&Group> = (projected.iter().chain(groups))
-                .filter(|group| group.process == process)
-                .collect();
-            let own: Vec<&Counter> = counters
-                .iter()
-                .filter(|counter| counter.process == Some(process))
-                .collect();
-            let header = &recording.processes[process as usize];
-            let mut devices: BTreeSet<u32> = own.iter().filter_map(|counter| counter.device).collect();
-            devices.extend(of_process.iter().filter_map(|group| match group.place {
+        for communicator in communicators {
+            let alone = lines[&(communicator.hash.as_str(), communicator.process)] == 1;
+            rows.add_communicator(communicator, identities, alone);
+        }
+        // By process, and there by device or none: a file can have a hundred thousand of either.
+        let mut of_processes: BTreeMap<u32, BTreeMap<Option<u32>, Found<'_>>> = BTreeMap::new();
+        for group in projected.iter().chain(groups) {
+            let device = match group.place {
                 Place::Stream(device, _) | Place::Projected(device, _) => Some(device),
                 _ => None,
-            }));
-            for device in devices {
+            };
+            let found = of_processes.entry(group.process).or_default();
+            found.entry(device).or_default().groups.push(group);
+        }
+        for counter in counters {
+            if let Some(process) = counter.process {
+                let found = of_processes.entry(process).or_default();
+                found.entry(counter.device).or_default().counters.push(counter);
+            }
+        }
+        for (process, identity) in (0..).zip(identities) {
+            let mut of_process = of_processes.remove(&process).unwrap_or_default();
+            let of_none = of_process.remove(&None).unwrap_or_default();
+            let header = &recording.processes[process as usize];
+            for (device, found) in of_process {
+                let device = device.unwrap_or_default();
                 let gpu = vec![identity.label.clone(), format!("GPU {device}")];
                 let key = format!("{}/gpu{device}", identity.key);
-                for group in &of_process {
-                    if matches!(group.place, Place::Stream(of, _) | Place::Projected(of, _) if of == device) {
-                        rows.add_group(group, header, recording, identity, gpu.clone(), &key);
-                    }
+                for group in found.groups {
+                    rows.add_group(group, header, recording, identity, gpu.clone(), &key);
                 }
-                for counter in own.iter().filter(|counter| counter.device == Some(device)) {
+                for counter in found.counters {
                     let path = gpu.iter().chain(&counter.path).cloned().collect();
                     rows.add_counter(counter, format!("{key}/{}", counter.key), path, identity.rank);
                 }
             }
             let top = vec![identity.label.clone()];
-            for group in &of_process {
-                if !matches!(group.place, Place::Stream(..) | Place::Projected(..)) {
-                    rows.add_group(group, header, recording, identity, top.clone(), &identity.key);
-                }
+            for group in of_none.groups {
+                rows.add_group(group, header, recording, identity, top.clone(), &identity.key);
             }
-            for counter in own.iter().filter(|counter| counter.device.is_none()) {
+            for counter in of_none.counters {
                 let path = top.iter().chain(&counter.path).cloned().collect();
                 rows.add_counter(
                     counter,
@@ -254,17 +271,12 @@ impl Rows {
         &mut self,
         communicator: &Communicator,
         identities: &[Identity],
-        all: &[Communicator],
+        // A rank with several GPUs has a line for each.
+        alone: bool,
     ) {
         let Some(identity) = identities.get(communicator.process as usize) else {
             return;
         };
-        // A rank with several GPUs has a line for each.
-        let alone = all
-            .iter()
-            .filter(|other| other.hash == communicator.hash && other.process == communicator.process)
-            .count()
-            == 1;
         let label = if alone {
             identity.label.clone()
         } else {

@@ -17,7 +17,7 @@ export function mountAnswer(container, context) {
   return mounted(container, context, draw, "The analysis");
 }
 
-/** @type {(analysis: any, context: import("./shared.js").Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} */
+/** @type {(analysis: import("../../types/analysis.js").Analysis, context: import("./shared.js").Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} */
 function draw(analysis, context, keep) {
   if (!analysis.ranks.length) {
     return h("p", { class: "p-quiet" }, "No rank of this recording ran anything on a GPU. ", analysis.losses.length ? "See Devices for what was lost." : "");
@@ -25,7 +25,7 @@ function draw(analysis, context, keep) {
   return [figures(analysis, context), findings(analysis, context, keep)];
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function figures(analysis, context) {
   const all = summary(analysis);
   const several = severalDevices(analysis);
@@ -62,17 +62,17 @@ function figures(analysis, context) {
 /** How many findings are shown before they are asked for. */
 const FIRST = 2;
 
-/** @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
 function findings(analysis, context, keep) {
   const list = analysis.findings;
   if (!list.length) return h("div", { class: "p-findings" }, h("p", { class: "p-quiet" }, "Nothing stands out: no finding."));
   // Who asks to see one wants room to see it.
-  const items = list.map((/** @type {any} */ finding) => sentence(finding, analysis, context, () => show(false)));
+  const items = list.map((finding) => sentence(finding, analysis, context, () => show(false)));
   const button = h("button", { type: "button", class: "p-more" });
   const box = h("div", { class: "p-findings" }, h("ol", { "aria-label": "Findings" }, items), button);
   const show = (/** @type {boolean} */ open) => {
     keep.open = open;
-    items.forEach((/** @type {HTMLElement} */ item, /** @type {number} */ index) => (item.hidden = !open && index >= FIRST));
+    items.forEach((item, index) => (item.hidden = !open && index >= FIRST));
     box.classList.toggle("p-brief", !open);
     button.textContent = open ? "Less" : list.length > FIRST ? `All ${list.length}` : "Full text";
     button.title = open ? "" : "Shows the findings whole";
@@ -83,7 +83,7 @@ function findings(analysis, context, keep) {
   return box;
 }
 
-/** @param {any} finding @param {any} analysis @param {import("./shared.js").Context} context @param {() => void} fold */
+/** @param {import("../../types/analysis.js").Finding} finding @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {() => void} fold */
 function sentence(finding, analysis, context, fold) {
   const lead = leadOf(finding, analysis);
   const [what, advice] = split(finding.text);
@@ -105,8 +105,8 @@ function sentence(finding, analysis, context, fold) {
   }
   links.push(link("More", "The numbers behind it", () => context.show?.(lead.panel)));
   return h("li", { class: "p-finding" },
-    h("span", { class: "p-saves", title: finding.saves_ns === null ? "It never ended" : `Could save at most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time` },
-      finding.saves_ns === null ? "hang" : finding.saves_per_step_ns !== null && finding.saves_per_step_ns !== undefined ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")] : format.time(finding.saves_ns)),
+    h("span", { class: "p-saves", title: finding.code === "hang" ? "It never ended" : `Could save at most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time` },
+      finding.code === "hang" ? "hang" : finding.saves_per_step_ns !== null ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")] : format.time(finding.saves_ns)),
     h("span", { class: "p-said", title: `${finding.text}. ${finding.evidence}.` }, h("strong", null, what), ". ", advice ? h("span", { class: "p-advice" }, sentenceCase(advice), ". ") : null, h("span", { class: "p-evidence" }, sentenceCase(finding.evidence), ".")),
     h("span", { class: "p-links" }, links));
 }

@@ -49,7 +49,7 @@ async function sample(context) {
   return { all: spread, total: first.total };
 }
 
-/** @param {HTMLElement} box @param {any} analysis @param {import("./shared.js").Context} context */
+/** @param {HTMLElement} box @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 async function drawCharts(box, analysis, context) {
   try {
     const { all, total } = await sample(context);
@@ -90,7 +90,7 @@ export async function costliest(rank, context) {
   return collectives[0]?.start_ns === undefined || collectives[0].start_ns === null ? null : collectives[0];
 }
 
-/** @param {any[]} all @param {any} analysis @param {import("./shared.js").Context} context @param {string} partly */
+/** @param {any[]} all @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {string} partly */
 function bandwidths(all, analysis, context, partly) {
   const fine = resolution(analysis);
   const timed = all.filter((one) => one.bytes > 0 && one.busbw > 0 && !one.warm_up);
@@ -113,7 +113,7 @@ function bandwidths(all, analysis, context, partly) {
 
 /**
  * Bytes against the time in the kernel: what is known of a rank alone.
- * @param {any[]} all @param {any} analysis @param {import("./shared.js").Context} context @param {string} partly
+ * @param {any[]} all @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {string} partly
  */
 function durations(all, analysis, context, partly) {
   const fine = resolution(analysis);
@@ -132,7 +132,7 @@ function durations(all, analysis, context, partly) {
   return section("Bytes against time in the kernel", "Waiting for other ranks is in it: a bandwidth would take the kernels of all ranks." + partly, h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))), chart.element);
 }
 
-/** @param {any[]} all @param {any} analysis @param {import("./shared.js").Context} context @param {string} partly */
+/** @param {any[]} all @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {string} partly */
 function skews(all, analysis, context, partly) {
   const fine = resolution(analysis);
   const title = "Who came last, and by how much";
@@ -165,7 +165,7 @@ function waits(one) {
   return /** @type {[string, number][]} */ (Object.entries(one.wait_ns ?? {})).filter(([, wait]) => wait > 0).sort((a, b) => b[1] - a[1]);
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function arrivals(analysis, context) {
   const several = severalDevices(analysis);
   const rows = analysis.arrivals;
@@ -198,7 +198,7 @@ function arrivals(analysis, context) {
   return section("Late ranks", note, box.element);
 }
 
-/** @param {any} analysis @param {any[]} all */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {any[]} all */
 function sizes(analysis, all) {
   const rows = analysis.collective_sizes;
   if (!rows.length) {
@@ -238,10 +238,10 @@ function greatest(times) {
   return all.length ? all.reduce((most, one) => (one[1] > most[1] ? one : most)) : null;
 }
 
-/** @param {any} analysis @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function communicators(analysis, keep) {
   keep.communicatorTable ??= {};
-  const most = Math.max(1, ...analysis.communicators.map((/** @type {any} */ one) => greatest(one.exposed_ns)?.[1] ?? 0));
+  const most = Math.max(1, ...analysis.communicators.map((one) => greatest(one.exposed_ns)?.[1] ?? 0));
   const box = table({
     name: "communicators",
     keep: keep.communicatorTable,
@@ -274,10 +274,10 @@ export function ranges(numbers) {
   return parts.join(", ");
 }
 
-/** @param {any} analysis */
+/** @param {import("../../types/analysis.js").Analysis} analysis */
 function transfers(analysis) {
   if (!analysis.transfers.length) return null;
-  const most = Math.max(1, ...analysis.transfers.map((/** @type {any} */ one) => one.receiver_wait_ns + one.sender_wait_ns));
+  const most = Math.max(1, ...analysis.transfers.map((one) => one.receiver_wait_ns + one.sender_wait_ns));
   const box = table({
     name: "transfers",
     plain: analysis.transfers.length < 9,
@@ -299,13 +299,13 @@ function transfers(analysis) {
   return section("Sends and receives by pair", "Waiting is from an end's own kernel until the other's begins.", box.element);
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
 function list(analysis, context, keep) {
   keep.list ??= {};
   keep.communicator ??= "";
   keep.name ??= "";
   const fine = resolution(analysis);
-  const names = [...new Set(analysis.ranks.flatMap((/** @type {any} */ rank) => rank.communication.map((/** @type {any} */ one) => one.name)))].sort();
+  const names = [...new Set(analysis.ranks.flatMap((rank) => rank.communication.map((one) => one.name)))].sort();
   const box = table({
     name: "collectives",
     keep: keep.list,
@@ -322,7 +322,7 @@ function list(analysis, context, keep) {
         keep.name = id;
         box.restart();
       }),
-      analysis.communicators.length > 1 ? select("Communicator", [{ id: "", title: "all communicators" }, ...analysis.communicators.map((/** @type {any} */ one) => ({ id: one.communicator, title: communicatorName(one) }))], keep.communicator, (id) => {
+      analysis.communicators.length > 1 ? select("Communicator", [{ id: "", title: "all communicators" }, ...analysis.communicators.map((one) => ({ id: one.communicator, title: communicatorName(one) }))], keep.communicator, (id) => {
         keep.communicator = id;
         box.restart();
       }) : h("span", null),

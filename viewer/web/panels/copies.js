@@ -8,7 +8,7 @@ import { nothing, panel, section, severalDevices } from "./shared.js";
 
 export const copies = panel("copies", "Copies", (analysis, context, keep) => {
   const several = severalDevices(analysis);
-  const rows = analysis.ranks.flatMap((/** @type {any} */ rank) => rank.copies.map((/** @type {any} */ copy) => ({ rank, copy })));
+  const rows = analysis.ranks.flatMap((rank) => rank.copies.map((copy) => ({ rank, copy })));
   if (!rows.length) return nothing("No copies were recorded.");
   const most = Math.max(1, ...rows.map((/** @type {any} */ row) => row.copy.total_ns));
   const nominal = rows.some((/** @type {any} */ row) => row.copy.nominal_bandwidth !== null);
@@ -43,10 +43,10 @@ export const copies = panel("copies", "Copies", (analysis, context, keep) => {
   return [section("Copies by direction", analysis.device === "sim" ? "Bandwidths are those of the model of the simulated GPU." : "Bandwidth is bytes over the sum of durations: each copy weighs by its time.", list.element), exposed(analysis, context, several)];
 });
 
-/** @param {any} analysis @param {import("./shared.js").Context} context @param {boolean} several */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {boolean} several */
 function exposed(analysis, context, several) {
-  const rows = analysis.ranks.filter((/** @type {any} */ rank) => rank.copy_ns > 0 || rank.memset_ns > 0);
-  const most = Math.max(1, ...rows.map((/** @type {any} */ rank) => rank.copy_ns));
+  const rows = analysis.ranks.filter((rank) => rank.copy_ns > 0 || rank.memset_ns > 0);
+  const most = Math.max(1, ...rows.map((rank) => rank.copy_ns));
   const list = table({
     name: "copies-by-rank",
     plain: rows.length < 9,

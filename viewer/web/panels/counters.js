@@ -40,7 +40,7 @@ const TOGETHER = 8;
  * Draws the chosen counters over the whole run: a chart for each quantity, a line for each device. What never changed
  * is left out, for its mean says it all.
  * @param {HTMLElement} box
- * @param {any} analysis
+ * @param {import("../../types/analysis.js").Analysis} analysis
  * @param {import("./shared.js").Context} context
  * @param {(row: any) => boolean} wanted
  */

@@ -22,10 +22,10 @@ export const devices = panel("devices", "Devices", (analysis, context, keep) => 
   ];
 });
 
-/** What is missing, and what was assumed. @param {any} analysis @param {import("./shared.js").Context} context */
+/** What is missing, and what was assumed. @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function truth(analysis, context) {
   const { info } = context;
-  const losses = analysis.losses.map((/** @type {any} */ loss) => h("li", { class: "p-loss" },
+  const losses = analysis.losses.map((loss) => h("li", { class: "p-loss" },
     h("strong", null, loss.count === null ? loss.what : `${format.count(loss.count)} ${loss.what}`), loss.affects ? h("span", { class: "p-quiet" }, `: touches ${loss.affects}`) : null));
   const notes = [...new Set([...analysis.notes, analysis.clock && `Clocks: ${analysis.clock}${analysis.clock_end_spread_ns !== null ? `; ends of one collective lie ${format.time(analysis.clock_end_spread_ns)} apart` : ""}`].filter(Boolean))];
   const events = info.total_events > info.events ? `${format.count(info.events)} of ${format.count(info.total_events)} events` : info.events !== undefined ? `all ${format.count(info.events)} events` : "";
@@ -42,9 +42,9 @@ export function beganAt(origin) {
   return ms > Date.UTC(2010, 0) && ms < Date.UTC(2200, 0) ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : null;
 }
 
-/** What was recorded, where, when. @param {any} info @param {any} analysis */
+/** What was recorded, where, when. @param {any} info @param {import("../../types/analysis.js").Analysis} analysis */
 function recording(info, analysis) {
-  const gpus = [...new Set(analysis.ranks.map((/** @type {any} */ rank) => rank.device_name).filter(Boolean))];
+  const gpus = [...new Set(analysis.ranks.map((rank) => rank.device_name).filter(Boolean))];
   const facts = [
     ["From", info.source ?? analysis.source],
     ["Command", info.command?.length ? info.command.join(" ") : null],
@@ -57,17 +57,17 @@ function recording(info, analysis) {
     h("dl", { class: "p-facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, format.middle(String(value), 300))])));
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function hangs(analysis, context) {
   if (!analysis.hangs.length) return null;
-  return section("Hangs", "Operations in which ranks waited, and that never ended.", h("ul", { class: "p-list" }, analysis.hangs.map((/** @type {any} */ hang) => {
-    const since = Math.min(...hang.waiting.map((/** @type {any} */ one) => one.since_ns));
+  return section("Hangs", "Operations in which ranks waited, and that never ended.", h("ul", { class: "p-list" }, analysis.hangs.map((hang) => {
+    const since = Math.min(...hang.waiting.map((one) => one.since_ns));
     return h("li", { class: "p-loss" },
       h("strong", null, `${hang.name}${hang.sequence === null ? "" : ` #${hang.sequence}`} on ${hang.communicator_name ?? hang.communicator}`),
-      ` nothing ended for ${format.time(hang.silent_ns)}; waiting: rank ${hang.waiting.map((/** @type {any} */ one) => one.rank).join(", ")}`,
+      ` nothing ended for ${format.time(hang.silent_ns)}; waiting: rank ${hang.waiting.map((one) => one.rank).join(", ")}`,
       hang.follows ? h("span", { class: "p-quiet" }, " (follows from another hang)") : null, " ",
-      Number.isFinite(since) ? h("button", { type: "button", class: "p-link", onclick: () => context.goTo({ from: since, to: Math.max(since + 1, hang.noticed_ns), rank: hang.waiting[0]?.rank }) }, "Show") : null,
-      h("ul", { class: "p-list" }, hang.absent.map((/** @type {any} */ one) => h("li", null, `rank ${one.rank ?? "?"} ${one.text}`))));
+      Number.isFinite(since) ? h("button", { type: "button", class: "p-link", onclick: () => context.goTo({ from: since, to: Math.max(since + 1, hang.noticed_ns), rank: hang.waiting[0]?.rank ?? undefined }) }, "Show") : null,
+      h("ul", { class: "p-list" }, hang.absent.map((one) => h("li", null, `rank ${one.rank ?? "?"} ${one.text}`))));
   })));
 }
 
@@ -137,16 +137,16 @@ function sampled(value, write) {
 /** Counters worth a column, first those that people look for. */
 const COLUMNS = ["gpu_utilization_percent", "memory_utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz", "memory_clock_mhz", "nvlink_sent_bytes_per_second", "nvlink_received_bytes_per_second", "pcie_sent_bytes_per_second", "pcie_received_bytes_per_second", "ecc_corrected_errors", "ecc_uncorrected_errors"];
 
-/** @param {any} analysis @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function deviceTable(analysis, keep) {
   const rows = analysis.device_state;
   const several = severalDevices(analysis);
   if (!rows.length) {
     const listed = table({ name: "gpus", plain: analysis.ranks.length < 9, rows: analysis.ranks, columns: [
-      { key: "rank", title: "Rank", value: (/** @type {any} */ rank) => rank.rank ?? rank.device_index, text: (/** @type {any} */ rank) => format.place(rank, several) },
-      { key: "device_index", title: "GPU", number: true, value: (/** @type {any} */ rank) => rank.device_index },
-      { key: "device_name", title: "Name", value: (/** @type {any} */ rank) => rank.device_name },
-      { key: "host", title: "Host", wide: true, value: (/** @type {any} */ rank) => rank.host || null },
+      { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank, several) },
+      { key: "device_index", title: "GPU", number: true, value: (rank) => rank.device_index },
+      { key: "device_name", title: "Name", value: (rank) => rank.device_name },
+      { key: "host", title: "Host", wide: true, value: (rank) => rank.host || null },
     ] });
     return section("GPUs", analysis.device === "imported" ? "Imported traces have no samples of clocks, power and memory." : "Nothing was sampled.", analysis.ranks.length ? listed.element : null);
   }
@@ -179,7 +179,7 @@ function deviceTable(analysis, keep) {
   return section("GPUs as they were sampled", "Means over the run, from its first operation to its last; least and greatest below.", list.element);
 }
 
-/** @param {any} analysis @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function hostTables(analysis, keep) {
   if (!analysis.host_state.length) return null;
   const names = [...new Set(analysis.host_state.flatMap((/** @type {any} */ row) => Object.keys(row.values)))];
@@ -218,7 +218,7 @@ function hostTables(analysis, keep) {
   return [section("Processes", null, processes.element), rows.length ? section("Threads", "The busiest of each process. A thread that launches and waits for a processor holds the GPU up.", threads.element) : null];
 }
 
-/** @param {any} analysis @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function cost(analysis, keep) {
   const over = analysis.recording_overhead;
   const rows = analysis.recording_cost;
@@ -246,7 +246,7 @@ function cost(analysis, keep) {
   return section("What recording cost", null, added, list);
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function unfinished(analysis, context) {
   const rows = analysis.unfinished;
   if (!rows.length) return null;

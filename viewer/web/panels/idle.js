@@ -12,11 +12,11 @@ export const idle = panel("idle", "Idle", (analysis, context, keep) => {
   return [causes(analysis, context), h("div", { class: "p-columns" }, hostLate(analysis, keep), gaps(analysis, context, keep)), launches(analysis, keep)];
 });
 
-/** @param {any} analysis @param {import("./shared.js").Context} context */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function causes(analysis, context) {
   const several = severalDevices(analysis);
-  const most = Math.max(1, ...analysis.ranks.map((/** @type {any} */ rank) => rank.idle_ns));
-  const found = CAUSES.filter((cause) => analysis.ranks.some((/** @type {any} */ rank) => rank.idle_causes[cause.key] > 0));
+  const most = Math.max(1, ...analysis.ranks.map((rank) => rank.idle_ns));
+  const found = CAUSES.filter((cause) => analysis.ranks.some((rank) => rank.idle_causes[cause.key] > 0));
   const list = table({
     name: "idle-causes",
     plain: analysis.ranks.length < 9,
@@ -34,7 +34,7 @@ function causes(analysis, context) {
       { key: "idle_ns", title: "Idle", number: true, value: (rank) => rank.idle_ns, text: (rank) => format.time(rank.idle_ns) },
       { key: "idle_ratio", title: "of span", number: true, value: (rank) => rank.idle_ratio, text: (rank) => format.percent(rank.idle_ratio) },
       ...found.map((cause) => ({ key: `${cause.key}_ns`, title: cause.title, hint: cause.hint, number: true, spare: /** @type {2} */ (2),
-        value: (/** @type {any} */ rank) => rank.idle_causes[cause.key] ?? 0, text: (/** @type {any} */ rank) => format.time(rank.idle_causes[cause.key] ?? 0) })),
+        value: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => rank.idle_causes[cause.key] ?? 0, text: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => format.time(rank.idle_causes[cause.key] ?? 0) })),
       { key: "idle_before_ns", title: "Before", hint: "From the run's first operation on any GPU to this GPU's first; no part of its span", number: true, spare: 3, value: (rank) => rank.idle_before_ns, text: (rank) => format.time(rank.idle_before_ns) },
       { key: "idle_after_ns", title: "After", hint: "From this GPU's last operation to the run's last; no part of its span", number: true, spare: 3, value: (rank) => rank.idle_after_ns, text: (rank) => format.time(rank.idle_after_ns) },
     ],
@@ -66,13 +66,13 @@ export function lateBy(ranks) {
   }).sort((a, b) => b.time - a.time);
 }
 
-/** @param {any} analysis */
+/** @param {import("../../types/analysis.js").Analysis} analysis */
 function rankChoices(analysis) {
   const several = severalDevices(analysis);
   return [{ id: "all", title: "all ranks" }, ...analysis.ranks.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank, several) }))];
 }
 
-/** @param {any} analysis @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function hostLate(analysis, keep) {
   keep.lateRank ??= "all";
   const rowsOf = () => lateBy(keep.lateRank === "all" ? analysis.ranks : [analysis.ranks[Number(keep.lateRank)]].filter(Boolean));
@@ -104,11 +104,11 @@ function hostLate(analysis, keep) {
   return section("What the host did while it was late", "The innermost call, operator or range of the thread that launched next.", list.element);
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
 function gaps(analysis, context, keep) {
   const several = severalDevices(analysis);
   const fine = resolution(analysis);
-  const rows = analysis.ranks.flatMap((/** @type {any} */ rank) => rank.longest_gaps.map((/** @type {any} */ gap) => ({ rank, gap, length: gap.end_ns - gap.start_ns })));
+  const rows = analysis.ranks.flatMap((rank) => rank.longest_gaps.map((gap) => ({ rank, gap, length: gap.end_ns - gap.start_ns })));
   const longest = Math.max(1, ...rows.map((/** @type {any} */ row) => row.length));
   keep.gapTable ??= {};
   const list = table({
@@ -131,10 +131,10 @@ function gaps(analysis, context, keep) {
   return section("Longest gaps", "The 20 longest of each rank.", list.element);
 }
 
-/** @param {any} analysis @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function launches(analysis, keep) {
   const several = severalDevices(analysis);
-  const rows = analysis.ranks.flatMap((/** @type {any} */ rank) => rank.launches.map((/** @type {any} */ launch) => ({ rank, launch })));
+  const rows = analysis.ranks.flatMap((rank) => rank.launches.map((/** @type {any} */ launch) => ({ rank, launch })));
   if (!rows.length) return null;
   keep.launchTable ??= {};
   const list = table({
@@ -160,14 +160,14 @@ function launches(analysis, keep) {
   return [section("Launches", "How the host handed work over: time in the calls, and until the work began.", list.element), queues(analysis, keep)];
 }
 
-/** @param {any} analysis @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function queues(analysis, keep) {
-  const having = analysis.ranks.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ rank, index })).filter((/** @type {any} */ one) => one.rank.queues.some((/** @type {any} */ queue) => queue.timeline.length > 1));
+  const having = analysis.ranks.map((rank, index) => ({ rank, index })).filter((one) => one.rank.queues.some((queue) => queue.timeline.length > 1));
   if (!having.length) return null;
   const several = severalDevices(analysis);
   const fine = resolution(analysis);
   const holder = h("div", null);
-  keep.queueRank = having.some((/** @type {any} */ one) => String(one.index) === keep.queueRank) ? keep.queueRank : String(having[0].index);
+  keep.queueRank = having.some((one) => String(one.index) === keep.queueRank) ? keep.queueRank : String(having[0].index);
   const draw = () => {
     const rank = analysis.ranks[Number(keep.queueRank)];
     const shown = [...rank.queues].sort((a, b) => b.max_depth - a.max_depth).slice(0, 4);
@@ -179,7 +179,7 @@ function queues(analysis, keep) {
       h("div", { class: "p-bar" }, chooser, legend(series.map((one, index) => ({ title: one.name, colour: `var(--series-${index + 1})` })))),
       lines({ series, label: "Depth of the queues over time", span: [from, to], format: format.count, time: (ns) => format.moment(ns, fine), title: "waiting operations", height: 150 }).element);
   };
-  const chooser = having.length > 1 ? select("Rank", having.map((/** @type {any} */ one) => ({ id: String(one.index), title: format.place(one.rank, several) })), keep.queueRank, (id) => {
+  const chooser = having.length > 1 ? select("Rank", having.map((one) => ({ id: String(one.index), title: format.place(one.rank, several) })), keep.queueRank, (id) => {
     keep.queueRank = id;
     draw();
   }) : null;

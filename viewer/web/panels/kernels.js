@@ -105,10 +105,10 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
   return [section("Operations by name", "Sums of durations, over streams. Choose one to find all its occurrences on the timeline.", kindBar, list.element), streams(analysis, context, keep)];
 });
 
-/** @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
 function streams(analysis, context, keep) {
   const several = severalDevices(analysis);
-  const rows = analysis.ranks.flatMap((/** @type {any} */ rank) => rank.streams.map((/** @type {any} */ stream) => ({ rank, stream })));
+  const rows = analysis.ranks.flatMap((rank) => rank.streams.map((stream) => ({ rank, stream })));
   const whole = Math.max(1, ...rows.map((/** @type {any} */ row) => row.stream.span_ns));
   keep.streams ??= {};
   const column = (/** @type {string} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare, /** @type {string} */ hint = "") => ({
@@ -127,7 +127,7 @@ function streams(analysis, context, keep) {
       { key: "ops", title: "Operations", number: true, value: (row) => row.stream.ops, text: (row) => format.count(row.stream.ops) },
       { key: "busy_ns", title: "Busy", number: true, value: (row) => row.stream.busy_ns, text: (row) => format.time(row.stream.busy_ns), bar: (row) => row.stream.busy_ns / whole },
       { key: "idle_ratio", title: "Idle", number: true, value: (row) => row.stream.idle_ratio, text: (row) => format.percent(row.stream.idle_ratio) },
-      column("compute_ns", "Compute", 1), column("communication_ns", "Communication", 1), column("communication_exposed_ns", "Exposed", 2), column("copy_ns", "Copies", 2),
+      column("compute_ns", "All compute", 1), column("communication_ns", "Communication", 1), column("communication_exposed_ns", "Exposed", 2), column("copy_ns", "Copies", 2),
       column("idle_host_wait_ns", "Host wait", 2, "Idle before operations that were launched late"), column("idle_kernel_wait_ns", "Kernel wait", 3, "Idle for less than 30 µs before operations that were launched in time"), column("idle_other_ns", "Other", 3, "The rest of the stream's idle time"),
     ],
   });

@@ -10,7 +10,7 @@ import { nothing, panel, resolution, section, severalDevices } from "./shared.js
 
 export const memory = panel("memory", "Memory", (analysis, context) => {
   const several = severalDevices(analysis);
-  const having = analysis.ranks.filter((/** @type {any} */ rank) => rank.memory);
+  const having = analysis.ranks.flatMap((rank) => (rank.memory ? [{ ...rank, memory: rank.memory }] : []));
   const sampled = h("div", { class: "p-smalls" });
   // What the analysis has of the allocations is not drawn a second time.
   drawCounters(sampled, analysis, context, (row) => !(having.length && /in use|allocated/.test(row.label)) && (row.what === "memory" || /memory_used|memory_allocated|memory_reserved|resident/.test(`${row.label} ${row.detail}`)));
@@ -18,12 +18,12 @@ export const memory = panel("memory", "Memory", (analysis, context) => {
     return [nothing("No allocations were recorded.", "With PyTorch, profile_memory=True records the allocator's own totals; otherwise allocations and frees of the device count."), sampled];
   }
   const fine = resolution(analysis);
-  const greatest = Math.max(...having.map((/** @type {any} */ rank) => rank.memory.peak_bytes));
-  const reserved = having.some((/** @type {any} */ rank) => rank.memory.peak_reserved_bytes !== null);
-  const pools = having.some((/** @type {any} */ rank) => rank.memory.peak_pool_bytes !== null);
+  const greatest = Math.max(...having.map((rank) => rank.memory.peak_bytes));
+  const reserved = having.some((rank) => rank.memory.peak_reserved_bytes !== null);
+  const pools = having.some((rank) => rank.memory.peak_pool_bytes !== null);
   const { begin, end } = context.info;
   const near = (/** @type {number} */ at) => ({ from: Math.max(begin, at - (end - begin) / 50), to: Math.min(end, at + (end - begin) / 50) });
-  const charts = having.map((/** @type {any} */ rank) => h("figure", { class: "p-small" },
+  const charts = having.map((rank) => h("figure", { class: "p-small" },
     h("figcaption", null, format.place(rank, several), h("span", { class: "p-faint" }, ` most ${format.bytes(rank.memory.peak_bytes)} at ${format.moment(rank.memory.peak_at_ns, fine)}`)),
     lines({ series: [{ name: "in use", points: rank.memory.timeline, colour: "var(--kind-compute)" }], span: [begin, end], top: greatest, binary: true, area: true, label: `Memory in use on ${format.place(rank, several)} over time`,
       format: format.bytes, time: (ns) => format.moment(ns, fine), height: 130, open: (at) => context.goTo({ ...near(at), rank: rank.rank ?? undefined, device: rank.device_index }) }).element));
@@ -38,10 +38,10 @@ export const memory = panel("memory", "Memory", (analysis, context) => {
       { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank, several) },
       { key: "peak_bytes", title: "Most in use", number: true, value: (rank) => rank.memory.peak_bytes, text: (rank) => format.bytes(rank.memory.peak_bytes), bar: (rank) => rank.memory.peak_bytes / Math.max(1, greatest) },
       { key: "peak_at_ns", title: "at", number: true, value: (rank) => rank.memory.peak_at_ns, text: (rank) => format.moment(rank.memory.peak_at_ns, fine) },
-      ...(reserved ? [{ key: "peak_reserved_bytes", title: "Most reserved", hint: "Held by the allocator", number: true, value: (/** @type {any} */ rank) => rank.memory.peak_reserved_bytes, text: (/** @type {any} */ rank) => format.bytes(rank.memory.peak_reserved_bytes) }] : []),
+      ...(reserved ? [{ key: "peak_reserved_bytes", title: "Most reserved", hint: "Held by the allocator", number: true, value: (/** @type {typeof having[number]} */ rank) => rank.memory.peak_reserved_bytes, text: (/** @type {typeof having[number]} */ rank) => format.bytes(rank.memory.peak_reserved_bytes) }] : []),
       ...(pools ? [
-        { key: "peak_pool_bytes", title: "Pools held", number: true, value: (/** @type {any} */ rank) => rank.memory.peak_pool_bytes, text: (/** @type {any} */ rank) => format.bytes(rank.memory.peak_pool_bytes) },
-        { key: "peak_pool_used_bytes", title: "of it used", number: true, value: (/** @type {any} */ rank) => rank.memory.peak_pool_used_bytes, text: (/** @type {any} */ rank) => format.bytes(rank.memory.peak_pool_used_bytes) },
+        { key: "peak_pool_bytes", title: "Pools held", number: true, value: (/** @type {typeof having[number]} */ rank) => rank.memory.peak_pool_bytes, text: (/** @type {typeof having[number]} */ rank) => format.bytes(rank.memory.peak_pool_bytes) },
+        { key: "peak_pool_used_bytes", title: "of it used", number: true, value: (/** @type {typeof having[number]} */ rank) => rank.memory.peak_pool_used_bytes, text: (/** @type {typeof having[number]} */ rank) => format.bytes(rank.memory.peak_pool_used_bytes) },
       ] : []),
       { key: "allocations", title: "Allocations", number: true, value: (rank) => rank.memory.allocations, text: (rank) => format.count(rank.memory.allocations) },
       { key: "frees", title: "Frees", number: true, value: (rank) => rank.memory.frees, text: (rank) => format.count(rank.memory.frees) },

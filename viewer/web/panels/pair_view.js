@@ -7,7 +7,7 @@ import * as format from "../format.js";
 import { iconButton } from "../icons.js";
 import { Pair } from "../pair.js";
 import { changeOf, changed, difference } from "./change.js";
-import { PARTS, choice, partsOf, select, severalDevices, shareParts } from "./shared.js";
+import { PARTS, choice, meanParts, select, severalDevices, shareParts } from "./shared.js";
 
 /** @typedef {import("../pair.js").Settings} Settings */
 /** @typedef {import("../counterpart.js").Pairing} Pairing */
@@ -27,7 +27,7 @@ const SMALL = 0.002;
  * most programs, only where it is the only one), else the whole. Over the ranks that are in both; the parts sum to the time.
  * @param {any[]} first ranks of the first analysis
  * @param {any[]} second
- * @returns {{steps: number, a: {time: number, parts: Record<string, number>}, b: {time: number, parts: Record<string, number>}} | null}
+ * @returns {{steps: number, a: {time: number, parts: import("../../types/analysis.js").Parts}, b: {time: number, parts: import("../../types/analysis.js").Parts}} | null}
  */
 export function verdict(first, second) {
   const both = first.flatMap((a) => {
@@ -43,10 +43,7 @@ export function verdict(first, second) {
   });
   const of = (/** @type {any[]} */ list, /** @type {string} */ span) => {
     const time = list.reduce((sum, one) => sum + one[span], 0) / list.length;
-    /** @type {Record<string, number>} */
-    const parts = Object.fromEntries(PARTS.map(({ key }) => [key, 0]));
-    for (const one of list) for (const [key, value] of Object.entries(partsOf(one, one[span]))) parts[key] += value / list.length;
-    return { time, parts };
+    return { time, parts: meanParts(list.map(({ parts }) => parts)) };
   };
   const side = (/** @type {any[][]} */ list, /** @type {string} */ span) => ({ a: of(list.map(([a]) => a), span), b: of(list.map(([, b]) => b), span) });
   if (pairs.length) return { steps: pairs.length, ...side(pairs, "duration_ns") };
@@ -56,13 +53,14 @@ export function verdict(first, second) {
 /**
  * What time changed by, the greatest first; they sum to the whole change. Computing counts once, whether something was
  * communicated meanwhile or not: communication that is no longer hidden lengthens a step by what is exposed, not by both.
- * @param {{a: {parts: Record<string, number>}, b: {parts: Record<string, number>}}} both
+ * @param {{a: {parts: import("../../types/analysis.js").Parts}, b: {parts: import("../../types/analysis.js").Parts}}} both
  */
 export function changes({ a, b }) {
-  const of = (/** @type {Record<string, number>} */ parts, /** @type {string} */ key) => parts[key] + (key === "compute" ? parts.hidden : 0);
+  const of = (/** @type {import("../../types/analysis.js").Parts} */ parts, /** @type {import("./shared.js").Part["key"]} */ key) => parts[key] + (key === "compute" ? parts.hidden : 0);
   return PARTS.filter(({ key }) => key !== "hidden").map((part) => {
     const [from, to] = [of(a.parts, part.key), of(b.parts, part.key)];
-    return { ...part, hint: part.key === "compute" ? "kernels compute, whether anything is communicated meanwhile or not" : part.hint, a: from, b: to, by: to - from };
+    const whole = part.key === "compute" ? { title: "all compute", hint: "kernels compute, whether anything is communicated meanwhile or not" } : {};
+    return { ...part, ...whole, a: from, b: to, by: to - from };
   }).sort((x, y) => Math.abs(y.by) - Math.abs(x.by));
 }
 
@@ -226,7 +224,7 @@ export function pairView(context, top, told) {
     const [a, b] = [0, 1].map((side) => pair.steps[side][pair.settings.step]);
     stepBar.hidden = !(a && b) || pair.settings.align !== "step";
     if (!a || !b) return;
-    const [first, second] = [a, b].map(({ measures }) => ({ time: measures.duration_ns, parts: partsOf(measures, measures.duration_ns) }));
+    const [first, second] = [a, b].map(({ measures }) => ({ time: measures.duration_ns, parts: measures.parts }));
     const most = Math.max(first.time, second.time, 1);
     const line = (/** @type {string} */ who, /** @type {typeof first} */ one) => [h("span", { class: "p-faint" }, who), shareBar(shareParts(one.parts), { total: most, format: format.time, label: `${who} recording` }), h("span", { class: "pair-time" }, format.time(one.time))];
     const chips = changes({ a: first, b: second }).filter(({ by }) => Math.abs(by) >= SMALL * most).slice(0, 5);

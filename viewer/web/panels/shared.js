@@ -10,7 +10,7 @@ import * as format from "../format.js";
  * @property {any} state
  * @property {any} api
  * @property {any} info
- * @property {() => Promise<any>} analysis
+ * @property {() => Promise<import("../../types/analysis.js").Analysis>} analysis
  * @property {(place: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => Promise<void> | void} goTo
  * @property {(ref: any, options?: {reveal?: boolean}) => void} [select]
  * @property {(text: string) => void} [search]
@@ -25,7 +25,7 @@ import * as format from "../format.js";
  * holds what the user chose in it.
  * @param {string} id
  * @param {string} title
- * @param {(analysis: any, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
+ * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
  */
 export function panel(id, title, draw) {
   return {
@@ -41,7 +41,7 @@ export function panel(id, title, draw) {
 /**
  * @param {HTMLElement} container
  * @param {Context} context
- * @param {(analysis: any, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
+ * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
  * @param {string} title
  * @returns {Mounted}
  */
@@ -153,43 +153,31 @@ export function select(label, choices, chosen, choose) {
   return element;
 }
 
-/** Whether a rank of the analysis has several devices. @param {any} analysis */
+/** Whether a rank of the analysis has several devices. @param {{ranks: {rank: number | null}[]}} analysis */
 export function severalDevices(analysis) {
   const seen = new Set();
-  return analysis.ranks.some((/** @type {any} */ rank) => rank.rank !== null && (seen.has(rank.rank) || !seen.add(rank.rank)));
+  return analysis.ranks.some((rank) => rank.rank !== null && (seen.has(rank.rank) || !seen.add(rank.rank)));
 }
 
-/** @typedef {{key: string, title: string, hint: string, colour: string, hatched?: boolean}} Part */
+/** @typedef {{key: keyof import("../../types/analysis.js").Parts, title: string, hint: string, colour: string, hatched?: boolean}} Part */
 
-/** What a span of time of a device is made of; the parts sum to the span. @type {Part[]} */
+/** What a span of time of a device is made of, as the analyzer's `PARTS` say; the parts sum to the span. @type {Part[]} */
 export const PARTS = [
   { key: "compute", title: "compute", hint: "kernels compute, and nothing is communicated", colour: "var(--kind-compute)" },
   { key: "hidden", title: "hidden communication", hint: "communication while kernels compute: it costs no time of its own", colour: "var(--kind-hidden)" },
   { key: "exposed", title: "exposed communication", hint: "communication while nothing computes", colour: "var(--kind-exposed)", hatched: true },
-  { key: "copy", title: "copies", hint: "copies and memsets while nothing else runs", colour: "var(--kind-copy)" },
+  { key: "copies", title: "copies", hint: "copies and memsets while nothing else runs", colour: "var(--kind-copy)" },
   { key: "idle", title: "idle", hint: "the device runs nothing", colour: "var(--p-idle)" },
 ];
 
-/**
- * The parts of a span of `duration` of a device with these measures. Each moment counts once: as hidden communication
- * or compute where something computes, else as exposed communication, else as copies, else as idle.
- * @param {any} measures `compute_ns`, `communication_hidden_ns`, `communication_exposed_ns`, `busy_ns`
- * @param {number} duration
- * @returns {Record<string, number>}
- */
-export function partsOf(measures, duration) {
-  const hidden = measures.communication_hidden_ns;
-  const exposed = measures.communication_exposed_ns;
-  return {
-    compute: measures.compute_ns - hidden,
-    hidden,
-    exposed,
-    copy: measures.busy_ns - measures.compute_ns - exposed,
-    idle: duration - measures.busy_ns,
-  };
+/** The mean of parts, or with `over` 1 their sum. @param {import("../../types/analysis.js").Parts[]} list @param {number} [over] */
+export function meanParts(list, over = list.length) {
+  const sum = { compute: 0, hidden: 0, exposed: 0, copies: 0, idle: 0 };
+  for (const parts of list) for (const { key } of PARTS) sum[key] += parts[key] / over;
+  return sum;
 }
 
-/** @param {Record<string, number>} parts */
+/** @param {import("../../types/analysis.js").Parts} parts */
 export function shareParts(parts) {
   return PARTS.map((part) => ({ title: part.title, colour: part.colour, hatched: part.hatched, value: parts[part.key] }));
 }
@@ -208,9 +196,9 @@ export const CAUSES = [
 /** @param {string} key */
 export const causeTitle = (key) => CAUSES.find((cause) => cause.key === key)?.title ?? key.replaceAll("_", " ");
 
-/** How finely moments of this analysis are written. @param {any} analysis */
+/** How finely moments of this analysis are written. @param {import("../../types/analysis.js").Analysis} analysis */
 export function resolution(analysis) {
-  const span = Math.max(1, ...analysis.ranks.map((/** @type {any} */ rank) => rank.span_ns));
+  const span = Math.max(1, ...analysis.ranks.map((rank) => rank.span_ns));
   return 10 ** Math.max(0, Math.floor(Math.log10(span)) - 4);
 }
 

@@ -5,17 +5,18 @@ import { axisBelow, axisLeft, box, frame, hatching, hideTip, legend, linear, sha
 import { h, svg } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { PARTS, choice, nothing, panel, partsOf, resolution, section, severalDevices, shareParts } from "./shared.js";
+import { PARTS, choice, nothing, panel, meanParts, resolution, section, severalDevices, shareParts } from "./shared.js";
 
 /** A bar is at least so wide, else neighbours share one. */
 const LEAST_BAR = 4;
 
 export const steps = panel("steps", "Steps", (analysis, context, keep, redraw) => {
   if (!analysis.ranks.length) return nothing("No rank ran anything on a GPU.");
-  const having = analysis.ranks.filter((/** @type {any} */ rank) => rank.steps.length);
+  const having = analysis.ranks.filter((rank) => rank.steps.length);
   return [
     having.length ? chartSection(having, analysis, context, keep, redraw) : nothing("This recording has no steps.", 'Name them with ranges (NVTX, record_function) like "step 12", and each gets a bar here.'),
     rankSection(analysis, context),
+    measureSection(analysis, context),
     having.length ? stepTable(having, analysis, context, keep) : null,
   ];
 });
@@ -24,18 +25,14 @@ export const steps = panel("steps", "Steps", (analysis, context, keep, redraw) =
  * Steps put together, so that every bar has its width: means of neighbours.
  * @param {any[]} all steps of a rank
  * @param {number} every how many are one bar
- * @returns {{first: any, last: any, count: number, duration: number, parts: Record<string, number>, outliers: number}[]}
+ * @returns {{first: any, last: any, count: number, duration: number, parts: import("../../types/analysis.js").Parts, outliers: number}[]}
  */
 export function bars(all, every) {
   const result = [];
   for (let at = 0; at < all.length; at += every) {
     const group = all.slice(at, at + every);
-    const parts = Object.fromEntries(PARTS.map((part) => [part.key, 0]));
-    let duration = 0;
-    for (const step of group) {
-      duration += step.duration_ns / group.length;
-      for (const [key, time] of Object.entries(partsOf(step, step.duration_ns))) parts[key] += time / group.length;
-    }
+    const parts = meanParts(group.map(({ parts }) => parts));
+    const duration = group.reduce((sum, step) => sum + step.duration_ns / group.length, 0);
     result.push({ first: group[0], last: group[group.length - 1], count: group.length, duration, parts, outliers: group.filter((step) => step.outlier).length });
   }
   return result;
@@ -57,7 +54,7 @@ function number(step, index) {
   return /(\d+)(?: \(detected\))?$/.exec(step.name)?.[1] ?? String(index);
 }
 
-/** @param {any[]} ranks @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep @param {() => void} redraw */
+/** @param {any[]} ranks @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep @param {() => void} redraw */
 function chartSection(ranks, analysis, context, keep, redraw) {
   keep.measure ??= "time";
   const several = severalDevices(analysis);
@@ -210,14 +207,14 @@ function stepChart(ranks, keep, rowHeight, context, several) {
   return chart;
 }
 
-/** @param {any} analysis @param {import("./shared.js").Context} context */
+/** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function rankSection(analysis, context) {
   const several = severalDevices(analysis);
-  const whole = Math.max(1, ...analysis.ranks.map((/** @type {any} */ rank) => rank.span_ns));
-  const share = (/** @type {string} */ key) => (/** @type {any} */ rank) => partsOf(rank, rank.span_ns)[key];
-  const part = (/** @type {string} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
-    key: `${key}_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint, value: share(key),
-    text: (/** @type {any} */ rank) => format.percent(rank.span_ns ? share(key)(rank) / rank.span_ns : null),
+  const whole = Math.max(1, ...analysis.ranks.map((rank) => rank.span_ns));
+  const share = (/** @type {import("./shared.js").Part["key"]} */ key) => (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => rank.parts[key];
+  const part = (/** @type {import("./shared.js").Part["key"]} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
+    key: `${key}_part_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint, value: share(key),
+    text: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => format.percent(rank.span_ns ? share(key)(rank) / rank.span_ns : null),
   });
   const parts = table({
     name: "ranks",
@@ -229,9 +226,9 @@ function rankSection(analysis, context) {
     columns: [
       { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank, several) },
       { key: "bar", title: "Compute, communication, copies, idle", fixed: true, wide: true, value: () => "",
-        cell: (rank) => shareBar(shareParts(partsOf(rank, rank.span_ns)), { total: whole, format: format.time, label: format.place(rank, several) }) },
+        cell: (rank) => shareBar(shareParts(rank.parts), { total: whole, format: format.time, label: format.place(rank, several) }) },
       { key: "span_ns", title: "Span", number: true, value: (rank) => rank.span_ns, text: (rank) => format.time(rank.span_ns) },
-      part("compute", "Compute", 2), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copy", "Copies", 2), part("idle", "Idle", 1),
+      part("compute", "Compute", 2), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copies", "Copies", 2), part("idle", "Idle", 1),
       { key: "overlap_ratio", title: "Overlap", number: true, spare: 2, hint: "Share of the communication that is hidden behind compute", value: (rank) => rank.overlap_ratio, text: (rank) => format.percent(rank.overlap_ratio) },
       { key: "device_name", title: "Device", spare: 3, value: (rank) => rank.device_name },
       { key: "host", title: "Host", spare: 3, value: (rank) => rank.host },
@@ -240,14 +237,43 @@ function rankSection(analysis, context) {
   return section("The whole run by rank", "Each moment counts once: the parts sum to the span.", parts.element);
 }
 
-/** @param {any[]} ranks @param {any} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+/** All measures of the catalogue. @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
+function measureSection(analysis, context) {
+  const several = severalDevices(analysis);
+  const list = table({
+    name: "measures",
+    plain: analysis.ranks.length < 9,
+    rows: analysis.ranks,
+    openHint: () => "Show this rank on the timeline",
+    open: (rank) => context.goTo({ from: context.info.begin, to: context.info.end, rank: rank.rank ?? undefined, device: rank.device_index }),
+    columns: [
+      { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank, several) },
+      ...measureColumns(analysis.measures),
+    ],
+  });
+  return section("All measures by rank", "Unions of what ran: those of several kinds may overlap.", list.element);
+}
+
+/**
+ * A column for each measure.
+ * @param {import("../../types/analysis.js").Measure[]} measures
+ */
+export function measureColumns(measures) {
+  return measures.map(({ name, unit, label, definition }) => ({
+    key: name, title: label[0].toUpperCase() + label.slice(1), hint: definition, number: true,
+    value: (/** @type {any} */ row) => row[name],
+    text: (/** @type {any} */ row) => (unit === "ratio" ? format.percent(row[name]) : format.time(row[name])),
+  }));
+}
+
+/** @param {any[]} ranks @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
 function stepTable(ranks, analysis, context, keep) {
   const several = severalDevices(analysis);
   const fine = resolution(analysis);
-  const rows = ranks.flatMap((rank) => rank.steps.map((/** @type {any} */ step, /** @type {number} */ index) => ({ rank, step, index, parts: partsOf(step, step.duration_ns) })));
+  const rows = ranks.flatMap((rank) => rank.steps.map((/** @type {any} */ step, /** @type {number} */ index) => ({ rank, step, index, parts: step.parts })));
   const longest = Math.max(1, ...rows.map((row) => row.step.duration_ns));
-  const part = (/** @type {string} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
-    key: `${key}_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint,
+  const part = (/** @type {import("./shared.js").Part["key"]} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
+    key: `${key}_part_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint,
     value: (/** @type {any} */ row) => row.parts[key], text: (/** @type {any} */ row) => format.time(row.parts[key]),
   });
   keep.table ??= {};
@@ -264,7 +290,7 @@ function stepTable(ranks, analysis, context, keep) {
       { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
       { key: "start_ns", title: "Start", number: true, spare: 2, value: (row) => row.step.start_ns, text: (row) => format.moment(row.step.start_ns, fine) },
       { key: "duration_ns", title: "Duration", number: true, value: (row) => row.step.duration_ns, text: (row) => format.time(row.step.duration_ns), bar: (row) => row.step.duration_ns / longest },
-      part("compute", "Compute", 1), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copy", "Copies", 2), part("idle", "Idle", 1),
+      part("compute", "Compute", 1), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copies", "Copies", 2), part("idle", "Idle", 1),
       { key: "overlap_ratio", title: "Overlap", number: true, spare: 3, value: (row) => row.step.overlap_ratio, text: (row) => format.percent(row.step.overlap_ratio) },
       { key: "outlier", title: "", value: (row) => row.step.outlier, cell: (row) => (row.step.outlier ? h("span", { class: "p-badge" }, "outlier") : ""),
         hint: "Further from the median than 3 robust standard deviations and 5 %" },

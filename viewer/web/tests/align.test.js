@@ -10,7 +10,7 @@ const first = [{ begin: 100, end: 140 }, { begin: 140, end: 180 }, { begin: 180,
 const second = [{ begin: 1000, end: 1050 }, { begin: 1050, end: 1100 }];
 
 /** A step of `time`: what computes, how much communicates meanwhile, how much alone. @param {number} time @param {number} compute @param {number} hidden @param {number} exposed */
-const step = (time, compute, hidden, exposed) => ({ duration_ns: time, span_ns: time, compute_ns: compute, communication_hidden_ns: hidden, communication_exposed_ns: exposed, busy_ns: compute + exposed });
+const step = (time, compute, hidden, exposed) => ({ duration_ns: time, span_ns: time, parts: { compute: compute - hidden, hidden, exposed, copies: 0, idle: time - compute - exposed } });
 
 /** @type {Record<string, () => void>} */
 export const tests = {
@@ -71,7 +71,7 @@ export const tests = {
     equal(both.steps, 2);
     deepEqual([both.a.time, both.b.time], [42, 52]);
     const parts = changes(both);
-    deepEqual(parts.map(({ key, by }) => [key, by]), [["exposed", 10], ["compute", 0], ["copy", 0], ["idle", 0]]);
+    deepEqual(parts.map(({ key, by }) => [key, by]), [["exposed", 10], ["compute", 0], ["copies", 0], ["idle", 0]]);
     equal(parts.reduce((sum, { by }) => sum + by, 0), both.b.time - both.a.time);
     // No rank is in both: the first of each.
     equal(verdict(a, [{ ...b[0], rank: 3, steps: b[0].steps.slice(0, 2) }])?.b.time, 50);

@@ -10,24 +10,24 @@ import { matrix } from "../panels/devices.js";
 import { lateRank, leadOf, summary } from "../panels/findings.js";
 import { lateBy } from "../panels/idle.js";
 import { merged } from "../panels/kernels.js";
-import { PARTS, partsOf } from "../panels/shared.js";
+import { PARTS, meanParts } from "../panels/shared.js";
 import { axisTop, bars } from "../panels/steps.js";
 
 /** Measures of a step in which 50 compute, 20 of it with communication, 10 communicate alone, 5 copy alone, of 100. */
-const measures = { busy_ns: 65, compute_ns: 50, communication_ns: 30, communication_hidden_ns: 20, communication_exposed_ns: 10, idle_ns: 30, overlap_ratio: 2 / 3 };
+const measures = { busy_ns: 65, communication_ns: 30, communication_exposed_ns: 10, idle_ns: 30, overlap_ratio: 2 / 3, parts: { compute: 30, hidden: 20, exposed: 10, copies: 5, idle: 35 } };
 
 /** @param {any} more */
 const rank = (more) => ({ rank: 0, device_index: 0, span_ns: 100, idle_ratio: 0.35, idle_causes: { host_late: 30 }, steps: [], step_summary: null, longest_gaps: [], ...measures, ...more });
 
 /** @type {Record<string, () => void>} */
 export const tests = {
-  "the parts of a step sum to the step"() {
-    const parts = partsOf(measures, 100);
-    deepEqual(parts, { compute: 30, hidden: 20, exposed: 10, copy: 5, idle: 35 });
-    equal(PARTS.reduce((sum, part) => sum + parts[part.key], 0), 100);
+  "the mean of steps has the mean of their parts"() {
+    const parts = meanParts([measures.parts, { compute: 0, hidden: 0, exposed: 0, copies: 5, idle: 45 }]);
+    deepEqual(parts, { compute: 15, hidden: 10, exposed: 5, copies: 5, idle: 40 });
+    equal(PARTS.reduce((sum, part) => sum + parts[part.key], 0), 75);
   },
   "neighbours that share a bar keep the sum"() {
-    const steps = Array.from({ length: 7 }, (_, index) => ({ ...measures, name: `step ${index}`, duration_ns: 100 + index, outlier: index === 3, start_ns: index, end_ns: index + 1 }));
+    const steps = Array.from({ length: 7 }, (_, index) => ({ ...measures, name: `step ${index}`, duration_ns: 100 + index, parts: { ...measures.parts, idle: 35 + index }, outlier: index === 3, start_ns: index, end_ns: index + 1 }));
     const three = bars(steps, 3);
     deepEqual(three.map((bar) => bar.count), [3, 3, 1]);
     deepEqual(three.map((bar) => bar.outliers), [0, 1, 0]);
@@ -63,34 +63,36 @@ export const tests = {
     equal(ranges([]), "");
   },
   "findings lead to their places"() {
-    const analysis = { ranks: [rank({ steps: [{ start_ns: 0, end_ns: 5, duration_ns: 5, communication_exposed_ns: 1 }, { start_ns: 5, end_ns: 14, duration_ns: 9, communication_exposed_ns: 3 }],
+    const analysis = { ranks: [rank({ steps: [{ start_ns: 0, end_ns: 5, duration_ns: 5, parts: { exposed: 1 } }, { start_ns: 5, end_ns: 14, duration_ns: 9, parts: { exposed: 3 } }],
       longest_gaps: [{ start_ns: 1, end_ns: 9, cause: "host_late" }, { start_ns: 20, end_ns: 25, cause: "event_wait" }] })], hangs: [] };
-    const lead = (/** @type {string} */ text) => leadOf({ text, rank: 0, saves_ns: 1 }, analysis);
-    equal(lead("Communication is not hidden behind compute: try").place?.from, 5);
-    equal(lead("The GPU waits for the host to launch work").place?.to, 9);
-    equal(lead("Streams wait for events of other streams").place?.from, 20);
-    equal(lead("The host waits for other ranks").place, undefined);
-    equal(lead("Some steps take much longer").place?.to, 14);
-    equal(lead("Rank 0 keeps the others waiting: compare").late, 0);
-    equal(lead("Copies go through pageable memory").panel, "copies");
-    equal(lead("Something new").panel, "steps");
+    const lead = (/** @type {string} */ code, /** @type {any} */ facts = {}) => leadOf(/** @type {any} */ ({ code, facts, rank: 0, device_index: 0 }), /** @type {any} */ (analysis));
+    equal(lead("exposed_communication").place?.from, 5);
+    equal(lead("host_late").place?.to, 9);
+    equal(lead("event_wait").place?.from, 20);
+    equal(lead("peer_wait").place, undefined);
+    equal(lead("uneven_steps").place?.to, 14);
+    equal(lead("late_rank").late, 0);
+    equal(lead("slow_copies", { direction: "HtoD" }).search, "Memcpy HtoD");
+    equal(lead("pageable_copies").panel, "copies");
+    equal(lead("something_new").panel, "steps");
   },
   "the summary weighs ranks by their spans"() {
-    const all = summary({ ranks: [rank({}), rank({ rank: 1, span_ns: 300, busy_ns: 300, idle_ns: 0, idle_ratio: 0, idle_causes: {} })], arrivals: [] });
+    const all = summary(/** @type {any} */ ({ findings: [], ranks: [rank({}), rank({ rank: 1, span_ns: 300, busy_ns: 300, idle_ns: 0, idle_ratio: 0, idle_causes: {}, parts: { ...measures.parts, compute: 265, idle: 0 } })], arrivals: [] }));
     close(/** @type {number} */ (all.busy), 365 / 400);
     close(/** @type {number} */ (all.exposed), 20 / 400);
     close(/** @type {number} */ (all.overlap), 40 / 60);
-    equal(all.leastBusy.rank, 0);
+    equal(all.leastBusy?.rank, 0);
     equal(all.cause?.key, "host_late");
     equal(all.late, null);
     equal(Object.values(all.parts).reduce((a, b) => a + b, 0), 400);
   },
-  "a late rank stands out by the analyzer's rule"() {
+  "a late rank stands out where the analysis finds so"() {
     const arrival = (/** @type {number} */ number, /** @type {number} */ last, /** @type {number} */ cost) => ({ rank: number, device_index: number, collectives: 10, last_count: last, cost_ns: cost, wait_ns: 0, skew_ns: 0 });
-    const of = (/** @type {any[]} */ arrivals) => lateRank({ ranks: [rank({})], arrivals });
-    equal(of([arrival(0, 7, 20), arrival(1, 3, 1)])?.standsOut, true);
-    equal(of([arrival(0, 5, 20), arrival(1, 5, 1)])?.standsOut, false);
-    equal(of([arrival(0, 7, 20)]), null);
+    const of = (/** @type {any[]} */ arrivals, /** @type {any[]} */ findings) => lateRank(/** @type {any} */ ({ ranks: [rank({})], arrivals, findings }));
+    const found = { code: "late_rank", rank: 0, device_index: 0 };
+    equal(of([arrival(0, 7, 20), arrival(1, 3, 1)], [found])?.standsOut, true);
+    equal(of([arrival(0, 7, 20), arrival(1, 3, 1)], [{ ...found, rank: 1 }, { ...found, code: "hang" }])?.standsOut, false);
+    equal(of([arrival(0, 7, 20)], [found]), null);
   },
   "letters find commands"() {
     ok(fit("Show the collectives", "coll") > fit("Copy a link to this view", "coll"));

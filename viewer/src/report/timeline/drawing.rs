@@ -141,6 +141,8 @@ impl Drawing<'_> {
             i64::try_from(i128::from(self.length_ns) * bin as i128 / BINS as i128).unwrap_or(self.length_ns)
         };
         let mut covered = vec![[0i64; CLASSES.len()]; BINS];
+        // How many more, from each bin on, cover bins whole: what is long costs no more than what is short.
+        let mut whole = vec![[0i64; CLASSES.len()]; BINS + 1];
         let mut total_ns = 0i64;
         for item in items {
             let (start, end) = (
@@ -154,10 +156,24 @@ impl Drawing<'_> {
             let last = usize::try_from(units(end, self.length_ns) / PIXEL)
                 .unwrap_or(0)
                 .min(BINS - 1);
-            for (bin, covered) in (first..).zip(&mut covered[first..=last]) {
-                let inside = end.min(bin_ns(bin + 1)) - start.max(bin_ns(bin));
+            let class = item.class as usize;
+            let ends = [first, last];
+            for bin in &ends[..if first == last { 1 } else { 2 }] {
+                let inside = end.min(bin_ns(bin + 1)) - start.max(bin_ns(*bin));
                 // What has no length is seen, too.
-                covered[item.class as usize] += inside.max(1);
+                covered[*bin][class] += inside.max(1);
+            }
+            if last > first + 1 {
+                whole[first + 1][class] += 1;
+                whole[last][class] -= 1;
+            }
+        }
+        let mut open = [0i64; CLASSES.len()];
+        for (bin, (covered, whole)) in covered.iter_mut().zip(&whole).enumerate() {
+            let width = (bin_ns(bin + 1) - bin_ns(bin)).max(1);
+            for ((covered, open), more) in covered.iter_mut().zip(&mut open).zip(whole) {
+                *open += more;
+                *covered = covered.saturating_add(open.saturating_mul(width));
             }
         }
         let mut paths: BTreeMap<(usize, i64), String> = BTreeMap::new();

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::{
-    Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, json_text, loaded, newest, parameters,
+    Answer, Refusal, Shared, Work, for_ever, json_of, json_text, loaded, newest, parameters, run_queued,
 };
 use crate::server::entry::Missing;
 use crate::server::loaded::{Analysed, Loaded, Progress};
@@ -60,18 +60,15 @@ pub async fn analysis(
     let Some(steps) = steps.map(parameters::steps).transpose()? else {
         return Ok(for_ever(json_text(whole(&loaded).await?.json.clone())));
     };
-    // Whoever asks first may go away: the work goes on for those who asked later.
+    // Where whoever asked first goes away, one of those who asked later begins anew: nothing is made that nobody waits for.
     let part = loaded.part(steps);
-    let made = tokio::spawn(async move {
-        let analyse = async || {
-            loaded.there().await?;
-            let made = at_a_place(&app, Work::Long, move || loaded.analyse_steps(steps));
-            made.await?
-                .ok_or_else(|| Refusal::nothing("the recording has none of these steps"))
-        };
-        part.get_or_try_init(analyse).await.cloned()
-    });
-    let json: Bytes = made.await.map_err(|_| Refusal::busy("the server ends"))??;
+    let analyse = async || {
+        loaded.there().await?;
+        let made = run_queued(&app, Work::Long, move || loaded.analyse_steps(steps));
+        made.await?
+            .ok_or_else(|| Refusal::nothing("the recording has none of these steps"))
+    };
+    let json: Bytes = part.get_or_try_init(analyse).await.cloned()?;
     Ok(for_ever(json_text(json)))
 }
 
@@ -140,7 +137,7 @@ pub async fn collectives(
         limit,
     };
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Long, move || {
+    let answer = run_queued(&app, Work::Long, move || {
         let page = loaded.timeline.collectives(&query);
         json_of(&page)
     });
@@ -177,7 +174,7 @@ pub async fn compare(State(app): State<Shared>, query: Result<Query<Pair>, Query
     for rec in [a, b] {
         both.push(whole(&*opened(&app, rec).await?).await?);
     }
-    let comparison = at_a_place(&app, Work::Long, move || {
+    let comparison = run_queued(&app, Work::Long, move || {
         let [a, b] = both.as_slice() else {
             return Err(Refusal::wrong("two recordings are compared"));
         };

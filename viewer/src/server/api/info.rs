@@ -7,7 +7,7 @@ use axum::http::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Refusal, Shared, Work, at_a_place, json_of, json_text, newest, parameters};
+use super::{Answer, Refusal, Shared, Work, json_of, json_text, newest, parameters, run_queued};
 
 /// No parameters.
 #[derive(Deserialize)]
@@ -20,13 +20,15 @@ type None = Result<Query<Nothing>, QueryRejection>;
 pub async fn recordings(State(app): State<Shared>, query: None) -> Answer {
     parameters::query(query)?;
     let library = app.library.clone();
-    let list = at_a_place(&app, Work::Disk, move || {
+    let (list, notes) = run_queued(&app, Work::Disk, move || {
         let list = library.list();
-        list.iter().map(|entry| entry.listed()).collect::<Vec<Value>>()
+        let list = list.iter().map(|entry| entry.listed()).collect::<Vec<Value>>();
+        (list, library.notes())
     })
     .await?;
     json_of(&json!({
         "recordings": list,
+        "notes": notes,
         "writable": false,
         "version": env!("CARGO_PKG_VERSION"),
     }))
@@ -41,7 +43,7 @@ pub async fn info(
     parameters::query(query)?;
     let rec = parameters::path(rec)?;
     let (entry, loaded) = newest(&app, rec).await?;
-    let info = at_a_place(&app, Work::Quick, move || {
+    let info = run_queued(&app, Work::Quick, move || {
         let mut info = loaded.info(&entry.id, &entry.name);
         info["reading"] = entry.reading(&loaded).into();
         info

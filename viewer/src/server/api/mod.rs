@@ -17,10 +17,10 @@ use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get};
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::App;
 use super::entry::{Entry, Missing};
+use super::fair_queue::{self, Permit};
 use super::loaded::Loaded;
 
 /// What handlers share.
@@ -149,54 +149,64 @@ pub enum Work {
     Long,
 }
 
-/// Places at which requests are worked on: a request that waits for one costs nothing, and where its client goes away
-/// meanwhile it is not worked on at all.
-pub struct Places {
-    quick: Arc<Semaphore>,
-    disk: Arc<Semaphore>,
-    long: Arc<Semaphore>,
+/// Limits on the requests that are worked on at one time, by kind of work. A request that waits for its turn costs nothing, and is
+/// dropped when its client goes away. Clients take turns.
+pub struct WorkQueues {
+    quick: fair_queue::Permits,
+    disk: fair_queue::Permits,
+    long: fair_queue::Permits,
     /// For exports, each of which lasts as long as its client takes.
-    pub exports: Arc<Semaphore>,
+    exports: fair_queue::Permits,
 }
 
 /// Looks at the disk at one time.
 const DISK: usize = 4;
 /// Exports at one time.
 const EXPORTS: usize = 4;
+/// ... of which one client has so many.
+const OWN_EXPORTS: usize = 3;
 
-impl Places {
+impl WorkQueues {
     /// As many as there are cores; for long work half of that.
     #[must_use]
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
-            quick: Arc::new(Semaphore::new(cores.max(2))),
-            disk: Arc::new(Semaphore::new(DISK)),
-            long: Arc::new(Semaphore::new((cores / 2).max(1))),
-            exports: Arc::new(Semaphore::new(EXPORTS)),
+            quick: fair_queue::Permits::new(cores.max(2)),
+            disk: fair_queue::Permits::new(DISK),
+            long: fair_queue::Permits::new((cores / 2).max(1)),
+            exports: fair_queue::Permits::new(EXPORTS),
         }
     }
 
-    async fn take(&self, work: Work) -> Result<OwnedSemaphorePermit, Refusal> {
-        let places = match work {
+    async fn acquire(&self, work: Work) -> Permit {
+        let queue = match work {
             Work::Quick => &self.quick,
             Work::Disk => &self.disk,
             Work::Long => &self.long,
         };
-        let place = places.clone().acquire_owned().await;
-        place.map_err(|_| Refusal::busy("the server ends"))
+        queue.acquire().await
+    }
+
+    /// A permit for an export.
+    ///
+    /// # Errors
+    /// When there is none now.
+    pub fn export(&self) -> Result<Permit, Refusal> {
+        let permit = self.exports.try_acquire(OWN_EXPORTS);
+        permit.ok_or_else(|| Refusal::busy("other exports are under way: try again in a while"))
     }
 }
 
-/// Works on a request where it keeps nobody from being answered.
-async fn at_a_place<T: Send + 'static>(
+/// Runs the work of a request on a thread that may block, when its turn comes.
+async fn run_queued<T: Send + 'static>(
     app: &Shared,
     work: Work,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    let place = app.places.take(work).await?;
+    let permit = app.work.acquire(work).await;
     let done = tokio::task::spawn_blocking(move || {
-        let _place = place;
+        let _permit = permit;
         job()
     });
     done.await.map_err(|_| {
@@ -207,7 +217,7 @@ async fn at_a_place<T: Send + 'static>(
     })
 }
 
-/// Says that nobody waits any more, when the request that it is of is dropped.
+/// Clears the flag when its request is dropped.
 struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
@@ -216,15 +226,15 @@ impl Drop for Waiting {
     }
 }
 
-/// The same for what may take long: it is told when its client has gone away.
-async fn while_wanted<T: Send + 'static>(
+/// The same for work that may take long: `job` is given a flag that is cleared when its client has gone away.
+async fn run_cancellable<T: Send + 'static>(
     app: &Shared,
     work: Work,
     job: impl FnOnce(&AtomicBool) -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     let waiting = Waiting(Arc::new(AtomicBool::new(true)));
     let wanted = waiting.0.clone();
-    let answer = at_a_place(app, work, move || job(&wanted)).await;
+    let answer = run_queued(app, work, move || job(&wanted)).await;
     drop(waiting);
     answer
 }
@@ -235,16 +245,18 @@ pub async fn loaded(app: &Shared, rec: String, generation: u64) -> Result<Arc<Lo
     if let Some(loaded) = app.library.known(&rec, generation) {
         return Ok(loaded);
     }
-    let library = app.library.clone();
-    at_a_place(app, Work::Disk, move || library.generation(&rec, generation))
-        .await?
-        .map_err(Refusal::from)
+    let (library, client) = (app.library.clone(), fair_queue::current_client());
+    run_queued(app, Work::Disk, move || {
+        library.generation(&rec, generation, client)
+    })
+    .await?
+    .map_err(Refusal::from)
 }
 
 /// The newest generation of a recording, with what it is.
 async fn newest(app: &Shared, rec: String) -> Result<(Arc<Entry>, Arc<Loaded>), Refusal> {
-    let library = app.library.clone();
-    at_a_place(app, Work::Disk, move || library.newest(&rec))
+    let (library, client) = (app.library.clone(), fair_queue::current_client());
+    run_queued(app, Work::Disk, move || library.newest(&rec, client))
         .await?
         .map_err(Refusal::from)
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::info::Nothing;
-use super::{Answer, Refusal, Shared, Work, at_a_place, binary, for_ever, json_of, loaded, parameters};
+use super::{Answer, Refusal, Shared, Work, binary, for_ever, json_of, loaded, parameters, run_queued};
 use crate::timeline::Timeline;
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
@@ -21,7 +21,7 @@ pub async fn rows(
     parameters::query(query)?;
     let (rec, generation) = parameters::path(place)?;
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Quick, move || {
+    let answer = run_queued(&app, Work::Quick, move || {
         json_of(&json!({ "rows": loaded.timeline.rows() }))
     });
     answer.await?.map(for_ever)
@@ -44,7 +44,7 @@ async fn tile_by(
     let level = parameters::level(level)?;
     let rows = parameters::numbers(&parameters::query(query)?.rows, parameters::MOST_TILE_ROWS)?;
     let loaded = loaded(app, rec, generation).await?;
-    let tile = at_a_place(app, Work::Quick, move || {
+    let tile = run_queued(app, Work::Quick, move || {
         make(&loaded.timeline, level, index, &rows)
     });
     Ok(binary(tile.await?))
@@ -95,7 +95,7 @@ pub async fn overview(
         )));
     }
     let loaded = loaded(&app, rec, generation).await?;
-    let overview = at_a_place(&app, Work::Quick, move || {
+    let overview = run_queued(&app, Work::Quick, move || {
         loaded.timeline.overview(from, to, bins)
     });
     Ok(binary(overview.await?))
@@ -119,7 +119,7 @@ pub async fn names(
     let ids = parameters::numbers(&ids, parameters::MOST_NAMES)?;
     let full = parameters::flag(full, "full")?;
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Quick, move || {
+    let answer = run_queued(&app, Work::Quick, move || {
         json_of(&loaded.timeline.names(&ids, full))
     });
     answer.await?.map(for_ever)

@@ -4,7 +4,9 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 
-use super::{Answer, Refusal, Shared, Work, at_a_place, for_ever, json_of, loaded, parameters, while_wanted};
+use super::{
+    Answer, Refusal, Shared, Work, for_ever, json_of, loaded, parameters, run_cancellable, run_queued,
+};
 use crate::timeline::{Direction, TreeOf, Where};
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
@@ -26,7 +28,7 @@ pub async fn slice(
     let Slice { row, index } = parameters::query(query)?;
     let loaded = loaded(&app, rec, generation).await?;
     loaded.there().await?;
-    let answer = at_a_place(&app, Work::Quick, move || {
+    let answer = run_queued(&app, Work::Quick, move || {
         let slice = loaded.timeline.slice(row, index);
         let slice = slice.ok_or_else(|| Refusal::nothing("there is no such slice"))?;
         json_of(&slice)
@@ -50,7 +52,7 @@ pub async fn slice_at(
     let (rec, generation) = parameters::path(place)?;
     let SliceAt { key, start } = parameters::query(query)?;
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Quick, move || {
+    let answer = run_queued(&app, Work::Quick, move || {
         let slice = loaded.timeline.slice_at(&key, start);
         slice.map_or_else(
             || Err(Refusal::nothing("no slice of that row starts there")),
@@ -81,7 +83,7 @@ pub async fn hit(
         return Err(Refusal::wrong("tolerance must not be negative"));
     }
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Quick, move || {
+    let answer = run_queued(&app, Work::Quick, move || {
         json_of(&loaded.timeline.hit(row, at, tolerance))
     });
     answer.await?.map(for_ever)
@@ -122,7 +124,7 @@ pub async fn neighbour(
         Way::Previous => Direction::Previous,
     };
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Quick, move || {
+    let answer = run_queued(&app, Work::Quick, move || {
         json_of(&loaded.timeline.neighbour(row, index, direction, same_name))
     });
     answer.await?.map(for_ever)
@@ -147,7 +149,7 @@ pub async fn area(
     let (from, to) = parameters::window(from, to)?;
     let rows = parameters::chosen(rows)?;
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Long, move || {
+    let answer = run_queued(&app, Work::Long, move || {
         json_of(&loaded.timeline.area(from, to, rows.as_deref()))
     });
     answer.await?.map(for_ever)
@@ -190,7 +192,7 @@ pub async fn tree(
         Of::DeviceRanges => TreeOf::DeviceRanges,
     };
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = while_wanted(&app, Work::Long, move |wanted| {
+    let answer = run_cancellable(&app, Work::Long, move |wanted| {
         let timeline = &loaded.timeline;
         json_of(&timeline.tree_while(of, from, to, rows.as_deref(), merge_numbers, wanted))
     });
@@ -236,7 +238,7 @@ pub async fn search(
         },
     };
     let loaded = loaded(&app, rec, generation).await?;
-    let answer = at_a_place(&app, Work::Long, move || {
+    let answer = run_queued(&app, Work::Long, move || {
         let found = loaded
             .timeline
             .search_where(&pattern, &place, limit, search.offset);

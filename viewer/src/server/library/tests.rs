@@ -1,6 +1,8 @@
 //! Recordings that grow, as the library reads them.
 
-use gputrace_trace::manifest::MANIFEST_FILE;
+use gputrace_trace::json_file::{read_json, write_json};
+
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
 use gputrace_trace::tables::{Clock, UntimedOperation};
 use gputrace_trace::{Recording, Table as _, TimeNs};
 
@@ -51,7 +53,7 @@ impl Followed {
     fn until(&self, enough: impl Fn(&Loaded) -> bool) -> Arc<Loaded> {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
-            if let Ok((entry, newest)) = self.library.newest(&self.entry.id) {
+            if let Ok((entry, newest)) = self.library.newest(&self.entry.id, Client::Ourselves) {
                 assert_eq!(entry.error(), None);
                 if enough(&newest) {
                     return newest;
@@ -65,9 +67,10 @@ impl Followed {
 
 fn set_state(folder: &Path, from: &str, to: &str) -> bool {
     let file = folder.join(MANIFEST_FILE);
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace(from, to)).unwrap();
-    text.contains(from)
+    let mut manifest = read_json::<Manifest>(&file).unwrap().ok().unwrap();
+    let was = std::mem::replace(&mut manifest.state, to.to_owned());
+    write_json(&file, &manifest).unwrap();
+    was == from
 }
 
 fn there(loaded: &Loaded) -> Result<(), Missing> {

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use gputrace_analyzer::{Analysis, Details};
 use gputrace_trace::follow::{Follower, Growth};
 use gputrace_trace::recording::{is_unclosed, process_folders, segment_of};
+use gputrace_trace::table::Size;
+use gputrace_trace::tables::TABLES;
 use gputrace_trace::{Process, Recording};
 use rustc_hash::FxHashMap;
 
@@ -33,25 +35,12 @@ use super::store::Store;
 use super::{Timeline, projected};
 use process::OfProcess;
 
-/// Tables that get longer with each event: the others are read anew at each look.
-const FOLLOWED: [&str; 16] = [
-    "kernels",
-    "copies",
-    "memsets",
-    "graph_launches",
-    "api_calls",
-    "synchronizations",
-    "overheads",
-    "markers",
-    "operators",
-    "nccl_proxy",
-    "nccl_channels",
-    "memory",
-    "external_correlations",
-    "counters",
-    "collectives",
-    "compilations",
-];
+/// The tables that get longer with each event: the others are read anew at each look.
+fn followed() -> Vec<&'static str> {
+    let followed = TABLES.iter().filter(|table| table.size != Size::Few);
+    followed.map(|table| table.name).collect()
+}
+
 /// Counters are put together anew when so many times as long has passed as that takes.
 const COUNTERS_REST: u32 = if cfg!(test) { 0 } else { 20 };
 
@@ -137,7 +126,7 @@ impl Growing {
         Self {
             path: path.to_owned(),
             epoch: 0,
-            follower: Follower::new(path, &FOLLOWED),
+            follower: Follower::new(path, &followed()),
             processes: Vec::new(),
             hosts: Vec::new(),
             folders: BTreeSet::new(),
@@ -172,13 +161,15 @@ impl Growing {
         // Before anything is read: what is removed meanwhile is missed by the next look.
         let folders: BTreeSet<PathBuf> = process_folders(&self.path).ok()?.into_iter().collect();
         let mut grown = self.follower.read().ok()?;
-        let (mut outline, _) = Recording::open_without(&self.path, &FOLLOWED).ok()??;
+        let (mut outline, _) = Recording::open_without(&self.path, &followed()).ok()??;
         // These last until the last moment of all tables.
         let is_unfinished = |process: &Process| {
             let mut starts = process.tables.untimed_operations.start_ns.iter();
             starts.any(Option::is_some)
         };
-        if outline.processes.iter().any(is_unfinished) || grown.iter().any(|one| !one.damaged.is_empty()) {
+        // Only opening it whole tells what was lost.
+        let has_lost = |growth: &Growth| !growth.damaged.is_empty() || !growth.left_out.is_empty();
+        if outline.processes.iter().any(is_unfinished) || grown.iter().any(has_lost) {
             return None;
         }
         outline.losses.retain(|loss| !is_unclosed(loss));

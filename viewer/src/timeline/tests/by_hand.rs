@@ -254,7 +254,7 @@ fn a_collective_is_known_with_its_peers() {
     let collective = kernel.collective.as_ref().unwrap();
     assert_eq!(
         (collective.collective.start_ns, collective.collective.skew_ns),
-        (Some(650), Some(90))
+        (Some(TimeNs(650)), Some(90))
     );
     let told: Vec<_> = collective
         .participants

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE};
+use gputrace_trace::json_file::write_json;
+
+use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION};
 use gputrace_trace::tables::{
     ApiCalls, Clocks, Collectives, Communicators, Copies, Counters, ExternalCorrelations, Kernels, Markers,
     Memsets, NcclChannels, Operators, Overheads,
@@ -38,14 +40,16 @@ pub(crate) fn write(recording: &Recording, folder: &Path, rows: usize) {
         writer.close().unwrap();
         let mut header = process.header.clone();
         header.ended_ns = Some(i64::MAX / 4);
-        std::fs::write(own.join(PROCESS_FILE), serde_json::to_vec(&header).unwrap()).unwrap();
+        header.version = VERSION;
+        writer.sign(&mut header);
+        write_json(&own.join(PROCESS_FILE), &header).unwrap();
     }
     let manifest = Manifest {
         state: "complete".to_owned(),
         format: FORMAT.to_owned(),
         ..Manifest::new()
     };
-    std::fs::write(folder.join(MANIFEST_FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();
+    write_json(&folder.join(MANIFEST_FILE), &manifest).unwrap();
 }
 
 /// A job with many more kernels, calls and nested ranges, some of them out of order.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use gputrace_trace::manifest::{HOST_ROLE, MANIFEST_FILE};
+use gputrace_trace::json_file::{read_json, write_json};
+
+use gputrace_trace::manifest::{HOST_ROLE, MANIFEST_FILE, Manifest};
 use gputrace_trace::tables::{Counter, GraphNode, Memset, NcclChannel, Operator, Overhead};
 use proptest::prelude::*;
 
@@ -123,8 +125,10 @@ fn follow(whole: &Path, cuts: &[Vec<u16>]) {
             let path = path.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             if name.ends_with(MANIFEST_FILE) {
-                let text = String::from_utf8(bytes.clone()).unwrap();
-                std::fs::write(path, text.replace("complete", "recording")).unwrap();
+                std::fs::write(&path, bytes).unwrap();
+                let mut manifest = read_json::<Manifest>(&path).unwrap().ok().unwrap();
+                manifest.state = "recording".to_owned();
+                write_json(&path, &manifest).unwrap();
             } else if name.extension().is_some_and(|extension| extension == "json") {
                 std::fs::write(path, bytes).unwrap();
             } else {

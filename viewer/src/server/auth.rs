@@ -1,8 +1,9 @@
 //! Who may ask: the rules that every request passes before anything else looks at it.
 //!
 //! A page of another site must not reach this server through the visitor's browser. A name that an attacker's DNS points to
-//! 127.0.0.1 shows in `Host`, so that is checked first. Then nothing is said without the token, which a browser carries as
-//! a cookie that it sends from our own pages alone, and a script as `Authorization: Bearer`.
+//! 127.0.0.1 shows in `Host`, so that is checked first. Then nothing is said without the token, which a script sends as
+//! `Authorization: Bearer`. A browser shows it once and gets a secret of its own for it, as a cookie that it sends from our
+//! own pages alone.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,9 @@ use std::time::{Duration, Instant};
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode, Uri};
+
+use super::fair_queue::Client;
+use super::sessions::Sessions;
 
 /// Random bytes of a token that we make.
 const TOKEN_BYTES: usize = 24;
@@ -47,8 +51,12 @@ pub fn check_token(token: &str) -> Result<(), String> {
 }
 
 /// The rules of one server.
-pub struct Gate {
+pub struct Auth {
     token: String,
+    /// Browsers that were let in.
+    sessions: Sessions,
+    /// Whether what it says is encrypted.
+    is_encrypted: bool,
     /// Names beside `localhost` that it is known by, in lower case.
     names: Vec<String>,
     /// The addresses that it listens at.
@@ -60,9 +68,9 @@ pub struct Gate {
 /// What becomes of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may be answered.
-    Pass,
-    /// It brought the token in its URL: the browser keeps it as a cookie and asks again without.
+    /// It may be answered, on behalf of this client.
+    Pass(Client),
+    /// It brought the token in its URL: the browser gets a secret of its own as a cookie and asks again without the token.
     Enter {
         /// The same without the token.
         location: String,
@@ -76,12 +84,14 @@ pub enum Verdict {
     Refuse(StatusCode, &'static str),
 }
 
-impl Gate {
+impl Auth {
     /// Rules for a server that listens at `addresses`, for whoever has `token`.
     #[must_use]
-    pub fn new(token: String, host_names: &[String], addresses: &[IpAddr]) -> Self {
+    pub fn new(token: String, host_names: &[String], addresses: &[IpAddr], is_encrypted: bool) -> Self {
         Self {
             token,
+            sessions: Sessions::default(),
+            is_encrypted,
             names: host_names.iter().map(|name| plain_name(name)).collect(),
             addresses: addresses.to_vec(),
             once: Mutex::default(),
@@ -89,7 +99,7 @@ impl Gate {
     }
 
     /// From now on `token` opens too, once and for a minute.
-    pub fn let_in_once(&self, token: String) {
+    pub fn add_one_time_token(&self, token: String) {
         *self.once.lock().unwrap_or_else(PoisonError::into_inner) = Some((token, Instant::now() + ONCE));
     }
 
@@ -107,9 +117,9 @@ impl Gate {
         opens
     }
 
-    /// Judges a request by its head.
+    /// Judges a request by its head, and by where it came from.
     #[must_use]
-    pub fn judge(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Verdict {
+    pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap, peer: Option<IpAddr>) -> Verdict {
         let Some(host) = only_host(uri, headers) else {
             return Verdict::Refuse(StatusCode::MISDIRECTED_REQUEST, NOT_HERE);
         };
@@ -119,24 +129,39 @@ impl Gate {
         if !self.is_ours(name) {
             return Verdict::Refuse(StatusCode::MISDIRECTED_REQUEST, NOT_HERE);
         }
-        // Cookies know no ports: two servers that one browser sees would take each other's.
-        let cookie = format!("gputrace-{port}");
-        let has_cookie = cookies(headers, &cookie).any(|value| same(value, &self.token));
+        // Cookies know no ports: two servers that one browser sees would take each other's. One of the first name is taken
+        // by browsers from nobody but the encrypted server of this name itself.
+        let (prefix, secure) = if self.is_encrypted {
+            ("__Host-", "; Secure")
+        } else {
+            ("", "")
+        };
+        let cookie = format!("{prefix}gputrace-{port}");
+        let session = self.sessions.find(cookies(headers, &cookie), Instant::now());
         if let Some(given) = token_in(uri) {
             let right = self.opens(given);
-            if !right && !has_cookie {
-                return Verdict::Refuse(StatusCode::UNAUTHORIZED, WRONG_TOKEN);
-            }
+            let cookie = match (session, right) {
+                (Some(_), _) => None,
+                (None, false) => return Verdict::Refuse(StatusCode::UNAUTHORIZED, WRONG_TOKEN),
+                (None, true) => match self.sessions.begin(Instant::now()) {
+                    Some(secret) => Some(format!(
+                        "{cookie}={secret}; Path=/; HttpOnly; SameSite=Strict{secure}"
+                    )),
+                    None => return Verdict::Refuse(StatusCode::INTERNAL_SERVER_ERROR, NO_RANDOM),
+                },
+            };
             let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
             return Verdict::Enter {
                 location: without_token(uri),
-                cookie: right.then(|| format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", self.token)),
+                cookie,
                 from_elsewhere: matches!(site, Some(b"cross-site" | b"same-site")),
             };
         }
-        if !has_cookie && !self.has_bearer(headers) {
-            return Verdict::Refuse(StatusCode::UNAUTHORIZED, NO_TOKEN);
-        }
+        let client = match session {
+            Some(number) => Client::Session(number),
+            None if self.has_bearer(headers) => Client::Scripts(peer),
+            None => return Verdict::Refuse(StatusCode::UNAUTHORIZED, NO_TOKEN),
+        };
         if !matches!(*method, Method::GET | Method::HEAD) {
             let origin = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok());
             let own = origin
@@ -146,7 +171,7 @@ impl Gate {
                 return Verdict::Refuse(StatusCode::FORBIDDEN, FOREIGN);
             }
         }
-        Verdict::Pass
+        Verdict::Pass(client)
     }
 
     fn is_ours(&self, name: &str) -> bool {
@@ -177,6 +202,7 @@ impl Gate {
 
 const NOT_HERE: &str = "this server is not known by that name: gputrace view --host-name NAME adds one\n";
 const NO_TOKEN: &str = "open the address that gputrace printed, with its token\n";
+const NO_RANDOM: &str = "no random numbers for a session\n";
 const WRONG_TOKEN: &str = "that is not this server's token: open the address that it printed\n";
 const FOREIGN: &str = "only this server's own pages may change anything\n";
 
@@ -216,7 +242,7 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'
 }
 
 /// Whether two texts are equal, in a time that does not tell where they differ.
-fn same(given: &str, token: &str) -> bool {
+pub(super) fn same(given: &str, token: &str) -> bool {
     let differ = given
         .bytes()
         .zip(token.bytes())
@@ -257,38 +283,51 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef";
 
-    fn gate() -> Gate {
-        Gate::new(
+    fn auth() -> Auth {
+        Auth::new(
             TOKEN.to_owned(),
             &["Node7.Example.".to_owned()],
             &[IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            false,
         )
     }
 
-    fn judge(gate: &Gate, method: &Method, path: &str, headers: &[(&str, &str)]) -> Verdict {
+    fn check(auth: &Auth, method: &Method, path: &str, headers: &[(&str, &str)]) -> Verdict {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name = HeaderName::try_from(*name).unwrap();
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
-        gate.judge(method, &path.parse().unwrap(), &map)
+        auth.check(method, &path.parse().unwrap(), &map, None)
     }
 
     fn status(verdict: &Verdict) -> u16 {
         match verdict {
-            Verdict::Pass => 200,
+            Verdict::Pass(_) => 200,
             Verdict::Enter { .. } => 303,
             Verdict::Refuse(status, _) => status.as_u16(),
         }
     }
 
+    /// The cookie that a browser gets for the token, as it sends it.
+    fn let_in(auth: &Auth, port: u16) -> String {
+        let host = format!("localhost:{port}");
+        let path = format!("/?token={TOKEN}");
+        match check(auth, &Method::GET, &path, &[("host", &host)]) {
+            Verdict::Enter {
+                cookie: Some(cookie), ..
+            } => cookie.split(';').next().unwrap().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn the_host_is_looked_at_before_anything_else() {
-        let gate = gate();
+        let auth = auth();
         let bearer = format!("Bearer {TOKEN}");
         let asked = |host: &str| {
-            let verdict = judge(
-                &gate,
+            let verdict = check(
+                &auth,
                 &Method::GET,
                 "/",
                 &[("host", host), ("authorization", &bearer)],
@@ -324,16 +363,16 @@ mod tests {
         ] {
             assert_eq!(asked(host), 421, "{host}");
         }
-        assert_eq!(status(&judge(&gate, &Method::GET, "/", &[])), 421, "no host");
+        assert_eq!(status(&check(&auth, &Method::GET, "/", &[])), 421, "no host");
         let two = [
             ("host", "localhost"),
             ("host", "localhost"),
             ("authorization", &bearer),
         ];
-        assert_eq!(status(&judge(&gate, &Method::GET, "/", &two)), 421, "two hosts");
+        assert_eq!(status(&check(&auth, &Method::GET, "/", &two)), 421, "two hosts");
         let other = [("host", "localhost"), ("authorization", &bearer)];
         assert_eq!(
-            status(&judge(&gate, &Method::GET, "http://evil.example/", &other)),
+            status(&check(&auth, &Method::GET, "http://evil.example/", &other)),
             421,
             "the URI names another"
         );
@@ -343,9 +382,9 @@ mod tests {
     fn beyond_loopback_its_own_addresses_are_taken() {
         let bearer = format!("Bearer {TOKEN}");
         let asked = |listen: &str, host: &str| {
-            let gate = Gate::new(TOKEN.to_owned(), &[], &[listen.parse().unwrap()]);
+            let auth = Auth::new(TOKEN.to_owned(), &[], &[listen.parse().unwrap()], false);
             let headers = [("host", host), ("authorization", bearer.as_str())];
-            status(&judge(&gate, &Method::GET, "/", &headers))
+            status(&check(&auth, &Method::GET, "/", &headers))
         };
         assert_eq!(asked("10.0.0.5", "10.0.0.5:7007"), 200);
         assert_eq!(asked("10.0.0.5", "10.0.0.6:7007"), 421);
@@ -356,11 +395,11 @@ mod tests {
 
     #[test]
     fn nothing_without_the_token() {
-        let gate = gate();
+        let auth = auth();
         let asked = |headers: &[(&str, &str)]| {
             let mut all = vec![("host", "localhost:7007")];
             all.extend_from_slice(headers);
-            status(&judge(&gate, &Method::GET, "/api/recordings?x=1", &all))
+            status(&check(&auth, &Method::GET, "/api/recordings?x=1", &all))
         };
         assert_eq!(asked(&[]), 401);
         assert_eq!(asked(&[("authorization", &format!("Bearer {TOKEN}"))]), 200);
@@ -372,33 +411,39 @@ mod tests {
             401
         );
         assert_eq!(asked(&[("authorization", "Bearer ")]), 401);
+        let cookie = let_in(&auth, 7007);
+        assert_eq!(asked(&[("cookie", &format!("a=b; {cookie}; c"))]), 200);
         assert_eq!(
-            asked(&[("cookie", &format!("a=b; gputrace-7007={TOKEN}; c"))]),
-            200
-        );
-        assert_eq!(
-            asked(&[("cookie", &format!("gputrace-7008={TOKEN}"))]),
+            asked(&[("cookie", &cookie.replace("7007", "7008"))]),
             401,
             "of another server"
         );
         assert_eq!(asked(&[("cookie", "gputrace-7007=")]), 401);
-        assert_eq!(asked(&[("cookie", &format!("gputrace-7007={TOKEN}0"))]), 401);
+        assert_eq!(asked(&[("cookie", &format!("{cookie}0"))]), 401);
+        assert_eq!(
+            asked(&[("cookie", &format!("gputrace-7007={TOKEN}"))]),
+            401,
+            "the token is no cookie"
+        );
+        let secret = cookie.split_once('=').unwrap().1;
+        assert_eq!(asked(&[("authorization", &format!("Bearer {secret}"))]), 401);
     }
 
     #[test]
     fn the_token_leaves_the_address() {
-        let gate = gate();
-        let enter = |path: &str| judge(&gate, &Method::GET, path, &[("host", "localhost:8000")]);
-        assert_eq!(
-            enter(&format!("/?token={TOKEN}")),
-            Verdict::Enter {
-                location: "/".to_owned(),
-                cookie: Some(format!(
-                    "gputrace-8000={TOKEN}; Path=/; HttpOnly; SameSite=Strict"
-                )),
-                from_elsewhere: false,
-            }
-        );
+        let auth = auth();
+        let enter = |path: &str| check(&auth, &Method::GET, path, &[("host", "localhost:8000")]);
+        let Verdict::Enter {
+            location,
+            cookie: Some(cookie),
+            from_elsewhere: false,
+        } = enter(&format!("/?token={TOKEN}"))
+        else {
+            panic!("it is the token");
+        };
+        assert_eq!(location, "/");
+        assert!(cookie.starts_with("gputrace-8000=") && !cookie.contains(TOKEN));
+        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"));
         let Verdict::Enter { location, .. } = enter(&format!("/?a=1&token={TOKEN}&b=2&token=x")) else {
             panic!("it is the token");
         };
@@ -409,10 +454,10 @@ mod tests {
         assert_eq!(location, "/evil.example/x");
         assert_eq!(status(&enter("/?token=")), 401);
         assert_eq!(status(&enter("/?token=wrong")), 401);
-        let cookie = format!("gputrace-8000={TOKEN}");
+        let cookie = let_in(&auth, 8000);
         let stale = [("host", "localhost:8000"), ("cookie", cookie.as_str())];
         assert_eq!(
-            judge(&gate, &Method::GET, "/?token=old&r=1", &stale),
+            check(&auth, &Method::GET, "/?token=old&r=1", &stale),
             Verdict::Enter {
                 location: "/?r=1".to_owned(),
                 cookie: None,
@@ -424,26 +469,75 @@ mod tests {
 
     #[test]
     fn a_token_for_one_browser_opens_once() {
-        let gate = gate();
-        let enter = |path: &str| judge(&gate, &Method::GET, path, &[("host", "localhost:7007")]);
+        let auth = auth();
+        let enter = |path: &str| check(&auth, &Method::GET, path, &[("host", "localhost:7007")]);
         assert_eq!(status(&enter("/?token=fedcba98765432100123")), 401);
-        gate.let_in_once("fedcba98765432100123".to_owned());
+        auth.add_one_time_token("fedcba98765432100123".to_owned());
         assert_eq!(status(&enter("/?token=fedcba98765432100124")), 401);
         let Verdict::Enter { cookie, .. } = enter("/?token=fedcba98765432100123") else {
             panic!("it opens");
         };
-        assert!(cookie.is_some_and(|cookie| cookie.starts_with(&format!("gputrace-7007={TOKEN};"))));
+        assert!(cookie.is_some_and(|cookie| cookie.starts_with("gputrace-7007=") && !cookie.contains(TOKEN)));
         assert_eq!(status(&enter("/?token=fedcba98765432100123")), 401);
     }
 
     #[test]
+    fn each_browser_is_a_client_of_its_own() {
+        let auth = auth();
+        let client = |headers: &[(&str, &str)]| {
+            let mut all = vec![("host", "localhost:7007")];
+            all.extend_from_slice(headers);
+            match check(&auth, &Method::GET, "/", &all) {
+                Verdict::Pass(client) => client,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (first, second) = (let_in(&auth, 7007), let_in(&auth, 7007));
+        assert_ne!(first, second);
+        let of = |cookie: &str| client(&[("cookie", cookie)]);
+        assert_eq!(of(&first), of(&first));
+        assert_ne!(of(&first), of(&second));
+        let bearer = format!("Bearer {TOKEN}");
+        assert_eq!(client(&[("authorization", &bearer)]), Client::Scripts(None));
+        // The token again, of a browser that is in: it stays who it is.
+        let again = [("host", "localhost:7007"), ("cookie", first.as_str())];
+        let path = format!("/?token={TOKEN}");
+        let Verdict::Enter { cookie, .. } = check(&auth, &Method::GET, &path, &again) else {
+            panic!("it is the token");
+        };
+        assert_eq!(cookie, None);
+    }
+
+    #[test]
+    fn a_cookie_that_was_encrypted_stays_so() {
+        let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let auth = Auth::new(TOKEN.to_owned(), &[], &loopback, true);
+        let path = format!("/?token={TOKEN}");
+        let Verdict::Enter {
+            cookie: Some(cookie), ..
+        } = check(&auth, &Method::GET, &path, &[("host", "localhost:7007")])
+        else {
+            panic!("it is the token");
+        };
+        assert!(cookie.starts_with("__Host-gputrace-7007="), "{cookie}");
+        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict; Secure"));
+        let pair = cookie.split(';').next().unwrap();
+        let asked = |cookie: &str| {
+            let headers = [("host", "localhost:7007"), ("cookie", cookie)];
+            status(&check(&auth, &Method::GET, "/", &headers))
+        };
+        assert_eq!(asked(pair), 200);
+        assert_eq!(asked(pair.trim_start_matches("__Host-")), 401);
+    }
+
+    #[test]
     fn other_sites_change_nothing() {
-        let gate = gate();
-        let cookie = format!("gputrace-7007={TOKEN}");
+        let auth = auth();
+        let cookie = let_in(&auth, 7007);
         let post = |origin: Option<&str>| {
             let mut headers = vec![("host", "localhost:7007"), ("cookie", cookie.as_str())];
             headers.extend(origin.map(|origin| ("origin", origin)));
-            status(&judge(&gate, &Method::POST, "/api/recordings", &headers))
+            status(&check(&auth, &Method::POST, "/api/recordings", &headers))
         };
         assert_eq!(post(None), 403);
         assert_eq!(post(Some("null")), 403);

@@ -1,4 +1,4 @@
-//! A connection whose client takes nothing for too long is closed: what waits for it is memory of ours.
+//! A connection whose client reads nothing for too long is closed: responses that wait for it take our memory.
 
 use std::future::Future;
 use std::io;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::guests::Guest;
+use super::connections::Connection;
 
 /// A stream that fails when a write makes no progress for a while.
-pub struct Patient<T> {
+pub struct WriteTimeout<T> {
     stream: T,
-    /// Told of what is taken.
-    guest: Option<Arc<Guest>>,
-    patience: Duration,
+    /// Told of progress.
+    connection: Option<Arc<Connection>>,
+    timeout: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Patient<T> {
-    /// The stream, with so much patience; `guest` hears of what is taken.
-    pub fn new(stream: T, patience: Duration, guest: impl Into<Option<Arc<Guest>>>) -> Self {
+impl<T> WriteTimeout<T> {
+    /// Wraps a stream. Writes that make no progress for `timeout` fail; `connection` is told of progress.
+    pub fn new(stream: T, timeout: Duration, connection: impl Into<Option<Arc<Connection>>>) -> Self {
         Self {
             stream,
-            guest: guest.into(),
-            patience,
+            connection: connection.into(),
+            timeout,
             waiting: None,
         }
     }
@@ -39,24 +39,24 @@ impl<T> Patient<T> {
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         // Nothing else tells that a client takes something: nothing is also written, and flushed, for every byte it sends.
-        if let Some(guest) = &self.guest {
+        if let Some(connection) = &self.connection {
             match written {
                 Poll::Ready(Ok(0) | Err(_)) => {}
-                Poll::Ready(Ok(_)) => guest.took(),
-                Poll::Pending => guest.takes_nothing(),
+                Poll::Ready(Ok(_)) => connection.progressed(),
+                Poll::Pending => connection.stalls(),
             }
         }
-        self.judge(context, written)
+        self.check(context, written)
     }
 
     /// Passes on what a write or a flush came to, but for one that waits too long.
-    fn judge<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    fn check<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
             self.waiting = None;
             return written;
         }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let timeout = self.timeout;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(timeout)));
         if waiting.as_mut().poll(context).is_ready() {
             // Should anybody ask again, the answer is at once the same.
             waiting.as_mut().reset(Instant::now());
@@ -66,7 +66,7 @@ impl<T> Patient<T> {
     }
 }
 
-impl<T: Read + Unpin> Read for Patient<T> {
+impl<T: Read + Unpin> Read for WriteTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -76,7 +76,7 @@ impl<T: Read + Unpin> Read for Patient<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for Patient<T> {
+impl<T: Write + Unpin> Write for WriteTimeout<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -88,7 +88,7 @@ impl<T: Write + Unpin> Write for Patient<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.judge(context, flushed)
+        self.check(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -112,7 +112,7 @@ impl<T: Write + Unpin> Write for Patient<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::guests::Guests;
+    use crate::server::connections::Connections;
 
     /// Takes so many bytes and no more.
     struct Narrow(usize);
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn only_what_is_taken_counts() {
         block_on(async {
-            let place = Guests::new(1).place().await.unwrap();
-            let guest = place.guest.clone();
-            let mut stream = Patient::new(Narrow(3), Duration::from_secs(60), guest.clone());
+            let slot = Connections::new(1).acquire().await.unwrap();
+            let connection = slot.connection.clone();
+            let mut stream = WriteTimeout::new(Narrow(3), Duration::from_secs(60), connection.clone());
             let rest = Duration::from_millis(20);
             std::thread::sleep(rest);
             // As happens whenever a client sends a byte of its question.
@@ -167,32 +167,32 @@ mod tests {
             std::future::poll_fn(|context| Pin::new(&mut stream).poll_write(context, b""))
                 .await
                 .unwrap();
-            assert!(guest.idle().unwrap() >= rest);
+            assert!(connection.idle().unwrap() >= rest);
             let begun = Instant::now();
             std::future::poll_fn(|context| Pin::new(&mut stream).poll_write(context, b"abc"))
                 .await
                 .unwrap();
-            assert!(guest.idle().unwrap() <= begun.elapsed());
+            assert!(connection.idle().unwrap() <= begun.elapsed());
             // Of an answer that nobody takes a client is idle, of one that is being made it is not.
-            guest.asks();
-            assert_eq!(guest.idle(), None);
+            connection.begins();
+            assert_eq!(connection.idle(), None);
             let write = std::future::poll_fn(|context| {
                 let written = Pin::new(&mut stream).poll_write(context, b"d");
                 assert!(written.is_pending());
                 Poll::Ready(())
             });
             write.await;
-            assert!(guest.idle().is_some());
-            guest.took();
-            assert_eq!(guest.idle(), None);
+            assert!(connection.idle().is_some());
+            connection.progressed();
+            assert_eq!(connection.idle(), None);
         });
     }
 
     #[test]
     fn a_client_that_takes_nothing_is_left() {
         block_on(async {
-            let mut stream = Patient::new(Narrow(3), Duration::from_millis(20), None);
-            let write = |stream: &mut Patient<Narrow>, context: &mut Context<'_>| {
+            let mut stream = WriteTimeout::new(Narrow(3), Duration::from_millis(20), None);
+            let write = |stream: &mut WriteTimeout<Narrow>, context: &mut Context<'_>| {
                 Pin::new(stream).poll_write(context, b"ab")
             };
             let first = std::future::poll_fn(|context| write(&mut stream, context)).await;

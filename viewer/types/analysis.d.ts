@@ -1,0 +1,1056 @@
+// Made of the analyzer's types by analyzer/tests/declarations.rs, which also says how to make it again.
+
+/** A moment: nanoseconds since the epoch, or in the answers of the page's server since the recording's origin. */
+export type Stamp = number;
+
+/** Everything that is known of a recording. */
+export type Analysis = {
+  /** "gputrace.analysis/1". */
+  schema: string;
+  /** Where the recording is. */
+  source: string;
+  /** "cuda", "sim" or "imported"; "unknown" where nothing is left that says. */
+  device: string;
+  /** One entry for each rank and device, by rank. */
+  ranks: RankAnalysis[];
+  /** Matched over ranks, by when they were enqueued. */
+  collectives: Collective[];
+  /** Who is in which communicator, and what it cost; those first that a rank waits longest on without computing. */
+  communicators: CommunicatorAnalysis[];
+  /** Sends and receives by pair of ranks. */
+  transfers: TransferAnalysis[];
+  /** How fast collectives of each kind and size went, where the source says their bytes. */
+  collective_sizes: CollectiveSize[];
+  /** How each rank came to its collectives. */
+  arrivals: ArrivalAnalysis[];
+  /** The catalogue of measures: what of `ranks` and their `steps` is one, and what each means. */
+  measures: Measure[];
+  /** What is assumed of the ranks' clocks wherever ranks are compared. */
+  clock: string;
+  /**
+   * Median difference between the first and the last rank's end of collectives that no rank can leave early: about as
+   * much can clocks differ. Null without such collectives.
+   */
+  clock_end_spread_ns: number | null;
+  /** Operations that ranks waited in and that never ended: those first that explain others. */
+  hangs: Hang[];
+  /** What had begun and not ended when the recording did; of each process the first hundred. */
+  unfinished: UnfinishedOperation[];
+  /** What recording cost each process, as its collector measured it itself. */
+  recording_cost: RecordingCost[];
+  /** What recording added to the steps; null where it was not switched off and on to measure that. */
+  recording_overhead: RecordingOverhead | null;
+  /** The GPUs while the run went on, as the recorder sampled them. */
+  device_state: DeviceState[];
+  /** The processes' host side while the run went on, likewise. */
+  host_state: HostState[];
+  /** Hangs first, then by what they could save. */
+  findings: Finding[];
+  /** What was lost, while recording and in the analysis. */
+  losses: Loss[];
+  /** What was ignored, rebuilt or assumed. */
+  notes: string[];
+};
+
+/**
+ * How one rank's device came to its collectives. Warm-ups are left out, and so is what has a root or is between two ranks,
+ * where no rank waits for all; operations that share a kernel count once.
+ */
+export type ArrivalAnalysis = {
+  /** The rank. */
+  rank: number;
+  /** Device index within its process. */
+  device_index: number;
+  /** Collectives whose arrivals could be compared. */
+  collectives: number;
+  /** Those in which it came last. */
+  last_count: number;
+  /** Over those: its arrival minus that of the last but one, which is what it alone cost. */
+  cost_ns: number;
+  /** Over all: how long it waited for the last to arrive. */
+  wait_ns: number;
+  /** Over those in which it came last: how long the first rank waited for it. */
+  skew_ns: number;
+};
+
+/** One collective over the ranks that took part. */
+export type Collective = {
+  /** "AllReduce", ... */
+  name: string;
+  /** The communicator's hash, in hexadecimal; "unknown" where the source does not tell communicators apart. */
+  communicator: string;
+  /** The communicator's name, where it has one. */
+  communicator_name: string | null;
+  /** Its number on the communicator: NCCL counts those of each name, PyTorch all. */
+  sequence: number | null;
+  /** The ranks (in the job; where no process says its rank, their order) that were recorded. */
+  ranks: number[];
+  /** Ranks in the communicator, recorded or not; null where that is not known. Of a transfer between two ranks it is 2. */
+  communicator_ranks: number | null;
+  /** Of a transfer between two ranks: the job's rank that sends; null of all else, and where that end was not recorded. */
+  sender: number | null;
+  /** The rank that receives, likewise. */
+  receiver: number | null;
+  /** Start of its first kernel on any rank; null without one. */
+  start_ns: Stamp | null;
+  /**
+   * Bytes as nccl-tests counts them: count x size, and ranks times that for AllGather, ReduceScatter, AlltoAll, Gather and
+   * Scatter; null where the source does not say.
+   */
+  bytes: number | null;
+  /** The data type, as the source calls it. */
+  dtype: string;
+  /** The longest of its kernels, waiting included; null without one. */
+  longest_kernel_ns: number | null;
+  /** Bytes over the transfer's time, GB/s; null where the time is not known. */
+  algbw: number | null;
+  /** algbw times nccl-tests' factor for the operation. */
+  busbw: number | null;
+  /**
+   * By rank: from its own arrival to the last rank's, or to its own end where that comes first. Where several GPUs of a
+   * process take part the key is "rank.device".
+   */
+  wait_ns: Record<string, number>;
+  /** By rank: the rest of its kernel. */
+  transfer_ns: Record<string, number>;
+  /** Last arrival minus first; null with a rank alone or where clocks can't be compared. */
+  skew_ns: number | null;
+  /** The rank that arrived last; null where all arrived at the same time or that is not known. */
+  last_rank: number | null;
+  /** Last arrival minus the last but one: what the last rank alone cost. */
+  last_rank_cost_ns: number | null;
+  /** "communicator and sequence", or "order" where there is no sequence number: the n-th of its kind on each rank. */
+  matched_by: string;
+  /** The communicator's first operation, left out of means. */
+  warm_up: boolean;
+  /** Operations that ran in the same kernel; with more than one the times are those of all of them. */
+  shared_kernel: number;
+};
+
+/**
+ * The collectives of one kind on so many ranks, in one range of sizes (warm-ups, shared kernels and what has no kernel left
+ * out).
+ */
+export type CollectiveSize = {
+  /** "AllReduce", ... */
+  name: string;
+  /** Ranks in the communicator; null where that is not known. */
+  ranks: number | null;
+  /** The range: at least so many bytes, a power of two. */
+  bytes_from: number;
+  /** And fewer than so many. */
+  bytes_below: number;
+  /** How many. */
+  count: number;
+  /** Those whose transfer is known apart from the waiting. */
+  timed: number;
+  /** Bytes of those over the time of their transfers, GB/s; null without any. */
+  algbw: number | null;
+  /** The same times nccl-tests' factor. */
+  busbw: number | null;
+  /** Greatest busbw of one. */
+  best_busbw: number | null;
+  /** The longest kernel of each, with the waiting. */
+  kernel: Distribution;
+  /** Bytes of all over the time of those kernels, GB/s: as low as the waiting makes it. Null without kernels. */
+  algbw_with_waiting: number | null;
+};
+
+/** One communicator over all ranks. */
+export type CommunicatorAnalysis = {
+  /** Its hash, in hexadecimal; "unknown" where the source does not tell communicators apart. */
+  communicator: string;
+  /** Its name, where it has one. */
+  communicator_name: string | null;
+  /** Ranks in it, recorded or not; null where that is not known. */
+  communicator_ranks: number | null;
+  /** The job's ranks that were recorded in it, each once: by their rank in the communicator where the source says that. */
+  ranks: number[];
+  /** Collectives and transfers between two ranks, each once for all who took part. */
+  operations: number;
+  /** Bytes of those, as each counts; null where none says how many. */
+  bytes: number | null;
+  /**
+   * By rank: time passed with at least one of its operations. Where several GPUs of a process take part the key is
+   * "rank.device".
+   */
+  time_ns: Record<string, number>;
+  /** By rank: the part of that in which no compute runs. */
+  exposed_ns: Record<string, number>;
+};
+
+/** Two analyses compared. */
+export type Comparison = {
+  /** By rank and device. */
+  ranks: ComparedRank[];
+  /** By place. */
+  steps: ComparedStep[];
+  /** By name, the greatest difference first. */
+  kernels: ComparedKernel[];
+};
+
+/** Operations of one name, over all ranks. */
+export type ComparedKernel = {
+  /** The name. */
+  name: string;
+  /** Its kind. */
+  kind: string;
+  /** How many in the first run. */
+  count_a: number;
+  /** How many in the second. */
+  count_b: number;
+  /** Sum of durations in the first run. */
+  total_a_ns: number;
+  /** Sum of durations in the second. */
+  total_b_ns: number;
+  /** Second minus first. */
+  difference_ns: number;
+  /** What became of it. */
+  change: Change;
+};
+
+/** What became of something from the first run to the second. */
+export type Change = "new" | "gone" | "slower" | "faster" | "same";
+
+/** One rank's device. */
+export type ComparedRank = {
+  /** The rank. */
+  rank: number | null;
+  /** The device. */
+  device_index: number;
+  /** The first run's measures. */
+  a: Measures | null;
+  /** The second run's measures. */
+  b: Measures | null;
+  /** What the first run's span is made of. */
+  parts_a: Parts | null;
+  /** What the second run's span is made of. */
+  parts_b: Parts | null;
+  /** What became of its span. */
+  change: Change;
+};
+
+/** Steps that stand at the same place of their runs, on one rank's device. */
+export type ComparedStep = {
+  /** The rank. */
+  rank: number | null;
+  /** The device. */
+  device_index: number;
+  /** The step's place in its run, from 0. */
+  place: number;
+  /** Its name in the first run. */
+  name_a: string | null;
+  /** Its name in the second run. */
+  name_b: string | null;
+  /** Its duration in the first run. */
+  duration_a_ns: number | null;
+  /** Its duration in the second run. */
+  duration_b_ns: number | null;
+  /** What became of it. */
+  change: Change;
+};
+
+/** One GPU over the run. */
+export type DeviceState = {
+  /** Its host. */
+  host: string;
+  /** NVML's index of it. */
+  index: number;
+  /** Its name. */
+  name: string | null;
+  /** The ranks that used it, by its UUID. */
+  ranks: number[];
+  /** By counter, as docs/formats.md lists them; all but the throttle reasons. */
+  values: Record<string, Sampled>;
+  /** Share of the samples in which the clock was held down, by why. */
+  throttled: Record<string, number>;
+  /** Mean clock of the multiprocessors in the samples in which heat or the hardware held it down; null without any. */
+  throttled_clock_mhz: number | null;
+};
+
+/** What is said of many durations. */
+export type Distribution = {
+  /** Mean, rounded down. */
+  mean_ns: number;
+  /** Shortest. */
+  min_ns: number;
+  /** Longest. */
+  max_ns: number;
+  /** Median (nearest rank). */
+  p50_ns: number;
+  /** 99th percentile (nearest rank). */
+  p99_ns: number;
+};
+
+/** One finding. */
+export type Finding = Facts & {
+  /** What it is and what to try. */
+  text: string;
+  /** The figures behind it. */
+  evidence: string;
+  /** The rank that it is worst on, or whose fault it is; null where that has no number. */
+  rank: number | null;
+  /** The device of that rank, index within its process; null where it is of no single one. */
+  device_index: number | null;
+  /** Time over the whole run that it could save at most; null of a hang, which has no end. */
+  saves_ns: number | null;
+  /** The same for a step; null without steps. */
+  saves_per_step_ns: number | null;
+};
+
+/**
+ * The code of a finding, and what it names. The codes do not change; in the JSON they are in small letters with
+ * underscores ("exposed_communication").
+ */
+export type Facts =
+  /** An operation of a communicator that ranks wait in does not end. */
+  | {
+    code: "hang";
+    facts: {
+      /** The communicator's hash, in hexadecimal. */
+      communicator: string;
+      /** Its name, where it has one. */
+      communicator_name: string | null;
+      /** "AllReduce", ..., "Send" or "Recv". */
+      operation: string;
+      /** NCCL's number of it. */
+      sequence: number | null;
+      /** The ranks that wait in it, those that are known. */
+      waiting: number[];
+      /** The ranks that it waits for, those that are known. */
+      absent: number[];
+      /** Hangs that this one explains. */
+      followed_by: number;
+    };
+  }
+  /** Communication is not hidden behind compute. */
+  | {
+    code: "exposed_communication";
+    facts: {
+      /** Communication without compute. */
+      exposed_ns: number;
+      /** All communication. */
+      communication_ns: number;
+      /** The collective that is exposed most, where any is known: "AllReduce", ... */
+      collective: string | null;
+      /** Its communicator's hash, in hexadecimal, or "unknown". */
+      communicator: string | null;
+      /** How much of it is exposed. */
+      collective_exposed_ns: number | null;
+    };
+  }
+  /** The GPU waits for the host to launch work. */
+  | {
+    code: "host_late";
+    facts: {
+      /** Idle time before the next launch was called. */
+      idle_ns: number;
+      /** What the launching thread was doing, as in `host_late_by`. */
+      by: Record<string, number>;
+    };
+  }
+  /** Streams wait for events of other streams while the GPU is idle. */
+  | {
+    code: "event_wait";
+    facts: {
+      /** Idle time by this cause. */
+      idle_ns: number;
+    };
+  }
+  /** The host waits for other ranks while the GPU is idle. */
+  | {
+    code: "peer_wait";
+    facts: {
+      /** Idle time by this cause. */
+      idle_ns: number;
+    };
+  }
+  /** Launches wait for room in a stream's queue while the GPU is idle. */
+  | {
+    code: "queue_full";
+    facts: {
+      /** Idle time by this cause. */
+      idle_ns: number;
+    };
+  }
+  /** No thread submits anything while the GPU is idle. */
+  | {
+    code: "nothing_submitted";
+    facts: {
+      /** Idle time by this cause. */
+      idle_ns: number;
+    };
+  }
+  /** Most kernels are shorter than a launch takes. */
+  | {
+    code: "short_kernels";
+    facts: {
+      /** Compute kernels of names whose mean is short. */
+      short: number;
+      /** All compute kernels. */
+      kernels: number;
+      /** What is short: a mean below this. */
+      below_ns: number;
+      /** Idle time around launches. */
+      idle_ns: number;
+    };
+  }
+  /** Copies are far from what their link carries. */
+  | {
+    code: "slow_copies";
+    facts: {
+      /** "HtoD", ... */
+      direction: string;
+      /** Where they come from: as in `copies`. */
+      source: string;
+      /** Where they go to. */
+      destination: string;
+      /** How many. */
+      count: number;
+      /** Bytes in all. */
+      bytes: number;
+      /** Time with one of them. */
+      time_ns: number;
+      /** What they reach, GB/s. */
+      bandwidth: number | null;
+      /** What the link carries, GB/s. */
+      nominal_bandwidth: number | null;
+      /** The link's name. */
+      link: string | null;
+    };
+  }
+  /** Copies go through pageable memory. */
+  | {
+    code: "pageable_copies";
+    facts: {
+      /** How many. */
+      count: number;
+      /** Sum of their durations. */
+      total_ns: number;
+    };
+  }
+  /** A rank computes longer than the others. */
+  | {
+    code: "uneven_compute";
+    facts: {
+      /** Its `compute_ns`. */
+      compute_ns: number;
+      /** The mean of the others'. */
+      others_ns: number;
+    };
+  }
+  /** Some steps take much longer than the others. */
+  | {
+    code: "uneven_steps";
+    facts: {
+      /** The names of the longer ones. */
+      steps: string[];
+      /** How many steps there are. */
+      count: number;
+      /** The median of their durations. */
+      median_ns: number;
+    };
+  }
+  /** A rank keeps the others waiting. */
+  | {
+    code: "late_rank";
+    facts: {
+      /** Collectives at which it arrived last, */
+      last_count: number;
+      /** of so many. */
+      collectives: number;
+      /** How long the first rank waited for it, summed over those. */
+      skew_ns: number;
+      /** What of that it alone cost. */
+      cost_ns: number;
+    };
+  }
+  /** A GPU's clock is held down. */
+  | {
+    code: "clock_held_down";
+    facts: {
+      /** The GPU's host. */
+      host: string;
+      /** NVML's index of the GPU there. */
+      index: number;
+      /** The share of samples in which it was held down. */
+      share: number;
+      /** Its clock then, MHz. */
+      clock_mhz: number;
+      /** The greatest clock seen, MHz. */
+      greatest_mhz: number;
+      /** By reason, the share of samples in which NVML gave it. */
+      reasons: Record<string, number>;
+    };
+  }
+  /** The thread that launches work waits for a processor. */
+  | {
+    code: "starved_thread";
+    facts: {
+      /** The thread's id. */
+      thread: number;
+      /** Its name. */
+      name: string;
+      /** The share of time in which it could have run and had no processor. */
+      run_delay_ratio: number;
+      /** Idle time of the GPU in which nothing was launched. */
+      idle_ns: number;
+    };
+  }
+  /** The process waits for pages from the disk. */
+  | {
+    code: "disk_faults";
+    facts: {
+      /** Page faults a second that needed the disk, in the mean. */
+      mean_per_second: number;
+      /** The most in a second. */
+      max_per_second: number;
+      /** Idle time of the GPU in which nothing was launched. */
+      idle_ns: number;
+    };
+  };
+
+/** One operation that does not end, with who waits in it and what the others did instead. */
+export type Hang = {
+  /** The communicator's hash, in hexadecimal. */
+  communicator: string;
+  /** Its name, where it has one. */
+  communicator_name: string | null;
+  /** Ranks in it, recorded or not. */
+  communicator_ranks: number | null;
+  /** "AllReduce", ..., "Send" or "Recv". */
+  name: string;
+  /** NCCL's number of it among those of its name; of a transfer, its place among those of its pair, from 0. */
+  sequence: number | null;
+  /** Elements, as NCCL counts them for this function. */
+  count: number;
+  /** "ncclFloat32", ... */
+  dtype: string;
+  /** Bytes of `count` elements. */
+  bytes: number;
+  /** The ranks that have enqueued it and have not finished it. */
+  waiting: Waiting[];
+  /** Those that it waits for; empty where all have joined and it does not end all the same. */
+  absent: Absent[];
+  /** Operations enqueued earlier on this communicator by a rank that waits, which have no recorded end either. */
+  unfinished_before: number;
+  /** Whether another hang explains this one: all that it waits for wait there. */
+  follows: boolean;
+  /** How long no GPU of the job had finished anything when this was noticed. */
+  silent_ns: number;
+  /** When it was noticed, nanoseconds since the epoch. */
+  noticed_ns: Stamp;
+};
+
+/** A rank that the operation waits for. */
+export type Absent = {
+  /** Its rank in the job, where that is known. */
+  rank: number | null;
+  /** Its rank in the communicator. */
+  communicator_rank: number;
+  /**
+   * "nothing" (it enqueued no more on this communicator), "other" (another operation), "differs" (the same with
+   * another size, type or root), "enqueued" (the same, but its process does not run any more), "behind" (it has enqueued it behind one that waits itself), "waits" (nothing, as it
+   * waits in another hang), or "not recorded".
+   */
+  did: string;
+  /**
+   * Its process: "running", "stopped", "ended"; "silent" where all that is known is that its recording ends before the
+   * others'.
+   */
+  process: string;
+  /** The same in words: what stands after "rank 3". */
+  text: string;
+};
+
+/** One process's host side over the run. */
+export type HostState = {
+  /** Its host. */
+  host: string;
+  /** Its number there. */
+  pid: number;
+  /** Its rank. */
+  rank: number | null;
+  /** By counter, as docs/formats.md lists them. */
+  values: Record<string, Sampled>;
+  /** The threads that were watched, the busiest first. */
+  threads: ThreadState[];
+};
+
+/** Something lost: never zero, never silent. */
+export type Loss = {
+  /** What was lost, in a few words. */
+  what: string;
+  /** How many; `None` where that can't be known. */
+  count: number | null;
+  /** Which numbers it touches. */
+  affects: string;
+};
+
+/** One measure of the catalogue. */
+export type Measure = {
+  /** Its name wherever programs read it. */
+  name: string;
+  /** "ns" or "ratio". */
+  unit: string;
+  /** Its name in tables that people read. */
+  label: string;
+  /** What it is, in a line. */
+  definition: string;
+};
+
+/** The measures of one device over a window. */
+export type Measures = {
+  /** first operation's start to last operation's end, less pauses in recording in which nothing ran */
+  span_ns: number;
+  /** union of all operations */
+  busy_ns: number;
+  /** span minus busy */
+  idle_ns: number;
+  /** idle over span; null without a span */
+  idle_ratio: number | null;
+  /** union of kernels that are not communication, with communication beside them or not */
+  compute_ns: number;
+  /** union of communication kernels */
+  communication_ns: number;
+  /** the part of communication's union that lies in compute's union */
+  communication_hidden_ns: number;
+  /** the rest of communication's union */
+  communication_exposed_ns: number;
+  /** hidden over communication; null without communication */
+  overlap_ratio: number | null;
+  /** union of copies */
+  copy_ns: number;
+  /** the part of copies' union that lies outside compute's union */
+  copy_exposed_ns: number;
+  /** union of memsets */
+  memset_ns: number;
+};
+
+/** Parts of a stretch of time, in nanoseconds. Each moment is in one of them. */
+export type Parts = {
+  /** kernels compute, and nothing is communicated */
+  compute: number;
+  /** communication while kernels compute: it costs no time of its own */
+  hidden: number;
+  /** communication while nothing computes */
+  exposed: number;
+  /** copies and memsets while nothing else runs */
+  copies: number;
+  /** the device runs nothing */
+  idle: number;
+};
+
+/** One rank's device. */
+export type RankAnalysis = Measures & {
+  /** The rank in the job, where it is known. */
+  rank: number | null;
+  /** Device index within the process. */
+  device_index: number;
+  /** The device's name, where it is known. */
+  device_name: string | null;
+  /** Host of the process. */
+  host: string;
+  /** From the run's first operation (on any device) to this device's; null where the ranks' times do not overlap. */
+  idle_before_ns: number | null;
+  /** From this device's last operation to the run's; null where the ranks' times do not overlap. */
+  idle_after_ns: number | null;
+  /** What the span is made of; the parts sum to `span_ns`. */
+  parts: Parts;
+  /** Idle time by cause; the parts sum to `idle_ns`. */
+  idle_causes: Record<string, number>;
+  /** The cause `host_late` by what the launching thread was doing; the parts sum to it. */
+  host_late_by: Record<string, number>;
+  /** The longest gaps, longest first. */
+  longest_gaps: Gap[];
+  /** By stream. */
+  streams: StreamAnalysis[];
+  /** By kind. */
+  kinds: KindAnalysis[];
+  /** By name. */
+  kernels: KernelAnalysis[];
+  /** By communicator and collective. */
+  communication: CommunicationAnalysis[];
+  /** By direction and pair of places. */
+  copies: CopyAnalysis[];
+  /** By launching call. */
+  launches: LaunchAnalysis[];
+  /** How full the streams' queues were. */
+  queues: QueueAnalysis[];
+  /** Device memory; null where it is not recorded. */
+  memory: MemoryAnalysis | null;
+  /** By training step. */
+  steps: StepAnalysis[];
+  /** The steps summed up; null without steps. */
+  step_summary: StepSummary | null;
+};
+
+/** The communication of one kind on one communicator, on one device. */
+export type CommunicationAnalysis = {
+  /** The communicator's hash, in hexadecimal; "unknown" where the source does not tell communicators apart. */
+  communicator: string;
+  /** Its name, where it has one. */
+  communicator_name: string | null;
+  /** "AllReduce", ... */
+  name: string;
+  /** How many operations. */
+  count: number;
+  /** Bytes of all that say how many; null where none does. */
+  bytes: number | null;
+  /** Sum of the kernels' durations; one that several operations share counts once. */
+  total_ns: number;
+  /** Time passed with at least one of them. */
+  time_ns: number;
+  /** The part of that in which compute runs too. */
+  hidden_ns: number;
+  /** The rest of it. */
+  exposed_ns: number;
+  /** Hidden over time. */
+  overlap_ratio: number | null;
+};
+
+/** The copies of one device in one direction between one pair of places. */
+export type CopyAnalysis = {
+  /** "HtoD", "DtoH", "DtoD", "PtoP", ... */
+  direction: string;
+  /** "host", "GPU n", "peer" (another GPU, not named) or "unknown". */
+  source: string;
+  /** The same. */
+  destination: string;
+  /** How many. */
+  count: number;
+  /** Bytes in all. */
+  bytes: number;
+  /** Sum of their durations. */
+  total_ns: number;
+  /** Time passed with at least one of them. */
+  time_ns: number;
+  /** Bytes over the sum of durations (so each copy weighs by its time), GB/s; null without bytes or time. */
+  bandwidth: number | null;
+  /** What the link carries in one direction by data sheet, GB/s; null where the GPU is not known. */
+  nominal_bandwidth: number | null;
+  /** The link: "PCIe 4.0 x16", "NVLink 4", ... */
+  link: string | null;
+};
+
+/** One gap. */
+export type Gap = {
+  /** End of the operation before it. */
+  start_ns: Stamp;
+  /** Start of the operation that ends it. */
+  end_ns: Stamp;
+  /** The cause of its longest part. */
+  cause: string;
+  /** The operation that ends it. */
+  next_operation: string;
+};
+
+/** All operations of one name on one device. Times are sums and statistics over operations, not time passed. */
+export type KernelAnalysis = Distribution & {
+  /** The kernel's name, or the copy's kind. */
+  name: string;
+  /** "compute", "communication", "copy" or "memset". */
+  kind: string;
+  /** How the kind is known: "record", "nccl plugin", "trace metadata" or "name". */
+  kind_from: string;
+  /** The same in words. */
+  kind_reason: string;
+  /** How many. */
+  count: number;
+  /** Sum of their durations. */
+  total_ns: number;
+  /** Total over the total of all operations of the device. */
+  share: number;
+  /** Theoretical occupancy, 0 to 1: the mean over its time; null where the launches or the device do not tell. */
+  occupancy: number | null;
+};
+
+/** All operations of one kind on one device. */
+export type KindAnalysis = {
+  /** "compute", "communication", "copy" or "memset". */
+  kind: string;
+  /** How many. */
+  count: number;
+  /** Sum of their durations. */
+  total_ns: number;
+  /** Time passed with at least one of them. */
+  time_ns: number;
+};
+
+/** The launches of one device by one call. */
+export type LaunchAnalysis = {
+  /** The call: "cudaLaunchKernel", "cudaGraphLaunch", "hipMemcpyAsync", ... */
+  call: string;
+  /** Calls. */
+  calls: number;
+  /** Operations that they launched: a graph launch has many. */
+  operations: number;
+  /** Sum of the calls' times on the host. */
+  call_total_ns: number;
+  /** The calls' times. */
+  call_time: Distribution;
+  /** Operations whose stream was empty when they were launched. */
+  unqueued: number;
+  /** From the call's start to the operation's start, of operations that nothing on their stream held up: launch latency. */
+  latency: Distribution;
+  /** From the call's end to the operation's start or 0, of all operations: with the waiting behind earlier ones. */
+  delay: Distribution;
+};
+
+/** Memory of one device of one process. */
+export type MemoryAnalysis = {
+  /**
+   * Most bytes in use at once: by the allocator's own count where it is recorded, else allocations minus frees seen, so
+   * without what was allocated before the recording began.
+   */
+  peak_bytes: number;
+  /** When. */
+  peak_at_ns: Stamp;
+  /** Most bytes that the allocator held at once; null where it did not say. */
+  peak_reserved_bytes: number | null;
+  /** The most that memory pools of this process held at once, summed over pools; null without pools. */
+  peak_pool_bytes: number | null;
+  /** The most of that which was in use at once. */
+  peak_pool_used_bytes: number | null;
+  /** Allocations. */
+  allocations: number;
+  /** Frees. */
+  frees: number;
+  /** "allocator" or "allocations and frees". */
+  counted_by: string;
+  /** Time and bytes in use: at most 200 points, each the most until the next. */
+  timeline: [Stamp, number][];
+};
+
+/** The queue of one stream over its time: from its first launch to its last operation's start. */
+export type QueueAnalysis = {
+  /** CUPTI's stream id. */
+  stream: number;
+  /** Most operations that waited at once. */
+  max_depth: number;
+  /** Mean over time, not over changes. */
+  mean_depth: number;
+  /** Time with at least 1,024 waiting operations. */
+  full_ns: number;
+  /** Time and greatest depth from then to the next point, at most 100 points. */
+  timeline: [Stamp, number][];
+};
+
+/** The cost in one process. */
+export type RecordingCost = {
+  /** The rank in the job, where it is known. */
+  rank: number | null;
+  /** Host of the process. */
+  host: string;
+  /** Process id. */
+  pid: number;
+  /** How long it was recorded. */
+  wall_ns: number;
+  /** CPU time of the collector's own threads. */
+  own_cpu_ns: number;
+  /** The same over `wall_ns`: what share of one processor core. */
+  own_cpu_share: number;
+  /** Time of the program's threads inside the collector, by samples. */
+  callback_ns: number;
+  /** The same over `wall_ns`. */
+  callback_share: number;
+  /** Records that CUPTI delivered. */
+  records: number;
+  /** Driver calls among them that were folded into the runtime calls that made them. */
+  folded_calls: number;
+  /** Rows written. */
+  rows: number;
+  /** CPU time of the collector's own threads over rows; null without rows. */
+  own_cpu_ns_per_row: number | null;
+  /** Bytes on the disk over rows; null without rows. */
+  bytes_per_row: number | null;
+  /** Bytes on the disk. */
+  bytes_written: number;
+  /** The most memory that buffers, queues and waiting rows took at a time. */
+  peak_memory_bytes: number;
+  /** Buffers that CUPTI asked for in vain. */
+  buffers_refused: number;
+  /** The longest that asking CUPTI for its buffers took, on a thread of the collector. */
+  longest_flush_ns: number;
+};
+
+/** What recording added, by blocks of steps with and without it. */
+export type RecordingOverhead = {
+  /** Ranks whose blocks are averaged. */
+  processes: number;
+  /** Blocks that were compared; the first of the run is not. */
+  blocks: number;
+  /** Steps in recorded blocks of one process. */
+  steps_on: number;
+  /** Steps in blocks that were not. */
+  steps_off: number;
+  /** A step without recording: the mean over its blocks. */
+  step_off_ns: number;
+  /** What recording adds to a step. */
+  difference_ns: number;
+  /** The interval of that, at 95 %. */
+  difference_low_ns: number;
+  /** Its upper end. */
+  difference_high_ns: number;
+  /** The same over a step without recording. */
+  relative: number;
+  /** Lower end of the interval, over a step without recording. */
+  relative_low: number;
+  /** Upper end. */
+  relative_high: number;
+};
+
+/** What a sampled quantity came to. */
+export type Sampled = {
+  /** Samples. */
+  count: number;
+  /** Their mean: samples are taken at equal distances. */
+  mean: number;
+  /** The least. */
+  min: number;
+  /** The greatest. */
+  max: number;
+};
+
+/** One step on one device. */
+export type StepAnalysis = Measures & {
+  /** The range's text. */
+  name: string;
+  /** Start of the range. */
+  start_ns: Stamp;
+  /** Start of the next step's range, or the end of this one where none follows. */
+  end_ns: Stamp;
+  /** Whether the step was guessed from a pattern; never, where ranges name it. */
+  detected: boolean;
+  /** End minus start. */
+  duration_ns: number;
+  /** Whether it took much longer or shorter than the others: see `StepSummary`. */
+  outlier: boolean;
+  /** What the step is made of; the parts sum to `duration_ns`. */
+  parts: Parts;
+};
+
+/** All steps of one device. */
+export type StepSummary = Distribution & {
+  /** How many. */
+  count: number;
+  /** Whether they were guessed from a pattern. */
+  detected: boolean;
+  /** Standard deviation of their durations (of a sample: over count - 1); 0 of one step. */
+  standard_deviation_ns: number;
+  /**
+   * Steps whose duration is further from the median than three times 1.4826 times the median of such distances (what three
+   * standard deviations are where most steps are alike), and than 5 % of the median.
+   */
+  outliers: string[];
+};
+
+/** One stream's operations. */
+export type StreamAnalysis = {
+  /** CUPTI's stream id. */
+  stream: number;
+  /** How many operations. */
+  ops: number;
+  /** First start to last end. */
+  span_ns: number;
+  /** Union of its operations. */
+  busy_ns: number;
+  /** Span minus busy. */
+  idle_ns: number;
+  /** Idle over span; null without a span. */
+  idle_ratio: number | null;
+  /** Time with a compute kernel of the stream. */
+  compute_ns: number;
+  /** Time with a communication kernel of the stream. */
+  communication_ns: number;
+  /** The part of that in which the device computes too, on any stream. */
+  communication_hidden_ns: number;
+  /** The rest of it. */
+  communication_exposed_ns: number;
+  /** Hidden over communication; null without communication. */
+  overlap_ratio: number | null;
+  /** Time with a copy of the stream. */
+  copy_ns: number;
+  /** Time with a memset of the stream. */
+  memset_ns: number;
+  /** HTA's host wait: gaps that end with an operation launched after the one before it had ended. */
+  idle_host_wait_ns: number;
+  /** HTA's kernel wait: gaps shorter than 30 us that were launched in time. */
+  idle_kernel_wait_ns: number;
+  /** HTA's other: the rest. */
+  idle_other_ns: number;
+};
+
+/** One thread over the run. */
+export type ThreadState = {
+  /** Its number. */
+  thread: number;
+  /** Its name. */
+  name: string;
+  /** Whether it made most of the calls that launch GPU work. */
+  launches: boolean;
+  /** By counter. */
+  values: Record<string, Sampled>;
+};
+
+/** What one rank sent to another on one communicator. */
+export type TransferAnalysis = {
+  /** The communicator's hash, in hexadecimal. */
+  communicator: string;
+  /** Its name, where it has one. */
+  communicator_name: string | null;
+  /** The job's rank that sends; null where that end was not recorded. */
+  sender: number | null;
+  /** The job's rank that receives; null where that end was not recorded. */
+  receiver: number | null;
+  /** Transfers: a Send with its Recv. */
+  count: number;
+  /** Those of them in a kernel with other operations. */
+  shared: number;
+  /** Bytes of all. */
+  bytes: number | null;
+  /** Transfers whose ends' times can be compared. */
+  timed: number;
+  /** Over those: from the sender's kernel's start to the receiver's, where the sender came first. */
+  sender_wait_ns: number;
+  /** Over those: from the receiver's kernel's start to the sender's, where the receiver came first. */
+  receiver_wait_ns: number;
+  /** Over those: from when both were there to the later end of the two kernels. */
+  transfer_ns: number;
+  /** Bytes of those over `transfer_ns`, GB/s. Where kernels are shared their whole transfer counts: it is at least as much. */
+  bandwidth: number | null;
+};
+
+/** Something that began, and whose end is not recorded. */
+export type UnfinishedOperation = {
+  /** The rank in the job, where it is known. */
+  rank: number | null;
+  /** Host of the process. */
+  host: string;
+  /** "kernel", "copy", "memset", "call", "synchronization", "graph" or "other". */
+  what: string;
+  /** A kernel's or call's name; null for the others. */
+  name: string | null;
+  /** Device index within the process; null for what happens on the host. */
+  device_index: number | null;
+  /** CUPTI's stream id. */
+  stream: number | null;
+  /** Host thread of a call. */
+  thread: number | null;
+  /** Joins it to its call. */
+  correlation: number;
+  /** When it began. */
+  start_ns: Stamp;
+  /** From then to the last moment that the process's recording knows of: it took at least so long. */
+  at_least_ns: number;
+};
+
+/** A rank that waits. */
+export type Waiting = {
+  /** Its rank in the job, where that is known. */
+  rank: number | null;
+  /** Its rank in the communicator. */
+  communicator_rank: number;
+  /** When it enqueued the operation, nanoseconds since the epoch. */
+  since_ns: Stamp;
+};
