@@ -1,12 +1,16 @@
 //! `gputrace analyze`: the tables, one JSON object, or files of tables.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use gputrace_analyzer::{Analysis, Options, Sort, tables};
-use gputrace_interchange::tables::{write_csv, write_parquet};
-use gputrace_trace::Recording;
+use gputrace_interchange::export::files;
+use gputrace_interchange::tables::{csv_to, parquet_to};
+use gputrace_trace::place::Target;
+use gputrace_trace::{Recording, access};
 
 use crate::cli::{AnalyzeArgs, SortChoice};
+use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 use crate::opening;
 use crate::report::{self, View};
@@ -52,29 +56,32 @@ pub fn print_tables(recording: &Recording) -> Result<(), Failure> {
         explain: false,
         top: DEFAULT_TOP,
         sort: Sort::default(),
+        full_names: false,
     };
     report::print(&analysis, view);
     Ok(())
 }
 
-/// Writes every table of the analysis into `folder`.
-fn write_tables(analysis: &Analysis, folder: &Path) -> Result<(), Failure> {
-    let refused = |path: &Path, error: &dyn std::fmt::Display| {
-        Failure::new(format!("{}: cannot be written: {error}", path.display()))
-    };
-    std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
-    let tables = tables::tables(analysis).map_err(|error| refused(folder, &error))?;
+/// Writes every table of the analysis into a folder.
+fn write_tables(analysis: &Analysis, target: &Target) -> Result<(), Failure> {
+    let refused = |error: &io::Error| Failure::new(cannot_be_written(&target.path, error));
+    let tables = tables::tables(analysis).map_err(|error| refused(&io::Error::other(error)))?;
     let count = tables.len();
-    for table in tables {
-        let batch = tables::to_batch(&table.frame).map_err(|error| refused(folder, &error))?;
-        let path = |ending: &str| folder.join(format!("{}.{ending}", table.name));
-        let (parquet, csv) = (path("parquet"), path("csv"));
-        write_parquet(&parquet, &batch).map_err(|error| refused(&parquet, &error))?;
-        write_csv(&csv, &batch).map_err(|error| refused(&csv, &error))?;
-    }
+    let written = files::write_folder(target, |files| {
+        for table in tables {
+            files.file(&format!("{}.parquet", table.name), &mut |out| {
+                parquet_to(out, &table.batch)
+            })?;
+            files.file(&format!("{}.csv", table.name), &mut |out| {
+                csv_to(out, &table.batch)
+            })?;
+        }
+        Ok(())
+    });
+    written.map_err(|error| refused(&error))?;
     anstream::eprintln!(
         "{}: {count} tables written, each as .parquet and .csv",
-        folder.display()
+        target.path.display()
     );
     Ok(())
 }
@@ -96,14 +103,38 @@ fn no_such_steps(recording: &Recording) -> Failure {
     ))
 }
 
+/// Prints the JSON as it is made: it may be longer than what it is of.
+fn print_json(analysis: &Analysis) -> Result<(), Failure> {
+    use io::Write;
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let written = serde_json::to_writer_pretty(&mut out, analysis).map_err(io::Error::from);
+    written
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))
+}
+
 /// Prints the tables or the JSON.
 pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
+    args.import.apply();
     let sort = match args.sort {
         SortChoice::Total => Sort::Total,
         SortChoice::Count => Sort::Count,
         SortChoice::Mean => Sort::Mean,
         SortChoice::Max => Sort::Max,
     };
+    if args.writing.follow_umask {
+        access::follow_umask();
+    }
+    let tables = args
+        .tables
+        .as_ref()
+        .map(|folder| args.writing.target(folder, Some(args.force), &args.paths));
+    if let Some(tables) = &tables {
+        let checked = tables.check_folder();
+        checked.map_err(|refused| Failure::new(refused.to_string()))?;
+        interrupted::leaves_nothing();
+    }
     let recording = open(&args.paths)?;
     let options = Options {
         steps: args.steps,
@@ -114,23 +145,22 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
     if args.steps.is_some() && analysis.ranks.is_empty() {
         return Err(no_such_steps(&recording));
     }
-    if let Some(folder) = &args.tables {
-        write_tables(&analysis, folder)?;
+    if let Some(tables) = &tables {
+        write_tables(&analysis, tables)?;
     }
     if args.json {
         // Tables and findings are of all kernels, and the report sums them over ranks before it shows the first.
         if let Some(top) = args.top {
             analysis.keep_top_kernels(top);
         }
-        let text = serde_json::to_string_pretty(&analysis)
-            .map_err(|error| Failure::new(format!("{}: {error}", recording.path.display())))?;
-        anstream::println!("{text}");
+        print_json(&analysis)?;
     } else {
         let view = View {
             simulated: recording.is_simulated(),
             explain: args.explain,
             top: args.top.unwrap_or(DEFAULT_TOP),
             sort,
+            full_names: args.full_names || args.short_names,
         };
         report::print(&analysis, view);
     }

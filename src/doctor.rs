@@ -1,6 +1,7 @@
 //! `gputrace doctor`: what this machine has, and what to do about what it lacks.
 
 mod cupti;
+mod sandbox;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -70,6 +71,7 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
     });
     findings.push(own_library("collector", libraries::COLLECTOR));
     findings.push(own_library("simulated GPU", libraries::SIMGPU));
+    findings.push(sandbox::finding());
     findings.extend(other_tools());
     if args.json {
         let findings: Vec<Value> = findings

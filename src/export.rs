@@ -1,7 +1,7 @@
 //! `gputrace export`: a recording in another tool's format.
 
 mod html;
-mod interrupted;
+pub mod interrupted;
 mod progress;
 
 use std::io::{self, Write};
@@ -15,7 +15,8 @@ use gputrace_interchange::export::perfetto::{PerfettoOptions, export_perfetto};
 use gputrace_interchange::export::select::{NothingSelected, Selection};
 use gputrace_interchange::export::tensorboard::export_tensorboard;
 use gputrace_interchange::export::xplane::export_xplane;
-use gputrace_trace::{Derived, Recording};
+use gputrace_trace::place::{self, Refused, Target};
+use gputrace_trace::{Derived, Recording, access};
 
 use crate::cli::{ExportArgs, ExportFormat, PartArgs};
 use crate::failure::Failure;
@@ -23,7 +24,13 @@ use crate::{opening, text};
 
 /// Exports, and says how much.
 pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
-    let output = &args.output;
+    args.import.apply();
+    if args.writing.follow_umask {
+        access::follow_umask();
+    }
+    let output = &args
+        .writing
+        .target(&args.output, Some(args.force), std::slice::from_ref(&args.path));
     let options = PerfettoOptions {
         arguments: !args.perfetto.no_arguments,
         gpu_stages: args.perfetto.gpu_stages,
@@ -33,18 +40,13 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
             "--gpu-stages and --no-arguments are for --format perfetto: leave them out for another format",
         ));
     }
-    if !args.force && is_taken(output) {
-        return Err(Failure::new(format!(
-            "{}: exists already: name another file, or add --force to replace it",
-            output.display()
-        )));
-    }
-    interrupted::leaves_nothing(output);
+    check(args.format, args.merge, output).map_err(|refused| Failure::new(refused.to_string()))?;
+    interrupted::leaves_nothing();
     let recording = opening::open(std::slice::from_ref(&args.path))?;
     if !gputrace_analyzer::used_cuda(&recording) {
         return Err(crate::analyze::never_used_cuda(&recording));
     }
-    if output == Path::new("-") {
+    if is_standard_output(output) {
         // A reader that goes away before the end is told of: what it has is no whole file.
         // SAFETY: only sets a disposition.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -71,9 +73,8 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
         ExportFormat::Html => html::write(&recording, &args.part, output)?,
         format => write(format, &recording, &derived, output),
     };
-    let summary = written
-        .map_err(|error| Failure::new(format!("{}: {}", output.display(), cannot_be_written(&error))))?;
-    anstream::eprintln!("{}", sentence(output, &summary, &recording));
+    let summary = written.map_err(|error| Failure::new(cannot_be_written(&output.path, &error)))?;
+    anstream::eprintln!("{}", sentence(&output.path, &summary, &recording));
     for loss in &recording.losses {
         anstream::eprintln!("lost while recording: {}", crate::report::loss_line(loss));
     }
@@ -114,7 +115,7 @@ pub fn write(
     format: ExportFormat,
     recording: &Recording,
     derived: &Derived,
-    output: &Path,
+    output: &Target,
 ) -> io::Result<ExportSummary> {
     match format {
         ExportFormat::Chrome => chrome(recording, derived, false, output),
@@ -131,8 +132,13 @@ pub fn write(
 }
 
 /// One file, or a folder with a file for each rank.
-fn chrome(recording: &Recording, derived: &Derived, merge: bool, output: &Path) -> io::Result<ExportSummary> {
-    if merge || is_one_file(output) {
+fn chrome(
+    recording: &Recording,
+    derived: &Derived,
+    merge: bool,
+    output: &Target,
+) -> io::Result<ExportSummary> {
+    if merge || is_one_file(&output.path) {
         return one_file(output, |out| export_chrome(recording, derived, out));
     }
     several_files(output, |files| {
@@ -152,7 +158,7 @@ fn perfetto(
     recording: &Recording,
     derived: &Derived,
     options: PerfettoOptions,
-    output: &Path,
+    output: &Target,
 ) -> io::Result<ExportSummary> {
     one_file(output, |out| export_perfetto(recording, derived, options, out))
 }
@@ -167,11 +173,11 @@ fn told((summary, notes): (ExportSummary, Vec<String>)) -> ExportSummary {
 
 /// A format of one file: gzip by its name.
 fn one_file(
-    output: &Path,
+    output: &Target,
     write: impl FnOnce(&mut dyn Write) -> io::Result<ExportSummary>,
 ) -> io::Result<ExportSummary> {
-    progress::shown("writing", Some(output), |written| {
-        if output == Path::new("-") {
+    progress::shown("writing", Some(&output.path), |written| {
+        if is_standard_output(output) {
             let mut out = io::BufWriter::with_capacity(1 << 18, io::stdout().lock());
             let summary = write(&mut progress::Counted::new(&mut out, written))?;
             out.flush()?;
@@ -183,34 +189,44 @@ fn one_file(
 
 /// A format of several files: a folder that is there whole or not at all.
 fn several_files(
-    output: &Path,
+    output: &Target,
     write: impl FnOnce(&mut dyn files::Files) -> io::Result<ExportSummary>,
 ) -> io::Result<ExportSummary> {
-    if output == Path::new("-") {
+    if is_standard_output(output) {
         let why = "this format is several files: name a folder";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    progress::shown("writing", None, |_| {
-        // Log folders are named before they are there.
-        if let Some(parent) = output.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            std::fs::create_dir_all(parent)?;
-        }
-        files::write_folder(output, write)
-    })
+    progress::shown("writing", None, |_| files::write_folder(output, write))
 }
 
-/// Whether a file or folder is in the way. Devices and pipes are written into.
-pub fn is_taken(output: &Path) -> bool {
-    output != Path::new("-")
-        && output
-            .metadata()
-            .is_ok_and(|found| found.is_file() || found.is_dir())
+fn is_standard_output(output: &Target) -> bool {
+    output.path == Path::new("-")
+}
+
+/// Whether an export can go where it is to go: better said before the work than behind it.
+pub fn check(format: ExportFormat, merge: bool, output: &Target) -> Result<(), Refused> {
+    if is_standard_output(output) {
+        return Ok(());
+    }
+    let one_file = match format {
+        ExportFormat::Chrome => merge || is_one_file(&output.path),
+        ExportFormat::Perfetto | ExportFormat::Html => true,
+        ExportFormat::Parquet | ExportFormat::Tensorboard | ExportFormat::Xplane => false,
+    };
+    match one_file {
+        true => output.check_file(&files::is_export),
+        false => output.check_folder(),
+    }
 }
 
 /// Why an export failed, in words.
-pub fn cannot_be_written(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => "its reader went away before everything was written".to_owned(),
-        _ => format!("cannot be written: {error}"),
+pub fn cannot_be_written(output: &Path, error: &io::Error) -> String {
+    let output = output.display();
+    match (place::refusal(error), error.kind()) {
+        (Some(refused), _) => refused.to_string(),
+        (None, io::ErrorKind::BrokenPipe) => {
+            format!("{output}: its reader went away before everything was written")
+        }
+        (None, _) => format!("{output}: cannot be written: {error}"),
     }
 }

@@ -100,11 +100,20 @@ pub fn stand_in_folder() -> Result<PathBuf, Failure> {
         "simgpu-{:016x}",
         fnv1a(library.as_os_str().as_encoded_bytes())
     ));
-    std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+    match std::fs::create_dir(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(failed(&folder, error));
+        }
+        _ => {}
+    }
     for name in STAND_IN_NAMES {
         let link = folder.join(name);
         if std::fs::read_link(&link).is_ok_and(|target| target == library) {
             continue;
+        }
+        if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+            let taken = std::io::Error::other("something else has its name");
+            return Err(failed(&link, taken));
         }
         // Made aside and renamed: another gputrace may be loading through the old link at this moment.
         let aside = folder.join(format!("{name}.{}", std::process::id()));

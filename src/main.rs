@@ -7,11 +7,13 @@ mod doctor;
 mod export;
 mod failure;
 mod libraries;
+mod manual;
 mod merge;
 mod nvml;
 mod opening;
 mod record;
 mod report;
+mod say;
 mod serve;
 mod text;
 mod topology;
@@ -28,9 +30,13 @@ fn end_where_nothing_can_be_printed() {
     std::panic::set_hook(Box::new(move |info| {
         let text = info.payload().downcast_ref::<String>();
         if let Some(why) = text.and_then(|text| text.strip_prefix("failed printing to ")) {
-            use std::io::Write;
-            // Where stderr is what refuses, nobody can be told.
-            drop(writeln!(std::io::stderr(), "gputrace: cannot write to {why}"));
+            let is_gone = why.contains("Broken pipe");
+            if !(is_gone && say::goes_on()) {
+                say::say!("gputrace: cannot write to {why}");
+            }
+            if say::goes_on() {
+                return;
+            }
             std::process::exit(2);
         }
         before(info);
@@ -51,6 +57,8 @@ fn main() {
         Command::Serve(args) => serve::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => manual::print_completions(&args),
+        Command::Man(args) => manual::print_page(&args),
     };
     let status = result.unwrap_or_else(|failure| {
         anstream::eprintln!("gputrace: {failure}");

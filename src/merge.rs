@@ -5,14 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use gputrace_trace::Recording;
-use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, write_json};
+use gputrace_trace::json_file::{Json, json_text, read_json};
+
+use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest};
+use gputrace_trace::place::{self, NewFolder};
 use gputrace_trace::recording::{manifest_files, process_folders};
+use gputrace_trace::{Recording, access};
 
 use crate::cli::MergeArgs;
+use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 
 /// One of the recordings to put together.
@@ -20,6 +24,8 @@ struct Part {
     path: PathBuf,
     /// Its manifests, the main one first, as files and as what they say.
     manifests: Vec<(PathBuf, Manifest)>,
+    /// The numbers of the recordings that it is made of.
+    numbers: BTreeSet<String>,
     folders: Vec<PathBuf>,
     /// Of its processes: rank and number of ranks.
     ranks: Vec<(u32, Option<u32>)>,
@@ -31,6 +37,9 @@ struct Part {
 
 /// Merges, says what became of it, and gives the exit status.
 pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
+    if args.writing.follow_umask {
+        access::follow_umask();
+    }
     let parts: Vec<Part> = args
         .paths
         .iter()
@@ -40,30 +49,17 @@ pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
     if !args.force {
         refuse_strangers(&parts)?;
     }
-    if args.output.exists() {
+    if let Some(around) = place::recording_around(&args.output) {
         return Err(Failure::new(format!(
-            "{}: exists already: name another folder with -o",
-            args.output.display()
+            "{}: is inside the recording {}: name a folder elsewhere",
+            args.output.display(),
+            around.display()
         )));
     }
-    let name = args
-        .output
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let aside = args
-        .output
-        .with_file_name(format!(".{name}.part-{}", std::process::id()));
-    let made = fill(&aside, &parts).and_then(|()| fs::rename(&aside, &args.output));
-    if let Err(error) = made {
-        // The failure itself is the one to tell.
-        drop(fs::remove_dir_all(&aside));
-        return Err(Failure::new(format!(
-            "{}: cannot be made: {error}",
-            args.output.display()
-        )));
-    }
+    interrupted::leaves_nothing();
+    let target = args.writing.target(&args.output, None, &args.paths);
+    let made = target.write_recording(|folder| fill(folder, &parts));
+    made.map_err(|error| Failure::new(cannot_be_written(&args.output, &error)))?;
     let hosts: BTreeSet<&String> = parts.iter().flat_map(|part| &part.hosts).collect();
     let processes: usize = parts.iter().map(|part| part.processes).sum();
     anstream::eprintln!(
@@ -81,18 +77,28 @@ fn open(path: &Path) -> Result<Part, Failure> {
     let cannot = |error: io::Error| Failure::new(format!("{}: cannot be read: {error}", path.display()));
     let mut manifests = Vec::new();
     for file in manifest_files(path).map_err(cannot)? {
-        let text = fs::read(&file).map_err(cannot)?;
         // A damaged one is left behind, as readers leave it.
-        if let Ok(manifest) = serde_json::from_slice::<Manifest>(&text)
+        if let Json::Read(manifest) = read_json::<Manifest>(&file).map_err(cannot)?
             && manifest.format == FORMAT
         {
             manifests.push((file, manifest));
         }
     }
     let headers = || recording.processes.iter().map(|process| &process.header);
+    let hosts = recording.hosts.iter().map(|host| &host.header);
+    let mut numbers: BTreeSet<String> = headers()
+        .chain(hosts)
+        .map(|header| header.recording.clone())
+        .collect();
+    for (_, manifest) in &manifests {
+        numbers.insert(manifest.recording.clone());
+        numbers.extend(manifest.merged.iter().cloned());
+    }
+    numbers.remove("");
     Ok(Part {
         path: path.to_owned(),
         manifests,
+        numbers,
         folders: process_folders(path).map_err(cannot)?,
         ranks: headers()
             .filter_map(|header| Some((header.rank?, header.world_size)))
@@ -197,9 +203,8 @@ fn overlap(a: &Manifest, b: &Manifest) -> bool {
     !ends_before(a, b) && !ends_before(b, a)
 }
 
-/// Makes the folder with everything in it.
-fn fill(aside: &Path, parts: &[Part]) -> io::Result<()> {
-    fs::create_dir(aside)?;
+/// Puts everything into the folder.
+fn fill(merged: &mut NewFolder<'_>, parts: &[Part]) -> io::Result<()> {
     let mut number = 0;
     for part in parts {
         for (_, manifest) in &part.manifests {
@@ -209,30 +214,28 @@ fn fill(aside: &Path, parts: &[Part]) -> io::Result<()> {
             };
             number += 1;
             let mut manifest = manifest.clone();
+            manifest.redact();
             if name == MANIFEST_FILE {
-                let parts: Vec<String> = parts.iter().map(|part| part.path.display().to_string()).collect();
-                manifest.notes.push(format!("merged from {}", parts.join(", ")));
+                let names: Vec<String> = parts.iter().map(|part| part.path.display().to_string()).collect();
+                manifest.notes.push(format!("merged from {}", names.join(", ")));
+                manifest.merged = parts
+                    .iter()
+                    .flat_map(|part| part.numbers.iter().cloned())
+                    .collect();
             }
-            write_json(&aside.join(name), &manifest)?;
+            let text = json_text(&name, &manifest)?;
+            merged.file(&name, |mut file| file.write_all(&text))?;
         }
         for folder in &part.folders {
-            let target = aside.join(name_of(folder));
-            fs::create_dir(&target)?;
             for file in fs::read_dir(folder)? {
-                let file = file?.path();
-                if file.is_file() {
-                    link_or_copy(&file, &target.join(name_of(&file)))?;
+                let file = file?;
+                // Links lead anywhere.
+                if file.file_type()?.is_file() {
+                    let name = format!("{}/{}", name_of(folder), name_of(&file.path()));
+                    merged.link_or_copy(&name, &file.path())?;
                 }
             }
         }
-    }
-    Ok(())
-}
-
-/// A second name for a file, or a copy where it is on another disk.
-fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
-    if fs::hard_link(from, to).is_err() {
-        fs::copy(from, to)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gputrace_interchange::import::{self, Progress};
-use gputrace_trace::Recording;
+use gputrace_trace::{Recording, beneath};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
@@ -17,6 +17,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// Opens paths as one run.
 pub fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {
+    // All of them first: links in one may lead into another.
+    paths.iter().for_each(|path| beneath::name(path));
     let progress = Progress::default();
     let done = AtomicBool::new(false);
     let opened = std::thread::scope(|scope| {

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use gputrace_viewer::server::{Options, Port, Server, check_token, random_token};
+use gputrace_trace::beneath;
+use gputrace_viewer::server::{Options, Port, Server, Tls, check_token, names_for, random_token};
 
 use crate::cli::{ServeArgs, ServerArgs};
 use crate::failure::Failure;
@@ -18,13 +19,17 @@ const WEB_VARIABLE: &str = "GPUTRACE_VIEWER_WEB";
 
 /// Lists a folder until it is told to end.
 pub fn run(args: &ServeArgs) -> Result<i32, Failure> {
-    if !args.dir.is_dir() {
-        let what = if args.dir.exists() {
-            "not a folder"
-        } else {
-            "no such folder"
-        };
-        return Err(Failure::new(format!("{}: {what}", args.dir.display())));
+    args.import.apply();
+    for folder in std::iter::once(&args.dir).chain(&args.links_to) {
+        if !folder.is_dir() {
+            let what = if folder.exists() {
+                "not a folder"
+            } else {
+                "no such folder"
+            };
+            return Err(Failure::new(format!("{}: {what}", folder.display())));
+        }
+        beneath::name(folder);
     }
     let server = bind(&args.server, Vec::new(), Some(args.dir.clone()))?;
     announce(&server, &args.server);
@@ -44,6 +49,7 @@ pub fn bind(args: &ServerArgs, runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>)
     Server::bind(Options {
         listen: args.listen,
         port: args.port.map_or(Port::From(FIRST_PORT), Port::Exactly),
+        tls: tls(args),
         host_names: args.host_name.clone(),
         token,
         web: std::env::var_os(WEB_VARIABLE).map(PathBuf::from),
@@ -52,6 +58,19 @@ pub fn bind(args: &ServerArgs, runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>)
         perfetto_ui: args.perfetto_ui.clone(),
     })
     .map_err(Failure::new)
+}
+
+/// How what is said is encrypted: beyond this machine always, unless it is said otherwise.
+fn tls(args: &ServerArgs) -> Option<Tls> {
+    if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
+        return Some(Tls::Given {
+            certificate: certificate.clone(),
+            key: key.clone(),
+        });
+    }
+    let host = gethostname::gethostname();
+    (!args.no_tls && !args.listen.is_loopback())
+        .then(|| Tls::Made(names_for(args.listen, &args.host_name, &host.to_string_lossy())))
 }
 
 /// How a browser on this machine, or one of those that were let in, names the server.
@@ -77,10 +96,22 @@ pub fn announce(server: &Server, args: &ServerArgs) {
         anstream::eprintln!("  from your own machine: {line}    and then the address above");
     }
     if !args.listen.is_loopback() {
+        let heard = match server.fingerprint() {
+            Some(_) => "",
+            None => ", and so can whoever listens on the network, for nothing is encrypted",
+        };
         anstream::eprintln!(
-            "  other machines can reach this port: whoever has the address with its token can read these recordings, \
-             and so can whoever listens on the network, for nothing is encrypted; `ssh -L` needs no --listen"
+            "  other machines can reach this port: whoever has the address with its token can read these recordings\
+             {heard}; `ssh -L` needs no --listen"
         );
+    }
+    if let Some(fingerprint) = server.fingerprint() {
+        anstream::eprintln!("  the certificate's SHA-256 fingerprint: {fingerprint}");
+        if args.tls_certificate.is_none() {
+            anstream::eprintln!(
+                "  it was made for this start, so browsers warn of it: go on where what they show has this fingerprint"
+            );
+        }
     }
     anstream::eprintln!("  Ctrl-C ends it");
 }

@@ -13,6 +13,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(150);
 
 /// Serves recordings until it is told to end.
 pub fn run(args: &ViewArgs) -> Result<i32, Failure> {
+    args.import.apply();
     for path in &args.paths {
         if path != Path::new("-") && !path.exists() {
             return Err(Failure::new(format!(

@@ -6,6 +6,7 @@
                                              one line "STRUCT.MEMBER OFFSET" or "STRUCT SIZE"
     conformance.py subscribers VERSION NAME...   the same for the structs of CUPTI's functions of a subscriber, and the
                                              numbers of enumerators: one line "NAME NUMBER"
+    conformance.py fetch                     fetches all that these use
 
 Wheels are fetched with pip into the folder that CONFORMANCE_CACHE names, once. Exit status 77: something is missing
 here (pip, gcc, the wheels), said on stderr.
@@ -158,6 +159,11 @@ def subscribers(version, names):
     ask_headers(version, lines)
 
 
+def fetch():
+    for requirement in sorted({r for table in (CUPTI, HEADERS) for wheels in table.values() for r in wheels}):
+        wheel(requirement)
+
+
 if __name__ == "__main__":
-    {"walk": lambda: walk(sys.argv[2], sys.argv[3:]), "layouts": lambda: layouts(sys.argv[2]),
+    {"fetch": fetch, "walk": lambda: walk(sys.argv[2], sys.argv[3:]), "layouts": lambda: layouts(sys.argv[2]),
      "subscribers": lambda: subscribers(sys.argv[2], sys.argv[3:])}[sys.argv[1]]()

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use gputrace_trace::place::{Existing, Target};
 
+use super::ImportArgs;
 use super::parse_steps;
 use super::record::{Ranks, parse_ranks};
 
@@ -18,9 +20,11 @@ pub struct ExportArgs {
     /// What to write; - is standard output, for formats of one file
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
-    /// Replace what is there
+    /// Replace what is there, if it is an export and holds nothing else
     #[arg(long)]
     pub force: bool,
+    #[command(flatten)]
+    pub writing: WritingArgs,
     /// Of chrome: all ranks in one file, whatever OUT is called
     #[arg(long)]
     pub merge: bool,
@@ -28,6 +32,35 @@ pub struct ExportArgs {
     pub part: PartArgs,
     #[command(flatten)]
     pub perfetto: PerfettoArgs,
+    #[command(flatten)]
+    pub import: ImportArgs,
+}
+
+/// How files are written, by every command that writes some.
+#[derive(Args, Clone, Debug, Default)]
+pub struct WritingArgs {
+    /// Make the folders that it goes into, where they are missing
+    #[arg(long)]
+    pub parents: bool,
+    /// Make files as the umask allows; without it their owner alone can read them
+    #[arg(long)]
+    pub follow_umask: bool,
+}
+
+impl WritingArgs {
+    /// Where something is to be written that is made of `sources`; `force` where the command has such an option.
+    pub fn target(&self, path: &Path, force: Option<bool>, sources: &[PathBuf]) -> Target {
+        Target {
+            path: path.to_owned(),
+            existing: match force {
+                None => Existing::Stays,
+                Some(false) => Existing::StaysUnlessForced,
+                Some(true) => Existing::IsReplaced,
+            },
+            parents: self.parents,
+            sources: sources.to_vec(),
+        }
+    }
 }
 
 /// What is for one format alone.

@@ -1,5 +1,7 @@
 //! The command line: what can be typed, with its help.
 
+#[cfg(test)]
+mod documents;
 mod export;
 mod record;
 
@@ -9,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs};
+pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
 pub use record::RecordArgs;
 
 /// Why a multi-GPU training job is slow: record it, analyse it, hand it on.
@@ -68,7 +70,7 @@ Examples:
   gputrace analyze traces/                       PyTorch traces, one file a rank (.json, .gz, .zst)
   gputrace analyze rank0.json.gz rank1.json.gz   the same, named one by one
   gputrace analyze report.sqlite                 nsys export --type sqlite report.nsys-rep
-  gputrace analyze run1 --short-names --explain  why each kernel counts as what it does
+  gputrace analyze run1 --explain                why each kernel counts as what it does
   gputrace analyze run1 --tables out/            every table as Parquet and CSV
   gputrace analyze run1 --steps 5..20 --sort mean --top 30
   gputrace analyze run1 --json > run1.analysis.json")]
@@ -114,6 +116,20 @@ Nothing is rewritten: files are linked where the disk allows it, and copied wher
     Merge(MergeArgs),
     /// Say what this machine has, and what to do about what it lacks
     Doctor(DoctorArgs),
+    /// Print completions for a shell
+    #[command(after_help = "\
+Examples:
+  gputrace completions bash > ~/.local/share/bash-completion/completions/gputrace
+  gputrace completions zsh > ~/.zfunc/_gputrace
+  gputrace completions fish > ~/.config/fish/completions/gputrace.fish")]
+    Completions(CompletionsArgs),
+    /// Print a page of the manual
+    #[command(after_help = "\
+Examples:
+  gputrace man | man -l -
+  gputrace man record > gputrace-record.1
+  gputrace man workload ddp | man -l -")]
+    Man(ManArgs),
 }
 
 /// Which GPUs to use.
@@ -151,15 +167,25 @@ pub struct AnalyzeArgs {
     /// How many kernels to show [default: 10 in tables, all in JSON]
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
-    /// Kernels by their short names: no parameters, no template arguments; equal ones together
+    /// Put kernels together that are the same in short: without parameters and template arguments
     #[arg(long)]
     pub short_names: bool,
+    /// Show kernels' whole names in tables; JSON has them anyway
+    #[arg(long, conflicts_with_all = ["short_names", "json"])]
+    pub full_names: bool,
     /// Say of each name why it counts as compute, communication, copy or memset
     #[arg(long)]
     pub explain: bool,
     /// Write every table as DIR/NAME.parquet and DIR/NAME.csv too
     #[arg(long, value_name = "DIR")]
     pub tables: Option<PathBuf>,
+    /// Replace the tables in DIR, if nothing else is in it
+    #[arg(long, requires = "tables")]
+    pub force: bool,
+    #[command(flatten)]
+    pub writing: WritingArgs,
+    #[command(flatten)]
+    pub import: ImportArgs,
 }
 
 /// What kernels are ordered by, greatest first.
@@ -169,6 +195,23 @@ pub enum SortChoice {
     Count,
     Mean,
     Max,
+}
+
+/// How much importing may take.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// Read trace files however much memory that takes (otherwise up to 2 GiB or 4 times the unpacked size) and however much they unpack to (otherwise up to 512 MiB or 250 times their size)
+    #[arg(long)]
+    pub no_import_limits: bool,
+}
+
+impl ImportArgs {
+    /// From now on it is so.
+    pub fn apply(&self) {
+        if self.no_import_limits {
+            gputrace_interchange::limits::lift();
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -187,6 +230,8 @@ pub struct ViewArgs {
     pub no_open: bool,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub import: ImportArgs,
 }
 
 #[derive(Args, Debug)]
@@ -194,8 +239,13 @@ pub struct ServeArgs {
     /// The folder whose recordings are listed
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
+    /// A folder that links in DIR may lead into: others that lead out of DIR are not followed; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    pub links_to: Vec<PathBuf>,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub import: ImportArgs,
 }
 
 /// Where to listen.
@@ -204,9 +254,18 @@ pub struct ServerArgs {
     /// The port; it has to be free [default: the first free one from 7007 on]
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
-    /// The address to listen at: others than 127.0.0.1 can be reached by other machines
+    /// The address to listen at: others than 127.0.0.1 can be reached by other machines, by https
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub listen: IpAddr,
+    /// The certificate to encrypt with [default: one made for this start, whose fingerprint is printed]
+    #[arg(long, value_name = "PEM", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's private key
+    #[arg(long, value_name = "PEM", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Encrypt nothing at --listen's address either: behind a proxy that does, say
+    #[arg(long, conflicts_with_all = ["tls_certificate", "tls_key"])]
+    pub no_tls: bool,
     /// A name that browsers may reach this machine by; may be given several times
     #[arg(long, value_name = "NAME", value_parser = parse_host_name)]
     pub host_name: Vec<String>,
@@ -226,6 +285,8 @@ pub struct MergeArgs {
     /// Merge what does not look like one run
     #[arg(long)]
     pub force: bool,
+    #[command(flatten)]
+    pub writing: WritingArgs,
 }
 
 #[derive(Args, Debug)]
@@ -233,6 +294,20 @@ pub struct DoctorArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// The command, or a command and a workload [default: the page of the whole]
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
 }
 
 fn parse_perfetto_ui(text: &str) -> Result<String, String> {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gputrace_trace::options::{GraphLevel, Kind, Schedule};
 
-use super::export::{ExportTarget, parse_target};
+use super::export::{ExportTarget, WritingArgs, parse_target};
 use super::{DeviceChoice, parse_steps};
 
 /// Steps of a block of --measure-overhead, unless said otherwise.
@@ -67,6 +67,11 @@ pub struct RecordArgs {
     /// Export too: after each active window of a schedule, or else at the end; repeatable
     #[arg(long = "export", value_name = "FORMAT=OUT", value_parser = parse_target)]
     pub exports: Vec<ExportTarget>,
+    #[command(flatten)]
+    pub writing: WritingArgs,
+    /// Keep in command lines and variables what looks like a secret; without it [redacted] stands there
+    #[arg(long)]
+    pub keep_arguments: bool,
     /// Share DIR with all recorders that have the same ID; srun's, mpirun's and torchrun's tasks do so without it
     #[arg(long, value_name = "ID")]
     pub join: Option<String>,

@@ -1,10 +1,10 @@
 //! The page that needs nothing else.
 
 use std::io;
-use std::path::Path;
 
 use gputrace_analyzer::{Analysis, Options, analyze_in_detail, derive_from};
 use gputrace_interchange::export::ExportSummary;
+use gputrace_trace::place::Target;
 use gputrace_trace::{Derived, Recording};
 use gputrace_viewer::report::{self, Shown};
 
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 pub fn write(
     recording: &Recording,
     part: &PartArgs,
-    output: &Path,
+    output: &Target,
 ) -> Result<io::Result<ExportSummary>, Failure> {
     let refused = |why: &str| Failure::new(format!("{}: {why}", recording.path.display()));
     let shown = match (part.steps, part.range) {
@@ -36,7 +36,7 @@ pub fn write(
 }
 
 /// The same, with the step of median duration.
-pub fn write_whole(recording: &Recording, output: &Path) -> io::Result<ExportSummary> {
+pub fn write_whole(recording: &Recording, output: &Target) -> io::Result<ExportSummary> {
     let (analysis, derived) = analysed(recording);
     page(recording, &analysis, &derived, Shown::default(), output)
 }
@@ -53,7 +53,7 @@ fn page(
     analysis: &Analysis,
     derived: &Derived,
     shown: Shown,
-    output: &Path,
+    output: &Target,
 ) -> io::Result<ExportSummary> {
     one_file(output, |out| {
         let summary = report::write(recording, analysis, derived, &report::Options { shown }, out)?;

@@ -1,18 +1,13 @@
-//! What Ctrl-C leaves of an export: nothing.
+//! What Ctrl-C leaves of what is being written: nothing.
 
-use std::path::Path;
-
-use gputrace_interchange::export::files;
+use gputrace_trace::place;
 
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// From now on the signals that end a program remove what was half written for `output`, and end it then.
+/// From now on the signals that end a program remove what it has half written, and end it then.
 ///
 /// Threads that were started before may still take them, so this comes before any that go on.
-pub fn leaves_nothing(output: &Path) {
-    let Ok(part) = files::unfinished_path(output) else {
-        return;
-    };
+pub fn leaves_nothing() {
     let signals = blocked();
     let waiting = move || {
         let mut signal = 0;
@@ -20,12 +15,7 @@ pub fn leaves_nothing(output: &Path) {
         if unsafe { libc::sigwait(&raw const signals, &raw mut signal) } != 0 {
             return;
         }
-        let is_folder = std::fs::symlink_metadata(&part).is_ok_and(|found| found.is_dir());
-        // There may be nothing yet.
-        drop(match is_folder {
-            true => std::fs::remove_dir_all(&part),
-            false => std::fs::remove_file(&part),
-        });
+        place::abandon_all();
         // SAFETY: ends the process at once; other threads are in the middle of what no longer matters.
         unsafe { libc::_exit(128 + signal) }
     };

@@ -12,12 +12,32 @@ extern "C" fn note_signal(signal: libc::c_int) {
     ASKED_TO_END.store(signal, Ordering::Relaxed);
 }
 
+extern "C" fn pass_over(_signal: libc::c_int) {}
+
+/// Installs a handler, unless the signal is ignored: `nohup` and shells that start something in the background have it so, for
+/// the command too.
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: the handlers here do no more than store to an atomic, which is allowed in a signal handler. An ignored signal that
+    // comes between the two calls sets what `pass_signals` then passes on to nobody: no command runs yet.
+    unsafe {
+        if libc::signal(signal, handler as libc::sighandler_t) == libc::SIG_IGN {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
+
+/// From here on what writing can raise (a pipe without a reader, a limit on file sizes) is that write's error instead of our
+/// end. The command has the default again, as handlers end where a program begins.
+pub fn survive_writing() {
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        handle(signal, pass_over);
+    }
+}
+
 /// From here on SIGINT, SIGTERM and SIGHUP are noted instead of ending us: the recording is closed first.
 pub fn note_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        let handler: extern "C" fn(libc::c_int) = note_signal;
-        // SAFETY: the handler only stores to an atomic, which is allowed in a signal handler.
-        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+        handle(signal, note_signal);
     }
 }
 

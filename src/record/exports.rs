@@ -5,15 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gputrace_interchange::export::select::{Window, cut};
-use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs};
+use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs, access};
 
-use crate::cli::ExportTarget;
+use crate::cli::{ExportFormat, ExportTarget, RecordArgs, WritingArgs};
 use crate::export;
+use crate::failure::Failure;
+use crate::say::say;
 
 /// How often the recording is looked at for windows that ended.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,14 +30,47 @@ pub type Said = Result<String, String>;
 pub fn tell(said: &Said, quiet: bool) {
     match said {
         Ok(_) if quiet => {}
-        Ok(sentence) => anstream::eprintln!("{sentence}"),
-        Err(why) => anstream::eprintln!("gputrace: {why}"),
+        Ok(sentence) => say!("{sentence}"),
+        Err(why) => say!("gputrace: {why}"),
     }
+}
+
+/// What is to be exported, and how.
+#[derive(Clone)]
+struct Wanted {
+    targets: Vec<ExportTarget>,
+    writing: WritingArgs,
+}
+
+/// Refuses exports that could not be written, before anything runs.
+pub fn check(args: &RecordArgs) -> Result<(), Failure> {
+    /// Of a schedule without an end the first windows are looked for.
+    const MOST_REPEATS: u64 = 100;
+    for wanted in &args.exports {
+        let check = |path: &Path| {
+            let target = args.writing.target(path, None, &[]);
+            let checked = export::check(wanted.format, false, &target);
+            checked.map_err(|refused| Failure::new(format!("{refused}; nothing was run")))
+        };
+        let first = wanted.path_of_repeat(0);
+        match args.schedule {
+            // The named folder, if it is one, is made for those of the windows.
+            Some(schedule) if first.parent() != Some(&wanted.path) || wanted.path.exists() => {
+                let most = match schedule.repeat {
+                    0 => MOST_REPEATS,
+                    repeat => repeat.min(MOST_REPEATS),
+                };
+                (0..most).try_for_each(|repeat| check(&wanted.path_of_repeat(repeat)))?;
+            }
+            _ => check(&wanted.path)?,
+        }
+    }
+    Ok(())
 }
 
 /// What is to be exported of a recording while it is made.
 pub struct Exports {
-    wanted: Vec<ExportTarget>,
+    wanted: Wanted,
     folder: PathBuf,
     /// Whether there are windows to come.
     by_window: bool,
@@ -48,9 +84,12 @@ pub struct Exports {
 
 impl Exports {
     /// Of the recording in `folder`.
-    pub fn new(wanted: &[ExportTarget], folder: &Path, by_window: bool) -> Self {
+    pub fn new(wanted: &[ExportTarget], writing: &WritingArgs, folder: &Path, by_window: bool) -> Self {
         Self {
-            wanted: wanted.to_vec(),
+            wanted: Wanted {
+                targets: wanted.to_vec(),
+                writing: writing.clone(),
+            },
             folder: folder.to_owned(),
             by_window,
             looked: Instant::now(),
@@ -62,7 +101,7 @@ impl Exports {
 
     /// Begins to export a window that has ended on all ranks; gives what there is to say of those that were exported.
     pub fn tick(&mut self) -> Vec<Said> {
-        if !self.by_window || self.wanted.is_empty() || self.looked.elapsed() < PERIOD {
+        if !self.by_window || self.wanted.targets.is_empty() || self.looked.elapsed() < PERIOD {
             return Vec::new();
         }
         self.looked = Instant::now();
@@ -109,14 +148,15 @@ impl Exports {
     /// Exports what is left of the whole recording.
     pub fn finish(mut self, recording: &Recording) -> Vec<Said> {
         let mut said = self.working.take().map(said_by).unwrap_or_default();
-        if self.wanted.is_empty() {
+        if self.wanted.targets.is_empty() {
             return said;
         }
         let repeats: Vec<u64> = repeats(recording).into_keys().collect();
         if !self.by_window || repeats.is_empty() {
             let derived = gputrace_analyzer::derive(recording);
-            for target in &self.wanted {
-                said.push(export_to(recording, &derived, target, &target.path));
+            for target in &self.wanted.targets {
+                let said_of_it = export_to(recording, &derived, &self.wanted, target.format, &target.path);
+                said.push(said_of_it);
             }
             return said;
         }
@@ -162,7 +202,7 @@ fn windows<'r>(
 }
 
 /// Exports one window in all formats.
-fn export_repeat(recording: &Recording, repeat: u64, wanted: &[ExportTarget]) -> Vec<Said> {
+fn export_repeat(recording: &Recording, repeat: u64, wanted: &Wanted) -> Vec<Said> {
     let repeats = repeats(recording);
     let found = repeats.get(&repeat);
     let never = Window {
@@ -184,23 +224,30 @@ fn export_repeat(recording: &Recording, repeat: u64, wanted: &[ExportTarget]) ->
     let derived = gputrace_analyzer::derive(&part);
     let export = |target: &ExportTarget| {
         let path = target.path_of_repeat(repeat);
-        export_to(&part, &derived, target, &path)
+        if path.parent() == Some(&target.path) {
+            // Where it cannot be made, the export says so.
+            let mut folder = fs::DirBuilder::new();
+            folder
+                .recursive(wanted.writing.parents)
+                .mode(access::folder_mode());
+            drop(folder.create(&target.path));
+        }
+        export_to(&part, &derived, wanted, target.format, &path)
     };
-    wanted.iter().map(export).collect()
+    wanted.targets.iter().map(export).collect()
 }
 
-/// Exports, and says what became of it.
-fn export_to(recording: &Recording, derived: &Derived, target: &ExportTarget, path: &Path) -> Said {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let written = parent
-        .map_or(Ok(()), fs::create_dir_all)
-        .and_then(|()| export::write(target.format, recording, derived, path));
-    match written {
+/// Exports, and says what became of it. What is there already stays.
+fn export_to(
+    recording: &Recording,
+    derived: &Derived,
+    wanted: &Wanted,
+    format: ExportFormat,
+    path: &Path,
+) -> Said {
+    let target = wanted.writing.target(path, None, &[]);
+    match export::write(format, recording, derived, &target) {
         Ok(summary) => Ok(export::sentence(path, &summary, recording)),
-        Err(error) => Err(format!(
-            "{}: {}",
-            path.display(),
-            export::cannot_be_written(&error)
-        )),
+        Err(error) => Err(export::cannot_be_written(path, &error)),
     }
 }

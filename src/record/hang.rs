@@ -10,6 +10,8 @@ use gputrace_trace::follow::Counts;
 use gputrace_trace::hang::Hang;
 use gputrace_trace::{Recording, now};
 
+use crate::say::say;
+
 /// The exit status of a recording whose command was ended because it hung: as timeout(1)'s.
 pub const STATUS: i32 = 124;
 /// How long a command has to end itself after SIGTERM.
@@ -149,11 +151,11 @@ fn state(pid: u32) -> ProcessState {
 pub fn tell(hangs: &[Hang]) {
     let own: Vec<&Hang> = hangs.iter().filter(|hang| !hang.follows).collect();
     for hang in own.iter().take(MOST_PRINTED) {
-        anstream::eprintln!("gputrace: {}: {}", hangs::text(hang), hangs::evidence(hang));
+        say!("gputrace: {}: {}", hangs::text(hang), hangs::evidence(hang));
     }
     let more = hangs.len() - own.len().min(MOST_PRINTED);
     if more > 0 {
-        anstream::eprintln!("gputrace: and {more} more, which the recording has too");
+        say!("gputrace: and {more} more, which the recording has too");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `gputrace record`: runs a command with the collector injected and closes the recording.
 
 mod child;
+mod durable;
 mod exports;
 mod hang;
 mod launch;
@@ -20,14 +21,19 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use gputrace_trace::follow::Counts;
-use gputrace_trace::manifest::{Manifest, write_json};
-use gputrace_trace::options::{CONTROL_VARIABLE, CollectorOptions, FOLDER_VARIABLE, Kind, OPTIONS_VARIABLE};
-use gputrace_trace::{Recording, now};
+use gputrace_trace::json_file::{write_json, write_json_durably};
+use gputrace_trace::manifest::Manifest;
+use gputrace_trace::options::{
+    CONTROL_VARIABLE, CollectorOptions, FOLDER_VARIABLE, Kind, OPTIONS_VARIABLE, RECORDING_VARIABLE,
+};
+use gputrace_trace::{Recording, access, now};
 
 use crate::cli::RecordArgs;
 use crate::device::{self, Device};
 use crate::failure::Failure;
+use crate::say::{self, say};
 use crate::{analyze, libraries, opening, workload};
+use durable::Durable;
 use launch::Launch;
 use output::Output;
 use progress::ProgressLine;
@@ -39,23 +45,36 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long the recorder that speaks for a launch waits for the others at the end.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Refuses settings of the simulated GPU that there are not or that cannot be, before anything is made or run.
+fn check_simulation(args: &RecordArgs, device: Device) -> Result<(), Failure> {
+    let asked = args.simulation.iter();
+    let mut settings: Vec<(String, String)> = asked
+        .map(|(key, value)| (format!("SIMGPU_{key}"), value.clone()))
+        .collect();
+    if device == Device::Sim {
+        let text = |text: OsString| text.to_string_lossy().into_owned();
+        let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+        // What is asked for counts before what the environment has.
+        settings.splice(..0, variables);
+    }
+    simgpu::check_settings(&settings).map_err(|wrong| Failure::new(format!("{wrong}; nothing was run")))
+}
+
 /// Records, prints what was recorded, and gives the command's exit status.
 pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
+    child::survive_writing();
     let bundled = args.command.first().is_some_and(|program| program == "workload");
     if bundled {
         workload::check_name(&args.command[1..])?;
     }
     let asked = options::collector(args)?;
-    for target in &args.exports {
-        if args.schedule.is_none() && crate::export::is_taken(&target.path) {
-            return Err(Failure::new(format!(
-                "{}: exists already: name another file to export to; nothing was run",
-                target.path.display()
-            )));
-        }
+    if args.writing.follow_umask {
+        access::follow_umask();
     }
+    exports::check(args)?;
     let collector = libraries::find(libraries::COLLECTOR)?;
     let device = device::choose(args.device, bundled)?;
+    check_simulation(args, device)?;
     let mut command = command_line(args, bundled)?;
     for (key, value) in &args.simulation {
         let key = format!("SIMGPU_{key}");
@@ -83,8 +102,10 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     let name = output::name_of(name.map_or(OsStr::new("run"), OsString::as_os_str));
     let launch = Launch::of(args.join.as_deref(), &|name| std::env::var(name).ok());
     let host = gethostname::gethostname().to_string_lossy().into_owned();
-    let output = Output::create(args.output.as_deref(), &name, launch.as_ref(), &host)?;
-    inject(&mut command, &collector, &output.folder);
+    let wanted = args.output.as_deref();
+    let output = Output::create(wanted, args.writing.parents, &name, launch.as_ref(), &host)?;
+    let number = output.recording();
+    inject(&mut command, &collector, &output.folder, &number);
     command.env(OPTIONS_VARIABLE, asked.to_text());
 
     // Of the recorders of a launch one speaks for all.
@@ -93,6 +114,7 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         None => output.is_made_by_us,
     });
     let mut manifest = manifest(args, &command, device, asked);
+    manifest.recording = number;
     manifest.launch = launch.as_ref().map(|launch| launch.id.clone());
     if !speaks {
         manifest.hang_after_ns = Some(0);
@@ -104,13 +126,13 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
             output.folder.display()
         ))
     };
-    write_json(&output.manifest, &manifest).map_err(|error| cannot("cannot be written", &error))?;
+    write_json_durably(&output.manifest, &manifest).map_err(|error| cannot("cannot be written", &error))?;
     let switch = Switch::create(output.control.clone(), args.delay, args.duration)
         .map_err(|error| cannot("no switch can be made there", &error))?;
     command.env(CONTROL_VARIABLE, switch.path());
     let quiet = args.quiet || !speaks;
     if !quiet {
-        anstream::eprintln!("{}", announcement(device, args, bundled));
+        say!("{}", announcement(device, args, bundled));
     }
 
     child::note_signals();
@@ -135,6 +157,7 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     };
     let relay = relay::Relay::start(&mut child, &progress);
     let leads = output.leads_host();
+    let durable = leads.then(|| Durable::start(&output.folder));
     let sampler = leads
         .then(|| start_sampler(&output.folder, &mut manifest, device))
         .flatten();
@@ -151,6 +174,7 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         watch: hang::Watch::new(&output.folder, hang_after),
         exports: exports::Exports::new(
             if speaks { &args.exports } else { &[] },
+            &args.writing,
             &output.folder,
             args.schedule.is_some(),
         ),
@@ -160,6 +184,7 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         manifest,
         switch,
         sampler,
+        durable,
         progress,
     };
     running.until_it_ends(child, relay)
@@ -177,6 +202,7 @@ struct Running<'a> {
     manifest: Manifest,
     switch: Switch,
     sampler: Option<Sampler>,
+    durable: Option<Durable>,
     newest: Option<newest::Newest>,
     exports: exports::Exports,
     progress: ProgressLine,
@@ -211,12 +237,15 @@ impl Running<'_> {
         for switched in self.switch.tick() {
             let sentence = switch::sentence(&switched);
             if !self.args.quiet {
-                self.progress
-                    .suspend(|| anstream::eprintln!("gputrace: {sentence}"));
+                self.progress.suspend(|| say!("gputrace: {sentence}"));
             }
             self.manifest.notes.push(sentence);
             self.manifest.switches.push(switched);
             keep(&self.output.manifest, &self.manifest);
+        }
+        for failure in self.switch.take_failures() {
+            self.progress.suspend(|| say!("gputrace: {failure}"));
+            self.manifest.notes.push(failure);
         }
         if let Some(sampler) = &self.sampler {
             sampler.pause(!self.switch.is_on());
@@ -256,14 +285,13 @@ impl Running<'_> {
                 self.manifest.ended_on_hang = self.bundled || self.args.end_on_hang;
                 keep(&self.output.manifest, &self.manifest);
                 if self.manifest.ended_on_hang {
-                    self.progress
-                        .suspend(|| anstream::eprintln!("gputrace: ending the command"));
+                    self.progress.suspend(|| say!("gputrace: ending the command"));
                     self.ending = Some(hang::Ending::begin(child, &self.output.folder));
                 }
             }
             hang::Seen::GoesOn(after) => {
                 let note = format!("the job stood still for {:.1} s and went on", after.as_secs_f64());
-                self.progress.suspend(|| anstream::eprintln!("gputrace: {note}"));
+                self.progress.suspend(|| say!("gputrace: {note}"));
                 let was = self.manifest.hangs.drain(..).next();
                 let was = was.map(|hang| format!(": {}", gputrace_analyzer::hangs::text(&hang)));
                 self.manifest
@@ -276,12 +304,26 @@ impl Running<'_> {
 
     /// Closes the recording and shows it. Nothing here changes the command's status: a failed recording is said, on stderr.
     fn end(mut self, status: i32) {
-        if let Some(topology) = self.sampler.take().and_then(Sampler::stop) {
-            self.manifest.topology.push(topology);
+        if let Some(sampler) = self.sampler.take() {
+            let (topology, refused) = sampler.stop();
+            self.manifest.topology.extend(topology);
+            if let Some(refused) = refused {
+                say!("gputrace: {refused}");
+                self.manifest.notes.push(refused);
+            }
         }
         if let Some(newest) = &mut self.newest {
             newest.look();
             self.manifest.losses.extend(newest.loss());
+            self.manifest.notes.extend(newest.note());
+        }
+        // Before the manifest says that it is complete.
+        let durable = self.durable.take();
+        let durable = durable.unwrap_or_else(|| Durable::start(&self.output.folder));
+        if let Err(error) = durable.finish() {
+            let note = format!("what was recorded may not survive a power loss: {error}");
+            anstream::eprintln!("gputrace: {note}");
+            self.manifest.notes.push(note);
         }
         self.switch.remove();
         self.output.unmark();
@@ -289,13 +331,13 @@ impl Running<'_> {
         self.manifest.state = "complete".to_owned();
         self.manifest.ended_ns = Some(now().0);
         if status != 0 {
-            anstream::eprintln!(
+            say!(
                 "gputrace: {} ended with status {status}",
                 self.args.command[0].to_string_lossy()
             );
         }
         // Reading a long recording takes a while, and what is known already must not be lost meanwhile.
-        if let Err(error) = write_json(&self.output.manifest, &self.manifest) {
+        if let Err(error) = write_json_durably(&self.output.manifest, &self.manifest) {
             return self.cannot_close(&error);
         }
         if !self.speaks {
@@ -306,13 +348,13 @@ impl Running<'_> {
             if missing > 0 {
                 let note =
                     format!("{missing} other recorders of this launch had not ended when this one had");
-                anstream::eprintln!("gputrace: {note}");
+                say!("gputrace: {note}");
                 self.manifest.notes.push(note);
             }
         }
         let last_line = self.progress.finish();
         if !self.quiet {
-            anstream::eprintln!("recorded: {last_line}");
+            say!("recorded: {last_line}");
         }
         let Some(recording) = self.count_rows() else {
             return;
@@ -321,14 +363,14 @@ impl Running<'_> {
             exports::tell(&said, self.quiet);
         }
         if !self.quiet
-            && let Err(failure) = show(&self.output.folder, &recording)
+            && let Some(Err(failure)) = say::as_far_as_possible(|| show(&self.output.folder, &recording))
         {
-            anstream::eprintln!("gputrace: {failure}");
+            say!("gputrace: {failure}");
         }
     }
 
     fn cannot_close(&self, error: &io::Error) {
-        anstream::eprintln!(
+        say!(
             "gputrace: {}: cannot be closed: {error}: what was written until then can be read",
             self.output.folder.display()
         );
@@ -345,7 +387,7 @@ impl Running<'_> {
         let mut recording = match opened {
             Ok(recording) => recording,
             Err(failure) => {
-                anstream::eprintln!("gputrace: {failure}");
+                say!("gputrace: {failure}");
                 return None;
             }
         };
@@ -365,7 +407,7 @@ impl Running<'_> {
             recording.notes.push(note.clone());
             self.manifest.notes.push(note);
         }
-        if let Err(error) = write_json(&self.output.manifest, &self.manifest) {
+        if let Err(error) = write_json_durably(&self.output.manifest, &self.manifest) {
             self.cannot_close(&error);
         }
         recording.manifest.rows.clone_from(&self.manifest.rows);
@@ -381,11 +423,12 @@ fn start_sampler(folder: &Path, manifest: &mut Manifest, device: Device) -> Opti
         devices: asked.records(Kind::Devices).then_some(device),
         host: asked.records(Kind::Host),
         segment_bytes: asked.segment_bytes,
+        keep_arguments: asked.keep_arguments,
     };
     if wanted.hz <= 0.0 || !(wanted.host || wanted.devices.is_some()) {
         return None;
     }
-    match Sampler::start(folder, &manifest.host, wanted) {
+    match Sampler::start(folder, &manifest.host, &manifest.recording, wanted) {
         Ok(sampler) => Some(sampler),
         Err(error) => {
             manifest
@@ -420,12 +463,13 @@ fn command_line(args: &RecordArgs, bundled: bool) -> Result<Command, Failure> {
 }
 
 /// The variables by which the driver, NVTX and NCCL load the collector, and by which it knows where to write.
-fn inject(command: &mut Command, collector: &Path, folder: &Path) {
+fn inject(command: &mut Command, collector: &Path, folder: &Path, recording: &str) {
     command
         .env("CUDA_INJECTION64_PATH", collector)
         .env("NVTX_INJECTION64_PATH", collector)
         .env("NCCL_PROFILER_PLUGIN", collector)
-        .env(FOLDER_VARIABLE, folder);
+        .env(FOLDER_VARIABLE, folder)
+        .env(RECORDING_VARIABLE, recording);
 }
 
 fn manifest(args: &RecordArgs, command: &Command, device: Device, asked: CollectorOptions) -> Manifest {
@@ -447,7 +491,7 @@ fn manifest(args: &RecordArgs, command: &Command, device: Device, asked: Collect
             .iter()
             .any(|prefix| key.starts_with(prefix))
     });
-    Manifest {
+    let mut manifest = Manifest {
         gputrace: env!("CARGO_PKG_VERSION").to_owned(),
         state: "recording".to_owned(),
         device: device.name().to_owned(),
@@ -466,7 +510,9 @@ fn manifest(args: &RecordArgs, command: &Command, device: Device, asked: Collect
         options: asked,
         environment,
         ..Manifest::new()
-    }
+    };
+    manifest.redact();
+    manifest
 }
 
 fn announcement(device: Device, args: &RecordArgs, bundled: bool) -> String {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use gputrace_trace::manifest::LossEntry;
+use gputrace_trace::place::remove_process_folder;
 use gputrace_trace::recording::segment_of;
 use gputrace_trace::stream::RowCounter;
 
@@ -24,6 +25,8 @@ pub struct Newest {
     looked: Instant,
     removed_rows: u64,
     removed_parts: u64,
+    /// Parts that could not be removed, and why.
+    kept: BTreeMap<String, String>,
 }
 
 /// A process's folder, or a part of it.
@@ -52,6 +55,7 @@ impl Newest {
             looked: Instant::now(),
             removed_rows: 0,
             removed_parts: 0,
+            kept: BTreeMap::new(),
         }
     }
 
@@ -74,10 +78,16 @@ impl Newest {
                 break;
             }
             let rows = count_rows(&part.path);
-            if remove(&part.path) {
-                bytes -= part.bytes;
-                self.removed_rows += rows;
-                self.removed_parts += 1;
+            match remove_process_folder(&part.path) {
+                Ok(()) => {
+                    bytes -= part.bytes;
+                    self.removed_rows += rows;
+                    self.removed_parts += 1;
+                }
+                Err(error) => {
+                    let name = part.path.file_name().unwrap_or_default().to_string_lossy();
+                    self.kept.insert(name.into_owned(), error.to_string());
+                }
             }
         }
     }
@@ -86,7 +96,8 @@ impl Newest {
         let mut parts = Vec::new();
         let mut last: BTreeMap<String, u64> = BTreeMap::new();
         for entry in fs::read_dir(&self.folder)? {
-            let path = entry?.path();
+            let entry = entry?;
+            let path = entry.path();
             let name = path
                 .file_name()
                 .unwrap_or_default()
@@ -97,7 +108,7 @@ impl Newest {
                 let of = name.rsplitn(3, '-').nth(2).unwrap_or_default();
                 of != host && of.strip_prefix("host-") != Some(host)
             });
-            if !path.is_dir() || name.starts_with('.') || elsewhere {
+            if !entry.file_type()?.is_dir() || name.starts_with('.') || elsewhere {
                 continue;
             }
             let (process, number) = segment_of(&name);
@@ -125,6 +136,15 @@ impl Newest {
         Ok(parts)
     }
 
+    /// What should have been removed and was not, as a note.
+    pub fn note(&self) -> Option<String> {
+        let (name, why) = self.kept.first_key_value()?;
+        Some(format!(
+            "{} parts stay beyond --max-size: {name}: {why}",
+            self.kept.len()
+        ))
+    }
+
     /// What was removed, as a loss.
     pub fn loss(&self) -> Option<LossEntry> {
         (self.removed_parts > 0).then(|| LossEntry {
@@ -146,17 +166,6 @@ fn count_rows(folder: &Path) -> u64 {
         .filter(|file| file.extension().is_some_and(|extension| extension == "arrows"))
         .filter_map(|file| RowCounter::default().read(&file).ok())
         .sum()
-}
-
-/// Removes a folder: under another name first, so that nobody finds half of it.
-fn remove(folder: &Path) -> bool {
-    let name = folder
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let aside = folder.with_file_name(format!(".removed-{name}"));
-    fs::rename(folder, &aside).is_ok() && fs::remove_dir_all(&aside).is_ok()
 }
 
 #[cfg(test)]
@@ -199,5 +208,18 @@ mod tests {
         // The last of each stays, whatever it holds.
         Newest::new(folder.path(), 1, None).look();
         assert_eq!(left(), ["p-1-5.2", "q-2-6.1"]);
+        assert_eq!(newest.note(), None);
+        // What somebody put into one, and links, stay.
+        fs::create_dir(folder.path().join("p-1-5.1")).expect("made");
+        fs::write(folder.path().join("p-1-5.1/mine.txt"), [0; 5000]).expect("written");
+        std::os::unix::fs::symlink("p-1-5.2", folder.path().join("p-1-5")).expect("a link");
+        newest.look();
+        assert_eq!(left(), ["p-1-5", "p-1-5.1", "p-1-5.2", "q-2-6.1"]);
+        assert!(
+            newest
+                .note()
+                .expect("a note")
+                .contains("p-1-5.1: it holds mine.txt")
+        );
     }
 }

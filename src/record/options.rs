@@ -28,6 +28,8 @@ pub fn collector(args: &RecordArgs) -> Result<CollectorOptions, Failure> {
         profiler_calls: args.cuda_profiler_api,
         measure_overhead_steps: args.measure_overhead,
         segment_bytes: args.max_size.map(|bytes| (bytes / PARTS).max(LEAST_PART_BYTES)),
+        keep_arguments: args.keep_arguments,
+        follow_umask: args.writing.follow_umask,
     })
 }
 

@@ -7,13 +7,16 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use gputrace_trace::control::CONTROL_FILE;
+use gputrace_trace::json_file::{Json, read_json};
 use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
-use gputrace_trace::now;
 use gputrace_trace::recording::manifest_files;
+use gputrace_trace::seal::{id_text, random_id};
+use gputrace_trace::{access, now, place};
 
 use super::launch::Launch;
 use crate::failure::Failure;
@@ -42,13 +45,17 @@ pub struct Output {
 
 impl Output {
     /// Makes the folder: `wanted`, or gputrace-NAME-DATE here. Never one that exists, unless a recorder of the same launch
-    /// has made it.
+    /// has made it, and never inside another recording.
     pub fn create(
         wanted: Option<&Path>,
+        parents: bool,
         name: &str,
         launch: Option<&Launch>,
         host: &str,
     ) -> Result<Self, Failure> {
+        if let Some(wanted) = wanted {
+            prepare(wanted, parents)?;
+        }
         let (folder, made) = match (wanted, launch) {
             (Some(folder), launch) => (folder.to_owned(), make_or_join(folder, launch)?),
             // All have to come to the same name.
@@ -78,7 +85,7 @@ impl Output {
         };
         let is_shared = launch.is_some();
         let mark = is_shared.then(|| folder.join(format!(".leader-{host}")));
-        let mark = mark.filter(|mark| fs::File::create_new(mark).is_ok());
+        let mark = mark.filter(|mark| make_mark(mark).is_ok());
         Ok(Self {
             manifest: folder.join(manifest),
             control: folder.join(control),
@@ -87,6 +94,14 @@ impl Output {
             is_made_by_us: made,
             mark,
         })
+    }
+
+    /// The recording's number: that of who made the folder; empty where that can't be read.
+    pub fn recording(&self) -> String {
+        if self.is_made_by_us {
+            return id_text(random_id());
+        }
+        read(&self.folder.join(MANIFEST_FILE)).map_or_else(String::new, |manifest| manifest.recording)
     }
 
     /// Whether we do what only one recorder on a host is to do.
@@ -131,13 +146,35 @@ impl Output {
     }
 }
 
+fn make_mark(mark: &Path) -> std::io::Result<fs::File> {
+    let mut options = fs::File::options();
+    options.write(true).create_new(true).mode(access::file_mode());
+    options.open(mark)
+}
+
 fn read(path: &Path) -> Option<Manifest> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    read_json(path).ok().and_then(Json::ok)
+}
+
+/// Refuses a folder where no recording belongs, and makes those that it is in where that is wanted.
+fn prepare(folder: &Path, parents: bool) -> Result<(), Failure> {
+    if let Some(around) = place::recording_around(folder) {
+        return Err(Failure::new(format!(
+            "{}: is inside the recording {}: name a folder elsewhere",
+            folder.display(),
+            around.display()
+        )));
+    }
+    match folder.parent() {
+        Some(parent) if parents => fs::create_dir_all(parent).map_err(|error| not_made(folder, &error)),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the folder, or finds that another recorder of the launch did: whether we made it.
 fn make_or_join(folder: &Path, launch: Option<&Launch>) -> Result<bool, Failure> {
-    match (fs::create_dir(folder), launch) {
+    let made = fs::DirBuilder::new().mode(access::folder_mode()).create(folder);
+    match (made, launch) {
         (Ok(()), _) => Ok(true),
         (Err(error), Some(launch)) if error.kind() == ErrorKind::AlreadyExists => {
             if is_of_launch(folder, launch) {
@@ -182,7 +219,9 @@ fn not_made(folder: &Path, error: &std::io::Error) -> Failure {
             )
         }
         ErrorKind::NotFound => {
-            format!("{what}: its parent folder does not exist: make it first, or name another with -o")
+            format!(
+                "{what}: its parent folder does not exist: make it first, add --parents, or name another with -o"
+            )
         }
         _ => format!("{what}: cannot be made: {error}: name a folder that you can write with -o"),
     })

@@ -20,6 +20,7 @@ extern "C" fn note_signal(_signal: libc::c_int) {
 pub struct Switch {
     control: Control,
     path: PathBuf,
+    failures: Vec<String>,
     on: bool,
     started: Instant,
     delay: Option<Duration>,
@@ -39,6 +40,7 @@ impl Switch {
         Ok(Self {
             control,
             path,
+            failures: Vec::new(),
             on: delay_s.is_none(),
             started: Instant::now(),
             delay: delay_s.map(Duration::from_secs_f64),
@@ -84,20 +86,30 @@ impl Switch {
         switched
     }
 
-    /// Takes the file away at the end: processes that still run have it mapped, and nobody switches any more.
+    /// Takes the file away at the end: processes that still run stay as they are, and nobody switches any more.
     pub fn remove(&self) {
         // Where it stays, it is a page that readers of the recording pass over.
         drop(std::fs::remove_file(&self.path));
     }
 
+    /// What goes wrong is told at the next look.
     fn set(&mut self, on: bool, by: &str) -> manifest::Switch {
         self.on = on;
-        self.control.set(on);
+        if let Err(error) = self.control.set(on) {
+            let path = self.path.display();
+            self.failures
+                .push(format!("{path}: {error}: not switched by {by}"));
+        }
         manifest::Switch {
             time_ns: now().0,
             on,
             by: by.to_owned(),
         }
+    }
+
+    /// What could not be switched since the last call.
+    pub fn take_failures(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.failures)
     }
 }
 
@@ -115,6 +127,8 @@ pub fn sentence(switched: &manifest::Switch) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_trace::control::ControlReader;
+
     use super::*;
 
     #[test]
@@ -122,14 +136,15 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("control");
         let mut switch = Switch::create(path.clone(), Some(0.02), Some(0.02)).expect("made");
-        let seen = Control::open(&path).expect("opened");
-        assert!(!switch.is_on() && !seen.is_on());
+        let mut reader = ControlReader::new(&path);
+        let mut seen = || reader.read().map(|()| reader.is_on()).expect("read");
+        assert!(!switch.is_on() && !seen());
         assert!(switch.tick().is_empty());
         let mut switched = Vec::new();
         while switched.len() < 2 {
             std::thread::sleep(Duration::from_millis(5));
             switched.extend(switch.tick());
-            assert_eq!(seen.is_on(), switch.is_on());
+            assert_eq!(seen(), switch.is_on());
         }
         let told: Vec<(bool, &str)> = switched.iter().map(|one| (one.on, one.by.as_str())).collect();
         assert_eq!(told, [(true, "--delay"), (false, "--duration")]);

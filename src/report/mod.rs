@@ -1,6 +1,7 @@
 //! What a person reads: tables per rank, causes, kernels, collectives, findings, losses.
 
 mod communicators;
+mod kernel_labels;
 mod recording;
 mod sections;
 mod state;
@@ -10,6 +11,7 @@ use gputrace_analyzer::{Analysis, Sort};
 use gputrace_trace::Loss;
 
 use crate::text::{duration, one_line, thousands, wrap};
+use table::{MOST_PRINTED, and_more};
 pub use table::{Overflow, print_table, terminal_width};
 
 /// A loss as a sentence.
@@ -20,9 +22,9 @@ pub fn loss_line(loss: &Loss) -> String {
     }
 }
 
-fn print_list(title: &str, lines: impl Iterator<Item = String>) {
+fn print_list(title: &str, mut lines: impl Iterator<Item = String>) {
     let width = terminal_width();
-    for (index, line) in lines.enumerate() {
+    for (index, line) in lines.by_ref().take(MOST_PRINTED).enumerate() {
         if index == 0 {
             anstream::println!("\n{title}");
         }
@@ -32,6 +34,10 @@ fn print_list(title: &str, lines: impl Iterator<Item = String>) {
         {
             anstream::println!("{} {text}", if part == 0 { " -" } else { "  " });
         }
+    }
+    let left_out = lines.count();
+    if left_out > 0 {
+        anstream::println!(" - {}", and_more(left_out));
     }
 }
 
@@ -45,6 +51,8 @@ pub struct View {
     /// How many kernels, in which order.
     pub top: usize,
     pub sort: Sort,
+    /// Kernels by their whole names.
+    pub full_names: bool,
 }
 
 /// Prints everything. The analysis has all kernels: what is shown of them is chosen after they are summed over ranks.

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gputrace_analyzer::{Analysis, RankAnalysis, Sort};
+use gputrace_analyzer::{Analysis, CATALOGUE, PARTS, RankAnalysis, Sort};
 
 use super::View;
 use super::communicators;
+use super::kernel_labels::{Label, labels};
 use super::table::{Overflow, print_table, terminal_width};
 use crate::text::{bytes, duration, gigabytes_per_second, percent, shorten, thousands};
 
@@ -62,6 +63,7 @@ fn by_rank<T>(
 
 /// Prints all tables.
 pub fn print(analysis: &Analysis, view: View) {
+    parts(analysis);
     ranks(analysis);
     idle_causes(analysis);
     steps(analysis);
@@ -186,39 +188,45 @@ pub fn print(analysis: &Analysis, view: View) {
 }
 
 fn ranks(analysis: &Analysis) {
-    let headings = [
-        "rank",
-        "span",
-        "compute",
-        "communication",
-        "hidden",
-        "exposed",
-        "copy",
-        "copy exposed",
-        "idle",
-        "idle ratio",
-        "overlap ratio",
-    ];
+    let mut headings = vec!["rank"];
+    headings.extend(CATALOGUE.iter().map(|measure| measure.label));
     let rows: Vec<Vec<String>> = analysis
         .ranks
         .iter()
         .map(|rank| {
-            vec![
-                rank_label(rank),
-                duration(rank.measures.span_ns),
-                duration(rank.measures.compute_ns),
-                duration(rank.measures.communication_ns),
-                duration(rank.measures.communication_hidden_ns),
-                duration(rank.measures.communication_exposed_ns),
-                duration(rank.measures.copy_ns),
-                duration(rank.measures.copy_exposed_ns),
-                duration(rank.measures.idle_ns),
-                percent(rank.measures.idle_ratio),
-                percent(rank.measures.overlap_ratio),
-            ]
+            let measures = &rank.measures;
+            let mut row = vec![rank_label(rank)];
+            row.extend(
+                CATALOGUE
+                    .iter()
+                    .map(|measure| measure.text(measures, duration, percent)),
+            );
+            row
         })
         .collect();
     print_table("Ranks", &headings, &rows, Overflow::Continue);
+}
+
+fn parts(analysis: &Analysis) {
+    let mut headings = vec!["rank", "span"];
+    headings.extend(PARTS.iter().map(|part| part.label));
+    let rows: Vec<Vec<String>> = analysis
+        .ranks
+        .iter()
+        .map(|rank| {
+            let span_ns = rank.measures.span_ns;
+            let share = |time: i64| percent((span_ns > 0).then(|| time as f64 / span_ns as f64));
+            let mut row = vec![rank_label(rank), duration(span_ns)];
+            row.extend(rank.parts.times().map(share));
+            row
+        })
+        .collect();
+    print_table(
+        "Where the time goes (each moment counts once: the parts sum to the span)",
+        &headings,
+        &rows,
+        Overflow::Continue,
+    );
 }
 
 fn idle_causes(analysis: &Analysis) {
@@ -418,7 +426,6 @@ fn kernels(analysis: &Analysis, view: View) {
     let title = "Kernels (total is a sum over streams, not time passed)";
     if let [rank] = analysis.ranks.as_slice() {
         let headings = [
-            "kernel",
             "kind",
             "count",
             "total",
@@ -429,14 +436,13 @@ fn kernels(analysis: &Analysis, view: View) {
             "max",
             "occupancy",
         ];
-        let rows: Vec<Vec<String>> = rank
+        let rows = rank
             .kernels
             .iter()
             .take(view.top)
             .map(|kernel| {
-                vec![
-                    name(&kernel.name, 84),
-                    kernel.kind.clone(),
+                let cells = vec![
+                    kernel.kind.to_owned(),
                     thousands(kernel.count as u64),
                     duration(kernel.total_ns),
                     percent(Some(kernel.share)),
@@ -447,10 +453,11 @@ fn kernels(analysis: &Analysis, view: View) {
                     kernel
                         .occupancy
                         .map_or_else(|| "-".to_owned(), |share| percent(Some(share))),
-                ]
+                ];
+                (kernel.name.as_str(), cells)
             })
             .collect();
-        print_table(title, &headings, &rows, Overflow::Drop);
+        print_kernels(title, &headings, rows, view.full_names);
         return;
     }
     /// Sums over ranks.
@@ -464,7 +471,7 @@ fn kernels(analysis: &Analysis, view: View) {
     }
     let mut sums: BTreeMap<(&str, &str), Sums> = BTreeMap::new();
     for kernel in analysis.ranks.iter().flat_map(|rank| &rank.kernels) {
-        let sum = sums.entry((&kernel.name, &kernel.kind)).or_insert_with(|| Sums {
+        let sum = sums.entry((&kernel.name, kernel.kind)).or_insert_with(|| Sums {
             least_ns: i64::MAX,
             ..Sums::default()
         });
@@ -485,7 +492,6 @@ fn kernels(analysis: &Analysis, view: View) {
         })
     });
     let headings = [
-        "kernel",
         "kind",
         "count",
         "total",
@@ -494,12 +500,11 @@ fn kernels(analysis: &Analysis, view: View) {
         "least of a rank",
         "most of a rank",
     ];
-    let rows: Vec<Vec<String>> = order
+    let rows = order
         .into_iter()
         .take(view.top)
         .map(|((text, kind), sum)| {
-            vec![
-                name(text, 84),
+            let cells = vec![
                 kind.to_owned(),
                 thousands(sum.count as u64),
                 duration(sum.total_ns),
@@ -507,15 +512,43 @@ fn kernels(analysis: &Analysis, view: View) {
                 duration(sum.max_ns),
                 duration(sum.least_ns),
                 duration(sum.most_ns),
-            ]
+            ];
+            (text, cells)
         })
         .collect();
-    print_table(
-        &format!("{title}, over all ranks"),
-        &headings,
-        &rows,
-        Overflow::Drop,
-    );
+    let title = format!("{title}, over all ranks");
+    print_kernels(&title, &headings, rows, view.full_names);
+}
+
+/// A table of kernels: a name and its other cells. Names are short ones, with what tells equal ones apart in a column of its own.
+fn print_kernels(title: &str, others: &[&str], rows: Vec<(&str, Vec<String>)>, full_names: bool) {
+    /// What the other columns take of a line.
+    const OTHERS: usize = 84;
+    let names: Vec<&str> = rows.iter().map(|(name, _)| *name).collect();
+    let labels = if full_names {
+        let whole = |text: &&str| Label {
+            short: (*text).to_owned(),
+            difference: String::new(),
+        };
+        names.iter().map(whole).collect()
+    } else {
+        labels(&names)
+    };
+    let any_alike = labels.iter().any(|label| !label.difference.is_empty());
+    let mut headings = vec!["kernel"];
+    headings.extend(any_alike.then_some("variant"));
+    headings.extend(others);
+    let rows: Vec<Vec<String>> = labels
+        .into_iter()
+        .zip(rows)
+        .map(|(label, (_, cells))| {
+            let mut row = vec![name(&label.short, OTHERS)];
+            row.extend(any_alike.then_some(label.difference));
+            row.extend(cells);
+            row
+        })
+        .collect();
+    print_table(title, &headings, &rows, Overflow::Drop);
 }
 
 fn explanations(analysis: &Analysis) {
@@ -525,8 +558,8 @@ fn explanations(analysis: &Analysis) {
         if seen.insert((&kernel.name, &kernel.kind)) {
             rows.push(vec![
                 name(&kernel.name, 70),
-                kernel.kind.clone(),
-                kernel.kind_reason.clone(),
+                kernel.kind.to_owned(),
+                kernel.kind_reason.clone().into_owned(),
             ]);
         }
     }

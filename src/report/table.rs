@@ -4,10 +4,18 @@ use std::collections::HashSet;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
-use crate::text::{one_line, wrap};
+use crate::text::{one_line, thousands, wrap};
 
 /// The width where there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 110;
+/// Rows of a table, and lines of a list, that are printed: a file can have a hundred thousand devices.
+pub const MOST_PRINTED: usize = 100;
+
+/// The line for what is not printed.
+pub fn and_more(left_out: usize) -> String {
+    format!("... and {} more: --json has all", thousands(left_out as u64))
+}
+
 /// Columns of the terminal.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size()
@@ -52,8 +60,9 @@ fn key_columns(rows: &[Vec<String>], widths: &[usize], width: usize) -> usize {
 
 /// Prints a table whole where it fits, and else as many columns as do.
 pub fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflow: Overflow) {
+    let left_out = rows.len().saturating_sub(MOST_PRINTED);
     // A name of a trace must not begin a line of its own, nor speak to the terminal.
-    let rows: Vec<Vec<String>> = rows
+    let rows: Vec<Vec<String>> = rows[..rows.len() - left_out]
         .iter()
         .map(|row| row.iter().map(|cell| one_line(cell)).collect())
         .collect();
@@ -86,6 +95,9 @@ pub fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflo
             anstream::println!("\n{}", wrap(title, width).join("\n"));
         }
         anstream::println!("{}", table(&part_headings, part_rows).trim_fmt());
+        if left_out > 0 {
+            anstream::println!(" {}", and_more(left_out));
+        }
         if overflow == Overflow::Drop {
             return;
         }

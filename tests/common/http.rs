@@ -25,6 +25,7 @@ pub struct Viewer {
 /// A recording of `ddp` on two simulated GPUs, made once a test program.
 pub fn small_recording() -> &'static Path {
     static RECORDING: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    super::schedule::computes();
     let (_, path) = RECORDING.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ddp run");
@@ -96,9 +97,10 @@ impl Viewer {
         BufReader::new(stdout).read_line(&mut url).expect("a line");
         let url = url.trim_end().to_owned();
         let port = url
-            .strip_prefix("http://127.0.0.1:")
-            .and_then(|rest| rest.split('/').next())
-            .and_then(|port| port.parse().ok())
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split('/').next())
+            .and_then(|host| host.rsplit_once(':'))
+            .and_then(|(_, port)| port.parse().ok())
             .unwrap_or_else(|| panic!("{command:?} printed {url:?}"));
         Self { child, port, url }
     }
@@ -117,6 +119,18 @@ impl Viewer {
             )
             .as_bytes(),
         )
+    }
+
+    /// The cookie of a browser that shows the token, as it sends it: `gputrace-PORT=SECRET`.
+    #[track_caller]
+    pub fn let_in(&self) -> String {
+        let host = format!("127.0.0.1:{}", self.port);
+        let entered = self.raw(
+            format!("GET /?token={TOKEN} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes(),
+        );
+        assert_eq!(entered.status, 303, "{}", entered.text());
+        let cookie = entered.header("set-cookie").expect("a cookie");
+        cookie.split(';').next().unwrap_or_default().to_owned()
     }
 
     /// The same where the answer has to be there and JSON.

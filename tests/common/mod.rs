@@ -3,21 +3,32 @@
 #![allow(dead_code)] // Each test file uses a part of this.
 
 pub mod browser;
+pub mod consumers;
+pub mod damage;
+#[path = "../../simgpu/tests/support/dispositions.rs"]
+mod dispositions;
+pub mod hostile;
 pub mod http;
 pub mod kineto_events;
+pub mod page;
 pub mod programs;
-pub mod tensorboard;
+pub mod schedule;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use gputrace_trace::json_file::{Json, read_json, write_json};
+
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
 use serde_json::Value;
 
-/// The program under test, without the variables that would change what it does.
+pub use dispositions::usual_dispositions;
+
+/// The program under test, without the variables that would change what it does. The test computes, see [`schedule`].
 pub fn gputrace() -> Command {
+    schedule::computes();
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
@@ -28,14 +39,7 @@ pub fn gputrace() -> Command {
             command.env_remove(key);
         }
     }
-    // Where the tests themselves run in a background that Ctrl-C does not reach, the program would ignore it too.
-    // SAFETY: between fork and exec nothing but an async-signal-safe call is made.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        })
-    };
+    usual_dispositions(&mut command);
     command
 }
 
@@ -143,6 +147,17 @@ pub fn analysis(folder: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("analyze --json writes JSON")
 }
 
+/// Rewrites a recording's manifest.
+#[track_caller]
+pub fn edit_manifest(folder: &Path, change: impl FnOnce(&mut Manifest)) {
+    let path = folder.join(MANIFEST_FILE);
+    let Ok(Json::Read(mut manifest)) = read_json::<Manifest>(&path) else {
+        panic!("{}: no manifest", path.display());
+    };
+    change(&mut manifest);
+    write_json(&path, &manifest).expect("written");
+}
+
 /// A path inside a fresh temporary folder that lives as long as the first value.
 pub fn fresh_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -153,21 +168,11 @@ pub fn fresh_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
 /// `gputrace workload` on the stand-in, with the variables that the recorder would set: on any machine, and in any
 /// namespace.
 pub fn simulated_workload() -> Command {
-    static LIBRARY_PATH: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    let library_path = LIBRARY_PATH.get_or_init(|| {
-        let (_keep, folder) = fresh_folder("recording");
-        let mut command = gputrace();
-        command
-            .args(["record", "--quiet", "--device", "sim", "-o"])
-            .arg(folder);
-        command.args(["--", "sh", "-c", "echo $LD_LIBRARY_PATH"]);
-        stdout(&expect_status(&mut command, 0)).trim().to_owned()
-    });
     let mut command = gputrace();
     command
         .arg("workload")
         .env("GPUTRACE_DEVICE", "sim")
-        .env("LD_LIBRARY_PATH", library_path)
+        .env("LD_LIBRARY_PATH", programs::library_path())
         .env("SIMGPU_SCALE", "10");
     command
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
@@ -21,7 +22,7 @@ pub fn source(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// `tests/programs/NAME.c`, compiled. Needs a C compiler (`CC`, else gcc).
+/// `tests/programs/NAME.c`, compiled once. Needs a C compiler (`CC`, else gcc).
 #[track_caller]
 pub fn compiled(name: &str) -> PathBuf {
     compiled_with(name, &[])
@@ -30,18 +31,31 @@ pub fn compiled(name: &str) -> PathBuf {
 /// The same with more arguments for the compiler.
 #[track_caller]
 pub fn compiled_with(name: &str, arguments: &[&str]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
-    std::fs::create_dir_all(&folder).expect("a folder for programs");
+    super::schedule::computes();
+    let source = source(&format!("{name}.c"));
+    // What was compiled of the same is taken again.
+    let mut hasher = DefaultHasher::new();
+    for file in [&source, &source.with_file_name("gpu.h")] {
+        std::fs::read(file).expect("a source").hash(&mut hasher);
+    }
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "gcc".into());
+    (&compiler, arguments).hash(&mut hasher);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("programs")
+        .join(format!("{:016x}", hasher.finish()));
     let program = folder.join(name);
-    // Aside and renamed: other tests may run the program at this moment.
+    if program.exists() {
+        return program;
+    }
+    std::fs::create_dir_all(&folder).expect("a folder for programs");
+    // Aside and renamed: other tests may do the same at this moment.
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let aside = folder.join(format!("{name}.{}-{number}", std::process::id()));
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "gcc".into());
     let output = Command::new(&compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&aside)
-        .arg(source(&format!("{name}.c")))
+        .arg(&source)
         .args(arguments)
         .args(["-ldl", "-lpthread"])
         .output()
@@ -71,6 +85,7 @@ pub fn collector() -> PathBuf {
 /// LD_LIBRARY_PATH with the stand-in first, as the recorder sets it.
 pub fn library_path() -> &'static str {
     static PATH: OnceLock<String> = OnceLock::new();
+    super::schedule::computes();
     PATH.get_or_init(|| {
         let (_keep, folder) = super::fresh_folder("recording");
         let mut command = gputrace();
@@ -105,6 +120,8 @@ pub struct Case {
 impl Case {
     /// A program with its arguments.
     pub fn new<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Self {
+        // Most of them do little, and wait for what they try.
+        super::schedule::waits();
         let mut words = vec![program.as_ref().to_owned()];
         words.extend(arguments.iter().map(|word| word.as_ref().to_owned()));
         Self {

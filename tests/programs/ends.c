@@ -47,6 +47,43 @@ static void handle_on_a_small_stack(int signal) {
   sigaction(signal, &action, NULL);
 }
 
+/* At the program's end, when thread-local values are gone already. */
+static void works_at_the_end(void) { gpu_work("at the end", 10); }
+
+static void works_with_the_thread(void *unused) {
+  (void)unused;
+  gpu_work("with the thread", 10);
+}
+
+static void *ends_in_a_destructor(void *key) {
+  gpu_check(gpu_set_current(gpu_context), "cuCtxSetCurrent");
+  gpu_launch(1);
+  pthread_setspecific(*(pthread_key_t *)key, key);
+  return NULL;
+}
+
+static volatile int cancelled_is_here;
+
+static void cleans_up(void *unused) {
+  (void)unused;
+  gpu_launch(1);
+}
+
+static void *launches_until_cancelled(void *how) {
+  gpu_check(gpu_set_current(gpu_context), "cuCtxSetCurrent");
+  pthread_cleanup_push(cleans_up, NULL);
+  for (;;) {
+    nvtx_push("until cancelled");
+    gpu_launch(20);
+    if (*(int *)how % 2) gpu_check(gpu_synchronize(), "cuCtxSynchronize");
+    nvtx_pop();
+    cancelled_is_here = 1;
+    pthread_testcancel();
+  }
+  pthread_cleanup_pop(0);
+  return NULL;
+}
+
 static pthread_t started(void *(*body)(void *)) {
   pthread_t thread;
   gpu_check(pthread_create(&thread, NULL, body, NULL), "pthread_create");
@@ -58,6 +95,7 @@ int main(int count, char **arguments) {
 #define IS(name) (strcmp(how, name) == 0)
   struct rlimit no_core = {0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
+  if (IS("atexit-before")) atexit(works_at_the_end);
   if (IS("segv-handled-before")) handle_on_a_small_stack(SIGSEGV);
   if (IS("term-blocked-before")) {
     sigset_t term;
@@ -68,6 +106,30 @@ int main(int count, char **arguments) {
   gpu_start();
   gpu_work("worked", 100);
   if (IS("exit")) exit(3);
+  if (IS("atexit")) atexit(works_at_the_end);
+  if (IS("thread-destructor")) {
+    pthread_key_t key;
+    pthread_t thread;
+    gpu_check(pthread_key_create(&key, works_with_the_thread), "pthread_key_create");
+    gpu_check(pthread_create(&thread, NULL, ends_in_a_destructor, &key), "pthread_create");
+    pthread_join(thread, NULL);
+  }
+  if (IS("cancelled")) {
+    /* At any moment of its calls, asleep in one too. */
+    for (int i = 0; i < 40; i++) {
+      pthread_t thread;
+      void *result;
+      cancelled_is_here = 0;
+      gpu_check(pthread_create(&thread, NULL, launches_until_cancelled, &i), "pthread_create");
+      while (!cancelled_is_here) usleep(100);
+      usleep(i * 37 % 1000);
+      pthread_cancel(thread);
+      pthread_join(thread, &result);
+      gpu_check(result != PTHREAD_CANCELED, "pthread_cancel");
+    }
+    printf("cancelled\n");
+    gpu_check(gpu_synchronize(), "cuCtxSynchronize");
+  }
   if (IS("_exit")) _exit(4);
   if (IS("quick_exit")) quick_exit(6);
   if (IS("abort")) abort();

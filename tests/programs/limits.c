@@ -1,6 +1,7 @@
 /* A program under limits that it sets itself, before the GPU's driver starts: `limits WHAT NUMBER`. */
 #include "gpu.h"
 #include <locale.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 /* What of the address space is in use, in bytes. */
@@ -10,6 +11,20 @@ static rlim_t address_space(void) {
   if (!file || fscanf(file, "%lu", &pages) != 1) gpu_check(1, "statm");
   fclose(file);
   return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+static void work(void) {
+  gpu_start();
+  for (int i = 0; i < 10; i++) {
+    gpu_launch(100);
+    usleep(60000);
+  }
+  gpu_work("worked", 100);
+}
+
+static void *work_in_thread(void *nothing) {
+  work();
+  return nothing;
 }
 
 int main(int count, char **arguments) {
@@ -49,11 +64,16 @@ int main(int count, char **arguments) {
     dlclose(gpu_library);
     return 0;
   }
-  gpu_start();
-  for (int i = 0; i < 10; i++) {
-    gpu_launch(100);
-    usleep(60000);
+  if (IS("thread-stack")) {
+    /* Everything, the first cuInit too, on a thread with a stack of so many KiB. */
+    pthread_attr_t attributes;
+    pthread_t thread;
+    gpu_check(pthread_attr_init(&attributes), "pthread_attr_init");
+    gpu_check(pthread_attr_setstacksize(&attributes, (size_t)number << 10), "pthread_attr_setstacksize");
+    gpu_check(pthread_create(&thread, &attributes, work_in_thread, NULL), "pthread_create");
+    gpu_check(pthread_join(thread, NULL), "pthread_join");
+    return 0;
   }
-  gpu_work("worked", 100);
+  work();
   return 0;
 }

@@ -11,16 +11,17 @@ mod processes;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use gputrace_trace::clock_reading::clock_snapshot;
 use gputrace_trace::follow::Follower;
-use gputrace_trace::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader, write_json};
+use gputrace_trace::json_file::{Json, read_json, write_json};
+use gputrace_trace::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
 use gputrace_trace::tables::Counter;
-use gputrace_trace::time::clock_snapshot;
 use gputrace_trace::topology::Topology;
 use gputrace_trace::writer::ProcessWriter;
 use gputrace_trace::{NameId, now};
@@ -45,6 +46,8 @@ pub struct Wanted {
     pub host: bool,
     /// Bytes after which new files are begun, so that the oldest can be removed.
     pub segment_bytes: Option<u64>,
+    /// Whether the recorder's own command line is kept as it is.
+    pub keep_arguments: bool,
 }
 
 /// How long the end of a command waits for the last samples: NVML may hang, of a GPU that fell off the bus say.
@@ -54,6 +57,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Shared {
     stop: AtomicBool,
     paused: AtomicBool,
+    /// The first error of the disk, as a sentence.
+    refused: OnceLock<String>,
 }
 
 /// The running thread.
@@ -64,19 +69,22 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to sample into the recording in `folder`.
+    /// Begins to sample into the recording in `folder`, whose number is `recording`.
     ///
     /// # Errors
     /// When there can be no thread, or no folder for the samples.
-    pub fn start(folder: &Path, host: &str, wanted: Wanted) -> io::Result<Self> {
+    pub fn start(folder: &Path, host: &str, recording: &str, wanted: Wanted) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            refused: OnceLock::new(),
         });
         let (sender, topology) = channel();
-        let header = header(host);
+        let mut header = header(host, wanted.keep_arguments);
+        recording.clone_into(&mut header.recording);
         let first_folder = folder.join(folder_name(&header));
         let writer = ProcessWriter::create(&first_folder)?;
+        writer.sign(&mut header);
         let mut sampling = Sampling {
             recording: folder.to_owned(),
             writer,
@@ -107,8 +115,8 @@ impl Sampler {
         self.topology.try_recv().ok()
     }
 
-    /// Ends it and closes its files; gives what was not taken yet.
-    pub fn stop(self) -> Option<Topology> {
+    /// Ends it and closes its files; gives what was not taken yet, and what the disk refused.
+    pub fn stop(self) -> (Option<Topology>, Option<String>) {
         self.shared.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         let begun = Instant::now();
@@ -119,20 +127,26 @@ impl Sampler {
         if self.thread.is_finished() {
             drop(self.thread.join());
         }
-        self.topology.try_recv().ok()
+        (self.topology.try_recv().ok(), self.shared.refused.get().cloned())
     }
 }
 
-fn header(host: &str) -> ProcessHeader {
-    ProcessHeader {
+fn header(host: &str, keep_arguments: bool) -> ProcessHeader {
+    let mut header = ProcessHeader {
         role: HOST_ROLE.to_owned(),
         host: host.to_owned(),
         pid: std::process::id(),
         parent_pid: std::os::unix::process::parent_id(),
-        command: std::env::args().collect(),
+        command: std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
         started_ns: now().0,
         ..ProcessHeader::new()
+    };
+    if !keep_arguments {
+        header.redact();
     }
+    header
 }
 
 fn folder_name(header: &ProcessHeader) -> String {
@@ -235,7 +249,8 @@ impl Sampling {
                 );
                 self.lose(devices.as_mut());
                 // A disk that refuses keeps the rows for the next time; those that find no room are counted.
-                drop(self.writer.flush(1));
+                let written = self.writer.flush(1);
+                self.note_refused(written);
                 self.begin_segment_if_due();
                 self.write_header();
             }
@@ -325,8 +340,19 @@ impl Sampling {
             return;
         }
         // Where the disk refuses it is tried again next time.
-        if write_json(&self.writer.folder().join(PROCESS_FILE), &self.header).is_ok() {
+        let written = write_json(&self.writer.folder().join(PROCESS_FILE), &self.header);
+        if written.is_ok() {
             self.header_written = Some(self.header.clone());
+        }
+        self.note_refused(written);
+    }
+
+    fn note_refused(&self, written: io::Result<()>) {
+        if let Err(error) = written {
+            let folder = self.writer.folder().display();
+            let sentence =
+                || format!("{folder}: samples of devices and host could not always be written: {error}");
+            self.shared.refused.get_or_init(sentence);
         }
     }
 
@@ -350,6 +376,7 @@ impl Sampling {
             closed.ended_ns = Some(now().0);
             drop(write_json(&closed_folder.join(PROCESS_FILE), &closed));
             self.segment += 1;
+            self.writer.sign(&mut self.header);
             self.header_written = None;
             self.writer.tables.clocks.push(clock_snapshot());
         }
@@ -363,10 +390,12 @@ impl Sampling {
                 self.header.rows = rows.collect();
                 self.header.ended_ns = Some(now().0);
             }
-            Err(error) => self
-                .header
-                .notes
-                .push(format!("the samples could not be closed: {error}")),
+            Err(error) => {
+                self.header
+                    .notes
+                    .push(format!("the samples could not be closed: {error}"));
+                self.note_refused(Err(error));
+            }
         }
         self.write_header();
     }
@@ -405,10 +434,10 @@ impl Used {
         let (recording, host, uuids) = (&self.recording, &self.host, &mut self.uuids);
         // A header may not have its devices yet; then it is looked at again.
         self.indices.retain(|(folder, device)| {
-            let header = std::fs::read(recording.join(folder).join(PROCESS_FILE))
-                .ok()
-                .and_then(|text| serde_json::from_slice::<ProcessHeader>(&text).ok());
-            let Some(header) = header else { return true };
+            let header = read_json::<ProcessHeader>(&recording.join(folder).join(PROCESS_FILE));
+            let Some(header) = header.ok().and_then(Json::ok) else {
+                return true;
+            };
             let found = header.devices.iter().find(|found| found.index == *device);
             let Some(uuid) = found.and_then(|found| found.uuid.clone()) else {
                 return true;
@@ -436,8 +465,9 @@ mod tests {
             devices: None,
             host: true,
             segment_bytes: Some(1),
+            keep_arguments: false,
         };
-        let sampler = Sampler::start(folder.path(), "here", wanted).expect("it starts");
+        let sampler = Sampler::start(folder.path(), "here", "", wanted).expect("it starts");
         std::thread::sleep(Duration::from_millis(2_500));
         sampler.stop();
         let folders = std::fs::read_dir(folder.path()).expect("read").count();

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use gputrace_trace::json_file::{Json, read_json};
+
 use gputrace_trace::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader, Thread};
 use gputrace_trace::options::FOLDER_VARIABLE;
 
@@ -112,10 +114,8 @@ impl Processes {
                 continue;
             }
             // A header that can't be read yet is looked at again.
-            let Ok(text) = std::fs::read(entry.path().join(PROCESS_FILE)) else {
-                continue;
-            };
-            let Ok(header) = serde_json::from_slice::<ProcessHeader>(&text) else {
+            let header = read_json::<ProcessHeader>(&entry.path().join(PROCESS_FILE));
+            let Some(header) = header.ok().and_then(Json::ok) else {
                 continue;
             };
             self.seen.insert(name);

@@ -1,0 +1,79 @@
+//! What is made of the command line's own description: completions for shells, and pages for `man`.
+
+use std::io;
+
+use clap::{Command, CommandFactory};
+
+use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::failure::Failure;
+
+/// The whole command line, with the options of each workload, which are parsed apart from the rest.
+pub fn command() -> Command {
+    let workloads = workloads::command();
+    Cli::command().mut_subcommand("workload", |workload| {
+        workload
+            .mut_arg("arguments", |arguments| arguments.hide(true))
+            .subcommands(workloads.get_subcommands().cloned())
+            .args(workloads.get_arguments().cloned())
+    })
+}
+
+/// Prints the completions of a shell.
+pub fn print_completions(args: &CompletionsArgs) -> Result<i32, Failure> {
+    // Made in memory: writing may fail, and the generator would panic.
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut command(), "gputrace", &mut text);
+    print(&text)
+}
+
+/// Prints the page of the whole, or of a command.
+pub fn print_page(args: &ManArgs) -> Result<i32, Failure> {
+    let mut page = command();
+    // Gives each command its whole name.
+    page.build();
+    for name in &args.command {
+        let Some(found) = page.find_subcommand(name) else {
+            let names: Vec<&str> = page
+                .get_subcommands()
+                .map(Command::get_name)
+                .filter(|name| *name != "help")
+                .collect();
+            return Err(Failure::new(format!(
+                "man {name}: there is no such command. There are: {}",
+                names.join(", ")
+            )));
+        };
+        page = found.clone();
+    }
+    let name = page.get_bin_name().unwrap_or("gputrace").replace(' ', "-");
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page.display_name(name))
+        .render(&mut text)
+        .map_err(|error| Failure::new(error.to_string()))?;
+    print(&text)
+}
+
+fn print(text: &[u8]) -> Result<i32, Failure> {
+    io::Write::write_all(&mut io::stdout(), text)
+        .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_command_line_has_the_options_of_workloads() {
+        let mut whole = command();
+        whole.build();
+        let ddp = whole
+            .find_subcommand("workload")
+            .and_then(|workload| workload.find_subcommand("ddp"))
+            .expect("a workload");
+        assert!(
+            ddp.get_arguments()
+                .any(|option| option.get_long() == Some("bucket-mb"))
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! Traces of others, and exports: read, written, and judged by programs of others.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod all_files;
+mod bad_input;
+mod chrome_files;
+mod chrome_hta;
+mod conformance;
+mod export_again;
+mod export_command;
+mod fuzz_corpus;
+mod imports;
+mod kineto;
+mod kineto_bad;
+mod kineto_by_hand;
+mod kineto_odd;
+mod measures;
+mod parquet;
+mod perfetto;
+mod tensorboard;
+mod xplane;
