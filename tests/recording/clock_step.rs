@@ -2,35 +2,39 @@
 
 use crate::common;
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use common::{expect_status, fresh_folder, gputrace};
-use gputrace_trace::{Recording, clock_reading};
+use gputrace_trace::Recording;
 
-/// Stands before the C library's `clock_gettime`: from a moment of CLOCK_MONOTONIC on, the wall clock is off by as much as
-/// told.
+/// Stands before the C library's `clock_gettime`: as soon as the first byte of a file is no longer 0, the wall clock is off by as
+/// much as told.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 int clock_gettime(clockid_t clock, struct timespec *place) {
-  static long at, by;
-  if (!at) {
-    at = atol(getenv("STEP_AT_NS"));
+  static volatile char *is_set;
+  static long by;
+  if (!is_set) {
     by = atol(getenv("STEP_BY_NS"));
+    int file = open(getenv("STEP_FILE"), O_RDONLY);
+    is_set = mmap(0, 1, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
   }
   long result = syscall(SYS_clock_gettime, clock, place);
-  if (clock == CLOCK_REALTIME) {
-    struct timespec steady;
-    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &steady);
-    if (steady.tv_sec * 1000000000L + steady.tv_nsec >= at) {
-      long moment = place->tv_sec * 1000000000L + place->tv_nsec + by;
-      place->tv_sec = moment / 1000000000L;
-      place->tv_nsec = moment % 1000000000L;
-    }
+  if (clock == CLOCK_REALTIME && *is_set) {
+    long moment = place->tv_sec * 1000000000L + place->tv_nsec + by;
+    place->tv_sec = moment / 1000000000L;
+    place->tv_nsec = moment % 1000000000L;
   }
   return result;
 }
@@ -66,22 +70,30 @@ fn a_clock_that_is_set_back_costs_nothing() {
 
 /// Two ranks in lockstep, of which the clock is set meanwhile.
 fn set_while_a_job_runs(by_ns: i64, note: &str) {
-    // Before the moment is chosen: the turn may come later.
     common::schedule::computes();
     let (keep, folder) = fresh_folder("recording");
     let Some(shim) = shim(keep.path()) else { return };
-    // Long enough after the start that all is running, and long before the end.
-    let at_ns = clock_reading::clock_snapshot().monotonic_ns + 4_000_000_000;
+    let step = keep.path().join("step");
+    std::fs::write(&step, [0]).expect("written");
     let mut command = gputrace();
     command
         .args(["record", "--quiet", "--device", "sim", "-o"])
         .arg(&folder)
-        .args(["--", "workload", "ddp", "--ranks", "2", "--steps", "200"])
+        .args(["--", "workload", "ddp", "--ranks", "2", "--steps", "300"])
         .env("LD_PRELOAD", &shim)
-        .env("STEP_AT_NS", at_ns.to_string())
+        .env("STEP_FILE", &step)
         .env("STEP_BY_NS", by_ns.to_string());
     let before = std::time::Instant::now();
-    expect_status(&mut command, 0);
+    // Both ranks are at work when the clock is set, however long they took to begin.
+    std::thread::scope(|scope| {
+        let recorder = scope.spawn(|| expect_status(&mut command, 0));
+        while kernels_of_the_ranks(&folder).is_none_or(|least| least < 50) && !recorder.is_finished() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // In place: the ranks have the file mapped.
+        let mut file = File::options().write(true).open(&step).expect("opens");
+        file.write_all(&[1]).expect("written");
+    });
     let took = before.elapsed();
     let recording = Recording::open(&folder).expect("opens");
     let told = recording.notes.iter().filter(|told| told.contains(note)).count();
@@ -105,19 +117,33 @@ fn set_while_a_job_runs(by_ns: i64, note: &str) {
                 .all(|length| (0..by_ns.abs() / 2).contains(&length.0))
         );
         let ended = process.header.ended_ns.expect("closed");
-        assert!(ended >= last.0 && ended - last.0 < 5_000_000_000);
+        assert!(ended >= last.0 && ended - last.0 < by_ns.abs() / 2);
+        // No rank leaves an all-reduce before the others have come, so ranks in lockstep have equal spans of their ends.
         let kernels = &process.tables.kernels;
-        let (first, last) = (kernels.start_ns.iter().min(), kernels.start_ns.iter().max());
-        let span_ns = (*last.expect("kernels") - *first.expect("kernels")).0;
+        let ends: Vec<i64> = (0..kernels.start_ns.len())
+            .filter(|row| recording.names.get(kernels.name[*row]).contains("AllReduce"))
+            .map(|row| kernels.start_ns[row].0 + kernels.duration_ns[row].0)
+            .collect();
+        let (first, last) = (ends.iter().min(), ends.iter().max());
+        let span_ns = *last.expect("kernels") - *first.expect("kernels");
         assert!(
             span_ns < i64::try_from(took.as_nanos()).expect("short"),
             "{span_ns}"
         );
         spans_ns.push(span_ns);
     }
-    // Ranks in lockstep begin and end together.
     let [first, second] = spans_ns[..] else {
         panic!("{spans_ns:?}");
     };
     assert!((first - second).abs() < 250_000_000, "{spans_ns:?}");
+}
+
+/// How many kernels of each of two ranks are on the disk, at least.
+fn kernels_of_the_ranks(folder: &Path) -> Option<usize> {
+    let recording = Recording::open(folder).ok()?;
+    let kernels = recording
+        .processes
+        .iter()
+        .map(|process| process.tables.kernels.start_ns.len());
+    (recording.processes.len() == 2).then(|| kernels.min().unwrap_or(0))
 }

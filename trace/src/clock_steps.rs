@@ -354,7 +354,13 @@ impl<'a> Times<'a> {
             let (start, end) = (self.starts[row].0, self.end(row));
             let is_after = |stamp: i64| match (gap.can_be_before(stamp), gap.can_be_after(stamp)) {
                 (true, false) => false,
-                (false, _) => true,
+                (false, true) => true,
+                // Neither reading allows it: a device's stamps can run ahead of the clock, by what waits in its queue. Set
+                // forward, the clock left out the moments in between, and the stamp is of the side that it is nearer to.
+                (false, false) => {
+                    let ahead = stamp.saturating_sub(gap.after_ns());
+                    ahead > gap.before_ns.saturating_add(gap.by_ns).saturating_sub(stamp)
+                }
                 // Set forward, the clock left out the moments after the step.
                 (true, true) if gap.by_ns > 0 => stamp > moment,
                 (true, true) => in_order.as_ref().is_some_and(|after| after[row]),

@@ -188,6 +188,22 @@ fn processes_of_a_host_come_to_one_timeline() {
 }
 
 #[test]
+fn what_a_device_stamped_ahead_of_the_clock_is_not_taken_for_later() {
+    // The clock is set forward right before a reading, when kernels with stamps of up to a second ahead wait in a queue.
+    let clock = FaultyClock(vec![(3 * SECOND - 1_000, 20 * SECOND)]);
+    let (mut stamped, mut truth) = process(&clock, SECOND, 5, &[30_000_000]);
+    for process in [&mut stamped, &mut truth] {
+        process.tables.kernels.push(Kernel {
+            start_ns: TimeNs(BOOT + 3 * SECOND + 900_000_000),
+            duration_ns: DurationNs(100_000),
+            ..Kernel::default()
+        });
+    }
+    undo_in(&mut stamped);
+    assert_same(&stamped, &truth);
+}
+
+#[test]
 fn readings_without_meaning_are_survived() {
     for extreme in [i64::MIN, i64::MAX, 0] {
         let mut process = Process::default();
