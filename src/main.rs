@@ -18,6 +18,7 @@ mod serve;
 mod text;
 mod topology;
 mod view;
+mod whatif;
 mod workload;
 
 use clap::Parser;
@@ -52,6 +53,7 @@ fn main() {
         Command::Record(args) => record::run(&args),
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
+        Command::WhatIf(args) => whatif::run(&args),
         Command::Export(args) => export::run(&args),
         Command::View(args) => view::run(&args),
         Command::Serve(args) => serve::run(&args),

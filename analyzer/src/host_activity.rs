@@ -10,7 +10,7 @@ use crate::alike;
 use crate::intervals::IntervalSet;
 
 /// The innermost thing that a thread was doing, as far as it is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Activity {
     /// Waiting for other ranks in an operation of the host (Gloo, MPI, a barrier).
     WaitingForPeers(NameId),

@@ -19,6 +19,7 @@ mod derive;
 mod details;
 mod facts;
 mod findings;
+pub mod graph;
 pub mod hangs;
 mod host_activity;
 mod idle;
@@ -252,29 +253,108 @@ pub fn analyze_in_detail(recording: &Recording, options: &Options) -> (Analysis,
     analysis(recording, options, true)
 }
 
+/// What all that is asked of a recording starts from.
+struct Prepared {
+    operations: Vec<ProcessOperations>,
+    clocks: clocks::Clocks,
+    /// By process: its rank.
+    ranks: Vec<Option<u32>>,
+    parts: Vec<collective_parts::Parts>,
+    matched: collectives::Matched,
+    /// By process.
+    windows: Vec<Steps>,
+}
+
+impl Prepared {
+    fn of(recording: &Recording) -> Self {
+        let names = &recording.names;
+        let processes = &recording.processes;
+        let operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
+            ProcessOperations::new(&processes[index], names)
+        });
+        let clocks = clocks::clocks(recording, &operations);
+        // Where no process says its rank, their order is as good as any; beside others that do it is not.
+        let any_rank = processes.iter().any(|process| process.header.rank.is_some());
+        let rank_of = |index: usize| {
+            let place = u32::try_from(index).unwrap_or(u32::MAX);
+            processes[index].header.rank.or((!any_rank).then_some(place))
+        };
+        let ranks: Vec<Option<u32>> = (0..processes.len()).map(rank_of).collect();
+        let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
+            let place = u32::try_from(index).unwrap_or(u32::MAX);
+            collective_parts::parts(&processes[index], place, ranks[index], &operations[index], names)
+        });
+        // Collectives are matched whole, before anything is cut to steps.
+        let matched = collectives::collectives(&parts, job(processes, &operations, clocks.comparable));
+        let windows: Vec<Steps> = parallel::map(processes.len(), |index| {
+            Steps::of(&processes[index], &operations[index], recording)
+        });
+        Self {
+            operations,
+            clocks,
+            ranks,
+            parts,
+            matched,
+            windows,
+        }
+    }
+
+    /// The graph of the chosen steps; `None` where nothing ran in them.
+    fn graph(&self, recording: &Recording, chosen: Option<(u64, u64)>) -> Option<graph::job::Job> {
+        let steps: Vec<graph::job::ProcessSteps<'_>> = self
+            .windows
+            .iter()
+            .zip(&self.operations)
+            .map(|(windows, operations)| {
+                let device = operations.devices.keys().next().copied().unwrap_or(0);
+                graph::job::ProcessSteps {
+                    windows: windows.of_device(device),
+                    on_host: matches!(windows, Steps::Named(_)),
+                }
+            })
+            .collect();
+        graph::job::Job::new(
+            recording,
+            &self.operations,
+            &self.matched.collectives,
+            &steps,
+            &self.ranks,
+            self.clocks.comparable,
+            chosen,
+        )
+    }
+}
+
+/// Predicts what a step would take with changes.
+///
+/// # Errors
+///
+/// A line that says what is wrong: no such steps, or a change that matches nothing.
+pub fn what_if(
+    recording: &Recording,
+    steps: Option<(u64, u64)>,
+    changes: &[graph::Edit],
+) -> Result<(graph::WhatIf, graph::CriticalPath), String> {
+    let prepared = Prepared::of(recording);
+    let job = prepared
+        .graph(recording, steps)
+        .ok_or("no operation of a GPU is recorded in these steps")?;
+    let predicted = graph::whatif::predict(&job, changes, &recording.names)?;
+    Ok((predicted, graph::path::critical_path(&job, &recording.names)))
+}
+
 fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analysis, Details) {
     let names = &recording.names;
     let processes = &recording.processes;
-    let mut operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
-        ProcessOperations::new(&processes[index], names)
-    });
-    let clocks = clocks::clocks(recording, &operations);
-    // Where no process says its rank, their order is as good as any; beside others that do it is not.
-    let any_rank = processes.iter().any(|process| process.header.rank.is_some());
-    let rank_of = |index: usize| {
-        let place = u32::try_from(index).unwrap_or(u32::MAX);
-        processes[index].header.rank.or((!any_rank).then_some(place))
-    };
-    let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
-        let place = u32::try_from(index).unwrap_or(u32::MAX);
-        let rank = rank_of(index);
-        collective_parts::parts(&processes[index], place, rank, &operations[index], names)
-    });
-    // Collectives are matched whole, before anything is cut to steps.
-    let mut matched = collectives::collectives(&parts, job(processes, &operations, clocks.comparable));
-    let mut windows: Vec<Steps> = parallel::map(processes.len(), |index| {
-        Steps::of(&processes[index], &operations[index], recording)
-    });
+    let Prepared {
+        mut operations,
+        clocks,
+        ranks: rank_by_place,
+        parts,
+        mut matched,
+        mut windows,
+    } = Prepared::of(recording);
+    let rank_of = |index: usize| rank_by_place[index];
     let mut without_steps = 0;
     if let Some((first, last)) = options.steps {
         for (operations, windows) in operations.iter_mut().zip(&mut windows) {

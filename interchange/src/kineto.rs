@@ -22,7 +22,7 @@ mod reader;
 mod scan;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use gputrace_trace::manifest::{Device, Manifest, ProcessHeader};
@@ -469,5 +469,24 @@ fn add_communicators(converter: &mut Converter, rank: Option<u32>) {
         .zip(&mut tables.collectives.rank)
     {
         *place = places.get(communicator).copied().unwrap_or(0);
+    }
+    // Of two ranks the other one is the peer, whether or not the trace says so.
+    let communicators = &tables.communicators;
+    let pairs: BTreeSet<u64> = communicators
+        .communicator
+        .iter()
+        .zip(&communicators.ranks)
+        .filter(|(_, ranks)| **ranks == 2)
+        .map(|(communicator, _)| *communicator)
+        .collect();
+    let collectives = &mut tables.collectives;
+    for row in 0..collectives.peer.len() {
+        let function = converter.names.interner.get(collectives.function[row]);
+        if collectives.peer[row].is_none()
+            && matches!(function, "Send" | "Recv")
+            && pairs.contains(&collectives.communicator[row])
+        {
+            collectives.peer[row] = i32::try_from(1 - collectives.rank[row].min(1)).ok();
+        }
     }
 }

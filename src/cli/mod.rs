@@ -75,6 +75,21 @@ Examples:
   gputrace analyze run1 --steps 5..20 --sort mean --top 30
   gputrace analyze run1 --json > run1.analysis.json")]
     Analyze(AnalyzeArgs),
+    /// Say what a step would take if something were different
+    #[command(
+        name = "whatif",
+        after_help = "\
+Examples:
+  gputrace whatif run1                                every single change that is worth trying, best first
+  gputrace whatif run1 --set rank:2=as-others         rank 2 as fast as the other ranks
+  gputrace whatif run1 --set 'kernel:*gemm*=0.8x' --set communication=0.5x
+  gputrace whatif run1 --set host:synchronization*=none --steps 5..20 --json
+
+TARGET is kernel:GLOB, collective:NAME, communication, communicator:NAME, copy:HtoD, rank:N (or rank:2,3), host, host:NAME (what \
+`analyze` calls it in host_late_by) or idle:CAUSE (host_late, nothing_submitted, peer_wait, launch_latency, unexplained).
+CHANGE is 0.8x, none, +5us (ns, us, ms, s; -5us) or as-others: the median of its peers at the same place."
+    )]
+    WhatIf(WhatIfArgs),
     /// Write a recording in another tool's format
     #[command(after_help = "\
 Examples:
@@ -184,6 +199,24 @@ pub struct AnalyzeArgs {
     pub force: bool,
     #[command(flatten)]
     pub writing: WritingArgs,
+    #[command(flatten)]
+    pub import: ImportArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct WhatIfArgs {
+    /// Recordings, Kineto or Chrome JSON files (- reads one from standard input), Nsight Systems SQLite exports, or folders of them: one run together
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// A change to try; all of them together
+    #[arg(long = "set", value_name = "TARGET=CHANGE")]
+    pub changes: Vec<String>,
+    /// Only these steps: A..B, both counted
+    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
+    pub steps: Option<(u64, u64)>,
+    /// Print one JSON object (schema gputrace.whatif/1)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub import: ImportArgs,
 }

@@ -1,0 +1,424 @@
+//! The graph of a job: all ranks, for some of its steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gputrace_trace::{Recording, parallel};
+use rustc_hash::FxHashMap;
+
+use super::dag::{Graph, Node};
+use super::hidden;
+use super::meetings::{self, Joined};
+use super::process::{self, Counts, Label, NO_STEP, Nodes, Source, What, Window};
+use crate::collectives::Collective;
+use crate::operations::ProcessOperations;
+use crate::steps;
+
+/// A device of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// The process's place in the recording.
+    pub(crate) process: u32,
+    /// Device index within it.
+    pub(crate) index: u32,
+    /// Its rank.
+    pub(crate) rank: Option<u32>,
+    pub(crate) host: String,
+}
+
+/// A collective's name on a communicator.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    pub(crate) name: String,
+    pub(crate) communicator: String,
+    pub(crate) communicator_name: Option<String>,
+    pub(crate) ranks: Vec<u32>,
+}
+
+/// A step of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Its number, by its name.
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    /// Whether it begins where the one before it ends: nothing was left unrecorded in between.
+    pub(crate) follows: bool,
+    /// The last operation of each stream in it.
+    last: Vec<Node>,
+}
+
+/// The graph of some steps of a job.
+pub(crate) struct Job {
+    pub(crate) graph: Graph,
+    /// By node.
+    pub(crate) what: Vec<What>,
+    pub(crate) devices: Vec<Device>,
+    /// What [`Label::Collective`] numbers.
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) counts: Counts,
+    /// Waits that were left out because they would be circles: a wrong match.
+    pub(crate) cut: usize,
+    /// When the replay counts from, as a stamp.
+    pub(crate) origin: i64,
+    /// When each node ended, as recorded (what a replay without changes gives), since the origin.
+    pub(crate) ends: Vec<i64>,
+    /// Steps of the recording beyond those.
+    pub(crate) left_out: usize,
+}
+
+/// Operations and calls in a graph, unless a single step has more: each costs some 100 bytes, and a replay of all of them some
+/// 20 ms a million.
+const MOST_ROWS: u64 = 3_000_000;
+
+/// What the steps of a process are: by device, with whether ranges of the host name them.
+pub(crate) struct ProcessSteps<'a> {
+    pub(crate) windows: &'a [steps::Window],
+    pub(crate) on_host: bool,
+}
+
+impl Job {
+    /// Of a recording's steps, or of those with the chosen numbers; `None` where nothing ran. Of more than fits, the first ones
+    /// after the first.
+    pub(crate) fn new(
+        recording: &Recording,
+        operations: &[ProcessOperations],
+        collectives: &[Collective],
+        steps_of: &[ProcessSteps<'_>],
+        ranks: &[Option<u32>],
+        comparable: bool,
+        chosen: Option<(u64, u64)>,
+    ) -> Option<Self> {
+        let processes = &recording.processes;
+        let mut devices = Vec::new();
+        let mut places: Vec<FxHashMap<u32, u16>> = vec![FxHashMap::default(); processes.len()];
+        for (process, operations) in (0u32..).zip(operations) {
+            for index in operations.devices.keys() {
+                let place = u16::try_from(devices.len()).ok()?;
+                places[process as usize].insert(*index, place);
+                devices.push(Device {
+                    process,
+                    index: *index,
+                    rank: ranks[process as usize],
+                    host: processes[process as usize].header.host.clone(),
+                });
+            }
+        }
+        let chosen = choose(recording, operations, steps_of, chosen)?;
+        let meeting = meetings::kernels(processes.len(), collectives, comparable);
+        let made: Vec<Nodes> = parallel::map(processes.len(), |place| {
+            let windows = chosen.windows(&steps_of[place]);
+            let span = match (windows.first(), windows.last()) {
+                (Some(first), Some(last)) if chosen.by_steps => (first.start, last.end),
+                _ if chosen.by_steps => (0, 0),
+                _ => (i64::MIN, i64::MAX),
+            };
+            process::nodes(&Source {
+                process: &processes[place],
+                operations: &operations[place],
+                names: &recording.names,
+                windows,
+                on_host: !chosen.by_steps || steps_of[place].on_host,
+                span,
+                places: places[place].clone(),
+                meeting: &meeting[place],
+            })
+        });
+        Self::join(recording, collectives, made, devices, chosen, comparable)
+    }
+
+    fn join(
+        recording: &Recording,
+        collectives: &[Collective],
+        made: Vec<Nodes>,
+        devices: Vec<Device>,
+        chosen: Chosen,
+        comparable: bool,
+    ) -> Option<Self> {
+        let mut all = Nodes::default();
+        let mut parts = Vec::with_capacity(made.len());
+        for nodes in made {
+            let offset = all.builder.append(nodes.builder);
+            all.what.extend(nodes.what);
+            all.ends.extend(nodes.ends);
+            all.counts.add(nodes.counts);
+            let moved = nodes.parts.into_iter();
+            let moved = moved.map(|(kernel, (arrival, end))| (kernel, (arrival + offset, end + offset)));
+            parts.push(moved.collect::<FxHashMap<_, _>>());
+        }
+        let (kinds, labels) = kinds(collectives);
+        meetings::join(
+            recording,
+            collectives,
+            &labels,
+            &mut Joined {
+                builder: &mut all.builder,
+                what: &mut all.what,
+                ends: &mut all.ends,
+                parts: &parts,
+            },
+        );
+        if comparable {
+            let begun = all.ends.iter().min().copied().unwrap_or(0);
+            let over = all.ends.iter().max().copied().unwrap_or(0);
+            let step_ns = over.saturating_sub(begun) / i64::try_from(chosen.steps.len()).unwrap_or(1).max(1);
+            all.counts.hidden = hidden::explain(&mut all, step_ns);
+        }
+        let finished = all.builder.finish(&all.ends);
+        let mut graph = finished.graph;
+        let mut what = all.what.clone();
+        let mut recorded = vec![0; what.len()];
+        for (place, number) in finished.number.iter().enumerate() {
+            what[*number as usize] = all.what[place];
+            recorded[*number as usize] = all.ends[place];
+        }
+        // What begins on its own begins at its stamp: counted from the first one.
+        let alone = |node: usize| graph.waits(u32::try_from(node).unwrap_or(u32::MAX)).is_empty();
+        let roots: Vec<usize> = (0..graph.len()).filter(|node| alone(*node)).collect();
+        let origin = roots
+            .iter()
+            .map(|node| recorded[*node] - graph.work[*node])
+            .min()?;
+        for node in roots {
+            graph.gap[node] = recorded[node] - graph.work[node] - origin;
+        }
+        let mut ends = Vec::new();
+        graph.replay(&graph.work, &graph.gap, &mut ends);
+        let mut job = Self {
+            graph,
+            what,
+            devices,
+            kinds,
+            steps: chosen.steps,
+            counts: all.counts,
+            cut: finished.cut.len(),
+            origin,
+            ends,
+            left_out: chosen.left_out,
+        };
+        job.find_last();
+        job.steps.retain(|step| !step.last.is_empty());
+        (!job.steps.is_empty()).then_some(job)
+    }
+
+    /// Finds the last operations of each step, by device and kind of operation: in a changed replay others may be last.
+    fn find_last(&mut self) {
+        let mut last: BTreeMap<(u32, u16, process::Part, u64), Node> = BTreeMap::new();
+        for (node, what) in (0u32..).zip(&self.what) {
+            if what.step == NO_STEP || !what.part.is_operation() {
+                continue;
+            }
+            // Collectives of each communicator have a stream of their own, usually.
+            let label = match what.label {
+                Label::Collective(kind) => u64::from(kind) + 1,
+                _ => 0,
+            };
+            let last = last
+                .entry((what.step, what.device, what.part, label))
+                .or_insert(node);
+            if self.ends[*last as usize] <= self.ends[node as usize] {
+                *last = node;
+            }
+        }
+        for ((step, ..), node) in last {
+            if let Some(step) = self.steps.get_mut(step as usize) {
+                step.last.push(node);
+            }
+        }
+    }
+
+    /// When each step was over on all ranks, with these ends of nodes.
+    pub(crate) fn step_ends(&self, ends: &[i64]) -> Vec<i64> {
+        let of = |step: &Step| {
+            step.last
+                .iter()
+                .map(|node| ends[*node as usize])
+                .max()
+                .unwrap_or(0)
+        };
+        self.steps.iter().map(of).collect()
+    }
+
+    /// From when the steps are followed (all ranks were through with the first, where there are several), and the node that was
+    /// over last.
+    pub(crate) fn followed(&self, ends: &[i64]) -> (i64, Option<Node>) {
+        let over = self.step_ends(ends);
+        let last = self.steps.iter().flat_map(|step| &step.last).copied();
+        let last = last.max_by_key(|node| ends[*node as usize]);
+        let from = match over.as_slice() {
+            [first, _, ..] => *first,
+            _ => over.first().map_or(0, |over| {
+                over - self.step_times(ends).first().copied().unwrap_or(0)
+            }),
+        };
+        (from, last)
+    }
+
+    /// The mean time of a step: from when all ranks were through with one to when they were through with the next. Of a single
+    /// step it is the time from its first operation. Nanoseconds.
+    pub(crate) fn step_ns(&self, ends: &[i64]) -> f64 {
+        let times = self.step_times(ends);
+        times.iter().map(|time| *time as f64).sum::<f64>() / times.len().max(1) as f64
+    }
+
+    /// The time of each step that has one: all that follow another.
+    pub(crate) fn step_times(&self, ends: &[i64]) -> Vec<i64> {
+        let over = self.step_ends(ends);
+        let times: Vec<i64> = (1..over.len())
+            .filter(|step| self.steps[*step].follows)
+            .map(|step| over[step] - over[step - 1])
+            .collect();
+        if !times.is_empty() {
+            return times;
+        }
+        let begin = |step: u32| {
+            let of_step = (0..)
+                .zip(&self.what)
+                .filter(|(_, what)| what.step == step && what.part.is_operation());
+            of_step
+                .map(|(node, _): (usize, _)| ends[node] - self.graph.work[node])
+                .min()
+        };
+        (0..)
+            .zip(&over)
+            .map(|(step, over)| over - begin(step).unwrap_or(*over))
+            .collect()
+    }
+}
+
+/// The names of collectives on their communicators, and of each collective which of them it is.
+fn kinds(collectives: &[Collective]) -> (Vec<Kind>, Vec<u32>) {
+    let mut places: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    let mut kinds: Vec<Kind> = Vec::new();
+    let labels = collectives
+        .iter()
+        .map(|collective| {
+            *places
+                .entry((&collective.name, &collective.communicator))
+                .or_insert_with(|| {
+                    kinds.push(Kind {
+                        name: collective.name.clone(),
+                        communicator: collective.communicator.clone(),
+                        communicator_name: collective.communicator_name.clone(),
+                        ranks: collective.ranks.clone(),
+                    });
+                    u32::try_from(kinds.len() - 1).unwrap_or(u32::MAX)
+                })
+        })
+        .collect();
+    (kinds, labels)
+}
+
+/// Which steps are looked at.
+struct Chosen {
+    steps: Vec<Step>,
+    left_out: usize,
+    /// Whether there are steps; else all of the recording is one.
+    by_steps: bool,
+}
+
+impl Chosen {
+    /// The windows of a process's steps among them.
+    fn windows(&self, steps: &ProcessSteps<'_>) -> Vec<Window> {
+        if !self.by_steps {
+            return vec![Window {
+                start: i64::MIN,
+                end: i64::MAX,
+                step: 0,
+            }];
+        }
+        let places: FxHashMap<u64, u32> = self.steps.iter().map(|step| step.number).zip(0..).collect();
+        let windows = steps.windows.iter().filter_map(|window| {
+            Some(Window {
+                start: window.start,
+                end: window.end,
+                step: *places.get(&window.number)?,
+            })
+        });
+        windows.collect()
+    }
+}
+
+/// The steps that all processes with operations have, as many as fit.
+fn choose(
+    recording: &Recording,
+    operations: &[ProcessOperations],
+    steps_of: &[ProcessSteps<'_>],
+    chosen: Option<(u64, u64)>,
+) -> Option<Chosen> {
+    let used: Vec<usize> = (0..operations.len())
+        .filter(|place| !operations[*place].devices.is_empty())
+        .collect();
+    let mut common: Option<BTreeSet<u64>> = None;
+    for place in &used {
+        let numbers: BTreeSet<u64> = steps_of[*place]
+            .windows
+            .iter()
+            .map(|window| window.number)
+            .collect();
+        common = Some(match common {
+            None => numbers,
+            Some(common) => common.intersection(&numbers).copied().collect(),
+        });
+    }
+    let mut numbers: Vec<u64> = common?.into_iter().collect();
+    if let Some((first, last)) = chosen {
+        numbers.retain(|number| (first..=last).contains(number));
+        if numbers.is_empty() {
+            return None;
+        }
+    }
+    if numbers.is_empty() {
+        let step = Step {
+            number: 0,
+            name: "the whole run".to_owned(),
+            follows: false,
+            last: Vec::new(),
+        };
+        return Some(Chosen {
+            steps: vec![step],
+            left_out: 0,
+            by_steps: false,
+        });
+    }
+    // In the order in which they ran, which need not be that of their numbers.
+    let first = &steps_of[*used.first()?];
+    let wanted: BTreeSet<u64> = numbers.iter().copied().collect();
+    let mut windows: Vec<&steps::Window> = first
+        .windows
+        .iter()
+        .filter(|window| wanted.contains(&window.number))
+        .collect();
+    windows.sort_by_key(|window| window.start);
+    windows.dedup_by_key(|window| window.number);
+    let rows: u64 = recording
+        .processes
+        .iter()
+        .map(|process| {
+            (process.tables.kernels.start_ns.len() + process.tables.api_calls.start_ns.len()) as u64
+        })
+        .sum();
+    let a_step = (rows / windows.len().max(1) as u64).max(1);
+    let fits = usize::try_from(MOST_ROWS / a_step).unwrap_or(usize::MAX).max(2);
+    let left_out = windows.len().saturating_sub(fits);
+    if left_out > 0 {
+        // The first is the warm-up.
+        windows.drain(..1);
+        windows.truncate(fits);
+    }
+    let follows =
+        |place: usize| place > 0 && windows[place].start <= windows[place - 1].end + LONGEST_PAUSE_NS;
+    let steps = (0..windows.len()).map(|place| Step {
+        number: windows[place].number,
+        name: windows[place].name.clone(),
+        follows: follows(place),
+        last: Vec::new(),
+    });
+    Some(Chosen {
+        steps: steps.collect(),
+        left_out,
+        by_steps: true,
+    })
+}
+
+/// Between the ranges of steps that follow each other lies at most this: more was not recorded.
+const LONGEST_PAUSE_NS: i64 = 1_000_000_000;

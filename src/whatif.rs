@@ -1,0 +1,122 @@
+//! `gputrace whatif`: what a step would take if something were different.
+
+use std::io;
+
+use gputrace_analyzer::graph::{CriticalPath, Edit, Interval, WhatIf};
+
+use crate::cli::WhatIfArgs;
+use crate::failure::Failure;
+use crate::opening;
+use crate::report::{Overflow, print_table};
+use crate::text::{duration, thousands};
+
+/// Rows of the table of single changes.
+const MOST_SHOWN: usize = 20;
+
+/// Prints what is predicted.
+pub fn run(args: &WhatIfArgs) -> Result<i32, Failure> {
+    args.import.apply();
+    let changes: Vec<Edit> = args
+        .changes
+        .iter()
+        .map(|text| {
+            text.parse()
+                .map_err(|error: String| Failure::new(format!("--set {error}")))
+        })
+        .collect::<Result<_, _>>()?;
+    let recording = opening::open(&args.paths)?;
+    let predicted = gputrace_analyzer::what_if(&recording, args.steps, &changes)
+        .map_err(|error| Failure::new(format!("{}: {error}", recording.path.display())))?;
+    if args.json {
+        let (what_if, path) = &predicted;
+        let mut json = serde_json::to_value(what_if).map_err(io::Error::from);
+        if let Ok(serde_json::Value::Object(members)) = &mut json {
+            members.insert("device".to_owned(), recording.manifest.device.clone().into());
+            if let Ok(path) = serde_json::to_value(path) {
+                members.insert("critical_path".to_owned(), path);
+            }
+        }
+        let json = json.map_err(|error| Failure::new(format!("cannot be written as JSON: {error}")))?;
+        anstream::println!("{json:#}");
+        return Ok(0);
+    }
+    if recording.is_simulated() {
+        anstream::println!("SIMULATED GPUs: device times are modelled, not measured.");
+    }
+    let (what_if, path) = predicted;
+    print(&what_if, &path);
+    Ok(0)
+}
+
+/// "12.3 ms", or "12.3 to 14.5 ms" where the ends differ.
+fn interval(interval: Interval) -> String {
+    let (low, high) = (duration(interval.low as i64), duration(interval.high as i64));
+    if low == high {
+        low
+    } else {
+        format!("{low} to {high}")
+    }
+}
+
+fn print(what_if: &WhatIf, path: &CriticalPath) {
+    let (first, last) = &what_if.steps;
+    anstream::println!(
+        "Steps: {first} to {last} ({} of them), {} operations",
+        what_if.step_count,
+        thousands(what_if.operations)
+    );
+    anstream::println!(
+        "A step takes {}, of which no rule explains {:.1} %",
+        duration(what_if.measured_step_ns as i64),
+        what_if.unexplained_ratio * 100.0
+    );
+    if !what_if.changes.is_empty() {
+        anstream::println!(
+            "With {}: {} (1 to {:.3})",
+            what_if.changes.join(" and "),
+            interval(what_if.predicted_step_ns),
+            what_if.speedup
+        );
+        return;
+    }
+    let share = |time: f64| format!("{:.1}", 100.0 * time / what_if.measured_step_ns.max(1.0));
+    let rows: Vec<Vec<String>> = what_if
+        .singles
+        .iter()
+        .take(MOST_SHOWN)
+        .map(|single| {
+            vec![
+                single.change.clone(),
+                duration(single.saves_per_step_ns.middle() as i64),
+                share(single.saves_per_step_ns.middle()),
+                interval(single.predicted_step_ns),
+            ]
+        })
+        .collect();
+    print_table(
+        "What would save most",
+        &["change", "saves a step", "%", "step then"],
+        &rows,
+        Overflow::Drop,
+    );
+    let rows: Vec<Vec<String>> = path
+        .parts
+        .iter()
+        .take(MOST_SHOWN)
+        .map(|part| {
+            vec![
+                part.what.to_owned(),
+                part.name.clone(),
+                part.rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string()),
+                duration(part.time_ns / i64::try_from(path.steps).unwrap_or(i64::MAX).max(1)),
+                format!("{:.1}", 100.0 * part.time_ns as f64 / path.total_ns.max(1) as f64),
+            ]
+        })
+        .collect();
+    print_table(
+        "The critical path",
+        &["what", "name", "rank", "a step", "%"],
+        &rows,
+        Overflow::Drop,
+    );
+}
