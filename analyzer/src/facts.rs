@@ -121,6 +121,30 @@ pub enum Facts {
         /// The median of their durations.
         median_ns: i64,
     },
+    /// Ranks take longer than the others for the same things, and the others wait for them.
+    SlowRank {
+        /// "kernel", "copy", "memset", "host" or "call": what most of it is.
+        by: String,
+        /// The name of what takes most of it.
+        name: String,
+        /// What that takes these ranks in the mean, in a step.
+        own_ns: i64,
+        /// What it takes the others.
+        others_ns: i64,
+        /// How long each other rank waits for these in collectives, in the mean of a step.
+        waited_ns: i64,
+    },
+    /// The collectives of one communicator take longer than those of others like it.
+    SlowCommunicator {
+        /// Its hash, in hexadecimal.
+        communicator: String,
+        /// Its name, where it has one.
+        communicator_name: Option<String>,
+        /// What its transfers take in a step.
+        own_ns: i64,
+        /// What those of the others take.
+        others_ns: i64,
+    },
     /// A rank keeps the others waiting.
     LateRank {
         /// Collectives at which it arrived last,

@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use gputrace_trace::TimeNs;
 use gputrace_trace::hang::Hang;
 use serde::Serialize;
 
 use crate::arrivals::{ArrivalAnalysis, counts};
 use crate::collectives::Collective;
 use crate::facts::Facts;
+use crate::graph::causes::Causes;
 use crate::units::duration;
 use crate::{KernelAnalysis, RankAnalysis, hangs};
 
@@ -42,10 +44,32 @@ pub struct Finding {
     pub rank: Option<u32>,
     /// The device of that rank, index within its process; null where it is of no single one.
     pub device_index: Option<u32>,
-    /// Time over the whole run that it could save at most; null of a hang, which has no end.
+    /// The ranks that it is about, where those are several.
+    pub ranks: Vec<u32>,
+    /// Time over the whole run that it could save at most; null of a hang, which has no end. Where all ranks' steps were replayed
+    /// (`saves_low_ns` is there) it is what they would lose if this alone were mended.
     pub saves_ns: Option<i64>,
     /// The same for a step; null without steps.
     pub saves_per_step_ns: Option<i64>,
+    /// Low end of what a replay says of `saves_per_step_ns`, which is the middle; null where there was none.
+    pub saves_low_ns: Option<i64>,
+    /// High end.
+    pub saves_high_ns: Option<i64>,
+    /// From what is to be mended to what is seen of it.
+    pub cause: Vec<CauseLink>,
+}
+
+/// One link of the chain from a cause to its symptoms.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CauseLink {
+    /// "kernel", "copy", "memset", "host", "call", "clock", "collective": what kind of thing it is.
+    pub what: String,
+    /// Whose.
+    pub rank: Option<u32>,
+    /// Its name, or what happened to it.
+    pub name: String,
+    /// One place where it can be seen.
+    pub start_ns: Option<TimeNs>,
 }
 
 pub(crate) fn label(rank: &RankAnalysis) -> String {
@@ -102,6 +126,10 @@ pub(crate) fn of_rank(
         facts,
         text,
         evidence,
+        ranks: Vec::new(),
+        saves_low_ns: None,
+        saves_high_ns: None,
+        cause: Vec::new(),
         rank: rank.rank,
         device_index: Some(rank.device_index),
         saves_ns: Some(saves_ns),
@@ -136,6 +164,10 @@ fn hanging(hangs: &[Hang]) -> Vec<Finding> {
             },
             text: hangs::text(hang),
             evidence: hangs::evidence(hang),
+            ranks: Vec::new(),
+            saves_low_ns: None,
+            saves_high_ns: None,
+            cause: Vec::new(),
             rank: match hang.absent.as_slice() {
                 [only] => only.rank,
                 _ => None,
@@ -162,6 +194,7 @@ pub(crate) fn findings(
     collectives: &[Collective],
     arrivals: &[ArrivalAnalysis],
     by_state: Vec<Finding>,
+    replayed: Option<Causes>,
 ) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
         exposed(ranks),
@@ -213,6 +246,9 @@ pub(crate) fn findings(
             );
             findings.push(of_rank(rank, time, facts(time), text.to_owned(), evidence));
         }
+    }
+    if let Some(causes) = replayed {
+        causes.replace_symptoms(&mut findings);
     }
     findings.sort_by(|a, b| b.saves_ns.cmp(&a.saves_ns).then_with(|| a.text.cmp(&b.text)));
     findings.splice(0..0, hanging(hangs));
@@ -531,6 +567,10 @@ fn straggler(
             duration(last.skew_ns),
             duration(last.cost_ns)
         ),
+        ranks: Vec::new(),
+        saves_low_ns: None,
+        saves_high_ns: None,
+        cause: Vec::new(),
         rank: Some(last.rank),
         device_index: Some(last.device_index),
         saves_ns: Some(last.cost_ns),

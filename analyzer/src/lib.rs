@@ -71,7 +71,7 @@ pub use copies::CopyAnalysis;
 pub use derive::{derive, derive_from};
 pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
 pub use facts::Facts;
-pub use findings::Finding;
+pub use findings::{CauseLink, Finding};
 pub use idle::StreamAnalysis;
 pub use idle_causes::Gap;
 pub use intervals::is_possible;
@@ -253,6 +253,11 @@ pub fn analyze_in_detail(recording: &Recording, options: &Options) -> (Analysis,
     analysis(recording, options, true)
 }
 
+/// Operations and calls in the graph that findings are replayed on, some thirty times: the first steps tell what all do.
+const ROWS_FOR_FINDINGS: u64 = 400_000;
+/// The same where changes are tried that a user asks for.
+const ROWS_FOR_WHAT_IF: u64 = 3_000_000;
+
 /// What all that is asked of a recording starts from.
 struct Prepared {
     operations: Vec<ProcessOperations>,
@@ -300,7 +305,8 @@ impl Prepared {
     }
 
     /// The graph of the chosen steps; `None` where nothing ran in them.
-    fn graph(&self, recording: &Recording, chosen: Option<(u64, u64)>) -> Option<graph::job::Job> {
+    /// Of no more rows than `most`, unless a single step has more.
+    fn graph(&self, recording: &Recording, chosen: Option<(u64, u64)>, most: u64) -> Option<graph::job::Job> {
         let steps: Vec<graph::job::ProcessSteps<'_>> = self
             .windows
             .iter()
@@ -321,6 +327,7 @@ impl Prepared {
             &self.ranks,
             self.clocks.comparable,
             chosen,
+            most,
         )
     }
 }
@@ -337,7 +344,7 @@ pub fn what_if(
 ) -> Result<(graph::WhatIf, graph::CriticalPath), String> {
     let prepared = Prepared::of(recording);
     let job = prepared
-        .graph(recording, steps)
+        .graph(recording, steps, ROWS_FOR_WHAT_IF)
         .ok_or("no operation of a GPU is recorded in these steps")?;
     let predicted = graph::whatif::predict(&job, changes, &recording.names)?;
     Ok((predicted, graph::path::critical_path(&job, &recording.names)))
@@ -346,6 +353,19 @@ pub fn what_if(
 fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analysis, Details) {
     let names = &recording.names;
     let processes = &recording.processes;
+    let prepared = Prepared::of(recording);
+    let job = prepared.graph(recording, options.steps, ROWS_FOR_FINDINGS);
+    let causes = job.and_then(|job| {
+        let steps = prepared.windows.iter().map(|windows| match windows {
+            Steps::Named(windows) => windows.len(),
+            Steps::Detected(devices) => devices.values().map(Vec::len).max().unwrap_or(0),
+        });
+        let steps = match options.steps {
+            Some(_) => job.steps.len(),
+            None => steps.max().unwrap_or(0),
+        };
+        graph::causes::Causes::of(&job, steps, names)
+    });
     let Prepared {
         mut operations,
         clocks,
@@ -353,7 +373,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         parts,
         mut matched,
         mut windows,
-    } = Prepared::of(recording);
+    } = prepared;
     let rank_of = |index: usize| rank_by_place[index];
     let mut without_steps = 0;
     if let Some((first, last)) = options.steps {
@@ -450,6 +470,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             &matched.collectives,
             &arrivals,
             state_findings::findings(&ranks, &device_state, &host_state),
+            causes,
         ),
         device_state,
         host_state,

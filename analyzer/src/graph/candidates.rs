@@ -16,10 +16,10 @@ const MOST_RANKS: usize = 16;
 
 /// All of them.
 pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
-    let mut edits: Vec<Edit> = Vec::new();
+    let mut edits: Vec<Edit> = of_ranks(job);
+    let several = edits.len() > 1;
     let mut add = |target, change| edits.push(Edit { target, change });
     let mut of_kind: BTreeMap<&'static str, BTreeMap<String, i64>> = BTreeMap::new();
-    let mut own: BTreeMap<u32, i64> = BTreeMap::new();
     for (node, what) in job.what.iter().enumerate() {
         let work = job.graph.work[node];
         let kind = match what.part {
@@ -43,19 +43,6 @@ pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
             (_, label) => label_text(job, label, names),
         };
         *of_kind.entry(kind).or_default().entry(name).or_default() += work;
-        if let (true, Some(rank)) = (kind != "communicator", job.devices[what.device as usize].rank) {
-            *own.entry(rank).or_default() += work;
-        }
-    }
-    if own.len() > 1 {
-        let mut ranks: Vec<(u32, i64)> = own.iter().map(|(rank, work)| (*rank, *work)).collect();
-        ranks.sort_by_key(|(rank, work)| (-work, *rank));
-        for (rank, _) in ranks.iter().take(MOST_RANKS) {
-            add(Target::Ranks(vec![*rank]), Change::AsOthers);
-        }
-        for set in sets(job) {
-            add(Target::Ranks(set), Change::AsOthers);
-        }
     }
     let most = |kind: &str| -> Vec<String> {
         let mut found: Vec<(String, i64)> = of_kind
@@ -73,7 +60,7 @@ pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
             .collect()
     };
     for name in most("kernel") {
-        if own.len() > 1 {
+        if several {
             add(Target::Kernel(name.clone()), Change::AsOthers);
         }
         add(Target::Kernel(name), Change::None);
@@ -99,6 +86,32 @@ pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
         add(Target::Idle("launch_latency".to_owned()), Change::None);
     }
     edits
+}
+
+/// Each rank as the others, those first that work longest, and sets of ranks; none of a single rank.
+pub(crate) fn of_ranks(job: &Job) -> Vec<Edit> {
+    let mut own: BTreeMap<u32, i64> = BTreeMap::new();
+    for (node, what) in job.what.iter().enumerate() {
+        let works = matches!(
+            what.part,
+            Part::Compute | Part::Copy | Part::Memset | Part::Host | Part::Call
+        );
+        if let (true, Some(rank)) = (works, job.devices[what.device as usize].rank) {
+            *own.entry(rank).or_default() += job.graph.work[node];
+        }
+    }
+    if own.len() < 2 {
+        return Vec::new();
+    }
+    let mut ranks: Vec<(u32, i64)> = own.into_iter().collect();
+    ranks.sort_by_key(|(rank, work)| (-work, *rank));
+    let each = ranks.iter().take(MOST_RANKS).map(|(rank, _)| vec![*rank]);
+    each.chain(sets(job).into_iter().take(MOST_RANKS))
+        .map(|ranks| Edit {
+            target: Target::Ranks(ranks),
+            change: Change::AsOthers,
+        })
+        .collect()
 }
 
 /// Sets of ranks that may be slow together: those of a host, and those that come to the same collectives (a pipeline's

@@ -10,6 +10,7 @@ use super::dag::Node;
 use super::process::{Label, NO_STEP, Nodes, Part, Placed, Source, Streams, What, step_at};
 use crate::calls::Call;
 use crate::host_activity::{Activity, Stretch, activities};
+use crate::kinds::Kind;
 
 /// A call that neither launches nor waits and is shorter than this is the host's work like what is around it.
 const SHORT_CALL_NS: i64 = 20_000;
@@ -23,6 +24,8 @@ const LONGEST_RETURN_NS: i64 = 200_000;
 const JITTER_NS: i64 = 5_000;
 /// Threads take turns where one goes on within this time after another's call, or within a quarter of its silence.
 const TURN_NS: i64 = 100_000;
+/// Of the calls before one so many are looked at for the one that it took turns with.
+const LAST_TURNS: usize = 8;
 /// With more streams than this it isn't guessed which of them another waited for.
 const MOST_STREAMS: usize = 64;
 /// Of the waits that a stream was told since its last operation so many are looked at, the last ones.
@@ -310,25 +313,29 @@ fn take_turns(turns: &mut [Turn], nodes: &mut Nodes) {
     let Some(begin) = turns.first().map(|turn| turn.call.start) else {
         return;
     };
-    for pair in 1..turns.len() {
-        let (before, after) = (&turns[pair - 1], &turns[pair]);
+    for place in 1..turns.len() {
+        let after = &turns[place];
         // A thread that has not called yet was silent from the beginning on.
         let silence = after.silence.unwrap_or(begin);
         let first = after.first.unwrap_or(after.start);
+        // The other thread may have called again by the time that this one is awake.
+        let near = turns[..place].iter().rev().take(LAST_TURNS);
+        let others = near.filter(|turn| {
+            turn.call.thread != after.call.thread && (silence..=after.call.start).contains(&turn.call.end)
+        });
+        let Some(before) = others.max_by_key(|turn| turn.call.end) else {
+            continue;
+        };
         let (length, behind) = (after.call.start - silence, after.call.start - before.call.end);
-        let waited = before.call.thread != after.call.thread
-            && before.call.start >= silence
-            && behind >= 0
-            && behind <= TURN_NS.max(length / 4)
-            && length > 2 * behind;
-        if waited {
-            // What the thread did since its own last call is not work but that wait: only what came after it is.
-            for node in first..after.start {
-                nodes.builder.set(node, 0, 0);
-            }
-            nodes.builder.set(after.start, behind, 0);
-            nodes.builder.wait(after.start, before.end, 0);
+        if behind > TURN_NS.max(length / 4) || length <= 2 * behind {
+            continue;
         }
+        // What the thread did since its own last call is not work but that wait: only what came after it is.
+        for node in first..after.start {
+            nodes.builder.set(node, 0, 0);
+        }
+        nodes.builder.set(after.start, behind, 0);
+        nodes.builder.wait(after.start, before.end, 0);
     }
 }
 
@@ -369,10 +376,17 @@ impl Waiting<'_, '_> {
     /// The node that is over when a call is.
     fn node(&self, one: &Outer, start: Node, what: &What, nodes: &mut Nodes) -> Node {
         let call = one.call;
+        let mut one = *one;
+        // Whatever it is called, a copy that is over when its call is was waited for: from pageable memory all are.
+        let copied = self.last_of_call.get(&call.row);
+        let copied = copied.map(|place| self.placed[*place as usize].operation);
+        if copied.is_some_and(|copy| copy.kind == Kind::Copy && copy.end <= call.end + JITTER_NS) {
+            one.blocks = Blocks::OnCopy;
+        }
         let awaited = if one.blocks == Blocks::Never {
             Vec::new()
         } else {
-            self.awaited(one)
+            self.awaited(&one)
         };
         let until = awaited
             .iter()
@@ -380,10 +394,13 @@ impl Waiting<'_, '_> {
             .max();
         let waited = until.filter(|until| *until > call.start);
         let Some(until) = waited else {
-            let what = What {
-                part: Part::Call,
-                ..*what
+            // A call that can wait is told apart from others even where it did not.
+            let part = if one.blocks == Blocks::Never {
+                Part::Call
+            } else {
+                Part::Blocked
             };
+            let what = What { part, ..*what };
             let node = nodes.add(what, call.end - call.start, call.end);
             nodes.builder.wait(node, start, 0);
             return node;

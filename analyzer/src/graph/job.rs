@@ -66,10 +66,6 @@ pub(crate) struct Job {
     pub(crate) left_out: usize,
 }
 
-/// Operations and calls in a graph, unless a single step has more: each costs some 100 bytes, and a replay of all of them some
-/// 20 ms a million.
-const MOST_ROWS: u64 = 3_000_000;
-
 /// What the steps of a process are: by device, with whether ranges of the host name them.
 pub(crate) struct ProcessSteps<'a> {
     pub(crate) windows: &'a [steps::Window],
@@ -87,6 +83,7 @@ impl Job {
         ranks: &[Option<u32>],
         comparable: bool,
         chosen: Option<(u64, u64)>,
+        most_rows: u64,
     ) -> Option<Self> {
         let processes = &recording.processes;
         let mut devices = Vec::new();
@@ -103,7 +100,7 @@ impl Job {
                 });
             }
         }
-        let chosen = choose(recording, operations, steps_of, chosen)?;
+        let chosen = choose(recording, operations, steps_of, chosen, most_rows)?;
         let meeting = meetings::kernels(processes.len(), collectives, comparable);
         let made: Vec<Nodes> = parallel::map(processes.len(), |place| {
             let windows = chosen.windows(&steps_of[place]);
@@ -344,6 +341,7 @@ fn choose(
     operations: &[ProcessOperations],
     steps_of: &[ProcessSteps<'_>],
     chosen: Option<(u64, u64)>,
+    most_rows: u64,
 ) -> Option<Chosen> {
     let used: Vec<usize> = (0..operations.len())
         .filter(|place| !operations[*place].devices.is_empty())
@@ -398,7 +396,7 @@ fn choose(
         })
         .sum();
     let a_step = (rows / windows.len().max(1) as u64).max(1);
-    let fits = usize::try_from(MOST_ROWS / a_step).unwrap_or(usize::MAX).max(2);
+    let fits = usize::try_from(most_rows / a_step).unwrap_or(usize::MAX).max(2);
     let left_out = windows.len().saturating_sub(fits);
     if left_out > 0 {
         // The first is the warm-up.

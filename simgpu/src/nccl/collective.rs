@@ -10,20 +10,18 @@ use super::mesh::{BUFFER_BYTES, Mesh, PIECE_BYTES, copy_memory, memory};
 use super::model::Function;
 use super::operation::{Factor, Operation, SCALED_SUM};
 use super::reduce::{self, Accumulator};
-use crate::config::config;
 
 /// Up to so many bytes over all ranks come with the arrivals.
 const SMALL_BYTES: usize = 64 << 10;
 /// Of an arrival, what must be the same on all ranks; then what is each rank's own.
 const SAME_BYTES: usize = 24;
-const ARRIVAL_BYTES: usize = SAME_BYTES + 40;
+const ARRIVAL_BYTES: usize = SAME_BYTES + 32;
 
 /// A rank's arrival: what it came for and where its memory is.
 #[derive(Clone, Copy)]
 struct Arrival {
     same: [u8; SAME_BYTES],
     start_ns: i64,
-    slowdown: f64,
     send: u64,
     receive: u64,
     factor: [u8; 8],
@@ -50,7 +48,6 @@ impl Arrival {
         Self {
             same,
             start_ns,
-            slowdown: config().slowdown,
             send: operation.send,
             receive: operation.receive,
             factor,
@@ -62,7 +59,6 @@ impl Arrival {
         encoded[..SAME_BYTES].copy_from_slice(&self.same);
         let own = [
             self.start_ns.to_le_bytes(),
-            self.slowdown.to_le_bytes(),
             self.send.to_le_bytes(),
             self.receive.to_le_bytes(),
             self.factor,
@@ -79,10 +75,9 @@ impl Arrival {
         Some(Self {
             same: head[..SAME_BYTES].try_into().ok()?,
             start_ns: i64::from_le_bytes(word(0)),
-            slowdown: f64::from_le_bytes(word(1)),
-            send: u64::from_le_bytes(word(2)),
-            receive: u64::from_le_bytes(word(3)),
-            factor: word(4),
+            send: u64::from_le_bytes(word(1)),
+            receive: u64::from_le_bytes(word(2)),
+            factor: word(3),
         })
     }
 }
@@ -124,8 +119,7 @@ pub(super) fn run(mesh: &Mesh, operation: &Operation, transfer_ns: i64, start_ns
             .chain(std::iter::once(&running.own))
     };
     let last_ns = there().map(|arrival| arrival.start_ns).max().unwrap_or(start_ns);
-    let slowdown = there().map(|arrival| arrival.slowdown).fold(1.0, f64::max);
-    Ok(last_ns + (transfer_ns as f64 * slowdown).round() as i64)
+    Ok(last_ns + transfer_ns)
 }
 
 impl Running<'_> {

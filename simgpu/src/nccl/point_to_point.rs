@@ -10,7 +10,6 @@ use super::mesh::{BUFFER_BYTES, Mesh, copy_memory, memory};
 use super::operation::Transfer;
 use super::timing;
 use crate::clock::now_ns;
-use crate::config::config;
 
 /// How the receiver gets an offer's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,11 +28,10 @@ struct Offer {
     bytes: u64,
     /// Bytes that the sender's port moves until this send is through.
     port_bytes: u64,
-    slowdown: f64,
     source: Source,
 }
 
-const OFFER_BYTES: usize = 48;
+const OFFER_BYTES: usize = 40;
 
 impl Offer {
     fn encode(&self) -> [u8; OFFER_BYTES] {
@@ -46,7 +44,6 @@ impl Offer {
             self.start_ns.cast_unsigned(),
             self.bytes,
             self.port_bytes,
-            self.slowdown.to_bits(),
             source,
             address,
         ];
@@ -65,10 +62,9 @@ impl Offer {
             start_ns: word(0).cast_signed(),
             bytes: word(1),
             port_bytes: word(2),
-            slowdown: f64::from_bits(word(3)),
-            source: match word(4) {
+            source: match word(3) {
                 0 => Source::Inline,
-                1 => Source::Memory(word(5)),
+                1 => Source::Memory(word(4)),
                 _ => Source::OnRequest,
             },
         };
@@ -177,13 +173,11 @@ fn offer(mesh: &Mesh, one: &mut Progress, start_ns: i64) {
         peer, address, bytes, ..
     } = one.transfer;
     let to = peer as usize;
-    let slowdown = config().slowdown;
     let fits = bytes <= BUFFER_BYTES && mesh.take_room(to, Class::SendRoom, bytes);
     let offer = Offer {
         start_ns,
         bytes: bytes as u64,
         port_bytes: one.port_bytes,
-        slowdown,
         source: if fits {
             Source::Inline
         } else if mesh.readable(to) {
@@ -195,8 +189,8 @@ fn offer(mesh: &Mesh, one: &mut Progress, start_ns: i64) {
     let data: &[u8] = if fits { memory(address, bytes) } else { &[] };
     mesh.send(to, Class::Offer, &[&offer.encode(), data]);
     if fits {
-        let through = timing::send(one.port_bytes, mesh.rank, peer, mesh).transfer_ns;
-        one.stage = Stage::Done(start_ns + (through as f64 * slowdown).round() as i64);
+        let through_ns = timing::send(one.port_bytes, mesh.rank, peer, mesh).transfer_ns;
+        one.stage = Stage::Done(start_ns + through_ns);
     }
 }
 
@@ -259,11 +253,7 @@ fn receive(mesh: &Mesh, one: &mut Progress, offer: &Offer, data: &[u8], start_ns
         return Ok(());
     }
     let from = peer as usize;
-    let slowdown = config().slowdown.max(offer.slowdown);
-    let through_ns = |port_bytes: u64| {
-        let alone = timing::send(port_bytes, peer, mesh.rank, mesh).transfer_ns;
-        (alone as f64 * slowdown).round() as i64
-    };
+    let through_ns = |port_bytes: u64| timing::send(port_bytes, peer, mesh.rank, mesh).transfer_ns;
     let place = memory(address, bytes);
     let port_bytes = one.port_bytes.max(offer.port_bytes);
     // Both there: the slower port decides.
@@ -353,13 +343,12 @@ mod tests {
             start_ns: -5,
             bytes: 7,
             port_bytes: 8,
-            slowdown: 1.5,
             source: Source::Memory(0xffff_ffff_1234),
         };
         let message = [&offer.encode()[..], &[1, 2, 3]].concat();
         let (again, data) = Offer::decode(&message).expect("an offer");
         assert_eq!((again.start_ns, again.bytes, again.port_bytes), (-5, 7, 8));
-        assert_eq!((again.slowdown, data), (1.5, &[1u8, 2, 3][..]));
+        assert_eq!(data, [1u8, 2, 3]);
         assert!(again.source == offer.source);
         assert!(Offer::decode(&message[..20]).is_none());
     }
