@@ -7,7 +7,7 @@
 use std::mem::offset_of;
 
 use gputrace_trace::Table;
-use gputrace_trace::options::Kind;
+use gputrace_trace::options::{CollectorOptions, Kind};
 use gputrace_trace::tables;
 
 use crate::decode::rows::{self, Decode};
@@ -46,6 +46,9 @@ pub(crate) enum Asked {
     For(Kind),
     /// The same, if graphs are recorded as wholes.
     ForWholeGraphs(Kind),
+    /// The same, from this version of CUPTI on (`cuptiGetVersion`): older ones refuse, and deliver it unasked with another kind
+    /// of that word.
+    ForSince(Kind, u32),
     /// Never: it comes only when another profiler asks for it.
     Never,
 }
@@ -54,7 +57,7 @@ impl Asked {
     /// The word of `--kinds` that asks for it.
     pub(crate) fn by(self) -> Option<Kind> {
         match self {
-            Self::For(kind) | Self::ForWholeGraphs(kind) => Some(kind),
+            Self::For(kind) | Self::ForWholeGraphs(kind) | Self::ForSince(kind, _) => Some(kind),
             Self::Always | Self::Never => None,
         }
     }
@@ -69,7 +72,7 @@ pub(crate) enum Moment {
     Call { start: usize, correlation: usize },
     /// Something on the host that belongs where it began.
     Began { start: usize },
-    /// An id that is joined to a launch.
+    /// Something without a time of its own that is joined to a call.
     Joined { correlation: usize },
     /// None: it is kept always.
     Always,
@@ -90,6 +93,10 @@ macro_rules! moment {
         Moment::$Moment { $( $name: offset_of!(records::$Record, $member) ),* }
     };
 }
+
+/// From this version (CUDA 12.9) recordings of events are a kind to ask for. Before, "this activity cannot be directly enabled or
+/// disabled" (cupti_activity.h, 12.8): it comes with synchronisations.
+const EVENTS_APART_SINCE: u32 = 27;
 
 /// The kinds, in the order in which they are switched on.
 pub static KINDS: [RecordKind; kind::ALL.len()] = TABLE;
@@ -193,6 +200,17 @@ const TABLE: [RecordKind; kind::ALL.len()] = [
         texts: &[],
         owned: None,
         fields: Some(fields::SYNCHRONIZATION),
+    },
+    RecordKind {
+        kind: kind::CUDA_EVENT,
+        what: "recordings of events",
+        asked: Asked::ForSince(Kind::Synchronizations, EVENTS_APART_SINCE),
+        table: Some(tables::EventRecords::NAME),
+        decode: rows::event_record,
+        moment: moment!(Joined EventRecord { correlation: correlation }),
+        texts: &[],
+        owned: None,
+        fields: Some(fields::EVENT_RECORD),
     },
     RecordKind {
         kind: kind::OVERHEAD,
@@ -341,6 +359,15 @@ pub(crate) fn is_calls(record_kind: u32) -> bool {
 /// Whether the kind is kernels.
 pub(crate) fn is_kernels(record_kind: u32) -> bool {
     of(record_kind).is_some_and(|kind| kind.table == Some(tables::Kernels::NAME))
+}
+
+/// Whether calls are needed although nobody asked for them: an operation, or a recording of an event, belongs to the window that
+/// its call was made in, and the ids that join kernels to collectives come with calls only.
+pub(crate) fn needs_calls(options: &CollectorOptions) -> bool {
+    let asked = |kind| options.records(kind);
+    let operations = asked(Kind::Kernels) || asked(Kind::Copies) || asked(Kind::Memsets);
+    let of_calls = operations || asked(Kind::Synchronizations);
+    operations && asked(Kind::Collectives) || of_calls && options.is_partial()
 }
 
 /// Frees what belongs to a record of which nothing becomes a row.

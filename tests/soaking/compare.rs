@@ -85,9 +85,9 @@ pub fn differences(whole: &Recording, left: &Recording) -> Vec<(String, &'static
         compare_each!(
             all, now, differ, process.folder,
             kernels copies memsets graph_nodes graph_launches untimed_operations collectives nccl_channels nccl_proxy
-            communicators api_calls synchronizations overheads modules compilations markers payload_fields
-            object_names operators memory memory_pools counters external_correlations contexts streams clocks windows
-            losses
+            communicators api_calls synchronizations event_records overheads modules compilations markers
+            payload_fields object_names operators memory memory_pools counters external_correlations contexts streams
+            clocks windows losses
         );
     }
     differ

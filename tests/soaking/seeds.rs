@@ -7,8 +7,8 @@ use gputrace_trace::json_file::write_json;
 use gputrace_trace::manifest::{Device, MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader, Thread};
 use gputrace_trace::seal::{Identity, id_text};
 use gputrace_trace::tables::{
-    ApiCall, Clock, Collective, Communicator, Context, Copy, Counter, ExternalCorrelation, Kernel, Marker,
-    MemoryEvent, Memset, Operator, Overhead, Stream, Synchronization,
+    ApiCall, Clock, Collective, Communicator, Context, Copy, Counter, EventRecord, ExternalCorrelation,
+    Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Stream, Synchronization,
 };
 use gputrace_trace::writer::{ProcessWriter, make_folder};
 use gputrace_trace::{DurationNs, TimeNs};
@@ -209,6 +209,14 @@ impl Rank<'_> {
             stream: Some(7),
             correlation: correlation + 3,
             ..Synchronization::default()
+        });
+        tables.event_records.push(EventRecord {
+            correlation: correlation + 2,
+            context: 1,
+            stream: 7,
+            event: 1,
+            event_synchronization: Some(step as u64 + 1),
+            ..EventRecord::default()
         });
         tables.overheads.push(Overhead {
             start_ns: TimeNs(begin + 9_000_000),

@@ -375,10 +375,28 @@ macro_rules! each_table {
             event: Option<u32>,
             /// Joins it to its call.
             correlation: u32,
-            /// Which recording of the event was waited for: unlike the event's id, one is used once.
+            /// Which recording of the event was waited for, of those in `event_records`: unlike the event's id, one is used once.
             event_synchronization: Option<u64>,
             /// What the call returned (`CUresult`), where CUPTI says; 0 is success.
             result: Option<u32>,
+        }
+
+        /// Events that were recorded on streams (`CUpti_ActivityCudaEvent` and later): what `synchronizations` wait for. CUPTI
+        /// gives no time of the host: the call that recorded one is in `api_calls`.
+        event_records: EventRecord / EventRecords, Details, Packed {
+            /// Joins it to its call, and so to its place in the stream's order.
+            correlation: u32,
+            /// Device index, where CUPTI says.
+            device: Option<u32>,
+            /// CUPTI's context id.
+            context: u32,
+            /// CUPTI's id of the stream that it was recorded on.
+            stream: u32,
+            /// CUPTI's event id, the same each time that the event is recorded.
+            event: u32,
+            /// Which recording it is: the `event_synchronization` of the [`Synchronization`]s that wait for it; null where CUPTI
+            /// does not say.
+            event_synchronization: Option<u64>,
         }
 
         /// CUPTI's own work (`CUpti_ActivityOverhead`).

@@ -46,7 +46,7 @@ impl Cupti {
             ));
         }
         buffers::configure(options.memory_bytes, cupti.version >= MAY_REFUSE_SINCE);
-        let wanted = wanted_kinds(options);
+        let wanted = wanted_kinds(options, cupti.version);
         let subscriber = match cupti.subscribe_beside_others(handle, &wanted, process) {
             Some(subscriber) => subscriber,
             None => cupti.subscribe_alone()?,

@@ -33,6 +33,11 @@ fn known(id: u32) -> Option<u32> {
     (id != u32::MAX && id != u32::MAX - 1).then_some(id)
 }
 
+/// Which recording of an event. "Not applicable" is all ones, of 32 bits or of 64; recordings are numbered from 1.
+fn recording(id: u64) -> Option<u64> {
+    (id != 0 && id != u64::from(u32::MAX) && id != u64::MAX).then_some(id)
+}
+
 /// What is kept of a kernel, copy or memset without whole times.
 macro_rules! untimed_operation {
     ($record:expr, $name:expr, $bytes:expr) => {{
@@ -310,10 +315,8 @@ pub(crate) fn synchronization(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWr
         };
         return untimed(row, times, writer);
     };
-    // "Not applicable" is all ones, of 32 bits or of 64; events are numbered from 1.
-    let event_synchronization = Some(record.event_synchronization).filter(|&id| {
-        WAITS_FOR_EVENTS.contains(&record.wait) && id != 0 && id != u64::from(u32::MAX) && id != u64::MAX
-    });
+    let event_synchronization =
+        recording(record.event_synchronization).filter(|_| WAITS_FOR_EVENTS.contains(&record.wait));
     writer.tables.synchronizations.push(tables::Synchronization {
         start_ns,
         duration_ns,
@@ -324,6 +327,18 @@ pub(crate) fn synchronization(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWr
         correlation: record.correlation,
         event_synchronization,
         result: reaches(bytes, offset_of!(records::Synchronization, result)).then_some(record.result),
+    });
+}
+
+pub(crate) fn event_record(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
+    let record: records::EventRecord = read(bytes);
+    writer.tables.event_records.push(tables::EventRecord {
+        correlation: record.correlation,
+        device: reaches(bytes, offset_of!(records::EventRecord, device)).then_some(record.device),
+        context: record.context,
+        stream: record.stream,
+        event: record.event,
+        event_synchronization: recording(record.event_synchronization),
     });
 }
 

@@ -21,7 +21,7 @@ fn newest(asked: u32) -> Option<usize> {
         kind::JIT => 72,
         kind::MODULE => 24,
         kind::MEMORY2 => 128,
-        kind::MEMORY_POOL => 80,
+        kind::CUDA_EVENT | kind::MEMORY_POOL => 80,
         // A kind that nobody knows yet.
         99 => 32,
         _ => return None,
@@ -33,6 +33,7 @@ fn oldest(asked: u32) -> Option<usize> {
     Some(match asked {
         kind::CONCURRENT_KERNEL => 208,
         kind::SYNCHRONIZATION | kind::OVERHEAD => 40,
+        kind::CUDA_EVENT => 24,
         kind::GRAPH_TRACE => 48,
         kind::JIT => 64,
         kind::MEMORY2 => 120,
@@ -258,6 +259,18 @@ fn what_older_records_do_not_reach_is_unknown_and_not_nought() {
             ]),
         );
         buffer.record(
+            kind::CUDA_EVENT,
+            size(kind::CUDA_EVENT),
+            &[
+                (offset_of!(EventRecord, correlation), 34, 4),
+                (offset_of!(EventRecord, context), 1, 4),
+                (offset_of!(EventRecord, stream), 7, 4),
+                (offset_of!(EventRecord, event), 11, 4),
+                (offset_of!(EventRecord, device), 3, 4),
+                (offset_of!(EventRecord, event_synchronization), 77, 8),
+            ],
+        );
+        buffer.record(
             kind::OVERHEAD,
             size(kind::OVERHEAD),
             &[
@@ -328,7 +341,7 @@ fn what_older_records_do_not_reach_is_unknown_and_not_nought() {
         let (decoded, tables, _, names) = decode(&[&buffer.0], sizes);
         assert_eq!(
             (decoded.records, decoded.unknown, decoded.unread_bytes),
-            (7, 0, 0)
+            (8, 0, 0)
         );
         let text = |id: Option<gputrace_trace::NameId>| id.map(|id| names[id.0 as usize].as_str());
         let only_new = |value| is_new.then_some(value);
@@ -340,6 +353,11 @@ fn what_older_records_do_not_reach_is_unknown_and_not_nought() {
         );
         assert_eq!(synchronizations.event_synchronization[0], is_new.then_some(77));
         assert_eq!(synchronizations.result[0], only_new(0));
+        let recorded = &tables.event_records;
+        assert_eq!((recorded.correlation[0], recorded.context[0]), (34, 1));
+        assert_eq!((recorded.stream[0], recorded.event[0]), (7, 11));
+        assert_eq!(recorded.device[0], only_new(3));
+        assert_eq!(recorded.event_synchronization[0], is_new.then_some(77));
         assert_eq!(tables.overheads.thread[0], Some(4711));
         assert_eq!(tables.overheads.correlation[0], only_new(33));
         assert_eq!(tables.graph_launches.end_device[0], only_new(1));
@@ -360,6 +378,25 @@ fn what_older_records_do_not_reach_is_unknown_and_not_nought() {
         );
         assert_eq!(tables.memory_pools.least_bytes_kept[0], Some(100));
         assert_eq!(tables.memory_pools.is_managed[0], is_new.then_some(1));
+    }
+}
+
+#[test]
+fn recordings_of_events_without_a_number_have_none() {
+    for (number, expected) in [
+        (0, None),
+        (u64::from(u32::MAX), None),
+        (u64::MAX, None),
+        (5, Some(5)),
+    ] {
+        // 12.8's record.
+        let sizes = |asked| (asked == kind::CUDA_EVENT).then_some(56);
+        let mut buffer = Buffer::default();
+        let member = (offset_of!(EventRecord, event_synchronization), number, 8);
+        buffer.record(kind::CUDA_EVENT, 56, &[member]);
+        let (_, tables, ..) = decode(&[&buffer.0], sizes);
+        assert_eq!(tables.event_records.event_synchronization, [expected]);
+        assert_eq!(tables.event_records.device, [Some(0)]);
     }
 }
 

@@ -33,6 +33,26 @@ pub struct Synchronization {
     pub result: u32,
 }
 
+/// `CUpti_ActivityCudaEvent` and later.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub struct EventRecord {
+    pub kind: u32,
+    pub correlation: u32,
+    pub context: u32,
+    pub stream: u32,
+    pub event: u32,
+    pub pad: u32,
+    /// From `CUpti_ActivityCudaEvent2` on, as all that follow.
+    pub device: u32,
+    pub pad2: u32,
+    pub reserved0: u64,
+    /// 0 unless asked for, which nobody here does: it costs.
+    pub device_timestamp: u64,
+    pub event_synchronization: u64,
+}
+
 /// `CUpti_ActivityOverhead` and later.
 #[repr(C)]
 #[derive(Clone, Copy)]

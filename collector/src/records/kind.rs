@@ -33,6 +33,8 @@ kinds! {
     MEMCPY2 = 22,
     /// A module that was loaded.
     MODULE = 27,
+    /// An event that was recorded on a stream.
+    CUDA_EVENT = 36,
     /// Stream.
     STREAM = 37,
     /// Waiting.

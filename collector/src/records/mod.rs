@@ -10,7 +10,7 @@ mod resources;
 mod sizes;
 
 pub use gpu::{GraphTrace, Kernel, Memcpy, Memset, PeerCopy};
-pub use host::{ApiCall, ExternalCorrelation, Jit, Module, Overhead, Synchronization};
+pub use host::{ApiCall, EventRecord, ExternalCorrelation, Jit, Module, Overhead, Synchronization};
 pub use resources::{Context, Device, Memory, MemoryPool, Stream};
 pub use sizes::RecordSizes;
 
@@ -26,8 +26,8 @@ macro_rules! records {
         unsafe impl Record for $name {}
     )*};
 }
-records! { Kernel Memcpy PeerCopy Memset GraphTrace ApiCall Synchronization Overhead ExternalCorrelation Module Jit }
-records! { Context Stream Device Memory MemoryPool }
+records! { Kernel Memcpy PeerCopy Memset GraphTrace ApiCall Synchronization EventRecord Overhead ExternalCorrelation }
+records! { Module Jit Context Stream Device Memory MemoryPool }
 
 /// Whether a record of so many bytes has the member that begins at `offset`.
 #[must_use]
@@ -89,6 +89,11 @@ mod tests {
         same_offsets!(Synchronization, CUpti_ActivitySynchronization2: wait = type_, start = start,
             correlation = correlationId, context = contextId, stream = streamId, event = cudaEventId,
             event_synchronization = cudaEventSyncId, result = returnValue);
+        same_offsets!(EventRecord, CUpti_ActivityCudaEvent2: correlation = correlationId, context = contextId,
+            stream = streamId, event = eventId, device = deviceId, device_timestamp = deviceTimestamp,
+            event_synchronization = cudaEventSyncId);
+        same_offsets!(EventRecord, CUpti_ActivityCudaEvent: correlation = correlationId, context = contextId,
+            stream = streamId, event = eventId);
         same_offsets!(Overhead, CUpti_ActivityOverhead3: overhead = overheadKind, object_kind = objectKind,
             object = objectId, start = start, end = end, correlation = correlationId, data = overheadData);
         same_offsets!(GraphTrace, CUpti_ActivityGraphTrace2: correlation = correlationId, start = start, end = end,

@@ -4,8 +4,8 @@
 use std::mem::offset_of;
 
 use crate::records::{
-    ApiCall, Context, Device, ExternalCorrelation, GraphTrace, Jit, Kernel, Memcpy, Memory, MemoryPool,
-    Memset, Overhead, PeerCopy, Stream, Synchronization,
+    ApiCall, Context, Device, EventRecord, ExternalCorrelation, GraphTrace, Jit, Kernel, Memcpy, Memory,
+    MemoryPool, Memset, Overhead, PeerCopy, Stream, Synchronization,
 };
 
 /// A field: its number in the kind's `CUpti_Activity*FieldIds`, and its place in the struct.
@@ -82,6 +82,9 @@ pub(crate) const API_CALL: KindFields = fields! { ApiCall:
 pub(crate) const SYNCHRONIZATION: KindFields = fields! { Synchronization:
     1 => wait, 2 => start, 3 => end, 4 => correlation, 5 => context, 6 => stream, 7 => event,
     8 => event_synchronization, 9 => result,
+};
+pub(crate) const EVENT_RECORD: KindFields = fields! { EventRecord:
+    1 => correlation, 2 => context, 3 => stream, 4 => event, 5 => device, 7 => event_synchronization,
 };
 /// CUPTI_ACTIVITY_OBJECT_THREAD: user-defined records of overheads name a thread and say nothing of other objects.
 const THREAD_OBJECT: u32 = 2;
@@ -168,6 +171,9 @@ mod tests {
                 SYNCHRONIZATION_FIELD_START SYNCHRONIZATION_FIELD_END SYNCHRONIZATION_FIELD_CORRELATION_ID
                 SYNCHRONIZATION_FIELD_CONTEXT_ID SYNCHRONIZATION_FIELD_STREAM_ID SYNCHRONIZATION_FIELD_CUDA_EVENT_ID
                 SYNCHRONIZATION_FIELD_CUDA_EVENT_SYNC_ID SYNCHRONIZATION_FIELD_RETURN_VALUE;
+            EVENT_RECORD CUpti_ActivityCudaEventFieldIds: CUDA_EVENT_FIELD_CORRELATION_ID CUDA_EVENT_FIELD_CONTEXT_ID
+                CUDA_EVENT_FIELD_STREAM_ID CUDA_EVENT_FIELD_EVENT_ID CUDA_EVENT_FIELD_DEVICE_ID
+                CUDA_EVENT_FIELD_CUDA_EVENT_SYNC_ID;
             OVERHEAD CUpti_ActivityOverheadFieldIds: OVERHEAD_FIELD_OVERHEAD_KIND OVERHEAD_FIELD_THREAD_ID
                 OVERHEAD_FIELD_START OVERHEAD_FIELD_END OVERHEAD_FIELD_CORRELATION_ID;
             EXTERNAL_CORRELATION CUpti_ActivityExternalCorrelationFieldIds: EXTERNAL_CORRELATION_FIELD_EXTERNAL_KIND

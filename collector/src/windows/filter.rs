@@ -11,7 +11,7 @@ pub(super) enum Moment {
     Call { start: i64, correlation: u32 },
     /// Something on the host that belongs where it began.
     Began { start: i64 },
-    /// An id that is joined to a launch.
+    /// Something without a time of its own that is joined to a call.
     Joined { correlation: u32 },
     /// Of no moment: devices, contexts, streams, and kinds that are not known here.
     Always,

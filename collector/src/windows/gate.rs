@@ -54,6 +54,8 @@ pub(crate) struct Gate {
     /// Events of the application's threads are known until here.
     known_until: TimeNs,
     launched: VecDeque<Launched>,
+    /// Whether calls come at all: without them nobody knows when that was which has no time of its own.
+    has_calls: bool,
     /// Correlation id and start of calls, for detected steps.
     calls: VecDeque<(u32, i64)>,
     /// Kinds that are switched on for our own sake and make no rows, by bit.
@@ -81,6 +83,7 @@ impl Gate {
             most_held_bytes: usize::try_from(options.memory_bytes / 4).unwrap_or(usize::MAX),
             known_until: start,
             launched: VecDeque::new(),
+            has_calls: options.records(Kind::Calls) || kinds::needs_calls(options),
             calls: VecDeque::new(),
             hidden: hidden
                 .iter()
@@ -303,6 +306,7 @@ impl Gate {
             return bytes.len();
         }
         let (machine, launched, left_out) = (&self.machine, &self.launched, &mut self.left_out);
+        let has_calls = self.has_calls;
         let is_launched = |correlation: u32, start: i64| {
             launched.iter().any(|window| {
                 (window.first..=window.last).contains(&correlation) && start <= window.last_start
@@ -324,8 +328,8 @@ impl Gate {
                     Moment::Operation {
                         start: 0,
                         correlation,
-                    }
-                    | Moment::Joined { correlation } => is_launched(correlation, i64::MIN),
+                    } => is_launched(correlation, i64::MIN),
+                    Moment::Joined { correlation } => !has_calls || is_launched(correlation, i64::MIN),
                     Moment::Operation { start, correlation } => {
                         is_in(start) || is_launched(correlation, start)
                     }
@@ -344,6 +348,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host_events::testing;
     use crate::records::kind;
 
     /// Far more than anything else in this process takes or gives back meanwhile.
@@ -357,6 +362,8 @@ mod tests {
 
     #[test]
     fn memory_that_belongs_to_a_record_goes_with_it() {
+        // A gate reads the process's options, which are other tests', too.
+        let _turn = testing::turn();
         // SAFETY: a block of so many bytes, which nobody reads or writes.
         let data = unsafe { libc::malloc(BLOCK_BYTES) } as u64;
         assert_ne!(data, 0);
@@ -373,5 +380,60 @@ mod tests {
         // SAFETY: the record's data is memory of malloc that nobody else frees.
         assert_eq!(unsafe { gate.leave_out(&mut record) }, 0);
         assert!(large_blocks() + BLOCK_BYTES / 2 < taken);
+    }
+
+    /// How many of two recordings of events are kept: one that was made while the recorder's switch was off, and a later one.
+    /// `tells_of_calls`: there are records of the calls that made them.
+    fn kept(words: &[&str], tells_of_calls: bool) -> usize {
+        let sizes = |record_kind| match record_kind {
+            kind::CUDA_EVENT => Some(56),
+            kind::DRIVER => Some(40),
+            _ => None,
+        };
+        let options = Box::leak(Box::new(CollectorOptions {
+            kinds: Some(words.iter().map(|word| (*word).to_owned()).collect()),
+            ..CollectorOptions::default()
+        }));
+        let mut gate = Gate::new(options, RecordSizes::ask(sizes), &[]);
+        let begin = now();
+        let at = |seconds: i64| TimeNs(begin.0 + seconds * 1_000_000_000);
+        gate.machine.apply(at(1), Event::Switch(false));
+        gate.machine.apply(at(3), Event::Switch(true));
+        let mut buffer = Vec::new();
+        for (correlation, seconds) in [(7u32, 2), (8, 4)] {
+            if tells_of_calls {
+                let mut call = [0u8; 40];
+                let (start, id) = (
+                    std::mem::offset_of!(records::ApiCall, start),
+                    std::mem::offset_of!(records::ApiCall, correlation),
+                );
+                call[..4].copy_from_slice(&kind::DRIVER.to_le_bytes());
+                call[start..start + 8].copy_from_slice(&at(seconds).0.to_le_bytes());
+                call[id..id + 4].copy_from_slice(&correlation.to_le_bytes());
+                buffer.extend(call);
+            }
+            let mut recorded = [0u8; 56];
+            let id = std::mem::offset_of!(records::EventRecord, correlation);
+            recorded[..4].copy_from_slice(&kind::CUDA_EVENT.to_le_bytes());
+            recorded[id..id + 4].copy_from_slice(&correlation.to_le_bytes());
+            buffer.extend(recorded);
+        }
+        gate.learn_launches(&buffer);
+        // SAFETY: no record of these kinds has memory or addresses.
+        let kept = unsafe { gate.leave_out(&mut buffer) };
+        let mut recordings = 0;
+        walk::walk(&buffer[..kept], &gate.sizes, |record_kind, _| {
+            recordings += usize::from(record_kind == kind::CUDA_EVENT);
+        });
+        recordings
+    }
+
+    #[test]
+    fn recordings_of_events_are_of_the_window_of_their_call() {
+        let _turn = testing::turn();
+        assert_eq!(kept(&["synchronizations", "calls"], true), 1);
+        // Where calls are recorded, one whose call is not there was made outside of all windows.
+        assert_eq!(kept(&["synchronizations", "calls"], false), 0);
+        assert_eq!(kept(&["synchronizations"], false), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! A part of a recording: some ranks, some steps, a stretch of time. What is left is a recording like any other.
 
 use gputrace_trace::derived::{Derived, DerivedProcess};
-use gputrace_trace::tables::Tables;
+use gputrace_trace::tables::{ApiCalls, EventRecords, Synchronizations, Tables};
 use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs};
 use rustc_hash::FxHashSet;
 
@@ -335,6 +335,16 @@ fn rows<T: Table>(table: &T, keep: impl Fn(usize) -> bool) -> T {
     kept
 }
 
+/// Recordings of events, of those calls and for those waits: what a wait waited for was often recorded before the window.
+fn event_records(table: &EventRecords, calls: &ApiCalls, waits: &Synchronizations) -> EventRecords {
+    let made: FxHashSet<u32> = calls.correlation.iter().copied().collect();
+    let waited_for: FxHashSet<u64> = waits.event_synchronization.iter().flatten().copied().collect();
+    rows(table, |index| {
+        made.contains(&table.correlation[index])
+            || table.event_synchronization[index].is_some_and(|recording| waited_for.contains(&recording))
+    })
+}
+
 /// Standing tables and those about the recording itself stay whole.
 fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
     let mut launched: FxHashSet<u32> = FxHashSet::default();
@@ -391,20 +401,21 @@ fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
         let duration = tables.markers.duration_ns[index].unwrap_or_default();
         window.overlaps(tables.markers.start_ns[index], duration)
     });
+    let api_calls = rows(&tables.api_calls, |index| {
+        launched.contains(&tables.api_calls.correlation[index])
+            || window.overlaps(
+                tables.api_calls.start_ns[index],
+                tables.api_calls.duration_ns[index],
+            )
+    });
+    let synchronizations = timed!(synchronizations);
+    let event_records = event_records(&tables.event_records, &api_calls, &synchronizations);
     let tables = Tables {
-        api_calls: rows(&tables.api_calls, |index| {
-            launched.contains(&tables.api_calls.correlation[index])
-                || window.overlaps(
-                    tables.api_calls.start_ns[index],
-                    tables.api_calls.duration_ns[index],
-                )
-        }),
         untimed_operations: rows(&tables.untimed_operations, |index| {
             tables.untimed_operations.start_ns[index].is_none_or(|start| start < window.to)
         }),
         nccl_channels: timed!(nccl_channels),
         nccl_proxy: timed!(nccl_proxy),
-        synchronizations: timed!(synchronizations),
         overheads: timed!(overheads),
         compilations: timed!(compilations),
         operators: timed!(operators),
@@ -431,6 +442,9 @@ fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
         copies,
         memsets,
         graph_launches,
+        api_calls,
+        synchronizations,
+        event_records,
         external_correlations,
         collectives,
         markers,

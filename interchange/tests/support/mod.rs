@@ -435,6 +435,16 @@ pub fn everything() -> Recording {
             ..Synchronization::default()
         });
     }
+    for (device, number) in [(Some(0), Some(u64::MAX)), (None, None)] {
+        tables.event_records.push(EventRecord {
+            correlation: u32::MAX,
+            device,
+            context: 1,
+            stream: 9,
+            event: 3,
+            event_synchronization: number,
+        });
+    }
     tables.overheads.push(Overhead {
         start_ns: at(880),
         kind: 0x9_0000,

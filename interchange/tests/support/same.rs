@@ -39,6 +39,7 @@ fn rows(process: &Process, names: &Interner, common: &mut Interner) -> Vec<(Stri
         communicators,
         api_calls,
         synchronizations,
+        event_records,
         overheads,
         modules,
         compilations,

@@ -157,11 +157,11 @@ macro_rules! for_each_table {
             kernels: Kernels, copies: Copies, memsets: Memsets, graph_nodes: GraphNodes, graph_launches:
             GraphLaunches, untimed_operations: UntimedOperations, collectives: Collectives, nccl_channels:
             NcclChannels, nccl_proxy: NcclProxySteps, communicators: Communicators, api_calls: ApiCalls,
-            synchronizations: Synchronizations, overheads: Overheads, modules: Modules, compilations:
-            Compilations, markers: Markers, payload_fields: PayloadFields, object_names: ObjectNames, operators:
-            Operators, memory: MemoryEvents, memory_pools: MemoryPoolEvents, counters: Counters,
-            external_correlations: ExternalCorrelations, contexts: Contexts, streams: Streams, clocks: Clocks,
-            windows: Windows, losses: LossRows
+            synchronizations: Synchronizations, event_records: EventRecords, overheads: Overheads, modules:
+            Modules, compilations: Compilations, markers: Markers, payload_fields: PayloadFields, object_names:
+            ObjectNames, operators: Operators, memory: MemoryEvents, memory_pools: MemoryPoolEvents, counters:
+            Counters, external_correlations: ExternalCorrelations, contexts: Contexts, streams: Streams, clocks:
+            Clocks, windows: Windows, losses: LossRows
         }
     };
 }

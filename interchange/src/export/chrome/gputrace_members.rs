@@ -249,7 +249,15 @@ pub fn write_process(
     write!(
         communicators,
         contexts,
-        streams, graph_nodes, external_correlations, object_names, payload_fields, modules, clocks, losses,
+        streams,
+        graph_nodes,
+        external_correlations,
+        event_records,
+        object_names,
+        payload_fields,
+        modules,
+        clocks,
+        losses,
     );
     Ok(())
 }

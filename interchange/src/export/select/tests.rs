@@ -39,6 +39,39 @@ fn what_has_a_part_in_the_window_with_its_launches() {
     assert!(cut_tables(&tables, empty).0.kernels.is_empty());
 }
 
+#[test]
+fn recordings_of_events_stay_with_their_calls_and_with_their_waits() {
+    use gputrace_trace::tables::{ApiCall, EventRecord, Synchronization};
+    let mut tables = Tables::default();
+    for number in 1..=4u32 {
+        tables.api_calls.push(ApiCall {
+            start_ns: TimeNs(i64::from(number) * 100),
+            duration_ns: DurationNs(10),
+            correlation: number,
+            ..ApiCall::default()
+        });
+        tables.event_records.push(EventRecord {
+            correlation: number,
+            event_synchronization: (number != 4).then_some(u64::from(number) + 10),
+            ..EventRecord::default()
+        });
+    }
+    tables.synchronizations.push(Synchronization {
+        start_ns: TimeNs(420),
+        duration_ns: DurationNs(1),
+        kind: 2,
+        event_synchronization: Some(12),
+        ..Synchronization::default()
+    });
+    let window = Window {
+        from: TimeNs(400),
+        to: TimeNs(500),
+    };
+    // The last one's call is in it; the second was waited for in it.
+    let part = cut_tables(&tables, window).0;
+    assert_eq!(part.event_records.correlation, [2, 4]);
+}
+
 fn kernel() -> gputrace_trace::tables::Kernel {
     gputrace_trace::tables::Kernel {
         start_ns: TimeNs(0),
