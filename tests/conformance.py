@@ -49,7 +49,7 @@ SUBSCRIBER_STRUCTS = [
     ("CUpti_ActivityRecordLayout", "structSize pEntries numFields recordSize", ""),
     ("CUpti_BufferCallbackCompleteInfo", "structSize threadId ppRecordLayouts numRecordLayouts", ""),
 ]
-# The struct of each record in each version, and the members that the stand-in writes.
+# The struct of each record in each version, the members that the stand-in writes, and those of them that came after 12.0.
 STRUCTS = {
     "kernel": (["Kernel9", "Kernel9", "Kernel10", "Kernel13"], "registersPerThread start end deviceId contextId streamId "
                "gridX gridY gridZ blockX blockY blockZ dynamicSharedMemory correlationId gridId name graphNodeId graphId"),
@@ -62,7 +62,9 @@ STRUCTS = {
     "api": (["API"] * 4, "cbid start end processId threadId correlationId returnValue"),
     "external": (["ExternalCorrelation"] * 4, "externalKind externalId correlationId"),
     "synchronization": (["Synchronization", "Synchronization2", "Synchronization2", "Synchronization2"],
-                        "type start end correlationId contextId streamId cudaEventId"),
+                        "type start end correlationId contextId streamId cudaEventId", "cudaEventSyncId returnValue"),
+    "event": (["CudaEvent", "CudaEvent2", "CudaEvent2", "CudaEvent2"], "correlationId contextId streamId eventId",
+              "deviceId deviceTimestamp cudaEventSyncId"),
     "device": (["Device4", "Device5", "Device5", "Device6"], "globalMemoryBandwidth globalMemorySize l2CacheSize "
                "numThreadsPerWarp coreClockRate numMemcpyEngines numMultiprocessors maxThreadsPerBlock "
                "computeCapabilityMajor computeCapabilityMinor id uuid name isCudaVisible"),
@@ -143,8 +145,9 @@ def ask_headers(version, lines):
 def layouts(version):
     index = STRUCT_VERSIONS.index(version)
     lines = []
-    for label, (versions, members) in STRUCTS.items():
+    for label, (versions, members, *later) in STRUCTS.items():
         struct = f"CUpti_Activity{versions[index]}"
+        members = " ".join([members, *(later if index > 0 else [])])
         lines.append(f'printf("{label} %zu\\n", sizeof({struct}));')
         lines += [f'printf("{label}.{m} %zu\\n", offsetof({struct}, {m}));' for m in members.split()]
     ask_headers(version, lines)

@@ -273,6 +273,44 @@ fn waits_name_what_they_waited_for() {
     });
 }
 
+/// How many recordings of an event are told of, with synchronisations alone; and whether they can be asked for.
+fn recordings_unasked() -> (usize, bool) {
+    enable(&[Kind::CUPTI_ACTIVITY_KIND_SYNCHRONIZATION]);
+    let (context, stream) = open();
+    let event = context.new_event(None).expect("an event");
+    event.record(&stream).expect("recorded");
+    event.synchronize().expect("ends");
+    flush(1);
+    let told = records(Kind::CUPTI_ACTIVITY_KIND_CUDA_EVENT).len();
+    // SAFETY: a plain value.
+    let asked = unsafe { sys::cuptiActivityEnable(Kind::CUPTI_ACTIVITY_KIND_CUDA_EVENT) };
+    (told, asked == SUCCESS)
+}
+
+#[test]
+fn recordings_of_events_come_with_waits_before_12_9() {
+    let version = [("SIMGPU_CUPTI", "12.8")];
+    on_the_stand_in(
+        "recordings_of_events_come_with_waits_before_12_9",
+        &version,
+        || {
+            assert_eq!(recordings_unasked(), (1, false));
+        },
+    );
+}
+
+#[test]
+fn recordings_of_events_are_asked_for_from_12_9_on() {
+    let version = [("SIMGPU_CUPTI", "12.9")];
+    on_the_stand_in(
+        "recordings_of_events_are_asked_for_from_12_9_on",
+        &version,
+        || {
+            assert_eq!(recordings_unasked(), (0, true));
+        },
+    );
+}
+
 #[test]
 fn kernels_take_the_memory_that_their_ptx_says() {
     on_the_stand_in("kernels_take_the_memory_that_their_ptx_says", &[], || {

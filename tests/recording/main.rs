@@ -36,6 +36,7 @@ mod safety_threads;
 mod sbatch;
 mod second_subscriber;
 mod shapes;
+mod stream_waits;
 mod truth;
 mod windows;
 mod workload_check;

@@ -83,6 +83,15 @@ fn rows_of(recording: &Recording, process: &Process) -> BTreeMap<&'static str, R
             format!("{} {:?} {:?}", s.kind[row], s.context[row], s.stream[row]),
         );
     }
+    for row in 0..t.event_records.correlation.len() {
+        let e = &t.event_records;
+        let place = (e.device[row], e.context[row], e.stream[row]);
+        let has_number = e.event_synchronization[row].is_some();
+        add(
+            "event_records",
+            format!("{} {place:?} {has_number}", e.event[row]),
+        );
+    }
     for row in 0..t.external_correlations.correlation.len() {
         let kind = t.external_correlations.kind[row];
         add("external_correlations", format!("{kind}"));
@@ -151,6 +160,7 @@ fn both_ways_give_the_same_rows() {
                 "contexts",
                 "streams",
                 "external_correlations",
+                "event_records",
             ] {
                 assert_eq!(
                     expected.get(table),

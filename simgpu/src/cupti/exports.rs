@@ -75,7 +75,10 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 
 fn enable_kind(activity: u32, enable: bool) -> u32 {
     guarded(|| {
-        layouts::size_of(activity, config().cupti).ok_or(code::INVALID_KIND)?;
+        let cupti = config().cupti;
+        layouts::size_of(activity, cupti)
+            .filter(|_| activity != kind::CUDA_EVENT || cupti >= layouts::EVENTS_APART_SINCE)
+            .ok_or(code::INVALID_KIND)?;
         user_defined::refuse_older()?;
         super::set_process();
         // Kernels are recorded as they run or one at a time, not in both ways.

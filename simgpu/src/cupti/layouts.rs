@@ -86,6 +86,9 @@ pub(super) fn version_number(cupti: u32) -> u32 {
 
 /// A client that gives no buffer crashes a CUPTI whose cuptiGetVersion is below this (12.9).
 pub(super) const MAY_REFUSE_SINCE: u32 = 27;
+/// The first version (12.9) in which recordings of events are a kind to ask for: before, asking is refused, and they come with
+/// synchronisations.
+pub(super) const EVENTS_APART_SINCE: u32 = 1209;
 /// The first version with buffers of threads (`CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER`).
 pub(super) const PER_THREAD_SINCE: u32 = 1203;
 

@@ -266,9 +266,11 @@ pub(crate) fn synchronized(wait: &Wait) {
     }
 }
 
-/// An event was recorded on a stream of a context and device. CUPTI tells of it only where waits are told of, too.
+/// An event was recorded on a stream of a context and device. CUPTI tells of it only where waits are told of, too; before 12.9
+/// with them, and unasked.
 pub(crate) fn event_recorded(event: u32, recording: u64, stream: &device::Stream, correlation: u32) {
-    if is_enabled(kind::CUDA_EVENT) && is_enabled(kind::SYNCHRONIZATION) {
+    let is_asked = || config().cupti < layouts::EVENTS_APART_SINCE || is_enabled(kind::CUDA_EVENT);
+    if is_enabled(kind::SYNCHRONIZATION) && is_asked() {
         delivery::emit_for_thread(&records::event_recorded(
             event,
             recording,

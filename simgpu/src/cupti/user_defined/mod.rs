@@ -238,7 +238,12 @@ pub(in crate::cupti) fn emit_external(correlation: u32) {
 fn is_of_thread(record_kind: u32) -> bool {
     matches!(
         record_kind,
-        kind::DRIVER | kind::RUNTIME | kind::SYNCHRONIZATION | kind::OVERHEAD | kind::EXTERNAL_CORRELATION
+        kind::DRIVER
+            | kind::RUNTIME
+            | kind::SYNCHRONIZATION
+            | kind::CUDA_EVENT
+            | kind::OVERHEAD
+            | kind::EXTERNAL_CORRELATION
     )
 }
 
