@@ -8,6 +8,7 @@ mod support;
 mod training;
 
 mod damage;
+mod documents;
 mod full_disk;
 mod real_consumer;
 mod round_trip;
