@@ -1,6 +1,7 @@
 //! Opening a recording: whatever of it is left is read, and what is missing is said.
 
 pub(crate) mod header;
+mod manifests;
 mod process;
 pub(crate) mod stamps;
 
@@ -18,6 +19,7 @@ use crate::names::Interner;
 use crate::parallel;
 pub use crate::process::Process;
 use crate::tables::TABLE_NAMES;
+pub use manifests::manifest_files;
 
 /// Why a path can't be opened as a recording. One line: the file, what is wrong, what to do.
 #[derive(Debug)]
@@ -124,28 +126,6 @@ pub fn process_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
 fn is_hidden(path: &Path) -> bool {
     path.file_name()
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
-}
-
-/// The manifests of a recording, `manifest.json` first: recorders that share a folder have one each.
-///
-/// # Errors
-/// When the folder can't be read.
-pub fn manifest_files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in beneath::entries(path)? {
-        let name = entry.path.file_name().unwrap_or_default();
-        let name = name.to_string_lossy();
-        if name == MANIFEST_FILE || name.starts_with("manifest-") && name.ends_with(".json") {
-            files.push(path.join(name.as_ref()));
-        }
-    }
-    files.sort_by_key(|file| {
-        (
-            file.file_name().is_none_or(|name| name != MANIFEST_FILE),
-            file.clone(),
-        )
-    });
-    Ok(files)
 }
 
 /// Reads each process's folder into a recording of its own, on all cores; gives with each whether it has no checksums.
@@ -362,51 +342,6 @@ impl Recording {
         }
     }
 
-    /// Takes in the manifests of other recorders that wrote into the same folder.
-    fn absorb_manifests(&mut self, own: &Path) -> Result<(), OpenError> {
-        let files = manifest_files(&self.path).map_err(|error| cannot_read(&self.path, &error))?;
-        for path in files.into_iter().filter(|path| path != own) {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            match read_json::<Manifest>(&path).map_err(|error| cannot_read(&path, &error))? {
-                Json::Read(other) if other.format == FORMAT => {
-                    check_version(&path, other.version)?;
-                    self.losses.extend(other.losses.iter().cloned());
-                    self.notes.extend(other.notes.iter().cloned());
-                    if other.state == "recording" {
-                        self.lose(
-                            format!("{name} {NOT_CLOSED}"),
-                            Some(1),
-                            "exit status, and whatever is still to come",
-                        );
-                    }
-                    if self.manifest.state == "rebuilt" {
-                        // A recorder's own word on the run is better than what headers tell. Which recordings it is made of
-                        // stood in the one that is gone.
-                        self.manifest = Manifest {
-                            recording: String::new(),
-                            ..other
-                        };
-                    } else {
-                        self.manifest.absorb(other);
-                    }
-                }
-                Json::Read(_) | Json::Damaged(_) => {
-                    self.lose(
-                        format!("{name} is damaged"),
-                        Some(1),
-                        "notes of one of the recorders",
-                    );
-                }
-                Json::Missing => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Takes in the processes of another recording of the same run, and whatever it says.
     pub fn absorb(&mut self, other: Self) {
         self.absorb_all([other]);
@@ -428,81 +363,6 @@ impl Recording {
             self.notes.extend(other.notes);
         }
         self.sort_processes();
-    }
-
-    /// Leaves out processes of other recordings; where none is of this one, the manifest is the stranger.
-    fn leave_out_strangers(&mut self) {
-        let known: Vec<&String> = self
-            .manifest
-            .merged
-            .iter()
-            .chain(Some(&self.manifest.recording))
-            .filter(|id| !id.is_empty())
-            .collect();
-        if known.is_empty() {
-            return;
-        }
-        let is_known = |process: &Process| {
-            let id = &process.header.recording;
-            id.is_empty() || known.contains(&id)
-        };
-        let mut all = self.processes.iter().chain(&self.hosts).peekable();
-        if all.peek().is_some() && !all.any(is_known) {
-            self.manifest = Manifest {
-                state: "rebuilt".to_owned(),
-                ..Manifest::new()
-            };
-            self.lose(
-                format!("{MANIFEST_FILE} is of another recording"),
-                Some(1),
-                "command, exit status and the recorder's own notes",
-            );
-            return;
-        }
-        let mut strangers: Vec<Process> = Vec::new();
-        for all in [&mut self.processes, &mut self.hosts] {
-            let (own, others) = std::mem::take(all).into_iter().partition(is_known);
-            *all = own;
-            strangers.extend::<Vec<Process>>(others);
-        }
-        for process in strangers {
-            let counts = process.tables.row_counts();
-            self.lose(
-                format!("{} is of another recording, and was left out", process.folder),
-                Some(counts.iter().map(|(_, rows)| *rows as u64).sum()),
-                "everything of that process",
-            );
-        }
-    }
-
-    /// What the recorder could read at the end against what is there now. More is none the worse: a process may have outlived
-    /// its recorder.
-    fn compare_with_manifest(&mut self, tables: &[&str]) {
-        let mut missing = Vec::new();
-        for process in self.processes.iter().chain(&self.hosts) {
-            let Some(counted) = self.manifest.rows.get(&process.folder) else {
-                continue;
-            };
-            for (table, read) in process.tables.row_counts() {
-                let counted = counted.get(table).copied().unwrap_or(0);
-                let is_told = || {
-                    let mut losses = self.losses.iter();
-                    losses.any(|loss| loss.affects == table && loss.what.starts_with(&process.folder))
-                };
-                if tables.contains(&table) && counted > read as u64 && !is_told() {
-                    missing.push((process.folder.clone(), table, read as u64, counted));
-                }
-            }
-        }
-        for (folder, table, read, counted) in missing {
-            self.lose(
-                format!(
-                    "{folder}/{table}.arrows: {read} rows, of which there were {counted} when it was recorded"
-                ),
-                Some(counted - read),
-                table,
-            );
-        }
     }
 
     /// Puts the parts of each process together that a recording kept below a size consists of.
@@ -569,35 +429,6 @@ impl Recording {
             count,
             affects: affects.to_owned(),
         });
-    }
-
-    fn rebuild_manifest(&mut self) {
-        let headers = || self.processes.iter().map(|process| &process.header);
-        let simulated = headers().flat_map(|header| &header.devices).any(is_simulated);
-        let started_ns = headers()
-            .map(|header| header.started_ns)
-            .filter(|&start| start > 0)
-            .min()
-            .unwrap_or(0);
-        let host = headers()
-            .map(|header| header.host.clone())
-            .find(|host| !host.is_empty())
-            .unwrap_or_default();
-        // Where no header says which GPUs there were, they may have been simulated ones.
-        let any_known = headers().any(|header| !header.devices.is_empty());
-        let command = headers()
-            .map(|header| header.command.clone())
-            .find(|command| !command.is_empty());
-        let manifest = &mut self.manifest;
-        let device = match (simulated, any_known) {
-            (true, _) => "sim",
-            (false, true) => "cuda",
-            (false, false) => "unknown",
-        };
-        device.clone_into(&mut manifest.device);
-        manifest.started_ns = started_ns;
-        manifest.host = host;
-        manifest.command = command.unwrap_or_default();
     }
 }
 
