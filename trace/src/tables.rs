@@ -2,6 +2,9 @@
 //!
 //! Kinds, flags and codes are kept as the integers that arrived: a value that this version does not know is data.
 //! `process` is nowhere a column: each process has its own folder.
+//!
+//! The file is as long as the list: a macro hands it on whole, since [`Tables`] has a field for each of its entries, and a list in
+//! two files would take one macro that hands its half to the other.
 
 use std::path::Path;
 use std::sync::OnceLock;
