@@ -10,6 +10,7 @@ mod training;
 mod damage;
 mod documents;
 mod full_disk;
+mod out_of_place;
 mod real_consumer;
 mod round_trip;
 mod size;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod one_table;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
