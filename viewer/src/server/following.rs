@@ -8,8 +8,8 @@ use gputrace_analyzer::{Options, analyze_in_detail};
 use tokio::sync::watch;
 
 use super::entry::lock;
-use super::library::make_way;
 use super::loaded::{Analysed, Loaded, Progress};
+use super::read_queue::make_way;
 use crate::timeline::{Growing, Learned, Timeline};
 
 /// Between two analyses passes at least so many times what one takes: who trains beside us has the cores.

@@ -93,6 +93,15 @@ impl Drop for ReadPermit<'_> {
     }
 }
 
+/// Lets this thread, and those that it begins, work behind others: what is drawn already comes first.
+pub(super) fn make_way() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: setpriority takes no pointer; 0 is the calling thread (setpriority(2), "C library/kernel differences").
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 5);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
