@@ -9,13 +9,14 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::layouts::{MAY_REFUSE_SINCE, PER_THREAD_SINCE, version_number};
 use super::records::{self, Record};
+use super::worker::{Delivery, Worker};
 use super::{attributes, in_flight, is_dead, is_forked, is_recording, kind, lock, user_defined};
 use crate::clock::now_ns;
 use crate::config::config;
@@ -49,11 +50,8 @@ struct Client {
     complete: CompleteFunction,
 }
 
-enum Delivery {
-    Buffer(Buffer, Instant),
-    /// Asks the worker to say that it has come this far.
-    Fence(Sender<()>),
-}
+/// A buffer, and when it was handed over.
+type Full = (Buffer, Instant);
 
 /// The client of now. A new one takes over whatever was asked for by the one before; both live for ever.
 static CLIENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
@@ -135,28 +133,19 @@ pub(super) fn register(request: RequestFunction, complete: CompleteFunction) {
     worker();
 }
 
-/// The way to the worker, which starts with the first client.
-fn worker() -> &'static Mutex<Sender<Delivery>> {
-    static WORKER: OnceLock<Mutex<Sender<Delivery>>> = OnceLock::new();
-    WORKER.get_or_init(|| {
-        let (full, deliveries) = channel();
-        let started = std::thread::Builder::new()
-            .name("simgpu-cupti".to_owned())
-            .spawn(move || work(&deliveries));
-        if let Err(error) = started {
-            eprintln!("simgpu: no thread for CUPTI: {error}");
-        }
-        Mutex::new(full)
-    })
+/// The worker, which starts with the first client.
+fn worker() -> &'static Worker<Full> {
+    static WORKER: OnceLock<Worker<Full>> = OnceLock::new();
+    WORKER.get_or_init(|| Worker::start(|deliveries| work(&deliveries)))
 }
 
-fn work(deliveries: &Receiver<Delivery>) {
+fn work(deliveries: &Receiver<Delivery<Full>>) {
     let late = config().fault_value("late").map(Duration::from_millis);
     let mut threads = Vec::new();
     let mut count = 0u64;
     for delivery in deliveries {
         match delivery {
-            Delivery::Buffer(buffer, handed_over) => {
+            Delivery::Buffer((buffer, handed_over)) => {
                 if let Some(late) = late {
                     std::thread::sleep((handed_over + late).saturating_duration_since(Instant::now()));
                 }
@@ -329,8 +318,7 @@ fn append(place: &mut Place, client: &Client, record: &Record) {
 }
 
 fn hand_over(buffer: Buffer) {
-    // The worker lives as long as the process; if it could not start, the records are lost.
-    drop(lock(worker()).send(Delivery::Buffer(buffer, Instant::now())));
+    worker().hand_over((buffer, Instant::now()));
 }
 
 /// cuptiActivityGetNumDroppedRecords: since the last call.
@@ -407,10 +395,6 @@ pub(super) fn flush(forced: bool) {
     }
     FLUSHING.store(false, Ordering::Release);
     if forced && !config().has_fault("late") {
-        let (reached, wait) = channel();
-        if lock(worker()).send(Delivery::Fence(reached)).is_ok() {
-            // A client that takes longer than this is left to its own.
-            let _ = wait.recv_timeout(Duration::from_secs(5));
-        }
+        worker().catch_up();
     }
 }

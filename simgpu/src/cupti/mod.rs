@@ -16,6 +16,7 @@ pub(crate) mod memory;
 mod records;
 mod symbols;
 mod user_defined;
+mod worker;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use super::super::delivery::without_flushing;
 use super::super::layouts::kind;
 use super::super::records::{self, Record};
+use super::super::worker::{Delivery, Worker};
 use super::super::{in_flight, is_recording, lock, thread_id};
 use super::selection::{RecordLayout, Selection};
 use super::{CompleteInfo, KINDS, RequestInfo, Subscriber, is_of_thread, subscribers};
@@ -28,11 +27,8 @@ pub(super) struct Buffer {
     kinds: u64,
 }
 
-enum Delivery {
-    Buffer(Arc<Subscriber>, Buffer),
-    /// Asks the worker to say that it has come this far.
-    Fence(Sender<()>),
-}
+/// A buffer, and whose it is.
+type Full = (Arc<Subscriber>, Buffer);
 
 impl Buffer {
     /// Whether it holds records of a kind.
@@ -115,8 +111,7 @@ impl Subscriber {
     fn hand_over(&self, buffer: Buffer) {
         let this = subscribers().into_iter().find(|one| one.handle == self.handle);
         if let Some(this) = this {
-            // The worker lives as long as the process; if it could not start, the records are lost.
-            drop(lock(worker()).send(Delivery::Buffer(this, buffer)));
+            worker().hand_over((this, buffer));
         }
     }
 
@@ -152,28 +147,19 @@ impl Subscriber {
     }
 }
 
-/// The way to the thread that hands buffers back.
-fn worker() -> &'static Mutex<Sender<Delivery>> {
-    static WORKER: OnceLock<Mutex<Sender<Delivery>>> = OnceLock::new();
+/// The thread that hands buffers back.
+fn worker() -> &'static Worker<Full> {
+    static WORKER: OnceLock<Worker<Full>> = OnceLock::new();
     WORKER.get_or_init(|| {
-        let (full, deliveries) = channel();
-        let started = std::thread::Builder::new()
-            .name("simgpu-cupti".to_owned())
-            .spawn(move || work(&deliveries));
-        if let Err(error) = started {
-            eprintln!("simgpu: no thread for CUPTI: {error}");
-        }
-        Mutex::new(full)
+        Worker::<Full>::start(|deliveries| {
+            for delivery in deliveries {
+                match delivery {
+                    Delivery::Buffer((subscriber, buffer)) => subscriber.complete(&buffer),
+                    Delivery::Fence(reached) => drop(reached.send(())),
+                }
+            }
+        })
     })
-}
-
-fn work(deliveries: &Receiver<Delivery>) {
-    for delivery in deliveries {
-        match delivery {
-            Delivery::Buffer(subscriber, buffer) => subscriber.complete(&buffer),
-            Delivery::Fence(reached) => drop(reached.send(())),
-        }
-    }
 }
 
 /// cuptiActivityFlushAll for all subscribers: every buffer that holds anything goes to its client. `forced`: operations
@@ -210,10 +196,6 @@ pub(in crate::cupti) fn flush(forced: bool) {
         ));
     }
     if forced {
-        let (reached, wait) = channel();
-        if lock(worker()).send(Delivery::Fence(reached)).is_ok() {
-            // A client that takes longer than this is left to its own.
-            let _ = wait.recv_timeout(Duration::from_secs(5));
-        }
+        worker().catch_up();
     }
 }
