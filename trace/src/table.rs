@@ -1,5 +1,6 @@
 //! What every table of a recording can do, and the macro that makes one from its list of columns.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -73,7 +74,7 @@ pub trait Table: Default {
     /// What its rows are.
     const HOLDS: Holds;
     /// One row.
-    type Row;
+    type Row: Debug;
 
     /// The columns' names and Arrow types.
     fn schema() -> SchemaRef;

@@ -1,10 +1,24 @@
 //! Whether two recordings say the same.
 
-use gputrace_trace::tables::{TABLE_NAMES, Tables};
+use gputrace_trace::table::TableVisitor;
 use gputrace_trace::{Interner, NameId, Process, Recording, Table};
 
-/// A process's rows, each as text, in order.
-fn rows(process: &Process, names: &Interner, common: &mut Interner) -> Vec<(String, Vec<String>)> {
+/// Each table's rows, each as text, in order.
+#[derive(Default)]
+struct Rows(Vec<(&'static str, Vec<String>)>);
+
+impl TableVisitor for Rows {
+    fn table<T: Table>(&mut self, table: &T) {
+        let mut rows: Vec<String> = (0..table.len())
+            .map(|row| format!("{:?}", table.row(row)))
+            .collect();
+        rows.sort();
+        self.0.push((T::NAME, rows));
+    }
+}
+
+/// A process's rows, with names by their numbers in `common`.
+fn rows(process: &Process, names: &Interner, common: &mut Interner) -> Vec<(&'static str, Vec<String>)> {
     let mut tables = process.tables.clone();
     // Control characters become spaces.
     let clean = |text: &str| text.replace(char::is_control, " ");
@@ -12,52 +26,9 @@ fn rows(process: &Process, names: &Interner, common: &mut Interner) -> Vec<(Stri
         .map(|number| common.intern(&clean(names.get(NameId(number as u32)))))
         .collect();
     tables.renumber(&numbers);
-    let mut all = Vec::new();
-    macro_rules! add {
-        ($($table:ident),* $(,)?) => {
-            // A table that is not listed would not be compared.
-            assert_eq!([$(stringify!($table)),*].as_slice(), TABLE_NAMES);
-            $(
-                let table = &tables.$table;
-                let mut rows: Vec<String> = (0..table.len()).map(|row| format!("{:?}", table.row(row))).collect();
-                rows.sort();
-                all.push((stringify!($table).to_owned(), rows));
-            )*
-        };
-    }
-    let _: &Tables = &tables;
-    add!(
-        kernels,
-        copies,
-        memsets,
-        graph_nodes,
-        graph_launches,
-        untimed_operations,
-        collectives,
-        nccl_channels,
-        nccl_proxy,
-        communicators,
-        api_calls,
-        synchronizations,
-        event_records,
-        overheads,
-        modules,
-        compilations,
-        markers,
-        payload_fields,
-        object_names,
-        operators,
-        memory,
-        memory_pools,
-        counters,
-        external_correlations,
-        contexts,
-        streams,
-        clocks,
-        windows,
-        losses,
-    );
-    all
+    let mut rows = Rows::default();
+    tables.visit(&mut rows);
+    rows.0
 }
 
 /// Compares all that both say; rows may be in another order.
