@@ -7,51 +7,44 @@ use common::kineto_events::{analyze, analyze_ranks, call, host, kernel, launch, 
 use common::{expect_status, gputrace, stdout};
 use serde_json::{Value, json};
 
-fn kind_of<'a>(analysis: &'a Value, name: &str) -> &'a str {
-    let kernels = analysis["ranks"][0]["kernels"].as_array().expect("kernels");
-    let kernel = kernels.iter().find(|kernel| kernel["name"] == name);
-    kernel.unwrap_or_else(|| panic!("no {name}"))["kind"]
-        .as_str()
-        .expect("a kind")
+/// Checks that kernels with these names, of five microseconds each, are all of a kind.
+#[track_caller]
+fn assert_all_are(names: &[&str], kind: &str) {
+    let events: Vec<Value> = (1i64..)
+        .zip(names)
+        .map(|(id, name)| kernel(name, 7, id, id as f64 * 10.0, 5.0))
+        .collect();
+    let rank = &analyze(&events)["ranks"][0];
+    let kernels = rank["kernels"].as_array().expect("kernels");
+    for name in names {
+        let kernel = kernels.iter().find(|kernel| kernel["name"] == *name);
+        let kernel = kernel.unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(kernel["kind"], kind, "{name}");
+    }
+    assert_eq!(rank[format!("{kind}_ns")], 5000 * names.len());
 }
 
 #[test]
 fn names_that_hold_sync_dma_or_memcpy_are_compute_all_the_same() {
-    let names = [
+    let names = &[
         "void at::native::batch_norm_SyncBatchNorm_kernel<float>(float*)",
         "void dma_like_transform<int>(int*)",
         "void my_Memcpy_fused<float>(float*)",
         "hipLaunched_user_kernel",
     ];
-    let events: Vec<Value> = (1i64..)
-        .zip(names)
-        .map(|(id, name)| kernel(name, 7, id, id as f64 * 10.0, 5.0))
-        .collect();
-    let analysis = analyze(&events);
-    for name in names {
-        assert_eq!(kind_of(&analysis, name), "compute", "{name}");
-    }
-    assert_eq!(analysis["ranks"][0]["compute_ns"], 20_000);
+    assert_all_are(names, "compute");
 }
 
 #[test]
 fn communication_is_known_in_every_generation_and_family() {
-    let names = [
+    let names = &[
         "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
         "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)",
         "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)",
     ];
-    let events: Vec<Value> = (1i64..)
-        .zip(names)
-        .map(|(id, name)| kernel(name, 7, id, id as f64 * 10.0, 5.0))
-        .collect();
-    let analysis = analyze(&events);
-    for name in names {
-        assert_eq!(kind_of(&analysis, name), "communication", "{name}");
-    }
-    assert_eq!(analysis["ranks"][0]["communication_ns"], 25_000);
+    assert_all_are(names, "communication");
 }
 
 #[test]

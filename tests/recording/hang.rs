@@ -23,6 +23,26 @@ fn record(folder: &Path, options: &[&str], workload: &[&str]) -> Command {
     command
 }
 
+/// The same of a command of the user's, which trains so many steps, with so much patience in seconds.
+fn record_users_own(folder: &Path, patience: &str, steps: &str) -> Command {
+    let mut command = gputrace();
+    command.args(["record", "--device", "sim", "--hang-after", patience, "-o"]);
+    command.arg(folder);
+    command.args(["--", env!("CARGO_BIN_EXE_gputrace"), "workload", "ddp"]);
+    command.args(["--ranks", "2", "--steps", steps]);
+    command
+}
+
+/// A recorder that runs, and the processes of its two ranks by rank, which work.
+fn start(command: &mut Command, folder: &Path) -> (Child, Vec<u32>) {
+    let recorder = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    (recorder, ranks(folder, 2))
+}
+
 const DDP: &[&str] = &["ddp", "--ranks", "2", "--steps", "100000"];
 
 /// The processes of the ranks by rank, when all have recorded collectives.
@@ -88,12 +108,7 @@ fn names_rank_1(text: &str) -> bool {
 fn a_stopped_rank_is_named_and_the_workload_ended() {
     common::schedule::waits();
     let (_keep, folder) = fresh_folder("recording");
-    let recorder = record(&folder, &["--hang-after", "3"], DDP)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let pids = ranks(&folder, 2);
+    let (recorder, pids) = start(&mut record(&folder, &["--hang-after", "3"], DDP), &folder);
     signal(pids[1], libc::SIGSTOP);
     let output = recorder.wait_with_output().expect("the recorder ends");
     let said = stderr(&output);
@@ -139,12 +154,7 @@ fn a_recording_whose_recorder_was_killed_shows_the_hang_too() {
     common::schedule::waits();
     let (_keep, folder) = fresh_folder("recording");
     // The recorder would have waited for an hour; what is left is looked at with more impatience.
-    let mut recorder: Child = record(&folder, &["--hang-after", "3600"], DDP)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let pids = ranks(&folder, 2);
+    let (mut recorder, pids) = start(&mut record(&folder, &["--hang-after", "3600"], DDP), &folder);
     signal(pids[1], libc::SIGSTOP);
     std::thread::sleep(Duration::from_secs(14));
     recorder.kill().expect("it runs");
@@ -159,17 +169,7 @@ fn a_recording_whose_recorder_was_killed_shows_the_hang_too() {
 fn a_command_of_the_users_is_told_of_and_goes_on() {
     common::schedule::waits();
     let (_keep, folder) = fresh_folder("recording");
-    let own = env!("CARGO_BIN_EXE_gputrace");
-    let mut command = gputrace();
-    command.args(["record", "--device", "sim", "--hang-after", "2", "-o"]);
-    command.arg(&folder);
-    command.args(["--", own, "workload", "ddp", "--ranks", "2", "--steps", "120"]);
-    let recorder = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let pids = ranks(&folder, 2);
+    let (recorder, pids) = start(&mut record_users_own(&folder, "2", "120"), &folder);
     signal(pids[1], libc::SIGSTOP);
     let started = Instant::now();
     while manifest(&folder)["hangs"].as_array().is_none_or(Vec::is_empty) {
@@ -196,17 +196,7 @@ fn a_job_that_waits_for_nothing_open_does_not_hang() {
     common::schedule::waits();
     let (_keep, folder) = fresh_folder("recording");
     // All ranks stop for longer than the recorder is patient, as they do for a debugger: nobody waits for anybody.
-    let own = env!("CARGO_BIN_EXE_gputrace");
-    let mut command = gputrace();
-    command.args(["record", "--device", "sim", "--hang-after", "1", "-o"]);
-    command.arg(&folder);
-    command.args(["--", own, "workload", "ddp", "--ranks", "2", "--steps", "60"]);
-    let recorder = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let pids = ranks(&folder, 2);
+    let (recorder, pids) = start(&mut record_users_own(&folder, "1", "60"), &folder);
     for &pid in &pids {
         signal(pid, libc::SIGSTOP);
     }
