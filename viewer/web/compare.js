@@ -54,7 +54,13 @@ export const compare = {
       if (!loaded || !view.pair.settled) return;
       const { settings, sides } = view.pair;
       const { area } = sides[0].state.get();
-      const now = { other: keep.other, settings, window: sides[0].target.map(Math.round), selection: view.pair.selection(), area: area && [Math.round(area.from), Math.round(area.to)] };
+      const now = {
+        other: keep.other,
+        settings,
+        window: sides[0].target.map(Math.round),
+        selection: view.pair.selection(),
+        area: area && [Math.round(area.from), Math.round(area.to)],
+      };
       if (JSON.stringify(now) === JSON.stringify(told)) return;
       told = now;
       context.state.set({ compare: told });
@@ -68,7 +74,13 @@ export const compare = {
           replace(head);
           reveal(false);
           view.clear();
-          replace(result, nothing("There is no other recording to compare with.", "Give two to `gputrace view A B`, or start `gputrace serve --dir DIR` on a folder of them."));
+          replace(
+            result,
+            nothing(
+              "There is no other recording to compare with.",
+              "Give two to `gputrace view A B`, or start `gputrace serve --dir DIR` on a folder of them.",
+            ),
+          );
           return;
         }
         const linked = context.state.get().compare;
@@ -237,7 +249,15 @@ function settingsOf(linked, comparison, here, there) {
   const steps = comparison.steps.filter((/** @type {any} */ step) => is(place)(step) && step.duration_a_ns !== null && step.duration_b_ns !== null);
   // Where no rank is in both, the first of each are compared.
   const marked = steps.length > 0 || (!both.length && here.ranks[0]?.steps.length > 0 && there.ranks[0]?.steps.length > 0);
-  return { align: marked ? "step" : "beginning", step: steps.length ? mostChanged(steps).place : 0, marks: [null, null], fit: false, rows: "gpu", ...linked?.settings, place };
+  return {
+    align: marked ? "step" : "beginning",
+    step: steps.length ? mostChanged(steps).place : 0,
+    marks: [null, null],
+    fit: false,
+    rows: "gpu",
+    ...linked?.settings,
+    place,
+  };
 }
 
 /**
@@ -279,10 +299,15 @@ function draw(comparison, here, there, context, keep) {
 /** @param {any} comparison @param {Record<string, any>} keep */
 function rankSection(comparison, keep) {
   const most = Math.max(1, ...comparison.ranks.flatMap((/** @type {any} */ rank) => [rank.a?.span_ns ?? 0, rank.b?.span_ns ?? 0]));
-  const bar = (/** @type {import("../types/analysis.js").Parts | null} */ parts, /** @type {string} */ label) => (parts ? shareBar(shareParts(parts), { total: most, format: format.time, label }) : h("span", { class: "p-faint" }, "not there"));
+  const bar = (/** @type {import("../types/analysis.js").Parts | null} */ parts, /** @type {string} */ label) =>
+    parts ? shareBar(shareParts(parts), { total: most, format: format.time, label }) : h("span", { class: "p-faint" }, "not there");
   const column = (/** @type {import("./panels/shared.js").Part["key"]} */ key, /** @type {string} */ title) => ({
-    key: `${key}_difference_ns`, title, number: true, spare: /** @type {1} */ (1),
-    value: (/** @type {any} */ rank) => (rank.a && rank.b ? rank.parts_b[key] - rank.parts_a[key] : null), cell: (/** @type {any} */ rank) => difference(rank.parts_a?.[key], rank.parts_b?.[key]),
+    key: `${key}_difference_ns`,
+    title,
+    number: true,
+    spare: /** @type {1} */ (1),
+    value: (/** @type {any} */ rank) => (rank.a && rank.b ? rank.parts_b[key] - rank.parts_a[key] : null),
+    cell: (/** @type {any} */ rank) => difference(rank.parts_a?.[key], rank.parts_b?.[key]),
   });
   const list = table({
     name: "compared-ranks",
@@ -296,11 +321,26 @@ function rankSection(comparison, keep) {
     },
     columns: [
       { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank) },
-      { key: "bars", title: "First above, second below", fixed: true, wide: true, value: () => "", cell: (rank) => h("span", { class: "p-pair" }, bar(rank.parts_a, "first"), bar(rank.parts_b, "second")) },
+      {
+        key: "bars",
+        title: "First above, second below",
+        fixed: true,
+        wide: true,
+        value: () => "",
+        cell: (rank) => h("span", { class: "p-pair" }, bar(rank.parts_a, "first"), bar(rank.parts_b, "second")),
+      },
       { key: "span_a_ns", title: "Span, first", number: true, spare: 2, value: (rank) => rank.a?.span_ns, text: (rank) => format.time(rank.a?.span_ns) },
       { key: "span_b_ns", title: "second", number: true, spare: 2, value: (rank) => rank.b?.span_ns, text: (rank) => format.time(rank.b?.span_ns) },
-      { key: "span_difference_ns", title: "Span", number: true, value: (rank) => (rank.a && rank.b ? rank.b.span_ns - rank.a.span_ns : null), cell: (rank) => difference(rank.a?.span_ns, rank.b?.span_ns) },
-      column("compute", "Compute"), column("exposed", "Exposed"), column("idle", "Idle"),
+      {
+        key: "span_difference_ns",
+        title: "Span",
+        number: true,
+        value: (rank) => (rank.a && rank.b ? rank.b.span_ns - rank.a.span_ns : null),
+        cell: (rank) => difference(rank.a?.span_ns, rank.b?.span_ns),
+      },
+      column("compute", "Compute"),
+      column("exposed", "Exposed"),
+      column("idle", "Idle"),
       { key: "change", title: "", value: (rank) => rank.change, cell: (rank) => changed(rank.change) },
     ],
   });
@@ -310,7 +350,9 @@ function rankSection(comparison, keep) {
 /** @param {any} comparison @param {any} here @param {any} there @param {Context} context @param {Record<string, any>} keep */
 function stepSection(comparison, here, there, context, keep) {
   if (!comparison.steps.length) return section("Steps", null, nothing("Neither recording has steps to set beside each other."));
-  const places = comparison.ranks.filter((/** @type {any} */ rank) => comparison.steps.some((/** @type {any} */ step) => step.rank === rank.rank && step.device_index === rank.device_index));
+  const places = comparison.ranks.filter((/** @type {any} */ rank) =>
+    comparison.steps.some((/** @type {any} */ step) => step.rank === rank.rank && step.device_index === rank.device_index),
+  );
   if (!places[Number(keep.rank)]) keep.rank = "0";
   const holder = h("div", null);
   const drawOne = () => {
@@ -325,7 +367,8 @@ function stepSection(comparison, here, there, context, keep) {
       keep.view.pair.set({ align: "step", step: at, place: { rank: place.rank ?? null, device_index: place.device_index } }, "aligned");
       keep.view.show();
     };
-    const points = (/** @type {string} */ key) => /** @type {[number, number][]} */ (rows.filter((/** @type {any} */ row) => row[key] !== null).map((/** @type {any} */ row) => [row.place, row[key]]));
+    const points = (/** @type {string} */ key) =>
+      /** @type {[number, number][]} */ (rows.filter((/** @type {any} */ row) => row[key] !== null).map((/** @type {any} */ row) => [row.place, row[key]]));
     const chart = lines({
       series: [["first", "duration_a_ns"], ["second", "duration_b_ns"]].map(([name, key], index) => {
         const durations = points(key);
@@ -335,7 +378,12 @@ function stepSection(comparison, here, there, context, keep) {
       time: (at) => { const row = rows[Math.floor(at)]; return row ? row.name_a ?? row.name_b : String(Math.floor(at)); },
       axis: (at) => (Number.isInteger(at) ? String(at) : ""), open: (at) => go(Math.floor(at)),
     });
-    const greatest = Math.max(1, ...rows.map((/** @type {any} */ row) => row.duration_a_ns === null || row.duration_b_ns === null ? 0 : Math.abs(row.duration_b_ns - row.duration_a_ns)));
+    const greatest = Math.max(
+      1,
+      ...rows.map((/** @type {any} */ row) =>
+        row.duration_a_ns === null || row.duration_b_ns === null ? 0 : Math.abs(row.duration_b_ns - row.duration_a_ns),
+      ),
+    );
     keep.steps ??= {};
     const list = table({
       name: "compared-steps",
@@ -347,23 +395,65 @@ function stepSection(comparison, here, there, context, keep) {
       columns: [
         { key: "place", title: "Step", number: true, value: (row) => row.place, text: (row) => String(row.place) },
         { key: "name_a", title: "First", value: (row) => row.name_a },
-        { key: "name_b", title: "Second", value: (row) => row.name_b, cell: (row) => {
-          const address = linkTo(theirs?.steps[row.place]);
-          return row.name_b && address ? h("a", { class: "p-link", href: address, target: "_blank", rel: "noopener", title: "Opens the second recording at this step" }, row.name_b) : row.name_b ?? format.NONE;
-        } },
+        {
+          key: "name_b",
+          title: "Second",
+          value: (row) => row.name_b,
+          cell: (row) => {
+            const address = linkTo(theirs?.steps[row.place]);
+            return row.name_b && address
+              ? h("a", { class: "p-link", href: address, target: "_blank", rel: "noopener", title: "Opens the second recording at this step" }, row.name_b)
+              : (row.name_b ?? format.NONE);
+          },
+        },
         { key: "duration_a_ns", title: "Duration, first", number: true, value: (row) => row.duration_a_ns, text: (row) => format.time(row.duration_a_ns) },
         { key: "duration_b_ns", title: "second", number: true, value: (row) => row.duration_b_ns, text: (row) => format.time(row.duration_b_ns) },
-        { key: "difference_ns", title: "Difference", number: true, value: (row) => (row.duration_a_ns !== null && row.duration_b_ns !== null ? row.duration_b_ns - row.duration_a_ns : null), cell: (row) => difference(row.duration_a_ns, row.duration_b_ns) },
-        { key: "bar", title: "", fixed: true, wide: true, spare: 1, value: () => "", cell: (row) => diverging(row.duration_a_ns === null || row.duration_b_ns === null ? 0 : (row.duration_b_ns - row.duration_a_ns) / greatest) },
+        {
+          key: "difference_ns",
+          title: "Difference",
+          number: true,
+          value: (row) => (row.duration_a_ns !== null && row.duration_b_ns !== null ? row.duration_b_ns - row.duration_a_ns : null),
+          cell: (row) => difference(row.duration_a_ns, row.duration_b_ns),
+        },
+        {
+          key: "bar",
+          title: "",
+          fixed: true,
+          wide: true,
+          spare: 1,
+          value: () => "",
+          cell: (row) => diverging(row.duration_a_ns === null || row.duration_b_ns === null ? 0 : (row.duration_b_ns - row.duration_a_ns) / greatest),
+        },
         { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changed(row.change) },
       ],
     });
-    replace(holder, h("div", { class: "p-bar" }, chooser, legend([{ title: `first: ${context.info.name}`, colour: "var(--series-1)" }, { title: `second: ${there?.info.name ?? "the other"}`, colour: "var(--series-2)" }])), chart.element, list.element);
+    replace(
+      holder,
+      h(
+        "div",
+        { class: "p-bar" },
+        chooser,
+        legend([
+          { title: `first: ${context.info.name}`, colour: "var(--series-1)" },
+          { title: `second: ${there?.info.name ?? "the other"}`, colour: "var(--series-2)" },
+        ]),
+      ),
+      chart.element,
+      list.element,
+    );
   };
-  const chooser = places.length > 1 ? select("Rank", places.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank) })), keep.rank, (id) => {
-    keep.rank = id;
-    drawOne();
-  }) : null;
+  const chooser =
+    places.length > 1
+      ? select(
+          "Rank",
+          places.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank) })),
+          keep.rank,
+          (id) => {
+            keep.rank = id;
+            drawOne();
+          },
+        )
+      : null;
   drawOne();
   return section("Steps", "Set beside each other by their place in the run.", holder);
 }
@@ -386,7 +476,10 @@ function diverging(share) {
 function kernelSection(comparison, context, keep) {
   const kinds = /** @type {(keyof typeof CHANGES)[]} */ (["slower", "faster", "new", "gone", "same"]);
   const counts = Object.fromEntries(kinds.map((kind) => [kind, comparison.kernels.filter((/** @type {any} */ row) => row.change === kind).length]));
-  const rows = () => comparison.kernels.filter((/** @type {any} */ row) => (keep.change === "all" ? true : keep.change === "changed" ? row.change !== "same" : row.change === keep.change));
+  const rows = () =>
+    comparison.kernels.filter((/** @type {any} */ row) =>
+      keep.change === "all" ? true : keep.change === "changed" ? row.change !== "same" : row.change === keep.change,
+    );
   const greatest = Math.max(1, ...comparison.kernels.map((/** @type {any} */ row) => Math.abs(row.difference_ns)));
   keep.kernels ??= {};
   const mean = (/** @type {number} */ total, /** @type {number} */ count) => (count ? total / count : null);
@@ -407,11 +500,28 @@ function kernelSection(comparison, context, keep) {
     },
     empty: keep.change === "changed" ? "No kernel changed by more than 2 %." : "None.",
     tools: [
-      choice("Changes", [{ id: "changed", title: "Changed" }, ...kinds.filter((kind) => counts[kind]).map((kind) => ({ id: kind, title: `${CHANGES[kind].title} ${counts[kind]}` })), { id: "all", title: "All" }], keep.change, (id) => {
-        keep.change = id;
-        list.setRows(rows());
-      }),
-      choice("Names", [{ id: "short", title: "Short names" }, { id: "full", title: "Full" }], context.state.get().names, (id) => context.state.set({ names: id })),
+      choice(
+        "Changes",
+        [
+          { id: "changed", title: "Changed" },
+          ...kinds.filter((kind) => counts[kind]).map((kind) => ({ id: kind, title: `${CHANGES[kind].title} ${counts[kind]}` })),
+          { id: "all", title: "All" },
+        ],
+        keep.change,
+        (id) => {
+          keep.change = id;
+          list.setRows(rows());
+        },
+      ),
+      choice(
+        "Names",
+        [
+          { id: "short", title: "Short names" },
+          { id: "full", title: "Full" },
+        ],
+        context.state.get().names,
+        (id) => context.state.set({ names: id }),
+      ),
     ],
     columns: [
       { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => nameCell(row.name, context.state.get().names === "short") },
@@ -423,7 +533,18 @@ function kernelSection(comparison, context, keep) {
       { key: "total_b_ns", title: "second", number: true, value: (row) => row.total_b_ns, text: (row) => format.time(row.total_b_ns) },
       { key: "count_a", title: "Count, first", number: true, spare: 2, value: (row) => row.count_a, text: (row) => format.count(row.count_a) },
       { key: "count_b", title: "second", number: true, spare: 2, value: (row) => row.count_b, text: (row) => format.count(row.count_b) },
-      { key: "mean_difference_ns", title: "Mean, difference", number: true, spare: 3, value: (row) => { const a = mean(row.total_a_ns, row.count_a); const b = mean(row.total_b_ns, row.count_b); return a === null || b === null ? null : b - a; }, cell: (row) => difference(mean(row.total_a_ns, row.count_a), mean(row.total_b_ns, row.count_b)) },
+      {
+        key: "mean_difference_ns",
+        title: "Mean, difference",
+        number: true,
+        spare: 3,
+        value: (row) => {
+          const a = mean(row.total_a_ns, row.count_a);
+          const b = mean(row.total_b_ns, row.count_b);
+          return a === null || b === null ? null : b - a;
+        },
+        cell: (row) => difference(mean(row.total_a_ns, row.count_a), mean(row.total_b_ns, row.count_b)),
+      },
     ],
   });
   return section("Kernels", "Over all ranks, the greatest difference first. Below 2 % of the first it is the same.", list.element);

@@ -13,7 +13,8 @@ const DRAWN = 5000;
 const STRETCHES = 10;
 
 export const collectives = panel("collectives", "Collectives", (analysis, context, keep) => {
-  if (!analysis.communicators.length) return nothing("Nothing in this recording communicates.", "Collectives show up here when ranks use NCCL, RCCL or another library that is known.");
+  if (!analysis.communicators.length)
+    return nothing("Nothing in this recording communicates.", "Collectives show up here when ranks use NCCL, RCCL or another library that is known.");
   const grid = h("div", { class: "p-columns" }, h("div", { class: "p-loading" }, "Asking for the collectives …"));
   drawCharts(grid, analysis, context);
   return [
@@ -103,12 +104,26 @@ function bandwidths(all, analysis, context, partly) {
     x: { log: 2, title: "bytes", format: format.bytesShort },
     y: { log: 10, title: "bus bandwidth", format: format.bandwidth },
     open: (point) => showCollective(point.data, context),
-    tip: ({ data }) => tipLines(named(data), [
-      { name: "bytes", value: format.bytes(data.bytes) }, { name: "bus bandwidth", value: format.bandwidth(data.busbw) }, { name: "algorithm", value: format.bandwidth(data.algbw) },
-      { name: "longest kernel", value: format.time(data.longest_kernel_ns) }, { name: "skew", value: format.time(data.skew_ns) }, { name: "at", value: format.moment(data.start_ns, fine) },
-    ], "click to see it"),
+    tip: ({ data }) =>
+      tipLines(
+        named(data),
+        [
+          { name: "bytes", value: format.bytes(data.bytes) },
+          { name: "bus bandwidth", value: format.bandwidth(data.busbw) },
+          { name: "algorithm", value: format.bandwidth(data.algbw) },
+          { name: "longest kernel", value: format.time(data.longest_kernel_ns) },
+          { name: "skew", value: format.time(data.skew_ns) },
+          { name: "at", value: format.moment(data.start_ns, fine) },
+        ],
+        "click to see it",
+      ),
   });
-  return section("Bytes against bus bandwidth", "Counted as nccl-tests do, without the waiting for late ranks." + partly, h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))), chart.element);
+  return section(
+    "Bytes against bus bandwidth",
+    "Counted as nccl-tests do, without the waiting for late ranks." + partly,
+    h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))),
+    chart.element,
+  );
 }
 
 /**
@@ -127,9 +142,23 @@ function durations(all, analysis, context, partly) {
     x: { log: 2, title: "bytes", format: format.bytesShort },
     y: { log: 10, title: "longest kernel", format: format.time },
     open: (point) => showCollective(point.data, context),
-    tip: ({ data }) => tipLines(named(data), [{ name: "bytes", value: format.bytes(data.bytes) }, { name: "longest kernel", value: format.time(data.longest_kernel_ns) }, { name: "at", value: format.moment(data.start_ns, fine) }], "click to see it"),
+    tip: ({ data }) =>
+      tipLines(
+        named(data),
+        [
+          { name: "bytes", value: format.bytes(data.bytes) },
+          { name: "longest kernel", value: format.time(data.longest_kernel_ns) },
+          { name: "at", value: format.moment(data.start_ns, fine) },
+        ],
+        "click to see it",
+      ),
   });
-  return section("Bytes against time in the kernel", "Waiting for other ranks is in it: a bandwidth would take the kernels of all ranks." + partly, h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))), chart.element);
+  return section(
+    "Bytes against time in the kernel",
+    "Waiting for other ranks is in it: a bandwidth would take the kernels of all ranks." + partly,
+    h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))),
+    chart.element,
+  );
 }
 
 /** @param {any[]} all @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {string} partly */
@@ -137,7 +166,12 @@ function skews(all, analysis, context, partly) {
   const fine = resolution(analysis);
   const title = "Who came last, and by how much";
   const compared = all.filter((one) => one.skew_ns !== null && one.start_ns !== null && one.last_rank !== null);
-  if (!compared.length) return section(title, null, nothing("Arrivals can't be compared here.", `It takes the kernels of all ranks of a communicator, on one clock. This recording: ${analysis.clock}.`));
+  if (!compared.length)
+    return section(
+      title,
+      null,
+      nothing("Arrivals can't be compared here.", `It takes the kernels of all ranks of a communicator, on one clock. This recording: ${analysis.clock}.`),
+    );
   // Those that were last most often have a colour and shape of their own.
   const often = new Map();
   for (const one of compared) often.set(one.last_rank, (often.get(one.last_rank) ?? 0) + 1);
@@ -147,7 +181,12 @@ function skews(all, analysis, context, partly) {
   const chart = scatter({
     label: `Skew of ${compared.length} collectives over time, by the rank that came last`,
     series: names,
-    points: compared.map((one) => ({ x: one.start_ns, y: one.skew_ns, series: leading.includes(one.last_rank) ? leading.indexOf(one.last_rank) : leading.length, data: one })),
+    points: compared.map((one) => ({
+      x: one.start_ns,
+      y: one.skew_ns,
+      series: leading.includes(one.last_rank) ? leading.indexOf(one.last_rank) : leading.length,
+      data: one,
+    })),
     x: { title: "time", format: (ns) => format.time(Math.max(0, ns)), domain: [context.info.begin, Math.max(context.info.begin + 1, context.info.end)] },
     y: { title: "last arrival after the first", format: format.time, zero: true },
     open: (point) => showCollective(point.data, context),
@@ -157,7 +196,12 @@ function skews(all, analysis, context, partly) {
       { name: "at", value: format.moment(data.start_ns, fine) },
     ], "click to see it"),
   });
-  return section(title, "A point for each collective: how long the first rank waited for the last." + partly, h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))), chart.element);
+  return section(
+    title,
+    "A point for each collective: how long the first rank waited for the last." + partly,
+    h("div", { class: "p-bar" }, legend(names.map((name, index) => ({ title: name, colour: seriesColour(index), shape: index })))),
+    chart.element,
+  );
 }
 
 /** Who waited how long, longest first. @param {any} one @returns {[string, number][]} */
@@ -173,9 +217,14 @@ function arrivals(analysis, context) {
   if (!rows.length) return null;
   const most = Math.max(1, ...rows.map((/** @type {any} */ row) => row.cost_ns));
   const waited = Math.max(1, ...rows.map((/** @type {any} */ row) => row.wait_ns));
-  const note = !late || late.cost_ns === 0 ? "All ranks arrive together."
-    : late.standsOut ? `Rank ${late.rank ?? late.device_index} keeps the others waiting: last at ${format.percent(late.last_count / late.collectives)} of the collectives, which cost ${format.time(late.cost_ns)}.`
-      : `Rank ${late.rank ?? late.device_index} costs most (${format.time(late.cost_ns)}, ${format.percent(late.share)} of the span), and is last at ${format.count(late.last_count)} of ${format.count(late.collectives)}.`;
+  const note =
+    !late || late.cost_ns === 0
+      ? "All ranks arrive together."
+      : late.standsOut
+        ? `Rank ${late.rank ?? late.device_index} keeps the others waiting: last at ` +
+          `${format.percent(late.last_count / late.collectives)} of the collectives, which cost ${format.time(late.cost_ns)}.`
+        : `Rank ${late.rank ?? late.device_index} costs most (${format.time(late.cost_ns)}, ${format.percent(late.share)} of the span), ` +
+          `and is last at ${format.count(late.last_count)} of ${format.count(late.collectives)}.`;
   const box = table({
     name: "arrivals",
     plain: rows.length < 9,
@@ -189,10 +238,41 @@ function arrivals(analysis, context) {
     },
     columns: [
       { key: "rank", title: "Rank", value: (row) => row.rank ?? row.device_index, text: (row) => format.place(row, several) },
-      { key: "last_count", title: "Last at", number: true, value: (row) => row.last_count, text: (row) => `${format.count(row.last_count)} of ${format.count(row.collectives)}`, bar: (row) => row.last_count / Math.max(1, row.collectives) },
-      { key: "cost_ns", title: "Cost", number: true, hint: "Over those, how long all others waited for it alone", value: (row) => row.cost_ns, text: (row) => format.time(row.cost_ns), bar: (row) => row.cost_ns / most },
-      { key: "skew_ns", title: "Skew", number: true, spare: 2, hint: "Over those, how long the first rank waited for it", value: (row) => row.skew_ns, text: (row) => format.time(row.skew_ns) },
-      { key: "wait_ns", title: "Waited itself", number: true, hint: "For other ranks, over all", value: (row) => row.wait_ns, text: (row) => format.time(row.wait_ns), bar: (row) => row.wait_ns / waited },
+      {
+        key: "last_count",
+        title: "Last at",
+        number: true,
+        value: (row) => row.last_count,
+        text: (row) => `${format.count(row.last_count)} of ${format.count(row.collectives)}`,
+        bar: (row) => row.last_count / Math.max(1, row.collectives),
+      },
+      {
+        key: "cost_ns",
+        title: "Cost",
+        number: true,
+        hint: "Over those, how long all others waited for it alone",
+        value: (row) => row.cost_ns,
+        text: (row) => format.time(row.cost_ns),
+        bar: (row) => row.cost_ns / most,
+      },
+      {
+        key: "skew_ns",
+        title: "Skew",
+        number: true,
+        spare: 2,
+        hint: "Over those, how long the first rank waited for it",
+        value: (row) => row.skew_ns,
+        text: (row) => format.time(row.skew_ns),
+      },
+      {
+        key: "wait_ns",
+        title: "Waited itself",
+        number: true,
+        hint: "For other ranks, over all",
+        value: (row) => row.wait_ns,
+        text: (row) => format.time(row.wait_ns),
+        bar: (row) => row.wait_ns / waited,
+      },
     ],
   });
   return section("Late ranks", note, box.element);
@@ -217,12 +297,42 @@ function sizes(analysis, all) {
     columns: [
       { key: "name", title: "Collective", value: (row) => row.name },
       { key: "ranks", title: "Ranks", number: true, spare: 1, value: (row) => row.ranks, text: (row) => format.count(row.ranks) },
-      { key: "bytes_from", title: "Bytes", number: true, hint: "From a power of two up to the next", value: (row) => row.bytes_from, text: (row) => `${format.bytesShort(row.bytes_from)} to ${format.bytesShort(row.bytes_below)}` },
+      {
+        key: "bytes_from",
+        title: "Bytes",
+        number: true,
+        hint: "From a power of two up to the next",
+        value: (row) => row.bytes_from,
+        text: (row) => `${format.bytesShort(row.bytes_from)} to ${format.bytesShort(row.bytes_below)}`,
+      },
       { key: "count", title: "Count", number: true, value: (row) => row.count, text: (row) => format.count(row.count) },
-      { key: "busbw", title: "Bus bandwidth", number: true, hint: "As nccl-tests count, without waiting", value: (row) => row.busbw, text: (row) => format.bandwidth(row.busbw), bar: (row) => (row.busbw ?? 0) / best },
+      {
+        key: "busbw",
+        title: "Bus bandwidth",
+        number: true,
+        hint: "As nccl-tests count, without waiting",
+        value: (row) => row.busbw,
+        text: (row) => format.bandwidth(row.busbw),
+        bar: (row) => (row.busbw ?? 0) / best,
+      },
       { key: "best_busbw", title: "Best", number: true, spare: 3, value: (row) => row.best_busbw, text: (row) => format.bandwidth(row.best_busbw) },
-      { key: "algbw_with_waiting", title: "With waiting", number: true, spare: 2, hint: "Bytes over the longest kernels, waiting and all", value: (row) => row.algbw_with_waiting, text: (row) => format.bandwidth(row.algbw_with_waiting) },
-      { key: "kernel_p50_ns", title: "Kernel median", number: true, spare: 1, value: (row) => row.kernel.p50_ns, text: (row) => format.time(row.kernel.p50_ns) },
+      {
+        key: "algbw_with_waiting",
+        title: "With waiting",
+        number: true,
+        spare: 2,
+        hint: "Bytes over the longest kernels, waiting and all",
+        value: (row) => row.algbw_with_waiting,
+        text: (row) => format.bandwidth(row.algbw_with_waiting),
+      },
+      {
+        key: "kernel_p50_ns",
+        title: "Kernel median",
+        number: true,
+        spare: 1,
+        value: (row) => row.kernel.p50_ns,
+        text: (row) => format.time(row.kernel.p50_ns),
+      },
       { key: "kernel_p99_ns", title: "p99", number: true, spare: 3, value: (row) => row.kernel.p99_ns, text: (row) => format.time(row.kernel.p99_ns) },
     ],
   });
@@ -249,14 +359,46 @@ function communicators(analysis, keep) {
     rows: analysis.communicators,
     search: communicatorName,
     columns: [
-      { key: "communicator", title: "Communicator", value: communicatorName, cell: (row) => h("span", null, communicatorName(row), row.communicator_name ? h("span", { class: "p-faint" }, ` ${row.communicator}`) : null) },
-      { key: "communicator_ranks", title: "Ranks", number: true, value: (row) => row.communicator_ranks, text: (row) => (row.communicator_ranks === null || row.communicator_ranks === row.ranks.length ? format.count(row.ranks.length) : `${format.count(row.ranks.length)} of ${format.count(row.communicator_ranks)}`) },
+      {
+        key: "communicator",
+        title: "Communicator",
+        value: communicatorName,
+        cell: (row) => h("span", null, communicatorName(row), row.communicator_name ? h("span", { class: "p-faint" }, ` ${row.communicator}`) : null),
+      },
+      {
+        key: "communicator_ranks",
+        title: "Ranks",
+        number: true,
+        value: (row) => row.communicator_ranks,
+        text: (row) =>
+          row.communicator_ranks === null || row.communicator_ranks === row.ranks.length
+            ? format.count(row.ranks.length)
+            : `${format.count(row.ranks.length)} of ${format.count(row.communicator_ranks)}`,
+      },
       { key: "members", title: "Recorded", wide: true, spare: 2, value: (row) => row.ranks.join(" "), text: (row) => ranges(row.ranks) },
       { key: "operations", title: "Operations", number: true, value: (row) => row.operations, text: (row) => format.count(row.operations) },
       { key: "bytes", title: "Bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
-      { key: "time_ns", title: "Time, most", number: true, spare: 1, hint: "Of the rank with most", value: (row) => greatest(row.time_ns)?.[1], text: (row) => format.time(greatest(row.time_ns)?.[1]) },
-      { key: "exposed_ns", title: "Exposed, most", number: true, hint: "Of the rank with most", value: (row) => greatest(row.exposed_ns)?.[1], bar: (row) => (greatest(row.exposed_ns)?.[1] ?? 0) / most,
-        text: (row) => { const [rank, time] = greatest(row.exposed_ns) ?? [null, null]; return rank === null ? format.NONE : `${format.time(time)}, rank ${rank}`; } },
+      {
+        key: "time_ns",
+        title: "Time, most",
+        number: true,
+        spare: 1,
+        hint: "Of the rank with most",
+        value: (row) => greatest(row.time_ns)?.[1],
+        text: (row) => format.time(greatest(row.time_ns)?.[1]),
+      },
+      {
+        key: "exposed_ns",
+        title: "Exposed, most",
+        number: true,
+        hint: "Of the rank with most",
+        value: (row) => greatest(row.exposed_ns)?.[1],
+        bar: (row) => (greatest(row.exposed_ns)?.[1] ?? 0) / most,
+        text: (row) => {
+          const [rank, time] = greatest(row.exposed_ns) ?? [null, null];
+          return rank === null ? format.NONE : `${format.time(time)}, rank ${rank}`;
+        },
+      },
     ],
   });
   return section("Communicators", null, box.element);
@@ -289,11 +431,39 @@ function transfers(analysis) {
       { key: "communicator", title: "Communicator", spare: 2, value: communicatorName },
       { key: "count", title: "Count", number: true, value: (row) => row.count, text: (row) => format.count(row.count) },
       { key: "bytes", title: "Bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
-      { key: "sender_wait_ns", title: "Sender waited", number: true, value: (row) => row.sender_wait_ns, text: (row) => format.time(row.sender_wait_ns), bar: (row) => row.sender_wait_ns / most },
-      { key: "receiver_wait_ns", title: "Receiver waited", number: true, value: (row) => row.receiver_wait_ns, text: (row) => format.time(row.receiver_wait_ns), bar: (row) => row.receiver_wait_ns / most },
+      {
+        key: "sender_wait_ns",
+        title: "Sender waited",
+        number: true,
+        value: (row) => row.sender_wait_ns,
+        text: (row) => format.time(row.sender_wait_ns),
+        bar: (row) => row.sender_wait_ns / most,
+      },
+      {
+        key: "receiver_wait_ns",
+        title: "Receiver waited",
+        number: true,
+        value: (row) => row.receiver_wait_ns,
+        text: (row) => format.time(row.receiver_wait_ns),
+        bar: (row) => row.receiver_wait_ns / most,
+      },
       { key: "transfer_ns", title: "Transfer", number: true, value: (row) => row.transfer_ns, text: (row) => format.time(row.transfer_ns) },
-      { key: "bandwidth", title: "Bandwidth", number: true, value: (row) => row.bandwidth, text: (row) => (row.shared ? "≥ " : "") + format.bandwidth(row.bandwidth) },
-      { key: "shared", title: "Shared", number: true, spare: 3, hint: "In a kernel with other operations", value: (row) => row.shared, text: (row) => format.count(row.shared) },
+      {
+        key: "bandwidth",
+        title: "Bandwidth",
+        number: true,
+        value: (row) => row.bandwidth,
+        text: (row) => (row.shared ? "≥ " : "") + format.bandwidth(row.bandwidth),
+      },
+      {
+        key: "shared",
+        title: "Shared",
+        number: true,
+        spare: 3,
+        hint: "In a kernel with other operations",
+        value: (row) => row.shared,
+        text: (row) => format.count(row.shared),
+      },
     ],
   });
   return section("Sends and receives by pair", "Waiting is from an end's own kernel until the other's begins.", box.element);
@@ -311,7 +481,14 @@ function list(analysis, context, keep) {
     keep: keep.list,
     sort: { key: "start_ns", descending: false },
     async source({ sort, order, offset, limit }) {
-      const answer = await context.api.rec("collectives", { sort, order, offset, limit, communicator: keep.communicator || undefined, name: keep.name || undefined });
+      const answer = await context.api.rec("collectives", {
+        sort,
+        order,
+        offset,
+        limit,
+        communicator: keep.communicator || undefined,
+        name: keep.name || undefined,
+      });
       return { total: answer.total, rows: answer.collectives };
     },
     empty: "No collectives.",
@@ -322,24 +499,81 @@ function list(analysis, context, keep) {
         keep.name = id;
         box.restart();
       }),
-      analysis.communicators.length > 1 ? select("Communicator", [{ id: "", title: "all communicators" }, ...analysis.communicators.map((one) => ({ id: one.communicator, title: communicatorName(one) }))], keep.communicator, (id) => {
-        keep.communicator = id;
-        box.restart();
-      }) : h("span", null),
+      analysis.communicators.length > 1
+        ? select(
+            "Communicator",
+            [{ id: "", title: "all communicators" }, ...analysis.communicators.map((one) => ({ id: one.communicator, title: communicatorName(one) }))],
+            keep.communicator,
+            (id) => {
+              keep.communicator = id;
+              box.restart();
+            },
+          )
+        : h("span", null),
     ],
     columns: [
       { key: "start_ns", title: "Start", order: "start", number: true, value: (row) => row.start_ns, text: (row) => format.moment(row.start_ns, fine) },
-      { key: "name", title: "Collective", fixed: true, value: (row) => row.name, text: (row) => (row.sender !== null || row.receiver !== null ? `${row.name} ${row.sender ?? "?"} → ${row.receiver ?? "?"}` : row.name) },
+      {
+        key: "name",
+        title: "Collective",
+        fixed: true,
+        value: (row) => row.name,
+        text: (row) => (row.sender !== null || row.receiver !== null ? `${row.name} ${row.sender ?? "?"} → ${row.receiver ?? "?"}` : row.name),
+      },
       { key: "communicator", title: "Communicator", spare: 2, value: communicatorName, fixed: true },
       { key: "sequence", title: "Sequence", number: true, spare: 3, value: (row) => row.sequence, text: (row) => format.count(row.sequence), fixed: true },
       { key: "bytes", title: "Bytes", order: "bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
       { key: "dtype", title: "Type", spare: 3, value: (row) => row.dtype, fixed: true },
-      { key: "longest_kernel_ns", title: "Longest kernel", order: "duration", number: true, value: (row) => row.longest_kernel_ns, text: (row) => format.time(row.longest_kernel_ns) },
-      { key: "busbw", title: "Bus bandwidth", order: "busbw", number: true, spare: 1, value: (row) => row.busbw, text: (row) => format.bandwidth(row.busbw) },
+      {
+        key: "longest_kernel_ns",
+        title: "Longest kernel",
+        order: "duration",
+        number: true,
+        value: (row) => row.longest_kernel_ns,
+        text: (row) => format.time(row.longest_kernel_ns),
+      },
+      {
+        key: "busbw",
+        title: "Bus bandwidth",
+        order: "busbw",
+        number: true,
+        spare: 1,
+        value: (row) => row.busbw,
+        text: (row) => format.bandwidth(row.busbw),
+      },
       { key: "skew_ns", title: "Skew", order: "skew", number: true, value: (row) => row.skew_ns, text: (row) => format.time(row.skew_ns) },
-      { key: "last_rank", title: "Last", spare: 1, value: (row) => row.last_rank, text: (row) => (row.last_rank === null ? format.NONE : `rank ${row.last_rank}`), fixed: true },
-      { key: "last_rank_cost_ns", title: "It cost", order: "cost", number: true, spare: 2, hint: "What the last rank alone cost the others", value: (row) => row.last_rank_cost_ns, text: (row) => format.time(row.last_rank_cost_ns) },
-      { key: "notes", title: "", spare: 3, fixed: true, value: (row) => [row.warm_up && "warm-up", row.shared_kernel > 1 && `shares its kernel with ${row.shared_kernel - 1}`, row.matched_by === "order" && "matched by order"].filter(Boolean).join(", ") },
+      {
+        key: "last_rank",
+        title: "Last",
+        spare: 1,
+        value: (row) => row.last_rank,
+        text: (row) => (row.last_rank === null ? format.NONE : `rank ${row.last_rank}`),
+        fixed: true,
+      },
+      {
+        key: "last_rank_cost_ns",
+        title: "It cost",
+        order: "cost",
+        number: true,
+        spare: 2,
+        hint: "What the last rank alone cost the others",
+        value: (row) => row.last_rank_cost_ns,
+        text: (row) => format.time(row.last_rank_cost_ns),
+      },
+      {
+        key: "notes",
+        title: "",
+        spare: 3,
+        fixed: true,
+        value: (row) =>
+          [
+            row.warm_up && "warm-up",
+            row.shared_kernel > 1 && `shares its kernel with ${row.shared_kernel - 1}`,
+            row.matched_by === "order" && "matched by order",
+          ]
+            .filter(Boolean)
+            .join(", "),
+      },
     ],
   });
   return section("All collectives", "Each over all its ranks.", box.element);

@@ -29,17 +29,55 @@ function causes(analysis, context) {
     },
     columns: [
       { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank, several) },
-      { key: "bar", title: "Idle time by cause", fixed: true, wide: true, value: () => "",
-        cell: (rank) => shareBar(found.map((cause) => ({ ...cause, value: rank.idle_causes[cause.key] ?? 0 })), { total: most, format: format.time, label: format.place(rank, several) }) },
+      {
+        key: "bar",
+        title: "Idle time by cause",
+        fixed: true,
+        wide: true,
+        value: () => "",
+        cell: (rank) =>
+          shareBar(
+            found.map((cause) => ({ ...cause, value: rank.idle_causes[cause.key] ?? 0 })),
+            { total: most, format: format.time, label: format.place(rank, several) },
+          ),
+      },
       { key: "idle_ns", title: "Idle", number: true, value: (rank) => rank.idle_ns, text: (rank) => format.time(rank.idle_ns) },
       { key: "idle_ratio", title: "of span", number: true, value: (rank) => rank.idle_ratio, text: (rank) => format.percent(rank.idle_ratio) },
-      ...found.map((cause) => ({ key: `${cause.key}_ns`, title: cause.title, hint: cause.hint, number: true, spare: /** @type {2} */ (2),
-        value: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => rank.idle_causes[cause.key] ?? 0, text: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => format.time(rank.idle_causes[cause.key] ?? 0) })),
-      { key: "idle_before_ns", title: "Before", hint: "From the run's first operation on any GPU to this GPU's first; no part of its span", number: true, spare: 3, value: (rank) => rank.idle_before_ns, text: (rank) => format.time(rank.idle_before_ns) },
-      { key: "idle_after_ns", title: "After", hint: "From this GPU's last operation to the run's last; no part of its span", number: true, spare: 3, value: (rank) => rank.idle_after_ns, text: (rank) => format.time(rank.idle_after_ns) },
+      ...found.map((cause) => ({
+        key: `${cause.key}_ns`,
+        title: cause.title,
+        hint: cause.hint,
+        number: true,
+        spare: /** @type {2} */ (2),
+        value: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => rank.idle_causes[cause.key] ?? 0,
+        text: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => format.time(rank.idle_causes[cause.key] ?? 0),
+      })),
+      {
+        key: "idle_before_ns",
+        title: "Before",
+        hint: "From the run's first operation on any GPU to this GPU's first; no part of its span",
+        number: true,
+        spare: 3,
+        value: (rank) => rank.idle_before_ns,
+        text: (rank) => format.time(rank.idle_before_ns),
+      },
+      {
+        key: "idle_after_ns",
+        title: "After",
+        hint: "From this GPU's last operation to the run's last; no part of its span",
+        number: true,
+        spare: 3,
+        value: (rank) => rank.idle_after_ns,
+        text: (rank) => format.time(rank.idle_after_ns),
+      },
     ],
   });
-  return section("Why the GPUs waited", "Gaps between a GPU's first and last operation, split by what they waited for. The causes sum to the idle time.", h("div", { class: "p-bar" }, legend(found)), list.element);
+  return section(
+    "Why the GPUs waited",
+    "Gaps between a GPU's first and last operation, split by what they waited for. The causes sum to the idle time.",
+    h("div", { class: "p-bar" }, legend(found)),
+    list.element,
+  );
 }
 
 /**
@@ -69,7 +107,10 @@ export function lateBy(ranks) {
 /** @param {import("../../types/analysis.js").Analysis} analysis */
 function rankChoices(analysis) {
   const several = severalDevices(analysis);
-  return [{ id: "all", title: "all ranks" }, ...analysis.ranks.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank, several) }))];
+  return [
+    { id: "all", title: "all ranks" },
+    ...analysis.ranks.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank, several) })),
+  ];
 }
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
@@ -96,7 +137,13 @@ function hostLate(analysis, keep) {
     })] : [],
     columns: [
       { key: "what", title: "Thread was in", value: (row) => row.what },
-      { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => h("span", { class: "p-name" }, row.name, row.names > 1 ? h("span", { class: "p-faint" }, ` (${row.names})`) : null) },
+      {
+        key: "name",
+        title: "Name",
+        wide: true,
+        value: (row) => row.name,
+        cell: (row) => h("span", { class: "p-name" }, row.name, row.names > 1 ? h("span", { class: "p-faint" }, ` (${row.names})`) : null),
+      },
       { key: "time_ns", title: "Host late", number: true, value: (row) => row.time, text: (row) => format.time(row.time), bar: (row) => row.time / sum },
       { key: "share", title: "Share", number: true, spare: 1, value: (row) => row.time / sum, text: (row) => format.percent(row.time / sum) },
     ],
@@ -122,10 +169,24 @@ function gaps(analysis, context, keep) {
     open: (row) => context.goTo({ from: row.gap.start_ns, to: row.gap.end_ns, rank: row.rank.rank ?? undefined, device: row.rank.device_index }),
     columns: [
       { key: "start_ns", title: "Start", number: true, value: (row) => row.gap.start_ns, text: (row) => format.moment(row.gap.start_ns, fine) },
-      { key: "length_ns", title: "Length", number: true, value: (row) => row.length, text: (row) => format.time(row.length), bar: (row) => row.length / longest },
+      {
+        key: "length_ns",
+        title: "Length",
+        number: true,
+        value: (row) => row.length,
+        text: (row) => format.time(row.length),
+        bar: (row) => row.length / longest,
+      },
       { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
       { key: "cause", title: "Main cause", value: (row) => row.gap.cause, text: (row) => causeTitle(row.gap.cause) },
-      { key: "next_operation", title: "Ended by", wide: true, spare: 1, value: (row) => row.gap.next_operation, cell: (row) => nameCell(row.gap.next_operation ?? "", context.state.get().names === "short") },
+      {
+        key: "next_operation",
+        title: "Ended by",
+        wide: true,
+        spare: 1,
+        value: (row) => row.gap.next_operation,
+        cell: (row) => nameCell(row.gap.next_operation ?? "", context.state.get().names === "short"),
+      },
     ],
   });
   return section("Longest gaps", "The 20 longest of each rank.", list.element);
@@ -147,14 +208,72 @@ function launches(analysis, keep) {
       { key: "call", title: "Call", value: (row) => row.launch.call },
       { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
       { key: "calls", title: "Calls", number: true, value: (row) => row.launch.calls, text: (row) => format.count(row.launch.calls) },
-      { key: "operations", title: "Operations", number: true, spare: 2, hint: "That they launched: a graph's launch has many", value: (row) => row.launch.operations, text: (row) => format.count(row.launch.operations) },
-      { key: "call_total_ns", title: "Time in call", number: true, value: (row) => row.launch.call_total_ns, text: (row) => format.time(row.launch.call_total_ns) },
-      { key: "call_p50_ns", title: "median", number: true, spare: 2, value: (row) => row.launch.call_time.p50_ns, text: (row) => format.time(row.launch.call_time.p50_ns) },
-      { key: "call_p99_ns", title: "p99", number: true, spare: 3, value: (row) => row.launch.call_time.p99_ns, text: (row) => format.time(row.launch.call_time.p99_ns) },
-      { key: "unqueued", title: "Unqueued", number: true, spare: 2, hint: "Operations whose stream had nothing left to do when the call began", value: (row) => row.launch.unqueued, text: (row) => format.count(row.launch.unqueued) },
-      { key: "latency_p50_ns", title: "Latency median", number: true, hint: "From the call's start to the operation's, of unqueued ones: launch latency", value: (row) => (row.launch.unqueued ? row.launch.latency.p50_ns : null), text: (row) => format.time(row.launch.unqueued ? row.launch.latency.p50_ns : null) },
-      { key: "latency_p99_ns", title: "p99", number: true, spare: 3, value: (row) => (row.launch.unqueued ? row.launch.latency.p99_ns : null), text: (row) => format.time(row.launch.unqueued ? row.launch.latency.p99_ns : null) },
-      { key: "delay_p50_ns", title: "Delay median", number: true, spare: 3, hint: "From the call's end to the operation's start, of all: waiting behind earlier operations is in it", value: (row) => row.launch.delay.p50_ns, text: (row) => format.time(row.launch.delay.p50_ns) },
+      {
+        key: "operations",
+        title: "Operations",
+        number: true,
+        spare: 2,
+        hint: "That they launched: a graph's launch has many",
+        value: (row) => row.launch.operations,
+        text: (row) => format.count(row.launch.operations),
+      },
+      {
+        key: "call_total_ns",
+        title: "Time in call",
+        number: true,
+        value: (row) => row.launch.call_total_ns,
+        text: (row) => format.time(row.launch.call_total_ns),
+      },
+      {
+        key: "call_p50_ns",
+        title: "median",
+        number: true,
+        spare: 2,
+        value: (row) => row.launch.call_time.p50_ns,
+        text: (row) => format.time(row.launch.call_time.p50_ns),
+      },
+      {
+        key: "call_p99_ns",
+        title: "p99",
+        number: true,
+        spare: 3,
+        value: (row) => row.launch.call_time.p99_ns,
+        text: (row) => format.time(row.launch.call_time.p99_ns),
+      },
+      {
+        key: "unqueued",
+        title: "Unqueued",
+        number: true,
+        spare: 2,
+        hint: "Operations whose stream had nothing left to do when the call began",
+        value: (row) => row.launch.unqueued,
+        text: (row) => format.count(row.launch.unqueued),
+      },
+      {
+        key: "latency_p50_ns",
+        title: "Latency median",
+        number: true,
+        hint: "From the call's start to the operation's, of unqueued ones: launch latency",
+        value: (row) => (row.launch.unqueued ? row.launch.latency.p50_ns : null),
+        text: (row) => format.time(row.launch.unqueued ? row.launch.latency.p50_ns : null),
+      },
+      {
+        key: "latency_p99_ns",
+        title: "p99",
+        number: true,
+        spare: 3,
+        value: (row) => (row.launch.unqueued ? row.launch.latency.p99_ns : null),
+        text: (row) => format.time(row.launch.unqueued ? row.launch.latency.p99_ns : null),
+      },
+      {
+        key: "delay_p50_ns",
+        title: "Delay median",
+        number: true,
+        spare: 3,
+        hint: "From the call's end to the operation's start, of all: waiting behind earlier operations is in it",
+        value: (row) => row.launch.delay.p50_ns,
+        text: (row) => format.time(row.launch.delay.p50_ns),
+      },
     ],
   });
   return [section("Launches", "How the host handed work over: time in the calls, and until the work began.", list.element), queues(analysis, keep)];
@@ -173,16 +292,40 @@ function queues(analysis, keep) {
     const shown = [...rank.queues].sort((a, b) => b.max_depth - a.max_depth).slice(0, 4);
     const from = Math.min(...shown.map((queue) => queue.timeline[0]?.[0] ?? Infinity));
     const to = Math.max(...shown.map((queue) => queue.timeline[queue.timeline.length - 1]?.[0] ?? -Infinity), from + 1);
-    const series = shown.map((queue) => ({ name: `stream ${queue.stream} (most ${format.count(queue.max_depth)}, mean ${format.digits(queue.mean_depth)})`, points: queue.timeline }));
+    const series = shown.map((queue) => ({
+      name: `stream ${queue.stream} (most ${format.count(queue.max_depth)}, mean ${format.digits(queue.mean_depth)})`,
+      points: queue.timeline,
+    }));
     holder.textContent = "";
     holder.append(
       h("div", { class: "p-bar" }, chooser, legend(series.map((one, index) => ({ title: one.name, colour: `var(--series-${index + 1})` })))),
-      lines({ series, label: "Depth of the queues over time", span: [from, to], format: format.count, time: (ns) => format.moment(ns, fine), title: "waiting operations", height: 150 }).element);
+      lines({
+        series,
+        label: "Depth of the queues over time",
+        span: [from, to],
+        format: format.count,
+        time: (ns) => format.moment(ns, fine),
+        title: "waiting operations",
+        height: 150,
+      }).element,
+    );
   };
-  const chooser = having.length > 1 ? select("Rank", having.map((one) => ({ id: String(one.index), title: format.place(one.rank, several) })), keep.queueRank, (id) => {
-    keep.queueRank = id;
-    draw();
-  }) : null;
+  const chooser =
+    having.length > 1
+      ? select(
+          "Rank",
+          having.map((one) => ({ id: String(one.index), title: format.place(one.rank, several) })),
+          keep.queueRank,
+          (id) => {
+            keep.queueRank = id;
+            draw();
+          },
+        )
+      : null;
   draw();
-  return section("Depth of the queues", "Operations that are launched and wait to begin: where a line falls to 0, the host was late. Greatest depth of each stretch of time.", holder);
+  return section(
+    "Depth of the queues",
+    "Operations that are launched and wait to begin: where a line falls to 0, the host was late. Greatest depth of each stretch of time.",
+    holder,
+  );
 }

@@ -25,9 +25,10 @@ const SMALL = 0.002;
 /**
  * What both recordings spend their time on: a step on average where both have steps (the first one, which warms up in
  * most programs, only where it is the only one), else the whole. Over the ranks that are in both; the parts sum to the time.
+ * @typedef {{time: number, parts: import("../../types/analysis.js").Parts}} Side
  * @param {any[]} first ranks of the first analysis
  * @param {any[]} second
- * @returns {{steps: number, a: {time: number, parts: import("../../types/analysis.js").Parts}, b: {time: number, parts: import("../../types/analysis.js").Parts}} | null}
+ * @returns {{steps: number, a: Side, b: Side} | null}
  */
 export function verdict(first, second) {
   const both = first.flatMap((a) => {
@@ -56,12 +57,15 @@ export function verdict(first, second) {
  * @param {{a: {parts: import("../../types/analysis.js").Parts}, b: {parts: import("../../types/analysis.js").Parts}}} both
  */
 export function changes({ a, b }) {
-  const of = (/** @type {import("../../types/analysis.js").Parts} */ parts, /** @type {import("./shared.js").Part["key"]} */ key) => parts[key] + (key === "compute" ? parts.hidden : 0);
-  return PARTS.filter(({ key }) => key !== "hidden").map((part) => {
-    const [from, to] = [of(a.parts, part.key), of(b.parts, part.key)];
-    const whole = part.key === "compute" ? { title: "all compute", hint: "kernels compute, whether anything is communicated meanwhile or not" } : {};
-    return { ...part, ...whole, a: from, b: to, by: to - from };
-  }).sort((x, y) => Math.abs(y.by) - Math.abs(x.by));
+  const of = (/** @type {import("../../types/analysis.js").Parts} */ parts, /** @type {import("./shared.js").Part["key"]} */ key) =>
+    parts[key] + (key === "compute" ? parts.hidden : 0);
+  return PARTS.filter(({ key }) => key !== "hidden")
+    .map((part) => {
+      const [from, to] = [of(a.parts, part.key), of(b.parts, part.key)];
+      const whole = part.key === "compute" ? { title: "all compute", hint: "kernels compute, whether anything is communicated meanwhile or not" } : {};
+      return { ...part, ...whole, a: from, b: to, by: to - from };
+    })
+    .sort((x, y) => Math.abs(y.by) - Math.abs(x.by));
 }
 
 /** "3rd". @param {number} number */
@@ -148,27 +152,63 @@ export function pairView(context, top, told) {
     const nth = `${ordinal(pairing.place + 1)} of ${format.count(pairing.counts[a === null ? 1 : 0])}${pairing.step >= 0 ? " in its step" : ""}`;
     if (a === null || b === null) return [`not in the ${a === null ? "first" : "second"} recording`, nth];
     const by = b - a;
-    return [`first ${format.time(a)}, second ${format.time(b)}: ${format.signed(format.time, by)}${a > 0 ? ` (${format.signed(format.percent, by / a)})` : ""}`, nth];
+    return [
+      `first ${format.time(a)}, second ${format.time(b)}: ${format.signed(format.time, by)}${a > 0 ? ` (${format.signed(format.percent, by / a)})` : ""}`,
+      nth,
+    ];
   }
 
   /** @param {Pairing | null} pairing */
   function drawStrip(pairing) {
     if (!pairing) {
       heard = "";
-      replace(strip, h("span", { class: "p-faint" }, "Point at an operation to see it in both. ", h("kbd", null, "J"), " ", h("kbd", null, "K"), " next, previous step; ", h("kbd", null, "M"), " in both: marks to align; ", h("kbd", null, "?"), " all keys"));
+      replace(
+        strip,
+        h(
+          "span",
+          { class: "p-faint" },
+          "Point at an operation to see it in both. ",
+          h("kbd", null, "J"),
+          " ",
+          h("kbd", null, "K"),
+          " next, previous step; ",
+          h("kbd", null, "M"),
+          " in both: marks to align; ",
+          h("kbd", null, "?"),
+          " all keys",
+        ),
+      );
       return;
     }
     const { a, b } = durations(pairing);
     const [own] = pairing.refs.filter((ref) => ref !== null);
     const step = pair.steps[0][pairing.step]?.name ?? pair.steps[1][pairing.step]?.name;
     const side = a === null ? 1 : 0;
-    const nth = pairing.place < 0 ? TOO_MANY : `${ordinal(pairing.place + 1)} of ${format.count(pairing.counts[side])}${step ? ` in ${step}` : ""}${pairing.counts[0] !== pairing.counts[1] ? ` (${format.count(pairing.counts[1 - side])} in the other)` : ""}`;
-    const value = (/** @type {string} */ name, /** @type {number | null} */ duration) => h("span", { class: "pair-value" }, h("span", { class: "p-faint" }, name), " ", duration === null ? "not there" : format.time(duration));
+    const others = pairing.counts[0] === pairing.counts[1] ? "" : ` (${format.count(pairing.counts[1 - side])} in the other)`;
+    const place = `${ordinal(pairing.place + 1)} of ${format.count(pairing.counts[side])}${step ? ` in ${step}` : ""}${others}`;
+    const nth = pairing.place < 0 ? TOO_MANY : place;
+    const value = (/** @type {string} */ name, /** @type {number | null} */ duration) =>
+      h("span", { class: "pair-value" }, h("span", { class: "p-faint" }, name), " ", duration === null ? "not there" : format.time(duration));
     const begins = pairing.refs.map((ref, at) => (ref ? ref.start - (pair.steps[at][pairing.step]?.begin ?? NaN) : NaN));
-    replace(strip,
-      h("span", { class: `swatch kind-${own?.kind}` }), h("strong", { class: "pair-what", title: pairing.name }, format.middle(format.shortName(pairing.name), 60)), h("span", { class: "p-faint" }, nth),
-      pairing.place < 0 ? null : [value("first", a), value("second", b), a !== null && b !== null ? h("span", { class: "pair-value" }, difference(a, b), changed(changeOf(a, b))) : changed(a === null ? "new" : "gone")],
-      begins.every(Number.isFinite) ? h("span", { class: "p-faint", title: "How far into its step it begins" }, `begins at ${format.time(begins[0])} and ${format.time(begins[1])} of the step`) : null,
+    replace(
+      strip,
+      h("span", { class: `swatch kind-${own?.kind}` }),
+      h("strong", { class: "pair-what", title: pairing.name }, format.middle(format.shortName(pairing.name), 60)),
+      h("span", { class: "p-faint" }, nth),
+      pairing.place < 0
+        ? null
+        : [
+            value("first", a),
+            value("second", b),
+            a !== null && b !== null ? h("span", { class: "pair-value" }, difference(a, b), changed(changeOf(a, b))) : changed(a === null ? "new" : "gone"),
+          ],
+      begins.every(Number.isFinite)
+        ? h(
+            "span",
+            { class: "p-faint", title: "How far into its step it begins" },
+            `begins at ${format.time(begins[0])} and ${format.time(begins[1])} of the step`,
+          )
+        : null,
       h("span", { class: "p-spacer" }),
       pairing.refs[0] ? h("button", { type: "button", class: "p-link", onclick: () => open(0) }, "First on its timeline") : null,
       pairing.refs[1] && context.link ? h("a", { class: "p-link", href: address(1), target: "_blank", rel: "noopener" }, "Second on its timeline") : null);
@@ -201,20 +241,65 @@ export function pairView(context, top, told) {
       { id: "beginning", title: "From the beginning", hint: "Both from where their recording begins" },
       ...(marks ? [{ id: "mark", title: "By marks", hint: "The mark of the first over the mark of the second" }] : []),
     ];
-    const move = (/** @type {"left" | "right"} */ icon, /** @type {string} */ title, /** @type {1 | -1} */ by) => iconButton(icon, title, () => pair.turn(by), { disabled: settings.align === "step" && (settings.step + by < 0 || settings.step + by >= count) });
-    replace(bar,
-      places.length > 1 ? select("Rank", places.map((place, at) => ({ id: String(at), title: format.place(place, several) })), String(places.findIndex((place) => place.rank === settings.place.rank && place.device_index === settings.place.device_index)), (id) => {
-        pair.set({ place: places[Number(id)] }, settings.align === "step" ? "aligned" : "stay");
-      }) : null,
+    const move = (/** @type {"left" | "right"} */ icon, /** @type {string} */ title, /** @type {1 | -1} */ by) =>
+      iconButton(icon, title, () => pair.turn(by), { disabled: settings.align === "step" && (settings.step + by < 0 || settings.step + by >= count) });
+    replace(
+      bar,
+      places.length > 1
+        ? select(
+            "Rank",
+            places.map((place, at) => ({ id: String(at), title: format.place(place, several) })),
+            String(places.findIndex((place) => place.rank === settings.place.rank && place.device_index === settings.place.device_index)),
+            (id) => {
+              pair.set({ place: places[Number(id)] }, settings.align === "step" ? "aligned" : "stay");
+            },
+          )
+        : null,
       h("span", { class: "p-faint pair-word" }, "aligned"),
       choice("Alignment", kinds, settings.align, (id) => pair.set({ align: /** @type {Settings["align"]} */ (id) }, id === "mark" ? "stay" : "aligned")),
-      count ? h("span", { class: "pair-steps" }, move("left", "Previous step (K)", -1),
-        select("Step", Array.from({ length: count }, (_, at) => ({ id: String(at), title: steps[0][at].name === steps[1][at].name ? steps[0][at].name : `${steps[0][at].name} and ${steps[1][at].name}` })), String(settings.step), (id) => pair.set({ align: "step", step: Number(id) }, "aligned")),
-        move("right", "Next step (J)", 1)) : null,
-      count ? choice("Scale", [{ id: "", title: "Same scale", hint: "A pixel is as much time in both: the slower one is longer" }, { id: "fit", title: "Same width", hint: "The second is stretched so that its step is as wide as the first's" }], settings.fit ? "fit" : "", (id) => pair.set({ fit: id === "fit" }, "aligned")) : null,
-      select("Rows", [{ id: "gpu", title: "GPU rows" }, { id: "host", title: "GPU and host rows" }, { id: "all", title: "All rows" }], settings.rows, (id) => pair.set({ rows: /** @type {Settings["rows"]} */ (id) }, "stay")),
-      filter);
-    if (had) for (const one of bar.querySelectorAll("button, select")) if ((one.getAttribute("aria-label") ?? one.textContent) === had) /** @type {HTMLElement} */ (one).focus();
+      count
+        ? h(
+            "span",
+            { class: "pair-steps" },
+            move("left", "Previous step (K)", -1),
+            select(
+              "Step",
+              Array.from({ length: count }, (_, at) => ({
+                id: String(at),
+                title: steps[0][at].name === steps[1][at].name ? steps[0][at].name : `${steps[0][at].name} and ${steps[1][at].name}`,
+              })),
+              String(settings.step),
+              (id) => pair.set({ align: "step", step: Number(id) }, "aligned"),
+            ),
+            move("right", "Next step (J)", 1),
+          )
+        : null,
+      count
+        ? choice(
+            "Scale",
+            [
+              { id: "", title: "Same scale", hint: "A pixel is as much time in both: the slower one is longer" },
+              { id: "fit", title: "Same width", hint: "The second is stretched so that its step is as wide as the first's" },
+            ],
+            settings.fit ? "fit" : "",
+            (id) => pair.set({ fit: id === "fit" }, "aligned"),
+          )
+        : null,
+      select(
+        "Rows",
+        [
+          { id: "gpu", title: "GPU rows" },
+          { id: "host", title: "GPU and host rows" },
+          { id: "all", title: "All rows" },
+        ],
+        settings.rows,
+        (id) => pair.set({ rows: /** @type {Settings["rows"]} */ (id) }, "stay"),
+      ),
+      filter,
+    );
+    if (had)
+      for (const one of bar.querySelectorAll("button, select"))
+        if ((one.getAttribute("aria-label") ?? one.textContent) === had) /** @type {HTMLElement} */ (one).focus();
     drawStep();
     fit();
   }
@@ -226,12 +311,37 @@ export function pairView(context, top, told) {
     if (!a || !b) return;
     const [first, second] = [a, b].map(({ measures }) => ({ time: measures.duration_ns, parts: measures.parts }));
     const most = Math.max(first.time, second.time, 1);
-    const line = (/** @type {string} */ who, /** @type {typeof first} */ one) => [h("span", { class: "p-faint" }, who), shareBar(shareParts(one.parts), { total: most, format: format.time, label: `${who} recording` }), h("span", { class: "pair-time" }, format.time(one.time))];
-    const chips = changes({ a: first, b: second }).filter(({ by }) => Math.abs(by) >= SMALL * most).slice(0, 5);
-    replace(stepBar,
+    const line = (/** @type {string} */ who, /** @type {typeof first} */ one) => [
+      h("span", { class: "p-faint" }, who),
+      shareBar(shareParts(one.parts), { total: most, format: format.time, label: `${who} recording` }),
+      h("span", { class: "pair-time" }, format.time(one.time)),
+    ];
+    const chips = changes({ a: first, b: second })
+      .filter(({ by }) => Math.abs(by) >= SMALL * most)
+      .slice(0, 5);
+    replace(
+      stepBar,
       h("div", { class: "pair-bars" }, line("first", first), line("second", second)),
-      h("div", { class: "pair-chips" }, h("span", { class: "pair-chip pair-total" }, h("span", null, a.name === b.name ? a.name : `${a.name} and ${b.name}`), difference(first.time, second.time), changed(changeOf(first.time, second.time))),
-        chips.map((part) => h("span", { class: "pair-chip", title: `${part.hint}: ${format.time(part.a)} and ${format.time(part.b)}` }, h("span", null, h("i", { class: part.hatched ? "pair-dot p-hatched" : "pair-dot", style: { "--c": part.colour } }), part.title), h("span", { class: part.by > 0 ? "p-slower" : "p-faster" }, format.signed(format.time, part.by))))));
+      h(
+        "div",
+        { class: "pair-chips" },
+        h(
+          "span",
+          { class: "pair-chip pair-total" },
+          h("span", null, a.name === b.name ? a.name : `${a.name} and ${b.name}`),
+          difference(first.time, second.time),
+          changed(changeOf(first.time, second.time)),
+        ),
+        chips.map((part) =>
+          h(
+            "span",
+            { class: "pair-chip", title: `${part.hint}: ${format.time(part.a)} and ${format.time(part.b)}` },
+            h("span", null, h("i", { class: part.hatched ? "pair-dot p-hatched" : "pair-dot", style: { "--c": part.colour } }), part.title),
+            h("span", { class: part.by > 0 ? "p-slower" : "p-faster" }, format.signed(format.time, part.by)),
+          ),
+        ),
+      ),
+    );
   }
 
   /** The answer in one look: how much slower or faster, and by what. @param {any[][]} ranks */
@@ -246,18 +356,53 @@ export function pairView(context, top, told) {
     const by = b.time - a.time;
     const change = changeOf(a.time, b.time);
     const whose = `of ${format.place(ranks[0][0], several)} and ${format.place(ranks[1][0], several)}`;
+    const onRanks = `${format.count(places.length)} ${places.length === 1 ? "rank" : "ranks"}`;
     const unit = steps ? "a step" : "the span";
-    const cause = parts.filter((part) => Math.sign(part.by) === Math.sign(by) && Math.abs(part.by) >= SMALL * a.time).slice(0, 2).map((part) => `${part.title} ${format.signed(format.time, part.by)}`);
-    const head = change === "same" ? `${steps ? "Steps take as long in both" : "Both take as long"}` : `The second is ${a.time > 0 ? format.percent(Math.abs(by) / a.time) : ""} ${change}`;
+    const cause = parts
+      .filter((part) => Math.sign(part.by) === Math.sign(by) && Math.abs(part.by) >= SMALL * a.time)
+      .slice(0, 2)
+      .map((part) => `${part.title} ${format.signed(format.time, part.by)}`);
+    const head =
+      change === "same"
+        ? `${steps ? "Steps take as long in both" : "Both take as long"}`
+        : `The second is ${a.time > 0 ? format.percent(Math.abs(by) / a.time) : ""} ${change}`;
     const figure = (/** @type {string} */ name, /** @type {number} */ from, /** @type {number} */ to, /** @type {string} */ hint) => {
       const step = to - from;
       const small = Math.abs(step) < SMALL * Math.max(a.time, 1);
-      return h("span", { class: `p-figure pair-figure ${small ? "p-calm" : step > 0 ? "pair-worse" : "pair-better"}`, title: hint }, h("span", { class: "p-figurename" }, name), h("span", { class: "p-figurevalue" }, small ? "same" : format.signed(format.time, step)), h("span", { class: "p-figuremore" }, `${format.time(from)} → ${format.time(to)}`));
+      return h(
+        "span",
+        { class: `p-figure pair-figure ${small ? "p-calm" : step > 0 ? "pair-worse" : "pair-better"}`, title: hint },
+        h("span", { class: "p-figurename" }, name),
+        h("span", { class: "p-figurevalue" }, small ? "same" : format.signed(format.time, step)),
+        h("span", { class: "p-figuremore" }, `${format.time(from)} → ${format.time(to)}`),
+      );
     };
-    replace(answer,
-      h("p", { class: "pair-head" }, h("strong", { class: change === "slower" ? "p-slower" : change === "faster" ? "p-faster" : "" }, head), change === "same" ? "." : [`: ${format.signed(format.time, by)}${steps ? " a step" : ""}`, cause.length ? [", ", cause.join(", ")] : null, "."],
-        h("span", { class: "p-faint" }, steps === 1 ? ` One step of each${places.length ? "" : `, ${whose}`}.` : steps ? ` Mean of ${format.count(steps)} steps of each, the first left out, ${places.length ? `on ${format.count(places.length)} ${places.length === 1 ? "rank" : "ranks"}` : whose}.` : ` Steps are not marked in both, so the whole spans are compared${places.length ? "" : `, ${whose}`}.`)),
-      h("div", { class: "p-figures" }, figure(steps ? "A step" : "Span", a.time, b.time, `${unit}, on average over ranks`), parts.filter((part) => part.a > 0 || part.b > 0).map((part) => figure(part.title[0].toUpperCase() + part.title.slice(1), part.a, part.b, part.hint))));
+    replace(
+      answer,
+      h(
+        "p",
+        { class: "pair-head" },
+        h("strong", { class: change === "slower" ? "p-slower" : change === "faster" ? "p-faster" : "" }, head),
+        change === "same" ? "." : [`: ${format.signed(format.time, by)}${steps ? " a step" : ""}`, cause.length ? [", ", cause.join(", ")] : null, "."],
+        h(
+          "span",
+          { class: "p-faint" },
+          steps === 1
+            ? ` One step of each${places.length ? "" : `, ${whose}`}.`
+            : steps
+              ? ` Mean of ${format.count(steps)} steps of each, the first left out, ${places.length ? `on ${onRanks}` : whose}.`
+              : ` Steps are not marked in both, so the whole spans are compared${places.length ? "" : `, ${whose}`}.`,
+        ),
+      ),
+      h(
+        "div",
+        { class: "p-figures" },
+        figure(steps ? "A step" : "Span", a.time, b.time, `${unit}, on average over ranks`),
+        parts
+          .filter((part) => part.a > 0 || part.b > 0)
+          .map((part) => figure(part.title[0].toUpperCase() + part.title.slice(1), part.a, part.b, part.hint)),
+      ),
+    );
   }
 
   /** Keys of the pair that no single timeline has. @param {KeyboardEvent} event */
@@ -291,7 +436,13 @@ export function pairView(context, top, told) {
       several = ranks.some((list) => severalDevices({ ranks: list }));
       places = ranks[0].map(here).filter((place) => ranks[1].some((other) => (other.rank ?? null) === place.rank && other.device_index === place.device_index));
       const known = places.some((place) => place.rank === settings.place.rank && place.device_index === settings.place.device_index);
-      names.forEach((name, side) => replace(name, h("span", { class: `pair-number pair-number-${side + 1}`, "aria-hidden": "true" }, String(side + 1)), h("strong", { title: both[side].name }, format.middle(both[side].name, 26))));
+      names.forEach((name, side) =>
+        replace(
+          name,
+          h("span", { class: `pair-number pair-number-${side + 1}`, "aria-hidden": "true" }, String(side + 1)),
+          h("strong", { title: both[side].name }, format.middle(both[side].name, 26)),
+        ),
+      );
       drawAnswer(ranks);
       appear();
       await pair.load(both, ranks, known || !places.length ? settings : { ...settings, place: places[0] }, window);
