@@ -13,8 +13,9 @@ fn every_test_file_is_in_a_program() {
             let path = entry.path();
             let name = path.file_stem().expect("a name").to_string_lossy();
             let is_in = name == "main" || main.lines().any(|line| line == format!("mod {name};"));
+            let is_file = path.extension().is_some_and(|extension| extension == "rs");
             assert!(
-                is_in || path.extension().is_none_or(|extension| extension != "rs"),
+                is_in || !is_file && !path.join("mod.rs").exists(),
                 "{} lacks `mod {name};`",
                 folder.join("main.rs").display()
             );

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 const KNOWN: &str = "\
 simgpu/src: clock config
 simgpu/src: cupti/attributes cupti/callbacks cupti/delivery cupti/exports cupti/graphs cupti/in_flight \
-    cupti/memory cupti/mod cupti/records cupti/user_defined/delivery cupti/user_defined/exports cupti/user_defined/mod \
-    cupti/user_defined/selection device/busy device/links device/mod device/model device/pool device/stream \
-    device/traffic driver/context driver/entry driver/graph/capture driver/graph/mod driver/graph/run \
-    driver/launch driver/module driver/stream kernels/mod nvml/board truth
+    cupti/memory cupti/mod cupti/records cupti/user_defined/delivery cupti/user_defined/exports \
+    cupti/user_defined/mod cupti/user_defined/selection device/busy device/links device/mod device/model \
+    device/pool device/stream device/traffic driver/context driver/entry driver/graph/capture driver/graph/mod \
+    driver/graph/run driver/launch driver/module driver/stream kernels/mod nvml/board truth
 simgpu/src: nccl/errors nccl/network
 simgpu/src: nccl/group nccl/plan
 simgpu/src: nccl/mesh nccl/timing
 simgpu/src: nccl/model/launch nccl/model/mod nccl/model/tuning
 simgpu/src: nccl/operation nccl/reduce
-workloads/src: checkpoint/options checkpoint/save
+workloads/src: checkpoint/options checkpoint/save/mod
 workloads/src: comm/library comm/mod
 workloads/src: devices launch
 workloads/src: gpu/blas gpu/launch gpu/mod
@@ -31,19 +31,19 @@ workloads/src: options train/fsdp train/measure train/plan train/reducer train/r
 workloads/src: puzzlers/collectives puzzlers/contest
 workloads/src: store/meeting store/mod
 analyzer/src: findings kernels lib losses state_findings
-analyzer/src: hangs hangs/words
-viewer/src: report report/bars report/steps report/timeline report/timeline/drawing
+analyzer/src: hangs/mod hangs/words
+viewer/src: report/bars report/mod report/steps report/timeline/drawing report/timeline/mod
 viewer/src: server/api/analysis server/api/info server/api/mod server/api/parameters server/api/pictures \
     server/api/slices server/assets server/auth server/connections server/entry server/exports server/fair_queue \
-    server/following server/library server/loaded server/mod server/preview server/read_queue server/sessions \
-    server/write_timeout
+    server/following server/library/mod server/loaded server/mod server/preview server/read_queue \
+    server/sessions server/write_timeout
 viewer/src: timeline/base timeline/collectives timeline/counters timeline/mod timeline/rows timeline/series \
     timeline/tile
-viewer/src: timeline/lanes timeline/slices timeline/slices/summary
+viewer/src: timeline/lanes timeline/slices/mod timeline/slices/summary
 viewer/src: timeline/pieces timeline/store
-src: analyze export export/html
+src: analyze export/html export/mod
 src: cli/export cli/mod cli/record
-src: doctor doctor/cupti doctor/sandbox
+src: doctor/cupti doctor/mod doctor/sandbox
 src: report/communicators report/mod report/recording report/sections report/state
 ";
 

@@ -2,7 +2,6 @@
 //!
 //! Skipped, loudly, where the engine can't be fetched; never under CI=true.
 
-#[path = "perfetto/given.rs"]
 mod given;
 use crate::consumers;
 use crate::consumers::trace_processor;
