@@ -7,6 +7,7 @@ use gputrace_trace::NameId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dag::Node;
+use super::events::{Events, MOST_STREAMS, kind, last_launched};
 use super::process::{Label, NO_STEP, Nodes, Part, Placed, Source, Streams, What, step_at};
 use crate::calls::Call;
 use crate::host_activity::{Activity, Stretch, activities};
@@ -26,18 +27,6 @@ const JITTER_NS: i64 = 5_000;
 const TURN_NS: i64 = 100_000;
 /// Of the calls before one so many are looked at for the one that it took turns with.
 const LAST_TURNS: usize = 8;
-/// With more streams than this it isn't guessed which of them another waited for.
-const MOST_STREAMS: usize = 64;
-/// Of the waits that a stream was told since its last operation so many are looked at, the last ones.
-const MOST_WAITS: usize = 8;
-
-/// `CUpti_ActivitySynchronizationType`.
-mod kind {
-    pub(super) const EVENT: u32 = 1;
-    pub(super) const STREAM_WAIT_EVENT: u32 = 2;
-    pub(super) const STREAM: u32 = 3;
-    pub(super) const CONTEXT: u32 = 4;
-}
 
 /// What a call waits for, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +82,7 @@ pub(crate) fn calls(
     source: &Source<'_>,
     placed: &[Placed<'_>],
     streams: &Streams,
+    events: &Events,
     nodes: &mut Nodes,
 ) -> Calls {
     let table = &source.process.tables.api_calls;
@@ -157,7 +147,7 @@ pub(crate) fn calls(
         placed,
         streams,
         last_of_call: &last_of_call,
-        synchronizations: Synchronizations::of(source),
+        events,
     };
     let device = source.places.values().copied().min().unwrap_or(0);
     let mut starts: Vec<Option<Node>> = vec![None; outer.len()];
@@ -339,37 +329,13 @@ fn take_turns(turns: &mut [Turn], nodes: &mut Nodes) {
     }
 }
 
-/// The recorded synchronizations.
-struct Synchronizations {
-    /// By correlation id: kind, context, stream.
-    calls: FxHashMap<u32, (u32, Option<u32>, Option<u32>)>,
-}
-
-impl Synchronizations {
-    fn of(source: &Source<'_>) -> Self {
-        let table = &source.process.tables.synchronizations;
-        let rows = (0..table.start_ns.len())
-            .filter(|row| table.kind[*row] != kind::STREAM_WAIT_EVENT && table.correlation[*row] != 0);
-        Self {
-            calls: rows
-                .map(|row| {
-                    (
-                        table.correlation[row],
-                        (table.kind[row], table.context[row], table.stream[row]),
-                    )
-                })
-                .collect(),
-        }
-    }
-}
-
 /// What is needed to find what calls wait for.
 struct Waiting<'a, 'b> {
     source: &'a Source<'b>,
     placed: &'a [Placed<'b>],
     streams: &'a Streams,
     last_of_call: &'a FxHashMap<u32, u32>,
-    synchronizations: Synchronizations,
+    events: &'a Events,
 }
 
 impl Waiting<'_, '_> {
@@ -431,10 +397,13 @@ impl Waiting<'_, '_> {
             return self.last_of_call.get(&call.row).copied().into_iter().collect();
         }
         let correlation = self.source.process.tables.api_calls.correlation[call.row as usize];
-        let (kind, context, stream) = match self.synchronizations.calls.get(&correlation) {
-            Some(told) => *told,
-            None => (0, None, None),
-        };
+        let told = self.events.calls.get(&correlation).copied();
+        let (kind, context, stream, recording) = told.unwrap_or((0, None, None, None));
+        if kind == kind::EVENT
+            && let Some(place) = recording.and_then(|id| self.events.before(id, self.placed, self.streams))
+        {
+            return vec![place];
+        }
         let of_stream = kind == kind::STREAM || (kind == 0 && one.blocks == Blocks::OnStream);
         let of_context = kind == kind::CONTEXT || (kind == 0 && one.blocks == Blocks::OnDevice);
         if of_context || (of_stream && stream.is_some()) {
@@ -467,61 +436,4 @@ impl Waiting<'_, '_> {
             .into_iter()
             .collect()
     }
-}
-
-/// Of a stream's operations the last that was launched before a moment.
-fn last_launched(places: &[u32], moment: i64, placed: &[Placed<'_>]) -> Option<u32> {
-    let launched = |place: &u32| {
-        let one = &placed[*place as usize];
-        one.called.unwrap_or(one.operation.start)
-    };
-    let after = places.partition_point(|place| launched(place) < moment);
-    places.get(after.checked_sub(1)?).copied()
-}
-
-/// The operations that the stream of `one` was told to wait for by events, since the `previous` one was launched on it.
-pub(crate) fn awaited_by_stream(
-    source: &Source<'_>,
-    one: &Placed<'_>,
-    previous: Option<&Placed<'_>>,
-    placed: &[Placed<'_>],
-    streams: &Streams,
-) -> Vec<u32> {
-    let Some(called) = one.called else {
-        return Vec::new();
-    };
-    let operations = source.operations;
-    let (context, stream) = (one.operation.context, one.operation.stream);
-    let waits = operations
-        .stream_waits
-        .get(&(Some(context), stream))
-        .or_else(|| operations.stream_waits.get(&(None, stream)))
-        .or_else(|| {
-            let call = one.operation.call(&source.process.tables.api_calls)?;
-            operations.thread_waits.get(&call.thread)
-        });
-    let Some(waits) = waits.filter(|_| streams.len() <= MOST_STREAMS) else {
-        return Vec::new();
-    };
-    let since = previous.map_or(i64::MIN, |previous| {
-        previous.called.unwrap_or(previous.operation.start)
-    });
-    let after = waits.partition_point(|wait| *wait <= called);
-    let first = waits
-        .partition_point(|wait| *wait < since)
-        .max(after.saturating_sub(MOST_WAITS));
-    let own = (one.device, context, stream);
-    let mut found: Vec<u32> = waits[first.min(after)..after]
-        .iter()
-        .filter_map(|wait| {
-            let others = streams.iter().filter(|(stream, _)| **stream != own);
-            others
-                .filter_map(|(_, places)| last_launched(places, *wait, placed))
-                .filter(|place| placed[*place as usize].operation.end <= one.operation.start + JITTER_NS)
-                .max_by_key(|place| placed[*place as usize].operation.end)
-        })
-        .collect();
-    found.sort_unstable();
-    found.dedup();
-    found
 }

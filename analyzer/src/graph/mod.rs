@@ -1,7 +1,7 @@
 //! One model of all ranks: every operation with what it waited for, replayed with changes.
 //!
 //! [`dag`] is the graph and its replay and knows no GPU. [`process`] makes the nodes of one process by the rules below,
-//! [`host`] those of its threads, [`meetings`] joins the ranks, and [`job`] puts all of it together for some steps.
+//! [`host`] those of its threads, [`events`] finds what streams wait for, [`meetings`] joins the ranks, and [`job`] puts all of it together for some steps.
 //!
 //! | rule | what waits | for what |
 //! |---|---|---|
@@ -20,6 +20,7 @@ pub(crate) mod candidates;
 pub(crate) mod causes;
 pub mod dag;
 pub(crate) mod edits;
+pub(crate) mod events;
 pub(crate) mod hidden;
 pub(crate) mod host;
 pub(crate) mod job;

@@ -4,7 +4,7 @@ use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
 
 use super::dag::{Builder, Node};
-use super::host;
+use super::{events, host};
 use crate::host_activity::Activity;
 use crate::kinds::Kind;
 use crate::operations::{Name, Operation, ProcessOperations};
@@ -186,7 +186,8 @@ pub(crate) fn nodes(source: &Source<'_>) -> Nodes {
             .or_default()
             .push(place);
     }
-    let calls = host::calls(source, &placed, &streams, &mut nodes);
+    let recorded = events::Events::of(source);
+    let calls = host::calls(source, &placed, &streams, &recorded, &mut nodes);
     let latencies = Latencies::fit(source, &placed, &streams);
     let in_time = InTime::new(&placed);
     let mut before: FxHashMap<(u32, u32, u32), u32> = FxHashMap::default();
@@ -216,7 +217,8 @@ pub(crate) fn nodes(source: &Source<'_>) -> Nodes {
             }
         }
         // Events that its stream was told to wait for since the one before.
-        for awaited in host::awaited_by_stream(source, one, previous.as_ref(), &placed, &streams) {
+        for awaited in events::awaited_by_stream(source, &recorded, one, previous.as_ref(), &placed, &streams)
+        {
             let awaited = placed[awaited as usize];
             let lag = (start - awaited.operation.end).min(latency.handover_ns);
             waits.push((awaited.end, lag));

@@ -27,6 +27,8 @@ const LEADS = {
   pageable_copies: () => ({ panel: "copies", search: "Pageable" }),
   uneven_compute: (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, (step) => step.compute_ns, "its step with most compute", true) }),
   uneven_steps: (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, (step) => step.duration_ns, "the longest step") }),
+  slow_rank: (finding) => ({ panel: "collectives", late: finding.rank ?? undefined }),
+  slow_communicator: () => ({ panel: "collectives" }),
   late_rank: (finding) => ({ panel: "collectives", late: finding.rank ?? undefined }),
   clock_held_down: () => ({ panel: "devices" }),
   starved_thread: () => ({ panel: "devices" }),
