@@ -2,16 +2,14 @@
 
 use std::fmt::Write;
 
-use gputrace_trace::TimeNs;
-use gputrace_trace::hang::Hang;
-use serde::Serialize;
-
 use crate::arrivals::{ArrivalAnalysis, counts};
 use crate::collectives::Collective;
 use crate::facts::Facts;
+use crate::finding::Finding;
 use crate::graph::causes::Causes;
 use crate::units::duration;
 use crate::{KernelAnalysis, RankAnalysis, hangs};
+use gputrace_trace::hang::Hang;
 
 /// Exposed communication is worth a sentence from this share of the span on.
 const WORTH_A_SENTENCE: f64 = 0.05;
@@ -29,48 +27,6 @@ const ENOUGH_COLLECTIVES: usize = 5;
 const SLOW_COPY: f64 = 0.4;
 /// A rank computes more than the others from this share over their mean on.
 const UNEVEN_COMPUTE: f64 = 0.1;
-
-/// One finding.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
-    /// What it is and names, for programs: `code` and `facts`.
-    #[serde(flatten)]
-    pub facts: Facts,
-    /// What it is and what to try.
-    pub text: String,
-    /// The figures behind it.
-    pub evidence: String,
-    /// The rank that it is worst on, or whose fault it is; null where that has no number.
-    pub rank: Option<u32>,
-    /// The device of that rank, index within its process; null where it is of no single one.
-    pub device_index: Option<u32>,
-    /// The ranks that it is about, where those are several.
-    pub ranks: Vec<u32>,
-    /// Time over the whole run that it could save at most; null of a hang, which has no end. Where all ranks' steps were replayed
-    /// (`saves_low_ns` is there) it is what they would lose if this alone were mended.
-    pub saves_ns: Option<i64>,
-    /// The same for a step; null without steps.
-    pub saves_per_step_ns: Option<i64>,
-    /// Low end of what a replay says of `saves_per_step_ns`, which is the middle; null where there was none.
-    pub saves_low_ns: Option<i64>,
-    /// High end.
-    pub saves_high_ns: Option<i64>,
-    /// From what is to be mended to what is seen of it.
-    pub cause: Vec<CauseLink>,
-}
-
-/// One link of the chain from a cause to its symptoms.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CauseLink {
-    /// "kernel", "copy", "memset", "host", "call", "clock", "collective": what kind of thing it is.
-    pub what: String,
-    /// Whose.
-    pub rank: Option<u32>,
-    /// Its name, or what happened to it.
-    pub name: String,
-    /// One place where it can be seen.
-    pub start_ns: Option<TimeNs>,
-}
 
 pub(crate) fn label(rank: &RankAnalysis) -> String {
     rank.rank.map_or_else(
@@ -187,7 +143,7 @@ fn hanging(hangs: &[Hang]) -> Vec<Finding> {
     findings
 }
 
-/// All findings: hangs first, then by what they could save.
+/// All findings: hangs first, then what is out of order, then what could be better; each by what it could save.
 pub(crate) fn findings(
     hangs: &[Hang],
     ranks: &[RankAnalysis],
@@ -250,7 +206,20 @@ pub(crate) fn findings(
     if let Some(causes) = replayed {
         causes.replace_symptoms(&mut findings);
     }
-    findings.sort_by(|a, b| b.saves_ns.cmp(&a.saves_ns).then_with(|| a.text.cmp(&b.text)));
+    // What is out of order comes before what could be better: a rank that is slower than its peers can be mended, communication
+    // can at best be hidden.
+    let out_of_order = |finding: &Finding| {
+        matches!(
+            finding.facts,
+            Facts::SlowRank { .. } | Facts::SlowCommunicator { .. }
+        )
+    };
+    findings.sort_by(|a, b| {
+        out_of_order(b)
+            .cmp(&out_of_order(a))
+            .then_with(|| b.saves_ns.cmp(&a.saves_ns))
+            .then_with(|| a.text.cmp(&b.text))
+    });
     findings.splice(0..0, hanging(hangs));
     findings
 }

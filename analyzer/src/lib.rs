@@ -18,6 +18,7 @@ mod copies;
 mod derive;
 mod details;
 mod facts;
+mod finding;
 mod findings;
 pub mod graph;
 pub mod hangs;
@@ -71,7 +72,7 @@ pub use copies::CopyAnalysis;
 pub use derive::{derive, derive_from};
 pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
 pub use facts::Facts;
-pub use findings::{CauseLink, Finding};
+pub use finding::{CauseLink, Finding};
 pub use idle::StreamAnalysis;
 pub use idle_causes::Gap;
 pub use intervals::is_possible;
@@ -210,7 +211,7 @@ pub struct Analysis {
     pub device_state: Vec<DeviceState>,
     /// The processes' host side while the run went on, likewise.
     pub host_state: Vec<HostState>,
-    /// Hangs first, then by what they could save.
+    /// Hangs first, then what is out of order on some ranks, then what could be better on all; each by what they could save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
     pub losses: Vec<Loss>,

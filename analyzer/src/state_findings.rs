@@ -4,7 +4,8 @@ use rustc_hash::FxHashMap;
 
 use crate::RankAnalysis;
 use crate::facts::Facts;
-use crate::findings::{Finding, label, of_rank, percent_of_span};
+use crate::finding::Finding;
+use crate::findings::{label, of_rank, percent_of_span};
 use crate::state::{DeviceState, HostState};
 use crate::units::duration;
 

@@ -236,8 +236,12 @@ fn every_member_has_the_name_that_is_promised() {
             "evidence",
             "rank",
             "device_index",
+            "ranks",
             "saves_ns",
             "saves_per_step_ns",
+            "saves_low_ns",
+            "saves_high_ns",
+            "cause",
         ]],
     );
     check(&json["losses"][0], &[&["what", "count", "affects"]]);

@@ -19,5 +19,6 @@ mod kineto_odd;
 mod measures;
 mod parquet;
 mod perfetto;
+mod straggler;
 mod tensorboard;
 mod xplane;

@@ -4,6 +4,7 @@
 mod common;
 
 mod bubble;
+mod causes;
 mod checkpoints;
 mod clock_step;
 mod collective_times;

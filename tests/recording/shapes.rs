@@ -188,7 +188,7 @@ fn a_mesh_has_a_communicator_along_each_axis() {
 fn a_straggler_is_named() {
     let analysis = shape_of(&["ddp", "--straggler", "1:3"]);
     let findings = analysis["findings"].as_array().expect("findings");
-    let of_lateness = ["late_rank", "uneven_compute"];
+    let of_lateness = ["slow_rank", "late_rank", "uneven_compute"];
     let named =
         |finding: &Value| finding["rank"] == 1 && of_lateness.iter().any(|code| finding["code"] == *code);
     assert!(findings.iter().any(named), "{findings:?}");

@@ -44,7 +44,7 @@ export type Analysis = {
   device_state: DeviceState[];
   /** The processes' host side while the run went on, likewise. */
   host_state: HostState[];
-  /** Hangs first, then by what they could save. */
+  /** Hangs first, then what is out of order on some ranks, then what could be better on all; each by what they could save. */
   findings: Finding[];
   /** What was lost, while recording and in the analysis. */
   losses: Loss[];
@@ -292,10 +292,33 @@ export type Finding = Facts & {
   rank: number | null;
   /** The device of that rank, index within its process; null where it is of no single one. */
   device_index: number | null;
-  /** Time over the whole run that it could save at most; null of a hang, which has no end. */
+  /** The ranks that it is about, where those are several. */
+  ranks: number[];
+  /**
+   * Time over the whole run that it could save at most; null of a hang, which has no end. Where all ranks' steps were replayed
+   * (`saves_low_ns` is there) it is what they would lose if this alone were mended.
+   */
   saves_ns: number | null;
   /** The same for a step; null without steps. */
   saves_per_step_ns: number | null;
+  /** Low end of what a replay says of `saves_per_step_ns`, which is the middle; null where there was none. */
+  saves_low_ns: number | null;
+  /** High end. */
+  saves_high_ns: number | null;
+  /** From what is to be mended to what is seen of it. */
+  cause: CauseLink[];
+};
+
+/** One link of the chain from a cause to its symptoms. */
+export type CauseLink = {
+  /** "kernel", "copy", "memset", "host", "call", "clock", "collective": what kind of thing it is. */
+  what: string;
+  /** Whose. */
+  rank: number | null;
+  /** Its name, or what happened to it. */
+  name: string;
+  /** One place where it can be seen. */
+  start_ns: Stamp | null;
 };
 
 /**
@@ -449,6 +472,36 @@ export type Facts =
       count: number;
       /** The median of their durations. */
       median_ns: number;
+    };
+  }
+  /** Ranks take longer than the others for the same things, and the others wait for them. */
+  | {
+    code: "slow_rank";
+    facts: {
+      /** "kernel", "copy", "memset", "host" or "call": what most of it is. */
+      by: string;
+      /** The name of what takes most of it. */
+      name: string;
+      /** What that takes these ranks in the mean, in a step. */
+      own_ns: number;
+      /** What it takes the others. */
+      others_ns: number;
+      /** How long each other rank waits for these in collectives, in the mean of a step. */
+      waited_ns: number;
+    };
+  }
+  /** The collectives of one communicator take longer than those of others like it. */
+  | {
+    code: "slow_communicator";
+    facts: {
+      /** Its hash, in hexadecimal. */
+      communicator: string;
+      /** Its name, where it has one. */
+      communicator_name: string | null;
+      /** What its transfers take in a step. */
+      own_ns: number;
+      /** What those of the others take. */
+      others_ns: number;
     };
   }
   /** A rank keeps the others waiting. */

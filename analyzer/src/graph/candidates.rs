@@ -6,7 +6,7 @@ use gputrace_trace::Interner;
 
 use super::edits::{Change, Edit, Target, label_text};
 use super::job::Job;
-use super::process::{Label, Part};
+use super::nodes::{Label, Part};
 use crate::operations::Name;
 
 /// Of kernels, communicators and host work the ones with most time are tried.

@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use super::candidates;
 use super::edits::{self, Change, Changed, Edit, Target, label_text};
 use super::job::Job;
-use super::process::{Label, Part};
+use super::nodes::{Label, Part};
 use super::whatif::{Baseline, Interval};
 use crate::facts::Facts;
-use crate::findings::{CauseLink, Finding};
+use crate::finding::{CauseLink, Finding};
 use crate::units::duration;
 
 /// What saves less than this share of a step is no finding.

@@ -225,9 +225,12 @@ impl Builder {
                     &followers[first_follower[node] as usize..first_follower[node + 1] as usize]
                 {
                     let missing = &mut missing[*follower as usize];
-                    *missing = missing.saturating_sub(1);
-                    if *missing == 0 {
-                        order.push(*follower);
+                    // One that was cut from a circle is there already.
+                    if *missing > 0 {
+                        *missing -= 1;
+                        if *missing == 0 {
+                            order.push(*follower);
+                        }
                     }
                 }
             }

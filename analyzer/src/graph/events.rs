@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::process::{Placed, Source, Streams};
+use super::nodes::{Placed, Source, Streams};
 
 /// Stamps of host and device may be so far apart the wrong way.
 const JITTER_NS: i64 = 5_000;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dag::Node;
-use super::process::{Label, NO_STEP, Nodes, Part, What};
+use super::nodes::{Label, NO_STEP, Nodes, Part, What};
 
 /// Gaps shorter than this, or than this share of a step, are left alone.
 const LEAST_GAP_NS: i64 = 1_000_000;

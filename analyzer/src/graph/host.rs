@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dag::Node;
 use super::events::{Events, MOST_STREAMS, kind, last_launched};
-use super::process::{Label, NO_STEP, Nodes, Part, Placed, Source, Streams, What, step_at};
+use super::nodes::{Label, NO_STEP, Nodes, Part, Placed, Source, Streams, What, step_at};
 use crate::calls::Call;
 use crate::host_activity::{Activity, Stretch, activities};
 use crate::kinds::Kind;
@@ -169,6 +169,7 @@ pub(crate) fn calls(
             step,
             label,
             row: call.row,
+            size: 0,
         };
         let before = thread.filter(|(thread, ..)| *thread == call.thread);
         // What the thread did since its last call, in order.

@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 use super::dag::{Graph, Node};
 use super::hidden;
 use super::meetings::{self, Joined};
-use super::process::{self, Counts, Label, NO_STEP, Nodes, Source, What, Window};
+use super::nodes::{Counts, Label, NO_STEP, Nodes, Part, Source, What, Window};
+use super::process;
 use crate::collectives::Collective;
 use crate::operations::ProcessOperations;
 use crate::steps;
@@ -199,7 +200,7 @@ impl Job {
 
     /// Finds the last operations of each step, by device and kind of operation: in a changed replay others may be last.
     fn find_last(&mut self) {
-        let mut last: BTreeMap<(u32, u16, process::Part, u64), Node> = BTreeMap::new();
+        let mut last: BTreeMap<(u32, u16, Part, u64), Node> = BTreeMap::new();
         for (node, what) in (0u32..).zip(&self.what) {
             if what.step == NO_STEP || !what.part.is_operation() {
                 continue;

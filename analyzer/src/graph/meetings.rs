@@ -4,7 +4,7 @@ use gputrace_trace::Recording;
 use rustc_hash::FxHashMap;
 
 use super::dag::{Builder, Node};
-use super::process::{Label, NO_STEP, Part, What};
+use super::nodes::{Label, NO_STEP, Part, What};
 use crate::collectives::Collective;
 use crate::details::CollectivePart;
 
@@ -138,6 +138,7 @@ pub(crate) fn join(
             step: NO_STEP,
             label: Label::Collective(*label),
             row: 0,
+            size: 0,
         });
         for (_, arrival, _) in &parts {
             joined.builder.wait(meeting, *arrival, 0);

@@ -1,6 +1,7 @@
 //! One model of all ranks: every operation with what it waited for, replayed with changes.
 //!
-//! [`dag`] is the graph and its replay and knows no GPU. [`process`] makes the nodes of one process by the rules below,
+//! [`dag`] is the graph and its replay and knows no GPU. [`nodes`] says what a job's
+//! nodes are, [`process`] makes the nodes of one process by the rules below,
 //! [`host`] those of its threads, [`events`] finds what streams wait for, [`meetings`] joins the ranks, and [`job`] puts all of it together for some steps.
 //!
 //! | rule | what waits | for what |
@@ -25,6 +26,7 @@ pub(crate) mod hidden;
 pub(crate) mod host;
 pub(crate) mod job;
 pub(crate) mod meetings;
+pub(crate) mod nodes;
 pub(crate) mod path;
 pub(crate) mod process;
 pub(crate) mod whatif;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::dag::Node;
 use super::edits::label_text;
 use super::job::Job;
-use super::process::{Label, Part};
+use super::nodes::{Label, Part};
 
 /// What the steps' time was spent on, one thing at a time: whatever the next thing was waiting for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

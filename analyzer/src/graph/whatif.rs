@@ -124,14 +124,18 @@ impl Baseline {
     }
 }
 
+/// Replays are off by about this share of a step where a job is run again with the change made (docs/whatif.md).
+const OFF_BY: f64 = 0.01;
+
 /// Predicts the mean step of a job with these changes; a line that says what is wrong with them.
 pub(crate) fn predict(job: &Job, changes: &[Edit], names: &Interner) -> Result<WhatIf, String> {
     let baseline = Baseline::of(job);
     let changed = edits::apply(job, changes, names)?;
     let mut predicted = baseline.predict(job, &changed);
     let middle = predicted.middle();
-    predicted.low = (predicted.low - baseline.noise_ns).max(0.0);
-    predicted.high += baseline.noise_ns;
+    let around = baseline.noise_ns + OFF_BY * middle;
+    predicted.low = (predicted.low - around).max(0.0);
+    predicted.high += around;
     let singles = if changes.is_empty() {
         singles(job, &baseline, names)
     } else {

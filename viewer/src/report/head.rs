@@ -165,7 +165,9 @@ fn section_of(facts: &Facts) -> Option<(&'static str, &'static str)> {
         | Facts::PeerWait { .. }
         | Facts::QueueFull { .. }
         | Facts::NothingSubmitted { .. } => Some(("idle", "Why the GPUs waited")),
-        Facts::LateRank { .. } | Facts::SlowRank { .. } | Facts::SlowCommunicator { .. } => Some(("collectives", "Collectives")),
+        Facts::LateRank { .. } | Facts::SlowRank { .. } | Facts::SlowCommunicator { .. } => {
+            Some(("collectives", "Collectives"))
+        }
         Facts::ShortKernels { .. } | Facts::PageableCopies { .. } | Facts::SlowCopies { .. } => {
             Some(("kernels", "Operations"))
         }

@@ -1,0 +1,165 @@
+//! What findings and `whatif` promise, held against running again.
+
+use crate::common;
+
+use std::path::Path;
+
+use common::{expect_status, fresh_folder, gputrace, stderr};
+use serde_json::Value;
+
+/// Records a workload on GPUs that are slow enough for two cores to keep up.
+fn record(folder: &Path, settings: &[&str], workload: &[&str]) {
+    let mut command = gputrace();
+    command
+        .args([
+            "record",
+            "--quiet",
+            "--device",
+            "sim",
+            "--sim",
+            "SCALE=4000",
+            "-o",
+        ])
+        .arg(folder);
+    for setting in settings {
+        command.args(["--sim", setting]);
+    }
+    expect_status(command.args(["--", "workload"]).args(workload), 0);
+}
+
+fn json(arguments: &[&str], folder: &Path) -> Value {
+    let output = expect_status(gputrace().args(arguments).arg("--json").arg(folder), 0);
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn what_if(folder: &Path, changes: &[&str]) -> (f64, f64, f64) {
+    let mut arguments = vec!["whatif"];
+    changes
+        .iter()
+        .for_each(|change| arguments.extend(["--set", change]));
+    let predicted = json(&arguments, folder);
+    let number = |value: &Value| value.as_f64().expect("a time");
+    (
+        number(&predicted["measured_step_ns"]),
+        number(&predicted["predicted_step_ns"]["low"]),
+        number(&predicted["predicted_step_ns"]["high"]),
+    )
+}
+
+const DDP: &[&str] = &["ddp", "--ranks", "4", "--steps", "20"];
+
+#[test]
+fn a_slow_gpu_is_the_first_finding_and_costs_what_the_clean_run_lacks() {
+    common::schedule::alone();
+    let (keep, clean) = fresh_folder("clean");
+    let slow = keep.path().join("slow");
+    record(&clean, &[], DDP);
+    record(&slow, &["SLOW=rank:2=1.5"], DDP);
+    let (clean_ns, low, high) = what_if(&clean, &[]);
+    assert!(
+        low <= clean_ns && clean_ns <= high,
+        "no change predicts what was: {low} {clean_ns} {high}"
+    );
+    let (slow_ns, low, high) = what_if(&slow, &["rank:2=as-others"]);
+    let predicted = f64::midpoint(low, high);
+    assert!(
+        (predicted / clean_ns - 1.0).abs() < 0.05,
+        "{predicted} predicted, {clean_ns} measured"
+    );
+    // The other way round.
+    let (_, low, high) = what_if(&clean, &["rank:2=1.5x"]);
+    let predicted = f64::midpoint(low, high);
+    assert!(
+        (predicted / slow_ns - 1.0).abs() < 0.05,
+        "{predicted} predicted, {slow_ns} measured"
+    );
+    let analysis = json(&["analyze"], &slow);
+    let first = &analysis["findings"][0];
+    assert_eq!(
+        (&first["code"], &first["rank"]),
+        (&Value::from("slow_rank"), &Value::from(2)),
+        "{first}"
+    );
+    assert_eq!(first["facts"]["by"], "kernel");
+    let saves = first["saves_per_step_ns"].as_f64().expect("a saving");
+    assert!(
+        (saves / (slow_ns - clean_ns) - 1.0).abs() < 0.15,
+        "{saves} of {slow_ns} - {clean_ns}"
+    );
+    assert_eq!(first["cause"][0]["rank"], 2);
+    // Nobody is blamed where nothing is wrong.
+    let analysis = json(&["analyze"], &clean);
+    let findings = analysis["findings"].as_array().expect("findings");
+    assert!(
+        findings.iter().all(|finding| finding["code"] != "slow_rank"),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn slower_gpus_and_links_are_predicted() {
+    common::schedule::alone();
+    for workload in [
+        DDP,
+        &["fsdp", "--ranks", "2", "--steps", "15"],
+        &["pp", "--ranks", "3", "--steps", "10"],
+    ] {
+        let (keep, base) = fresh_folder("base");
+        let slower = keep.path().join("slower");
+        record(&base, &[], workload);
+        record(&slower, &["SCALE=8000"], workload);
+        let (_, low, high) = what_if(&base, &["kernel:*=2x", "communication=2x", "copy:HtoD=2x"]);
+        let (measured, ..) = what_if(&slower, &[]);
+        let predicted = f64::midpoint(low, high);
+        assert!(
+            (predicted / measured - 1.0).abs() < 0.05,
+            "{workload:?}: {predicted} predicted, {measured} measured"
+        );
+    }
+}
+
+#[test]
+fn changes_that_cannot_be_are_one_line() {
+    let (_keep, folder) = fresh_folder("recording");
+    record(&folder, &[], &["ddp", "--ranks", "2", "--steps", "4"]);
+    for (changes, told) in [
+        (&["kernel:nosuch*=0.5x"][..], "matches nothing: there are"),
+        (&["rank:7=as-others"], "there are 0, 1"),
+        (
+            &["communication=none", "communication=2x"],
+            "contradict each other",
+        ),
+        (&["communication=-10s"], "makes times negative"),
+        (&["gpu:1=none"], "is no target"),
+        (&["rank:1=quick"], "is no change"),
+    ] {
+        let mut command = gputrace();
+        command.arg("whatif").arg(&folder);
+        changes.iter().for_each(|change| {
+            command.args(["--set", change]);
+        });
+        let said = stderr(&expect_status(&mut command, 2));
+        assert!(
+            said.contains(told) && said.trim_end().lines().count() == 1,
+            "{changes:?}: {said}"
+        );
+    }
+    let said = stderr(&expect_status(
+        gputrace().arg("whatif").arg(&folder).args(["--steps", "90..99"]),
+        2,
+    ));
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    // The tables fit a narrow terminal, and name what matters.
+    let output = expect_status(gputrace().arg("whatif").arg(&folder).env("COLUMNS", "60"), 0);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.starts_with("SIMULATED GPUs") && text.contains("What would save most"),
+        "{text}"
+    );
+    assert!(text.contains("The critical path"), "{text}");
+    // The path's parts are the time of the steps.
+    let path = &json(&["whatif"], &folder)["critical_path"];
+    let parts = path["parts"].as_array().expect("parts");
+    let sum: i64 = parts.iter().filter_map(|part| part["time_ns"].as_i64()).sum();
+    assert_eq!(Some(sum), path["total_ns"].as_i64());
+}
