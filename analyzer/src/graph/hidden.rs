@@ -225,7 +225,7 @@ fn ended_before(
                 }
             }
         }
-        let steady = delays.into_iter().filter_map(|(_, mut delays)| {
+        let steady = delays.into_values().filter_map(|mut delays| {
             delays.sort_unstable();
             delays.dedup_by_key(|(_, place, _)| *place);
             let enough = delays.len() >= LEAST_STEPS && delays.len() * 5 >= places.len() * 4;

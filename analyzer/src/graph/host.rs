@@ -268,7 +268,7 @@ impl Between {
                 let did = did.entry(stretch.gap).or_default();
                 match did.last_mut() {
                     Some((last, length)) if *last == activity || to - from < SHORT_WORK_NS => {
-                        *length += to - from
+                        *length += to - from;
                     }
                     Some((last, length)) if *length < SHORT_WORK_NS => {
                         *last = activity;

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::dag::{Graph, Node};
 use super::hidden;
 use super::meetings::{self, Joined};
-use super::nodes::{Counts, Label, NO_STEP, Nodes, Part, Source, What, Window};
+use super::nodes::{Counts, Label, MeetingParts, NO_STEP, Nodes, Part, Source, What, Window};
 use super::process;
 use crate::collectives::Collective;
 use crate::operations::ProcessOperations;
@@ -141,7 +141,7 @@ impl Job {
             all.counts.add(nodes.counts);
             let moved = nodes.parts.into_iter();
             let moved = moved.map(|(kernel, (arrival, end))| (kernel, (arrival + offset, end + offset)));
-            parts.push(moved.collect::<FxHashMap<_, _>>());
+            parts.push(moved.collect::<MeetingParts>());
         }
         let (kinds, labels) = kinds(collectives);
         meetings::join(

@@ -4,7 +4,7 @@ use gputrace_trace::Recording;
 use rustc_hash::FxHashMap;
 
 use super::dag::{Builder, Node};
-use super::nodes::{Label, NO_STEP, Part, What};
+use super::nodes::{Label, MeetingParts, NO_STEP, Part, What};
 use crate::collectives::Collective;
 use crate::details::CollectivePart;
 
@@ -25,8 +25,8 @@ pub(crate) struct Joined<'a> {
     pub(crate) builder: &'a mut Builder,
     pub(crate) what: &'a mut Vec<What>,
     pub(crate) ends: &'a mut Vec<i64>,
-    /// By process: of each kernel (device and row) that meets others its arrival and its end.
-    pub(crate) parts: &'a [FxHashMap<(u32, u32), (Node, Node)>],
+    /// By process, of the kernels that meet others.
+    pub(crate) parts: &'a [MeetingParts],
 }
 
 /// The kernels (device and row) of each process that meet those of others.

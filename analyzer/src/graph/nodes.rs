@@ -123,6 +123,9 @@ impl Counts {
     }
 }
 
+/// By kernel (device and row): its arrival and its end.
+pub(crate) type MeetingParts = FxHashMap<(u32, u32), (Node, Node)>;
+
 /// The nodes of one process while they are made.
 #[derive(Default)]
 pub(crate) struct Nodes {
@@ -130,8 +133,8 @@ pub(crate) struct Nodes {
     pub(crate) what: Vec<What>,
     /// When each ended, as recorded.
     pub(crate) ends: Vec<i64>,
-    /// By kernel that meets others (device and row): its arrival and its end.
-    pub(crate) parts: FxHashMap<(u32, u32), (Node, Node)>,
+    /// Of the kernels that meet others.
+    pub(crate) parts: MeetingParts,
     pub(crate) counts: Counts,
 }
 
