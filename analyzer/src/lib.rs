@@ -211,6 +211,8 @@ pub struct Analysis {
     pub device_state: Vec<DeviceState>,
     /// The processes' host side while the run went on, likewise.
     pub host_state: Vec<HostState>,
+    /// What the steps' time was spent on, over all ranks; null where nothing ran, or where a single step is too much to follow.
+    pub critical_path: Option<graph::CriticalPath>,
     /// Hangs first, then what is out of order on some ranks, then what could be better on all; each by what they could save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
@@ -356,14 +358,11 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let processes = &recording.processes;
     let prepared = Prepared::of(recording);
     let job = prepared.graph(recording, options.steps, ROWS_FOR_FINDINGS);
+    let critical_path = job.as_ref().map(|job| graph::path::critical_path(job, names));
     let causes = job.and_then(|job| {
-        let steps = prepared.windows.iter().map(|windows| match windows {
-            Steps::Named(windows) => windows.len(),
-            Steps::Detected(devices) => devices.values().map(Vec::len).max().unwrap_or(0),
-        });
         let steps = match options.steps {
             Some(_) => job.steps.len(),
-            None => steps.max().unwrap_or(0),
+            None => job.steps.len() + job.left_out,
         };
         graph::causes::Causes::of(&job, steps, names)
     });
@@ -473,6 +472,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             state_findings::findings(&ranks, &device_state, &host_state),
             causes,
         ),
+        critical_path,
         device_state,
         host_state,
         hangs,

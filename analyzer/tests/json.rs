@@ -92,6 +92,7 @@ fn every_member_has_the_name_that_is_promised() {
             "clock",
             "clock_end_spread_ns",
             "hangs",
+            "critical_path",
             "unfinished",
             "recording_cost",
             "recording_overhead",

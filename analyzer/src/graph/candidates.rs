@@ -116,7 +116,7 @@ pub(crate) fn of_ranks(job: &Job) -> Vec<Edit> {
 
 /// Sets of ranks that may be slow together: those of a host, and those that come to the same collectives (a pipeline's
 /// stage, a tensor parallel group), where that is neither one nor half of all.
-fn sets(job: &Job) -> BTreeSet<Vec<u32>> {
+pub(crate) fn sets(job: &Job) -> BTreeSet<Vec<u32>> {
     let all: BTreeSet<u32> = job.devices.iter().filter_map(|device| device.rank).collect();
     let mut hosts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     for device in &job.devices {

@@ -18,6 +18,8 @@ use crate::units::duration;
 const WORTH_A_SENTENCE: f64 = 0.02;
 /// Several ranks are named together where that saves so many times what the best one alone does.
 const TOGETHER: f64 = 1.3;
+/// So many ranks, sets of them and communicators are tried: those that take most longer than their peers.
+const MOST_TRIED: usize = 4;
 /// A rank is among the slow ones where it works so many times as long as the median.
 const SLOW: f64 = 1.05;
 
@@ -170,26 +172,81 @@ impl Replay<'_> {
         Some(self.saved(&self.changed(edits)?))
     }
 
+    /// What the job takes where some nodes take what their peers do.
+    fn with(&self, typical: &[i64], is_meant: impl Fn(usize) -> bool) -> Changed {
+        let works = self.job.graph.work.iter().zip(typical).enumerate();
+        let works = works.map(|(node, (work, typical))| if is_meant(node) { *typical } else { *work });
+        Changed {
+            work: works.collect(),
+            gap: self.job.graph.gap.clone(),
+            graph: None,
+        }
+    }
+
+    /// By node: what it takes its peers; its own work where it has none, or is of another kind.
+    fn typical(&self, is_meant: impl Fn(Part) -> bool) -> Vec<i64> {
+        let job = self.job;
+        let meant = (0u32..).zip(&job.what).filter(|(_, what)| is_meant(what.part));
+        let nodes: Vec<u32> = meant.map(|(node, _)| node).collect();
+        let mut typical = job.graph.work.clone();
+        // Each is compared with all other devices (or communicators): one pass says it for all of them.
+        for (node, work) in nodes
+            .iter()
+            .zip(edits::as_others(job, &nodes, &Target::Communication))
+        {
+            typical[*node as usize] = work;
+        }
+        typical
+    }
+
+    fn rank(&self, node: usize) -> Option<u32> {
+        self.job.devices[self.job.what[node].device as usize].rank
+    }
+
     /// The ranks that are slower than the others, if mending them saves enough.
     fn slow_ranks(&self) -> Option<Finding> {
         let job = self.job;
-        let mut sets: Vec<Vec<u32>> = Vec::new();
-        for edit in candidates::of_ranks(job) {
-            if let Target::Ranks(ranks) = edit.target {
-                sets.push(ranks);
+        let typical = self.typical(|part| {
+            matches!(
+                part,
+                Part::Host | Part::Call | Part::Compute | Part::Copy | Part::Memset
+            )
+        });
+        // By rank: what it works longer than its peers.
+        let mut longer: BTreeMap<u32, i64> = BTreeMap::new();
+        for (node, (work, typical)) in job.graph.work.iter().zip(&typical).enumerate() {
+            if let Some(rank) = self.rank(node) {
+                *longer.entry(rank).or_default() += work - typical;
             }
         }
-        sets.extend(self.all_slow());
-        let tried: Vec<(Vec<u32>, Interval)> = sets
+        if longer.len() < 2 {
+            return None;
+        }
+        let mut ranks: Vec<(u32, i64)> = longer.iter().map(|(rank, longer)| (*rank, *longer)).collect();
+        ranks.sort_by_key(|(rank, longer)| (-longer, *rank));
+        let mut tried: Vec<(Vec<u32>, Interval)> = Vec::new();
+        for (rank, _) in ranks.iter().take(MOST_TRIED).filter(|(_, longer)| *longer > 0) {
+            let changed = self.with(&typical, |node| self.rank(node) == Some(*rank));
+            tried.push((vec![*rank], self.saved(&changed)));
+        }
+        let mut sets: Vec<(i64, Vec<u32>)> = candidates::sets(job)
             .into_iter()
-            .filter_map(|ranks| {
-                let saved = self.saves(&[Edit {
-                    target: Target::Ranks(ranks.clone()),
-                    change: Change::AsOthers,
-                }])?;
-                Some((ranks, saved))
-            })
+            .chain(self.all_slow())
+            .map(|ranks| (ranks.iter().filter_map(|rank| longer.get(rank)).sum(), ranks))
             .collect();
+        sets.sort_by(|a, b| b.cmp(a));
+        sets.dedup();
+        for (_, ranks) in sets
+            .into_iter()
+            .take(MOST_TRIED)
+            .filter(|(longer, _)| *longer > 0)
+        {
+            let edit = Edit {
+                target: Target::Ranks(ranks.clone()),
+                change: Change::AsOthers,
+            };
+            tried.extend(self.saves(&[edit]).map(|saved| (ranks, saved)));
+        }
         let best = |several: bool| {
             let of_kind = tried.iter().filter(|(ranks, _)| (ranks.len() > 1) == several);
             // Of sets that save the same the smaller one.
@@ -198,10 +255,10 @@ impl Replay<'_> {
                 key(a).total_cmp(&key(b))
             })
         };
-        let (one, more) = (best(false)?, best(true));
-        let (ranks, saved) = match more {
-            Some(more) if more.1.middle() > TOGETHER * one.1.middle() => more,
-            _ => one,
+        let (ranks, saved) = match (best(false), best(true)) {
+            (Some(one), Some(more)) if more.1.middle() <= TOGETHER * one.1.middle() => one,
+            (_, Some(more)) => more,
+            (one, None) => one?,
         };
         (saved.middle() > WORTH_A_SENTENCE * self.baseline.kept_ns)
             .then(|| self.slow_rank_finding(ranks, *saved))
@@ -398,13 +455,27 @@ impl Replay<'_> {
         if names.len() < 2 {
             return None;
         }
-        let tried = names.into_iter().take(64).filter_map(|name| {
-            let edit = Edit {
-                target: Target::Communicator(name.clone()),
-                change: Change::AsOthers,
-            };
-            let changed = self.changed(&[edit])?;
-            Some((name, self.saved(&changed), changed))
+        let typical = self.typical(|part| part == Part::Communication);
+        // By communicator: what its transfers take longer than those of others like it.
+        let mut longer: BTreeMap<&String, i64> = BTreeMap::new();
+        let name_of = |node: usize| match job.what[node].label {
+            Label::Collective(kind) if job.what[node].part == Part::Communication => {
+                let kind = &job.kinds[kind as usize];
+                Some(kind.communicator_name.as_ref().unwrap_or(&kind.communicator))
+            }
+            _ => None,
+        };
+        for (node, (work, typical)) in job.graph.work.iter().zip(&typical).enumerate() {
+            if let Some(name) = name_of(node) {
+                *longer.entry(name).or_default() += work - typical;
+            }
+        }
+        let mut worst: Vec<(i64, &String)> =
+            longer.into_iter().map(|(name, longer)| (longer, name)).collect();
+        worst.sort_unstable_by(|a, b| b.cmp(a));
+        let tried = worst.into_iter().take(MOST_TRIED).map(|(_, name)| {
+            let changed = self.with(&typical, |node| name_of(node) == Some(name));
+            (name, self.saved(&changed), changed)
         });
         let (name, saved, changed) = tried.max_by(|a, b| a.1.middle().total_cmp(&b.1.middle()))?;
         if saved.middle() <= WORTH_A_SENTENCE * self.baseline.kept_ns {

@@ -435,7 +435,7 @@ pub(crate) fn as_others(job: &Job, nodes: &[Node], target: &Target) -> Vec<i64> 
         let mut groups: FxHashMap<Place, FxHashMap<u64, Vec<Node>>> = FxHashMap::default();
         let mut alike: BTreeMap<(&str, usize), u32> = BTreeMap::new();
         for (node, what) in (0u32..).zip(&job.what) {
-            if !parts.contains(&what.part) || works.contains_key(&node) {
+            if !parts.contains(&what.part) {
                 continue;
             }
             let (label, group) = match what.label {
@@ -476,7 +476,8 @@ fn compare(
     let work = |node: &Node| job.graph.work[*node as usize];
     let any_chosen = |nodes: &[Node]| nodes.iter().any(|node| chosen.contains(node));
     for (group, own) in &*of_place {
-        if !any_chosen(own) {
+        let is_open = |node: &Node| chosen.contains(node) && !works.contains_key(node);
+        if !own.iter().any(is_open) {
             continue;
         }
         let communicator = *group >> 32;
@@ -494,7 +495,7 @@ fn compare(
         if !same.is_empty() {
             for (place, node) in own.iter().enumerate() {
                 let mut theirs: Vec<i64> = same.iter().map(|nodes| work(&nodes[place])).collect();
-                works.insert(*node, median(&mut theirs));
+                works.entry(*node).or_insert(median(&mut theirs));
             }
         } else if !peers.is_empty() {
             let mut totals: Vec<i64> = peers.iter().map(|nodes| nodes.iter().map(work).sum()).collect();
@@ -505,7 +506,8 @@ fn compare(
                 1.0
             };
             for node in own {
-                works.insert(*node, (work(node) as f64 * factor).round() as i64);
+                let as_theirs = (work(node) as f64 * factor).round() as i64;
+                works.entry(*node).or_insert(as_theirs);
             }
         }
     }

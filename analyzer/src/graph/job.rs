@@ -344,6 +344,13 @@ fn choose(
     chosen: Option<(u64, u64)>,
     most_rows: u64,
 ) -> Option<Chosen> {
+    let rows: u64 = recording
+        .processes
+        .iter()
+        .map(|process| {
+            (process.tables.kernels.start_ns.len() + process.tables.api_calls.start_ns.len()) as u64
+        })
+        .sum();
     let used: Vec<usize> = (0..operations.len())
         .filter(|place| !operations[*place].devices.is_empty())
         .collect();
@@ -367,6 +374,9 @@ fn choose(
         }
     }
     if numbers.is_empty() {
+        if rows > MOST_TIMES * most_rows {
+            return None;
+        }
         let step = Step {
             number: 0,
             name: "the whole run".to_owned(),
@@ -389,14 +399,10 @@ fn choose(
         .collect();
     windows.sort_by_key(|window| window.start);
     windows.dedup_by_key(|window| window.number);
-    let rows: u64 = recording
-        .processes
-        .iter()
-        .map(|process| {
-            (process.tables.kernels.start_ns.len() + process.tables.api_calls.start_ns.len()) as u64
-        })
-        .sum();
     let a_step = (rows / windows.len().max(1) as u64).max(1);
+    if a_step > MOST_TIMES * most_rows {
+        return None;
+    }
     let fits = usize::try_from(most_rows / a_step).unwrap_or(usize::MAX).max(2);
     let left_out = windows.len().saturating_sub(fits);
     if left_out > 0 {
@@ -419,5 +425,7 @@ fn choose(
     })
 }
 
+/// A step alone may have so many times the rows that all together should have.
+const MOST_TIMES: u64 = 4;
 /// Between the ranges of steps that follow each other lies at most this: more was not recorded.
 const LONGEST_PAUSE_NS: i64 = 1_000_000_000;
