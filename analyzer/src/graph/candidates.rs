@@ -42,7 +42,8 @@ pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
             }
             (_, label) => label_text(job, label, names),
         };
-        *of_kind.entry(kind).or_default().entry(name).or_default() += work;
+        let sum = of_kind.entry(kind).or_default().entry(name).or_default();
+        *sum = sum.saturating_add(work);
     }
     let most = |kind: &str| -> Vec<String> {
         let mut found: Vec<(String, i64)> = of_kind
@@ -97,7 +98,8 @@ pub(crate) fn of_ranks(job: &Job) -> Vec<Edit> {
             Part::Compute | Part::Copy | Part::Memset | Part::Host | Part::Call
         );
         if let (true, Some(rank)) = (works, job.devices[what.device as usize].rank) {
-            *own.entry(rank).or_default() += job.graph.work[node];
+            let sum = own.entry(rank).or_default();
+            *sum = sum.saturating_add(job.graph.work[node]);
         }
     }
     if own.len() < 2 {

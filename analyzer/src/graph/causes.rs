@@ -9,6 +9,7 @@ use super::candidates;
 use super::edits::{self, Change, Changed, Edit, Target, label_text};
 use super::job::Job;
 use super::nodes::{Label, Part};
+use super::peers;
 use super::whatif::{Baseline, Interval};
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
@@ -136,6 +137,11 @@ impl Causes {
     }
 }
 
+/// Adds what fits: damaged recordings have times of many years.
+fn add(sum: &mut i64, ns: i64) {
+    *sum = sum.saturating_add(ns);
+}
+
 fn over_run(per_step_ns: i64, steps: usize) -> i64 {
     per_step_ns.saturating_mul(i64::try_from(steps).unwrap_or(i64::MAX))
 }
@@ -190,10 +196,7 @@ impl Replay<'_> {
         let nodes: Vec<u32> = meant.map(|(node, _)| node).collect();
         let mut typical = job.graph.work.clone();
         // Each is compared with all other devices (or communicators): one pass says it for all of them.
-        for (node, work) in nodes
-            .iter()
-            .zip(edits::as_others(job, &nodes, &Target::Communication))
-        {
+        for (node, work) in nodes.iter().zip(peers::as_others(job, &nodes, false)) {
             typical[*node as usize] = work;
         }
         typical
@@ -216,7 +219,7 @@ impl Replay<'_> {
         let mut longer: BTreeMap<u32, i64> = BTreeMap::new();
         for (node, (work, typical)) in job.graph.work.iter().zip(&typical).enumerate() {
             if let Some(rank) = self.rank(node) {
-                *longer.entry(rank).or_default() += work - typical;
+                add(longer.entry(rank).or_default(), work.saturating_sub(*typical));
             }
         }
         if longer.len() < 2 {
@@ -271,7 +274,7 @@ impl Replay<'_> {
             if matches!(what.part, Part::Compute | Part::Copy | Part::Memset)
                 && let Some(rank) = self.job.devices[what.device as usize].rank
             {
-                *own.entry(rank).or_default() += self.job.graph.work[node];
+                add(own.entry(rank).or_default(), self.job.graph.work[node]);
             }
         }
         let mut works: Vec<i64> = own.values().copied().collect();
@@ -299,12 +302,15 @@ impl Replay<'_> {
             if before != after {
                 let what = &job.what[node];
                 let entry = lost.entry((what.part, what.label)).or_insert((0, 0, node, 0));
-                entry.0 += before;
-                entry.1 += after;
+                add(&mut entry.0, *before);
+                add(&mut entry.1, *after);
                 if before - after > entry.3 {
                     (entry.2, entry.3) = (node, before - after);
                 }
-                *by_part.entry(what.part).or_default() += before - after;
+                add(
+                    by_part.entry(what.part).or_default(),
+                    before.saturating_sub(*after),
+                );
             }
         }
         let part = by_part
@@ -390,10 +396,13 @@ impl Replay<'_> {
                 what: by.to_owned(),
                 rank: rank.or_else(|| ranks.first().copied()),
                 name,
-                start_ns: job
-                    .ends
-                    .get(node)
-                    .map(|end| TimeNs(job.origin + end - job.graph.work[node])),
+                start_ns: job.ends.get(node).map(|end| {
+                    TimeNs(
+                        job.origin
+                            .saturating_add(*end)
+                            .saturating_sub(job.graph.work[node]),
+                    )
+                }),
             }],
         };
         if waited_ns > 0 {
@@ -430,7 +439,7 @@ impl Replay<'_> {
                 .iter()
                 .filter(|wait| rank(wait.of).is_none_or(|rank| !ranks.contains(&rank)));
             *waited.entry(kind).or_default() += others
-                .map(|wait| job.ends[last.of as usize] - job.ends[wait.of as usize])
+                .map(|wait| job.ends[last.of as usize].saturating_sub(job.ends[wait.of as usize]))
                 .sum::<i64>();
         }
         let all: BTreeSet<u32> = job.devices.iter().filter_map(|device| device.rank).collect();
@@ -467,7 +476,7 @@ impl Replay<'_> {
         };
         for (node, (work, typical)) in job.graph.work.iter().zip(&typical).enumerate() {
             if let Some(name) = name_of(node) {
-                *longer.entry(name).or_default() += work - typical;
+                add(longer.entry(name).or_default(), work.saturating_sub(*typical));
             }
         }
         let mut worst: Vec<(i64, &String)> =

@@ -78,10 +78,11 @@ impl Graph {
             let to = self.first[node + 1] as usize;
             let ready = self.waits[from..to]
                 .iter()
-                .map(|wait| ends[wait.of as usize] + i64::from(wait.lag_ns))
+                .map(|wait| ends[wait.of as usize].saturating_add(i64::from(wait.lag_ns)))
                 .max()
                 .unwrap_or(0);
-            ends.push(ready + gap[node] + work[node]);
+            // Damaged recordings have times of many years.
+            ends.push(ready.saturating_add(gap[node]).saturating_add(work[node]));
             from = to;
         }
     }
@@ -103,7 +104,12 @@ impl Graph {
     pub fn last_wait(&self, node: Node, ends: &[i64]) -> Option<(Wait, i64)> {
         let waits = self.waits(node).iter();
         waits
-            .map(|wait| (*wait, ends[wait.of as usize] + i64::from(wait.lag_ns)))
+            .map(|wait| {
+                (
+                    *wait,
+                    ends[wait.of as usize].saturating_add(i64::from(wait.lag_ns)),
+                )
+            })
             .max_by_key(|(_, ready)| *ready)
     }
 }

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::dag::{Graph, Node};
 use super::job::Job;
 use super::nodes::{Label, Part};
+use super::peers::as_others;
 use crate::kernel_names::short_name;
 use crate::operations::Name;
 
@@ -378,7 +379,7 @@ pub(crate) fn apply(job: &Job, edits: &[Edit], names: &Interner) -> Result<Chang
             ));
         }
         if let Change::AsOthers = edit.change {
-            let others = as_others(job, &nodes, &edit.target);
+            let others = as_others(job, &nodes, matches!(edit.target, Target::Ranks(_)));
             for (node, work) in nodes.iter().zip(others) {
                 changed.work[*node as usize] = work;
             }
@@ -415,113 +416,6 @@ pub(crate) fn scaled_gaps(job: &Job, factor: f64) -> Vec<i64> {
         }
     })
     .collect()
-}
-
-/// Things that are compared with each other: in one step, of one kind, name and size.
-type Place = (u32, Part, Label, Option<u32>);
-
-/// What the nodes would take if it was as much as the median of their peers at the same place.
-///
-/// Peers are the same thing on other devices (of a collective: on other communicators of as many ranks), the same time in the
-/// step; of the same size, where anybody has it in that size. Where they have it another number of times each takes as much of the mean as theirs. Where nobody else has it, or only
-/// those that are changed themselves, it stays.
-pub(crate) fn as_others(job: &Job, nodes: &[Node], target: &Target) -> Vec<i64> {
-    let chosen: FxHashSet<Node> = nodes.iter().copied().collect();
-    let parts: FxHashSet<Part> = nodes.iter().map(|node| job.what[*node as usize].part).collect();
-    // Ranks that are changed are nobody's peers; of a kernel or collective all others are.
-    let whole_ranks = matches!(target, Target::Ranks(_));
-    let mut works = FxHashMap::default();
-    for of_size in [true, false] {
-        let mut groups: FxHashMap<Place, FxHashMap<u64, Vec<Node>>> = FxHashMap::default();
-        let mut alike: BTreeMap<(&str, usize), u32> = BTreeMap::new();
-        for (node, what) in (0u32..).zip(&job.what) {
-            if !parts.contains(&what.part) {
-                continue;
-            }
-            let (label, group) = match what.label {
-                Label::Collective(kind) => {
-                    let its = &job.kinds[kind as usize];
-                    let first = *alike.entry((&its.name, its.ranks.len())).or_insert(kind);
-                    let group = (u64::from(kind) + 1) << 32 | u64::from(what.device);
-                    (Label::Collective(first), group)
-                }
-                label => (label, u64::from(what.device)),
-            };
-            let size = of_size.then_some(what.size);
-            let place = groups.entry((what.step, what.part, label, size)).or_default();
-            place.entry(group).or_default().push(node);
-        }
-        for of_place in groups.values_mut() {
-            compare(job, of_place, &chosen, whole_ranks, &mut works);
-        }
-    }
-    let own = |node: &Node| job.graph.work[*node as usize];
-    nodes
-        .iter()
-        .map(|node| works.get(node).copied().unwrap_or_else(|| own(node)))
-        .collect()
-}
-
-/// Gives the chosen nodes of one place what their peers there take.
-fn compare(
-    job: &Job,
-    of_place: &mut FxHashMap<u64, Vec<Node>>,
-    chosen: &FxHashSet<Node>,
-    whole_ranks: bool,
-    works: &mut FxHashMap<Node, i64>,
-) {
-    for of_group in of_place.values_mut() {
-        of_group.sort_by_key(|node| job.ends[*node as usize]);
-    }
-    let work = |node: &Node| job.graph.work[*node as usize];
-    let any_chosen = |nodes: &[Node]| nodes.iter().any(|node| chosen.contains(node));
-    for (group, own) in &*of_place {
-        let is_open = |node: &Node| chosen.contains(node) && !works.contains_key(node);
-        if !own.iter().any(is_open) {
-            continue;
-        }
-        let communicator = *group >> 32;
-        let is_peer = |other: &u64, nodes: &[Node]| {
-            other != group
-                && (!whole_ranks || !any_chosen(nodes))
-                && (communicator == 0 || *other >> 32 != communicator)
-        };
-        let peers: Vec<&Vec<Node>> = of_place
-            .iter()
-            .filter(|(other, nodes)| is_peer(other, nodes))
-            .map(|(_, nodes)| nodes)
-            .collect();
-        let same: Vec<&&Vec<Node>> = peers.iter().filter(|nodes| nodes.len() == own.len()).collect();
-        if !same.is_empty() {
-            for (place, node) in own.iter().enumerate() {
-                let mut theirs: Vec<i64> = same.iter().map(|nodes| work(&nodes[place])).collect();
-                works.entry(*node).or_insert(median(&mut theirs));
-            }
-        } else if !peers.is_empty() {
-            let mut totals: Vec<i64> = peers.iter().map(|nodes| nodes.iter().map(work).sum()).collect();
-            let (theirs, total) = (median(&mut totals), own.iter().map(work).sum::<i64>());
-            let factor = if total > 0 {
-                theirs as f64 / total as f64
-            } else {
-                1.0
-            };
-            for node in own {
-                let as_theirs = (work(node) as f64 * factor).round() as i64;
-                works.entry(*node).or_insert(as_theirs);
-            }
-        }
-    }
-}
-
-/// The median: of an even number the mean of the two in the middle.
-fn median(values: &mut [i64]) -> i64 {
-    values.sort_unstable();
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        i64::midpoint(values[middle - 1], values[middle])
-    }
 }
 
 #[cfg(test)]

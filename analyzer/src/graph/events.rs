@@ -7,7 +7,7 @@ use super::nodes::{Placed, Source, Streams};
 /// Stamps of host and device may be so far apart the wrong way.
 const JITTER_NS: i64 = 5_000;
 /// With more streams than this it isn't guessed which of them another waited for.
-pub(crate) const MOST_STREAMS: usize = 64;
+pub(crate) const MOST_STREAMS: usize = 256;
 /// Of the waits that a stream was told since its last operation so many are looked at, the last ones.
 const MOST_WAITS: usize = 8;
 
@@ -29,15 +29,23 @@ pub(crate) struct Events {
     recorded: FxHashMap<u64, (u32, u32, i64)>,
     /// By stream: when it was told to wait for which recording, by time.
     waits: FxHashMap<(u32, u32), Vec<(i64, u64)>>,
+    /// By context: its device.
+    devices: FxHashMap<u32, u32>,
     /// By correlation id: calls that waited themselves.
     pub(crate) calls: FxHashMap<u32, Synchronized>,
 }
 
 impl Events {
-    pub(crate) fn of(source: &Source<'_>) -> Self {
+    pub(crate) fn of(source: &Source<'_>, streams: &Streams) -> Self {
         let tables = &source.process.tables;
         let (table, recorded) = (&tables.synchronizations, &tables.event_records);
-        let mut events = Self::default();
+        let mut events = Self {
+            devices: streams
+                .keys()
+                .map(|(device, context, _)| (*context, *device))
+                .collect(),
+            ..Self::default()
+        };
         let mut called: FxHashMap<u32, i64> = recorded.correlation.iter().map(|id| (*id, i64::MIN)).collect();
         if !called.is_empty() {
             for (id, start) in tables
@@ -84,10 +92,8 @@ impl Events {
     /// The last operation before a recording, on its stream.
     pub(crate) fn before(&self, recording: u64, placed: &[Placed<'_>], streams: &Streams) -> Option<u32> {
         let (context, stream, moment) = self.recorded.get(&recording).copied()?;
-        let of_stream = streams
-            .iter()
-            .find(|((_, its_context, its_stream), _)| (*its_context, *its_stream) == (context, stream));
-        last_launched(of_stream?.1, moment, placed)
+        let device = self.devices.get(&context).copied()?;
+        last_launched(streams.get(&(device, context, stream))?, moment, placed)
     }
 }
 

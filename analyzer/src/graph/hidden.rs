@@ -30,6 +30,8 @@ const VARIES_SHARE: i64 = 100;
 const LEAST_STEPS: usize = 3;
 /// Stamps may be rounded by so much.
 const ROUNDING_NS: i64 = 100_000;
+/// Of the operations that ended in that time so many are looked at, the last ones.
+const MOST_LOOKED_AT: usize = 1_000;
 /// More gaps than this are no exceptions.
 const MOST_GAPS: usize = 20_000;
 
@@ -216,7 +218,7 @@ fn ended_before(
             let from = ends.partition_point(|(end, _)| *end < gap.start - length / BEFORE_SHARE);
             let to =
                 ends.partition_point(|(end, _)| *end <= gap.start + ROUNDING_NS.min(length / BEFORE_SHARE));
-            for (end, node) in &ends[from..to] {
+            for (end, node) in &ends[from.max(to.saturating_sub(MOST_LOOKED_AT))..to] {
                 if all.what[*node as usize].device != thing.0 {
                     delays
                         .entry(things[*node as usize])

@@ -11,6 +11,7 @@ use super::events::{Events, MOST_STREAMS, kind, last_launched};
 use super::nodes::{Label, NO_STEP, Nodes, Part, Placed, Source, Streams, What, step_at};
 use crate::calls::Call;
 use crate::host_activity::{Activity, Stretch, activities};
+use crate::intervals::is_possible;
 use crate::kinds::Kind;
 
 /// A call that neither launches nor waits and is shorter than this is the host's work like what is around it.
@@ -96,11 +97,11 @@ pub(crate) fn calls(
             }
         }
     }
-    let mut rows: Vec<u32> = (0u32..)
-        .zip(&table.start_ns)
-        .filter(|(_, start)| (from..to).contains(&start.0))
-        .map(|(row, _)| row)
-        .collect();
+    let in_span = |row: &u32| {
+        let call = Call::of(*row, table);
+        (from..to).contains(&call.start) && is_possible(call.start, call.end)
+    };
+    let mut rows: Vec<u32> = (0u32..).take(table.start_ns.len()).filter(in_span).collect();
     rows.sort_by_key(|row| {
         let call = Call::of(*row, table);
         (call.thread, call.start, Reverse(call.end), *row)
@@ -407,7 +408,7 @@ impl Waiting<'_, '_> {
         }
         let of_stream = kind == kind::STREAM || (kind == 0 && one.blocks == Blocks::OnStream);
         let of_context = kind == kind::CONTEXT || (kind == 0 && one.blocks == Blocks::OnDevice);
-        if of_context || (of_stream && stream.is_some()) {
+        if self.streams.len() <= MOST_STREAMS && (of_context || (of_stream && stream.is_some())) {
             let streams = self.streams.iter().filter(|((_, its_context, its_stream), _)| {
                 context.is_none_or(|context| context == *its_context || context == u32::MAX)
                     && (!of_stream || stream == Some(*its_stream))

@@ -263,7 +263,7 @@ impl Job {
         let over = self.step_ends(ends);
         let times: Vec<i64> = (1..over.len())
             .filter(|step| self.steps[*step].follows)
-            .map(|step| over[step] - over[step - 1])
+            .map(|step| over[step].saturating_sub(over[step - 1]))
             .collect();
         if !times.is_empty() {
             return times;
@@ -278,7 +278,7 @@ impl Job {
         };
         (0..)
             .zip(&over)
-            .map(|(step, over)| over - begin(step).unwrap_or(*over))
+            .map(|(step, over)| over.saturating_sub(begin(step).unwrap_or(*over)))
             .collect()
     }
 }

@@ -28,6 +28,7 @@ pub(crate) mod job;
 pub(crate) mod meetings;
 pub(crate) mod nodes;
 pub(crate) mod path;
+pub(crate) mod peers;
 pub(crate) mod process;
 pub(crate) mod whatif;
 

@@ -76,7 +76,7 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
     let Some(mut node) = last else { return path };
     let mut sums: BTreeMap<(&'static str, Option<u32>, Label), i64> = BTreeMap::new();
     let mut at = ends[node as usize];
-    path.total_ns = at - from;
+    path.total_ns = at.saturating_sub(from);
     let mut add = |what: &'static str, node: Node, start: i64, end: i64| {
         // What began before the first of the steps counts from there on.
         let (start, end) = (start.max(from), end);
@@ -90,19 +90,20 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
         } else {
             its.label
         };
-        *sums.entry((what, device.rank, label)).or_default() += end - start;
+        let sum = sums.entry((what, device.rank, label)).or_default();
+        *sum = sum.saturating_add(end.saturating_sub(start));
         path.pieces.push(Piece {
             process: device.process,
             device_index: device.index,
-            start_ns: job.origin + start,
-            end_ns: job.origin + end,
+            start_ns: job.origin.saturating_add(start),
+            end_ns: job.origin.saturating_add(end),
             what,
             row: (its.part != Part::Meeting && its.part != Part::Arrival).then_some(its.row),
         });
     };
     while at > from {
         let index = node as usize;
-        let began = ends[index] - job.graph.work[index];
+        let began = ends[index].saturating_sub(job.graph.work[index]);
         add(what_of(job.what[index].part), node, began.min(at), at);
         at = at.min(began);
         let Some((wait, ready)) = job.graph.last_wait(node, ends) else {

@@ -34,7 +34,7 @@ pub(crate) fn nodes(source: &Source<'_>) -> Nodes {
             .or_default()
             .push(place);
     }
-    let recorded = events::Events::of(source);
+    let recorded = events::Events::of(source, &streams);
     let calls = host::calls(source, &placed, &streams, &recorded, &mut nodes);
     let latencies = Latencies::fit(source, &placed, &streams);
     let in_time = InTime::new(&placed);
