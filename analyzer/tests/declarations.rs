@@ -1,6 +1,6 @@
 //! The page's types of the analysis: `viewer/types/analysis.d.ts`, made of the Rust types as they stand in the sources.
 //!
-//! `UPDATE_DECLARATIONS=1 cargo test -p gputrace-analyzer --test main declarations` writes the file again. `tsc -p viewer` then
+//! `UPDATE_DECLARATIONS=1 cargo test -p gputrace-analyzer --test analyzer declarations` writes the file again. `tsc -p viewer` then
 //! says where the page does not fit it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -437,7 +437,7 @@ fn the_page_s_declarations_are_those_of_the_types() {
     let kept = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         made == kept,
-        "viewer/types/analysis.d.ts is out of date: UPDATE_DECLARATIONS=1 cargo test -p gputrace-analyzer --test main declarations"
+        "viewer/types/analysis.d.ts is out of date: UPDATE_DECLARATIONS=1 cargo test -p gputrace-analyzer --test analyzer declarations"
     );
 }
 

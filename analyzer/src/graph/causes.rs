@@ -97,7 +97,13 @@ impl Causes {
                     continue;
                 }
                 for cause in self.found.iter_mut().filter(|cause| cause.ranks.contains(&rank)) {
-                    let name = format!("clock held down at {clock_mhz:.0} of {greatest_mhz:.0} MHz");
+                    // One that is held down all the time never showed what it could be.
+                    let of = if *greatest_mhz > 1.01 * *clock_mhz {
+                        format!(" of {greatest_mhz:.0}")
+                    } else {
+                        String::new()
+                    };
+                    let name = format!("clock held down at {clock_mhz:.0}{of} MHz");
                     cause.evidence = format!("{}; {name}", cause.evidence);
                     cause.cause.insert(
                         0,
