@@ -72,12 +72,23 @@ pub fn print(analysis: &Analysis, view: View) {
     print_list(
         "Findings",
         analysis.findings.iter().map(|finding| {
-            let saves = match (finding.saves_ns, finding.saves_per_step_ns) {
-                (None | Some(..=0), _) => String::new(),
-                (Some(saves), Some(per_step)) if per_step != saves => {
+            let replayed = finding.saves_low_ns.zip(finding.saves_high_ns);
+            let saves = match (finding.saves_ns, finding.saves_per_step_ns, replayed) {
+                (None | Some(..=0), ..) => String::new(),
+                // By a replay of all ranks: what a step loses if this alone is mended.
+                (Some(_), Some(_), Some((low, high))) => {
+                    let (low, high) = (duration(low.max(0)), duration(high));
+                    let saves = if low == high {
+                        low
+                    } else {
+                        format!("{low} to {high}")
+                    };
+                    format!(" (saves {saves} a step)")
+                }
+                (Some(saves), Some(per_step), None) if per_step != saves => {
                     format!(" (up to {}, {} a step)", duration(saves), duration(per_step))
                 }
-                (Some(saves), _) => format!(" (up to {})", duration(saves)),
+                (Some(saves), ..) => format!(" (up to {})", duration(saves)),
             };
             format!("{}{saves}: {}", finding.text, finding.evidence)
         }),

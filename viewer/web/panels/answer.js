@@ -105,10 +105,20 @@ function sentence(finding, analysis, context, fold) {
   }
   links.push(link("More", "The numbers behind it", () => context.show?.(lead.panel)));
   return h("li", { class: "p-finding" },
-    h("span", { class: "p-saves", title: finding.code === "hang" ? "It never ended" : `Could save at most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time` },
+    h("span", { class: "p-saves", title: savesTitle(finding) },
       finding.code === "hang" ? "hang" : finding.saves_per_step_ns !== null ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")] : format.time(finding.saves_ns)),
     h("span", { class: "p-said", title: `${finding.text}. ${finding.evidence}.` }, h("strong", null, what), ". ", advice ? h("span", { class: "p-advice" }, sentenceCase(advice), ". ") : null, h("span", { class: "p-evidence" }, sentenceCase(finding.evidence), ".")),
     h("span", { class: "p-links" }, links));
+}
+
+/** What is meant by what a finding saves. @param {import("../../types/analysis.js").Finding} finding */
+function savesTitle(finding) {
+  if (finding.code === "hang") return "It never ended";
+  const { saves_low_ns: low, saves_high_ns: high } = finding;
+  const replayed = low !== null && high !== null && low !== undefined && high !== undefined
+    ? `A step loses ${format.time(low)} to ${format.time(high)} if this alone is mended, by a replay of all ranks; `
+    : "";
+  return `${replayed}could save at most ${format.time(finding.saves_ns)} over the run; savings of several findings may be the same time`;
 }
 
 /** @param {string} text */

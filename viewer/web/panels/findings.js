@@ -27,7 +27,7 @@ const LEADS = {
   pageable_copies: () => ({ panel: "copies", search: "Pageable" }),
   uneven_compute: (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, (step) => step.compute_ns, "its step with most compute", true) }),
   uneven_steps: (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, (step) => step.duration_ns, "the longest step") }),
-  slow_rank: (finding) => ({ panel: "collectives", late: finding.rank ?? undefined }),
+  slow_rank: (finding) => ({ panel: "collectives", place: causePlace(finding), late: finding.rank ?? undefined }),
   slow_communicator: () => ({ panel: "collectives" }),
   late_rank: (finding) => ({ panel: "collectives", late: finding.rank ?? undefined }),
   clock_held_down: () => ({ panel: "devices" }),
@@ -50,6 +50,15 @@ export function leadOf(finding, analysis) {
 function ranksOf(finding, analysis) {
   const is = (/** @type {number | null} */ asked, /** @type {number | null} */ found) => asked === null || asked === found;
   return analysis.ranks.filter((rank) => is(finding.rank, rank.rank) && is(finding.device_index, rank.device_index));
+}
+
+/** Where the cause of a finding is seen. @param {Finding} finding @returns {Place | undefined} */
+function causePlace(finding) {
+  const seen = finding.cause?.find((link) => link.start_ns !== null);
+  if (!seen || seen.start_ns === null) return undefined;
+  // As much of a step as it costs.
+  const around = Math.max(finding.saves_per_step_ns ?? 0, 1_000_000);
+  return { from: seen.start_ns, to: seen.start_ns + around, rank: seen.rank ?? undefined, what: "where it is worst" };
 }
 
 /**
