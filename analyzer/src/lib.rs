@@ -308,7 +308,7 @@ impl Prepared {
     }
 
     /// The graph of the chosen steps; `None` where nothing ran in them.
-    /// Of no more rows than `most`, unless a single step has more.
+    /// Of no more rows than `most`; `None` too where a single step has more.
     fn graph(&self, recording: &Recording, chosen: Option<(u64, u64)>, most: u64) -> Option<graph::job::Job> {
         let steps: Vec<graph::job::ProcessSteps<'_>> = self
             .windows
@@ -346,9 +346,9 @@ pub fn what_if(
     changes: &[graph::Edit],
 ) -> Result<(graph::WhatIf, graph::CriticalPath), String> {
     let prepared = Prepared::of(recording);
-    let job = prepared
-        .graph(recording, steps, ROWS_FOR_WHAT_IF)
-        .ok_or("no operation of a GPU is recorded in these steps")?;
+    let job = prepared.graph(recording, steps, ROWS_FOR_WHAT_IF).ok_or(
+        "in these steps no operation of a GPU is recorded, or one step has more than can be replayed",
+    )?;
     let predicted = graph::whatif::predict(&job, changes, &recording.names)?;
     Ok((predicted, graph::path::critical_path(&job, &recording.names)))
 }

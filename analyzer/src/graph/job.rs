@@ -374,7 +374,7 @@ fn choose(
         }
     }
     if numbers.is_empty() {
-        if rows > MOST_TIMES * most_rows {
+        if rows > most_rows {
             return None;
         }
         let step = Step {
@@ -400,7 +400,7 @@ fn choose(
     windows.sort_by_key(|window| window.start);
     windows.dedup_by_key(|window| window.number);
     let a_step = (rows / windows.len().max(1) as u64).max(1);
-    if a_step > MOST_TIMES * most_rows {
+    if a_step > most_rows {
         return None;
     }
     let fits = usize::try_from(most_rows / a_step).unwrap_or(usize::MAX).max(2);
@@ -425,7 +425,5 @@ fn choose(
     })
 }
 
-/// A step alone may have so many times the rows that all together should have.
-const MOST_TIMES: u64 = 4;
 /// Between the ranges of steps that follow each other lies at most this: more was not recorded.
 const LONGEST_PAUSE_NS: i64 = 1_000_000_000;

@@ -128,7 +128,11 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
             time_ns,
         })
         .collect();
-    path.parts
-        .sort_by_key(|part| (-part.time_ns, part.what, part.rank));
+    // Of equal ones the order must not be that in which names were met.
+    path.parts.sort_by(|a, b| {
+        b.time_ns
+            .cmp(&a.time_ns)
+            .then_with(|| (a.what, a.rank, &a.name).cmp(&(b.what, b.rank, &b.name)))
+    });
     path
 }
