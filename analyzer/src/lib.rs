@@ -73,6 +73,7 @@ pub use derive::{derive, derive_from};
 pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
 pub use facts::Facts;
 pub use finding::{CauseLink, Finding};
+pub use graph::CriticalPath;
 pub use idle::StreamAnalysis;
 pub use idle_causes::Gap;
 pub use intervals::is_possible;
@@ -212,7 +213,7 @@ pub struct Analysis {
     /// The processes' host side while the run went on, likewise.
     pub host_state: Vec<HostState>,
     /// What the steps' time was spent on, over all ranks; null where nothing ran, or where a single step is too much to follow.
-    pub critical_path: Option<graph::CriticalPath>,
+    pub critical_path: Option<CriticalPath>,
     /// Hangs first, then what is out of order on some ranks, then what could be better on all; each by what they could save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
@@ -344,7 +345,7 @@ pub fn what_if(
     recording: &Recording,
     steps: Option<(u64, u64)>,
     changes: &[graph::Edit],
-) -> Result<(graph::WhatIf, graph::CriticalPath), String> {
+) -> Result<(graph::WhatIf, CriticalPath), String> {
     let prepared = Prepared::of(recording);
     let job = prepared.graph(recording, steps, ROWS_FOR_WHAT_IF).ok_or(
         "in these steps no operation of a GPU is recorded, or one step has more than can be replayed",
@@ -358,7 +359,11 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let processes = &recording.processes;
     let prepared = Prepared::of(recording);
     let job = prepared.graph(recording, options.steps, ROWS_FOR_FINDINGS);
-    let critical_path = job.as_ref().map(|job| graph::path::critical_path(job, names));
+    // Its pieces are for pictures: rows of tables, which may come in another order.
+    let critical_path = job.as_ref().map(|job| CriticalPath {
+        pieces: Vec::new(),
+        ..graph::path::critical_path(job, names)
+    });
     let causes = job.and_then(|job| {
         let steps = match options.steps {
             Some(_) => job.steps.len(),

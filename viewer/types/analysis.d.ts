@@ -44,6 +44,8 @@ export type Analysis = {
   device_state: DeviceState[];
   /** The processes' host side while the run went on, likewise. */
   host_state: HostState[];
+  /** What the steps' time was spent on, over all ranks; null where nothing ran, or where a single step is too much to follow. */
+  critical_path: CriticalPath | null;
   /** Hangs first, then what is out of order on some ranks, then what could be better on all; each by what they could save. */
   findings: Finding[];
   /** What was lost, while recording and in the analysis. */
@@ -248,6 +250,16 @@ export type ComparedStep = {
   duration_b_ns: number | null;
   /** What became of it. */
   change: Change;
+};
+
+/** What the steps' time was spent on, one thing at a time: whatever the next thing was waiting for. */
+export type CriticalPath = {
+  /** The time of the steps that were followed. */
+  total_ns: number;
+  /** How many steps that are. */
+  steps: number;
+  /** By what, name and rank, longest first; they sum to the total. */
+  parts: PathPart[];
 };
 
 /** One GPU over the run. */
@@ -692,6 +704,18 @@ export type Parts = {
   copies: number;
   /** the device runs nothing */
   idle: number;
+};
+
+/** One kind of thing on the path. */
+export type PathPart = {
+  /** "kernel", "transfer", "copy", "memset", "host", "call", "latency" (of launches, and from one operation to the next) or "unexplained". */
+  what: string;
+  /** Of a kernel its short name, of a transfer the collective's, of the host what it was doing. */
+  name: string;
+  /** Whose; null where that is not known. */
+  rank: number | null;
+  /** Its time on the path. */
+  time_ns: number;
 };
 
 /** One rank's device. */
