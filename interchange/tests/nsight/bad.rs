@@ -274,7 +274,7 @@ fn a_schema_without_an_end_is_refused_and_not_read_for_ever() {
     let before = std::time::Instant::now();
     let error = refusal(&path);
     assert!(error.contains("its list of tables has no end"), "{error}");
-    assert!(before.elapsed().as_secs() < 20, "{:?}", before.elapsed());
+    assert!(before.elapsed().as_secs() < 120, "{:?}", before.elapsed());
 }
 
 #[test]
