@@ -354,16 +354,24 @@ pub fn what_if(
     Ok((predicted, graph::path::critical_path(&job, &recording.names)))
 }
 
+/// The same for many questions: the graph is built once. `None` where nothing ran in the steps, or one has more than can be
+/// replayed.
+#[must_use]
+pub fn model(recording: &Recording, steps: Option<(u64, u64)>) -> Option<graph::Model> {
+    let job = Prepared::of(recording).graph(recording, steps, ROWS_FOR_WHAT_IF)?;
+    Some(graph::Model::of(job, recording.names.clone()))
+}
+
 fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analysis, Details) {
     let names = &recording.names;
     let processes = &recording.processes;
     let prepared = Prepared::of(recording);
     let job = prepared.graph(recording, options.steps, ROWS_FOR_FINDINGS);
+    let mut critical_path = job.as_ref().map(|job| graph::path::critical_path(job, names));
     // Its pieces are for pictures: rows of tables, which may come in another order.
-    let critical_path = job.as_ref().map(|job| CriticalPath {
-        pieces: Vec::new(),
-        ..graph::path::critical_path(job, names)
-    });
+    let pieces = critical_path
+        .as_mut()
+        .map(|path| std::mem::take(&mut path.pieces));
     let causes = job.and_then(|job| {
         let steps = match options.steps {
             Some(_) => job.steps.len(),
@@ -460,6 +468,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         collectives: parts
             .map(|collective| std::mem::take(&mut collective.parts))
             .collect(),
+        critical_path: pieces.unwrap_or_default(),
     };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",

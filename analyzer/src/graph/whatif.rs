@@ -1,11 +1,14 @@
 //! What a step would take if something were different: replays with changes.
 
+use std::sync::OnceLock;
+
 use gputrace_trace::Interner;
 use serde::Serialize;
 
 use super::candidates;
 use super::edits::{self, Edit};
-use super::job::Job;
+use super::job::{Job, Step};
+use super::path::{self, CriticalPath};
 
 /// Low and high end of what is predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -21,6 +24,16 @@ impl Interval {
     #[must_use]
     pub fn middle(self) -> f64 {
         f64::midpoint(self.low, self.high)
+    }
+
+    /// Between the means of two.
+    fn between(one: &[f64], other: &[f64]) -> Self {
+        let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len().max(1) as f64;
+        let (one, other) = (mean(one), mean(other));
+        Self {
+            low: one.min(other),
+            high: one.max(other),
+        }
     }
 }
 
@@ -48,6 +61,8 @@ pub struct WhatIf {
     pub speedup: f64,
     /// The share of the step that no rule explains: a replay without it is shorter by so much.
     pub unexplained_ratio: f64,
+    /// The time of each of the steps that follow another.
+    pub step_times_ns: StepTimes,
     /// Without changes: single ones that are worth trying, those first that save most.
     pub singles: Vec<Single>,
     /// Operations that were replayed.
@@ -56,6 +71,17 @@ pub struct WhatIf {
     pub without_launch: u64,
     /// Matches that were left out because they make a circle.
     pub circles: usize,
+}
+
+/// The time of each step, nanoseconds; their means are those of the prediction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StepTimes {
+    /// Their names.
+    pub names: Vec<String>,
+    /// As recorded.
+    pub measured: Vec<i64>,
+    /// With the changes: the middle of what is predicted.
+    pub predicted: Vec<f64>,
 }
 
 /// What a single change would bring.
@@ -105,10 +131,20 @@ impl Baseline {
     /// The mean step after changes, with the gaps kept and dropped. The latter is scaled to what was measured, so that no change
     /// predicts what was measured either way.
     pub(crate) fn predict(&self, job: &Job, changed: &edits::Changed) -> Interval {
+        let (kept, dropped) = self.steps(job, changed);
+        Interval::between(&kept, &dropped)
+    }
+
+    /// The same of each step.
+    fn steps(&self, job: &Job, changed: &edits::Changed) -> (Vec<f64>, Vec<f64>) {
         let graph = changed.graph.as_ref().unwrap_or(&job.graph);
         let mut ends = Vec::new();
+        let times = |ends: &[i64], scale: f64| -> Vec<f64> {
+            let times = job.step_times(ends);
+            times.into_iter().map(|time| time as f64 * scale).collect()
+        };
         graph.replay(&changed.work, &changed.gap, &mut ends);
-        let kept = job.step_ns(&ends);
+        let kept = times(&ends, 1.0);
         let gaps: Vec<i64> = changed
             .gap
             .iter()
@@ -116,32 +152,80 @@ impl Baseline {
             .map(|(gap, none)| *gap.min(none))
             .collect();
         graph.replay(&changed.work, &gaps, &mut ends);
-        let dropped = job.step_ns(&ends) * self.kept_ns / self.dropped_ns.max(1.0);
-        Interval {
-            low: kept.min(dropped),
-            high: kept.max(dropped),
-        }
+        (kept, times(&ends, self.kept_ns / self.dropped_ns.max(1.0)))
     }
 }
 
 /// Replays are off by about this share of a step where a job is run again with the change made (docs/whatif.md).
 const OFF_BY: f64 = 0.01;
 
+/// A job that is kept, so that each of many questions costs a replay or two.
+pub struct Model {
+    job: Job,
+    baseline: Baseline,
+    names: Interner,
+    unchanged: OnceLock<WhatIf>,
+    path: OnceLock<CriticalPath>,
+}
+
+impl Model {
+    pub(crate) fn of(job: Job, names: Interner) -> Self {
+        Self {
+            baseline: Baseline::of(&job),
+            job,
+            names,
+            unchanged: OnceLock::new(),
+            path: OnceLock::new(),
+        }
+    }
+
+    /// Predicts the mean step with these changes; without any, all single ones are tried.
+    ///
+    /// # Errors
+    /// A line that says what is wrong with the changes.
+    pub fn predict(&self, changes: &[Edit]) -> Result<WhatIf, String> {
+        let (job, names) = (&self.job, &self.names);
+        if !changes.is_empty() {
+            return predict_from(job, &self.baseline, changes, names);
+        }
+        if let Some(known) = self.unchanged.get() {
+            return Ok(known.clone());
+        }
+        let made = predict_from(job, &self.baseline, changes, names)?;
+        Ok(self.unchanged.get_or_init(|| made).clone())
+    }
+
+    /// The critical path, with its pieces.
+    pub fn critical_path(&self) -> &CriticalPath {
+        self.path
+            .get_or_init(|| path::critical_path(&self.job, &self.names))
+    }
+}
+
 /// Predicts the mean step of a job with these changes; a line that says what is wrong with them.
 pub(crate) fn predict(job: &Job, changes: &[Edit], names: &Interner) -> Result<WhatIf, String> {
-    let baseline = Baseline::of(job);
+    predict_from(job, &Baseline::of(job), changes, names)
+}
+
+fn predict_from(
+    job: &Job,
+    baseline: &Baseline,
+    changes: &[Edit],
+    names: &Interner,
+) -> Result<WhatIf, String> {
     let changed = edits::apply(job, changes, names)?;
-    let mut predicted = baseline.predict(job, &changed);
+    let (kept, dropped) = baseline.steps(job, &changed);
+    let mut predicted = Interval::between(&kept, &dropped);
     let middle = predicted.middle();
     let around = baseline.noise_ns + OFF_BY * middle;
     predicted.low = (predicted.low - around).max(0.0);
     predicted.high += around;
     let singles = if changes.is_empty() {
-        singles(job, &baseline, names)
+        singles(job, baseline, names)
     } else {
         Vec::new()
     };
-    let name = |step: Option<&super::job::Step>| step.map_or_else(String::new, |step| step.name.clone());
+    let name = |step: Option<&Step>| step.map_or_else(String::new, |step| step.name.clone());
     Ok(WhatIf {
         schema: "gputrace.whatif/1",
         changes: changes.iter().map(ToString::to_string).collect(),
@@ -153,11 +237,30 @@ pub(crate) fn predict(job: &Job, changes: &[Edit], names: &Interner) -> Result<W
         predicted_step_ns: predicted,
         speedup: baseline.kept_ns / middle.max(1.0),
         unexplained_ratio: 1.0 - baseline.dropped_ns / baseline.kept_ns.max(1.0),
+        step_times_ns: StepTimes {
+            names: timed(&job.steps),
+            measured: job.step_times(&job.ends),
+            predicted: kept
+                .iter()
+                .zip(&dropped)
+                .map(|(kept, dropped)| f64::midpoint(*kept, *dropped))
+                .collect(),
+        },
         singles,
         operations: job.counts.operations,
         without_launch: job.counts.without_launch,
         circles: job.cut,
     })
+}
+
+/// The names of the steps that have a time, as [`Job::step_times`] chooses them.
+fn timed(steps: &[Step]) -> Vec<String> {
+    let names = |steps: &mut dyn Iterator<Item = &Step>| steps.map(|step| step.name.clone()).collect();
+    let following: Vec<String> = names(&mut steps.iter().skip(1).filter(|step| step.follows));
+    if following.is_empty() {
+        return names(&mut steps.iter());
+    }
+    following
 }
 
 /// Less than this share of a step is not worth a line.
