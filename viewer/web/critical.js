@@ -140,9 +140,9 @@ export class PathLine {
   }
 
   toggle() {
-    const path = !this.timeline.state.get().path;
-    this.timeline.state.set({ path });
-    this.timeline.context.announce(path ? "The critical path is drawn" : "The critical path is not drawn");
+    if (!this.timeline.state.get().path) return void this.showLongest();
+    this.timeline.state.set({ path: false });
+    this.timeline.context.announce("The critical path is not drawn");
   }
 
   /** @param {CanvasRenderingContext2D} ink @param {import("./overlay.js").Scene} scene */
@@ -157,7 +157,8 @@ export class PathLine {
       let height = heights.get(row);
       if (height === undefined) {
         const at = row === NOWHERE ? null : yOf(row);
-        height = at && (at.y + at.height / 2) * ratio;
+        // Along the foot of the row: names stay legible.
+        height = at && (at.y + at.height - 2) * ratio;
         heights.set(row, height);
       }
       return height;
@@ -178,7 +179,7 @@ export class PathLine {
     const height = this.at >= 0 ? y(pieces.row[this.at]) : null;
     if (height !== null) {
       ink.lineCap = "round";
-      ink.lineWidth = 6 * ratio;
+      ink.lineWidth = 5 * ratio;
       ink.beginPath();
       ink.moveTo(x(pieces.start[this.at]), height);
       ink.lineTo(x(pieces.end[this.at]), height);
@@ -215,22 +216,39 @@ export class PathLine {
     else this.goTo(next);
   }
 
-  /** Draws the path and goes to its longest piece of a part. @param {PathPart} [part] */
+  /** Draws the path; goes to its longest piece of a part, or only to the row of what is longest in view. @param {PathPart} [part] */
   async showLongest(part) {
-    this.timeline.state.set({ path: true });
+    const { timeline } = this;
+    timeline.state.set({ path: true });
     await this.load();
     const { pieces } = this;
-    if (!pieces || !part) return;
-    const wanted = this.parts.findIndex(({ what, name, rank }) => what === part.what && name === part.name && rank === part.rank);
-    let best = -1;
-    let longest = -1;
-    for (let at = 0; at < pieces.n; at += 1) {
-      const length = pieces.end[at] - pieces.start[at];
-      if (pieces.part[at] !== wanted || length <= longest) continue;
-      best = at;
-      longest = length;
+    if (!pieces) return;
+    if (!part) {
+      timeline.context.announce("The critical path is drawn");
+      const [from, to] = timeline.target;
+      const best = this.longest((at) => pieces.row[at] !== NOWHERE && pieces.end[at] > from && pieces.start[at] < to);
+      if (best >= 0 && !this.isInView(pieces.row[best])) timeline.reveal(pieces.row[best]);
+      return;
     }
+    const wanted = this.parts.findIndex(({ what, name, rank }) => what === part.what && name === part.name && rank === part.rank);
+    const best = this.longest((at) => pieces.part[at] === wanted);
     if (best >= 0) this.goTo(best);
+  }
+
+  /** @private @param {number} row */
+  isInView(row) {
+    const at = this.timeline.yOf(row);
+    return at !== null && at.y >= 0 && at.y + at.height <= this.timeline.plotHeight;
+  }
+
+  /** The longest piece of some; -1 without any. @private @param {(at: number) => boolean} is */
+  longest(is) {
+    const pieces = /** @type {import("./api.js").PathColumns} */ (this.pieces);
+    let best = -1;
+    for (let at = 0; at < pieces.n; at += 1) {
+      if (is(at) && (best < 0 || pieces.end[at] - pieces.start[at] > pieces.end[best] - pieces.start[best])) best = at;
+    }
+    return best;
   }
 
   /** Selects a piece and brings it to the middle. @private @param {number} at */
@@ -243,14 +261,14 @@ export class PathLine {
     const [row, index] = [pieces.row[at], pieces.index[at]];
     const whose = part.rank === null ? "" : ` on rank ${part.rank}`;
     const said = `${partName(part)}${whose}, ${time(duration)}`;
-    const place = `piece ${count(at + 1)} of ${count(pieces.n)} of the critical path`;
+    const place = this.place();
     if (index !== NOWHERE) timeline.select({ row, index, start, duration, name: part.name, kind: 0 });
     else {
       timeline.select(null);
+      timeline.context.announce(`${said}; ${place}`);
       timeline.details.put([h("strong", { class: "details-name" }, middle(said, 160)), h("span", { class: "quiet" }, place)],
         h("p", { class: "quiet" }, part.what === "host" ? "What the host did between two calls: nothing of it was recorded as an operation." : "It lies on no row."));
     }
-    timeline.context.announce(`${said}; ${place}`);
     if (row !== NOWHERE) timeline.reveal(row);
     const [a, b] = timeline.target;
     const share = duration / (b - a);
@@ -258,6 +276,17 @@ export class PathLine {
     const span = fits ? b - a : duration / COMFORTABLE;
     timeline.moveTo(start + duration / 2 - span / 2, start + duration / 2 + span / 2, { user: true });
     timeline.invalidateOverlay();
+  }
+
+  /** Which piece was gone to. @private */
+  place() {
+    return `piece ${count(this.at + 1)} of ${count(this.pieces?.n)} of the critical path`;
+  }
+
+  /** What is said of a slice that was gone to as a piece. @param {{row: number, index: number}} slice */
+  words({ row, index }) {
+    const { at, shown } = this;
+    return shown?.pieces && at >= 0 && shown.pieces.row[at] === row && shown.pieces.index[at] === index ? this.place() : "";
   }
 
   /** What tests ask for. */

@@ -56,9 +56,9 @@ export class WhatIfPart {
     this.input = h("input", { class: "p-filter", type: "text", placeholder: "kernel:*gemm*=0.8x", "aria-label": "A change: TARGET=CHANGE", spellcheck: "false", autocomplete: "off" });
     this.input.addEventListener("keydown", (event) => {
       event.stopPropagation();
-      if (event.key === "Enter") this.add();
+      if (event.key === "Enter") void this.add();
     });
-    const add = h("button", { type: "button", class: "p-button", onclick: () => this.add() }, "Try");
+    const add = h("button", { type: "button", class: "p-button", onclick: () => void this.add() }, "Try");
     this.element = h("section", { class: "p-section p-whatif" },
       h("header", { class: "p-head" }, h("h2", null, "What if"),
         h("p", { class: "p-note" }, "A replay of all ranks with other times. Tick changes to try them together, or write one.")),
@@ -86,12 +86,24 @@ export class WhatIfPart {
     this.context.state.set({ changes });
   }
 
-  /** @private */
-  add() {
+  /** What was written; what the server does not take stays there with the reason. @private */
+  async add() {
     const change = this.input.value.trim();
     if (!change) return;
-    this.set(withChange(this.changes, change));
+    const changes = withChange(this.changes, change);
+    try {
+      await this.context.api.whatIf(changes);
+    } catch (error) {
+      return this.wrong(/** @type {Error} */ (error).message);
+    }
+    this.set(changes);
     this.input.value = "";
+  }
+
+  /** @private @param {string | null} line */
+  wrong(line) {
+    this.error.hidden = line === null;
+    this.error.textContent = line ?? "";
   }
 
   /** Asks what there is, where that was not asked of this generation. */
@@ -232,8 +244,7 @@ export class WhatIfPart {
 
   /** @private @param {WhatIf | null} answer @param {string | null} wrong */
   show(answer, wrong) {
-    this.error.hidden = wrong === null;
-    this.error.textContent = wrong ?? "";
+    this.wrong(wrong);
     this.result.classList.toggle("p-stale", wrong !== null);
     if (answer) replace(this.result, outcome(answer), about(answer));
   }
@@ -245,13 +256,13 @@ const middleOf = ({ low, high }) => (low + high) / 2;
 /** @param {string} change */
 function changeCell(change) {
   const { target, value } = readChange(change);
-  return h("span", { class: "p-name" }, target, h("span", { class: "p-faint" }, ` ${value.replace("-", " ")}`));
+  return h("span", { class: "p-name" }, target, h("span", { class: "p-faint" }, `=${value}`));
 }
 
 /** The measured step beside the predicted one. @param {WhatIf} answer */
 function outcome(answer) {
   const { measured_step_ns: measured, predicted_step_ns: predicted, changes } = answer;
-  const most = Math.max(1, measured, predicted.high);
+  const most = Math.max(1, measured, changes.length ? predicted.high : 0);
   const line = (/** @type {string} */ title, /** @type {Node} */ bar, /** @type {string} */ value, /** @type {string} */ kind) =>
     h("div", { class: `p-stepbar ${kind}` }, h("span", { class: "p-quiet" }, title), bar, h("span", { class: "p-stepvalue" }, value));
   const bars = [line("measured", intervalBar(measured, measured, most), format.time(Math.round(measured)), "p-measured")];
@@ -266,9 +277,9 @@ function outcome(answer) {
 /** What it is a prediction of. @param {WhatIf} answer */
 function about(answer) {
   const [first, last] = answer.steps;
-  const steps = answer.step_count === 1 ? first : `${first} to ${last}, ${format.count(answer.step_count)} steps`;
+  const steps = answer.step_count === 1 ? first : `${first} to ${last} (${format.count(answer.step_count)} steps)`;
   return h("p", { class: "p-faint p-about" },
-    `A step of ${steps} and ${format.count(answer.operations)} operations; no rule explains ${format.percent(answer.unexplained_ratio)} of it.`,
+    `Replayed: ${steps}, ${format.count(answer.operations)} operations; no rule explains ${format.percent(answer.unexplained_ratio)} of a step.`,
     answer.steps_left_out ? ` ${format.count(answer.steps_left_out)} more steps were not replayed.` : "");
 }
 

@@ -5,7 +5,7 @@ import { partName } from "../critical.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { kindMark, nothing, panel, section } from "./shared.js";
+import { nothing, panel, section } from "./shared.js";
 import { WhatIfPart, intervalBar } from "./whatif.js";
 
 /** @typedef {import("../../types/analysis.js").Analysis} Analysis */
@@ -103,7 +103,7 @@ const ROWS = { kernel: ["stream"], copy: ["stream"], memset: ["stream"], collect
 async function follow(link, finding, context) {
   const start = /** @type {number} */ (link.start_ns);
   const wanted = ROWS[link.what] ?? ["stream", "thread"];
-  const rows = (context.rows?.() ?? []).filter((row) => row.rank === link.rank && wanted.includes(row.what) && row.type === "slices" && row.begin <= start && row.end >= start);
+  const rows = (context.rows?.() ?? []).filter((row) => row.rank === link.rank && wanted.includes(row.what) && row.type === "slices");
   const hits = await Promise.all(rows.slice(0, MOST_ASKED).map((row) => context.api.hit(row.row, start, 0).catch(() => null)));
   const at = hits.findIndex((ref) => ref?.start === start);
   // As much of a step as it costs, where nothing is found that has a length.
@@ -113,6 +113,14 @@ async function follow(link, finding, context) {
 
 /** @param {string} text */
 const sentence = (text) => (/^[a-z]+[ ,:]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
+
+/** Colours of what is on the path. @type {Record<string, string>} */
+const COLOURS = { kernel: "var(--kind-compute)", transfer: "var(--kind-communication)", copy: "var(--kind-copy)", memset: "var(--kind-memset)", host: "var(--kind-4)", call: "var(--kind-5)" };
+
+/** @param {string} what */
+function whatMark(what) {
+  return h("span", { class: "p-kind" }, h("span", { class: "p-dot", "aria-hidden": "true", style: { "--c": COLOURS[what] ?? "var(--text-3)" } }), what);
+}
 
 /** @param {Analysis} analysis @param {Context} context @param {Record<string, any>} keep */
 function path(analysis, context, keep) {
@@ -132,7 +140,7 @@ function path(analysis, context, keep) {
     openHint: () => "Show its longest piece on the timeline",
     open: (part) => void context.showPath?.({ part }),
     columns: [
-      { key: "what", title: "What", value: (part) => part.what, cell: (part) => kindMark(part.what === "transfer" ? "communication" : part.what === "kernel" ? "compute" : part.what) },
+      { key: "what", title: "What", value: (part) => part.what, cell: (part) => whatMark(part.what) },
       { key: "name", title: "Name", wide: true, value: (part) => part.name, cell: (part) => h("span", { class: "p-name" }, part.name || format.NONE) },
       { key: "rank", title: "Rank", value: (part) => part.rank, text: (part) => format.place(part) },
       { key: "step_ns", title: "A step", number: true, value: (part) => part.time_ns / Math.max(1, steps), text: (part) => format.time(Math.round(part.time_ns / Math.max(1, steps))) },
