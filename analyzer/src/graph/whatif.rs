@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::candidates;
 use super::edits::{self, Edit};
-use super::job::Job;
+use super::job::{Job, mean};
+use super::path::{CriticalPath, critical_path};
 
 /// Low and high end of what is predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -29,6 +30,8 @@ impl Interval {
 pub struct WhatIf {
     /// "gputrace.whatif/1".
     pub schema: &'static str,
+    /// "cuda", "sim" or "imported".
+    pub device: String,
     /// The changes, as they are written for `--set`.
     pub changes: Vec<String>,
     /// The first and the last of the steps that were replayed.
@@ -50,10 +53,18 @@ pub struct WhatIf {
     pub unexplained_ratio: f64,
     /// Without changes: single ones that are worth trying, those first that save most.
     pub singles: Vec<Single>,
+    /// What the steps' time was spent on, without the changes.
+    pub critical_path: CriticalPath,
     /// Operations that were replayed.
     pub operations: u64,
     /// Of those, how many have no recorded launch.
     pub without_launch: u64,
+    /// Of those, how many are taken to have waited for what ended right before, on another stream.
+    pub in_time: u64,
+    /// Operations that are taken to have waited for another rank, by time alone.
+    pub hidden: u64,
+    /// Waits that were left out because the recorded times contradict them.
+    pub contradicted: u64,
     /// Matches that were left out because they make a circle.
     pub circles: usize,
 }
@@ -128,7 +139,7 @@ impl Baseline {
 const OFF_BY: f64 = 0.01;
 
 /// Predicts the mean step of a job with these changes; a line that says what is wrong with them.
-pub(crate) fn predict(job: &Job, changes: &[Edit], names: &Interner) -> Result<WhatIf, String> {
+pub(crate) fn predict(job: &Job, device: &str, changes: &[Edit], names: &Interner) -> Result<WhatIf, String> {
     let baseline = Baseline::of(job);
     let changed = edits::apply(job, changes, names)?;
     let mut predicted = baseline.predict(job, &changed);
@@ -144,18 +155,23 @@ pub(crate) fn predict(job: &Job, changes: &[Edit], names: &Interner) -> Result<W
     let name = |step: Option<&super::job::Step>| step.map_or_else(String::new, |step| step.name.clone());
     Ok(WhatIf {
         schema: "gputrace.whatif/1",
+        device: device.to_owned(),
         changes: changes.iter().map(ToString::to_string).collect(),
         steps: (name(job.steps.first()), name(job.steps.last())),
         step_count: job.steps.len(),
         steps_left_out: job.left_out,
-        measured_step_ns: baseline.kept_ns,
+        measured_step_ns: mean(&job.measured),
         replayed_step_ns: baseline.kept_ns,
         predicted_step_ns: predicted,
         speedup: baseline.kept_ns / middle.max(1.0),
-        unexplained_ratio: 1.0 - baseline.dropped_ns / baseline.kept_ns.max(1.0),
+        unexplained_ratio: (1.0 - baseline.dropped_ns / baseline.kept_ns.max(1.0)).clamp(0.0, 1.0),
         singles,
+        critical_path: critical_path(job, names),
         operations: job.counts.operations,
         without_launch: job.counts.without_launch,
+        in_time: job.counts.in_time,
+        hidden: job.counts.hidden,
+        contradicted: job.counts.contradicted,
         circles: job.cut,
     })
 }
