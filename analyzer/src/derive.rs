@@ -1,7 +1,9 @@
 //! What exporters write beside raw events, from an analysis.
 
+use std::sync::Arc;
+
 use gputrace_trace::derived::{
-    Derived, DerivedCollective, DerivedGap, DerivedPart, DerivedProcess, DerivedStep,
+    Derived, DerivedCollective, DerivedGap, DerivedPart, DerivedPiece, DerivedProcess, DerivedStep,
 };
 use gputrace_trace::{Process, Recording, parallel};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -85,7 +87,27 @@ pub fn derive_from(recording: &Recording, analysis: &Analysis, details: &Details
     Derived {
         processes,
         collectives: collectives(&analysis.collectives),
+        critical_path: critical_path(analysis, details),
     }
+}
+
+fn critical_path(analysis: &Analysis, details: &Details) -> Vec<DerivedPiece> {
+    let parts = analysis.critical_path.iter().flat_map(|path| &path.parts);
+    let parts: Vec<(Option<u32>, Arc<str>)> = parts
+        .map(|part| (part.rank, Arc::from(part.name.as_str())))
+        .collect();
+    let pieces = details.critical_path.iter().filter_map(|piece| {
+        let (rank, name) = parts.get(piece.part as usize)?;
+        Some(DerivedPiece {
+            process: piece.process,
+            rank: *rank,
+            start_ns: piece.start_ns,
+            end_ns: piece.end_ns,
+            what: piece.what,
+            name: name.clone(),
+        })
+    });
+    pieces.collect()
 }
 
 /// The union of a process's computing kernels, by device.

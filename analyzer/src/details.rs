@@ -15,6 +15,8 @@ pub struct Details {
     /// What each GPU did of each collective, in the order of [`crate::Analysis::collectives`]: by arrival, those without a
     /// kernel last.
     pub collectives: Vec<Vec<CollectivePart>>,
+    /// The pieces of [`crate::Analysis::critical_path`], by time.
+    pub critical_path: Vec<crate::graph::Piece>,
 }
 
 /// The gaps of a device: the stretches of its span in which it executes nothing.

@@ -268,11 +268,18 @@ pub fn what_if(
     steps: Option<(u64, u64)>,
     changes: &[graph::Edit],
 ) -> Result<graph::WhatIf, String> {
-    let prepared = Prepared::of(recording);
-    let job = prepared.graph(recording, steps, ROWS_FOR_WHAT_IF).ok_or(
+    let model = model(recording, steps).ok_or(
         "in these steps no operation of a GPU is recorded, or one step has more than can be replayed",
     )?;
-    graph::whatif::predict(&job, recording.device(), changes, &recording.names)
+    model.predict(changes)
+}
+
+/// The same for many questions: the graph is built once. `None` where nothing ran in the steps, or one has more than can be
+/// replayed.
+#[must_use]
+pub fn model(recording: &Recording, steps: Option<(u64, u64)>) -> Option<graph::Model> {
+    let job = Prepared::of(recording).graph(recording, steps, ROWS_FOR_WHAT_IF)?;
+    Some(graph::Model::of(recording.device(), job, recording.names.clone()))
 }
 
 fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analysis, Details) {
@@ -280,11 +287,11 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let processes = &recording.processes;
     let prepared = Prepared::of(recording);
     let job = prepared.graph(recording, options.steps, ROWS_FOR_FINDINGS);
+    let mut critical_path = job.as_ref().map(|job| graph::path::critical_path(job, names));
     // Its pieces are for pictures: rows of tables, which may come in another order.
-    let critical_path = job.as_ref().map(|job| CriticalPath {
-        pieces: Vec::new(),
-        ..graph::path::critical_path(job, names)
-    });
+    let pieces = critical_path
+        .as_mut()
+        .map(|path| std::mem::take(&mut path.pieces));
     let causes = job.map(|job| {
         let steps = match options.steps {
             Some(_) => job.steps.len(),
@@ -381,6 +388,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         collectives: parts
             .map(|collective| std::mem::take(&mut collective.parts))
             .collect(),
+        critical_path: pieces.unwrap_or_default(),
     };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",

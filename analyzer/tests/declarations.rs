@@ -13,7 +13,7 @@ use gputrace_analyzer::{CATALOGUE, Options, PARTS, analyze, compare};
 use serde_json::Value;
 
 /// What the page gets: everything else is found from these.
-const ROOTS: [&str; 2] = ["Analysis", "Comparison"];
+const ROOTS: [&str; 3] = ["Analysis", "Comparison", "WhatIf"];
 
 /// A member of an object: what it is, its name, and its Rust type; a flattened one has no name.
 #[derive(Clone, Debug)]
@@ -163,7 +163,11 @@ fn all_types() -> BTreeMap<String, Type> {
     let own = fs::read_dir(root.join("src")).expect("our sources");
     let own = own.map(|entry| entry.expect("an entry").path());
     let own = own.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
-    for path in own.chain([root.join("src/graph/path.rs"), root.join("../trace/src/hang.rs")]) {
+    for path in own.chain([
+        root.join("src/graph/path.rs"),
+        root.join("src/graph/whatif.rs"),
+        root.join("../trace/src/hang.rs"),
+    ]) {
         types_of(&fs::read_to_string(&path).expect("a source"), &mut found);
     }
     // Of the manifest's types only this one is in an analysis.

@@ -219,6 +219,35 @@ fn a_simulated_run_of_two_ranks() {
 
     let stages = export(&folder, &keep.path().join("stages.pftrace"), &["--gpu-stages"]);
     if let Some([newer, _]) = engines() {
+        // The critical path is what the analysis says, one piece after the other.
+        let path = &analysis(&folder)["critical_path"];
+        let answers = newer.ask(
+            &trace,
+            &[
+                "select sum(dur), max(ts + dur) - min(ts), count(distinct track_id) from slice where category = 'critical_path'",
+                "select name, sum(dur) as spent from slice where category = 'critical_path' group by name order by spent desc limit 1",
+            ],
+        );
+        let total = &path["total_ns"];
+        assert_eq!(
+            serde_json::json!(answers[0]),
+            serde_json::json!([[total, total, 1]])
+        );
+        let named = |part: &Value| {
+            format!(
+                "{} {}",
+                part["what"].as_str().unwrap(),
+                part["name"].as_str().unwrap()
+            )
+            .trim_end()
+            .to_owned()
+        };
+        let mut of_name: BTreeMap<String, i64> = BTreeMap::new();
+        for part in path["parts"].as_array().unwrap() {
+            *of_name.entry(named(part)).or_default() += part["time_ns"].as_i64().unwrap();
+        }
+        let most = of_name.values().max().copied();
+        assert_eq!(answers[1][0][1].as_i64(), most);
         let tables = |process: &Process| {
             let tables = &process.tables;
             (

@@ -12,3 +12,4 @@ mod viewer_library;
 mod viewer_parts;
 mod viewer_perfetto;
 mod viewer_server;
+mod why;

@@ -3,6 +3,8 @@
 //! The analyzer fills it; exporters take it as an argument, so that none of them computes anything of its own. An empty
 //! one is as good as any: what is not known is left out.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::measures::Measures;
@@ -14,6 +16,25 @@ pub struct Derived {
     pub processes: Vec<DerivedProcess>,
     /// Collectives over all ranks, by arrival.
     pub collectives: Vec<DerivedCollective>,
+    /// What the time of the steps was spent on, by time: whatever the next piece was waiting for, over all ranks.
+    pub critical_path: Vec<DerivedPiece>,
+}
+
+/// A piece of the critical path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DerivedPiece {
+    /// Its process's place in [`Derived::processes`].
+    pub process: u32,
+    /// Its rank, where that is known.
+    pub rank: Option<u32>,
+    /// Start.
+    pub start_ns: i64,
+    /// End: mostly the start of the next piece.
+    pub end_ns: i64,
+    /// "kernel", "host", ..., in the analysis' words.
+    pub what: &'static str,
+    /// Of a kernel its short name, of the host what it was doing; empty where it has none.
+    pub name: Arc<str>,
 }
 
 /// What is known of one process.

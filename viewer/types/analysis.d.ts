@@ -1131,3 +1131,68 @@ export type Waiting = {
   /** When it enqueued the operation, nanoseconds since the epoch. */
   since_ns: Stamp;
 };
+
+/** A prediction. */
+export type WhatIf = {
+  /** "gputrace.whatif/1". */
+  schema: string;
+  /** The changes, as they are written for `--set`. */
+  changes: string[];
+  /** The first and the last of the steps that were replayed. */
+  steps: [string, string];
+  /** How many of them. */
+  step_count: number;
+  /** Steps of the recording that were not: they don't fit. */
+  steps_left_out: number;
+  /**
+   * The mean step as recorded, nanoseconds: from when all ranks were through with one to when they were through with the
+   * next.
+   */
+  measured_step_ns: number;
+  /** The same by a replay without changes. */
+  replayed_step_ns: number;
+  /** With the changes. */
+  predicted_step_ns: Interval;
+  /** Measured over the middle of what is predicted. */
+  speedup: number;
+  /** The share of the step that no rule explains: a replay without it is shorter by so much. */
+  unexplained_ratio: number;
+  /** The time of each of the steps that follow another. */
+  step_times_ns: StepTimes;
+  /** Without changes: single ones that are worth trying, those first that save most. */
+  singles: Single[];
+  /** Operations that were replayed. */
+  operations: number;
+  /** Of those, how many have no recorded launch. */
+  without_launch: number;
+  /** Matches that were left out because they make a circle. */
+  circles: number;
+};
+
+/** Low and high end of what is predicted. */
+export type Interval = {
+  /** The least. */
+  low: number;
+  /** The most. */
+  high: number;
+};
+
+/** What a single change would bring. */
+export type Single = {
+  /** The change, as it is written for `--set`. */
+  change: string;
+  /** The mean step with it. */
+  predicted_step_ns: Interval;
+  /** What the step loses by it. */
+  saves_per_step_ns: Interval;
+};
+
+/** The time of each step, nanoseconds; their means are those of the prediction. */
+export type StepTimes = {
+  /** Their names. */
+  names: string[];
+  /** As recorded. */
+  measured: number[];
+  /** With the changes: the middle of what is predicted. */
+  predicted: number[];
+};

@@ -21,7 +21,10 @@ export class ApiError extends Error {
 export function address(path, query) {
   const parts = [];
   for (const [key, value] of Object.entries(query ?? {})) {
-    if (value !== undefined && value !== null) parts.push(`${encodeURIComponent(key)}=${encodeURIComponent(String(value))}`);
+    // Of a list each has its own.
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null) parts.push(`${encodeURIComponent(key)}=${encodeURIComponent(String(one))}`);
+    }
   }
   return parts.length ? `${path}?${parts.join("&")}` : path;
 }
@@ -156,6 +159,26 @@ export class RecordingApi {
   search(q, options, signal) {
     return this.rec("search", { q, regex: options.regex ? 1 : 0, case: options.case ? 1 : 0, limit: options.limit ?? 200, offset: options.offset ?? 0 }, { signal });
   }
+  /** What a step would take with these changes. @param {string[]} changes @param {AbortSignal} [signal] @returns {Promise<import("../types/analysis.js").WhatIf>} */
+  whatIf(changes, signal) {
+    return this.rec("whatif", { set: changes }, { signal });
+  }
+  /** What the critical path is made of. @returns {Promise<import("../types/analysis.js").CriticalPath>} */
+  criticalPath() {
+    return this.rec("critical_path");
+  }
+  /** Where it goes: as many pieces as a page draws. */
+  async pathPieces() {
+    /** @type {PathColumns[]} */
+    const pages = [];
+    for (let have = 0; have < MOST_PIECES; ) {
+      const page = decodePath(await getBytes(this.at("critical_path/pieces"), { offset: have }));
+      pages.push(page);
+      have += page.n;
+      if (page.n === 0 || have >= page.total) break;
+    }
+    return joinPath(pages);
+  }
   /** Address of a download. @param {string} format @param {Record<string, any>} [query] */
   exportAddress(format, query) {
     return address(this.at("export"), { format, ...query });
@@ -272,6 +295,41 @@ export function decodeOverview(buffer) {
     shares.push({ compute: column(0), both: column(1), communication: column(2), copy: column(3) });
   }
   return { bins, bands: shares };
+}
+
+/** Pieces of the critical path that are drawn at most. */
+const MOST_PIECES = 1 << 20;
+/** In a piece: it lies on no row, or on no slice of it. */
+export const NOWHERE = 0xffffffff;
+
+/**
+ * Pieces of the critical path, by time; times in ns since the recording's origin.
+ * @typedef {{n: number, total: number, start: Float64Array, end: Float64Array, part: Uint32Array, row: Uint32Array, index: Uint32Array}} PathColumns
+ */
+
+/**
+ * @param {ArrayBuffer} buffer
+ * @returns {PathColumns}
+ */
+export function decodePath(buffer) {
+  const [magic, version, total, n] = new Uint32Array(buffer, 0, Math.min(4, buffer.byteLength >> 2));
+  if (magic !== 0x48544150 || version !== 1) throw new ApiError(0, "the server's critical path is of another version; reload the page");
+  const words = (/** @type {number} */ k) => new Uint32Array(buffer, 16 + 16 * n + 4 * n * k, n);
+  return { n, total, start: new Float64Array(buffer, 16, n), end: new Float64Array(buffer, 16 + 8 * n, n), part: words(0), row: words(1), index: words(2) };
+}
+
+/** @param {PathColumns[]} pages @returns {PathColumns} */
+function joinPath(pages) {
+  if (pages.length === 1) return pages[0];
+  const n = pages.reduce((sum, page) => sum + page.n, 0);
+  /** @type {PathColumns} */
+  const all = { n, total: pages[0].total, start: new Float64Array(n), end: new Float64Array(n), part: new Uint32Array(n), row: new Uint32Array(n), index: new Uint32Array(n) };
+  let at = 0;
+  for (const page of pages) {
+    for (const column of /** @type {const} */ (["start", "end", "part", "row", "index"])) all[column].set(page[column], at);
+    at += page.n;
+  }
+  return all;
 }
 
 /** A recording's answers, with the bands of one place alone. */

@@ -149,7 +149,8 @@ export class Details {
   sentence(detail) {
     const kind = this.timeline.context.info.kinds?.[detail.kind] ?? "operation";
     const row = this.timeline.rows[detail.row];
-    return [middle(written(detail.name), HEADING), kind, time(detail.duration), `at ${this.timeline.stamp(detail.start, 1000)}`, row ? row.path.join(", ") : "", detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
+    return [middle(written(detail.name), HEADING), kind, time(detail.duration), `at ${this.timeline.stamp(detail.start, 1000)}`, row ? row.path.join(", ") : "", this.timeline.path?.words(detail) ?? "",
+      detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
   }
 
   /** A name as it is written over the details. @private @param {{name: string, full_name?: string}} one */
@@ -211,7 +212,7 @@ export class Details {
       copy,
       h("button", { class: "link", type: "button", title: "Every operation of this name", onclick: () => timeline.state.set({ query: detail.full_name ?? detail.name }) }, "find all"),
       h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"));
-    this.put([this.heading(detail), h("span", { class: "quiet" }, `${kind}, ${time(detail.duration)}`), tool],
+    this.put([this.heading(detail), h("span", { class: "quiet" }, [`${kind}, ${time(detail.duration)}`, timeline.path?.words(detail)].filter(Boolean).join("; ")), tool],
       (detail.full_name !== this.written(detail) || detail.full_name.length > ROOM) && h("p", { class: "details-full" }, detail.full_name),
       h("div", { class: "details-columns" }, h("div", {}, about), (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail), fields));
   }

@@ -28,6 +28,8 @@ export const keys = [
     [[".", ","], "next, previous operation on the row"],
     [["Shift + .", "Shift + ,"], "next, previous of the same name"],
     [["]", "["], "along the arrows: launch, kernel, other ranks"],
+    [["O"], "draw the critical path, or not"],
+    [["B", "Shift + B"], "next, previous piece of the critical path"],
     [["Enter"], "select the operation nearest to the pointer or the middle"],
     [["Esc"], "select nothing"],
   ] },
@@ -61,6 +63,7 @@ export const keys = [
     [["T"], "light or dark"],
     [["L"], "follow a recording that is being written"],
     [["1 – 9"], "the views: timeline, steps, …"],
+    [["Y"], "why: causes, critical path, what if"],
     [["?"], "these keys"],
   ] },
 ];
@@ -125,6 +128,9 @@ export class Input {
       one("previous-same", "Select", "Previous operation of the same name", "Shift + ,", () => void timeline.neighbour("previous", true)),
       one("follow-link", "Select", "Follow the arrow", "]", () => timeline.walkLink(1)),
       one("back-link", "Select", "Follow the arrow back", "[", () => timeline.walkLink(-1)),
+      one("path", "Select", "Critical path: draw it, or not", "O", () => timeline.path?.toggle()),
+      one("next-piece", "Select", "Next piece of the critical path", "B", () => void timeline.path?.step(1)),
+      one("previous-piece", "Select", "Previous piece of the critical path", "Shift + B", () => void timeline.path?.step(-1)),
       one("area", "Select", "Statistics of all that is in view", "R", () => timeline.area.takeView()),
       one("flame", "Select", "Flame graph of the area, or of all that is in view", "I", () => timeline.area.showFlame?.()),
       one("none", "Select", "Select nothing", "Esc", () => this.escape()),
@@ -273,6 +279,7 @@ export class Input {
     const byKey = /** @type {Record<string, string>} */ ({ "0": "home", Home: "home", "/": "search", ".": "next", ",": "previous", ">": "next-same", "<": "previous-same", ":": "next-same", ";": "previous-same", "]": "follow-link", "[": "back-link" });
     const byPlace = /** @type {Record<string, string>} */ ({
       KeyF: "focus", KeyR: "area", KeyZ: shift ? "clock" : "zero", KeyV: "names", KeyC: "copy-name", KeyI: "flame", KeyM: shift ? "no-marks" : "mark", KeyE: shift ? "fold-all" : "open-all", KeyP: "pin", KeyH: "height", KeyG: "filter", KeyX: "empty", KeyN: shift ? "previous-hit" : "next-hit",
+      KeyO: "path", KeyB: shift ? "previous-piece" : "next-piece",
       BracketRight: "follow-link", BracketLeft: "back-link", Digit0: "home", Numpad0: "home", Period: shift ? "next-same" : "next", Comma: shift ? "previous-same" : "previous",
     });
     // Keys that are letters or digits go by their place; signs by what they say, wherever they are.

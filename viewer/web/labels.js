@@ -34,7 +34,8 @@ export class Labels {
       state.set({ rowHeight: next });
     });
     this.more = iconButton("more", "Rows, names and times", () => this.openMenu(), { "aria-haspopup": "menu", "aria-expanded": "false" });
-    this.tools = h("div", { class: "tl-tools" }, icon("filter"), this.input, this.height, this.more);
+    this.path = iconButton("path", "Critical path (O)", () => timeline.path?.toggle(), { "aria-pressed": "false", hidden: "pair" in timeline.context });
+    this.tools = h("div", { class: "tl-tools" }, icon("filter"), this.input, this.path, this.height, this.more);
     /** @type {Map<string, HTMLElement>} */
     this.shown = new Map();
     this.drawnFor = "";
@@ -44,7 +45,7 @@ export class Labels {
       const item = this.itemOf(event.target);
       if (item?.foldable) timeline.toggle(item.node.path);
     });
-    timeline.state.subscribe(["filter", "rowHeight"], () => this.showTools());
+    timeline.state.subscribe(["filter", "rowHeight", "path"], () => this.showTools());
   }
 
   /** @private */
@@ -71,7 +72,8 @@ export class Labels {
 
   /** @private */
   showTools() {
-    const { filter, rowHeight } = this.timeline.state.get();
+    const { filter, rowHeight, path } = this.timeline.state.get();
+    this.path.setAttribute("aria-pressed", String(path));
     if (this.input.value !== filter.text) this.input.value = filter.text;
     this.height.title = `Row height: ${rowHeight} (H)`;
   }

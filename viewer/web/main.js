@@ -25,6 +25,8 @@ import { UrlKeeper, href, parse } from "./url.js";
  * @property {(to: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => Promise<void>} goTo
  * @property {(ref: Ref | null, options?: {reveal?: boolean}) => void} select
  * @property {(text: string) => void} search
+ * @property {(on: {part?: import("../types/analysis.js").PathPart}) => Promise<void>} showPath   draws the critical path; goes to its longest piece of a part
+ * @property {() => import("./rows.js").Row[]} rows   of the timeline
  * @property {(tab: string) => void} show
  * @property {(tab: string) => boolean} has   whether there is such a view
  * @property {(to: {rec?: string, from?: number, to?: number}) => string} link
@@ -130,6 +132,11 @@ export class Page {
         page.show("timeline");
         state.set({ query: text });
       },
+      showPath: async ({ part }) => {
+        page.show("timeline");
+        await page.timeline?.path?.showLongest(part);
+      },
+      rows: () => page.timeline?.rows ?? [],
       show: (tab) => page.show(tab),
       has: (tab) => tab === "timeline" || this.panels.some((/** @type {any} */ { id }) => id === tab),
       link: (to) => href({ rec: to.rec ?? id, window: to.from === undefined || to.to === undefined ? undefined : [to.from, to.to] }),
@@ -171,6 +178,13 @@ export class Page {
     this.live.start();
   }
 
+  /** The views in the order of their tabs, with the key of each: a letter of its own, or else the next digit. @returns {{id: string, title: string, keys: string}[]} */
+  views() {
+    let digits = 0;
+    const all = [{ id: "timeline", title: "Timeline" }, ...this.panels];
+    return all.map(({ id, title, key }) => ({ id, title, keys: key ?? (digits < 9 ? String((digits += 1)) : "") }));
+  }
+
   /** Everything that can be done, for the palette. */
   commands() {
     // Of two timelines, the one that was pointed at last.
@@ -179,7 +193,7 @@ export class Page {
     return [
       ...(timeline?.input.commands() ?? []),
       ...(pair?.ready ? pair.commands() : []),
-      ...[{ id: "timeline", title: "Timeline" }, ...this.panels].map(({ id, title }, at) => ({ title: `Show ${title}`, group: "Views", keys: at < 9 ? String(at + 1) : "", run: () => this.show(id) })),
+      ...this.views().map(({ id, title, keys }) => ({ title: `Show ${title}`, group: "Views", keys, run: () => this.show(id) })),
       ...this.bar.commands(),
       { title: "Keys", group: "Page", keys: "?", run: () => this.context.openHelp() },
       { title: "Follow the end", group: "Page", keys: "L", run: () => this.live.toggle() },
@@ -196,12 +210,12 @@ export class Page {
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement) return;
-    const digit = event.code.match(/^Digit([1-9])$/);
+    const view = event.shiftKey ? undefined : this.views().find(({ keys }) => keys !== "" && (event.code === `Digit${keys}` || event.code === `Key${keys}`));
     if (event.key === "?") this.context.openHelp();
     else if (event.code === "KeyT" && !event.shiftKey) this.bar.switchTheme();
     else if (event.code === "KeyL" && !event.shiftKey && this.info.growing) this.live.toggle();
-    else if (digit && !event.shiftKey) {
-      const id = [{ id: "timeline" }, ...this.panels][Number(digit[1]) - 1]?.id ?? "";
+    else if (view) {
+      const { id } = view;
       this.show(id);
       // Once it shows: what is hidden takes no focus.
       if (this.context.has(id)) queueMicrotask(() => this.focusView(id));
@@ -210,8 +224,8 @@ export class Page {
   }
 
   tabs() {
-    const buttons = [{ id: "timeline", title: "Timeline" }, ...this.panels].map(({ id, title }) =>
-      h("button", { id: `tab-${id}`, role: "tab", type: "button", "aria-controls": id === "timeline" ? "timeline" : "panel", onclick: () => this.show(id) }, title),
+    const buttons = this.views().map(({ id, title, keys }) =>
+      h("button", { id: `tab-${id}`, role: "tab", type: "button", title: keys ? `${title} (${keys})` : null, "aria-controls": id === "timeline" ? "timeline" : "panel", onclick: () => this.show(id) }, title),
     );
     const tabs = region("tabs");
     replace(tabs, buttons);

@@ -18,6 +18,7 @@ import { time } from "./format.js";
  * @property {any} detail
  * @property {{from: number, to: number, top: number, bottom: number} | null} drag   an area that is being drawn, CSS pixels
  * @property {import("./state.js").Ref[]} hits
+ * @property {import("./critical.js").PathLine | null} path   the critical path, where it is to be drawn
  * @property {import("./state.js").Ref[]} twins   framed beside the selection
  * @property {(row: number) => {y: number, height: number} | null} yOf
  */
@@ -39,8 +40,8 @@ export class Overlay {
    * @private
    * @param {Scene} scene
    */
-  stillness({ view, theme, state, pinned, pointer, hover, drag, hits, twins }) {
-    if (hover || drag || hits.length > 0 || twins.length > 0 || state.selection || state.area || state.marks.length > 0) return null;
+  stillness({ view, theme, state, pinned, pointer, hover, drag, hits, twins, path }) {
+    if (path || hover || drag || hits.length > 0 || twins.length > 0 || state.selection || state.area || state.marks.length > 0) return null;
     return [view.width, view.height, view.ratio, pinned.bottom, pointer?.x, theme.colour.text, theme.colour["line-strong"]].join();
   }
 
@@ -71,6 +72,7 @@ export class Overlay {
     for (const hit of scene.hits) this.underline(scene, hit);
     if (scene.hover && scene.hover.item) this.outline(scene, scene.hover.start, scene.hover.duration, scene.hover.item, theme.colour.text, 1, 0.75);
     for (const twin of scene.twins) this.twin(scene, twin);
+    scene.path?.draw(ink, scene);
     if (state.selection) this.selection(scene);
     ink.restore();
     if (scene.pointer && !scene.drag) {

@@ -51,6 +51,8 @@ export class Stage {
   again = null;
   /** @type {import("./search.js").Search} */
   search = /** @type {any} */ (null);
+  /** The critical path through the rows; two timelines side by side draw none. @type {import("./critical.js").PathLine | null} */
+  path = null;
   /** @type {import("./tooltip.js").Tooltip} */
   tooltip = /** @type {any} */ (null);
   /** @type {import("./input.js").Input} */
@@ -166,6 +168,7 @@ export class Stage {
     this.rows = rows;
     this.arrange();
     this.overview.load();
+    void this.path?.load();
     const again = this.again;
     this.again = null;
     if (again) await this.reselect(again);
@@ -483,6 +486,7 @@ export class Stage {
     this.ruler.draw(view, this.theme, this.context.info, state, this.cursor, this.ticks(view));
     this.overlay.draw({
       view, theme: this.theme, state, pinned, scrolled, pointer: this.cursor, hover: this.hover, twins: this.twins, detail: this.detail, drag: this.input.area, hits: this.search.inView(),
+      path: this.path?.shown ?? null,
       yOf: (row) => this.yOf(row),
     });
     this.tooltip.show(this.hover, this.pointer);

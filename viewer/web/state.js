@@ -34,6 +34,8 @@
  * @property {"auto" | "light" | "dark"} theme
  * @property {boolean} dark                 what `theme` comes to
  * @property {boolean} follow               the window keeps to the end of a growing recording
+ * @property {boolean} path                 the critical path is drawn through the rows
+ * @property {string[]} changes             that are tried together, as for `--set`
  * @property {Comparison | null} compare     what is shown beside this recording, and how the two are aligned
  * @property {number} generation            of the loaded state of the recording
  */
@@ -59,6 +61,8 @@ export function initialState() {
     theme: "auto",
     dark: false,
     follow: false,
+    path: false,
+    changes: [],
     compare: null,
     generation: 0,
   };

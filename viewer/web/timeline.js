@@ -2,6 +2,7 @@
 /** The timeline, and what can be done with it: moving, selecting, folding rows. Keys and pointers are in input.js. */
 
 import { Area } from "./area.js";
+import { PathLine } from "./critical.js";
 import { Details } from "./details.js";
 import { Input } from "./input.js";
 import { Overview } from "./overview.js";
@@ -46,6 +47,7 @@ export class Timeline extends Stage {
     this.area = new Area(this);
     this.search = new Search(this);
     this.tooltip = new Tooltip(this);
+    this.path = new PathLine(this);
   }
 
   // Moving.
@@ -275,7 +277,7 @@ export class Timeline extends Stage {
       records: this.painter.last.records, labels: this.painter.last.labels, missing: this.painter.last.missing, coarser: this.painter.last.coarser,
       tiles: this.cache.tiles.size, fetched: this.cache.fetched, failedTiles: this.cache.failed, busy: this.cache.busy, drawn: this.drawn,
       hover: this.hover ? { row: this.hover.row, name: this.hover.name, count: this.hover.count } : null,
-      detail: this.detail, search: this.search.summary(), frame: { p50: sorted[sorted.length >> 1] ?? 0, p95: sorted[Math.floor(sorted.length * 0.95)] ?? 0, count: sorted.length },
+      detail: this.detail, path: this.path?.summary() ?? null, search: this.search.summary(), frame: { p50: sorted[sorted.length >> 1] ?? 0, p95: sorted[Math.floor(sorted.length * 0.95)] ?? 0, count: sorted.length },
     };
   }
 }

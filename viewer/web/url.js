@@ -23,6 +23,8 @@ import { spell, unspell } from "./rows.js";
  * @property {{from: number, to: number, label: string}[]} [marks]
  * @property {Record<string, string[]>} [order]
  * @property {import("./state.js").Comparison} [compare]
+ * @property {true} [path]      the critical path shows
+ * @property {string[]} [changes]
  * @property {number | "clock"} [zero]
  * @property {"full"} [names]
  */
@@ -125,6 +127,9 @@ export function parse(hash) {
   const order = fields.getAll("order").map(orderOf).filter((one) => one !== null);
   const compare = comparisonOf(fields);
   if (compare) place.compare = compare;
+  if (fields.get("path") === "shown") place.path = true;
+  const changes = fields.getAll("set").filter((text) => text.length <= 1000);
+  if (changes.length) place.changes = changes.slice(0, CHANGES);
   const zero = fields.get("zero");
   if (zero === "clock") place.zero = "clock";
   else if (zero && Number.isFinite(Number(zero))) place.zero = Number(zero);
@@ -174,6 +179,8 @@ export function href(place) {
     if (selection) add("csel", `${selection.side + 1}@${selection.key}@${selection.start}`);
     if (area) add("ca", area.map((value) => Number(value.toFixed(0))).join("~"));
   }
+  if (place.path) add("path", "shown");
+  for (const change of (place.changes ?? []).slice(0, CHANGES)) add("set", change);
   if (place.zero !== undefined) add("zero", String(place.zero));
   if (place.names) add("names", place.names);
   return `#${parts.join("&")}`;
@@ -181,6 +188,8 @@ export function href(place) {
 
 /** Runs of rows of an area that a link says at most. */
 const AREA_ROWS = 256;
+/** Changes that are tried together, at most. */
+const CHANGES = 64;
 /** How long the view has to rest before it becomes an entry that Back leads to. */
 const REST_MS = 500;
 
@@ -197,7 +206,7 @@ export class UrlKeeper {
     this.timeline = timeline;
     this.timer = 0;
     this.applying = false;
-    context.state.subscribe(["window", "selection", "area", "flame", "pins", "collapsed", "filter", "rowHeight", "query", "searchMode", "tab", "marks", "order", "compare", "zero", "names"], () => this.later());
+    context.state.subscribe(["window", "selection", "area", "flame", "pins", "collapsed", "filter", "rowHeight", "query", "searchMode", "tab", "marks", "order", "path", "changes", "compare", "zero", "names"], () => this.later());
     addEventListener("popstate", () => void this.apply(parse(location.hash)));
     addEventListener("hashchange", () => {
       if (parse(location.hash).rec !== this.rec) location.reload();
@@ -220,6 +229,7 @@ export class UrlKeeper {
       mode: state.searchMode.regex || state.searchMode.case ? state.searchMode : undefined,
       pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
       compare: state.tab === "compare" ? state.compare ?? undefined : undefined,
+      path: state.path || undefined, changes: state.changes,
       zero: state.zero ?? undefined, names: state.names === "full" ? "full" : undefined,
     });
   }
@@ -254,7 +264,7 @@ export class UrlKeeper {
     state.set({
       pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { text: place.filter ?? "", hideEmpty: !place.empty, onlyMatches: Boolean(place.matches) }, rowHeight: place.height ?? "normal",
       query: place.query ?? "", searchMode: place.mode ?? { regex: false, case: false }, flame: Boolean(place.flame), tab: place.tab && this.context.has(place.tab) ? place.tab : "timeline",
-      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })), order: place.order ?? {},
+      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })), order: place.order ?? {}, path: Boolean(place.path), changes: place.changes ?? [],
       ...(place.compare ? { compare: place.compare } : {}), zero: place.zero ?? null, names: place.names ?? "short",
     });
     if (timeline) {

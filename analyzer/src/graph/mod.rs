@@ -33,5 +33,5 @@ pub(crate) mod process;
 pub(crate) mod whatif;
 
 pub use edits::{Change, Edit, Target};
-pub use path::{CriticalPath, PathPart, Piece};
-pub use whatif::{Interval, Single, WhatIf};
+pub use path::{CriticalPath, PathPart, PathTable, Piece};
+pub use whatif::{Interval, Model, Single, StepTimes, WhatIf};

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::dag::Node;
 use super::edits::label_text;
 use super::job::Job;
-use super::nodes::{Label, Part};
+use super::nodes::{Label, Part, What};
+use crate::operations::Name;
 
 /// What the steps' time was spent on, one thing at a time: whatever the next thing was waiting for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -50,8 +51,38 @@ pub struct Piece {
     pub end_ns: i64,
     /// As in [`PathPart`].
     pub what: &'static str,
-    /// Row in its table, of a kernel, copy, memset or call.
-    pub row: Option<u32>,
+    /// Its place among [`CriticalPath::parts`].
+    pub part: u32,
+    /// The operation or call that it is of, or that began after it: table of the recording, and row.
+    pub row: Option<(PathTable, u32)>,
+}
+
+/// A table whose rows are on the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathTable {
+    /// Kernels.
+    Kernels,
+    /// Copies.
+    Copies,
+    /// Memsets.
+    Memsets,
+    /// CUDA graphs as wholes.
+    GraphLaunches,
+    /// Calls; of the host's work the call that came after it.
+    ApiCalls,
+}
+
+/// Where a node is recorded; nothing of the moment when all ranks met.
+fn row_of(what: &What) -> Option<(PathTable, u32)> {
+    let table = match (what.part, what.label) {
+        (Part::Meeting, _) => return None,
+        (Part::Host | Part::Call | Part::Blocked, _) => PathTable::ApiCalls,
+        (_, Label::Operation(Name::Graph { .. })) => PathTable::GraphLaunches,
+        (Part::Copy, _) => PathTable::Copies,
+        (Part::Memset, _) => PathTable::Memsets,
+        (Part::Compute | Part::Communication | Part::Arrival, _) => PathTable::Kernels,
+    };
+    Some((table, what.row))
 }
 
 fn what_of(part: Part) -> &'static str {
@@ -74,7 +105,7 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
         ..CriticalPath::default()
     };
     let Some(mut node) = last else { return path };
-    let mut sums: BTreeMap<(&'static str, Option<u32>, Label), i64> = BTreeMap::new();
+    let mut sums: BTreeMap<(&'static str, Option<u32>, Label), (u32, i64)> = BTreeMap::new();
     let mut at = ends[node as usize];
     path.total_ns = at.saturating_sub(from);
     let mut add = |what: &'static str, node: Node, start: i64, end: i64| {
@@ -90,7 +121,8 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
         } else {
             its.label
         };
-        let sum = sums.entry((what, device.rank, label)).or_default();
+        let next = u32::try_from(sums.len()).unwrap_or(u32::MAX);
+        let (part, sum) = sums.entry((what, device.rank, label)).or_insert((next, 0));
         *sum = sum.saturating_add(end.saturating_sub(start));
         path.pieces.push(Piece {
             process: device.process,
@@ -98,7 +130,8 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
             start_ns: job.origin.saturating_add(start),
             end_ns: job.origin.saturating_add(end),
             what,
-            row: (its.part != Part::Meeting && its.part != Part::Arrival).then_some(its.row),
+            part: *part,
+            row: row_of(its),
         });
     };
     while at > from {
@@ -119,20 +152,34 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
         node = wait.of;
     }
     path.pieces.reverse();
-    path.parts = sums
+    let mut parts: Vec<(u32, PathPart)> = sums
         .into_iter()
-        .map(|((what, rank, label), time_ns)| PathPart {
-            what,
-            name: label_text(job, label, names),
-            rank,
-            time_ns,
+        .map(|((what, rank, label), (met, time_ns))| {
+            let name = label_text(job, label, names);
+            (
+                met,
+                PathPart {
+                    what,
+                    name,
+                    rank,
+                    time_ns,
+                },
+            )
         })
         .collect();
     // Of equal ones the order must not be that in which names were met.
-    path.parts.sort_by(|a, b| {
+    parts.sort_by(|(_, a), (_, b)| {
         b.time_ns
             .cmp(&a.time_ns)
             .then_with(|| (a.what, a.rank, &a.name).cmp(&(b.what, b.rank, &b.name)))
     });
+    let mut places = vec![0; parts.len()];
+    for (place, (met, _)) in (0u32..).zip(&parts) {
+        places[*met as usize] = place;
+    }
+    for piece in &mut path.pieces {
+        piece.part = places[piece.part as usize];
+    }
+    path.parts = parts.into_iter().map(|(_, part)| part).collect();
     path
 }

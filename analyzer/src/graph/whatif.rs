@@ -1,12 +1,14 @@
 //! What a step would take if something were different: replays with changes.
 
+use std::sync::OnceLock;
+
 use gputrace_trace::Interner;
 use serde::Serialize;
 
 use super::candidates;
 use super::edits::{self, Edit};
-use super::job::{Job, mean};
-use super::path::{CriticalPath, critical_path};
+use super::job::{Job, Step, mean};
+use super::path::{self, CriticalPath};
 
 /// Low and high end of what is predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -22,6 +24,16 @@ impl Interval {
     #[must_use]
     pub fn middle(self) -> f64 {
         f64::midpoint(self.low, self.high)
+    }
+
+    /// Between the means of two.
+    fn between(one: &[f64], other: &[f64]) -> Self {
+        let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len().max(1) as f64;
+        let (one, other) = (mean(one), mean(other));
+        Self {
+            low: one.min(other),
+            high: one.max(other),
+        }
     }
 }
 
@@ -51,6 +63,8 @@ pub struct WhatIf {
     pub speedup: f64,
     /// The share of the step that no rule explains: a replay without it is shorter by so much.
     pub unexplained_ratio: f64,
+    /// The time of each of the steps that follow another.
+    pub step_times_ns: StepTimes,
     /// Without changes: single ones that are worth trying, those first that save most.
     pub singles: Vec<Single>,
     /// What the steps' time was spent on, without the changes.
@@ -67,6 +81,17 @@ pub struct WhatIf {
     pub contradicted: u64,
     /// Matches that were left out because they make a circle.
     pub circles: usize,
+}
+
+/// The time of each step, nanoseconds; their means are those of the prediction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StepTimes {
+    /// Their names.
+    pub names: Vec<String>,
+    /// As recorded.
+    pub measured: Vec<i64>,
+    /// With the changes: the middle of what is predicted.
+    pub predicted: Vec<f64>,
 }
 
 /// What a single change would bring.
@@ -116,10 +141,20 @@ impl Baseline {
     /// The mean step after changes, with the gaps kept and dropped. The latter is scaled to what was measured, so that no change
     /// predicts what was measured either way.
     pub(crate) fn predict(&self, job: &Job, changed: &edits::Changed) -> Interval {
+        let (kept, dropped) = self.steps(job, changed);
+        Interval::between(&kept, &dropped)
+    }
+
+    /// The same of each step.
+    fn steps(&self, job: &Job, changed: &edits::Changed) -> (Vec<f64>, Vec<f64>) {
         let graph = changed.graph.as_ref().unwrap_or(&job.graph);
         let mut ends = Vec::new();
+        let times = |ends: &[i64], scale: f64| -> Vec<f64> {
+            let times = job.step_times(ends);
+            times.into_iter().map(|time| time as f64 * scale).collect()
+        };
         graph.replay(&changed.work, &changed.gap, &mut ends);
-        let kept = job.step_ns(&ends);
+        let kept = times(&ends, 1.0);
         let gaps: Vec<i64> = changed
             .gap
             .iter()
@@ -127,35 +162,77 @@ impl Baseline {
             .map(|(gap, none)| *gap.min(none))
             .collect();
         graph.replay(&changed.work, &gaps, &mut ends);
-        let dropped = job.step_ns(&ends) * self.kept_ns / self.dropped_ns.max(1.0);
-        Interval {
-            low: kept.min(dropped),
-            high: kept.max(dropped),
-        }
+        (kept, times(&ends, self.kept_ns / self.dropped_ns.max(1.0)))
     }
 }
 
 /// Replays are off by about this share of a step where a job is run again with the change made (docs/whatif.md).
 const OFF_BY: f64 = 0.01;
 
+/// A job that is kept, so that each of many questions costs a replay or two.
+pub struct Model {
+    device: String,
+    job: Job,
+    baseline: Baseline,
+    names: Interner,
+    unchanged: OnceLock<WhatIf>,
+    path: OnceLock<CriticalPath>,
+}
+
+impl Model {
+    /// Of a recording's job; `device` is what its GPUs are.
+    pub(crate) fn of(device: &str, job: Job, names: Interner) -> Self {
+        Self {
+            device: device.to_owned(),
+            baseline: Baseline::of(&job),
+            job,
+            names,
+            unchanged: OnceLock::new(),
+            path: OnceLock::new(),
+        }
+    }
+
+    /// Predicts the mean step with these changes; without any, all single ones are tried.
+    ///
+    /// # Errors
+    /// A line that says what is wrong with the changes.
+    pub fn predict(&self, changes: &[Edit]) -> Result<WhatIf, String> {
+        if !changes.is_empty() {
+            return predict(self, changes);
+        }
+        if let Some(known) = self.unchanged.get() {
+            return Ok(known.clone());
+        }
+        let made = predict(self, changes)?;
+        Ok(self.unchanged.get_or_init(|| made).clone())
+    }
+
+    /// The critical path, with its pieces.
+    pub fn critical_path(&self) -> &CriticalPath {
+        self.path
+            .get_or_init(|| path::critical_path(&self.job, &self.names))
+    }
+}
+
 /// Predicts the mean step of a job with these changes; a line that says what is wrong with them.
-pub(crate) fn predict(job: &Job, device: &str, changes: &[Edit], names: &Interner) -> Result<WhatIf, String> {
-    let baseline = Baseline::of(job);
+fn predict(model: &Model, changes: &[Edit]) -> Result<WhatIf, String> {
+    let (job, baseline, names) = (&model.job, &model.baseline, &model.names);
     let changed = edits::apply(job, changes, names)?;
-    let mut predicted = baseline.predict(job, &changed);
+    let (kept, dropped) = baseline.steps(job, &changed);
+    let mut predicted = Interval::between(&kept, &dropped);
     let middle = predicted.middle();
     let around = baseline.noise_ns + OFF_BY * middle;
     predicted.low = (predicted.low - around).max(0.0);
     predicted.high += around;
     let singles = if changes.is_empty() {
-        singles(job, &baseline, names)
+        singles(job, baseline, names)
     } else {
         Vec::new()
     };
-    let name = |step: Option<&super::job::Step>| step.map_or_else(String::new, |step| step.name.clone());
+    let name = |step: Option<&Step>| step.map_or_else(String::new, |step| step.name.clone());
     Ok(WhatIf {
         schema: "gputrace.whatif/1",
-        device: device.to_owned(),
+        device: model.device.clone(),
         changes: changes.iter().map(ToString::to_string).collect(),
         steps: (name(job.steps.first()), name(job.steps.last())),
         step_count: job.steps.len(),
@@ -165,8 +242,21 @@ pub(crate) fn predict(job: &Job, device: &str, changes: &[Edit], names: &Interne
         predicted_step_ns: predicted,
         speedup: baseline.kept_ns / middle.max(1.0),
         unexplained_ratio: (1.0 - baseline.dropped_ns / baseline.kept_ns.max(1.0)).clamp(0.0, 1.0),
+        step_times_ns: StepTimes {
+            names: job
+                .timed()
+                .into_iter()
+                .map(|step| job.steps[step].name.clone())
+                .collect(),
+            measured: job.measured.clone(),
+            predicted: kept
+                .iter()
+                .zip(&dropped)
+                .map(|(kept, dropped)| f64::midpoint(*kept, *dropped))
+                .collect(),
+        },
         singles,
-        critical_path: critical_path(job, names),
+        critical_path: model.critical_path().clone(),
         operations: job.counts.operations,
         without_launch: job.counts.without_launch,
         in_time: job.counts.in_time,

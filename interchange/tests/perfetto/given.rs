@@ -1,7 +1,7 @@
 //! What is exported: an analysis of the recording of two ranks, and that recording with whatever is not usual in it.
 
 use gputrace_trace::derived::{
-    Derived, DerivedCollective, DerivedGap, DerivedPart, DerivedProcess, DerivedStep,
+    Derived, DerivedCollective, DerivedGap, DerivedPart, DerivedPiece, DerivedProcess, DerivedStep,
 };
 use gputrace_trace::measures::Measures;
 use gputrace_trace::tables::*;
@@ -72,6 +72,22 @@ pub fn derived() -> Derived {
             last_rank: Some(1),
             warm_up: false,
         }],
+        // From the second rank to the first; the last piece, which reaches into the one before it, is cut.
+        critical_path: [
+            (1, 0, 60_000, "kernel", "gemm"),
+            (1, 60_000, 60_500, "latency", ""),
+            (0, 60_500, 200_000, "transfer", "AllReduce"),
+            (0, 190_000, 210_000, "unexplained", ""),
+        ]
+        .map(|(process, start, end, what, name)| DerivedPiece {
+            process,
+            rank: Some(process),
+            start_ns: EPOCH_NS + start,
+            end_ns: EPOCH_NS + end,
+            what,
+            name: name.into(),
+        })
+        .to_vec(),
     }
 }
 

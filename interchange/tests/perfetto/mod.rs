@@ -133,7 +133,14 @@ fn counts(recording: &Recording) -> (BTreeMap<String, u64>, u64) {
 }
 
 /// Categories of what the analysis and the recording as a whole add.
-const ADDED: [&str; 5] = ["collective", "collective_phase", "step", "idle", "about"];
+const ADDED: [&str; 6] = [
+    "collective",
+    "collective_phase",
+    "step",
+    "idle",
+    "critical_path",
+    "about",
+];
 
 /// Exports and lets both versions of the engine count.
 #[track_caller]
@@ -232,9 +239,21 @@ fn the_engine_counts_what_is_there() {
                  join thread_track t on t.id = a.track_id join thread using (utid)
                  join process_track q on q.id = b.track_id
                  where thread.upid != q.upid",
+                "select s.name, dur, depth, extract_arg(arg_set_id, 'debug.rank') from slice s join track t on t.id = s.track_id
+                 where category = 'critical_path' and t.name = 'critical path' order by ts",
             ],
         );
         let version = engine.version;
+        assert_eq!(
+            serde_json::json!(answers[9]),
+            serde_json::json!([
+                ["kernel gemm", 60_000, 0, 1],
+                ["latency", 500, 0, 1],
+                ["transfer AllReduce", 139_500, 0, 0],
+                ["unexplained", 10_000, 0, 0]
+            ]),
+            "{version}"
+        );
         // Equal process ids on two hosts.
         assert_eq!(
             Value::from_iter(answers[0].iter().cloned().map(Value::from)),

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
+use gputrace_analyzer::graph::Model;
 use gputrace_analyzer::{Analysis, Options, analyze};
 use gputrace_trace::time::relative_to;
 use gputrace_trace::{Recording, TimeNs};
@@ -15,6 +16,8 @@ use crate::timeline::Timeline;
 
 /// Analyses of chosen steps that are kept.
 const KEPT_ANALYSES: usize = 8;
+/// Graphs that are kept: of all steps, and of some.
+const KEPT_MODELS: usize = 2;
 
 /// The analysis of a whole recording.
 pub struct Analysed {
@@ -64,7 +67,38 @@ pub enum Progress {
     Replaced,
 }
 
-type Part = Arc<OnceCell<Bytes>>;
+/// What is made when it is first asked for: of the last few questions the answers are kept.
+struct Kept<K, V> {
+    most: usize,
+    answers: Mutex<Vec<(K, Arc<OnceCell<V>>)>>,
+}
+
+impl<K: Copy + PartialEq, V> Kept<K, V> {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            answers: Mutex::default(),
+        }
+    }
+
+    /// The place where the answer is kept, or will be.
+    fn place(&self, question: K) -> Arc<OnceCell<V>> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = answers.iter().position(|(known, _)| *known == question);
+        let answer = known.map_or_else(|| (question, Arc::default()), |place| answers.remove(place));
+        let place = answer.1.clone();
+        answers.push(answer);
+        if answers.len() > self.most {
+            answers.remove(0);
+        }
+        place
+    }
+}
+
+/// The first and the last of some steps.
+pub type Steps = (u64, u64);
+/// A graph to ask questions of; nothing where there is none of these steps.
+pub type KeptModel = Option<Arc<Model>>;
 
 /// One generation.
 pub struct Loaded {
@@ -84,7 +118,8 @@ pub struct Loaded {
     pub lost: u64,
     /// When it was there.
     pub since: Instant,
-    parts: Mutex<Vec<((u64, u64), Part)>>,
+    parts: Kept<Steps, Bytes>,
+    models: Kept<Option<Steps>, KeptModel>,
 }
 
 impl Loaded {
@@ -112,7 +147,8 @@ impl Loaded {
             partial: false,
             lost,
             since: Instant::now(),
-            parts: Mutex::default(),
+            parts: Kept::new(KEPT_ANALYSES),
+            models: Kept::new(KEPT_MODELS),
         }
     }
 
@@ -152,20 +188,25 @@ impl Loaded {
 
     /// The place where the analysis of some steps is kept, or will be.
     #[must_use]
-    pub fn part(&self, steps: (u64, u64)) -> Part {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = parts.iter().position(|(known, _)| *known == steps);
-        let part = place.map_or_else(|| (steps, Part::default()), |place| parts.remove(place));
-        parts.push(part.clone());
-        if parts.len() > KEPT_ANALYSES {
-            parts.remove(0);
-        }
-        part.1
+    pub fn part(&self, steps: Steps) -> Arc<OnceCell<Bytes>> {
+        self.parts.place(steps)
+    }
+
+    /// The same of the graph of some steps, or of all.
+    #[must_use]
+    pub fn model(&self, steps: Option<Steps>) -> Arc<OnceCell<KeptModel>> {
+        self.models.place(steps)
+    }
+
+    /// Makes that graph.
+    #[must_use]
+    pub fn make_model(&self, steps: Option<Steps>) -> KeptModel {
+        gputrace_analyzer::model(&self.timeline.recording(), steps).map(Arc::new)
     }
 
     /// Analyses some steps; nothing where the recording has none of them.
     #[must_use]
-    pub fn analyse_steps(&self, steps: (u64, u64)) -> Option<Bytes> {
+    pub fn analyse_steps(&self, steps: Steps) -> Option<Bytes> {
         let options = Options {
             steps: Some(steps),
             ..Options::default()

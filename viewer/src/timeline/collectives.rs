@@ -266,23 +266,32 @@ impl Timeline {
 
     /// The slice of a source on some rows that starts at a time.
     pub(crate) fn find_on(&self, rows: (u32, u32), start: i64, source: u32) -> Option<Ref> {
-        let (first, count) = rows;
+        let (row, place) = self.place_on(rows, start, source)?;
+        Some(self.reference(row, self.rows.slices(row)?, place))
+    }
+
+    /// The same as row and place.
+    fn place_on(&self, (first, count): (u32, u32), start: i64, source: u32) -> Option<(u32, usize)> {
         (first..first + count).find_map(|row| {
             let slices = self.rows.slices(row)?;
             let from = slices.first_from(start);
             let after = slices.first_from(start.saturating_add(1));
-            let place = (from..after)
-                .rev()
-                .find(|place| slices.source(*place) == source)?;
-            Some(self.reference(row, slices, place))
+            let mut places = (from..after).rev();
+            Some((row, places.find(|place| slices.source(*place) == source)?))
         })
     }
 
     /// Where a row of a process's table is drawn.
     pub(crate) fn find(&self, process: u32, table: Table, row: usize) -> Option<Ref> {
+        let (row, place) = self.find_place(process, table, row)?;
+        Some(self.reference(row, self.rows.slices(row)?, place))
+    }
+
+    /// The same as row and place.
+    pub(crate) fn find_place(&self, process: u32, table: Table, row: usize) -> Option<(u32, usize)> {
         let (place, start) = self.place_and_start(process, table, row)?;
         let rows = *self.rows.places.get(&(process, place))?;
-        self.find_on(rows, start, source(table, u32::try_from(row).ok()?))
+        self.place_on(rows, start, source(table, u32::try_from(row).ok()?))
     }
 
     fn place_and_start(&self, process: u32, table: Table, row: usize) -> Option<(Place, i64)> {

@@ -23,6 +23,7 @@ mod lanes;
 mod laying;
 mod memory;
 mod names;
+mod path;
 mod pieces;
 mod profile;
 mod projected;

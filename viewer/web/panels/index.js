@@ -9,8 +9,9 @@ import { idle } from "./idle.js";
 import { kernels } from "./kernels.js";
 import { memory } from "./memory.js";
 import { steps } from "./steps.js";
+import { why } from "./why.js";
 
-export const panels = [steps, idle, kernels, collectives, copies, memory, devices, compare];
+export const panels = [why, steps, idle, kernels, collectives, copies, memory, devices, compare];
 export { openHelp, openNotice } from "../help.js";
 export { mountLibrary } from "../library.js";
 export { openPalette } from "../palette.js";

@@ -15,6 +15,8 @@ import * as format from "../format.js";
  * @property {(ref: any, options?: {reveal?: boolean}) => void} [select]
  * @property {(text: string) => void} [search]
  * @property {(panel: string) => void} [show]
+ * @property {(on: {part?: import("../../types/analysis.js").PathPart}) => Promise<void>} [showPath]
+ * @property {() => import("../rows.js").Row[]} [rows]
  * @property {(place: {rec?: string, from?: number, to?: number}) => string} [link]
  */
 

@@ -44,6 +44,8 @@ categories! {
     Step = "step",
     /// From the analysis: why a device executed nothing.
     Idle = "idle",
+    /// From the analysis: what the time of the steps was spent on, one thing at a time, over all ranks.
+    CriticalPath = "critical_path",
     /// What is true of the recording as a whole.
     About = "about",
 }

@@ -12,6 +12,7 @@ mod analysis;
 mod arguments;
 mod categories;
 mod counters;
+mod critical_path;
 mod fields;
 mod flows;
 mod hosts;
@@ -93,6 +94,7 @@ pub fn export_perfetto(
         if first {
             tracks::write_root(&mut packets)?;
             about::write(recording, span, shift_ns, &mut names, &mut uuids, &mut packets)?;
+            critical_path::write(&derived.critical_path, &mut names, &mut uuids, &mut packets)?;
         }
         if options.gpu_stages {
             stages.begin_process(&mut packets)?;

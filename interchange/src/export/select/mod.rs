@@ -160,6 +160,10 @@ impl Selection {
         recording.processes.retain(|_| kept.next() == Some(&true));
         let mut kept = keep.iter();
         derived.processes.retain(|_| kept.next() == Some(&true));
+        let places = numbered(keep.len(), |place| keep[place]);
+        for piece in &mut derived.critical_path {
+            piece.process = places[piece.process as usize].unwrap_or(u32::MAX);
+        }
         Ok((recording, derived))
     }
 }
@@ -204,6 +208,16 @@ pub fn cut(
     let mut kept = Derived {
         processes: Vec::new(),
         collectives: derived.collectives.clone(),
+        critical_path: derived
+            .critical_path
+            .iter()
+            .filter(|piece| {
+                let length = DurationNs(piece.end_ns.saturating_sub(piece.start_ns));
+                let window = windows.get(piece.process as usize);
+                window.is_some_and(|window| window.overlaps(TimeNs(piece.start_ns), length))
+            })
+            .cloned()
+            .collect(),
     };
     let mut processes = Vec::new();
     for (place, (process, window)) in recording.processes.iter().zip(windows).enumerate() {

@@ -5,6 +5,7 @@ mod info;
 pub mod parameters;
 mod pictures;
 mod slices;
+mod whatif;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,6 +148,8 @@ pub enum Work {
     Disk,
     /// Something that looks at a whole recording.
     Long,
+    /// A graph is built.
+    Model,
 }
 
 /// Limits on the requests that are worked on at one time, by kind of work. A request that waits for its turn costs nothing, and is
@@ -155,6 +158,8 @@ pub struct WorkQueues {
     quick: fair_queue::Permits,
     disk: fair_queue::Permits,
     long: fair_queue::Permits,
+    /// For graphs of whole jobs: each takes as much memory as its recording.
+    models: fair_queue::Permits,
     /// For exports, each of which lasts as long as its client takes.
     exports: fair_queue::Permits,
 }
@@ -175,6 +180,7 @@ impl WorkQueues {
             quick: fair_queue::Permits::new(cores.max(2)),
             disk: fair_queue::Permits::new(DISK),
             long: fair_queue::Permits::new((cores / 2).max(1)),
+            models: fair_queue::Permits::new(1),
             exports: fair_queue::Permits::new(EXPORTS),
         }
     }
@@ -184,6 +190,7 @@ impl WorkQueues {
             Work::Quick => &self.quick,
             Work::Disk => &self.disk,
             Work::Long => &self.long,
+            Work::Model => &self.models,
         };
         queue.acquire().await
     }
@@ -290,6 +297,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/api/rec/{rec}/{gen}/search", get(slices::search)),
         ("/api/rec/{rec}/{gen}/analysis", get(analysis::analysis)),
         ("/api/rec/{rec}/{gen}/collectives", get(analysis::collectives)),
+        ("/api/rec/{rec}/{gen}/whatif", get(whatif::what_if)),
+        ("/api/rec/{rec}/{gen}/critical_path", get(whatif::critical_path)),
+        ("/api/rec/{rec}/{gen}/critical_path/pieces", get(whatif::pieces)),
         ("/api/rec/{rec}/{gen}/export", get(super::exports::export)),
     ]
 }

@@ -17,6 +17,10 @@ pub const MOST_NAMES: usize = 1000;
 pub const MOST_BINS: u32 = 4096;
 /// Slices or collectives of one answer.
 pub const MOST_LISTED: usize = 1000;
+/// Pieces of the critical path of one answer.
+pub const MOST_PIECES: usize = 1 << 16;
+/// Changes that are tried together.
+pub const MOST_CHANGES: usize = 64;
 /// Characters of a search.
 const MOST_PATTERN: usize = 1000;
 /// Bytes of a compiled pattern.
