@@ -2,7 +2,7 @@
 
 use std::io;
 
-use gputrace_analyzer::graph::{CriticalPath, Edit, Interval, WhatIf};
+use gputrace_analyzer::graph::{Edit, Interval, WhatIf};
 
 use crate::cli::WhatIfArgs;
 use crate::failure::Failure;
@@ -28,23 +28,15 @@ pub fn run(args: &WhatIfArgs) -> Result<i32, Failure> {
     let predicted = gputrace_analyzer::what_if(&recording, args.steps, &changes)
         .map_err(|error| Failure::new(format!("{}: {error}", recording.path.display())))?;
     if args.json {
-        let (what_if, path) = &predicted;
-        let mut json = serde_json::to_value(what_if).map_err(io::Error::from);
-        if let Ok(serde_json::Value::Object(members)) = &mut json {
-            members.insert("device".to_owned(), recording.manifest.device.clone().into());
-            if let Ok(path) = serde_json::to_value(path) {
-                members.insert("critical_path".to_owned(), path);
-            }
-        }
+        let json = serde_json::to_string_pretty(&predicted).map_err(io::Error::from);
         let json = json.map_err(|error| Failure::new(format!("cannot be written as JSON: {error}")))?;
-        anstream::println!("{json:#}");
+        anstream::println!("{json}");
         return Ok(0);
     }
     if recording.is_simulated() {
         anstream::println!("SIMULATED GPUs: device times are modelled, not measured.");
     }
-    let (what_if, path) = predicted;
-    print(&what_if, &path);
+    print(&predicted);
     Ok(0)
 }
 
@@ -58,7 +50,34 @@ fn interval(interval: Interval) -> String {
     }
 }
 
-fn print(what_if: &WhatIf, path: &CriticalPath) {
+/// What of the graph rests on times alone, or was left out.
+fn doubts(what_if: &WhatIf) -> Vec<String> {
+    let counts = [
+        (what_if.without_launch, "operations have no recorded launch"),
+        (
+            what_if.in_time,
+            "are taken to have waited for what ended right before, by time alone",
+        ),
+        (
+            what_if.hidden,
+            "are taken to have waited for another rank, by time alone",
+        ),
+        (
+            what_if.contradicted,
+            "waits were left out: the recorded times contradict them",
+        ),
+        (
+            what_if.circles as u64,
+            "matches were left out: they would wait for themselves",
+        ),
+    ];
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, what)| format!("  {} {what}", thousands(*count)))
+        .collect()
+}
+
+fn print(what_if: &WhatIf) {
+    let path = &what_if.critical_path;
     let (first, last) = &what_if.steps;
     anstream::println!(
         "Steps: {first} to {last} ({} of them), {} operations",
@@ -70,6 +89,9 @@ fn print(what_if: &WhatIf, path: &CriticalPath) {
         duration(what_if.measured_step_ns as i64),
         what_if.unexplained_ratio * 100.0
     );
+    for line in doubts(what_if) {
+        anstream::println!("{line}");
+    }
     if !what_if.changes.is_empty() {
         anstream::println!(
             "With {}: {} (1 to {:.3})",

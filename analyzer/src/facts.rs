@@ -121,6 +121,44 @@ pub enum Facts {
         /// The median of their durations.
         median_ns: i64,
     },
+    /// Kernels' sizes differ from rank to rank: one has more to do than another.
+    UnevenWork {
+        /// What the rank with most of it computes of these kernels in a step.
+        most_ns: i64,
+        /// The mean of all ranks.
+        mean_ns: i64,
+        /// Whether another rank has most in most steps: no one rank is to blame.
+        differs_by_step: bool,
+    },
+    /// The host waits for the GPU within the step.
+    Synchronization {
+        /// The call that waits most.
+        name: String,
+        /// Calls of it in a step and rank, but for the step's last wait.
+        count: usize,
+        /// How long they wait, in a step and rank.
+        waits_ns: i64,
+    },
+    /// Many small collectives, of which each costs a fixed time.
+    SmallCollectives {
+        /// "AllReduce", ...
+        collective: String,
+        /// The communicator's hash, in hexadecimal.
+        communicator: String,
+        /// How many in a step and rank.
+        count: usize,
+        /// Their bytes in the mean.
+        mean_bytes: f64,
+        /// What each costs without its bytes.
+        fixed_ns: i64,
+    },
+    /// A rank came to its first collective long after the others.
+    LateStart {
+        /// How long the last but one waited for it.
+        late_ns: i64,
+        /// The collective.
+        collective: String,
+    },
     /// Ranks take longer than the others for the same things, and the others wait for them.
     SlowRank {
         /// "kernel", "copy", "memset", "host" or "call": what most of it is.

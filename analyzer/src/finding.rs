@@ -15,11 +15,11 @@ pub struct Finding {
     pub text: String,
     /// The figures behind it.
     pub evidence: String,
-    /// The rank that it is worst on, or whose fault it is; null where that has no number.
+    /// The rank that it is worst on, or whose fault it is; null where that has no number, and where it is of several.
     pub rank: Option<u32>,
     /// The device of that rank, index within its process; null where it is of no single one.
     pub device_index: Option<u32>,
-    /// The ranks that it is about, where those are several.
+    /// The ranks that are at fault or that it is about; empty where `rank` says it all.
     pub ranks: Vec<u32>,
     /// Time over the whole run that it could save at most; null of a hang, which has no end. Where all ranks' steps were replayed
     /// (`saves_low_ns` is there) it is what they would lose if this alone were mended.
@@ -34,10 +34,29 @@ pub struct Finding {
     pub cause: Vec<CauseLink>,
 }
 
+impl Finding {
+    /// One of no rank, that says nothing of what it saves.
+    pub(crate) fn new(facts: Facts, text: String, evidence: String) -> Self {
+        Self {
+            facts,
+            text,
+            evidence,
+            rank: None,
+            device_index: None,
+            ranks: Vec::new(),
+            saves_ns: None,
+            saves_per_step_ns: None,
+            saves_low_ns: None,
+            saves_high_ns: None,
+            cause: Vec::new(),
+        }
+    }
+}
+
 /// One link of the chain from a cause to its symptoms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CauseLink {
-    /// "kernel", "copy", "memset", "host", "call", "clock", "collective": what kind of thing it is.
+    /// "kernel", "copy", "memset", "host", "call", "clock", "collective", "step": what kind of thing it is.
     pub what: String,
     /// Whose.
     pub rank: Option<u32>,

@@ -17,10 +17,15 @@ const WORTH_A_SENTENCE: f64 = 0.05;
 const HOST_WORTH_A_SENTENCE: f64 = 0.2;
 /// Another cause of idle time is worth one from this share of the span on.
 const CAUSE_WORTH_A_SENTENCE: f64 = 0.1;
+/// All of these are, from this share on, where a replay says what mending them saves.
+const WORTH_A_REPLAY: f64 = 0.01;
 /// A rank that is last in more than this share of the collectives is a straggler.
 const OFTEN_LAST: f64 = 0.6;
 /// Waiting for a straggler, slow copies and uneven steps are worth a sentence from this share of the span on.
 const LEAST_COST: f64 = 0.01;
+/// A late start is worth one from this share of the span on, and from so many nanoseconds.
+const LATE_START: f64 = 0.02;
+const LATE_START_NS: i64 = 10_000_000;
 /// From so many matched collectives on that share means something.
 const ENOUGH_COLLECTIVES: usize = 5;
 /// Copies that reach less than this share of the link's nominal bandwidth are slow.
@@ -79,17 +84,11 @@ pub(crate) fn of_rank(
     let saves_ns = saves_ns.min(rank.measures.span_ns);
     let steps = i64::try_from(rank.steps.len()).unwrap_or(i64::MAX);
     Finding {
-        facts,
-        text,
-        evidence,
-        ranks: Vec::new(),
-        saves_low_ns: None,
-        saves_high_ns: None,
-        cause: Vec::new(),
         rank: rank.rank,
         device_index: Some(rank.device_index),
         saves_ns: Some(saves_ns),
         saves_per_step_ns: (steps > 0).then(|| saves_ns / steps.max(1)),
+        ..Finding::new(facts, text, evidence)
     }
 }
 
@@ -108,8 +107,8 @@ fn hanging(hangs: &[Hang]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = own
         .into_iter()
         .enumerate()
-        .map(|(place, hang)| Finding {
-            facts: Facts::Hang {
+        .map(|(place, hang)| {
+            let facts = Facts::Hang {
                 communicator: hang.communicator.clone(),
                 communicator_name: hang.communicator_name.clone(),
                 operation: hang.name.clone(),
@@ -117,20 +116,14 @@ fn hanging(hangs: &[Hang]) -> Vec<Finding> {
                 waiting: hang.waiting.iter().filter_map(|waiting| waiting.rank).collect(),
                 absent: hang.absent.iter().filter_map(|absent| absent.rank).collect(),
                 followed_by: if place == 0 { others } else { 0 },
-            },
-            text: hangs::text(hang),
-            evidence: hangs::evidence(hang),
-            ranks: Vec::new(),
-            saves_low_ns: None,
-            saves_high_ns: None,
-            cause: Vec::new(),
-            rank: match hang.absent.as_slice() {
-                [only] => only.rank,
-                _ => None,
-            },
-            device_index: None,
-            saves_ns: None,
-            saves_per_step_ns: None,
+            };
+            Finding {
+                rank: match hang.absent.as_slice() {
+                    [only] => only.rank,
+                    _ => None,
+                },
+                ..Finding::new(facts, hangs::text(hang), hangs::evidence(hang))
+            }
         })
         .collect();
     if let (Some(first), true) = (findings.first_mut(), others > 0) {
@@ -152,15 +145,17 @@ pub(crate) fn findings(
     by_state: Vec<Finding>,
     replayed: Option<Causes>,
 ) -> Vec<Finding> {
+    let from = |share: f64| if replayed.is_some() { WORTH_A_REPLAY } else { share };
     let mut findings: Vec<Finding> = [
-        exposed(ranks),
-        host_late(ranks),
+        exposed(ranks, from(WORTH_A_SENTENCE)),
+        host_late(ranks, from(HOST_WORTH_A_SENTENCE)),
         slow_copies(ranks),
         pageable_copies(ranks),
         uneven_compute(ranks),
         uneven_steps(ranks),
-        short_kernels(ranks),
+        short_kernels(ranks, from(HOST_WORTH_A_SENTENCE)),
         straggler(ranks, collectives, arrivals),
+        late_start(ranks, collectives),
     ]
     .into_iter()
     .flatten()
@@ -192,7 +187,7 @@ pub(crate) fn findings(
     for (cause, facts, text) in causes {
         let time = |rank: &RankAnalysis| rank.idle_causes.get(cause).copied().unwrap_or(0);
         if let Some((rank, time)) =
-            worst(ranks, time).filter(|(rank, time)| share(*time, rank) > CAUSE_WORTH_A_SENTENCE)
+            worst(ranks, time).filter(|(rank, time)| share(*time, rank) > from(CAUSE_WORTH_A_SENTENCE))
         {
             let evidence = format!(
                 "{}: idle for {} by {cause}, {}",
@@ -203,30 +198,18 @@ pub(crate) fn findings(
             findings.push(of_rank(rank, time, facts(time), text.to_owned(), evidence));
         }
     }
+    // A replay says how much of it counts, and drops what does not.
     if let Some(causes) = replayed {
         causes.replace_symptoms(&mut findings);
     }
-    // What is out of order comes before what could be better: a rank that is slower than its peers can be mended, communication
-    // can at best be hidden.
-    let out_of_order = |finding: &Finding| {
-        matches!(
-            finding.facts,
-            Facts::SlowRank { .. } | Facts::SlowCommunicator { .. }
-        )
-    };
-    findings.sort_by(|a, b| {
-        out_of_order(b)
-            .cmp(&out_of_order(a))
-            .then_with(|| b.saves_ns.cmp(&a.saves_ns))
-            .then_with(|| a.text.cmp(&b.text))
-    });
+    findings.sort_by(|a, b| b.saves_ns.cmp(&a.saves_ns).then_with(|| a.text.cmp(&b.text)));
     findings.splice(0..0, hanging(hangs));
     findings
 }
 
-fn exposed(ranks: &[RankAnalysis]) -> Option<Finding> {
+fn exposed(ranks: &[RankAnalysis], from: f64) -> Option<Finding> {
     let (rank, exposed_ns) = worst(ranks, |rank| rank.measures.communication_exposed_ns)?;
-    if share(exposed_ns, rank) <= WORTH_A_SENTENCE {
+    if share(exposed_ns, rank) <= from {
         return None;
     }
     let first = rank.communication.first();
@@ -265,11 +248,11 @@ fn advice_on(collective: &str) -> &'static str {
     }
 }
 
-fn host_late(ranks: &[RankAnalysis]) -> Option<Finding> {
+fn host_late(ranks: &[RankAnalysis], from: f64) -> Option<Finding> {
     let (rank, late_ns) = worst(ranks, |rank| {
         rank.idle_causes.get("host_late").copied().unwrap_or(0)
     })?;
-    if share(late_ns, rank) <= HOST_WORTH_A_SENTENCE {
+    if share(late_ns, rank) <= from {
         return None;
     }
     let mut by: Vec<(&String, i64)> = rank
@@ -454,7 +437,7 @@ fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
     ))
 }
 
-fn short_kernels(ranks: &[RankAnalysis]) -> Option<Finding> {
+fn short_kernels(ranks: &[RankAnalysis], from: f64) -> Option<Finding> {
     /// A kernel of this mean length takes no longer than its launch.
     const SHORT_NS: i64 = 5_000;
     let counts = |rank: &RankAnalysis| {
@@ -476,7 +459,7 @@ fn short_kernels(ranks: &[RankAnalysis]) -> Option<Finding> {
     };
     let (rank, late_ns) = worst(ranks, late)?;
     let (short, all) = counts(rank);
-    if short * 2 < all || all < 100 || share(late_ns, rank) <= HOST_WORTH_A_SENTENCE {
+    if short * 2 < all || all < 100 || share(late_ns, rank) <= from {
         return None;
     }
     Some(of_rank(
@@ -519,27 +502,23 @@ fn straggler(
         return None;
     }
     let steps = ranks.iter().map(|rank| rank.steps.len()).max().unwrap_or(0);
+    let facts = Facts::LateRank {
+        last_count: last.last_count,
+        collectives: matched,
+        skew_ns: last.skew_ns,
+        cost_ns: last.cost_ns,
+    };
+    let text = format!(
+        "Rank {} keeps the others waiting: compare its kernels, clocks and data loading with theirs",
+        rank_and_device(last.rank, last.device_index)
+    );
+    let evidence = format!(
+        "it arrived last at {} of {matched} collectives; the first rank waited {} for it in all, and {} of that for it alone",
+        last.last_count,
+        duration(last.skew_ns),
+        duration(last.cost_ns)
+    );
     Some(Finding {
-        facts: Facts::LateRank {
-            last_count: last.last_count,
-            collectives: matched,
-            skew_ns: last.skew_ns,
-            cost_ns: last.cost_ns,
-        },
-        text: format!(
-            "Rank {} keeps the others waiting: compare its kernels, clocks and data loading with theirs",
-            rank_and_device(last.rank, last.device_index)
-        ),
-        evidence: format!(
-            "it arrived last at {} of {matched} collectives; the first rank waited {} for it in all, and {} of that for it alone",
-            last.last_count,
-            duration(last.skew_ns),
-            duration(last.cost_ns)
-        ),
-        ranks: Vec::new(),
-        saves_low_ns: None,
-        saves_high_ns: None,
-        cause: Vec::new(),
         rank: Some(last.rank),
         device_index: Some(last.device_index),
         saves_ns: Some(last.cost_ns),
@@ -547,6 +526,38 @@ fn straggler(
             .ok()
             .filter(|steps| *steps > 0)
             .map(|steps| last.cost_ns / steps),
+        ..Finding::new(facts, text, evidence)
+    })
+}
+
+/// The rank that came last to the first collective of all, long after the others: what comes once is in no step.
+fn late_start(ranks: &[RankAnalysis], collectives: &[Collective]) -> Option<Finding> {
+    let span_ns = ranks.iter().map(|rank| rank.measures.span_ns).max()?;
+    let of_all = collectives.iter().filter(|collective| {
+        collective.timing.all_meet && collective.skew_ns.is_some() && collective.ranks.len() > 1
+    });
+    let first =
+        of_all.min_by_key(|collective| (std::cmp::Reverse(collective.ranks.len()), collective.start_ns))?;
+    let (rank, late_ns) = (first.last_rank?, first.last_rank_cost_ns?);
+    if (late_ns as f64) < LATE_START * span_ns as f64 || late_ns < LATE_START_NS {
+        return None;
+    }
+    let facts = Facts::LateStart {
+        late_ns,
+        collective: first.name.clone(),
+    };
+    let text = format!(
+        "Rank {rank} starts late: look at what it does before the first step (loading, compiling, its file system)"
+    );
+    let evidence = format!(
+        "the others waited {} for it in the first {}; this is lost once, and not in each step",
+        duration(late_ns),
+        first.name
+    );
+    Some(Finding {
+        rank: Some(rank),
+        saves_ns: Some(late_ns),
+        ..Finding::new(facts, text, evidence)
     })
 }
 

@@ -41,6 +41,7 @@ mod operations;
 mod overhead;
 mod parts;
 mod pauses;
+mod prepared;
 mod queues;
 mod recording_cost;
 mod state;
@@ -93,10 +94,10 @@ pub use steps::{StepAnalysis, StepSummary, step_number};
 pub use transfers::TransferAnalysis;
 pub use unfinished::{UnfinishedOperation, last_moment};
 
-use collectives::Job;
 use measures::{Sums, window};
 use operations::ProcessOperations;
 use pauses::Pauses;
+use prepared::{Prepared, ROWS_FOR_FINDINGS, ROWS_FOR_WHAT_IF, Steps};
 use queues::Queues;
 
 /// What kernels are ordered by, greatest first.
@@ -257,85 +258,6 @@ pub fn analyze_in_detail(recording: &Recording, options: &Options) -> (Analysis,
     analysis(recording, options, true)
 }
 
-/// Operations and calls in the graph that findings are replayed on, some thirty times: the first steps tell what all do.
-const ROWS_FOR_FINDINGS: u64 = 400_000;
-/// The same where changes are tried that a user asks for.
-const ROWS_FOR_WHAT_IF: u64 = 3_000_000;
-
-/// What all that is asked of a recording starts from.
-struct Prepared {
-    operations: Vec<ProcessOperations>,
-    clocks: clocks::Clocks,
-    /// By process: its rank.
-    ranks: Vec<Option<u32>>,
-    parts: Vec<collective_parts::Parts>,
-    matched: collectives::Matched,
-    /// By process.
-    windows: Vec<Steps>,
-}
-
-impl Prepared {
-    fn of(recording: &Recording) -> Self {
-        let names = &recording.names;
-        let processes = &recording.processes;
-        let operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
-            ProcessOperations::new(&processes[index], names)
-        });
-        let clocks = clocks::clocks(recording, &operations);
-        // Where no process says its rank, their order is as good as any; beside others that do it is not.
-        let any_rank = processes.iter().any(|process| process.header.rank.is_some());
-        let rank_of = |index: usize| {
-            let place = u32::try_from(index).unwrap_or(u32::MAX);
-            processes[index].header.rank.or((!any_rank).then_some(place))
-        };
-        let ranks: Vec<Option<u32>> = (0..processes.len()).map(rank_of).collect();
-        let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
-            let place = u32::try_from(index).unwrap_or(u32::MAX);
-            collective_parts::parts(&processes[index], place, ranks[index], &operations[index], names)
-        });
-        // Collectives are matched whole, before anything is cut to steps.
-        let matched = collectives::collectives(&parts, job(processes, &operations, clocks.comparable));
-        let windows: Vec<Steps> = parallel::map(processes.len(), |index| {
-            Steps::of(&processes[index], &operations[index], recording)
-        });
-        Self {
-            operations,
-            clocks,
-            ranks,
-            parts,
-            matched,
-            windows,
-        }
-    }
-
-    /// The graph of the chosen steps; `None` where nothing ran in them.
-    /// Of no more rows than `most`; `None` too where a single step has more.
-    fn graph(&self, recording: &Recording, chosen: Option<(u64, u64)>, most: u64) -> Option<graph::job::Job> {
-        let steps: Vec<graph::job::ProcessSteps<'_>> = self
-            .windows
-            .iter()
-            .zip(&self.operations)
-            .map(|(windows, operations)| {
-                let device = operations.devices.keys().next().copied().unwrap_or(0);
-                graph::job::ProcessSteps {
-                    windows: windows.of_device(device),
-                    on_host: matches!(windows, Steps::Named(_)),
-                }
-            })
-            .collect();
-        graph::job::Job::new(
-            recording,
-            &self.operations,
-            &self.matched.collectives,
-            &steps,
-            &self.ranks,
-            self.clocks.comparable,
-            chosen,
-            most,
-        )
-    }
-}
-
 /// Predicts what a step would take with changes.
 ///
 /// # Errors
@@ -345,13 +267,11 @@ pub fn what_if(
     recording: &Recording,
     steps: Option<(u64, u64)>,
     changes: &[graph::Edit],
-) -> Result<(graph::WhatIf, CriticalPath), String> {
-    let prepared = Prepared::of(recording);
-    let job = prepared.graph(recording, steps, ROWS_FOR_WHAT_IF).ok_or(
+) -> Result<graph::WhatIf, String> {
+    let model = model(recording, steps).ok_or(
         "in these steps no operation of a GPU is recorded, or one step has more than can be replayed",
     )?;
-    let predicted = graph::whatif::predict(&job, changes, &recording.names)?;
-    Ok((predicted, graph::path::critical_path(&job, &recording.names)))
+    model.predict(changes)
 }
 
 /// The same for many questions: the graph is built once. `None` where nothing ran in the steps, or one has more than can be
@@ -359,7 +279,7 @@ pub fn what_if(
 #[must_use]
 pub fn model(recording: &Recording, steps: Option<(u64, u64)>) -> Option<graph::Model> {
     let job = Prepared::of(recording).graph(recording, steps, ROWS_FOR_WHAT_IF)?;
-    Some(graph::Model::of(job, recording.names.clone()))
+    Some(graph::Model::of(recording.device(), job, recording.names.clone()))
 }
 
 fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analysis, Details) {
@@ -372,7 +292,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let pieces = critical_path
         .as_mut()
         .map(|path| std::mem::take(&mut path.pieces));
-    let causes = job.and_then(|job| {
+    let causes = job.map(|job| {
         let steps = match options.steps {
             Some(_) => job.steps.len(),
             None => job.steps.len() + job.left_out,
@@ -473,11 +393,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let analysis = Analysis {
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
-        device: if recording.is_simulated() {
-            "sim".to_owned()
-        } else {
-            recording.manifest.device.clone()
-        },
+        device: recording.device().to_owned(),
         findings: findings::findings(
             &hangs,
             &ranks,
@@ -508,22 +424,6 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     (analysis, details)
 }
 
-/// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.
-fn job(processes: &[Process], operations: &[ProcessOperations], one_clock: bool) -> Job {
-    let said = processes
-        .iter()
-        .filter_map(|process| process.header.world_size)
-        .max();
-    let used = operations
-        .iter()
-        .filter(|operations| !operations.devices.is_empty());
-    let here = u32::try_from(used.count()).unwrap_or(u32::MAX);
-    Job {
-        one_clock,
-        ranks: said.unwrap_or(0).max(here),
-    }
-}
-
 /// The time of the whole run.
 struct Run {
     start: i64,
@@ -534,47 +434,6 @@ struct Run {
 
 /// Steps that the devices of one process may have together: each device has all that ranges name.
 const MOST_STEPS: usize = 1 << 20;
-
-/// The steps of a process's devices.
-enum Steps {
-    /// By ranges: every device has the same.
-    Named(Vec<steps::Window>),
-    /// By device, guessed.
-    Detected(BTreeMap<u32, Vec<steps::Window>>),
-}
-
-impl Steps {
-    fn of(process: &Process, operations: &ProcessOperations, recording: &Recording) -> Self {
-        let pauses = Pauses::of(process, &recording.names);
-        let named = steps::windows(process, &pauses, &recording.names);
-        if !named.is_empty() {
-            return Self::Named(named);
-        }
-        let devices = operations.devices.iter();
-        Self::Detected(
-            devices
-                .map(|(&device, operations)| (device, step_detection::detect(&operations.cut)))
-                .collect(),
-        )
-    }
-
-    fn of_device(&self, device: u32) -> &[steps::Window] {
-        match self {
-            Self::Named(windows) => windows,
-            Self::Detected(devices) => devices.get(&device).map_or(&[], Vec::as_slice),
-        }
-    }
-
-    /// Keeps those with these numbers.
-    fn keep(&mut self, numbers: std::ops::RangeInclusive<u64>) {
-        let chosen =
-            |windows: &mut Vec<steps::Window>| windows.retain(|window| numbers.contains(&window.number));
-        match self {
-            Self::Named(windows) => chosen(windows),
-            Self::Detected(devices) => devices.values_mut().for_each(chosen),
-        }
-    }
-}
 
 fn analyze_process(
     place: usize,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::synchronization_kind::STREAM_WAIT_EVENT;
 use gputrace_trace::tables::ApiCalls;
 use gputrace_trace::{Interner, NameId, Process, near_sort};
 use rustc_hash::FxHashMap;
@@ -93,9 +94,6 @@ pub(crate) struct ProcessOperations {
     /// Operations whose call is not recorded.
     pub(crate) without_call: u64,
 }
-
-/// `CUpti_ActivitySynchronizationType`: a stream waits for an event.
-const STREAM_WAIT_EVENT: u32 = 2;
 
 impl ProcessOperations {
     pub(crate) fn new(process: &Process, names: &Interner) -> Self {

@@ -18,6 +18,9 @@ pub fn direction_name(direction: u8) -> &'static str {
     }
 }
 
+/// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`.
+pub const PAGEABLE: u8 = 1;
+
 /// `CUpti_ActivityMemoryKind` in the same words.
 #[must_use]
 pub fn memory_name(memory: u32) -> &'static str {

@@ -36,6 +36,7 @@ pub mod seal;
 pub mod step_detection;
 pub mod step_names;
 pub mod stream;
+pub mod synchronization_kind;
 pub mod table;
 mod table_writer;
 pub mod tables;

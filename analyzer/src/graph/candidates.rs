@@ -30,12 +30,7 @@ pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
             _ => continue,
         };
         let name = match (kind, what.label) {
-            ("communicator", Label::Collective(kind)) => {
-                let kind = &job.kinds[kind as usize];
-                kind.communicator_name
-                    .clone()
-                    .unwrap_or_else(|| kind.communicator.clone())
-            }
+            ("communicator", Label::Collective(kind)) => job.kinds[kind as usize].label().to_owned(),
             ("communicator", _) => continue,
             ("copy", Label::Operation(Name::Copy { direction, .. })) => {
                 gputrace_trace::copy_words::direction_name(direction).to_owned()
@@ -93,11 +88,7 @@ pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
 pub(crate) fn of_ranks(job: &Job) -> Vec<Edit> {
     let mut own: BTreeMap<u32, i64> = BTreeMap::new();
     for (node, what) in job.what.iter().enumerate() {
-        let works = matches!(
-            what.part,
-            Part::Compute | Part::Copy | Part::Memset | Part::Host | Part::Call
-        );
-        if let (true, Some(rank)) = (works, job.devices[what.device as usize].rank) {
+        if let (true, Some(rank)) = (what.part.is_own(), job.devices[what.device as usize].rank) {
             let sum = own.entry(rank).or_default();
             *sum = sum.saturating_add(job.graph.work[node]);
         }

@@ -98,6 +98,32 @@ impl Graph {
         }
     }
 
+    /// The same without some waits (who waits, for whom). A node keeps the last of those that it has: without any it would begin
+    /// at 0.
+    #[must_use]
+    pub fn without(&self, is_dropped: impl Fn(Node, Node) -> bool) -> Self {
+        let mut graph = Self {
+            first: Vec::with_capacity(self.first.len()),
+            waits: Vec::with_capacity(self.waits.len()),
+            work: self.work.clone(),
+            gap: self.gap.clone(),
+        };
+        graph.first.push(0);
+        for node in (0u32..).take(self.len()) {
+            let kept = graph.waits.len();
+            let waits = self.waits(node);
+            let stay = waits.iter().filter(|wait| !is_dropped(node, wait.of));
+            graph.waits.extend(stay);
+            if graph.waits.len() == kept {
+                graph.waits.extend(waits.last());
+            }
+            graph
+                .first
+                .push(u32::try_from(graph.waits.len()).unwrap_or(u32::MAX));
+        }
+        graph
+    }
+
     /// Of what a node waits for, what came last when its ends were `ends`, and when that let it go on. `None` where it waits
     /// for nothing.
     #[must_use]
@@ -330,6 +356,23 @@ mod tests {
         work[finished.number[before as usize] as usize] = 20;
         graph.replay(&work, &graph.gap, &mut ends);
         assert_eq!(ends[finished.number[kernel as usize] as usize], 115 + 3 + 50);
+    }
+
+    #[test]
+    fn a_wait_that_is_dropped_holds_nothing_up() {
+        let mut builder = Builder::default();
+        let (first, second, last) = (builder.add(10, 0), builder.add(30, 0), builder.add(1, 0));
+        builder.wait(last, first, 0);
+        builder.wait(last, second, 0);
+        let graph = builder.finish(&[]).graph;
+        let mut ends = Vec::new();
+        let without = graph.without(|_, of| of == second);
+        without.replay(&without.work, &without.gap, &mut ends);
+        assert_eq!(ends, [10, 30, 11]);
+        // The only one that is left stays.
+        let without = graph.without(|_, _| true);
+        without.replay(&without.work, &without.gap, &mut ends);
+        assert_eq!(ends, [10, 30, 31]);
     }
 
     #[test]

@@ -226,10 +226,7 @@ fn known(job: &Job, target: &Target, names: &Interner) -> String {
                 label_text(job, label, names)
             }
             (Target::Communicator(_), Part::Communication, Label::Collective(kind)) => {
-                let kind = &job.kinds[kind as usize];
-                kind.communicator_name
-                    .clone()
-                    .unwrap_or_else(|| kind.communicator.clone())
+                job.kinds[kind as usize].label().to_owned()
             }
             (Target::Copy(_), Part::Copy, Label::Operation(name)) => {
                 direction(name).unwrap_or_default().to_owned()
@@ -282,14 +279,10 @@ impl Target {
         let mut is_meant = |part: Part, label: Label, device: u16| match self {
             Self::Ranks(_) => {
                 let rank = job.devices[device as usize].rank;
-                rank.is_some_and(|rank| ranks.contains(&rank))
-                    && matches!(
-                        part,
-                        Part::Host | Part::Call | Part::Compute | Part::Copy | Part::Memset
-                    )
+                rank.is_some_and(|rank| ranks.contains(&rank)) && part.is_own()
             }
             Self::Communication => part == Part::Communication,
-            Self::Host => matches!(part, Part::Host | Part::Call),
+            Self::Host => part.is_host_work(),
             Self::Idle(cause) => match (cause.as_str(), part, label) {
                 ("host_late", Part::Host | Part::Call, _) => true,
                 ("nothing_submitted", Part::Host, Label::Host(activity)) => {
@@ -359,12 +352,10 @@ pub(crate) fn apply(job: &Job, edits: &[Edit], names: &Interner) -> Result<Chang
                 } else {
                     let graph = changed.graph.get_or_insert_with(|| job.graph.clone());
                     graph.scale_lags(factor, |node, of| {
-                        let is_call = matches!(job.what[of as usize].part, Part::Host | Part::Call);
-                        is_call
-                            && !matches!(
-                                job.what[node as usize].part,
-                                Part::Host | Part::Call | Part::Blocked
-                            )
+                        let waits = job.what[node as usize].part;
+                        job.what[of as usize].part.is_host_work()
+                            && !waits.is_host_work()
+                            && waits != Part::Blocked
                     });
                 }
                 continue;
@@ -379,7 +370,7 @@ pub(crate) fn apply(job: &Job, edits: &[Edit], names: &Interner) -> Result<Chang
             ));
         }
         if let Change::AsOthers = edit.change {
-            let others = as_others(job, &nodes, matches!(edit.target, Target::Ranks(_)));
+            let others = as_others(job, &nodes, matches!(edit.target, Target::Ranks(_)), false);
             for (node, work) in nodes.iter().zip(others) {
                 changed.work[*node as usize] = work;
             }

@@ -1,5 +1,6 @@
 //! What streams and calls wait for by events.
 
+use gputrace_trace::synchronization_kind as kind;
 use rustc_hash::FxHashMap;
 
 use super::nodes::{Placed, Source, Streams};
@@ -10,14 +11,6 @@ const JITTER_NS: i64 = 5_000;
 pub(crate) const MOST_STREAMS: usize = 256;
 /// Of the waits that a stream was told since its last operation so many are looked at, the last ones.
 const MOST_WAITS: usize = 8;
-
-/// `CUpti_ActivitySynchronizationType`.
-pub(crate) mod kind {
-    pub(crate) const EVENT: u32 = 1;
-    pub(crate) const STREAM_WAIT_EVENT: u32 = 2;
-    pub(crate) const STREAM: u32 = 3;
-    pub(crate) const CONTEXT: u32 = 4;
-}
 
 /// A call that synchronized: kind, context, stream, and the recording of the event that it waited for.
 pub(crate) type Synchronized = (u32, Option<u32>, Option<u32>, Option<u64>);

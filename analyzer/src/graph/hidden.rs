@@ -35,8 +35,8 @@ const MOST_LOOKED_AT: usize = 1_000;
 /// More gaps than this are no exceptions.
 const MOST_GAPS: usize = 20_000;
 
-/// A thing in a step: device, kind and name, the how manieth.
-type Thing = (u16, Part, Label, u32);
+/// A thing in a step: device, kind and name, and its number among the equal ones of the step.
+pub(crate) type Thing = (u16, Part, Label, u32);
 
 /// An operation that began later than explained.
 struct Gap {
@@ -51,7 +51,9 @@ struct Gap {
 /// Adds what is found to the nodes of all ranks. Returns how many operations that explains.
 pub(crate) fn explain(all: &mut Nodes, step_ns: i64) -> u64 {
     let least = LEAST_GAP_NS.max(step_ns / LEAST_SHARE);
-    let things = things(all);
+    let things = things(&all.what, &all.ends, |part| {
+        part.is_operation() || part == Part::Arrival
+    });
     let waiting: FxHashSet<Node> = all.builder.waiting().collect();
     let mut gaps: Vec<Gap> = Vec::new();
     for (node, what) in (0u32..).zip(&all.what) {
@@ -164,15 +166,15 @@ pub(crate) fn explain(all: &mut Nodes, step_ns: i64) -> u64 {
     explained
 }
 
-/// By node: which thing of its step it is.
-fn things(all: &Nodes) -> Vec<Thing> {
-    let mut order: Vec<Node> = (0u32..).take(all.what.len()).collect();
-    order.sort_unstable_by_key(|node| (all.ends[*node as usize], *node));
+/// By node: which thing of its step it is, of those parts that are meant.
+pub(crate) fn things(what: &[What], ends: &[i64], is_meant: impl Fn(Part) -> bool) -> Vec<Thing> {
+    let mut order: Vec<Node> = (0u32..).take(what.len()).collect();
+    order.sort_unstable_by_key(|node| (ends[*node as usize], *node));
     let mut seen: FxHashMap<(u32, u16, Part, Label), u32> = FxHashMap::default();
-    let mut things = vec![(0, Part::Meeting, Label::None, 0); all.what.len()];
+    let mut things = vec![(0, Part::Meeting, Label::None, 0); what.len()];
     for node in order {
-        let what = &all.what[node as usize];
-        if what.part.is_operation() || what.part == Part::Arrival {
+        let what = &what[node as usize];
+        if is_meant(what.part) {
             let count = seen
                 .entry((what.step, what.device, what.part, what.label))
                 .or_default();

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use gputrace_trace::NameId;
+use gputrace_trace::{NameId, synchronization_kind as kind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dag::Node;
-use super::events::{Events, MOST_STREAMS, kind, last_launched};
+use super::events::{Events, MOST_STREAMS, last_launched};
 use super::nodes::{Label, NO_STEP, Nodes, Part, Placed, Source, Streams, What, step_at};
 use crate::calls::Call;
 use crate::host_activity::{Activity, Stretch, activities};

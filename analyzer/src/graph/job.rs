@@ -26,13 +26,20 @@ pub(crate) struct Device {
     pub(crate) host: String,
 }
 
-/// A collective's name on a communicator.
+/// A collective's name on a communicator; a transfer's between two ranks of one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kind {
     pub(crate) name: String,
     pub(crate) communicator: String,
     pub(crate) communicator_name: Option<String>,
     pub(crate) ranks: Vec<u32>,
+}
+
+impl Kind {
+    /// What its communicator is called: its name, or its hash.
+    pub(crate) fn label(&self) -> &str {
+        self.communicator_name.as_deref().unwrap_or(&self.communicator)
+    }
 }
 
 /// A step of the job.
@@ -63,6 +70,8 @@ pub(crate) struct Job {
     pub(crate) origin: i64,
     /// When each node ended, as recorded (what a replay without changes gives), since the origin.
     pub(crate) ends: Vec<i64>,
+    /// The time of each step by the recorded stamps, as in [`Job::step_times`].
+    pub(crate) measured: Vec<i64>,
     /// Steps of the recording beyond those.
     pub(crate) left_out: usize,
 }
@@ -191,10 +200,12 @@ impl Job {
             cut: finished.cut.len(),
             origin,
             ends,
+            measured: Vec::new(),
             left_out: chosen.left_out,
         };
         job.find_last();
         job.steps.retain(|step| !step.last.is_empty());
+        job.measured = job.step_times(&recorded);
         (!job.steps.is_empty()).then_some(job)
     }
 
@@ -222,6 +233,18 @@ impl Job {
                 step.last.push(node);
             }
         }
+    }
+
+    /// Whose a node is.
+    pub(crate) fn rank(&self, node: Node) -> Option<u32> {
+        self.devices[self.what[node as usize].device as usize].rank
+    }
+
+    /// When a node began, as a stamp.
+    pub(crate) fn began(&self, node: Node) -> i64 {
+        self.origin
+            .saturating_add(self.ends[node as usize])
+            .saturating_sub(self.graph.work[node as usize])
     }
 
     /// When each step was over on all ranks, with these ends of nodes.
@@ -254,19 +277,28 @@ impl Job {
     /// The mean time of a step: from when all ranks were through with one to when they were through with the next. Of a single
     /// step it is the time from its first operation. Nanoseconds.
     pub(crate) fn step_ns(&self, ends: &[i64]) -> f64 {
-        let times = self.step_times(ends);
-        times.iter().map(|time| *time as f64).sum::<f64>() / times.len().max(1) as f64
+        mean(&self.step_times(ends))
     }
 
-    /// The time of each step that has one: all that follow another.
+    /// The steps that have a time, by their places: all that follow another; where none does, all.
+    pub(crate) fn timed(&self) -> Vec<usize> {
+        let follow: Vec<usize> = (1..self.steps.len())
+            .filter(|step| self.steps[*step].follows)
+            .collect();
+        if follow.is_empty() {
+            return (0..self.steps.len()).collect();
+        }
+        follow
+    }
+
+    /// The time of each step that has one.
     pub(crate) fn step_times(&self, ends: &[i64]) -> Vec<i64> {
         let over = self.step_ends(ends);
-        let times: Vec<i64> = (1..over.len())
-            .filter(|step| self.steps[*step].follows)
-            .map(|step| over[step].saturating_sub(over[step - 1]))
-            .collect();
-        if !times.is_empty() {
-            return times;
+        if self.steps.iter().skip(1).any(|step| step.follows) {
+            let timed = self.timed().into_iter();
+            return timed
+                .map(|step| over[step].saturating_sub(over[step - 1]))
+                .collect();
         }
         let begin = |step: u32| {
             let of_step = (0..)
@@ -283,15 +315,23 @@ impl Job {
     }
 }
 
+/// The mean of step times.
+pub(crate) fn mean(times: &[i64]) -> f64 {
+    times.iter().map(|time| *time as f64).sum::<f64>() / times.len().max(1) as f64
+}
+
 /// The names of collectives on their communicators, and of each collective which of them it is.
 fn kinds(collectives: &[Collective]) -> (Vec<Kind>, Vec<u32>) {
-    let mut places: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &str, &[u32]), u32> = BTreeMap::new();
     let mut kinds: Vec<Kind> = Vec::new();
     let labels = collectives
         .iter()
         .map(|collective| {
+            // Of a communicator with several pairs each has a link of its own.
+            let is_pair = collective.sender.is_some() || collective.receiver.is_some();
+            let pair = if is_pair { &collective.ranks[..] } else { &[] };
             *places
-                .entry((&collective.name, &collective.communicator))
+                .entry((&collective.name, &collective.communicator, pair))
                 .or_insert_with(|| {
                     kinds.push(Kind {
                         name: collective.name.clone(),

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::dag::{Builder, Node};
 use super::nodes::{Label, MeetingParts, NO_STEP, Part, What};
+use super::process::bytes;
 use crate::collectives::Collective;
 use crate::details::CollectivePart;
 
@@ -73,6 +74,7 @@ pub(crate) fn join(
 ) {
     // Ends of kernels that carry several operations wait for all of them, and their work is what is left after the last.
     let mut latest: FxHashMap<Node, i64> = FxHashMap::default();
+    let mut sizes: FxHashMap<Node, u32> = FxHashMap::default();
     for (collective, label) in collectives.iter().zip(labels) {
         if !meets(collective) {
             continue;
@@ -87,6 +89,8 @@ pub(crate) fn join(
             .collect();
         for (_, _, end) in &parts {
             joined.what[*end as usize].label = Label::Collective(*label);
+            let size = sizes.entry(*end).or_default();
+            *size = size.saturating_add(bytes(collective.bytes.unwrap_or(0)));
         }
         let Some(last) = parts
             .iter()
@@ -150,6 +154,9 @@ pub(crate) fn join(
                 .and_modify(|latest| *latest = last.max(*latest))
                 .or_insert(last);
         }
+    }
+    for (end, size) in sizes {
+        joined.what[end as usize].size = size;
     }
     for parts in joined.parts {
         for (arrival, end) in parts.values() {

@@ -38,6 +38,21 @@ impl Part {
             Self::Compute | Self::Communication | Self::Copy | Self::Memset
         )
     }
+
+    /// Whether it is the host's work, and no waiting.
+    pub(crate) fn is_host_work(self) -> bool {
+        matches!(self, Self::Host | Self::Call)
+    }
+
+    /// Whether it is what a rank does itself on its device.
+    pub(crate) fn is_device_work(self) -> bool {
+        matches!(self, Self::Compute | Self::Copy | Self::Memset)
+    }
+
+    /// Whether it is what a rank does itself: neither waiting nor a transfer.
+    pub(crate) fn is_own(self) -> bool {
+        self.is_host_work() || self.is_device_work()
+    }
 }
 
 /// What a node is called.
@@ -69,7 +84,8 @@ pub(crate) struct What {
     pub(crate) label: Label,
     /// Row in its table: of calls, or of its kind of operation.
     pub(crate) row: u32,
-    /// What its work depends on beside its name: of a kernel its launch's dimensions, of a copy or memset its bytes, as a number.
+    /// What its work depends on beside its name: of a kernel its launch's dimensions as a number, of a copy, memset or collective
+    /// its bytes (up to 4 GB).
     pub(crate) size: u32,
 }
 

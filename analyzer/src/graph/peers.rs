@@ -14,14 +14,26 @@ type Place = (u32, Part, Label, Option<u32>);
 /// What the nodes would take if it was as much as the median of their peers at the same place.
 ///
 /// Peers are the same thing on other devices (of a collective: on other communicators of as many ranks), the same time in the
-/// step; of the same size, where anybody has it in that size. Where they have it another number of times each takes as much of the mean as theirs. Where nobody else has it, or only
-/// those that are changed themselves, it stays. With `whole_ranks` ranks that are changed are nobody's peers; else (of a kernel or
-/// collective) all others are.
-pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool) -> Vec<i64> {
-    let chosen: FxHashSet<Node> = nodes.iter().copied().collect();
+/// step; of the same size, where anybody has it in that size. Where they have it another number of times it takes so much of its
+/// time as theirs is of all of it. Where nobody else has it, or only those that are changed themselves, it stays. With
+/// `whole_ranks` ranks that are changed are nobody's peers; else (of a kernel or collective) all others are. With `same_work`
+/// only what is surely the same is compared: in the same size, and on devices in the same role. A stage of a pipeline may have
+/// more to do than another under the same names, and the dimensions of a matrix product's launch don't tell how deep it is.
+pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool, same_work: bool) -> Vec<i64> {
+    let among = Among {
+        job,
+        chosen: nodes.iter().copied().collect(),
+        whole_ranks,
+        roles: if same_work {
+            roles(job)
+        } else {
+            vec![0; job.devices.len()]
+        },
+    };
     let parts: FxHashSet<Part> = nodes.iter().map(|node| job.what[*node as usize].part).collect();
     let mut works = FxHashMap::default();
-    for of_size in [true, false] {
+    let passes: &[bool] = if same_work { &[true] } else { &[true, false] };
+    for &of_size in passes {
         let mut groups: FxHashMap<Place, FxHashMap<u64, Vec<Node>>> = FxHashMap::default();
         let mut alike: BTreeMap<(&str, usize), u32> = BTreeMap::new();
         for (node, what) in (0u32..).zip(&job.what) {
@@ -42,7 +54,7 @@ pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool) -> Vec<i64
             place.entry(group).or_default().push(node);
         }
         for of_place in groups.values_mut() {
-            compare(job, of_place, &chosen, whole_ranks, &mut works);
+            among.compare(of_place, &mut works);
         }
     }
     let own = |node: &Node| job.graph.work[*node as usize];
@@ -52,52 +64,99 @@ pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool) -> Vec<i64
         .collect()
 }
 
-/// Gives the chosen nodes of one place what their peers there take.
-fn compare(
-    job: &Job,
-    of_place: &mut FxHashMap<u64, Vec<Node>>,
-    chosen: &FxHashSet<Node>,
-    whole_ranks: bool,
-    works: &mut FxHashMap<Node, i64>,
-) {
-    for of_group in of_place.values_mut() {
-        of_group.sort_by_key(|node| job.ends[*node as usize]);
-    }
-    let work = |node: &Node| job.graph.work[*node as usize];
-    let total = |nodes: &[Node]| {
-        nodes
-            .iter()
-            .fold(0i64, |sum, node| sum.saturating_add(work(node)))
-    };
-    let any_chosen = |nodes: &[Node]| nodes.iter().any(|node| chosen.contains(node));
-    if of_place.len() > MOST_PEERS {
-        compare_many(job, of_place, chosen, whole_ranks, works);
-        return;
-    }
-    for (group, own) in &*of_place {
-        let is_open = |node: &Node| chosen.contains(node) && !works.contains_key(node);
-        if !own.iter().any(is_open) {
-            continue;
+/// By device: a number that those share that take part in the same kinds of collectives, as often a step. Stages of a pipeline
+/// differ in it, replicas of one do not.
+pub(crate) fn roles(job: &Job) -> Vec<u32> {
+    let mut parts: Vec<BTreeMap<(&str, usize), usize>> = vec![BTreeMap::new(); job.devices.len()];
+    for what in &job.what {
+        if let (Part::Communication, Label::Collective(kind)) = (what.part, what.label) {
+            let kind = &job.kinds[kind as usize];
+            let part = (kind.name.as_str(), kind.ranks.len());
+            *parts[what.device as usize].entry(part).or_default() += 1;
         }
-        let communicator = *group >> 32;
-        let is_peer = |other: &u64, nodes: &[Node]| {
-            other != group
-                && (!whole_ranks || !any_chosen(nodes))
-                && (communicator == 0 || *other >> 32 != communicator)
+    }
+    let steps = job.steps.len().max(1);
+    let mut known = BTreeMap::new();
+    let roles = parts.into_iter().map(|mut parts| {
+        // One that was cut off at the end makes no other role.
+        parts
+            .values_mut()
+            .for_each(|count| *count = (*count + steps / 2) / steps);
+        let next = known.len() as u32;
+        *known.entry(parts).or_insert(next)
+    });
+    roles.collect()
+}
+
+/// What is compared with what.
+struct Among<'a> {
+    job: &'a Job,
+    chosen: FxHashSet<Node>,
+    whole_ranks: bool,
+    /// By device; all the same where that does not matter.
+    roles: Vec<u32>,
+}
+
+/// With more peers than this each is compared with the median of all, itself among them: it hardly changes that, and comparing
+/// each with each costs too much.
+const MOST_PEERS: usize = 64;
+
+impl Among<'_> {
+    fn work(&self, node: Node) -> i64 {
+        self.job.graph.work[node as usize]
+    }
+
+    fn any_chosen(&self, nodes: &[Node]) -> bool {
+        nodes.iter().any(|node| self.chosen.contains(node))
+    }
+
+    fn role(&self, nodes: &[Node]) -> Option<u32> {
+        let what = &self.job.what[*nodes.first()? as usize];
+        Some(self.roles[what.device as usize])
+    }
+
+    /// Gives the chosen nodes of one place what their peers there take.
+    fn compare(&self, of_place: &mut FxHashMap<u64, Vec<Node>>, works: &mut FxHashMap<Node, i64>) {
+        for of_group in of_place.values_mut() {
+            of_group.sort_by_key(|node| self.job.ends[*node as usize]);
+        }
+        if of_place.len() > MOST_PEERS {
+            self.compare_many(of_place, works);
+            return;
+        }
+        let total = |nodes: &[Node]| {
+            let each = nodes.iter();
+            each.fold(0i64, |sum, node| sum.saturating_add(self.work(*node)))
         };
-        let peers: Vec<&Vec<Node>> = of_place
-            .iter()
-            .filter(|(other, nodes)| is_peer(other, nodes))
-            .map(|(_, nodes)| nodes)
-            .collect();
-        let same: Vec<&&Vec<Node>> = peers.iter().filter(|nodes| nodes.len() == own.len()).collect();
-        if !same.is_empty() {
-            for (place, node) in own.iter().enumerate() {
-                let mut theirs: Vec<i64> = same.iter().map(|nodes| work(&nodes[place])).collect();
-                works.entry(*node).or_insert(median(&mut theirs));
+        for (group, own) in &*of_place {
+            let is_open = |node: &Node| self.chosen.contains(node) && !works.contains_key(node);
+            if !own.iter().any(is_open) {
+                continue;
             }
-        } else if !peers.is_empty() {
+            let communicator = *group >> 32;
+            let is_peer = |other: &u64, nodes: &[Node]| {
+                other != group
+                    && (communicator > 0 || self.role(nodes) == self.role(own))
+                    && (!self.whole_ranks || !self.any_chosen(nodes))
+                    && (communicator == 0 || *other >> 32 != communicator)
+            };
+            let peers: Vec<&Vec<Node>> = of_place
+                .iter()
+                .filter(|(other, nodes)| is_peer(other, nodes))
+                .map(|(_, nodes)| nodes)
+                .collect();
+            let same: Vec<&&Vec<Node>> = peers.iter().filter(|nodes| nodes.len() == own.len()).collect();
+            if !same.is_empty() {
+                for (place, node) in own.iter().enumerate() {
+                    let mut theirs: Vec<i64> = same.iter().map(|nodes| self.work(nodes[place])).collect();
+                    works.entry(*node).or_insert(median(&mut theirs));
+                }
+                continue;
+            }
             let mut totals: Vec<i64> = peers.iter().map(|nodes| total(nodes)).collect();
+            if totals.is_empty() {
+                continue;
+            }
             let (theirs, total) = (median(&mut totals), total(own));
             let factor = if total > 0 {
                 theirs as f64 / total as f64
@@ -105,54 +164,43 @@ fn compare(
                 1.0
             };
             for node in own {
-                let as_theirs = (work(node) as f64 * factor).round() as i64;
+                let as_theirs = (self.work(*node) as f64 * factor).round() as i64;
                 works.entry(*node).or_insert(as_theirs);
             }
         }
     }
-}
 
-/// With more peers than this each is compared with the median of all, itself among them: it hardly changes that, and comparing
-/// each with each costs too much.
-const MOST_PEERS: usize = 64;
-
-/// The same for a place with many peers: those that have the thing the same number of times are compared.
-fn compare_many(
-    job: &Job,
-    of_place: &FxHashMap<u64, Vec<Node>>,
-    chosen: &FxHashSet<Node>,
-    whole_ranks: bool,
-    works: &mut FxHashMap<Node, i64>,
-) {
-    let any_chosen = |nodes: &[Node]| nodes.iter().any(|node| chosen.contains(node));
-    let mut by_count: FxHashMap<usize, Vec<&Vec<Node>>> = FxHashMap::default();
-    for nodes in of_place
-        .values()
-        .filter(|nodes| !whole_ranks || !any_chosen(nodes))
-    {
-        by_count.entry(nodes.len()).or_default().push(nodes);
-    }
-    let medians: FxHashMap<usize, Vec<i64>> = by_count
-        .into_iter()
-        .filter(|(_, alike)| alike.len() > 1)
-        .map(|(count, alike)| {
-            let at = |place: usize| {
-                let mut theirs: Vec<i64> = alike
-                    .iter()
-                    .map(|nodes| job.graph.work[nodes[place] as usize])
-                    .collect();
-                median(&mut theirs)
+    /// The same for a place with many peers: those in one role that have the thing the same number of times are compared.
+    fn compare_many(&self, of_place: &FxHashMap<u64, Vec<Node>>, works: &mut FxHashMap<Node, i64>) {
+        let mut by_count: FxHashMap<(usize, Option<u32>), Vec<&Vec<Node>>> = FxHashMap::default();
+        for nodes in of_place
+            .values()
+            .filter(|nodes| !self.whole_ranks || !self.any_chosen(nodes))
+        {
+            by_count
+                .entry((nodes.len(), self.role(nodes)))
+                .or_default()
+                .push(nodes);
+        }
+        let medians: FxHashMap<(usize, Option<u32>), Vec<i64>> = by_count
+            .into_iter()
+            .filter(|(_, alike)| alike.len() > 1)
+            .map(|(key, alike)| {
+                let at = |place: usize| {
+                    let mut theirs: Vec<i64> = alike.iter().map(|nodes| self.work(nodes[place])).collect();
+                    median(&mut theirs)
+                };
+                (key, (0..key.0).map(at).collect())
+            })
+            .collect();
+        for own in of_place.values() {
+            let Some(medians) = medians.get(&(own.len(), self.role(own))) else {
+                continue;
             };
-            (count, (0..count).map(at).collect())
-        })
-        .collect();
-    for own in of_place.values() {
-        let Some(medians) = medians.get(&own.len()) else {
-            continue;
-        };
-        for (node, median) in own.iter().zip(medians) {
-            if chosen.contains(node) {
-                works.entry(*node).or_insert(*median);
+            for (node, median) in own.iter().zip(medians) {
+                if self.chosen.contains(node) {
+                    works.entry(*node).or_insert(*median);
+                }
             }
         }
     }

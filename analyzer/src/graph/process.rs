@@ -72,7 +72,7 @@ pub(crate) fn nodes(source: &Source<'_>) -> Nodes {
             waits.push((awaited.end, lag));
             ready = ready.max(awaited.operation.end + lag);
         }
-        // What nothing of this explains began when something else of its process had ended.
+        // Without a recorded call it may have waited for what ended right before on another stream.
         if one.called.is_none() && start.saturating_sub(ready) > SHORT_GAP_NS {
             for other in in_time.before(start, ready, place, &placed) {
                 let lag = (start - other.operation.end).min(latency.handover_ns);
@@ -162,6 +162,11 @@ fn place<'a>(source: &Source<'a>, nodes: &mut Nodes) -> Vec<Placed<'a>> {
     placed
 }
 
+/// Bytes as far as they fit.
+pub(crate) fn bytes(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 /// What an operation's work depends on beside its name.
 fn size(process: &Process, operation: &Operation) -> u32 {
     let (tables, row) = (&process.tables, operation.row as usize);
@@ -183,8 +188,8 @@ fn size(process: &Process, operation: &Operation) -> u32 {
             ];
             hash(&columns.map(|column| u64::from(column[row].cast_unsigned())))
         }
-        Name::Copy { .. } => hash(&[tables.copies.bytes[row]]),
-        Name::Memset { .. } => hash(&[tables.memsets.bytes[row]]),
+        Name::Copy { .. } => bytes(tables.copies.bytes[row]),
+        Name::Memset { .. } => bytes(tables.memsets.bytes[row]),
         Name::Graph { .. } => 0,
     }
 }

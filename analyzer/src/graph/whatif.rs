@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::candidates;
 use super::edits::{self, Edit};
-use super::job::{Job, Step};
+use super::job::{Job, Step, mean};
 use super::path::{self, CriticalPath};
 
 /// Low and high end of what is predicted.
@@ -42,6 +42,8 @@ impl Interval {
 pub struct WhatIf {
     /// "gputrace.whatif/1".
     pub schema: &'static str,
+    /// "cuda", "sim" or "imported".
+    pub device: String,
     /// The changes, as they are written for `--set`.
     pub changes: Vec<String>,
     /// The first and the last of the steps that were replayed.
@@ -65,10 +67,18 @@ pub struct WhatIf {
     pub step_times_ns: StepTimes,
     /// Without changes: single ones that are worth trying, those first that save most.
     pub singles: Vec<Single>,
+    /// What the steps' time was spent on, without the changes.
+    pub critical_path: CriticalPath,
     /// Operations that were replayed.
     pub operations: u64,
     /// Of those, how many have no recorded launch.
     pub without_launch: u64,
+    /// Of those, how many are taken to have waited for what ended right before, on another stream.
+    pub in_time: u64,
+    /// Operations that are taken to have waited for another rank, by time alone.
+    pub hidden: u64,
+    /// Waits that were left out because the recorded times contradict them.
+    pub contradicted: u64,
     /// Matches that were left out because they make a circle.
     pub circles: usize,
 }
@@ -161,6 +171,7 @@ const OFF_BY: f64 = 0.01;
 
 /// A job that is kept, so that each of many questions costs a replay or two.
 pub struct Model {
+    device: String,
     job: Job,
     baseline: Baseline,
     names: Interner,
@@ -169,8 +180,10 @@ pub struct Model {
 }
 
 impl Model {
-    pub(crate) fn of(job: Job, names: Interner) -> Self {
+    /// Of a recording's job; `device` is what its GPUs are.
+    pub(crate) fn of(device: &str, job: Job, names: Interner) -> Self {
         Self {
+            device: device.to_owned(),
             baseline: Baseline::of(&job),
             job,
             names,
@@ -184,14 +197,13 @@ impl Model {
     /// # Errors
     /// A line that says what is wrong with the changes.
     pub fn predict(&self, changes: &[Edit]) -> Result<WhatIf, String> {
-        let (job, names) = (&self.job, &self.names);
         if !changes.is_empty() {
-            return predict_from(job, &self.baseline, changes, names);
+            return predict(self, changes);
         }
         if let Some(known) = self.unchanged.get() {
             return Ok(known.clone());
         }
-        let made = predict_from(job, &self.baseline, changes, names)?;
+        let made = predict(self, changes)?;
         Ok(self.unchanged.get_or_init(|| made).clone())
     }
 
@@ -203,16 +215,8 @@ impl Model {
 }
 
 /// Predicts the mean step of a job with these changes; a line that says what is wrong with them.
-pub(crate) fn predict(job: &Job, changes: &[Edit], names: &Interner) -> Result<WhatIf, String> {
-    predict_from(job, &Baseline::of(job), changes, names)
-}
-
-fn predict_from(
-    job: &Job,
-    baseline: &Baseline,
-    changes: &[Edit],
-    names: &Interner,
-) -> Result<WhatIf, String> {
+fn predict(model: &Model, changes: &[Edit]) -> Result<WhatIf, String> {
+    let (job, baseline, names) = (&model.job, &model.baseline, &model.names);
     let changed = edits::apply(job, changes, names)?;
     let (kept, dropped) = baseline.steps(job, &changed);
     let mut predicted = Interval::between(&kept, &dropped);
@@ -228,18 +232,23 @@ fn predict_from(
     let name = |step: Option<&Step>| step.map_or_else(String::new, |step| step.name.clone());
     Ok(WhatIf {
         schema: "gputrace.whatif/1",
+        device: model.device.clone(),
         changes: changes.iter().map(ToString::to_string).collect(),
         steps: (name(job.steps.first()), name(job.steps.last())),
         step_count: job.steps.len(),
         steps_left_out: job.left_out,
-        measured_step_ns: baseline.kept_ns,
+        measured_step_ns: mean(&job.measured),
         replayed_step_ns: baseline.kept_ns,
         predicted_step_ns: predicted,
         speedup: baseline.kept_ns / middle.max(1.0),
-        unexplained_ratio: 1.0 - baseline.dropped_ns / baseline.kept_ns.max(1.0),
+        unexplained_ratio: (1.0 - baseline.dropped_ns / baseline.kept_ns.max(1.0)).clamp(0.0, 1.0),
         step_times_ns: StepTimes {
-            names: timed(&job.steps),
-            measured: job.step_times(&job.ends),
+            names: job
+                .timed()
+                .into_iter()
+                .map(|step| job.steps[step].name.clone())
+                .collect(),
+            measured: job.measured.clone(),
             predicted: kept
                 .iter()
                 .zip(&dropped)
@@ -247,20 +256,14 @@ fn predict_from(
                 .collect(),
         },
         singles,
+        critical_path: model.critical_path().clone(),
         operations: job.counts.operations,
         without_launch: job.counts.without_launch,
+        in_time: job.counts.in_time,
+        hidden: job.counts.hidden,
+        contradicted: job.counts.contradicted,
         circles: job.cut,
     })
-}
-
-/// The names of the steps that have a time, as [`Job::step_times`] chooses them.
-fn timed(steps: &[Step]) -> Vec<String> {
-    let names = |steps: &mut dyn Iterator<Item = &Step>| steps.map(|step| step.name.clone()).collect();
-    let following: Vec<String> = names(&mut steps.iter().skip(1).filter(|step| step.follows));
-    if following.is_empty() {
-        return names(&mut steps.iter());
-    }
-    following
 }
 
 /// Less than this share of a step is not worth a line.

@@ -210,15 +210,24 @@ fn ports() {
     // Nor under the other's name, although both have the same token.
     let renamed = of_first.replace(&first.port.to_string(), &second.port.to_string());
     assert_eq!(ask(&second, &renamed), 401);
-    // Nor of the next server at the same port: all sessions end with theirs.
-    let port = first.port;
-    drop(first);
-    let mut command = gputrace();
-    command
-        .args(["view", "--no-open", "--port", &port.to_string()])
-        .arg(small_recording());
-    let next = Viewer::start(command.stderr(std::process::Stdio::null()));
-    assert_eq!(ask(&next, &of_first), 401);
+    // Nor of the next server at the same port: all sessions end with theirs. The port is one that neither other tests' servers
+    // (7007 and on) nor the system (from 32768 on) take in between.
+    let port = (20_000 + std::process::id() as u16 % 8_000..)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap();
+    let start = || {
+        let mut command = gputrace();
+        command
+            .args(["view", "--no-open", "--port", &port.to_string()])
+            .arg(small_recording());
+        Viewer::start(command.stderr(std::process::Stdio::null()))
+    };
+    let before = start();
+    let of_before = before.let_in();
+    assert_eq!(ask(&before, &of_before), 200);
+    drop(before);
+    let next = start();
+    assert_eq!(ask(&next, &of_before), 401);
     assert_eq!(ask(&next, &next.let_in()), 200);
 }
 

@@ -423,6 +423,16 @@ impl Recording {
                 .any(is_simulated)
     }
 
+    /// What the GPUs are, for programs: "cuda", "sim" or "imported"; "unknown" where nothing is left that says.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        if self.is_simulated() {
+            "sim"
+        } else {
+            &self.manifest.device
+        }
+    }
+
     fn lose(&mut self, what: String, count: Option<u64>, affects: &str) {
         self.losses.push(Loss {
             what,

@@ -156,18 +156,21 @@ pub fn figures(analysis: &Analysis, page: &mut Page) {
 /// The section that tells more of a finding, where one does.
 fn section_of(facts: &Facts) -> Option<(&'static str, &'static str)> {
     match facts {
-        Facts::ExposedCommunication { .. } | Facts::UnevenCompute { .. } => {
+        Facts::ExposedCommunication { .. } | Facts::UnevenCompute { .. } | Facts::UnevenWork { .. } => {
             Some(("ranks", "Where the time goes"))
         }
         Facts::UnevenSteps { .. } => Some(("steps", "Steps")),
         Facts::HostLate { .. }
+        | Facts::Synchronization { .. }
         | Facts::EventWait { .. }
         | Facts::PeerWait { .. }
         | Facts::QueueFull { .. }
         | Facts::NothingSubmitted { .. } => Some(("idle", "Why the GPUs waited")),
-        Facts::LateRank { .. } | Facts::SlowRank { .. } | Facts::SlowCommunicator { .. } => {
-            Some(("collectives", "Collectives"))
-        }
+        Facts::LateRank { .. }
+        | Facts::LateStart { .. }
+        | Facts::SlowRank { .. }
+        | Facts::SlowCommunicator { .. }
+        | Facts::SmallCollectives { .. } => Some(("collectives", "Collectives")),
         Facts::ShortKernels { .. } | Facts::PageableCopies { .. } | Facts::SlowCopies { .. } => {
             Some(("kernels", "Operations"))
         }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use gputrace_analyzer::Cause;
+use gputrace_trace::synchronization_kind;
 use gputrace_trace::tables::{
     ApiCall, ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, Overheads, Synchronization,
     Synchronizations,
@@ -272,7 +273,7 @@ impl Timeline {
             for row in base.rows_with::<Synchronizations>(process, id, |joins| &joins.synchronizations) {
                 let kind = self.wait(process, row).map_or(0, |wait| wait.kind);
                 let reference = self.find(process, Table::Synchronization, row);
-                add("synchronization", names::synchronization(kind), reference);
+                add("synchronization", synchronization_kind::name(kind), reference);
                 add("synchronization", "waited for", self.waited_for(process, row));
             }
         }

@@ -2,6 +2,7 @@
 
 use gputrace_analyzer::{nominal, theoretical_occupancy, units};
 use gputrace_trace::copy_words::{direction_name, memory_name};
+use gputrace_trace::synchronization_kind;
 use gputrace_trace::tables::{
     ApiCalls, Collective, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels, NcclProxySteps,
     Operators, Overheads, Synchronizations,
@@ -203,7 +204,7 @@ fn add_row(
         }
         Table::Synchronization => {
             let row = source.row::<Synchronizations>(row)?;
-            fields.add("Waits for", names::synchronization(row.kind), "");
+            fields.add("Waits for", synchronization_kind::name(row.kind), "");
             fields.add_known("Stream", row.stream, "");
             fields.add_known("Context", row.context, "");
             fields.add_known("Event", row.event, "");

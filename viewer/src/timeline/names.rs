@@ -3,6 +3,7 @@
 //! The upper four bits are a class, the rest is what the class makes of it: mostly a name of the recording.
 
 use gputrace_trace::copy_words::{direction_name, memory_name};
+use gputrace_trace::synchronization_kind;
 use gputrace_trace::{Interner, NameId};
 
 use super::kinds;
@@ -157,17 +158,6 @@ pub(crate) fn renumbered(number: u32, numbers: &[NameId]) -> u32 {
     }
 }
 
-/// `CUpti_ActivitySynchronizationType` in words.
-pub(crate) fn synchronization(kind: u32) -> &'static str {
-    match kind {
-        1 => "event synchronize",
-        2 => "stream waits for event",
-        3 => "stream synchronize",
-        4 => "context synchronize",
-        _ => "synchronization",
-    }
-}
-
 /// `CUpti_ActivityOverheadKind` in words.
 pub(crate) fn overhead(kind: u32) -> &'static str {
     match kind {
@@ -226,7 +216,7 @@ pub(crate) fn full(number: u32, texts: Texts<'_>) -> Option<String> {
         }
         Class::Memset if member == 0 => "Memset".to_owned(),
         Class::Memset => format!("Memset ({})", memory_name(member)),
-        Class::Synchronization => synchronization(member).to_owned(),
+        Class::Synchronization => synchronization_kind::name(member).to_owned(),
         Class::Overhead => overhead(member).to_owned(),
         Class::GraphLaunch => format!("graph {member}"),
         _ => (*OTHERS.get(member as usize)?).to_owned(),

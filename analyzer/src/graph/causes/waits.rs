@@ -1,0 +1,137 @@
+//! Hosts that wait for their GPU where they need not.
+
+use std::collections::BTreeMap;
+
+use gputrace_trace::copy_words::PAGEABLE;
+use rustc_hash::FxHashMap;
+
+use super::replay::{Remedy, Replay};
+use super::{Candidate, Told, What, link};
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::graph::dag::Node;
+use crate::graph::nodes::{Label, NO_STEP, Part};
+use crate::graph::whatif::Interval;
+use crate::operations::Name;
+use crate::units::duration;
+
+/// The operations that a call waited for.
+fn awaited<'a>(replay: &'a Replay<'_>, node: Node) -> impl Iterator<Item = Node> + 'a {
+    let waits = replay.job.graph.waits(node).iter();
+    waits
+        .map(|wait| wait.of)
+        .filter(|of| replay.what(*of).part.is_operation())
+}
+
+/// Whether an operation is a copy from or to pageable memory.
+fn is_pageable(replay: &Replay<'_>, node: Node) -> bool {
+    match replay.what(node).label {
+        Label::Operation(Name::Copy {
+            source, destination, ..
+        }) => source == PAGEABLE || destination == PAGEABLE,
+        _ => false,
+    }
+}
+
+/// Calls that wait for the GPU within a step: the last one of each step is how the loop keeps pace with it, and stays.
+pub(super) fn synchronization(replay: &Replay<'_>) -> Option<Candidate> {
+    let job = replay.job;
+    let blocked = replay.nodes(|what| what.part == Part::Blocked && what.step != NO_STEP);
+    let mut last: FxHashMap<(u32, u16), Node> = FxHashMap::default();
+    for node in &blocked {
+        let what = replay.what(*node);
+        let last = last.entry((what.step, what.device)).or_insert(*node);
+        if job.ends[*last as usize] <= job.ends[*node as usize] {
+            *last = *node;
+        }
+    }
+    let mut remedy = Remedy::default();
+    let mut by_name: BTreeMap<Label, (usize, i64, Node, i64)> = BTreeMap::new();
+    for node in blocked {
+        let what = replay.what(node);
+        if last.get(&(what.step, what.device)) == Some(&node) {
+            continue;
+        }
+        let of: Vec<Node> = awaited(replay, node)
+            .filter(|of| !is_pageable(replay, *of))
+            .collect();
+        let Some(until) = of.iter().map(|of| job.ends[*of as usize]).max() else {
+            continue;
+        };
+        // From what came before it on its thread.
+        let before = job.graph.waits(node).iter().filter(|wait| !of.contains(&wait.of));
+        let since = before
+            .map(|wait| job.ends[wait.of as usize])
+            .max()
+            .unwrap_or(until);
+        let waited = until.saturating_sub(since).max(0);
+        let (count, total, longest, most) = by_name.entry(what.label).or_insert((0, 0, node, waited));
+        *count += 1;
+        *total = total.saturating_add(waited);
+        if waited > *most {
+            (*longest, *most) = (node, waited);
+        }
+        remedy.dropped.extend(of.into_iter().map(|of| (node, of)));
+    }
+    let (_, (count, total, longest, _)) = by_name.into_iter().max_by_key(|(_, (_, total, ..))| *total)?;
+    let saved = replay.saved(&[&remedy]);
+    let devices = job.devices.len().max(1);
+    let count = count.div_ceil(job.steps.len().max(1) * devices);
+    let waits_ns = replay.a_step(total) / i64::try_from(devices).unwrap_or(1);
+    let link = link(replay, "call", longest);
+    let finding = Finding {
+        cause: vec![link.clone()],
+        ..Finding::new(
+            Facts::Synchronization {
+                name: link.name.clone(),
+                count,
+                waits_ns,
+            },
+            "The host waits for the GPU within the step, and the GPU for the host's next launches: leave out .item(), .cpu(), prints and \
+             synchronizations, or do them at the step's end"
+                .to_owned(),
+            format!(
+                "{} is called {count} times a step and rank before the step's last wait, and waits {}",
+                link.name.trim_start_matches("call: "),
+                duration(waits_ns)
+            ),
+        )
+    };
+    Some(Candidate {
+        what: What::Finding(Box::new(finding)),
+        saved,
+        remedy,
+    })
+}
+
+/// Copies from pageable memory, which their callers wait for and which are slower: from pinned memory they would be waited for by
+/// nobody, and take as long as they do now at most, and no time at least.
+pub(super) fn pageable(replay: &Replay<'_>) -> Option<Candidate> {
+    let copies = replay.nodes(|what| what.part == Part::Copy);
+    let copies: Vec<Node> = copies
+        .into_iter()
+        .filter(|node| is_pageable(replay, *node))
+        .collect();
+    if copies.is_empty() {
+        return None;
+    }
+    let mut waiting = Remedy::default();
+    for node in replay.nodes(|what| what.part == Part::Blocked) {
+        let of = awaited(replay, node).filter(|of| is_pageable(replay, *of));
+        waiting.dropped.extend(of.map(|of| (node, of)));
+    }
+    let gone = Remedy {
+        work: copies.into_iter().map(|node| (node, 0)).collect(),
+        dropped: waiting.dropped.clone(),
+        ..Remedy::default()
+    };
+    let (least, most) = (replay.saved(&[&waiting]), replay.saved(&[&gone]));
+    Some(Candidate {
+        what: What::Told(Told::Pageable),
+        saved: Interval {
+            low: least.low.min(most.low),
+            high: least.high.max(most.high),
+        },
+        remedy: gone,
+    })
+}

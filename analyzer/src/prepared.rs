@@ -1,0 +1,150 @@
+//! What every answer about a recording starts from: operations, matched collectives, steps, and the graph of them.
+
+use std::collections::BTreeMap;
+
+use gputrace_trace::{Process, Recording, parallel};
+
+use crate::collectives::Job;
+use crate::operations::ProcessOperations;
+use crate::pauses::Pauses;
+use crate::{clocks, collective_parts, collectives, graph, step_detection, steps};
+
+/// Operations and calls in the graph that findings are replayed on, some thirty times: the first steps tell what all do.
+pub(crate) const ROWS_FOR_FINDINGS: u64 = 400_000;
+/// The same where changes are tried that a user asks for.
+pub(crate) const ROWS_FOR_WHAT_IF: u64 = 3_000_000;
+
+/// What all that is asked of a recording starts from.
+pub(crate) struct Prepared {
+    pub(crate) operations: Vec<ProcessOperations>,
+    pub(crate) clocks: clocks::Clocks,
+    /// By process: its rank.
+    pub(crate) ranks: Vec<Option<u32>>,
+    pub(crate) parts: Vec<collective_parts::Parts>,
+    pub(crate) matched: collectives::Matched,
+    /// By process.
+    pub(crate) windows: Vec<Steps>,
+}
+
+impl Prepared {
+    pub(crate) fn of(recording: &Recording) -> Self {
+        let names = &recording.names;
+        let processes = &recording.processes;
+        let operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
+            ProcessOperations::new(&processes[index], names)
+        });
+        let clocks = clocks::clocks(recording, &operations);
+        // Where no process says its rank, their order is as good as any; beside others that do it is not.
+        let any_rank = processes.iter().any(|process| process.header.rank.is_some());
+        let rank_of = |index: usize| {
+            let place = u32::try_from(index).unwrap_or(u32::MAX);
+            processes[index].header.rank.or((!any_rank).then_some(place))
+        };
+        let ranks: Vec<Option<u32>> = (0..processes.len()).map(rank_of).collect();
+        let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
+            let place = u32::try_from(index).unwrap_or(u32::MAX);
+            collective_parts::parts(&processes[index], place, ranks[index], &operations[index], names)
+        });
+        // Collectives are matched whole, before anything is cut to steps.
+        let matched = collectives::collectives(&parts, job(processes, &operations, clocks.comparable));
+        let windows: Vec<Steps> = parallel::map(processes.len(), |index| {
+            Steps::of(&processes[index], &operations[index], recording)
+        });
+        Self {
+            operations,
+            clocks,
+            ranks,
+            parts,
+            matched,
+            windows,
+        }
+    }
+
+    /// The graph of the chosen steps, of at most so many rows; `None` where nothing ran in them, or a single step has more.
+    pub(crate) fn graph(
+        &self,
+        recording: &Recording,
+        chosen: Option<(u64, u64)>,
+        most: u64,
+    ) -> Option<graph::job::Job> {
+        let steps: Vec<graph::job::ProcessSteps<'_>> = self
+            .windows
+            .iter()
+            .zip(&self.operations)
+            .map(|(windows, operations)| {
+                let device = operations.devices.keys().next().copied().unwrap_or(0);
+                graph::job::ProcessSteps {
+                    windows: windows.of_device(device),
+                    on_host: matches!(windows, Steps::Named(_)),
+                }
+            })
+            .collect();
+        graph::job::Job::new(
+            recording,
+            &self.operations,
+            &self.matched.collectives,
+            &steps,
+            &self.ranks,
+            self.clocks.comparable,
+            chosen,
+            most,
+        )
+    }
+}
+
+/// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.
+fn job(processes: &[Process], operations: &[ProcessOperations], one_clock: bool) -> Job {
+    let said = processes
+        .iter()
+        .filter_map(|process| process.header.world_size)
+        .max();
+    let used = operations
+        .iter()
+        .filter(|operations| !operations.devices.is_empty());
+    let here = u32::try_from(used.count()).unwrap_or(u32::MAX);
+    Job {
+        one_clock,
+        ranks: said.unwrap_or(0).max(here),
+    }
+}
+
+/// The steps of a process's devices.
+pub(crate) enum Steps {
+    /// By ranges: every device has the same.
+    Named(Vec<steps::Window>),
+    /// By device, guessed.
+    Detected(BTreeMap<u32, Vec<steps::Window>>),
+}
+
+impl Steps {
+    fn of(process: &Process, operations: &ProcessOperations, recording: &Recording) -> Self {
+        let pauses = Pauses::of(process, &recording.names);
+        let named = steps::windows(process, &pauses, &recording.names);
+        if !named.is_empty() {
+            return Self::Named(named);
+        }
+        let devices = operations.devices.iter();
+        Self::Detected(
+            devices
+                .map(|(&device, operations)| (device, step_detection::detect(&operations.cut)))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn of_device(&self, device: u32) -> &[steps::Window] {
+        match self {
+            Self::Named(windows) => windows,
+            Self::Detected(devices) => devices.get(&device).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// Keeps those with these numbers.
+    pub(crate) fn keep(&mut self, numbers: std::ops::RangeInclusive<u64>) {
+        let chosen =
+            |windows: &mut Vec<steps::Window>| windows.retain(|window| numbers.contains(&window.number));
+        match self {
+            Self::Named(windows) => chosen(windows),
+            Self::Detected(devices) => devices.values_mut().for_each(chosen),
+        }
+    }
+}
