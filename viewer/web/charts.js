@@ -145,7 +145,9 @@ export function swatch(colour, hatched = false) {
  */
 export function legend(items) {
   return h("ul", { class: "p-legend" }, items.map((item) =>
-    h("li", { title: item.hint }, item.shape === undefined ? swatch(item.colour, item.hatched) : svg("svg", { class: "p-shape", viewBox: "-7 -7 14 14", "aria-hidden": "true" }, svg("path", { d: shape(item.shape, 5), style: { fill: item.colour } })), item.title)));
+    h("li", { title: item.hint }, item.shape === undefined ? swatch(item.colour, item.hatched)
+      : svg("svg", { class: "p-shape", viewBox: "-7 -7 14 14", "aria-hidden": "true" },
+        svg("path", { d: shape(item.shape, 5), style: { fill: item.colour } })), item.title)));
 }
 
 /**
@@ -193,7 +195,8 @@ export function shape(index, r, x = 0, y = 0) {
     case 2: return through([0, -1.15], [1.05, 0.75], [-1.05, 0.75]);
     case 3: return through([0, -1.2], [1.2, 0], [0, 1.2], [-1.2, 0]);
     case 4: return through([0, 1.15], [1.05, -0.75], [-1.05, -0.75]);
-    default: return through([-0.4, -1.1], [0.4, -1.1], [0.4, -0.4], [1.1, -0.4], [1.1, 0.4], [0.4, 0.4], [0.4, 1.1], [-0.4, 1.1], [-0.4, 0.4], [-1.1, 0.4], [-1.1, -0.4], [-0.4, -0.4]);
+    default: return through([-0.4, -1.1], [0.4, -1.1], [0.4, -0.4], [1.1, -0.4],
+      [1.1, 0.4], [0.4, 0.4], [0.4, 1.1], [-0.4, 1.1], [-0.4, 0.4], [-1.1, 0.4], [-1.1, -0.4], [-0.4, -0.4]);
   }
 }
 

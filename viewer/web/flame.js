@@ -329,7 +329,8 @@ export class Flame {
   words(at) {
     const { total, nodes } = /** @type {NonNullable<typeof this.tree>} */ (this.tree);
     const node = nodes[at];
-    return `${time(node.total)} (${percent(node.total / Math.max(1, total))}), ${time(node.self)} of it itself, ${count(node.count)} × ${time(node.total / Math.max(1, node.count))}`;
+    const each = `${count(node.count)} × ${time(node.total / Math.max(1, node.count))}`;
+    return `${time(node.total)} (${percent(node.total / Math.max(1, total))}), ${time(node.self)} of it itself, ${each}`;
   }
 
   /** Says what a node is, or how to go on. @private @param {number | null} at */
@@ -350,7 +351,8 @@ export class Flame {
           { class: "faint" },
           tree.nodes.length === 0
             ? ""
-            : `${time(tree.total)} of ${count(tree.threads)} ${tree.threads === 1 ? "thread" : "threads"}. Choose one to see its longest on the timeline; twice, to see it alone.${more ? ` ${more}.` : ""}`,
+            : `${time(tree.total)} of ${count(tree.threads)} ${tree.threads === 1 ? "thread" : "threads"}. ` +
+              `Choose one to see its longest on the timeline; twice, to see it alone.${more ? ` ${more}.` : ""}`,
         ),
       );
       return;

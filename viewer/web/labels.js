@@ -95,7 +95,9 @@ export class Labels {
     const to = scrollTop + plotHeight + 60;
     const inView = items.filter((item) => item.y + item.height > from && item.y < to);
     const state = this.timeline.state.get();
-    const wanted = `${pinned.length} ${pinned.map((item) => item.key).join()} ${inView.map((item) => `${item.key}@${item.y}${item.folded ? "+" : ""}`).join()} ${state.rowHeight} ${state.pins.join()} ${this.timeline.context.info.generation}`;
+    const places = inView.map((item) => `${item.key}@${item.y}${item.folded ? "+" : ""}`).join();
+    const { generation } = this.timeline.context.info;
+    const wanted = `${pinned.length} ${pinned.map((item) => item.key).join()} ${places} ${state.rowHeight} ${state.pins.join()} ${generation}`;
     if (wanted !== this.drawnFor) {
       this.drawnFor = wanted;
       const had = document.activeElement instanceof HTMLElement && this.element.contains(document.activeElement) ? document.activeElement.dataset.key : null;

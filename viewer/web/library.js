@@ -88,7 +88,8 @@ export function mountLibrary(container, { api, open }) {
     try {
       const answer = await api.json("recordings");
       rows = answer.recordings;
-      head.textContent = `${format.count(rows.length)} ${rows.length === 1 ? "recording" : "recordings"}${answer.version ? `, gputrace ${answer.version}` : ""}`;
+      const version = answer.version ? `, gputrace ${answer.version}` : "";
+      head.textContent = `${format.count(rows.length)} ${rows.length === 1 ? "recording" : "recordings"}${version}`;
       replace(trouble);
       replace(notes, ...(answer.notes ?? []).map((/** @type {string} */ note) => h("p", { class: "p-quiet" }, note)));
       const now = JSON.stringify(rows);

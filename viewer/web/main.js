@@ -374,7 +374,9 @@ function watchDrops() {
     event.preventDefault();
     const files = [...(event.dataTransfer?.files ?? [])].map((file) => file.name);
     const [what, lies] = files.length === 1 ? ["it", "it lies"] : ["them", "they lie"];
-    const text = `Nothing was uploaded: this page shows what its server was started with. To look at what you dropped, start gputrace on ${what}, in the folder where ${lies}:`;
+    const text =
+      "Nothing was uploaded: this page shows what its server was started with. " +
+      `To look at what you dropped, start gputrace on ${what}, in the folder where ${lies}:`;
     if (files.length > 0) panels.openNotice("Another recording", text, shellLine("gputrace view", files));
   });
 }

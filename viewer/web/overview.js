@@ -329,13 +329,10 @@ export class Overview {
     const parts = PARTS.map(([part, , text]) => [text, mean(shares[part])]);
     const idle = Math.max(0, 1 - parts.reduce((sum, [, share]) => sum + /** @type {number} */ (share), 0));
     const band = bands[at];
+    const whose = band?.rank === null || band?.rank === undefined ? `GPU ${band?.device_index}` : `rank ${band.rank}`;
     replace(
       this.tip,
-      h(
-        "div",
-        { class: "tooltip-name" },
-        `${band?.rank === null || band?.rank === undefined ? `GPU ${band?.device_index}` : `rank ${band.rank}`} at ${this.timeline.stamp(this.timeAt(event.clientX), 1000)}`,
-      ),
+      h("div", { class: "tooltip-name" }, `${whose} at ${this.timeline.stamp(this.timeAt(event.clientX), 1000)}`),
       [...parts, ["idle", idle]]
         .filter(([, share]) => /** @type {number} */ (share) > 0.0005)
         .map(([text, share]) => h("div", { class: "quiet" }, `${percent(/** @type {number} */ (share))} ${text}`)),

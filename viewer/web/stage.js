@@ -500,7 +500,8 @@ export class Stage {
     this.hover = this.pointer && !this.input.dragging && !this.motion.zooming ? this.hitAt(this.pointer.x, this.pointer.y) : null;
     this.ruler.draw(view, this.theme, this.context.info, state, this.cursor, this.ticks(view));
     this.overlay.draw({
-      view, theme: this.theme, state, pinned, scrolled, pointer: this.cursor, hover: this.hover, twins: this.twins, detail: this.detail, drag: this.input.area, hits: this.search.inView(),
+      view, theme: this.theme, state, pinned, scrolled, pointer: this.cursor, hover: this.hover, twins: this.twins, detail: this.detail,
+      drag: this.input.area, hits: this.search.inView(),
       path: this.path?.shown ?? null,
       yOf: (row) => this.yOf(row),
     });
@@ -562,7 +563,8 @@ export class Stage {
         const meta = columns.meta[k];
         const density = ((meta >>> 16) & FLAG_DENSITY) !== 0;
         return {
-          item, row, start: begin + columns.x0[k] * bin, duration: (columns.x1[k] - columns.x0[k]) * bin, kind: meta & 255, name: tile.names?.get(columns.name[k]) ?? null,
+          item, row, start: begin + columns.x0[k] * bin, duration: (columns.x1[k] - columns.x0[k]) * bin, kind: meta & 255,
+          name: tile.names?.get(columns.name[k]) ?? null,
           index: density ? -1 : columns.id[k], count: density ? columns.id[k] : 1, busy: ((meta >>> 8) & 255) / 255, cut: ((meta >>> 16) & FLAG_CUT) !== 0,
         };
       }

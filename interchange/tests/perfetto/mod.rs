@@ -229,8 +229,9 @@ fn the_engine_counts_what_is_there() {
                         extract_arg(arg_set_id, 'debug.busbw_gb_per_s'), extract_arg(arg_set_id, 'debug.bytes'),
                         extract_arg(arg_set_id, 'debug.grid'), extract_arg(arg_set_id, 'debug.ranks')
                  from slice where category = 'kernel' and name like 'nccl%' order by 1",
-                "select s.name, s.dur, s.depth from slice s where category in ('collective', 'collective_phase')
-                 order by s.ts, s.track_id, s.depth",
+                "select s.name, s.dur, s.depth from slice s
+                 join process_track t on t.id = s.track_id join process p using (upid)
+                 where category in ('collective', 'collective_phase') order by s.ts, p.name, s.depth",
                 "select s.name, count(*), sum(dur) from slice s where category in ('step', 'idle') group by 1 order by 1",
                 "select name, extract_arg(arg_set_id, 'debug.count'), extract_arg(arg_set_id, 'debug.affects')
                  from slice where category = 'about' order by depth, name",

@@ -50,12 +50,13 @@ function figures(analysis, context) {
       h("span", { class: "p-figuremore" }, more),
     );
   const steps = all.steps;
+  const outliers = steps?.outlierCount ? `, ${format.count(steps.outlierCount)} ${steps.outlierCount === 1 ? "outlier" : "outliers"}` : "";
   const boxes = [
     figure(
       "Span",
       format.time(all.span),
       steps
-        ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.p50_ns)}${steps.outlierCount ? `, ${format.count(steps.outlierCount)} ${steps.outlierCount === 1 ? "outlier" : "outliers"}` : ""}`
+        ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.p50_ns)}${outliers}`
         : "no steps are marked",
       "steps",
       "From the first operation on a GPU to the last, of the rank where that is longest; the median of its steps",

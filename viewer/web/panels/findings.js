@@ -38,6 +38,13 @@ const LEADS = {
   }),
   slow_rank: (finding) => ({ panel: "collectives", place: causePlace(finding), late: finding.rank ?? undefined }),
   slow_communicator: () => ({ panel: "collectives" }),
+  uneven_work: (finding, analysis) => ({
+    panel: "steps",
+    place: causePlace(finding) ?? worstStep(finding, analysis, (step) => step.compute_ns, "its step with most compute", true),
+  }),
+  synchronization: (finding, analysis) => ({ panel: "idle", place: causePlace(finding) ?? longestGap(finding, analysis, null) }),
+  small_collectives: (finding) => ({ panel: "collectives", place: causePlace(finding) }),
+  late_start: (finding) => ({ panel: "collectives", place: causePlace(finding), late: finding.rank ?? undefined }),
   late_rank: (finding) => ({ panel: "collectives", late: finding.rank ?? undefined }),
   clock_held_down: () => ({ panel: "devices" }),
   starved_thread: () => ({ panel: "devices" }),

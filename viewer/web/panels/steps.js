@@ -94,7 +94,9 @@ function chartSection(ranks, analysis, context, keep, redraw) {
     facts?.count === 1
       ? "Choose it to see it on the timeline."
       : facts
-        ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
+        ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: ` +
+          `median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, ` +
+          `longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
         : null;
   return section(
     facts?.count === 1 ? "Time of the step" : "Time of each step",

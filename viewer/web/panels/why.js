@@ -24,9 +24,23 @@ export const why = {
   key: "Y",
 };
 
+/** The ranks that a finding is about. @param {Finding} finding */
+function ranksOf({ rank, ranks }) {
+  return ranks.length ? ranks : rank === null ? [] : [rank];
+}
+
+/** Ranks that are named; of more only how many there are. */
+const NAMED = 12;
+
+/** @param {number[]} ranks */
+function named(ranks) {
+  const more = ranks.length > NAMED ? ` and ${ranks.length - NAMED} more` : "";
+  return ranks.length === 0 ? "" : ranks.length === 1 ? `rank ${ranks[0]}` : `ranks ${ranks.slice(0, NAMED).join(", ")}${more}`;
+}
+
 /** What mending a finding would be as a change to try; what has no such change is not offered. @param {Finding} finding @returns {string | null} */
 export function changeOf(finding) {
-  const ranks = finding.ranks.length ? finding.ranks : finding.rank === null ? [] : [finding.rank];
+  const ranks = ranksOf(finding);
   switch (finding.code) {
     case "slow_rank":
       return ranks.length ? `rank:${ranks.join(",")}=as-others` : null;
@@ -40,16 +54,12 @@ export function changeOf(finding) {
   }
 }
 
-/** Findings, those first that save most; what never ended comes before all. @param {Finding[]} findings */
-export function bestFirst(findings) {
-  const worth = (/** @type {Finding} */ one) => (one.code === "hang" ? Infinity : (one.saves_per_step_ns ?? one.saves_ns ?? 0));
-  return findings.filter(({ code }) => code).sort((a, b) => worth(b) - worth(a));
-}
-
 /** @param {Analysis} analysis @param {Context} context */
 function causes(analysis, context) {
-  const findings = bestFirst(analysis.findings);
-  const note = "Best first. What a step loses if this alone is mended; several may save the same time. A link of a chain leads to its place.";
+  const findings = analysis.findings.filter(({ code }) => code);
+  const note =
+    "What is out of order on some ranks, then what could be better on all; each best first, with what a step loses if that alone is mended. " +
+    "Several may save the same time. A link of a chain leads to its place.";
   if (!findings.length) return section("Causes", null, nothing("Nothing stands out: no finding."));
   const most = Math.max(1, ...findings.map((one) => one.saves_high_ns ?? one.saves_per_step_ns ?? 0));
   return section("Causes", note, h("ol", { class: "p-causes", "aria-label": "Causes" }, findings.map((finding) => cause(finding, most, context))));
@@ -67,7 +77,7 @@ function cause(finding, most, context) {
         : [format.time(finding.saves_ns), h("small", null, " in all")];
   const change = changeOf(finding);
   const at = finding.text.indexOf(": ");
-  const whose = finding.ranks.length > 1 ? `ranks ${finding.ranks.join(", ")}` : finding.rank !== null ? `rank ${finding.rank}` : "";
+  const whose = named(ranksOf(finding));
   return h("li", { class: "p-cause", dataset: { code: finding.code } },
     h("div", { class: "p-causesaves" },
       h("span", { class: "p-saves" }, saved),
@@ -206,7 +216,8 @@ function path(analysis, context, keep) {
   });
   return section(
     "The critical path",
-    `What the time of ${steps === 1 ? "a step" : `${format.count(steps)} steps`} was spent on, one thing at a time: whatever the next was waiting for, over all ranks.`,
+    `What the time of ${steps === 1 ? "a step" : `${format.count(steps)} steps`} was spent on, one thing at a time: ` +
+      "whatever the next was waiting for, over all ranks.",
     list.element,
   );
 }

@@ -3,7 +3,7 @@ import { deepEqual, equal } from "./assert.js";
 import { address, decodePath } from "../api.js";
 import { firstAbove, trace } from "../critical.js";
 import { readChange, withChange } from "../panels/whatif.js";
-import { bestFirst, changeOf } from "../panels/why.js";
+import { changeOf } from "../panels/why.js";
 import { href, parse } from "../url.js";
 
 /** @param {[number, number, number][]} list start, end and row @returns {import("../api.js").PathColumns} */
@@ -70,8 +70,6 @@ export const tests = {
     equal(changeOf(/** @type {any} */ (finding({ rank: 3 }))), "rank:3=as-others");
     equal(changeOf(/** @type {any} */ (finding({}))), null);
     equal(changeOf(/** @type {any} */ (finding({ code: "disk_faults" }))), null);
-    const all = [finding({ saves_per_step_ns: 1 }), finding({ code: "hang" }), finding({ saves_per_step_ns: 5 }), finding({ code: "" })];
-    deepEqual(bestFirst(/** @type {any} */ (all)).map((one) => (one.code === "hang" ? "hang" : one.saves_per_step_ns)), ["hang", 5, 1]);
   },
   "a link has the changes, each once, and whether the path shows"() {
     const place = { rec: "1", tab: "why", path: /** @type {true} */ (true), changes: ["rank:1,2=as-others", "kernel:*<&>*=0.5x"] };

@@ -8,7 +8,7 @@ use gputrace_analyzer::graph::{Edit, Model};
 use serde::Deserialize;
 
 use super::{Answer, Refusal, Shared, Work, binary, for_ever, json_of, loaded, parameters, run_queued};
-use crate::server::loaded::{Loaded, Steps, device};
+use crate::server::loaded::{Loaded, Steps};
 
 type Place = Result<Path<(String, u64)>, PathRejection>;
 /// Parameters of which one may be there several times.
@@ -58,14 +58,7 @@ pub async fn what_if(State(app): State<Shared>, place: Place, query: Repeated) -
     let loaded = loaded(&app, rec, generation).await?;
     let model = model(&app, &loaded, steps).await?;
     let answer = run_queued(&app, Work::Long, move || {
-        let predicted = model.predict(&changes).map_err(Refusal::wrong)?;
-        let fault = |error: serde_json::Error| {
-            Refusal::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-        };
-        let mut json = serde_json::to_value(predicted).map_err(fault)?;
-        json["device"] = device(loaded.timeline.outline()).into();
-        json["critical_path"] = serde_json::to_value(model.critical_path()).map_err(fault)?;
-        json_of(&json)
+        json_of(&model.predict(&changes).map_err(Refusal::wrong)?)
     });
     answer.await?.map(for_ever)
 }
