@@ -202,9 +202,9 @@ fn causes_lead_to_the_timeline_and_changes_to_predictions() {
     browser.evaluate("(() => { const one = document.querySelector('.p-slider'); one.value = 2; one.dispatchEvent(new Event('input')); })()");
     browser.wait_for("document.querySelector('.p-verdict').innerText.includes('more a step')");
     assert_eq!(browser.evaluate("viewer.state().changes"), json!(["rank:1=2x"]));
+    browser.wait_for("location.hash.includes('set=rank:1%3D2x')");
     browser.evaluate("history.back()");
-    browser
-        .wait_for("viewer.state().changes[0] === 'rank:1=as-others' || viewer.state().changes.length === 0");
+    browser.wait_for("viewer.state().changes[0] === 'rank:1=as-others' && viewer.state().tab === 'why'");
 
     // A link of the chain leads to the kernel that is slow.
     browser.click_on("document.querySelector('.p-cause[data-code=slow_rank] .p-chain .p-link')");

@@ -157,9 +157,18 @@ export class RecordingApi {
   }
   /** @param {string} q @param {{regex?: boolean, case?: boolean, limit?: number, offset?: number}} options @param {AbortSignal} [signal] */
   search(q, options, signal) {
-    return this.rec("search", { q, regex: options.regex ? 1 : 0, case: options.case ? 1 : 0, limit: options.limit ?? 200, offset: options.offset ?? 0 }, { signal });
+    return this.rec(
+      "search",
+      { q, regex: options.regex ? 1 : 0, case: options.case ? 1 : 0, limit: options.limit ?? 200, offset: options.offset ?? 0 },
+      { signal },
+    );
   }
-  /** What a step would take with these changes. @param {string[]} changes @param {AbortSignal} [signal] @returns {Promise<import("../types/analysis.js").WhatIf>} */
+  /**
+   * What a step would take with these changes.
+   * @param {string[]} changes
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<import("../types/analysis.js").WhatIf>}
+   */
   whatIf(changes, signal) {
     return this.rec("whatif", { set: changes }, { signal });
   }
@@ -323,7 +332,15 @@ function joinPath(pages) {
   if (pages.length === 1) return pages[0];
   const n = pages.reduce((sum, page) => sum + page.n, 0);
   /** @type {PathColumns} */
-  const all = { n, total: pages[0].total, start: new Float64Array(n), end: new Float64Array(n), part: new Uint32Array(n), row: new Uint32Array(n), index: new Uint32Array(n) };
+  const all = {
+    n,
+    total: pages[0].total,
+    start: new Float64Array(n),
+    end: new Float64Array(n),
+    part: new Uint32Array(n),
+    row: new Uint32Array(n),
+    index: new Uint32Array(n),
+  };
   let at = 0;
   for (const page of pages) {
     for (const column of /** @type {const} */ (["start", "end", "part", "row", "index"])) all[column].set(page[column], at);

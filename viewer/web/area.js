@@ -87,8 +87,24 @@ export class Area {
     const { signal } = this.controller;
     const words = `${time(area.to - area.from)} from ${timeline.stamp(area.from, 1000)}`;
     // The same of a recording that grew is exchanged when it is there.
-    const late = this.filled === area ? 0 : setTimeout(() => timeline.details.put([h("strong", {}, words), h("span", { class: "details-tools" }, h("button", { class: "link", type: "button", onclick: () => timeline.state.set({ area: null }) }, "cancel"))],
-      h("p", { class: "waiting-line", role: "status" }, h("progress", {}), "Adding up …")), PATIENCE_MS);
+    const late =
+      this.filled === area
+        ? 0
+        : setTimeout(
+            () =>
+              timeline.details.put(
+                [
+                  h("strong", {}, words),
+                  h(
+                    "span",
+                    { class: "details-tools" },
+                    h("button", { class: "link", type: "button", onclick: () => timeline.state.set({ area: null }) }, "cancel"),
+                  ),
+                ],
+                h("p", { class: "waiting-line", role: "status" }, h("progress", {}), "Adding up …"),
+              ),
+            PATIENCE_MS,
+          );
     signal.addEventListener("abort", () => clearTimeout(late));
     try {
       const answer = await timeline.context.api.area(area.from, area.to, area.rows, signal);
@@ -115,7 +131,14 @@ export class Area {
       search: (one) => one.name, searchHint: "Filter by name", openHint: () => "Find all of this name",
       open: (one) => timeline.state.set({ query: one.name }),
       columns: [
-        { key: "name", title: "name", wide: true, value: (one) => one.name, cell: (one) => h("span", {}, h("span", { class: `swatch kind-${one.kind}`, title: kinds[one.kind] ?? "other" }), written(one.name)) },
+        {
+          key: "name",
+          title: "name",
+          wide: true,
+          value: (one) => one.name,
+          cell: (one) =>
+            h("span", {}, h("span", { class: `swatch kind-${one.kind}`, title: kinds[one.kind] ?? "other" }), written(one.name)),
+        },
         { key: "count", title: "count", number: true, value: (one) => one.count, text: (one) => count(one.count) },
         { key: "total_ns", title: "sum", number: true, value: (one) => one.total, text: (one) => time(one.total), bar: (one) => one.total / sum },
         { key: "mean_ns", title: "mean", number: true, value: (one) => Math.round(one.mean), text: (one) => time(one.mean) },
@@ -136,10 +159,32 @@ export class Area {
     });
     const words = `${time(span)} from ${timeline.stamp(area.from, 1000)}`;
     timeline.details.put(
-      [h("strong", {}, words), h("span", { class: "quiet" }, `${count(answer.count)} operations on ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row" : "rows"}, ${time(answer.total)} in sum`),
-        h("span", { class: "p-choice", role: "group", "aria-label": "Shown as" },
-          ["Table", "Flame graph"].map((title, at) => h("button", { type: "button", "aria-pressed": String(flame === (at === 1)), title: at === 1 ? "What threads were in, merged by name (I)" : "Counts and percentiles by name", onclick: () => timeline.state.set({ flame: at === 1 }) }, title))),
-        h("span", { class: "details-tools" },
+      [
+        h("strong", {}, words),
+        h(
+          "span",
+          { class: "quiet" },
+          `${count(answer.count)} operations on ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row" : "rows"}, ${time(answer.total)} in sum`,
+        ),
+        h(
+          "span",
+          { class: "p-choice", role: "group", "aria-label": "Shown as" },
+          ["Table", "Flame graph"].map((title, at) =>
+            h(
+              "button",
+              {
+                type: "button",
+                "aria-pressed": String(flame === (at === 1)),
+                title: at === 1 ? "What threads were in, merged by name (I)" : "Counts and percentiles by name",
+                onclick: () => timeline.state.set({ flame: at === 1 }),
+              },
+              title,
+            ),
+          ),
+        ),
+        h(
+          "span",
+          { class: "details-tools" },
           h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"),
           h("button", { class: "link", type: "button", title: "Marks it (M)", onclick: () => timeline.input.run("mark") }, "mark"))],
       flame ? this.flame.element : h("div", { class: "area-columns" }, names.element, rows.element),

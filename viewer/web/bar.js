@@ -52,10 +52,25 @@ export class Bar {
     replace(
       region("status"),
       this.page.live.element,
-      (lost || losses.length > 0) && h("button", {
-        class: "badge bad", type: "button", title: [lost ? `${count(info.events)} of ${count(info.total_events)} events are here` : "", ...losses.slice(0, 8).map((/** @type {any} */ loss) => loss.text ?? loss.what ?? "")].filter(Boolean).join("\n"),
-        onclick: () => this.context.show("devices"),
-      }, icon("warning"), lost ? `${count(info.events)} of ${count(info.total_events)} events` : `${count(losses.length)} ${losses.length === 1 ? "loss" : "losses"}`),
+      (lost || losses.length > 0) &&
+        h(
+          "button",
+          {
+            class: "badge bad",
+            type: "button",
+            title: [
+              lost ? `${count(info.events)} of ${count(info.total_events)} events are here` : "",
+              ...losses.slice(0, 8).map((/** @type {any} */ loss) => loss.text ?? loss.what ?? ""),
+            ]
+              .filter(Boolean)
+              .join("\n"),
+            onclick: () => this.context.show("devices"),
+          },
+          icon("warning"),
+          lost
+            ? `${count(info.events)} of ${count(info.total_events)} events`
+            : `${count(losses.length)} ${losses.length === 1 ? "loss" : "losses"}`,
+        ),
     );
     this.actions();
   }
@@ -86,7 +101,11 @@ export class Bar {
     return { range, whole: range.from <= info.begin && range.to >= info.end };
   }
 
-  /** What can be taken out. @param {{range: {from: number, to: number}, whole: boolean}} [visible] @returns {{title: string, group: string, run: () => void}[]} */
+  /**
+   * What can be taken out.
+   * @param {{range: {from: number, to: number}, whole: boolean}} [visible]
+   * @returns {{title: string, group: string, run: () => void}[]}
+   */
   commands({ range, whole } = this.visible()) {
     const { info, api } = this.page;
     const { query: chosen, words } = partOf(this.part);
@@ -113,9 +132,17 @@ export class Bar {
       ] : []),
       ...formats.flatMap((format) => [
         { title: `${FORMATS[format] ?? format}${words}`, group: "Files", run: () => download(format, {}) },
-        ...(format === "analysis" || whole ? [] : [{ title: `${FORMATS[format] ?? format}, visible range${words}`, group: "Files", run: () => download(format, range) }]),
+        ...(format === "analysis" || whole
+          ? []
+          : [{ title: `${FORMATS[format] ?? format}, visible range${words}`, group: "Files", run: () => download(format, range) }]),
       ]),
-      ...(exports.includes("csv") ? (info.capabilities?.tables ?? []).map((/** @type {string} */ table) => ({ title: `Table of ${table} (CSV)${words}`, group: "Tables", run: () => download("csv", { table }) })) : []),
+      ...(exports.includes("csv")
+        ? (info.capabilities?.tables ?? []).map((/** @type {string} */ table) => ({
+            title: `Table of ${table} (CSV)${words}`,
+            group: "Tables",
+            run: () => download("csv", { table }),
+          }))
+        : []),
     ];
   }
 
@@ -166,7 +193,8 @@ export class Bar {
       if (event.key === "Escape") {
         close();
         this.export.focus();
-      } else if (event.key === "ArrowDown" || event.key === "ArrowUp") entries[(at + (event.key === "ArrowDown" ? 1 : entries.length - 1)) % entries.length].focus();
+      } else if (event.key === "ArrowDown" || event.key === "ArrowUp")
+        entries[(at + (event.key === "ArrowDown" ? 1 : entries.length - 1)) % entries.length].focus();
       else return;
       event.preventDefault();
       event.stopPropagation();
@@ -178,7 +206,12 @@ export class Bar {
     const all = this.commands(visible);
     const shown = all.filter((command) => command.group !== "Tables");
     const tables = all.filter((command) => command.group === "Tables");
-    if (tables.length > 0) shown.push({ title: `Tables (CSV)${partOf(this.part).words} …`, group: "Tables", run: () => this.page.modules.openPalette?.(tables) });
+    if (tables.length > 0)
+      shown.push({
+        title: `Tables (CSV)${partOf(this.part).words} …`,
+        group: "Tables",
+        run: () => this.page.modules.openPalette?.(tables),
+      });
     return shown;
   }
 
@@ -200,7 +233,15 @@ export class Bar {
     const steps = info.steps ?? [];
     const ranks = [...new Set((info.bands ?? []).map((/** @type {any} */ band) => band.rank))].filter((rank) => typeof rank === "number");
     const field = (/** @type {"steps" | "ranks"} */ what, /** @type {string} */ title, /** @type {string} */ all) => {
-      const input = h("input", { type: "text", value: this.part[what], placeholder: all, spellcheck: "false", autocomplete: "off", inputmode: "numeric", "aria-label": `Only these ${what}, like ${all}` });
+      const input = h("input", {
+        type: "text",
+        value: this.part[what],
+        placeholder: all,
+        spellcheck: "false",
+        autocomplete: "off",
+        inputmode: "numeric",
+        "aria-label": `Only these ${what}, like ${all}`,
+      });
       const told = () => {
         this.part[what] = input.value;
         const wrong = input.value.trim() !== "" && partOf({ steps: "", ranks: "", [what]: input.value }).words === "";

@@ -157,11 +157,24 @@ export function shareBar(parts, options = {}) {
   const sum = parts.reduce((all, part) => all + Math.max(0, part.value), 0);
   const total = Math.max(options.total ?? sum, sum);
   const format = options.format ?? String;
-  const said = parts.filter((part) => part.value > 0).map((part) => `${part.title} ${format(part.value)}`).join(", ");
-  return h("div", { class: "p-share", role: "img", "aria-label": `${options.label ? options.label + ": " : ""}${said || "nothing"}` },
-    parts.filter((part) => part.value > 0 && total > 0).map((part) =>
-      h("span", { class: part.hatched ? "p-part p-hatched" : "p-part", title: `${part.title}: ${format(part.value)}`, style: { "--c": part.colour, "flex-grow": (part.value / total).toFixed(6) } })),
-    total > sum ? h("span", { class: "p-part p-rest", style: { "flex-grow": ((total - sum) / total).toFixed(6) } }) : null);
+  const said = parts
+    .filter((part) => part.value > 0)
+    .map((part) => `${part.title} ${format(part.value)}`)
+    .join(", ");
+  return h(
+    "div",
+    { class: "p-share", role: "img", "aria-label": `${options.label ? options.label + ": " : ""}${said || "nothing"}` },
+    parts
+      .filter((part) => part.value > 0 && total > 0)
+      .map((part) =>
+        h("span", {
+          class: part.hatched ? "p-part p-hatched" : "p-part",
+          title: `${part.title}: ${format(part.value)}`,
+          style: { "--c": part.colour, "flex-grow": (part.value / total).toFixed(6) },
+        }),
+      ),
+    total > sum ? h("span", { class: "p-part p-rest", style: { "flex-grow": ((total - sum) / total).toFixed(6) } }) : null,
+  );
 }
 
 /**
@@ -189,10 +202,16 @@ export const seriesColour = (index) => `var(--series-${(index % 8) + 1})`;
 
 /**
  * The frame of a chart: draws itself again when its width changes.
- * @param {{height: number | ((width: number) => number), label: string, draw: (width: number, height: number, root: SVGElement) => void, keys?: (event: KeyboardEvent) => void, class?: string}} options
+ * @param {{height: number | ((width: number) => number), label: string, draw: (width: number, height: number, root: SVGElement) => void,
+ *   keys?: (event: KeyboardEvent) => void, class?: string}} options
  */
 export function frame(options) {
-  const root = svg("svg", { class: "p-chart" + (options.class ? " " + options.class : ""), role: "img", "aria-label": options.label, tabindex: options.keys ? 0 : null });
+  const root = svg("svg", {
+    class: "p-chart" + (options.class ? " " + options.class : ""),
+    role: "img",
+    "aria-label": options.label,
+    tabindex: options.keys ? 0 : null,
+  });
   if (typeof options.height === "number") root.setAttribute("height", String(options.height));
   const box = h("div", { class: "p-chartbox" }, root);
   let width = 0;
@@ -282,7 +301,17 @@ let patterns = 0;
  */
 export function hatching(root) {
   const id = `p-hatch-${++patterns}`;
-  root.append(svg("defs", null, svg("pattern", { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { class: "p-hatchline", width: 1.2, height: 5 }))));
+  root.append(
+    svg(
+      "defs",
+      null,
+      svg(
+        "pattern",
+        { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+        svg("rect", { class: "p-hatchline", width: 1.2, height: 5 }),
+      ),
+    ),
+  );
   return `url(#${id})`;
 }
 
@@ -336,10 +365,24 @@ export function scatter(options) {
     draw(width, height, root) {
       const right = width - margin.right;
       const bottom = height - margin.bottom;
-      const make = (/** @type {typeof options.x} */ axis, /** @type {[number, number]} */ domain, /** @type {[number, number]} */ range, /** @type {number} */ wanted) =>
-        axis.log ? logarithmic(domain, range, axis.log, wanted) : linear(domain, range, wanted);
-      const x = make(options.x, extent((point) => point.x, options.x), [margin.left, right], Math.max(3, Math.floor(width / 90)));
-      const y = make(options.y, extent((point) => point.y, options.y), [bottom, margin.top], Math.max(3, Math.floor(height / 55)));
+      const make = (
+        /** @type {typeof options.x} */ axis,
+        /** @type {[number, number]} */ domain,
+        /** @type {[number, number]} */ range,
+        /** @type {number} */ wanted,
+      ) => (axis.log ? logarithmic(domain, range, axis.log, wanted) : linear(domain, range, wanted));
+      const x = make(
+        options.x,
+        extent((point) => point.x, options.x),
+        [margin.left, right],
+        Math.max(3, Math.floor(width / 90)),
+      );
+      const y = make(
+        options.y,
+        extent((point) => point.y, options.y),
+        [bottom, margin.top],
+        Math.max(3, Math.floor(height / 55)),
+      );
       axisLeft(root, y, { left: margin.left, right, format: options.y.format, title: options.y.title });
       axisBelow(root, x, { y: bottom, left: margin.left, right, format: options.x.format, title: options.x.title, grid: margin.top });
       placed = [];
@@ -355,7 +398,8 @@ export function scatter(options) {
         root.append(svg("path", { class: "p-line p-guide", d: path }, svg("title", null, line.title)));
       }
       paths.forEach((path, series) => {
-        if (path.length) root.append(svg("path", { class: path.length > 400 ? "p-points p-many" : "p-points", d: path.join(""), style: { fill: seriesColour(series) } }));
+        if (path.length)
+          root.append(svg("path", { class: path.length > 400 ? "p-points p-many" : "p-points", d: path.join(""), style: { fill: seriesColour(series) } }));
       });
       placed.sort((a, b) => a.x - b.x);
       marked.setAttribute("d", "");
@@ -415,7 +459,8 @@ export function scatter(options) {
 /**
  * Lines over time that hold their value until the next point.
  * @param {object} options
- * @param {{name: string, points: [number, number][], band?: [number, number, number][], colour?: string, until?: number}[]} options.series points: time and value; band: time, least and greatest; until: where it ends
+ * @param {{name: string, points: [number, number][], band?: [number, number, number][], colour?: string,
+ *   until?: number}[]} options.series points: time and value; band: time, least and greatest; until: where it ends
  * @param {string} options.label
  * @param {[number, number]} options.span from and to, in ns
  * @param {(value: number) => string} options.format of values
@@ -464,8 +509,11 @@ export function lines(options) {
         for (const [time, value] of one.points.slice(1)) parts.push(`H${x.toPixel(time).toFixed(1)}V${y.toPixel(value).toFixed(1)}`);
         parts.push(`H${x.toPixel(one.until ?? options.span[1]).toFixed(1)}`);
         const path = parts.join("");
-        if (options.area) root.append(svg("path", { class: "p-band", d: `${path}V${bottom}H${x.toPixel(one.points[0][0]).toFixed(1)}z`, style: { fill: colour } }));
-        root.append(svg("path", { class: "p-line", d: path, style: { stroke: colour }, "stroke-dasharray": options.series.length > 1 && index % 2 ? "5 3" : null }));
+        if (options.area)
+          root.append(svg("path", { class: "p-band", d: `${path}V${bottom}H${x.toPixel(one.points[0][0]).toFixed(1)}z`, style: { fill: colour } }));
+        root.append(
+          svg("path", { class: "p-line", d: path, style: { stroke: colour }, "stroke-dasharray": options.series.length > 1 && index % 2 ? "5 3" : null }),
+        );
       });
       cursor.setAttribute("x1", "-9");
       cursor.setAttribute("x2", "-9");

@@ -27,7 +27,8 @@ const KEPT = 400;
  * @param {string} name
  */
 export function exactly(name) {
-  const escape = (/** @type {string} */ text) => text.replace(/[\\.+*?()|[\]{}^$#&\-~\s]/g, (sign) => (/\s/.test(sign) ? `\\x{${sign.charCodeAt(0).toString(16)}}` : `\\${sign}`));
+  const escape = (/** @type {string} */ text) =>
+    text.replace(/[\\.+*?()|[\]{}^$#&\-~\s]/g, (sign) => (/\s/.test(sign) ? `\\x{${sign.charCodeAt(0).toString(16)}}` : `\\${sign}`));
   const whole = escape(name);
   const length = (/** @type {string} */ text) => new TextEncoder().encode(text).length;
   if (length(whole) <= PATTERN) return `^${whole}$`;
@@ -80,10 +81,14 @@ export class Counterparts {
     const steps = this.pair.steps[side];
     if (step >= steps.length) return [];
     const { from, to } = stretch(steps, step);
-    const alike = this.pair.kept(side, rows).filter((row) => row.type === "slices" && row.what === like.what && (row.device === null) === (like.device === null));
+    const alike = this.pair
+      .kept(side, rows)
+      .filter((row) => row.type === "slices" && row.what === like.what && (row.device === null) === (like.device === null));
     if (!alike.length) return [];
     const key = `named ${side} ${like.what} ${like.device === null} ${step} ${name}`;
-    const answer = await this.once(key, () => context.api.rec("search", { q: exactly(name), regex: 1, case: 1, limit: MOST, from, to, rows: ranges(alike.map((row) => row.row)) }));
+    const answer = await this.once(key, () =>
+      context.api.rec("search", { q: exactly(name), regex: 1, case: 1, limit: MOST, from, to, rows: ranges(alike.map((row) => row.row)) }),
+    );
     return answer.hits;
   }
 

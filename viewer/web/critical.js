@@ -266,8 +266,14 @@ export class PathLine {
     else {
       timeline.select(null);
       timeline.context.announce(`${said}; ${place}`);
-      timeline.details.put([h("strong", { class: "details-name" }, middle(said, 160)), h("span", { class: "quiet" }, place)],
-        h("p", { class: "quiet" }, part.what === "host" ? "What the host did between two calls: nothing of it was recorded as an operation." : "It lies on no row."));
+      timeline.details.put(
+        [h("strong", { class: "details-name" }, middle(said, 160)), h("span", { class: "quiet" }, place)],
+        h(
+          "p",
+          { class: "quiet" },
+          part.what === "host" ? "What the host did between two calls: nothing of it was recorded as an operation." : "It lies on no row.",
+        ),
+      );
     }
     if (row !== NOWHERE) timeline.reveal(row);
     const [a, b] = timeline.target;

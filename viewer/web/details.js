@@ -114,7 +114,10 @@ export class Details {
     this.container.hidden = this.timeline.state.get().tab !== "timeline";
   }
 
-  /** @param {import("./state.js").Ref | null} ref @param {boolean} [quiet] the same operation in a new generation: nothing is said, and nothing redrawn without need */
+  /**
+   * @param {import("./state.js").Ref | null} ref
+   * @param {boolean} [quiet] the same operation in a new generation: nothing is said, and nothing redrawn without need
+   */
   async show(ref, quiet = false) {
     this.controller?.abort();
     const { timeline } = this;
@@ -132,7 +135,16 @@ export class Details {
       const detail = await timeline.context.api.slice(ref.row, ref.index, signal);
       if (signal.aborted) return;
       timeline.detail = detail;
-      timeline.state.set({ selection: { row: detail.row, index: detail.index, start: detail.start, duration: detail.duration, name: detail.name, kind: detail.kind } });
+      timeline.state.set({
+        selection: {
+          row: detail.row,
+          index: detail.index,
+          start: detail.start,
+          duration: detail.duration,
+          name: detail.name,
+          kind: detail.kind,
+        },
+      });
       const said = JSON.stringify({ ...detail, row: 0, index: 0, links: 0, collective: detail.collective?.bytes, n: detail.links?.length });
       // An area that is shown beside the selection keeps the room.
       if (!quiet || (said !== this.said && !timeline.state.get().area)) this.fill(detail);
@@ -149,8 +161,17 @@ export class Details {
   sentence(detail) {
     const kind = this.timeline.context.info.kinds?.[detail.kind] ?? "operation";
     const row = this.timeline.rows[detail.row];
-    return [middle(written(detail.name), HEADING), kind, time(detail.duration), `at ${this.timeline.stamp(detail.start, 1000)}`, row ? row.path.join(", ") : "", this.timeline.path?.words(detail) ?? "",
-      detail.before ? `before it: ${detail.before.text}` : ""].filter(Boolean).join("; ");
+    return [
+      middle(written(detail.name), HEADING),
+      kind,
+      time(detail.duration),
+      `at ${this.timeline.stamp(detail.start, 1000)}`,
+      row ? row.path.join(", ") : "",
+      this.timeline.path?.words(detail) ?? "",
+      detail.before ? `before it: ${detail.before.text}` : "",
+    ]
+      .filter(Boolean)
+      .join("; ");
   }
 
   /** A name as it is written over the details. @private @param {{name: string, full_name?: string}} one */
@@ -165,7 +186,12 @@ export class Details {
 
   /** A button that leads to another slice. @private @param {any} ref @param {string} [text] */
   jump(ref, text) {
-    return h("button", { class: "link", type: "button", title: ref.name, onclick: () => this.timeline.select(ref, { reveal: true }) }, h("span", { class: `swatch kind-${ref.kind}` }), text ?? middle(written(ref.name), HEADING));
+    return h(
+      "button",
+      { class: "link", type: "button", title: ref.name, onclick: () => this.timeline.select(ref, { reveal: true }) },
+      h("span", { class: `swatch kind-${ref.kind}` }),
+      text ?? middle(written(ref.name), HEADING),
+    );
   }
 
   /** A value as people read it. @private @param {any} field */
@@ -188,33 +214,126 @@ export class Details {
     const kind = info.kinds?.[detail.kind] ?? "other";
     const row = timeline.rows[detail.row];
     const step = (info.steps ?? []).find((/** @type {any} */ one) => detail.start >= one.begin && detail.start < one.end);
-    const copy = h("button", { class: "link copy-name", type: "button", title: "Copies the whole name (C)", onclick: () => void this.copyName() }, "copy name");
-    const pair = (/** @type {string} */ label, /** @type {import("./dom.js").Child} */ value, /** @type {string} */ title = "") => [h("dt", {}, label), h("dd", { title: title || null }, value)];
+    const copy = h(
+      "button",
+      { class: "link copy-name", type: "button", title: "Copies the whole name (C)", onclick: () => void this.copyName() },
+      "copy name",
+    );
+    const pair = (/** @type {string} */ label, /** @type {import("./dom.js").Child} */ value, /** @type {string} */ title = "") => [
+      h("dt", {}, label),
+      h("dd", { title: title || null }, value),
+    ];
 
-    const about = h("dl", { class: "facts" },
-      pair("Duration", [time(detail.duration), detail.duration >= 1000 ? h("span", { class: "faint" }, ` ${timeExact(detail.duration)}`) : null]),
-      pair("Start", this.timeline.stamp(detail.start, 1), `${timeExact(detail.start)} after the recording's beginning\n${wallClock(info.origin_ns, detail.start)}`),
-      pair("Where", row ? row.path.join(" › ") : detail.process ?? ""),
+    const about = h(
+      "dl",
+      { class: "facts" },
+      pair("Duration", [
+        time(detail.duration),
+        detail.duration >= 1000 ? h("span", { class: "faint" }, ` ${timeExact(detail.duration)}`) : null,
+      ]),
+      pair(
+        "Start",
+        this.timeline.stamp(detail.start, 1),
+        `${timeExact(detail.start)} after the recording's beginning\n${wallClock(info.origin_ns, detail.start)}`,
+      ),
+      pair("Where", row ? row.path.join(" › ") : (detail.process ?? "")),
       step && pair("Step", String(step.number)),
       detail.unfinished && pair("End", h("span", { class: "bad" }, "had not ended when recording did")),
       detail.nvtx?.length > 0 && pair("Inside", detail.nvtx.join(" › ")),
     );
     const rows = Math.max(6, Math.floor((this.height - 64) / 20));
     const fields = [];
-    for (let at = 0; at < (detail.fields?.length ?? 0); at += rows) fields.push(h("div", {}, h("dl", { class: "facts" }, detail.fields.slice(at, at + rows).map((/** @type {any} */ field) => pair(field.label, this.value(field))))));
-    const gap = detail.before && detail.before.to > detail.before.from
-      ? h("div", { class: "details-part" }, h("h2", {}, "Before it"), h("span", {}, detail.before.text, " "), h("button", { class: "link", type: "button", onclick: () => timeline.moveTo(detail.before.from - (detail.before.to - detail.before.from) * 0.3, detail.before.to + (detail.before.to - detail.before.from) * 0.3, { user: true }) }, "Show"))
-      : null;
-    const links = detail.links?.length > 0
-      ? h("div", { class: "details-part" }, h("h2", {}, "Leads from and to ", h("kbd", {}, "["), " ", h("kbd", {}, "]")), h("ul", { class: "links" }, detail.links.slice(0, 40).map((/** @type {any} */ link) => h("li", {}, h("span", { class: "quiet" }, `${link.label} `), link.ref ? this.jump(link.ref) : h("span", { class: "faint" }, "not recorded"), link.ref ? h("span", { class: "faint" }, ` ${this.distance(detail, link.ref)}`) : null)), detail.more_links > 0 && h("li", { class: "faint" }, `and ${count(detail.more_links)} more`)))
-      : null;
-    const tool = h("span", { class: "details-tools" },
+    for (let at = 0; at < (detail.fields?.length ?? 0); at += rows)
+      fields.push(
+        h(
+          "div",
+          {},
+          h(
+            "dl",
+            { class: "facts" },
+            detail.fields.slice(at, at + rows).map((/** @type {any} */ field) => pair(field.label, this.value(field))),
+          ),
+        ),
+      );
+    const gap =
+      detail.before && detail.before.to > detail.before.from
+        ? h(
+            "div",
+            { class: "details-part" },
+            h("h2", {}, "Before it"),
+            h("span", {}, detail.before.text, " "),
+            h(
+              "button",
+              {
+                class: "link",
+                type: "button",
+                onclick: () =>
+                  timeline.moveTo(
+                    detail.before.from - (detail.before.to - detail.before.from) * 0.3,
+                    detail.before.to + (detail.before.to - detail.before.from) * 0.3,
+                    { user: true },
+                  ),
+              },
+              "Show",
+            ),
+          )
+        : null;
+    const links =
+      detail.links?.length > 0
+        ? h(
+            "div",
+            { class: "details-part" },
+            h("h2", {}, "Leads from and to ", h("kbd", {}, "["), " ", h("kbd", {}, "]")),
+            h(
+              "ul",
+              { class: "links" },
+              detail.links
+                .slice(0, 40)
+                .map((/** @type {any} */ link) =>
+                  h(
+                    "li",
+                    {},
+                    h("span", { class: "quiet" }, `${link.label} `),
+                    link.ref ? this.jump(link.ref) : h("span", { class: "faint" }, "not recorded"),
+                    link.ref ? h("span", { class: "faint" }, ` ${this.distance(detail, link.ref)}`) : null,
+                  ),
+                ),
+              detail.more_links > 0 && h("li", { class: "faint" }, `and ${count(detail.more_links)} more`),
+            ),
+          )
+        : null;
+    const tool = h(
+      "span",
+      { class: "details-tools" },
       copy,
-      h("button", { class: "link", type: "button", title: "Every operation of this name", onclick: () => timeline.state.set({ query: detail.full_name ?? detail.name }) }, "find all"),
-      h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"));
-    this.put([this.heading(detail), h("span", { class: "quiet" }, [`${kind}, ${time(detail.duration)}`, timeline.path?.words(detail)].filter(Boolean).join("; ")), tool],
+      h(
+        "button",
+        {
+          class: "link",
+          type: "button",
+          title: "Every operation of this name",
+          onclick: () => timeline.state.set({ query: detail.full_name ?? detail.name }),
+        },
+        "find all",
+      ),
+      h("button", { class: "link", type: "button", title: "Zooms to it (F)", onclick: () => timeline.focus() }, "zoom to it"),
+    );
+    this.put(
+      [
+        this.heading(detail),
+        h("span", { class: "quiet" }, [`${kind}, ${time(detail.duration)}`, timeline.path?.words(detail)].filter(Boolean).join("; ")),
+        tool,
+      ],
       (detail.full_name !== this.written(detail) || detail.full_name.length > ROOM) && h("p", { class: "details-full" }, detail.full_name),
-      h("div", { class: "details-columns" }, h("div", {}, about), (gap || links) && h("div", {}, gap, links), detail.collective && this.collective(detail), fields));
+      h(
+        "div",
+        { class: "details-columns" },
+        h("div", {}, about),
+        (gap || links) && h("div", {}, gap, links),
+        detail.collective && this.collective(detail),
+        fields,
+      ),
+    );
   }
 
   /** How far another slice is. @private @param {any} detail @param {any} ref */
@@ -231,16 +350,51 @@ export class Details {
     const longest = Math.max(1, ...participants.map((/** @type {any} */ one) => (one.arrival ?? first) - first + (one.wait ?? 0) + (one.transfer ?? 0)));
     const line = (/** @type {any} */ one) => {
       const late = one.arrival === null || one.arrival === undefined ? 0 : one.arrival - first;
-      const bar = (/** @type {string} */ what, /** @type {number} */ from, /** @type {number} */ size) => h("i", { class: what, style: { left: `${(100 * from) / longest}%`, width: `${(100 * size) / longest}%` } });
-      return h("tr", { class: one.ref && one.ref.row === detail.row && one.ref.index === detail.index ? "self" : null },
+      const bar = (/** @type {string} */ what, /** @type {number} */ from, /** @type {number} */ size) =>
+        h("i", { class: what, style: { left: `${(100 * from) / longest}%`, width: `${(100 * size) / longest}%` } });
+      return h(
+        "tr",
+        { class: one.ref && one.ref.row === detail.row && one.ref.index === detail.index ? "self" : null },
         h("td", {}, one.ref ? this.jump(one.ref, place({ rank: one.rank })) : place({ rank: one.rank })),
         h("td", { class: "number" }, late === 0 ? "first" : `+${time(late)}`),
         h("td", { class: "number" }, time(one.wait)),
         h("td", { class: "number" }, time(one.transfer)),
-        h("td", { class: "wide" }, h("span", { class: "part-bar", "aria-hidden": "true" }, bar("wait", late, one.wait ?? 0), bar("transfer", late + (one.wait ?? 0), one.transfer ?? 0))));
+        h(
+          "td",
+          { class: "wide" },
+          h(
+            "span",
+            { class: "part-bar", "aria-hidden": "true" },
+            bar("wait", late, one.wait ?? 0),
+            bar("transfer", late + (one.wait ?? 0), one.transfer ?? 0),
+          ),
+        ),
+      );
     };
-    const facts = [collective.bytes !== null && collective.bytes !== undefined && bytes(collective.bytes), collective.busbw && `busbw ${bandwidth(collective.busbw)}`, collective.skew_ns && `skew ${time(collective.skew_ns)}`, collective.communicator_name].filter(Boolean);
-    return h("div", { class: "details-part details-collective" }, h("h2", {}, "Collective ", h("span", { class: "quiet" }, facts.join(", "))),
-      h("table", { class: "ranks" }, h("thead", {}, h("tr", {}, ["rank", "arrived", "waited", "transferred", ""].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, participants.slice(0, 256).map(line))));
+    const facts = [
+      collective.bytes !== null && collective.bytes !== undefined && bytes(collective.bytes),
+      collective.busbw && `busbw ${bandwidth(collective.busbw)}`,
+      collective.skew_ns && `skew ${time(collective.skew_ns)}`,
+      collective.communicator_name,
+    ].filter(Boolean);
+    return h(
+      "div",
+      { class: "details-part details-collective" },
+      h("h2", {}, "Collective ", h("span", { class: "quiet" }, facts.join(", "))),
+      h(
+        "table",
+        { class: "ranks" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            ["rank", "arrived", "waited", "transferred", ""].map((text) => h("th", { scope: "col" }, text)),
+          ),
+        ),
+        h("tbody", {}, participants.slice(0, 256).map(line)),
+      ),
+    );
   }
 }

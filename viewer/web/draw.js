@@ -26,7 +26,10 @@ import { tileSpan } from "./tiles.js";
 /** One item and where it is drawn, device pixels. @typedef {{item: Item, y: number, height: number}} Line */
 /** Lines that are drawn between `top` and `bottom` only. @typedef {{lines: Line[], top: number, bottom: number}} Pane */
 /** Part of a row in one tile. @typedef {{columns: any, scale: number, offset: number, low: number, high: number, tile: import("./tiles.js").Tile}} Part */
-/** A row's line of pixels on the strip, and what it is of. @typedef {{at: number, parts: Part[], holes: {low: number, high: number}[], records: number, coarser: number}} Made */
+/**
+ * A row's line of pixels on the strip, and what it is of.
+ * @typedef {{at: number, parts: Part[], holes: {low: number, high: number}[], records: number, coarser: number}} Made
+ */
 /** A counter's pixels: the first of its lines on the sheet, and how much it is of. @typedef {{at: number, records: number, coarser: number}} Shape */
 
 /** Narrowest slice that gets a text, and lowest line, CSS pixels. */
@@ -155,7 +158,18 @@ export class Painter {
         const { list, holes, coarser } = this.partsOf(view, chains, row);
         if (holes.length > 0) made.holes = holes;
         made.coarser += coarser;
-        for (const part of list) made.records += rasterRow(pixels, at * width, part.columns, part.scale, part.offset, part.low, part.high, theme.palette, part.tile.names?.colours.size ? part.tile.names.colours : null);
+        for (const part of list)
+          made.records += rasterRow(
+            pixels,
+            at * width,
+            part.columns,
+            part.scale,
+            part.offset,
+            part.low,
+            part.high,
+            theme.palette,
+            part.tile.names?.colours.size ? part.tile.names.colours : null,
+          );
         made.parts.push(...list);
       }
       lift(pixels, at * width, width);

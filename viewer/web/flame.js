@@ -9,7 +9,8 @@ import { download } from "./table.js";
 
 /**
  * One node as the server says it, and what is below it here.
- * @typedef {{parent: number | null, id: number, name: string, kind: number, count: number, total: number, self: number, longest: import("./state.js").Ref}} FlameNode
+ * @typedef {{parent: number | null, id: number, name: string, kind: number, count: number, total: number, self: number,
+ *   longest: import("./state.js").Ref}} FlameNode
  * @typedef {{at: number, depth: number, x: number, width: number}} Placed   `x` and `width` of 1
  */
 
@@ -21,12 +22,25 @@ const PATIENCE_MS = 300;
 /** Narrower than this there is no name in it. */
 const NAMED = 24;
 
-/** What a tree may be of: the server's word, ours, and which rows it takes. @type {{id: string, title: string, hint: string, has: (row: import("./rows.js").Row) => boolean}[]} */
+/**
+ * What a tree may be of: the server's word, ours, and which rows it takes.
+ * @type {{id: string, title: string, hint: string, has: (row: import("./rows.js").Row) => boolean}[]}
+ */
 export const KINDS = [
-  { id: "threads", title: "Ranges and calls", hint: "NVTX ranges, operators and calls of host threads, one in another", has: (row) => row.what === "thread" || (row.what === "nvtx" && row.device === null) },
+  {
+    id: "threads",
+    title: "Ranges and calls",
+    hint: "NVTX ranges, operators and calls of host threads, one in another",
+    has: (row) => row.what === "thread" || (row.what === "nvtx" && row.device === null),
+  },
   { id: "ranges", title: "Ranges", hint: "NVTX ranges of host threads alone", has: (row) => row.what === "nvtx" && row.device === null },
   { id: "calls", title: "Calls", hint: "operators and calls of host threads alone", has: (row) => row.what === "thread" },
-  { id: "device_ranges", title: "Ranges on the GPU", hint: "NVTX ranges as they lie on the GPU: from the first operation that was launched in one to the end of the last", has: (row) => row.what === "nvtx" && row.device !== null },
+  {
+    id: "device_ranges",
+    title: "Ranges on the GPU",
+    hint: "NVTX ranges as they lie on the GPU: from the first operation that was launched in one to the end of the last",
+    has: (row) => row.what === "nvtx" && row.device !== null,
+  },
 ];
 
 /**
@@ -205,9 +219,37 @@ export class Flame {
 
   /** @private */
   drawTools() {
-    const buttons = KINDS.map(({ id, title, hint }) => h("button", { type: "button", "aria-pressed": String(id === this.of), title: hint, onclick: () => { this.of = id; this.again(); } }, title));
-    replace(this.tools, h("div", { class: "p-choice", role: "group", "aria-label": "Of what" }, buttons),
-      h("label", { class: "check", title: "Ranges whose names differ only in the number at their end are one: step 3, step 4" }, h("input", { type: "checkbox", checked: this.mergeNumbers, onchange: () => { this.mergeNumbers = !this.mergeNumbers; this.again(); } }), "numbered ranges as one"),
+    const buttons = KINDS.map(({ id, title, hint }) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(id === this.of),
+          title: hint,
+          onclick: () => {
+            this.of = id;
+            this.again();
+          },
+        },
+        title,
+      ),
+    );
+    replace(
+      this.tools,
+      h("div", { class: "p-choice", role: "group", "aria-label": "Of what" }, buttons),
+      h(
+        "label",
+        { class: "check", title: "Ranges whose names differ only in the number at their end are one: step 3, step 4" },
+        h("input", {
+          type: "checkbox",
+          checked: this.mergeNumbers,
+          onchange: () => {
+            this.mergeNumbers = !this.mergeNumbers;
+            this.again();
+          },
+        }),
+        "numbered ranges as one",
+      ),
       h("span", { class: "p-spacer" }),
       h("button", { type: "button", class: "p-button", title: "Saves the nodes as CSV, times in nanoseconds", onclick: () => this.save() }, "CSV"));
   }
@@ -215,7 +257,13 @@ export class Flame {
   /** @private */
   save() {
     const nodes = this.tree?.nodes ?? [];
-    download(`${this.timeline.context.info.name}.flame.csv`, csv(["path", "count", "total_ns", "self_ns"], nodes.map((node, at) => [pathOf(nodes, at).join(";"), node.count, node.total, node.self])));
+    download(
+      `${this.timeline.context.info.name}.flame.csv`,
+      csv(
+        ["path", "count", "total_ns", "self_ns"],
+        nodes.map((node, at) => [pathOf(nodes, at).join(";"), node.count, node.total, node.self]),
+      ),
+    );
   }
 
   /** Draws what is wide enough to be seen. */
@@ -241,11 +289,24 @@ export class Flame {
       if (pixels < NARROW) return [];
       deepest = Math.max(deepest, depth);
       const node = tree.nodes[at];
-      return h("button", {
-        type: "button", class: `flame-node kind-${node.kind}${this.root !== null && depth < this.placed[this.root].depth ? " outer" : ""}`, tabindex: at === stop ? 0 : -1, dataset: { at },
-        "aria-label": `${middle(written(node.name), 120)}: ${this.words(at)}`, "aria-pressed": String(at === this.current),
-        style: { left: `${(100 * x).toFixed(4)}%`, width: `calc(${(100 * width).toFixed(4)}% - 1px)`, top: `${depth * LINE}px`, color: inks[SHADES * node.kind] ?? inks[0] },
-      }, pixels > NAMED ? written(node.name) : "");
+      return h(
+        "button",
+        {
+          type: "button",
+          class: `flame-node kind-${node.kind}${this.root !== null && depth < this.placed[this.root].depth ? " outer" : ""}`,
+          tabindex: at === stop ? 0 : -1,
+          dataset: { at },
+          "aria-label": `${middle(written(node.name), 120)}: ${this.words(at)}`,
+          "aria-pressed": String(at === this.current),
+          style: {
+            left: `${(100 * x).toFixed(4)}%`,
+            width: `calc(${(100 * width).toFixed(4)}% - 1px)`,
+            top: `${depth * LINE}px`,
+            color: inks[SHADES * node.kind] ?? inks[0],
+          },
+        },
+        pixels > NAMED ? written(node.name) : "",
+      );
     });
     graph.style.height = `${(deepest + 1) * LINE + 4}px`;
     const had = graph.contains(document.activeElement);
@@ -276,16 +337,47 @@ export class Flame {
     const { tree } = this;
     if (!tree) return;
     if (at === null) {
-      const more = [tree.more > 0 ? `${count(tree.more)} smaller nodes are not shown` : "", tree.left_out > 0 ? `${count(tree.left_out)} calls are counted in none` : ""].filter(Boolean).join(", ");
-      replace(this.said, h("span", { class: "faint" }, tree.nodes.length === 0 ? "" : `${time(tree.total)} of ${count(tree.threads)} ${tree.threads === 1 ? "thread" : "threads"}. Choose one to see its longest on the timeline; twice, to see it alone.${more ? ` ${more}.` : ""}`));
+      const more = [
+        tree.more > 0 ? `${count(tree.more)} smaller nodes are not shown` : "",
+        tree.left_out > 0 ? `${count(tree.left_out)} calls are counted in none` : "",
+      ]
+        .filter(Boolean)
+        .join(", ");
+      replace(
+        this.said,
+        h(
+          "span",
+          { class: "faint" },
+          tree.nodes.length === 0
+            ? ""
+            : `${time(tree.total)} of ${count(tree.threads)} ${tree.threads === 1 ? "thread" : "threads"}. Choose one to see its longest on the timeline; twice, to see it alone.${more ? ` ${more}.` : ""}`,
+        ),
+      );
       return;
     }
     const node = tree.nodes[at];
-    replace(this.said, h("strong", {}, middle(written(node.name), 160)), h("span", { class: "quiet" }, ` ${this.words(at)}`),
-      at === this.current && h("span", { class: "details-tools" },
-        h("button", { class: "link", type: "button", title: "Every operation of this name", onclick: () => this.timeline.state.set({ query: node.longest.name }) }, "find all"),
-        h("button", { class: "link", type: "button", title: "Fills the width with it", onclick: () => this.zoom(at) }, "alone"),
-        this.root !== null && h("button", { class: "link", type: "button", onclick: () => this.zoom(null) }, "all")));
+    replace(
+      this.said,
+      h("strong", {}, middle(written(node.name), 160)),
+      h("span", { class: "quiet" }, ` ${this.words(at)}`),
+      at === this.current &&
+        h(
+          "span",
+          { class: "details-tools" },
+          h(
+            "button",
+            {
+              class: "link",
+              type: "button",
+              title: "Every operation of this name",
+              onclick: () => this.timeline.state.set({ query: node.longest.name }),
+            },
+            "find all",
+          ),
+          h("button", { class: "link", type: "button", title: "Fills the width with it", onclick: () => this.zoom(at) }, "alone"),
+          this.root !== null && h("button", { class: "link", type: "button", onclick: () => this.zoom(null) }, "all"),
+        ),
+    );
   }
 
   /** Shows the longest of a node on the timeline; the graph stays. @private @param {number} at */

@@ -85,7 +85,13 @@ export function moment(ns, resolution = 1000) {
   const power = Math.floor(Math.log10(Math.max(1, resolution)));
   const [unit, decimals] = power >= 5 ? [1e9, 9 - power] : [1e6, 6 - power];
   const [whole, part] = (Math.abs(ns) / unit).toFixed(Math.max(0, decimals)).split(".");
-  return (ns < 0 ? MINUS : "") + group(Number(whole)) + (part ? "." + (part.length > 4 ? (part.match(/.{1,3}/g) ?? []).join(THIN) : part) : "") + THIN + (unit === 1e9 ? "s" : "ms");
+  return (
+    (ns < 0 ? MINUS : "") +
+    group(Number(whole)) +
+    (part ? "." + (part.length > 4 ? (part.match(/.{1,3}/g) ?? []).join(THIN) : part) : "") +
+    THIN +
+    (unit === 1e9 ? "s" : "ms")
+  );
 }
 
 /** @type {[number, string][]} */

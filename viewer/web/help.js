@@ -11,17 +11,38 @@ import { confirmOn, copyText } from "./table.js";
 
 /** What the page's own keys are, where the timeline names none. @type {Keys} */
 export const KEYS = [
-  { group: "Move", rows: [
-    [["W", "S"], "zoom in, out at the pointer"], [["A", "D"], "pan left, right"], [["Shift"], "with these: faster"], [["Ctrl + wheel"], "zoom at the pointer"], [["Shift + wheel"], "pan"],
-    [["0", "Home"], "show everything"], [["F"], "zoom to the selection; twice: show everything"],
-  ] },
-  { group: "Select", rows: [
-    [["click"], "select an operation"], [["drag"], "select an area: counts, sums, percentiles"], [[".", ","], "next, previous on the row"], [["Shift + .", "Shift + ,"], "next, previous of the same name"],
-    [["]", "["], "along the arrows: launch, kernel, other ranks"], [["Esc"], "select nothing"],
-  ] },
-  { group: "Find and mark", rows: [
-    [["/"], "search names"], [["Enter", "Shift + Enter"], "next, previous hit"], [["M"], "mark the selection or the area"], [["Shift + M"], "keep the mark"],
-  ] },
+  {
+    group: "Move",
+    rows: [
+      [["W", "S"], "zoom in, out at the pointer"],
+      [["A", "D"], "pan left, right"],
+      [["Shift"], "with these: faster"],
+      [["Ctrl + wheel"], "zoom at the pointer"],
+      [["Shift + wheel"], "pan"],
+      [["0", "Home"], "show everything"],
+      [["F"], "zoom to the selection; twice: show everything"],
+    ],
+  },
+  {
+    group: "Select",
+    rows: [
+      [["click"], "select an operation"],
+      [["drag"], "select an area: counts, sums, percentiles"],
+      [[".", ","], "next, previous on the row"],
+      [["Shift + .", "Shift + ,"], "next, previous of the same name"],
+      [["]", "["], "along the arrows: launch, kernel, other ranks"],
+      [["Esc"], "select nothing"],
+    ],
+  },
+  {
+    group: "Find and mark",
+    rows: [
+      [["/"], "search names"],
+      [["Enter", "Shift + Enter"], "next, previous hit"],
+      [["M"], "mark the selection or the area"],
+      [["Shift + M"], "keep the mark"],
+    ],
+  },
 ];
 
 /** Keys of the page around the timeline. @type {Keys} */
@@ -49,8 +70,30 @@ export function openHelp(keys) {
   const close = h("button", { type: "button", class: "p-close", "aria-label": "Close" }, "×");
   const made = h("dialog", { class: "p-dialog p-help", "aria-labelledby": "p-help-title" },
     h("header", { class: "p-dialoghead" }, h("h2", { id: "p-help-title" }, "Keys"), close),
-    h("div", { class: "p-keys" }, groups.map(({ group, rows }) => h("section", null, h("h3", null, group),
-      h("dl", null, rows.map(([pressed, does]) => [h("dt", null, pressed.map((key, index) => [index ? h("span", { class: "p-faint" }, " ") : null, keyCap(key)])), h("dd", null, does)]))))));
+    h(
+      "div",
+      { class: "p-keys" },
+      groups.map(({ group, rows }) =>
+        h(
+          "section",
+          null,
+          h("h3", null, group),
+          h(
+            "dl",
+            null,
+            rows.map(([pressed, does]) => [
+              h(
+                "dt",
+                null,
+                pressed.map((key, index) => [index ? h("span", { class: "p-faint" }, " ") : null, keyCap(key)]),
+              ),
+              h("dd", null, does),
+            ]),
+          ),
+        ),
+      ),
+    ),
+  );
   close.addEventListener("click", () => made.close());
   show(made);
   dialog = made;

@@ -79,7 +79,14 @@ const HOLD_MS = 140;
 const DRAG_PX = 4;
 
 /** Keys by their place on the keyboard, so that they are where they are on any layout. */
-const HOLDABLE = /** @type {Record<string, "in" | "out" | "left" | "right">} */ ({ KeyW: "in", KeyS: "out", KeyA: "left", KeyD: "right", ArrowLeft: "left", ArrowRight: "right" });
+const HOLDABLE = /** @type {Record<string, "in" | "out" | "left" | "right">} */ ({
+  KeyW: "in",
+  KeyS: "out",
+  KeyA: "left",
+  KeyD: "right",
+  ArrowLeft: "left",
+  ArrowRight: "right",
+});
 
 export class Input {
   /** @param {import("./timeline.js").Timeline} timeline */
@@ -118,7 +125,13 @@ export class Input {
   commands() {
     const { timeline } = this;
     const { state } = timeline;
-    const one = (/** @type {string} */ id, /** @type {string} */ group, /** @type {string} */ title, /** @type {string} */ keys, /** @type {() => void} */ run) => ({ id, title, group, keys, run });
+    const one = (
+      /** @type {string} */ id,
+      /** @type {string} */ group,
+      /** @type {string} */ title,
+      /** @type {string} */ keys,
+      /** @type {() => void} */ run,
+    ) => ({ id, title, group, keys, run });
     return [
       one("home", "Move", "Show everything", "0", () => timeline.home()),
       one("focus", "Move", "Zoom to the selection", "F", () => timeline.focus()),
@@ -141,7 +154,9 @@ export class Input {
       one("no-marks", "Find", "Take all marks away", "Shift + M", () => state.set({ marks: [] })),
       one("zero", "Times", "Count times from here: selection, area, mark or step", "Z", () => this.zero()),
       one("beginning", "Times", "Count times from the beginning", "", () => state.set({ zero: null })),
-      one("clock", "Times", "Time of day (UTC)", "Shift + Z", () => state.set({ zero: state.get().zero === "clock" || !hasClock(timeline.context.info.origin_ns) ? null : "clock" })),
+      one("clock", "Times", "Time of day (UTC)", "Shift + Z", () =>
+        state.set({ zero: state.get().zero === "clock" || !hasClock(timeline.context.info.origin_ns) ? null : "clock" }),
+      ),
       one("names", "Names", "Names short or whole", "V", () => state.set({ names: state.get().names === "full" ? "short" : "full" })),
       one("copy-name", "Names", "Copy the name of the selection", "C", () => void timeline.details.copyName?.()),
       one("open-all", "Rows", "Open all groups", "E", () => timeline.foldAll(false)),
@@ -158,7 +173,9 @@ export class Input {
       one("down", "Rows", "Move the group down", "Alt + ↓", () => timeline.reorder(1)),
       one("height", "Rows", "Row height", "H", () => timeline.labels.height.click()),
       one("filter", "Rows", "Filter rows", "G", () => timeline.labels.input.focus()),
-      one("empty", "Rows", "Hide empty rows, or show them", "X", () => state.set({ filter: { ...state.get().filter, hideEmpty: !state.get().filter.hideEmpty } })),
+      one("empty", "Rows", "Hide empty rows, or show them", "X", () =>
+        state.set({ filter: { ...state.get().filter, hideEmpty: !state.get().filter.hideEmpty } }),
+      ),
     ];
   }
 
@@ -196,7 +213,11 @@ export class Input {
     const { timeline } = this;
     const { area, selection, marks } = timeline.state.get();
     const at = timeline.pointer ? timeline.timeAt(timeline.pointer.x) : (timeline.target[0] + timeline.target[1]) / 2;
-    const range = area ? { from: Math.round(area.from), to: Math.round(area.to) } : selection ? { from: selection.start, to: selection.start + selection.duration } : { from: Math.round(at), to: Math.round(at) };
+    const range = area
+      ? { from: Math.round(area.from), to: Math.round(area.to) }
+      : selection
+        ? { from: selection.start, to: selection.start + selection.duration }
+        : { from: Math.round(at), to: Math.round(at) };
     const same = marks.find((mark) => mark.from === range.from && mark.to === range.to);
     timeline.state.set({ marks: same ? marks.filter((mark) => mark !== same) : [...marks, { ...range, kept: true, label: "" }] });
   }
@@ -276,11 +297,41 @@ export class Input {
     }
     if (onSlider && (event.key === "Home" || event.key === "End")) return;
     const shift = event.shiftKey;
-    const byKey = /** @type {Record<string, string>} */ ({ "0": "home", Home: "home", "/": "search", ".": "next", ",": "previous", ">": "next-same", "<": "previous-same", ":": "next-same", ";": "previous-same", "]": "follow-link", "[": "back-link" });
+    const byKey = /** @type {Record<string, string>} */ ({
+      0: "home",
+      Home: "home",
+      "/": "search",
+      ".": "next",
+      ",": "previous",
+      ">": "next-same",
+      "<": "previous-same",
+      ":": "next-same",
+      ";": "previous-same",
+      "]": "follow-link",
+      "[": "back-link",
+    });
     const byPlace = /** @type {Record<string, string>} */ ({
-      KeyF: "focus", KeyR: "area", KeyZ: shift ? "clock" : "zero", KeyV: "names", KeyC: "copy-name", KeyI: "flame", KeyM: shift ? "no-marks" : "mark", KeyE: shift ? "fold-all" : "open-all", KeyP: "pin", KeyH: "height", KeyG: "filter", KeyX: "empty", KeyN: shift ? "previous-hit" : "next-hit",
-      KeyO: "path", KeyB: shift ? "previous-piece" : "next-piece",
-      BracketRight: "follow-link", BracketLeft: "back-link", Digit0: "home", Numpad0: "home", Period: shift ? "next-same" : "next", Comma: shift ? "previous-same" : "previous",
+      KeyF: "focus",
+      KeyR: "area",
+      KeyZ: shift ? "clock" : "zero",
+      KeyV: "names",
+      KeyC: "copy-name",
+      KeyI: "flame",
+      KeyM: shift ? "no-marks" : "mark",
+      KeyE: shift ? "fold-all" : "open-all",
+      KeyP: "pin",
+      KeyH: "height",
+      KeyG: "filter",
+      KeyX: "empty",
+      KeyN: shift ? "previous-hit" : "next-hit",
+      KeyO: "path",
+      KeyB: shift ? "previous-piece" : "next-piece",
+      BracketRight: "follow-link",
+      BracketLeft: "back-link",
+      Digit0: "home",
+      Numpad0: "home",
+      Period: shift ? "next-same" : "next",
+      Comma: shift ? "previous-same" : "previous",
     });
     // Keys that are letters or digits go by their place; signs by what they say, wherever they are.
     const id = byKey[event.key] ?? byPlace[event.code];

@@ -57,15 +57,24 @@ export class Labels {
       { title: "Fold all groups", run: () => this.timeline.foldAll(true) },
       { title: "Groups as at first", run: () => state.set({ collapsed: [], order: {} }) },
       LINE,
-      { title: "Hide empty rows", checked: filter.hideEmpty, run: () => state.set({ filter: { ...filter, hideEmpty: !filter.hideEmpty } }) },
-      { title: "Only rows with hits of the search", checked: filter.onlyMatches, run: () => state.set({ filter: { ...filter, onlyMatches: !filter.onlyMatches } }) },
+      {
+        title: "Hide empty rows",
+        checked: filter.hideEmpty,
+        run: () => state.set({ filter: { ...filter, hideEmpty: !filter.hideEmpty } }),
+      },
+      {
+        title: "Only rows with hits of the search",
+        checked: filter.onlyMatches,
+        run: () => state.set({ filter: { ...filter, onlyMatches: !filter.onlyMatches } }),
+      },
       LINE,
       { title: "Whole names of kernels", keys: "V", checked: names === "full", run: () => input.run("names") },
       LINE,
       { title: "Times from the beginning", chosen: zero === null, run: () => state.set({ zero: null }) },
       { title: "Times from the selection, mark or step", keys: "Z", chosen: typeof zero === "number", run: () => input.run("zero") },
     ];
-    if (hasClock(context.info.origin_ns)) entries.push({ title: "Time of day (UTC)", keys: "Shift + Z", chosen: zero === "clock", run: () => input.run("clock") });
+    if (hasClock(context.info.origin_ns))
+      entries.push({ title: "Time of day (UTC)", keys: "Shift + Z", chosen: zero === "clock", run: () => input.run("clock") });
     if (pins.length > 0) entries.push(LINE, { title: "Unpin all rows", run: () => state.set({ pins: [] }) });
     toggleMenu(this.more, "Rows, names and times", entries);
   }
@@ -114,8 +123,26 @@ export class Labels {
       style: { transform: `translateY(${y}px)`, height: `${item.height}px`, "padding-left": `${6 + 12 * item.depth}px` },
     },
       h("span", { class: "twisty", "aria-hidden": "true" }, item.foldable && icon(item.folded ? "right" : "down")),
-      h("span", { class: "words" }, h("span", { class: "name" }, item.label), " ", item.detail && item.label ? h("span", { class: "detail" }, item.detail) : null),
-      item.height >= 12 && h("button", { class: "pin", type: "button", tabindex: "-1", "aria-pressed": String(pinned), "aria-label": pinned ? `Unpin ${item.hint}` : `Pin ${item.hint}`, title: pinned ? "Unpin (P)" : "Pin to the top (P)" }, icon("pin")),
+      h(
+        "span",
+        { class: "words" },
+        h("span", { class: "name" }, item.label),
+        " ",
+        item.detail && item.label ? h("span", { class: "detail" }, item.detail) : null,
+      ),
+      item.height >= 12 &&
+        h(
+          "button",
+          {
+            class: "pin",
+            type: "button",
+            tabindex: "-1",
+            "aria-pressed": String(pinned),
+            "aria-label": pinned ? `Unpin ${item.hint}` : `Pin ${item.hint}`,
+            title: pinned ? "Unpin (P)" : "Pin to the top (P)",
+          },
+          icon("pin"),
+        ),
     );
     this.shown.set(item.pinned ? `pin:${item.key}` : item.key, element);
     return element;
@@ -166,14 +193,39 @@ export class Labels {
       requestAnimationFrame(() => requestAnimationFrame(() => this.shown.get(next.key)?.focus()));
     };
     switch (event.key) {
-      case "ArrowDown": go(items[at + 1]); break;
-      case "ArrowUp": go(items[at - 1]); break;
-      case "ArrowRight": if (item.foldable && item.folded) this.timeline.toggle(item.node.path); else go(items[at + 1]); break;
-      case "ArrowLeft": if (item.foldable && !item.folded) this.timeline.toggle(item.node.path); else go(items.slice(0, at).reverse().find((other) => other.depth < item.depth)); break;
-      case "Home": go(items[0]); break;
-      case "End": go(items[items.length - 1]); break;
-      case "Enter": this.timeline.current = item.key; this.timeline.select(null); void this.timeline.neighbour("next", false); break;
-      default: return;
+      case "ArrowDown":
+        go(items[at + 1]);
+        break;
+      case "ArrowUp":
+        go(items[at - 1]);
+        break;
+      case "ArrowRight":
+        if (item.foldable && item.folded) this.timeline.toggle(item.node.path);
+        else go(items[at + 1]);
+        break;
+      case "ArrowLeft":
+        if (item.foldable && !item.folded) this.timeline.toggle(item.node.path);
+        else
+          go(
+            items
+              .slice(0, at)
+              .reverse()
+              .find((other) => other.depth < item.depth),
+          );
+        break;
+      case "Home":
+        go(items[0]);
+        break;
+      case "End":
+        go(items[items.length - 1]);
+        break;
+      case "Enter":
+        this.timeline.current = item.key;
+        this.timeline.select(null);
+        void this.timeline.neighbour("next", false);
+        break;
+      default:
+        return;
     }
     event.preventDefault();
     event.stopPropagation();

@@ -28,7 +28,8 @@ export function ago(then, now) {
 function stateOf(one) {
   if (one.state === "failed") return h("span", { class: "p-bad p-why", title: one.error ?? undefined }, "can't be read: ", one.error ?? "no reason given");
   if (one.growing) return h("span", { class: "p-live" }, "recording");
-  if (one.state === "loading") return h("span", { class: "p-quiet" }, typeof one.progress === "number" ? `reading, ${format.percent(one.progress)}` : "reading");
+  if (one.state === "loading")
+    return h("span", { class: "p-quiet" }, typeof one.progress === "number" ? `reading, ${format.percent(one.progress)}` : "reading");
   return h("span", { class: "p-faint" }, one.state === "ready" ? "open" : "");
 }
 
@@ -66,7 +67,16 @@ export function mountLibrary(container, { api, open }) {
       { key: "ranks", title: "Ranks", number: true, value: (one) => one.ranks, text: (one) => (one.ranks ? format.count(one.ranks) : format.NONE) },
       { key: "events", title: "Events", number: true, spare: 2, value: (one) => one.events, text: (one) => format.countShort(one.events) },
       { key: "bytes", title: "Size", number: true, spare: 1, value: (one) => one.bytes, text: (one) => format.bytes(one.bytes) },
-      { key: "modified_ms", title: "Changed", number: true, value: (one) => one.modified_ms, cell: (one) => (one.modified_ms ? h("span", { title: new Date(one.modified_ms).toLocaleString() }, ago(one.modified_ms, Date.now())) : format.NONE) },
+      {
+        key: "modified_ms",
+        title: "Changed",
+        number: true,
+        value: (one) => one.modified_ms,
+        cell: (one) =>
+          one.modified_ms
+            ? h("span", { title: new Date(one.modified_ms).toLocaleString() }, ago(one.modified_ms, Date.now()))
+            : format.NONE,
+      },
     ],
   });
   const trouble = h("div", null);

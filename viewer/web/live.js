@@ -42,7 +42,10 @@ export class Live {
   later() {
     clearTimeout(this.timer);
     const growing = this.last?.growing ?? this.page.info.growing;
-    this.timer = setTimeout(() => void this.poll(), document.hidden ? 5000 : growing || this.page.info.analysed === false ? GROWING_MS : RESTING_MS * Math.min(8, 1 + this.polls / 20));
+    this.timer = setTimeout(
+      () => void this.poll(),
+      document.hidden ? 5000 : growing || this.page.info.analysed === false ? GROWING_MS : RESTING_MS * Math.min(8, 1 + this.polls / 20),
+    );
   }
 
   /** @private */
@@ -91,16 +94,42 @@ export class Live {
     const { follow } = this.state.get();
     const growing = last ? last.growing : page.info.growing;
     const parts = [];
-    if (this.refused) parts.push(h("span", { class: "badge bad", title: "The server was started anew. Open the address that it printed, with its token" }, "the server does not know this page"));
-    else if (this.failures > 1) parts.push(h("span", { class: "badge bad", title: "What is loaded stays usable; the page asks again" }, "server does not answer"));
+    if (this.refused)
+      parts.push(
+        h(
+          "span",
+          { class: "badge bad", title: "The server was started anew. Open the address that it printed, with its token" },
+          "the server does not know this page",
+        ),
+      );
+    else if (this.failures > 1)
+      parts.push(h("span", { class: "badge bad", title: "What is loaded stays usable; the page asks again" }, "server does not answer"));
     else if (last?.error) parts.push(h("span", { class: "badge bad", title: last.error }, "recording can't be read any more"));
-    else if (typeof last?.reading === "number") parts.push(h("span", { class: "badge", title: "The rows of what has been read. Numbers and findings come when all is" }, h("progress", { max: 1, value: last.reading, "aria-hidden": "true" }), ` reading, ${percent(last.reading)}`));
+    else if (typeof last?.reading === "number")
+      parts.push(
+        h(
+          "span",
+          { class: "badge", title: "The rows of what has been read. Numbers and findings come when all is" },
+          h("progress", { max: 1, value: last.reading, "aria-hidden": "true" }),
+          ` reading, ${percent(last.reading)}`,
+        ),
+      );
     else if (growing) {
       const lag = last?.lag_ms ?? 0;
-      parts.push(h("button", {
-        class: `badge live${lag > LAG_SHOWN_MS ? " lagging" : ""}`, type: "button", "aria-pressed": String(follow), title: follow ? "The view follows the end. Move it to stop, or press L" : "Follow the end (L)",
-        onclick: () => this.toggle(),
-      }, follow ? "live, following" : "live", lag > LAG_SHOWN_MS ? `, ${time(lag * 1e6)} behind` : ""));
+      parts.push(
+        h(
+          "button",
+          {
+            class: `badge live${lag > LAG_SHOWN_MS ? " lagging" : ""}`,
+            type: "button",
+            "aria-pressed": String(follow),
+            title: follow ? "The view follows the end. Move it to stop, or press L" : "Follow the end (L)",
+            onclick: () => this.toggle(),
+          },
+          follow ? "live, following" : "live",
+          lag > LAG_SHOWN_MS ? `, ${time(lag * 1e6)} behind` : "",
+        ),
+      );
       if (last?.lost > 0) parts.push(h("span", { class: "badge bad" }, `${count(last.lost)} lost`));
     }
     const said = parts.map((part) => part.textContent + part.className).join("|");

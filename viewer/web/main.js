@@ -159,7 +159,13 @@ export class Page {
     document.title = `${info.name} – gputrace`;
     const place = parse(location.hash);
     writeNames(place.names ?? "short");
-    state.set({ names: place.names ?? "short", zero: place.zero ?? null, generation: info.generation, window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)], follow: Boolean(info.growing) && !place.window });
+    state.set({
+      names: place.names ?? "short",
+      zero: place.zero ?? null,
+      generation: info.generation,
+      window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)],
+      follow: Boolean(info.growing) && !place.window,
+    });
     document.body.classList.remove("choosing");
     for (const id of ["answer", "overview", "tabs"]) region(id).hidden = false;
     this.bar.mount();
@@ -178,7 +184,10 @@ export class Page {
     this.live.start();
   }
 
-  /** The views in the order of their tabs, with the key of each: a letter of its own, or else the next digit. @returns {{id: string, title: string, keys: string}[]} */
+  /**
+   * The views in the order of their tabs, with the key of each: a letter of its own, or else the next digit.
+   * @returns {{id: string, title: string, keys: string}[]}
+   */
   views() {
     let digits = 0;
     const all = [{ id: "timeline", title: "Timeline" }, ...this.panels];
@@ -209,8 +218,18 @@ export class Page {
       this.context.openPalette();
       return;
     }
-    if (event.ctrlKey || event.metaKey || event.altKey || target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement) return;
-    const view = event.shiftKey ? undefined : this.views().find(({ keys }) => keys !== "" && (event.code === `Digit${keys}` || event.code === `Key${keys}`));
+    if (
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      target instanceof HTMLInputElement ||
+      target instanceof HTMLTextAreaElement ||
+      target instanceof HTMLSelectElement
+    )
+      return;
+    const view = event.shiftKey
+      ? undefined
+      : this.views().find(({ keys }) => keys !== "" && (event.code === `Digit${keys}` || event.code === `Key${keys}`));
     if (event.key === "?") this.context.openHelp();
     else if (event.code === "KeyT" && !event.shiftKey) this.bar.switchTheme();
     else if (event.code === "KeyL" && !event.shiftKey && this.info.growing) this.live.toggle();
@@ -225,7 +244,18 @@ export class Page {
 
   tabs() {
     const buttons = this.views().map(({ id, title, keys }) =>
-      h("button", { id: `tab-${id}`, role: "tab", type: "button", title: keys ? `${title} (${keys})` : null, "aria-controls": id === "timeline" ? "timeline" : "panel", onclick: () => this.show(id) }, title),
+      h(
+        "button",
+        {
+          id: `tab-${id}`,
+          role: "tab",
+          type: "button",
+          title: keys ? `${title} (${keys})` : null,
+          "aria-controls": id === "timeline" ? "timeline" : "panel",
+          onclick: () => this.show(id),
+        },
+        title,
+      ),
     );
     const tabs = region("tabs");
     replace(tabs, buttons);
@@ -377,7 +407,15 @@ async function start() {
 let page = null;
 /** For tests and the curious. */
 /** @type {any} */ (window).viewer = {
-  state: () => ({ ...state.get(), ...page?.timeline?.summary(), arrows: page?.timeline?.overlay.arrows ?? 0, errors, loaded: page !== null, generation: page?.info.generation ?? null, live: page?.live.last ?? null }),
+  state: () => ({
+    ...state.get(),
+    ...page?.timeline?.summary(),
+    arrows: page?.timeline?.overlay.arrows ?? 0,
+    errors,
+    loaded: page !== null,
+    generation: page?.info.generation ?? null,
+    live: page?.live.last ?? null,
+  }),
   get page() {
     return page;
   },

@@ -24,13 +24,14 @@ function button(entry, close) {
   const { title, keys, chosen, checked, off } = entry;
   const role = checked !== undefined ? "menuitemcheckbox" : chosen !== undefined ? "menuitemradio" : "menuitem";
   const isSo = checked ?? chosen;
-  return h("button", {
-    type: "button", role, "aria-checked": isSo === undefined ? null : String(isSo), disabled: off,
-    onclick: () => {
-      close();
-      entry.run();
-    },
-  }, h("span", { class: "tick", "aria-hidden": "true" }, isSo ? "✓" : ""), h("span", { class: "menu-words" }, title), keys ? h("span", { class: "menu-keys" }, keys) : null);
+  const run = () => {
+    close();
+    entry.run();
+  };
+  return h("button", { type: "button", role, "aria-checked": isSo === undefined ? null : String(isSo), disabled: off, onclick: run },
+    h("span", { class: "tick", "aria-hidden": "true" }, isSo ? "✓" : ""),
+    h("span", { class: "menu-words" }, title),
+    keys ? h("span", { class: "menu-keys" }, keys) : null);
 }
 
 /**

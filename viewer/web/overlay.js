@@ -112,7 +112,17 @@ export class Overlay {
     this.frame(view, start, duration, found.y, found.height, colour, line, alpha);
   }
 
-  /** @private @param {View} view @param {number} start @param {number} duration @param {number} y @param {number} tall @param {string} colour @param {number} line @param {number} alpha */
+  /**
+   * @private
+   * @param {View} view
+   * @param {number} start
+   * @param {number} duration
+   * @param {number} y
+   * @param {number} tall
+   * @param {string} colour
+   * @param {number} line
+   * @param {number} alpha
+   */
   frame(view, start, duration, y, tall, colour, line, alpha) {
     const { ink } = this;
     const wide = Math.max(1, line * view.ratio);
@@ -262,7 +272,8 @@ export class Overlay {
         ink.globalAlpha = 1;
         const text = `wait ${time(wait)}`;
         const shown = Math.min(view.width, b) - Math.max(0, a);
-        if (ink.measureText(text).width + 18 * ratio < shown && tall > 13 * ratio) this.tag(theme, text, Math.max(0, a) + shown / 2, y + tall / 2, ratio, theme.colour.text);
+        if (ink.measureText(text).width + 18 * ratio < shown && tall > 13 * ratio)
+          this.tag(theme, text, Math.max(0, a) + shown / 2, y + tall / 2, ratio, theme.colour.text);
       }
       if (!own) this.frame(view, one.ref.start, one.ref.duration, y, tall, theme.colour.accent, 1.25, 0.9);
       arrivals.push({ x: a, y, height: tall });
@@ -327,7 +338,8 @@ export class Overlay {
     const marks = [...state.marks].sort((a, b) => a.from - b.from);
     ink.fillStyle = theme.colour.accent;
     for (const mark of marks) {
-      for (const at of mark.to > mark.from ? [mark.from, mark.to] : [mark.from]) ink.fillRect(Math.round(this.x(view, at)), 0, Math.max(1, Math.round(ratio)), height);
+      for (const at of mark.to > mark.from ? [mark.from, mark.to] : [mark.from])
+        ink.fillRect(Math.round(this.x(view, at)), 0, Math.max(1, Math.round(ratio)), height);
       if (mark.to > mark.from) {
         ink.globalAlpha = 0.07;
         ink.fillRect(this.x(view, mark.from), 0, (mark.to - mark.from) / view.nsPerPixel, height);

@@ -36,16 +36,31 @@ export class Overview {
   constructor(timeline, container) {
     this.timeline = timeline;
     this.container = container;
-    this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "ov-bands", role: "img", "aria-label": "What each GPU's time went to, over the whole recording" }));
+    this.canvas = /** @type {HTMLCanvasElement} */ (
+      h("canvas", { class: "ov-bands", role: "img", "aria-label": "What each GPU's time went to, over the whole recording" })
+    );
     this.before = h("div", { class: "ov-veil" });
     this.after = h("div", { class: "ov-veil" });
     this.window = h("div", { class: "ov-window" });
     this.left = h("div", { class: "ov-edge" }, h("span", { class: "grip left" }));
     this.right = h("div", { class: "ov-edge" }, h("span", { class: "grip right" }));
-    this.slider = h("div", { class: "ov-brush", role: "slider", tabindex: "0", "aria-label": "Time in view", "aria-valuemin": "0", "aria-valuemax": "100" }, this.before, this.after, this.window, this.left, this.right);
+    this.slider = h(
+      "div",
+      { class: "ov-brush", role: "slider", tabindex: "0", "aria-label": "Time in view", "aria-valuemin": "0", "aria-valuemax": "100" },
+      this.before,
+      this.after,
+      this.window,
+      this.left,
+      this.right,
+    );
     this.names = h("div", { class: "ov-names", "aria-hidden": "true" });
     this.area = h("div", { class: "ov-area" }, this.canvas, this.slider);
-    this.legend = h("div", { class: "ov-legend" }, PARTS.map(([, colour, text]) => h("span", {}, h("i", { class: `swatch ${colour}` }), text)), h("span", {}, h("i", { class: "swatch idle" }), "idle"));
+    this.legend = h(
+      "div",
+      { class: "ov-legend" },
+      PARTS.map(([, colour, text]) => h("span", {}, h("i", { class: `swatch ${colour}` }), text)),
+      h("span", {}, h("i", { class: "swatch idle" }), "idle"),
+    );
     replace(container, this.names, this.area, this.legend);
     this.tip = h("div", { class: "tooltip", hidden: true });
     document.body.append(this.tip);
@@ -198,10 +213,29 @@ export class Overview {
     const several = new Set(bands.map((/** @type {any} */ band) => band.rank)).size !== bands.length;
     const every = pitch >= 6 ? Math.ceil(13 / pitch) : 0;
     const named = every > 0 ? bands : [];
-    replace(this.names, named.map((/** @type {any} */ band, /** @type {number} */ at) => at % every === 0 &&
-      h("button", { type: "button", tabindex: "-1", title: `${band.device_name ?? ""} on ${band.host ?? "this host"}`, style: { top: `${top + at * pitch}px`, height: `${pitch}px` }, onclick: () => this.timeline.revealRank(band.rank, band.device_index) },
-        band.rank === null || band.rank === undefined ? `GPU ${band.device_index}` : several ? `rank ${band.rank} GPU ${band.device_index}` : `rank ${band.rank}`)),
-      named.length === 0 && bands.length > 0 && h("span", { class: "faint" }, `${bands.length} GPUs`));
+    replace(
+      this.names,
+      named.map(
+        (/** @type {any} */ band, /** @type {number} */ at) =>
+          at % every === 0 &&
+          h(
+            "button",
+            {
+              type: "button",
+              tabindex: "-1",
+              title: `${band.device_name ?? ""} on ${band.host ?? "this host"}`,
+              style: { top: `${top + at * pitch}px`, height: `${pitch}px` },
+              onclick: () => this.timeline.revealRank(band.rank, band.device_index),
+            },
+            band.rank === null || band.rank === undefined
+              ? `GPU ${band.device_index}`
+              : several
+                ? `rank ${band.rank} GPU ${band.device_index}`
+                : `rank ${band.rank}`,
+          ),
+      ),
+      named.length === 0 && bands.length > 0 && h("span", { class: "faint" }, `${bands.length} GPUs`),
+    );
     this.brush();
   }
 
@@ -242,7 +276,14 @@ export class Overview {
     const near = (/** @type {number} */ edge) => Math.abs(event.clientX - edge) <= GRIP;
     const whole = b - a >= 0.98 * (this.range[1] - this.range[0]);
     /** @type {"left" | "right" | "move" | "draw"} */
-    const way = near(box.left) && !whole ? "left" : near(box.right) && !whole ? "right" : event.clientX > box.left && event.clientX < box.right && !whole ? "move" : "draw";
+    const way =
+      near(box.left) && !whole
+        ? "left"
+        : near(box.right) && !whole
+          ? "right"
+          : event.clientX > box.left && event.clientX < box.right && !whole
+            ? "move"
+            : "draw";
     this.slider.setPointerCapture(event.pointerId);
     let moved = false;
     const move = (/** @type {PointerEvent} */ next) => {
@@ -288,8 +329,17 @@ export class Overview {
     const parts = PARTS.map(([part, , text]) => [text, mean(shares[part])]);
     const idle = Math.max(0, 1 - parts.reduce((sum, [, share]) => sum + /** @type {number} */ (share), 0));
     const band = bands[at];
-    replace(this.tip, h("div", { class: "tooltip-name" }, `${band?.rank === null || band?.rank === undefined ? `GPU ${band?.device_index}` : `rank ${band.rank}`} at ${this.timeline.stamp(this.timeAt(event.clientX), 1000)}`),
-      [...parts, ["idle", idle]].filter(([, share]) => /** @type {number} */ (share) > 0.0005).map(([text, share]) => h("div", { class: "quiet" }, `${percent(/** @type {number} */ (share))} ${text}`)));
+    replace(
+      this.tip,
+      h(
+        "div",
+        { class: "tooltip-name" },
+        `${band?.rank === null || band?.rank === undefined ? `GPU ${band?.device_index}` : `rank ${band.rank}`} at ${this.timeline.stamp(this.timeAt(event.clientX), 1000)}`,
+      ),
+      [...parts, ["idle", idle]]
+        .filter(([, share]) => /** @type {number} */ (share) > 0.0005)
+        .map(([text, share]) => h("div", { class: "quiet" }, `${percent(/** @type {number} */ (share))} ${text}`)),
+    );
     this.tip.hidden = false;
     const left = Math.min(innerWidth - this.tip.offsetWidth - 8, event.clientX + 14);
     this.tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(event.clientY + 16)}px)`;

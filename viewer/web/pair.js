@@ -86,7 +86,10 @@ export class Pair {
       const activate = () => (this.active = side);
       container.addEventListener("pointerenter", activate);
       container.addEventListener("focusin", activate);
-      over.setAttribute("aria-label", `Timeline of the ${side === 0 ? "first" : "second"} recording. It moves with the other one. Press the question mark for all keys.`);
+      over.setAttribute(
+        "aria-label",
+        `Timeline of the ${side === 0 ? "first" : "second"} recording. It moves with the other one. Press the question mark for all keys.`,
+      );
       scroller.classList.add("pair-scroll");
     }
   }
@@ -100,7 +103,10 @@ export class Pair {
 
   /**
    * Shows two recordings.
-   * @param {any[]} infos @param {any[][]} ranks of their analyses @param {Settings} settings @param {[number, number] | null} window in the first's time; null: what is aligned
+   * @param {any[]} infos
+   * @param {any[][]} ranks of their analyses
+   * @param {Settings} settings
+   * @param {[number, number] | null} window in the first's time; null: what is aligned
    */
   async load(infos, ranks, settings, window) {
     const mine = ++this.loading;
@@ -162,8 +168,14 @@ export class Pair {
   /** What is compared of a side: the chosen rank, or where that is not in it, its first one. @param {0 | 1} side */
   placeOf(side) {
     const ranks = this.ranks[side];
-    const found = ranks.find((/** @type {any} */ one) => (one.rank ?? null) === this.settings.place.rank && one.device_index === this.settings.place.device_index) ?? ranks[0];
-    return found ? { rank: found.rank ?? null, device_index: found.device_index, steps: found.steps } : { ...this.settings.place, steps: [] };
+    const found =
+      ranks.find(
+        (/** @type {any} */ one) =>
+          (one.rank ?? null) === this.settings.place.rank && one.device_index === this.settings.place.device_index,
+      ) ?? ranks[0];
+    return found
+      ? { rank: found.rank ?? null, device_index: found.device_index, steps: found.steps }
+      : { ...this.settings.place, steps: [] };
   }
 
   /** A recording without ranks may number its only process. @private @param {0 | 1} side @param {any} band */
@@ -174,23 +186,40 @@ export class Pair {
 
   /** The steps of the compared rank. @private */
   takeSteps() {
-    this.steps = /** @type {any} */ (([0, 1]).map((side) => {
-      const { steps } = this.placeOf(/** @type {0 | 1} */ (side));
-      return (steps ?? []).map((/** @type {any} */ step, /** @type {number} */ at) => ({ begin: step.start_ns, end: step.end_ns, name: step.name, number: this.infos[side].steps?.[at]?.number ?? at, measures: step }));
-    }));
+    this.steps = /** @type {any} */ (
+      [0, 1].map((side) => {
+        const { steps } = this.placeOf(/** @type {0 | 1} */ (side));
+        return (steps ?? []).map((/** @type {any} */ step, /** @type {number} */ at) => ({
+          begin: step.start_ns,
+          end: step.end_ns,
+          name: step.name,
+          number: this.infos[side].steps?.[at]?.number ?? at,
+          measures: step,
+        }));
+      })
+    );
   }
 
   /** A recording as its timeline is to see it: the compared rank alone, the aligned step marked. @private @param {0 | 1} side */
   infoOf(side) {
     const { align: how, step } = this.settings;
     const info = this.infos[side];
-    return { ...info, steps: this.steps[side].map((one, at) => ({ ...one, chosen: how === "step" && at === step })), bands: (info.bands ?? []).filter((/** @type {any} */ band) => this.isPlace(side, band)) };
+    return {
+      ...info,
+      steps: this.steps[side].map((one, at) => ({ ...one, chosen: how === "step" && at === step })),
+      bands: (info.bands ?? []).filter((/** @type {any} */ band) => this.isPlace(side, band)),
+    };
   }
 
   /** Rows of the compared rank. @param {0 | 1} side @param {Row[]} rows */
   kept(side, rows) {
     const place = this.placeOf(side);
-    return rows.filter((row) => (place.rank === null || (row.rank ?? null) === place.rank) && (row.device === null || row.device === undefined || row.device === place.device_index) && row.what !== "summary");
+    return rows.filter(
+      (row) =>
+        (place.rank === null || (row.rank ?? null) === place.rank) &&
+        (row.device === null || row.device === undefined || row.device === place.device_index) &&
+        row.what !== "summary",
+    );
   }
 
   /** Those that are drawn, under paths that say no more than is needed. @param {0 | 1} side @param {Row[]} rows */
@@ -203,15 +232,21 @@ export class Pair {
       if (row.what === "thread") return which !== "gpu";
       return row.what !== "nvtx" || row.device !== null || which !== "gpu" || !projected;
     });
-    const order = (/** @type {Row} */ row) => (row.type === "counter" ? ORDER.length : ORDER.indexOf(row.what)) + (row.what === "nvtx" && row.device === null ? 0.5 : 0);
-    const threads = (/** @type {Row} */ row) => new Set(wanted.filter((one) => one.what === row.what && one.device === row.device).map((one) => one.path[one.path.length - 1])).size;
-    return wanted.map((row, at) => ({ row, at })).sort((a, b) => order(a.row) - order(b.row) || a.at - b.at).map(({ row }) => {
-      const last = row.path[row.path.length - 1];
-      if (row.type === "counter") return { ...row, path: ["counters", last] };
-      if (row.what === "communicator") return { ...row, path: [row.path[row.path.length - 2] ?? last] };
-      if (row.what === "nvtx") return { ...row, path: [`${row.device === null ? "NVTX" : "NVTX on the GPU"}${threads(row) > 1 ? ` · ${last}` : ""}`] };
-      return { ...row, path: [last] };
-    });
+    const order = (/** @type {Row} */ row) =>
+      (row.type === "counter" ? ORDER.length : ORDER.indexOf(row.what)) + (row.what === "nvtx" && row.device === null ? 0.5 : 0);
+    const threads = (/** @type {Row} */ row) =>
+      new Set(wanted.filter((one) => one.what === row.what && one.device === row.device).map((one) => one.path[one.path.length - 1])).size;
+    return wanted
+      .map((row, at) => ({ row, at }))
+      .sort((a, b) => order(a.row) - order(b.row) || a.at - b.at)
+      .map(({ row }) => {
+        const last = row.path[row.path.length - 1];
+        if (row.type === "counter") return { ...row, path: ["counters", last] };
+        if (row.what === "communicator") return { ...row, path: [row.path[row.path.length - 2] ?? last] };
+        if (row.what === "nvtx")
+          return { ...row, path: [`${row.device === null ? "NVTX" : "NVTX on the GPU"}${threads(row) > 1 ? ` · ${last}` : ""}`] };
+        return { ...row, path: [last] };
+      });
   }
 
   /** @param {Partial<Settings>} patch @param {"stay" | "aligned" | [number, number]} where */
@@ -248,7 +283,8 @@ export class Pair {
     const { settings, steps } = this;
     const [a, b] = [steps[0][settings.step], steps[1][settings.step]];
     if (settings.align === "step" && !(a && b)) this.settings = { ...settings, align: "beginning" };
-    if (settings.align === "mark" && (settings.marks[0] === null || settings.marks[1] === null)) this.settings = { ...settings, align: a && b ? "step" : "beginning" };
+    if (settings.align === "mark" && (settings.marks[0] === null || settings.marks[1] === null))
+      this.settings = { ...settings, align: a && b ? "step" : "beginning" };
     const how = this.settings.align;
     const ratio = settings.fit && a && b ? align.ofSteps(a, b, true).ratio : 1;
     if (how === "step") this.alignment = align.ofSteps(a, b, settings.fit);
@@ -431,7 +467,11 @@ export class Pair {
     this.sides[side].select(ref, options);
   }
 
-  /** Goes to the first operation of a name, in the step that is looked at if it is there. @param {string} name @returns {Promise<boolean>} whether there is any */
+  /**
+   * Goes to the first operation of a name, in the step that is looked at if it is there.
+   * @param {string} name
+   * @returns {Promise<boolean>} whether there is any
+   */
   async find(name) {
     let found = await this.counterparts.firstOf(name, this.settings.step);
     if (!found) {
@@ -468,7 +508,12 @@ export class Pair {
     this.set({ marks: pair }, "stay");
   }
 
-  /** Everything that changes with the page: its theme, whether it shows. @param {boolean} visible @param {boolean} dark @param {"auto" | "light" | "dark"} theme */
+  /**
+   * Everything that changes with the page: its theme, whether it shows.
+   * @param {boolean} visible
+   * @param {boolean} dark
+   * @param {"auto" | "light" | "dark"} theme
+   */
   appear(visible, dark, theme) {
     for (const side of this.sides) {
       side.container.hidden = !visible;

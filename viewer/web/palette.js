@@ -44,7 +44,17 @@ export function openPalette(commands) {
   let found = [];
   let chosen = 0;
   const list = h("ul", { class: "p-commands", role: "listbox", id: "p-commands", "aria-label": "Commands" });
-  const input = h("input", { type: "text", class: "p-command", placeholder: "Type a command", "aria-label": "Command", role: "combobox", "aria-expanded": "true", "aria-controls": "p-commands", autocomplete: "off", spellcheck: "false" });
+  const input = h("input", {
+    type: "text",
+    class: "p-command",
+    placeholder: "Type a command",
+    "aria-label": "Command",
+    role: "combobox",
+    "aria-expanded": "true",
+    "aria-controls": "p-commands",
+    autocomplete: "off",
+    spellcheck: "false",
+  });
   const made = h("dialog", { class: "p-dialog p-palette", "aria-label": "All commands" }, input, list);
 
   const run = (/** @type {number} */ index) => {
@@ -74,8 +84,16 @@ export function openPalette(commands) {
     for (const [index, command] of found.entries()) {
       if (!text.trim() && command.group && command.group !== group) parts.push(h("li", { class: "p-group", role: "presentation" }, command.group));
       group = command.group;
-      parts.push(h("li", { role: "option", id: `p-command-${index}`, onclick: () => run(index), onpointermove: () => index !== chosen && choose(index) },
-        h("span", null, command.title), text.trim() && command.group ? h("span", { class: "p-faint" }, ` ${command.group}`) : null, h("span", { class: "p-spacer" }), command.keys ? command.keys.split(" + ").map((key) => h("kbd", null, key)) : null));
+      parts.push(
+        h(
+          "li",
+          { role: "option", id: `p-command-${index}`, onclick: () => run(index), onpointermove: () => index !== chosen && choose(index) },
+          h("span", null, command.title),
+          text.trim() && command.group ? h("span", { class: "p-faint" }, ` ${command.group}`) : null,
+          h("span", { class: "p-spacer" }),
+          command.keys ? command.keys.split(" + ").map((key) => h("kbd", null, key)) : null,
+        ),
+      );
     }
     replace(list, parts.length ? parts : h("li", { class: "p-empty" }, "No command fits."));
     choose(0);

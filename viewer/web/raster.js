@@ -216,7 +216,10 @@ function gather(width, parts) {
   return records;
 }
 
-/** Part of a counter in one tile. @typedef {{columns: import("./api.js").CounterColumns, scale: number, offset: number, low: number, high: number}} CounterPart */
+/**
+ * Part of a counter in one tile.
+ * @typedef {{columns: import("./api.js").CounterColumns, scale: number, offset: number, low: number, high: number}} CounterPart
+ */
 
 /**
  * Draws a counter: for each column of pixels what the records in it hold.

@@ -121,7 +121,9 @@ export function buildTree(rows) {
     }
   }
   // A few communicators stand for themselves; many are kept together.
-  root.children = root.children.flatMap((child) => (child.sort === "communicators" && child.lanes.length === 0 && child.children.length <= PROMOTED ? child.children : [child]));
+  root.children = root.children.flatMap((child) =>
+    child.sort === "communicators" && child.lanes.length === 0 && child.children.length <= PROMOTED ? child.children : [child],
+  );
   for (const child of root.children) {
     gather(child);
     tidy(child, 0);
@@ -139,7 +141,18 @@ function gather(node) {
   const counters = node.children.filter((child) => child.sort === "counter" && child.children.length === 0);
   if (counters.length <= COUNTERS_ALONE || counters.length === node.children.length) return;
   node.children = node.children.filter((child) => !counters.includes(child));
-  node.children.push({ path: `${node.path}/counters`, label: "counters", detail: "", depth: 0, children: counters, lanes: [], summary: null, folded: true, sort: "counter", rank: node.rank });
+  node.children.push({
+    path: `${node.path}/counters`,
+    label: "counters",
+    detail: "",
+    depth: 0,
+    children: counters,
+    lanes: [],
+    summary: null,
+    folded: true,
+    sort: "counter",
+    rank: node.rank,
+  });
 }
 
 /**
@@ -237,7 +250,8 @@ function summed(node) {
  * Where everything is drawn.
  * @param {Node} root
  * @param {LayoutOptions} options
- * @returns {{pinned: Item[], pinnedHeight: number, items: Item[], height: number, byRow: Map<number, Item>}} `byRow`: in which item a row is, if only as part of a folded group
+ * @returns {{pinned: Item[], pinnedHeight: number, items: Item[], height: number, byRow: Map<number, Item>}} `byRow`: in which item a row is,
+ *   if only as part of a folded group
  */
 export function layout(root, options) {
   const sizes = HEIGHTS[options.rowHeight];
@@ -287,9 +301,22 @@ export function layout(root, options) {
       const counter = row.type === "counter";
       /** @type {Item} */
       const item = {
-        key: row.key, type: "lane", node, row, rows: [row.row], label: at === 0 ? (group ? row.label : node.label) : "", detail: at === 0 ? detailOf(row) : "",
-        hint: lanes.length > 1 ? `${hint} › lane ${row.lane + 1} of ${row.lanes}` : hint, folded: false, foldable: foldable && !group && at === 0,
-        depth: node.depth + (group ? 1 : 0), y: 0, height: counter ? sizes.counter : at === 0 ? sizes.lane : sizes.inner, inset: node.depth === 0 && at === 0 && !group ? 5 : 0, counter, pinned: false,
+        key: row.key,
+        type: "lane",
+        node,
+        row,
+        rows: [row.row],
+        label: at === 0 ? (group ? row.label : node.label) : "",
+        detail: at === 0 ? detailOf(row) : "",
+        hint: lanes.length > 1 ? `${hint} › lane ${row.lane + 1} of ${row.lanes}` : hint,
+        folded: false,
+        foldable: foldable && !group && at === 0,
+        depth: node.depth + (group ? 1 : 0),
+        y: 0,
+        height: counter ? sizes.counter : at === 0 ? sizes.lane : sizes.inner,
+        inset: node.depth === 0 && at === 0 && !group ? 5 : 0,
+        counter,
+        pinned: false,
       };
       byKey.set(item.key, item);
       if (inside) items.push(item);
@@ -333,7 +360,9 @@ export function ordered(node, order) {
   const chosen = order?.[node.path];
   if (!chosen) return node.children;
   const place = new Map(chosen.map((path, at) => [path, at]));
-  return [...node.children].sort((a, b) => (place.get(a.path) ?? Infinity) - (place.get(b.path) ?? Infinity) || node.children.indexOf(a) - node.children.indexOf(b));
+  return [...node.children].sort(
+    (a, b) => (place.get(a.path) ?? Infinity) - (place.get(b.path) ?? Infinity) || node.children.indexOf(a) - node.children.indexOf(b),
+  );
 }
 
 /**

@@ -36,12 +36,39 @@ export class Search {
 
     const container = /** @type {HTMLElement} */ (document.getElementById("search"));
     this.input = h("input", {
-      type: "text", id: "query", placeholder: "Search names", "aria-label": "Search the names of operations", spellcheck: "false", autocomplete: "off", title: "Search (/)",
-      oninput: () => this.state.set({ query: this.input.value }), onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
+      type: "text",
+      id: "query",
+      placeholder: "Search names",
+      "aria-label": "Search the names of operations",
+      spellcheck: "false",
+      autocomplete: "off",
+      title: "Search (/)",
+      oninput: () => this.state.set({ query: this.input.value }),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
     });
     this.words = h("span", { class: "hits", role: "status" });
-    this.regex = h("button", { class: "toggle", type: "button", title: "Regular expression", "aria-label": "Regular expression", onclick: () => this.mode({ regex: !this.state.get().searchMode.regex }) }, ".*");
-    this.case = h("button", { class: "toggle", type: "button", title: "Upper and lower case differ", "aria-label": "Upper and lower case differ", onclick: () => this.mode({ case: !this.state.get().searchMode.case }) }, "Aa");
+    this.regex = h(
+      "button",
+      {
+        class: "toggle",
+        type: "button",
+        title: "Regular expression",
+        "aria-label": "Regular expression",
+        onclick: () => this.mode({ regex: !this.state.get().searchMode.regex }),
+      },
+      ".*",
+    );
+    this.case = h(
+      "button",
+      {
+        class: "toggle",
+        type: "button",
+        title: "Upper and lower case differ",
+        "aria-label": "Upper and lower case differ",
+        onclick: () => this.mode({ case: !this.state.get().searchMode.case }),
+      },
+      "Aa",
+    );
     this.previous = iconButton("up", "Previous hit (Shift+Enter)", () => void this.step(-1));
     this.next = iconButton("down", "Next hit (Enter)", () => void this.step(1));
     this.clear = iconButton("close", "Clear the search (Escape)", () => this.state.set({ query: "" }));
@@ -136,7 +163,16 @@ export class Search {
     const none = query !== "" && (this.error !== "" || (this.total === 0 && !this.controller?.signal.aborted));
     this.words.classList.toggle("none", none && this.error !== "");
     this.words.title = this.error;
-    this.words.textContent = query === "" ? "" : this.error ? "not understood" : this.total === 0 ? "no hits" : this.at < 0 ? count(this.total) : `${count(this.at + 1)} of ${count(this.total)}`;
+    this.words.textContent =
+      query === ""
+        ? ""
+        : this.error
+          ? "not understood"
+          : this.total === 0
+            ? "no hits"
+            : this.at < 0
+              ? count(this.total)
+              : `${count(this.at + 1)} of ${count(this.total)}`;
   }
 
   /** How many hits certainly begin before a time. @private @param {number} at */

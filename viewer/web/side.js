@@ -40,8 +40,18 @@ export class Side extends Timeline {
     const { pair, side } = this.context;
     const nothing = () => undefined;
     this.details = /** @type {any} */ ({ show: (/** @type {Ref | null} */ ref) => pair.selected(side, ref), put: nothing });
-    this.area = /** @type {any} */ ({ take: (/** @type {{from: number, to: number}} */ box) => pair.measured(side, this.timeAt(Math.min(box.from, box.to)), this.timeAt(Math.max(box.from, box.to))), takeView: nothing });
-    this.search = /** @type {any} */ ({ rows: null, inView: () => [], summary: nothing, focus: () => document.getElementById("query")?.focus(), step: nothing });
+    this.area = /** @type {any} */ ({
+      take: (/** @type {{from: number, to: number}} */ box) =>
+        pair.measured(side, this.timeAt(Math.min(box.from, box.to)), this.timeAt(Math.max(box.from, box.to))),
+      takeView: nothing,
+    });
+    this.search = /** @type {any} */ ({
+      rows: null,
+      inView: () => [],
+      summary: nothing,
+      focus: () => document.getElementById("query")?.focus(),
+      step: nothing,
+    });
     this.tooltip = new PairTooltip(this);
   }
 

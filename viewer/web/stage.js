@@ -112,7 +112,15 @@ export class Stage {
 
     this.rulerCanvas = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "tl-ruler", "aria-hidden": "true" }));
     this.plot = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "tl-plot", "aria-hidden": "true" }));
-    this.over = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "tl-over", tabindex: "0", role: "application", "aria-label": "Timeline. Press the question mark for all keys.", "aria-describedby": "announce" }));
+    this.over = /** @type {HTMLCanvasElement} */ (
+      h("canvas", {
+        class: "tl-over",
+        tabindex: "0",
+        role: "application",
+        "aria-label": "Timeline. Press the question mark for all keys.",
+        "aria-describedby": "announce",
+      })
+    );
     this.labels = new Labels(/** @type {any} */ (this));
     this.spacer = h("div", { class: "tl-spacer" });
     this.nothing = h("p", { class: "tl-nothing", hidden: true });
@@ -269,7 +277,14 @@ export class Stage {
     }
     const { filter } = this.state.get();
     this.nothing.hidden = this.layout.items.length > 0;
-    this.nothing.textContent = this.rows.length === 0 ? "Nothing was recorded that could be drawn." : filter.text ? `No row's name holds “${filter.text}”.` : filter.onlyMatches ? "No row has hits of the search." : "All rows are empty.";
+    this.nothing.textContent =
+      this.rows.length === 0
+        ? "Nothing was recorded that could be drawn."
+        : filter.text
+          ? `No row's name holds “${filter.text}”.`
+          : filter.onlyMatches
+            ? "No row has hits of the search."
+            : "All rows are empty.";
     this.invalidate();
   }
 

@@ -13,7 +13,8 @@
  *
  * Another recording under this one: its id, what a link said of how they are aligned, the time shown, of this one, what
  * is selected in which of the two, and the stretch of time that is measured, of this one.
- * @typedef {{other: string, settings: Partial<import("./pair.js").Settings>, window: [number, number] | null, selection?: {side: 0 | 1, key: string, start: number} | null, area?: [number, number] | null}} Comparison
+ * @typedef {{other: string, settings: Partial<import("./pair.js").Settings>, window: [number, number] | null, selection?: {side: 0 | 1, key: string,
+ *   start: number} | null, area?: [number, number] | null}} Comparison
  *
  * @typedef {object} ViewState
  * @property {[number, number]} window      the time shown, ns since the recording's origin

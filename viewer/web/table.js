@@ -166,10 +166,20 @@ export function table(options) {
   /** @param {Column<Row>} column */
   function header(column) {
     const classes = [column.number && "number", column.wide && "wide", column.spare && `spare${column.spare}`].filter(Boolean).join(" ");
-    if (column.fixed) return h("th", { scope: "col", class: classes, title: column.hint }, column.title || h("span", { class: "unseen" }, column.hint || column.key));
+    if (column.fixed)
+      return h(
+        "th",
+        { scope: "col", class: classes, title: column.hint },
+        column.title || h("span", { class: "unseen" }, column.hint || column.key),
+      );
     const cell = h("th", { scope: "col", class: classes, "aria-sort": "none" });
     cell.append(
-      h("button", { type: "button", class: "p-sort", title: column.hint, onclick: () => sortBy(column) }, h("span", null, column.title || h("span", { class: "unseen" }, column.hint || column.key)), h("span", { class: "p-arrow", "aria-hidden": "true" })),
+      h(
+        "button",
+        { type: "button", class: "p-sort", title: column.hint, onclick: () => sortBy(column) },
+        h("span", null, column.title || h("span", { class: "unseen" }, column.hint || column.key)),
+        h("span", { class: "p-arrow", "aria-hidden": "true" }),
+      ),
     );
     return cell;
   }
@@ -185,7 +195,14 @@ export function table(options) {
     if (options.plain) return null;
     const parts = [];
     if (options.search) {
-      const input = h("input", { type: "search", class: "p-filter", placeholder: options.searchHint ?? "Filter", "aria-label": `Filter ${options.name}`, spellcheck: "false", value: filter });
+      const input = h("input", {
+        type: "search",
+        class: "p-filter",
+        placeholder: options.searchHint ?? "Filter",
+        "aria-label": `Filter ${options.name}`,
+        spellcheck: "false",
+        value: filter,
+      });
       let timer = 0;
       input.addEventListener("input", () => {
         clearTimeout(timer);
@@ -279,7 +296,18 @@ export function table(options) {
       if (!columns[index].fixed) cell.setAttribute("aria-sort", columns[index].key !== sort.key ? "none" : sort.descending ? "descending" : "ascending");
     });
     const lines = shown.map((row) => line(row));
-    if (!lines.length) lines.push(h("tr", null, h("td", { colspan: columns.length, class: "p-empty" }, filter ? "Nothing matches the filter." : options.empty ?? "Nothing here.")));
+    if (!lines.length)
+      lines.push(
+        h(
+          "tr",
+          null,
+          h(
+            "td",
+            { colspan: columns.length, class: "p-empty" },
+            filter ? "Nothing matches the filter." : (options.empty ?? "Nothing here."),
+          ),
+        ),
+      );
     replace(body, lines);
     const of = options.source || all === rows.length ? "" : ` of ${count(rows.length)}`;
     counted.textContent = `${count(all)}${of} ${all === 1 && !of ? "row" : "rows"}`;
@@ -323,7 +351,10 @@ export function table(options) {
       const bar = column.bar?.(row);
       if (column.bar) cell.classList.add("p-barred");
       if (typeof bar === "number" && bar > 0.008) {
-        cell.append(h("span", { class: "p-cellbar", "aria-hidden": "true", style: { width: `${Math.min(100, bar * 100).toFixed(2)}%` } }), h("span", { class: "p-cellvalue" }, content));
+        cell.append(
+          h("span", { class: "p-cellbar", "aria-hidden": "true", style: { width: `${Math.min(100, bar * 100).toFixed(2)}%` } }),
+          h("span", { class: "p-cellvalue" }, content),
+        );
       } else cell.append(content);
       element.append(cell);
     });

@@ -102,7 +102,11 @@ export class TileCache {
       wanted.set(name, want);
       if ((this.retryAfter.get(name) ?? 0) > now) continue;
       const tile = this.tiles.get(name);
-      const coming = new Set(this.flights.filter((flight) => key(flight.want.sort, flight.want.level, flight.want.index) === name).flatMap((flight) => flight.want.rows));
+      const coming = new Set(
+        this.flights
+          .filter((flight) => key(flight.want.sort, flight.want.level, flight.want.index) === name)
+          .flatMap((flight) => flight.want.rows),
+      );
       const missing = want.rows.filter((row) => !coming.has(row) && (!tile || tile.stale || !tile.rows.has(row)));
       for (let i = 0; i < missing.length; i += ROWS_A_REQUEST) queue.push({ ...want, rows: missing.slice(i, i + ROWS_A_REQUEST) });
     }
@@ -160,7 +164,17 @@ export class TileCache {
     let tile = this.tiles.get(name);
     if (!tile || tile.stale) {
       if (tile) this.bytes -= tile.bytes;
-      tile = { sort: want.sort, level: want.level, index: want.index, rows: new Map(), used: this.clock, bytes: 0, stale: false, kept: Boolean(want.kept), names: this.names };
+      tile = {
+        sort: want.sort,
+        level: want.level,
+        index: want.index,
+        rows: new Map(),
+        used: this.clock,
+        bytes: 0,
+        stale: false,
+        kept: Boolean(want.kept),
+        names: this.names,
+      };
       this.tiles.set(name, tile);
     }
     for (const row of want.rows) {

@@ -121,8 +121,13 @@ export class Timeline extends Stage {
 
   /** @param {number} rank @param {number} [device] */
   revealRank(rank, device) {
-    const row = this.rows.find((other) => other.rank === rank && (device === undefined || device === null || other.device === device) && other.type === "slices");
-    const item = row && (this.layout.items.find(({ node, type }) => type === "group" && node.sort === "rank" && node.rank === rank) ?? this.layout.byRow.get(row.row));
+    const row = this.rows.find(
+      (other) => other.rank === rank && (device === undefined || device === null || other.device === device) && other.type === "slices",
+    );
+    const item =
+      row &&
+      (this.layout.items.find(({ node, type }) => type === "group" && node.sort === "rank" && node.rank === rank) ??
+        this.layout.byRow.get(row.row));
     if (item) this.scrollTo(item);
   }
 
@@ -159,7 +164,8 @@ export class Timeline extends Stage {
     const [a, b] = this.target;
     const wide = (ref.duration / (b - a)) * this.plotWidth;
     const span = wide < LEGIBLE ? Math.max(LEAST_SPAN, ref.duration * 12) : Math.max(b - a, 1.2 * ref.duration);
-    if (wide < LEGIBLE || ref.start < a || ref.start + ref.duration > b) this.moveTo(ref.start + ref.duration / 2 - span / 2, ref.start + ref.duration / 2 + span / 2, { user: true });
+    if (wide < LEGIBLE || ref.start < a || ref.start + ref.duration > b)
+      this.moveTo(ref.start + ref.duration / 2 - span / 2, ref.start + ref.duration / 2 + span / 2, { user: true });
   }
 
   /** Selects what is under a point; for density the server says which is nearest. @param {number} x @param {number} y */
@@ -181,7 +187,11 @@ export class Timeline extends Stage {
     this.select(ref);
   }
 
-  /** The next or previous slice on the row of the selection; without one, the first in view. @param {"next" | "previous"} direction @param {boolean} sameName */
+  /**
+   * The next or previous slice on the row of the selection; without one, the first in view.
+   * @param {"next" | "previous"} direction
+   * @param {boolean} sameName
+   */
   async neighbour(direction, sameName) {
     const { selection } = this.state.get();
     if (!selection) {
@@ -205,12 +215,25 @@ export class Timeline extends Stage {
     const links = (detail.links ?? []).filter((/** @type {any} */ link) => link.ref);
     const own = links.filter((/** @type {any} */ link) => link.type !== "collective").map((/** @type {any} */ link) => link.ref);
     const rest = links.filter((/** @type {any} */ link) => link.type === "collective").map((/** @type {any} */ link) => link.ref);
-    const others = (detail.collective?.participants ?? []).filter((/** @type {any} */ one) => one.ref && !(one.ref.row === detail.row && one.ref.index === detail.index));
+    const others = (detail.collective?.participants ?? []).filter(
+      (/** @type {any} */ one) => one.ref && !(one.ref.row === detail.row && one.ref.index === detail.index),
+    );
     const rank = detail.rank ?? 0;
     // The next rank, and from the last the first.
-    const round = [...others.filter((/** @type {any} */ one) => one.rank > rank), ...others.filter((/** @type {any} */ one) => one.rank <= rank)].map((one) => one.ref);
-    const later = [...own.filter((/** @type {any} */ ref) => ref.start >= detail.start), ...round, ...rest.filter((/** @type {any} */ ref) => ref.start >= detail.start)];
-    const earlier = [...own.filter((/** @type {any} */ ref) => ref.start < detail.start), ...round.reverse(), ...rest.filter((/** @type {any} */ ref) => ref.start < detail.start)];
+    const round = [
+      ...others.filter((/** @type {any} */ one) => one.rank > rank),
+      ...others.filter((/** @type {any} */ one) => one.rank <= rank),
+    ].map((one) => one.ref);
+    const later = [
+      ...own.filter((/** @type {any} */ ref) => ref.start >= detail.start),
+      ...round,
+      ...rest.filter((/** @type {any} */ ref) => ref.start >= detail.start),
+    ];
+    const earlier = [
+      ...own.filter((/** @type {any} */ ref) => ref.start < detail.start),
+      ...round.reverse(),
+      ...rest.filter((/** @type {any} */ ref) => ref.start < detail.start),
+    ];
     const [ref] = step > 0 ? later : earlier;
     if (ref) this.select(ref, { reveal: true });
     else this.context.announce(step > 0 ? "Nothing follows from this" : "Nothing is known that led to this");
@@ -233,7 +256,11 @@ export class Timeline extends Stage {
 
   /** @param {boolean} folded */
   foldAll(folded) {
-    this.state.set({ collapsed: [...walk(this.root)].filter((node) => (node.children.length > 0 || node.lanes.length > 1) && node.folded !== folded).map((node) => node.path) });
+    this.state.set({
+      collapsed: [...walk(this.root)]
+        .filter((node) => (node.children.length > 0 || node.lanes.length > 1) && node.folded !== folded)
+        .map((node) => node.path),
+    });
   }
 
   /** Moves the current row's group, among those beside it. @param {1 | -1} step */
@@ -272,12 +299,28 @@ export class Timeline extends Stage {
   summary() {
     const sorted = [...this.frames].sort((a, b) => a - b);
     return {
-      window: this.shown, target: this.target, settled: this.shown[0] === this.target[0] && this.shown[1] === this.target[1] && !this.motion.zooming, level: this.view().level,
-      rows: this.rows.length, lines: this.painter.last.lines, items: this.layout.items.map(({ key }) => key), pinned: this.layout.pinned.map(({ key }) => key),
-      records: this.painter.last.records, labels: this.painter.last.labels, missing: this.painter.last.missing, coarser: this.painter.last.coarser,
-      tiles: this.cache.tiles.size, fetched: this.cache.fetched, failedTiles: this.cache.failed, busy: this.cache.busy, drawn: this.drawn,
+      window: this.shown,
+      target: this.target,
+      settled: this.shown[0] === this.target[0] && this.shown[1] === this.target[1] && !this.motion.zooming,
+      level: this.view().level,
+      rows: this.rows.length,
+      lines: this.painter.last.lines,
+      items: this.layout.items.map(({ key }) => key),
+      pinned: this.layout.pinned.map(({ key }) => key),
+      records: this.painter.last.records,
+      labels: this.painter.last.labels,
+      missing: this.painter.last.missing,
+      coarser: this.painter.last.coarser,
+      tiles: this.cache.tiles.size,
+      fetched: this.cache.fetched,
+      failedTiles: this.cache.failed,
+      busy: this.cache.busy,
+      drawn: this.drawn,
       hover: this.hover ? { row: this.hover.row, name: this.hover.name, count: this.hover.count } : null,
-      detail: this.detail, path: this.path?.summary() ?? null, search: this.search.summary(), frame: { p50: sorted[sorted.length >> 1] ?? 0, p95: sorted[Math.floor(sorted.length * 0.95)] ?? 0, count: sorted.length },
+      detail: this.detail,
+      path: this.path?.summary() ?? null,
+      search: this.search.summary(),
+      frame: { p50: sorted[sorted.length >> 1] ?? 0, p95: sorted[Math.floor(sorted.length * 0.95)] ?? 0, count: sorted.length },
     };
   }
 }

@@ -50,8 +50,13 @@ export class Tooltip {
     const kind = kinds[hit.kind] ?? "other";
     const step = this.timeline.view().nsPerPixel;
     const name = (hit.name ?? "…").slice(0, NAME);
-    if (hit.index < 0) return [`${count(hit.count)} operations`, `${percent(hit.busy)} busy over ${time(hit.duration)}`, `longest: ${name}`];
-    return [name, `${time(hit.duration)} at ${this.timeline.stamp(hit.start, Math.max(1, step))}`, `${kind}${hit.cut ? ", not finished when recording ended" : ""} · ${hit.item.hint}`];
+    if (hit.index < 0)
+      return [`${count(hit.count)} operations`, `${percent(hit.busy)} busy over ${time(hit.duration)}`, `longest: ${name}`];
+    return [
+      name,
+      `${time(hit.duration)} at ${this.timeline.stamp(hit.start, Math.max(1, step))}`,
+      `${kind}${hit.cut ? ", not finished when recording ended" : ""} · ${hit.item.hint}`,
+    ];
   }
 
   /** A counter's value, or why there is nothing. @private @param {{x: number, y: number}} pointer */
@@ -68,7 +73,9 @@ export class Tooltip {
     }
     const at = timeline.timeAt(pointer.x);
     const rank = item.row ? item.row.rank : item.node.rank;
-    const gap = (timeline.context.info.gaps ?? []).find((/** @type {any} */ one) => at >= one.from && at < one.to && (one.rank === null || one.rank === undefined || one.rank === rank));
+    const gap = (timeline.context.info.gaps ?? []).find(
+      (/** @type {any} */ one) => at >= one.from && at < one.to && (one.rank === null || one.rank === undefined || one.rank === rank),
+    );
     return gap ? ["Not recorded", gap.what] : null;
   }
 }

@@ -206,7 +206,29 @@ export class UrlKeeper {
     this.timeline = timeline;
     this.timer = 0;
     this.applying = false;
-    context.state.subscribe(["window", "selection", "area", "flame", "pins", "collapsed", "filter", "rowHeight", "query", "searchMode", "tab", "marks", "order", "path", "changes", "compare", "zero", "names"], () => this.later());
+    context.state.subscribe(
+      [
+        "window",
+        "selection",
+        "area",
+        "flame",
+        "pins",
+        "collapsed",
+        "filter",
+        "rowHeight",
+        "query",
+        "searchMode",
+        "tab",
+        "marks",
+        "order",
+        "path",
+        "changes",
+        "compare",
+        "zero",
+        "names",
+      ],
+      () => this.later(),
+    );
     addEventListener("popstate", () => void this.apply(parse(location.hash)));
     addEventListener("hashchange", () => {
       if (parse(location.hash).rec !== this.rec) location.reload();
@@ -224,8 +246,11 @@ export class UrlKeeper {
     return href({
       rec: this.rec, window: whole || state.follow ? undefined : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))],
       selection: row && state.selection ? { key: row.key, start: state.selection.start } : undefined,
-      area: state.area && timeline ? { from: state.area.from, to: state.area.to, rows: spell(timeline.rows, state.area.rows) } : undefined, flame: state.flame || undefined,
-      empty: !state.filter.hideEmpty || undefined, matches: state.filter.onlyMatches || undefined, height: state.rowHeight === "normal" ? undefined : state.rowHeight,
+      area: state.area && timeline ? { from: state.area.from, to: state.area.to, rows: spell(timeline.rows, state.area.rows) } : undefined,
+      flame: state.flame || undefined,
+      empty: !state.filter.hideEmpty || undefined,
+      matches: state.filter.onlyMatches || undefined,
+      height: state.rowHeight === "normal" ? undefined : state.rowHeight,
       mode: state.searchMode.regex || state.searchMode.case ? state.searchMode : undefined,
       pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
       compare: state.tab === "compare" ? state.compare ?? undefined : undefined,
@@ -262,10 +287,21 @@ export class UrlKeeper {
     const { state, api, info } = this.context;
     const timeline = this.timeline();
     state.set({
-      pins: place.pins ?? [], collapsed: place.collapsed ?? [], filter: { text: place.filter ?? "", hideEmpty: !place.empty, onlyMatches: Boolean(place.matches) }, rowHeight: place.height ?? "normal",
-      query: place.query ?? "", searchMode: place.mode ?? { regex: false, case: false }, flame: Boolean(place.flame), tab: place.tab && this.context.has(place.tab) ? place.tab : "timeline",
-      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })), order: place.order ?? {}, path: Boolean(place.path), changes: place.changes ?? [],
-      ...(place.compare ? { compare: place.compare } : {}), zero: place.zero ?? null, names: place.names ?? "short",
+      pins: place.pins ?? [],
+      collapsed: place.collapsed ?? [],
+      filter: { text: place.filter ?? "", hideEmpty: !place.empty, onlyMatches: Boolean(place.matches) },
+      rowHeight: place.height ?? "normal",
+      query: place.query ?? "",
+      searchMode: place.mode ?? { regex: false, case: false },
+      flame: Boolean(place.flame),
+      tab: place.tab && this.context.has(place.tab) ? place.tab : "timeline",
+      marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })),
+      order: place.order ?? {},
+      path: Boolean(place.path),
+      changes: place.changes ?? [],
+      ...(place.compare ? { compare: place.compare } : {}),
+      zero: place.zero ?? null,
+      names: place.names ?? "short",
     });
     if (timeline) {
       const [from, to] = place.window ?? [info.begin, info.end];
@@ -294,7 +330,13 @@ export class UrlKeeper {
     const now = this.context.state.get().area;
     const { rows = [] } = this.timeline() ?? {};
     if (!area) return null;
-    if (now && Math.round(now.from) === area.from && Math.round(now.to) === area.to && JSON.stringify(spell(rows, now.rows)) === JSON.stringify(area.rows)) return now;
+    if (
+      now &&
+      Math.round(now.from) === area.from &&
+      Math.round(now.to) === area.to &&
+      JSON.stringify(spell(rows, now.rows)) === JSON.stringify(area.rows)
+    )
+      return now;
     const chosen = unspell(rows, area.rows);
     return chosen.length ? { from: area.from, to: area.to, rows: chosen } : null;
   }

@@ -17,7 +17,10 @@ export function mountAnswer(container, context) {
   return mounted(container, context, draw, "The analysis");
 }
 
-/** @type {(analysis: import("../../types/analysis.js").Analysis, context: import("./shared.js").Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} */
+/**
+ * @type {(analysis: import("../../types/analysis.js").Analysis, context: import("./shared.js").Context, keep: Record<string, any>,
+ *   redraw: () => void) => import("../dom.js").Child}
+ */
 function draw(analysis, context, keep) {
   if (!analysis.ranks.length) {
     return h("p", { class: "p-quiet" }, "No rank of this recording ran anything on a GPU. ", analysis.losses.length ? "See Devices for what was lost." : "");
@@ -31,32 +34,107 @@ function figures(analysis, context) {
   const several = severalDevices(analysis);
   const many = analysis.ranks.length > 1;
   const who = (/** @type {any} */ rank) => format.place(rank, several);
-  const figure = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ more, /** @type {string} */ panel, /** @type {string} */ hint, /** @type {string} */ tone = "") =>
-    h("button", { type: "button", class: `p-figure ${tone}`, title: more ? `${more}. ${hint}` : hint, onclick: () => context.show?.(panel) },
-      h("span", { class: "p-figurename" }, name), h("span", { class: "p-figurevalue" }, value), h("span", { class: "p-figuremore" }, more));
+  const figure = (
+    /** @type {string} */ name,
+    /** @type {string} */ value,
+    /** @type {string} */ more,
+    /** @type {string} */ panel,
+    /** @type {string} */ hint,
+    /** @type {string} */ tone = "",
+  ) =>
+    h(
+      "button",
+      { type: "button", class: `p-figure ${tone}`, title: more ? `${more}. ${hint}` : hint, onclick: () => context.show?.(panel) },
+      h("span", { class: "p-figurename" }, name),
+      h("span", { class: "p-figurevalue" }, value),
+      h("span", { class: "p-figuremore" }, more),
+    );
   const steps = all.steps;
   const boxes = [
-    figure("Span", format.time(all.span), steps ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.p50_ns)}${steps.outlierCount ? `, ${format.count(steps.outlierCount)} ${steps.outlierCount === 1 ? "outlier" : "outliers"}` : ""}` : "no steps are marked", "steps",
-      "From the first operation on a GPU to the last, of the rank where that is longest; the median of its steps"),
-    figure("Busy", format.percent(all.busy), many ? `${who(all.leastBusy)} least: ${format.percent(1 - (all.leastBusy?.idle_ratio ?? 0))}` : format.place(analysis.ranks[0], several), "steps",
-      "Share of the span in which a GPU ran anything, over all ranks"),
+    figure(
+      "Span",
+      format.time(all.span),
+      steps
+        ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.p50_ns)}${steps.outlierCount ? `, ${format.count(steps.outlierCount)} ${steps.outlierCount === 1 ? "outlier" : "outliers"}` : ""}`
+        : "no steps are marked",
+      "steps",
+      "From the first operation on a GPU to the last, of the rank where that is longest; the median of its steps",
+    ),
+    figure(
+      "Busy",
+      format.percent(all.busy),
+      many
+        ? `${who(all.leastBusy)} least: ${format.percent(1 - (all.leastBusy?.idle_ratio ?? 0))}`
+        : format.place(analysis.ranks[0], several),
+      "steps",
+      "Share of the span in which a GPU ran anything, over all ranks",
+    ),
   ];
   if (all.communication > 0) {
     boxes.push(
-      figure("Exposed communication", format.percent(all.exposed), all.mostExposed ? `${format.time(all.mostExposed.communication_exposed_ns)} on ${who(all.mostExposed)}` : "", "collectives",
-        "Share of the span in which ranks communicate and nothing computes", (all.exposed ?? 0) > 0.05 ? "p-warm" : ""),
-      figure("Overlap", format.percent(all.overlap), all.leastOverlap && many ? `${who(all.leastOverlap)} least: ${format.percent(all.leastOverlap.overlap_ratio)}` : "of communication is hidden", "steps",
-        "Share of the communication that is hidden behind compute"),
+      figure(
+        "Exposed communication",
+        format.percent(all.exposed),
+        all.mostExposed ? `${format.time(all.mostExposed.communication_exposed_ns)} on ${who(all.mostExposed)}` : "",
+        "collectives",
+        "Share of the span in which ranks communicate and nothing computes",
+        (all.exposed ?? 0) > 0.05 ? "p-warm" : "",
+      ),
+      figure(
+        "Overlap",
+        format.percent(all.overlap),
+        all.leastOverlap && many
+          ? `${who(all.leastOverlap)} least: ${format.percent(all.leastOverlap.overlap_ratio)}`
+          : "of communication is hidden",
+        "steps",
+        "Share of the communication that is hidden behind compute",
+      ),
     );
   }
-  boxes.push(figure("Idle", format.percent(all.idle), all.cause ? `${format.percent(all.cause.share)} of it ${all.cause.title}` : "", "idle", "Share of the span in which a GPU ran nothing, and its main cause"));
+  boxes.push(
+    figure(
+      "Idle",
+      format.percent(all.idle),
+      all.cause ? `${format.percent(all.cause.share)} of it ${all.cause.title}` : "",
+      "idle",
+      "Share of the span in which a GPU ran nothing, and its main cause",
+    ),
+  );
   if (all.late) {
-    boxes.push(figure("Late rank", all.late.cost_ns > 0 ? format.place(all.late, several) : "none",
-      all.late.cost_ns > 0 ? `last at ${format.count(all.late.last_count)} of ${format.count(all.late.collectives)}, costs ${format.time(all.late.cost_ns)}` : "all arrive together",
-      "collectives", "The rank whose late arrivals at collectives cost the others most", all.late.standsOut ? "p-warm" : all.late.share < 0.01 || all.late.collectives < 5 ? "p-calm" : ""));
+    boxes.push(
+      figure(
+        "Late rank",
+        all.late.cost_ns > 0 ? format.place(all.late, several) : "none",
+        all.late.cost_ns > 0
+          ? `last at ${format.count(all.late.last_count)} of ${format.count(all.late.collectives)}, costs ${format.time(all.late.cost_ns)}`
+          : "all arrive together",
+        "collectives",
+        "The rank whose late arrivals at collectives cost the others most",
+        all.late.standsOut ? "p-warm" : all.late.share < 0.01 || all.late.collectives < 5 ? "p-calm" : "",
+      ),
+    );
   }
-  return h("div", { class: "p-figures" }, boxes,
-    h("div", { class: "p-wholebar" }, h("span", { "aria-hidden": "true" }, "Time of all GPUs"), shareBar(shareParts(all.parts), { format: (value) => format.percent(value / Math.max(1, Object.values(all.parts).reduce((a, b) => a + b, 0))), label: "Time of all GPUs" })));
+  return h(
+    "div",
+    { class: "p-figures" },
+    boxes,
+    h(
+      "div",
+      { class: "p-wholebar" },
+      h("span", { "aria-hidden": "true" }, "Time of all GPUs"),
+      shareBar(shareParts(all.parts), {
+        format: (value) =>
+          format.percent(
+            value /
+              Math.max(
+                1,
+                Object.values(all.parts).reduce((a, b) => a + b, 0),
+              ),
+          ),
+        label: "Time of all GPUs",
+      }),
+    ),
+  );
 }
 
 /** How many findings are shown before they are asked for. */
@@ -83,7 +161,12 @@ function findings(analysis, context, keep) {
   return box;
 }
 
-/** @param {import("../../types/analysis.js").Finding} finding @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {() => void} fold */
+/**
+ * @param {import("../../types/analysis.js").Finding} finding
+ * @param {import("../../types/analysis.js").Analysis} analysis
+ * @param {import("./shared.js").Context} context
+ * @param {() => void} fold
+ */
 function sentence(finding, analysis, context, fold) {
   const lead = leadOf(finding, analysis);
   const [what, advice] = split(finding.text);
@@ -104,11 +187,28 @@ function sentence(finding, analysis, context, fold) {
     links.push(link("Find", "Find them on the timeline", () => context.search?.(text)));
   }
   links.push(link("More", "The numbers behind it", () => context.show?.(lead.panel)));
-  return h("li", { class: "p-finding" },
-    h("span", { class: "p-saves", title: savesTitle(finding) },
-      finding.code === "hang" ? "hang" : finding.saves_per_step_ns !== null ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")] : format.time(finding.saves_ns)),
-    h("span", { class: "p-said", title: `${finding.text}. ${finding.evidence}.` }, h("strong", null, what), ". ", advice ? h("span", { class: "p-advice" }, sentenceCase(advice), ". ") : null, h("span", { class: "p-evidence" }, sentenceCase(finding.evidence), ".")),
-    h("span", { class: "p-links" }, links));
+  return h(
+    "li",
+    { class: "p-finding" },
+    h(
+      "span",
+      { class: "p-saves", title: savesTitle(finding) },
+      finding.code === "hang"
+        ? "hang"
+        : finding.saves_per_step_ns !== null
+          ? [format.time(finding.saves_per_step_ns), h("small", null, " a step")]
+          : format.time(finding.saves_ns),
+    ),
+    h(
+      "span",
+      { class: "p-said", title: `${finding.text}. ${finding.evidence}.` },
+      h("strong", null, what),
+      ". ",
+      advice ? h("span", { class: "p-advice" }, sentenceCase(advice), ". ") : null,
+      h("span", { class: "p-evidence" }, sentenceCase(finding.evidence), "."),
+    ),
+    h("span", { class: "p-links" }, links),
+  );
 }
 
 /** What is meant by what a finding saves. @param {import("../../types/analysis.js").Finding} finding */

@@ -39,5 +39,10 @@ export function difference(a, b) {
   if (typeof a !== "number" || typeof b !== "number") return format.NONE;
   const ratio = relative(a, b);
   const tone = ratio === null || Math.abs(ratio) <= SAME ? "p-faint" : b > a ? "p-slower" : "p-faster";
-  return h("span", { class: tone }, format.signed(format.time, b - a), ratio === null ? null : h("small", { class: "p-range" }, format.signed(format.percent, ratio)));
+  return h(
+    "span",
+    { class: tone },
+    format.signed(format.time, b - a),
+    ratio === null ? null : h("small", { class: "p-range" }, format.signed(format.percent, ratio)),
+  );
 }

@@ -28,19 +28,68 @@ export const copies = panel("copies", "Copies", (analysis, context, keep) => {
       { key: "destination", title: "To", spare: 1, value: (row) => row.copy.destination },
       { key: "count", title: "Count", number: true, value: (row) => row.copy.count, text: (row) => format.count(row.copy.count) },
       { key: "bytes", title: "Bytes", number: true, value: (row) => row.copy.bytes, text: (row) => format.bytes(row.copy.bytes) },
-      { key: "total_ns", title: "Total", number: true, hint: "Sum of durations", value: (row) => row.copy.total_ns, text: (row) => format.time(row.copy.total_ns), bar: (row) => row.copy.total_ns / most },
-      { key: "time_ns", title: "Time", number: true, spare: 2, hint: "Time in which at least one ran", value: (row) => row.copy.time_ns, text: (row) => format.time(row.copy.time_ns) },
-      { key: "bandwidth", title: "Bandwidth", number: true, value: (row) => row.copy.bandwidth, text: (row) => format.bandwidth(row.copy.bandwidth) },
-      ...(nominal ? [
-        { key: "share", title: "Of the link", number: true, hint: "Bandwidth over what the link carries in one direction, by its data sheet",
-          value: (/** @type {any} */ row) => (row.copy.nominal_bandwidth && row.copy.bandwidth !== null ? row.copy.bandwidth / row.copy.nominal_bandwidth : null),
-          text: (/** @type {any} */ row) => format.percent(row.copy.nominal_bandwidth && row.copy.bandwidth !== null ? row.copy.bandwidth / row.copy.nominal_bandwidth : null),
-          bar: (/** @type {any} */ row) => (row.copy.nominal_bandwidth ? row.copy.bandwidth / row.copy.nominal_bandwidth : null) },
-        { key: "link", title: "Link", spare: /** @type {2} */ (2), value: (/** @type {any} */ row) => row.copy.link, text: (/** @type {any} */ row) => (row.copy.link ? `${row.copy.link}, ${format.bandwidth(row.copy.nominal_bandwidth)}` : format.NONE) },
-      ] : []),
+      {
+        key: "total_ns",
+        title: "Total",
+        number: true,
+        hint: "Sum of durations",
+        value: (row) => row.copy.total_ns,
+        text: (row) => format.time(row.copy.total_ns),
+        bar: (row) => row.copy.total_ns / most,
+      },
+      {
+        key: "time_ns",
+        title: "Time",
+        number: true,
+        spare: 2,
+        hint: "Time in which at least one ran",
+        value: (row) => row.copy.time_ns,
+        text: (row) => format.time(row.copy.time_ns),
+      },
+      {
+        key: "bandwidth",
+        title: "Bandwidth",
+        number: true,
+        value: (row) => row.copy.bandwidth,
+        text: (row) => format.bandwidth(row.copy.bandwidth),
+      },
+      ...(nominal
+        ? [
+            {
+              key: "share",
+              title: "Of the link",
+              number: true,
+              hint: "Bandwidth over what the link carries in one direction, by its data sheet",
+              value: (/** @type {any} */ row) =>
+                row.copy.nominal_bandwidth && row.copy.bandwidth !== null ? row.copy.bandwidth / row.copy.nominal_bandwidth : null,
+              text: (/** @type {any} */ row) =>
+                format.percent(
+                  row.copy.nominal_bandwidth && row.copy.bandwidth !== null ? row.copy.bandwidth / row.copy.nominal_bandwidth : null,
+                ),
+              bar: (/** @type {any} */ row) => (row.copy.nominal_bandwidth ? row.copy.bandwidth / row.copy.nominal_bandwidth : null),
+            },
+            {
+              key: "link",
+              title: "Link",
+              spare: /** @type {2} */ (2),
+              value: (/** @type {any} */ row) => row.copy.link,
+              text: (/** @type {any} */ row) =>
+                row.copy.link ? `${row.copy.link}, ${format.bandwidth(row.copy.nominal_bandwidth)}` : format.NONE,
+            },
+          ]
+        : []),
     ],
   });
-  return [section("Copies by direction", analysis.device === "sim" ? "Bandwidths are those of the model of the simulated GPU." : "Bandwidth is bytes over the sum of durations: each copy weighs by its time.", list.element), exposed(analysis, context, several)];
+  return [
+    section(
+      "Copies by direction",
+      analysis.device === "sim"
+        ? "Bandwidths are those of the model of the simulated GPU."
+        : "Bandwidth is bytes over the sum of durations: each copy weighs by its time.",
+      list.element,
+    ),
+    exposed(analysis, context, several),
+  ];
 });
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {boolean} several */
@@ -55,9 +104,29 @@ function exposed(analysis, context, several) {
     open: (rank) => context.goTo({ from: context.info.begin, to: context.info.end, rank: rank.rank ?? undefined, device: rank.device_index }),
     columns: [
       { key: "rank", title: "Rank", value: (rank) => rank.rank ?? rank.device_index, text: (rank) => format.place(rank, several) },
-      { key: "copy_ns", title: "Copying", number: true, value: (rank) => rank.copy_ns, text: (rank) => format.time(rank.copy_ns), bar: (rank) => rank.copy_ns / most },
-      { key: "copy_exposed_ns", title: "not under compute", number: true, value: (rank) => rank.copy_exposed_ns, text: (rank) => format.time(rank.copy_exposed_ns), bar: (rank) => rank.copy_exposed_ns / most },
-      { key: "exposed_share", title: "of its span", number: true, value: (rank) => (rank.span_ns ? rank.copy_exposed_ns / rank.span_ns : null), text: (rank) => format.percent(rank.span_ns ? rank.copy_exposed_ns / rank.span_ns : null) },
+      {
+        key: "copy_ns",
+        title: "Copying",
+        number: true,
+        value: (rank) => rank.copy_ns,
+        text: (rank) => format.time(rank.copy_ns),
+        bar: (rank) => rank.copy_ns / most,
+      },
+      {
+        key: "copy_exposed_ns",
+        title: "not under compute",
+        number: true,
+        value: (rank) => rank.copy_exposed_ns,
+        text: (rank) => format.time(rank.copy_exposed_ns),
+        bar: (rank) => rank.copy_exposed_ns / most,
+      },
+      {
+        key: "exposed_share",
+        title: "of its span",
+        number: true,
+        value: (rank) => (rank.span_ns ? rank.copy_exposed_ns / rank.span_ns : null),
+        text: (rank) => format.percent(rank.span_ns ? rank.copy_exposed_ns / rank.span_ns : null),
+      },
       { key: "memset_ns", title: "Memsets", number: true, value: (rank) => rank.memset_ns, text: (rank) => format.time(rank.memset_ns) },
       { key: "room", title: "", fixed: true, wide: true, value: () => "", cell: () => h("span", null) },
     ],

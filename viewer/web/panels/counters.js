@@ -25,11 +25,26 @@ export function unitFormat(unit) {
 export function counterTitle(name) {
   /** @type {[RegExp, string, (value: number) => string][]} */
   const endings = [
-    [/_percent$/, "", unitFormat("%")], [/_bytes_per_second$/, "", unitFormat("B/s")], [/_bytes$/, "", format.bytes], [/_watts$/, "", unitFormat("W")], [/_celsius$/, "", unitFormat("°C")],
-    [/_mhz$/, "", unitFormat("MHz")], [/_per_second$/, "", format.rate], [/_ratio$/, "", format.percent], [/_ns$/, "", format.time],
+    [/_percent$/, "", unitFormat("%")],
+    [/_bytes_per_second$/, "", unitFormat("B/s")],
+    [/_bytes$/, "", format.bytes],
+    [/_watts$/, "", unitFormat("W")],
+    [/_celsius$/, "", unitFormat("°C")],
+    [/_mhz$/, "", unitFormat("MHz")],
+    [/_per_second$/, "", format.rate],
+    [/_ratio$/, "", format.percent],
+    [/_ns$/, "", format.time],
   ];
   const [ending, , write] = endings.find(([pattern]) => pattern.test(name)) ?? [/$^/, "", unitFormat(null)];
-  const words = name.replace(ending, "").replaceAll("_", " ").replace(/\bgpu\b/, "GPU").replace(/\bsm\b/, "SM").replace(/\bcpu\b/, "CPU").replace(/\bpcie\b/, "PCIe").replace(/\bnvlink\b/, "NVLink").replace(/\becc\b/, "ECC");
+  const words = name
+    .replace(ending, "")
+    .replaceAll("_", " ")
+    .replace(/\bgpu\b/, "GPU")
+    .replace(/\bsm\b/, "SM")
+    .replace(/\bcpu\b/, "CPU")
+    .replace(/\bpcie\b/, "PCIe")
+    .replace(/\bnvlink\b/, "NVLink")
+    .replace(/\becc\b/, "ECC");
   return { title: words[0].toUpperCase() + words.slice(1), write };
 }
 
@@ -82,8 +97,18 @@ export async function drawCounters(box, analysis, context, wanted) {
       if (!series.length) return null;
       return h("figure", { class: "p-small" }, h("figcaption", null, title, series.length === 1 ? h("span", { class: "p-faint" }, ` ${series[0].name}`) : null),
         series.length > 1 ? legend(series.map((line, at) => ({ title: line.name, colour: seriesColour(at) }))) : null,
-        lines({ series, span: [begin, end], label: `${title} over time, of ${series.map((line) => line.name).join("; ")}`, format: write, time: (ns) => format.moment(ns, fine), height: 104, area: series.length === 1, binary: write === format.bytes,
-          open: (at) => context.goTo({ from: Math.max(begin, at - (end - begin) / 20), to: Math.min(end, at + (end - begin) / 20) }) }).element);
+        lines({
+          series,
+          span: [begin, end],
+          label: `${title} over time, of ${series.map((line) => line.name).join("; ")}`,
+          format: write,
+          time: (ns) => format.moment(ns, fine),
+          height: 104,
+          area: series.length === 1,
+          binary: write === format.bytes,
+          open: (at) => context.goTo({ from: Math.max(begin, at - (end - begin) / 20), to: Math.min(end, at + (end - begin) / 20) }),
+        }).element,
+      );
     });
     replace(box, charts);
   } catch (error) {

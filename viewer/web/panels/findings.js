@@ -16,7 +16,10 @@ import { causeTitle, meanParts } from "./shared.js";
 /** Where each finding leads, by its code. @type {Record<Finding["code"], (finding: Finding, analysis: Analysis) => Lead>} */
 const LEADS = {
   hang: (finding, analysis) => ({ panel: "devices", place: hangPlace(finding, analysis) }),
-  exposed_communication: (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, (step) => step.parts.exposed, "the step with most of it", true) }),
+  exposed_communication: (finding, analysis) => ({
+    panel: "steps",
+    place: worstStep(finding, analysis, (step) => step.parts.exposed, "the step with most of it", true),
+  }),
   host_late: (finding, analysis) => ({ panel: "idle", place: longestGap(finding, analysis, "host_late") }),
   event_wait: (finding, analysis) => ({ panel: "idle", place: longestGap(finding, analysis, "event_wait") }),
   peer_wait: (finding, analysis) => ({ panel: "idle", place: longestGap(finding, analysis, "peer_wait") }),
@@ -25,8 +28,14 @@ const LEADS = {
   short_kernels: (finding, analysis) => ({ panel: "kernels", place: longestGap(finding, analysis, null) }),
   slow_copies: (finding) => ({ panel: "copies", search: finding.code === "slow_copies" ? `Memcpy ${finding.facts.direction}` : "Memcpy" }),
   pageable_copies: () => ({ panel: "copies", search: "Pageable" }),
-  uneven_compute: (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, (step) => step.compute_ns, "its step with most compute", true) }),
-  uneven_steps: (finding, analysis) => ({ panel: "steps", place: worstStep(finding, analysis, (step) => step.duration_ns, "the longest step") }),
+  uneven_compute: (finding, analysis) => ({
+    panel: "steps",
+    place: worstStep(finding, analysis, (step) => step.compute_ns, "its step with most compute", true),
+  }),
+  uneven_steps: (finding, analysis) => ({
+    panel: "steps",
+    place: worstStep(finding, analysis, (step) => step.duration_ns, "the longest step"),
+  }),
   slow_rank: (finding) => ({ panel: "collectives", place: causePlace(finding), late: finding.rank ?? undefined }),
   slow_communicator: () => ({ panel: "collectives" }),
   late_rank: (finding) => ({ panel: "collectives", late: finding.rank ?? undefined }),
@@ -63,7 +72,12 @@ function causePlace(finding) {
 
 /**
  * The step with most of something; a `usual` one says more than the first, which warms up, or another outlier.
- * @param {Finding} finding @param {Analysis} analysis @param {(step: Rank["steps"][number]) => number} time @param {string} what @param {boolean} [usual] @returns {Place | undefined}
+ * @param {Finding} finding
+ * @param {Analysis} analysis
+ * @param {(step: Rank["steps"][number]) => number} time
+ * @param {string} what
+ * @param {boolean} [usual]
+ * @returns {Place | undefined}
  */
 function worstStep(finding, analysis, time, what, usual = false) {
   let worst;
@@ -83,7 +97,15 @@ function longestGap(finding, analysis, cause) {
       if (!longest || gap.end_ns - gap.start_ns > longest.gap.end_ns - longest.gap.start_ns) longest = { rank, gap };
     }
   }
-  return longest && { from: longest.gap.start_ns, to: longest.gap.end_ns, rank: longest.rank.rank ?? undefined, device: longest.rank.device_index, what: "the longest gap" };
+  return (
+    longest && {
+      from: longest.gap.start_ns,
+      to: longest.gap.end_ns,
+      rank: longest.rank.rank ?? undefined,
+      device: longest.rank.device_index,
+      what: "the longest gap",
+    }
+  );
 }
 
 /** @param {Finding} finding @param {Analysis} analysis @returns {Place | undefined} */
@@ -91,7 +113,9 @@ function hangPlace(finding, analysis) {
   const hang = analysis.hangs[0];
   if (!hang) return undefined;
   const since = Math.min(...hang.waiting.map((one) => one.since_ns));
-  return Number.isFinite(since) ? { from: since, to: Math.max(hang.noticed_ns, since + 1), rank: finding.rank ?? undefined, what: "where it stands" } : undefined;
+  return Number.isFinite(since)
+    ? { from: since, to: Math.max(hang.noticed_ns, since + 1), rank: finding.rank ?? undefined, what: "where it stands" }
+    : undefined;
 }
 
 /**
@@ -112,7 +136,12 @@ export function summary(analysis) {
     for (const [cause, time] of Object.entries(rank.idle_causes)) causes[cause] = (causes[cause] ?? 0) + time;
   }
   const over = (/** @type {number} */ part, /** @type {number} */ whole) => (whole > 0 ? part / whole : null);
-  const worst = (/** @type {(rank: Rank) => number | null} */ of) => ranks.reduce((/** @type {Rank | null} */ best, rank) => (of(rank) !== null && (!best || /** @type {number} */ (of(rank)) > /** @type {number} */ (of(best))) ? rank : best), null);
+  const worst = (/** @type {(rank: Rank) => number | null} */ of) =>
+    ranks.reduce(
+      (/** @type {Rank | null} */ best, rank) =>
+        of(rank) !== null && (!best || /** @type {number} */ (of(rank)) > /** @type {number} */ (of(best))) ? rank : best,
+      null,
+    );
   const mostIdle = worst((rank) => rank.idle_ratio);
   const cause = Object.entries(causes).sort((a, b) => b[1] - a[1])[0];
   return {
@@ -138,7 +167,9 @@ export function lateRank(analysis) {
   if (arrivals.length < 2) return null;
   const most = arrivals.reduce((best, one) => (one.cost_ns > best.cost_ns ? one : best));
   const span = Math.max(1, ...analysis.ranks.map((rank) => rank.span_ns));
-  const standsOut = analysis.findings.some((finding) => finding.code === "late_rank" && finding.rank === most.rank && finding.device_index === most.device_index);
+  const standsOut = analysis.findings.some(
+    (finding) => finding.code === "late_rank" && finding.rank === most.rank && finding.device_index === most.device_index,
+  );
   return { ...most, share: most.cost_ns / span, standsOut };
 }
 

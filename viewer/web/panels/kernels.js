@@ -22,7 +22,13 @@ export function merged(ranks) {
       const key = kernel.kind + "\0" + kernel.name;
       const entry = found.get(key);
       if (!entry) {
-        found.set(key, { ...kernel, ranks: 1, known: kernel.occupancy === null ? 0 : kernel.total_ns, weighed: (kernel.occupancy ?? 0) * kernel.total_ns, reasons: new Set([kernel.kind_reason]) });
+        found.set(key, {
+          ...kernel,
+          ranks: 1,
+          known: kernel.occupancy === null ? 0 : kernel.total_ns,
+          weighed: (kernel.occupancy ?? 0) * kernel.total_ns,
+          reasons: new Set([kernel.kind_reason]),
+        });
         continue;
       }
       entry.ranks++;
@@ -57,9 +63,17 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
   const kindBar = h("div", { class: "p-kinds" });
   const drawKinds = () => {
     const total = every.reduce((all, row) => all + row.total_ns, 0);
-    const parts = KINDS.map((kind) => ({ title: kind, colour: `var(--kind-${kind})`, hatched: kind === "communication", value: every.filter((row) => row.kind === kind).reduce((all, row) => all + row.total_ns, 0) })).filter((part) => part.value > 0);
+    const parts = KINDS.map((kind) => ({
+      title: kind,
+      colour: `var(--kind-${kind})`,
+      hatched: kind === "communication",
+      value: every.filter((row) => row.kind === kind).reduce((all, row) => all + row.total_ns, 0),
+    })).filter((part) => part.value > 0);
     kindBar.textContent = "";
-    kindBar.append(legend(parts.map((part) => ({ ...part, title: `${part.title} ${format.time(part.value)} (${format.percent(part.value / total)})` }))), shareBar(parts, { format: format.time, label: "Sum of durations by kind" }));
+    kindBar.append(
+      legend(parts.map((part) => ({ ...part, title: `${part.title} ${format.time(part.value)} (${format.percent(part.value / total)})` }))),
+      shareBar(parts, { format: format.time, label: "Sum of durations by kind" }),
+    );
   };
   drawKinds();
   keep.table ??= {};
@@ -75,34 +89,103 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
     openHint: (row) => `Find all ${format.count(row.count)} on the timeline`,
     open: (row) => context.search?.(row.name),
     tools: [
-      analysis.ranks.length > 1 ? select("Rank", [{ id: "all", title: "all ranks" }, ...analysis.ranks.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank, several) }))], keep.rank, (id) => {
-        keep.rank = id;
-        every = merged(chosen());
-        greatest = most();
-        drawKinds();
-        list.setRows(rows());
-      }) : h("span", null),
-      choice("Kind", [{ id: "all", title: "All" }, ...KINDS.filter((kind) => every.some((row) => row.kind === kind)).map((kind) => ({ id: kind, title: kind }))], keep.kind, (id) => {
-        keep.kind = id;
-        list.setRows(rows());
-      }),
-      choice("Names", [{ id: "short", title: "Short names", hint: "Without return types, namespaces, template arguments and parameters" }, { id: "full", title: "Full" }], context.state.get().names, (id) => context.state.set({ names: id })),
+      analysis.ranks.length > 1
+        ? select(
+            "Rank",
+            [
+              { id: "all", title: "all ranks" },
+              ...analysis.ranks.map((/** @type {any} */ rank, /** @type {number} */ index) => ({
+                id: String(index),
+                title: format.place(rank, several),
+              })),
+            ],
+            keep.rank,
+            (id) => {
+              keep.rank = id;
+              every = merged(chosen());
+              greatest = most();
+              drawKinds();
+              list.setRows(rows());
+            },
+          )
+        : h("span", null),
+      choice(
+        "Kind",
+        [
+          { id: "all", title: "All" },
+          ...KINDS.filter((kind) => every.some((row) => row.kind === kind)).map((kind) => ({ id: kind, title: kind })),
+        ],
+        keep.kind,
+        (id) => {
+          keep.kind = id;
+          list.setRows(rows());
+        },
+      ),
+      choice(
+        "Names",
+        [
+          { id: "short", title: "Short names", hint: "Without return types, namespaces, template arguments and parameters" },
+          { id: "full", title: "Full" },
+        ],
+        context.state.get().names,
+        (id) => context.state.set({ names: id }),
+      ),
     ],
     columns: [
       { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => nameCell(row.name, context.state.get().names === "short") },
       { key: "kind", title: "Kind", value: (row) => row.kind, cell: (row) => h("span", { title: [...row.reasons].join("; ") }, kindMark(row.kind)) },
       { key: "count", title: "Count", number: true, value: (row) => row.count, text: (row) => format.count(row.count) },
       { key: "total_ns", title: "Total", number: true, value: (row) => row.total_ns, text: (row) => format.time(row.total_ns) },
-      { key: "share", title: "Share", hint: "Of the sum of all durations", number: true, value: (row) => row.share, text: (row) => format.percent(row.share), bar: (row) => row.share / greatest },
+      {
+        key: "share",
+        title: "Share",
+        hint: "Of the sum of all durations",
+        number: true,
+        value: (row) => row.share,
+        text: (row) => format.percent(row.share),
+        bar: (row) => row.share / greatest,
+      },
       { key: "mean_ns", title: "Mean", number: true, value: (row) => row.mean_ns, text: (row) => format.time(row.mean_ns) },
       { key: "min_ns", title: "Min", number: true, spare: 2, value: (row) => row.min_ns, text: (row) => format.time(row.min_ns) },
-      { key: "p50_ns", title: "Median", number: true, spare: 3, hint: "Of one rank: choose it", value: (row) => row.p50_ns, text: (row) => format.time(row.p50_ns) },
-      { key: "p99_ns", title: "p99", number: true, spare: 3, hint: "Of one rank: choose it", value: (row) => row.p99_ns, text: (row) => format.time(row.p99_ns) },
+      {
+        key: "p50_ns",
+        title: "Median",
+        number: true,
+        spare: 3,
+        hint: "Of one rank: choose it",
+        value: (row) => row.p50_ns,
+        text: (row) => format.time(row.p50_ns),
+      },
+      {
+        key: "p99_ns",
+        title: "p99",
+        number: true,
+        spare: 3,
+        hint: "Of one rank: choose it",
+        value: (row) => row.p99_ns,
+        text: (row) => format.time(row.p99_ns),
+      },
       { key: "max_ns", title: "Max", number: true, spare: 1, value: (row) => row.max_ns, text: (row) => format.time(row.max_ns) },
-      { key: "occupancy", title: "Occupancy", number: true, spare: 2, hint: "Theoretical: the share of a multiprocessor's warps that the kernel can keep there", value: (row) => row.occupancy, text: (row) => format.percent(row.occupancy) },
+      {
+        key: "occupancy",
+        title: "Occupancy",
+        number: true,
+        spare: 2,
+        hint: "Theoretical: the share of a multiprocessor's warps that the kernel can keep there",
+        value: (row) => row.occupancy,
+        text: (row) => format.percent(row.occupancy),
+      },
     ],
   });
-  return [section("Operations by name", "Sums of durations, over streams. Choose one to find all its occurrences on the timeline.", kindBar, list.element), streams(analysis, context, keep)];
+  return [
+    section(
+      "Operations by name",
+      "Sums of durations, over streams. Choose one to find all its occurrences on the timeline.",
+      kindBar,
+      list.element,
+    ),
+    streams(analysis, context, keep),
+  ];
 });
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
@@ -125,10 +208,28 @@ function streams(analysis, context, keep) {
       { key: "stream", title: "Stream", value: (row) => row.stream.stream, text: (row) => `stream ${row.stream.stream}` },
       { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
       { key: "ops", title: "Operations", number: true, value: (row) => row.stream.ops, text: (row) => format.count(row.stream.ops) },
-      { key: "busy_ns", title: "Busy", number: true, value: (row) => row.stream.busy_ns, text: (row) => format.time(row.stream.busy_ns), bar: (row) => row.stream.busy_ns / whole },
-      { key: "idle_ratio", title: "Idle", number: true, value: (row) => row.stream.idle_ratio, text: (row) => format.percent(row.stream.idle_ratio) },
-      column("compute_ns", "All compute", 1), column("communication_ns", "Communication", 1), column("communication_exposed_ns", "Exposed", 2), column("copy_ns", "Copies", 2),
-      column("idle_host_wait_ns", "Host wait", 2, "Idle before operations that were launched late"), column("idle_kernel_wait_ns", "Kernel wait", 3, "Idle for less than 30 µs before operations that were launched in time"), column("idle_other_ns", "Other", 3, "The rest of the stream's idle time"),
+      {
+        key: "busy_ns",
+        title: "Busy",
+        number: true,
+        value: (row) => row.stream.busy_ns,
+        text: (row) => format.time(row.stream.busy_ns),
+        bar: (row) => row.stream.busy_ns / whole,
+      },
+      {
+        key: "idle_ratio",
+        title: "Idle",
+        number: true,
+        value: (row) => row.stream.idle_ratio,
+        text: (row) => format.percent(row.stream.idle_ratio),
+      },
+      column("compute_ns", "All compute", 1),
+      column("communication_ns", "Communication", 1),
+      column("communication_exposed_ns", "Exposed", 2),
+      column("copy_ns", "Copies", 2),
+      column("idle_host_wait_ns", "Host wait", 2, "Idle before operations that were launched late"),
+      column("idle_kernel_wait_ns", "Kernel wait", 3, "Idle for less than 30 µs before operations that were launched in time"),
+      column("idle_other_ns", "Other", 3, "The rest of the stream's idle time"),
     ],
   });
   return section("Streams", "Streams are idle at the same time: their idle times sum to nothing. Why the device idled is under Idle.", list.element);

@@ -27,7 +27,8 @@ import * as format from "../format.js";
  * holds what the user chose in it.
  * @param {string} id
  * @param {string} title
- * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
+ * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>,
+ *   redraw: () => void) => import("../dom.js").Child} draw
  */
 export function panel(id, title, draw) {
   return {
@@ -43,7 +44,8 @@ export function panel(id, title, draw) {
 /**
  * @param {HTMLElement} container
  * @param {Context} context
- * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>, redraw: () => void) => import("../dom.js").Child} draw
+ * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>,
+ *   redraw: () => void) => import("../dom.js").Child} draw
  * @param {string} title
  * @returns {Mounted}
  */
@@ -54,7 +56,8 @@ export function mounted(container, context, draw, title) {
   const load = async () => {
     const mine = ++asked;
     const doing = typeof context.info.reading === "number" ? "Reading" : "Analysing";
-    if (!container.hasChildNodes() || container.querySelector(":scope > .p-loading")) replace(container, h("div", { class: "p-loading", role: "status" }, `${doing} the recording …`));
+    if (!container.hasChildNodes() || container.querySelector(":scope > .p-loading"))
+      replace(container, h("div", { class: "p-loading", role: "status" }, `${doing} the recording …`));
     try {
       const analysis = await context.analysis();
       if (mine !== asked) return;
@@ -114,7 +117,12 @@ export function failed(error, again, what) {
  * @param {...import("../dom.js").Child} children
  */
 export function section(title, note, ...children) {
-  return h("section", { class: "p-section" }, h("header", { class: "p-head" }, h("h2", null, title), note ? h("p", { class: "p-note" }, note) : null), children);
+  return h(
+    "section",
+    { class: "p-section" },
+    h("header", { class: "p-head" }, h("h2", null, title), note ? h("p", { class: "p-note" }, note) : null),
+    children,
+  );
 }
 
 /**
@@ -149,7 +157,11 @@ export function choice(label, choices, chosen, choose) {
  * @param {(id: string) => void} choose
  */
 export function select(label, choices, chosen, choose) {
-  const element = h("select", { class: "p-select", "aria-label": label }, choices.map((one) => h("option", { value: one.id, selected: one.id === chosen }, one.title)));
+  const element = h(
+    "select",
+    { class: "p-select", "aria-label": label },
+    choices.map((one) => h("option", { value: one.id, selected: one.id === chosen }, one.title)),
+  );
   element.addEventListener("change", () => choose(element.value));
   element.addEventListener("keydown", (event) => event.stopPropagation());
   return element;
@@ -219,5 +231,10 @@ export function kindMark(kind) {
  */
 export function nameCell(name, short = false) {
   if (!short) return h("span", { class: "p-name" }, format.middle(name, 400));
-  return h("span", { class: "p-name" }, format.middle(format.shortName(name), 240), h("span", { class: "p-faint" }, format.middle(format.templateArguments(name), 200)));
+  return h(
+    "span",
+    { class: "p-name" },
+    format.middle(format.shortName(name), 240),
+    h("span", { class: "p-faint" }, format.middle(format.templateArguments(name), 200)),
+  );
 }

@@ -14,7 +14,9 @@ export const steps = panel("steps", "Steps", (analysis, context, keep, redraw) =
   if (!analysis.ranks.length) return nothing("No rank ran anything on a GPU.");
   const having = analysis.ranks.filter((rank) => rank.steps.length);
   return [
-    having.length ? chartSection(having, analysis, context, keep, redraw) : nothing("This recording has no steps.", 'Name them with ranges (NVTX, record_function) like "step 12", and each gets a bar here.'),
+    having.length
+      ? chartSection(having, analysis, context, keep, redraw)
+      : nothing("This recording has no steps.", 'Name them with ranges (NVTX, record_function) like "step 12", and each gets a bar here.'),
     rankSection(analysis, context),
     measureSection(analysis, context),
     having.length ? stepTable(having, analysis, context, keep) : null,
@@ -33,7 +35,14 @@ export function bars(all, every) {
     const group = all.slice(at, at + every);
     const parts = meanParts(group.map(({ parts }) => parts));
     const duration = group.reduce((sum, step) => sum + step.duration_ns / group.length, 0);
-    result.push({ first: group[0], last: group[group.length - 1], count: group.length, duration, parts, outliers: group.filter((step) => step.outlier).length });
+    result.push({
+      first: group[0],
+      last: group[group.length - 1],
+      count: group.length,
+      duration,
+      parts,
+      outliers: group.filter((step) => step.outlier).length,
+    });
   }
   return result;
 }
@@ -54,7 +63,13 @@ function number(step, index) {
   return /(\d+)(?: \(detected\))?$/.exec(step.name)?.[1] ?? String(index);
 }
 
-/** @param {any[]} ranks @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep @param {() => void} redraw */
+/**
+ * @param {any[]} ranks
+ * @param {import("../../types/analysis.js").Analysis} analysis
+ * @param {import("./shared.js").Context} context
+ * @param {Record<string, any>} keep
+ * @param {() => void} redraw
+ */
 function chartSection(ranks, analysis, context, keep, redraw) {
   keep.measure ??= "time";
   const several = severalDevices(analysis);
@@ -62,15 +77,28 @@ function chartSection(ranks, analysis, context, keep, redraw) {
   const detected = ranks.some((rank) => rank.step_summary?.detected);
   const shared = ranks.length <= 3 || most.steps.length <= 3 ? 132 : ranks.length <= 8 ? 84 : 56;
   const chart = stepChart(ranks, keep, shared, context, several);
-  const measure = choice("Height of the bars", [{ id: "time", title: "Time" }, { id: "share", title: "Share", hint: "Every step as high as the others: what it is made of" }], keep.measure, (id) => {
-    keep.measure = id;
-    chart.redraw();
-  });
+  const measure = choice(
+    "Height of the bars",
+    [
+      { id: "time", title: "Time" },
+      { id: "share", title: "Share", hint: "Every step as high as the others: what it is made of" },
+    ],
+    keep.measure,
+    (id) => {
+      keep.measure = id;
+      chart.redraw();
+    },
+  );
   const facts = most.step_summary;
-  const note = facts?.count === 1 ? "Choose it to see it on the timeline." : facts
-    ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
-    : null;
-  return section(facts?.count === 1 ? "Time of the step" : "Time of each step", note,
+  const note =
+    facts?.count === 1
+      ? "Choose it to see it on the timeline."
+      : facts
+        ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
+        : null;
+  return section(
+    facts?.count === 1 ? "Time of the step" : "Time of each step",
+    note,
     h("div", { class: "p-bar" }, legend(PARTS.map((part) => ({ ...part }))), h("span", { class: "p-spacer" }), measure),
     chart.element);
 }
@@ -85,11 +113,23 @@ function stepChart(ranks, keep, rowHeight, context, several) {
   const few = ranks.length > 3 && Math.max(...ranks.map((rank) => rank.steps.length)) <= 3;
   /** @type {(every: number) => Row[]} */
   const rowsOf = few
-    ? () => Array.from({ length: Math.max(...ranks.map((rank) => rank.steps.length)) }, (_, index) => {
-      const there = ranks.filter((rank) => rank.steps[index]);
-      return { name: there[0].steps[index].name, bars: there.flatMap((rank) => bars([rank.steps[index]], 1).map((bar) => ({ ...bar, rank, label: String(rank.rank ?? rank.device_index) }))), top: 0 };
-    })
-    : (every) => ranks.map((rank) => ({ name: format.place(rank, several), bars: bars(rank.steps, every).map((bar, at) => ({ ...bar, rank, label: number(bar.first, at) })), top: 0 }));
+    ? () =>
+        Array.from({ length: Math.max(...ranks.map((rank) => rank.steps.length)) }, (_, index) => {
+          const there = ranks.filter((rank) => rank.steps[index]);
+          return {
+            name: there[0].steps[index].name,
+            bars: there.flatMap((rank) =>
+              bars([rank.steps[index]], 1).map((bar) => ({ ...bar, rank, label: String(rank.rank ?? rank.device_index) })),
+            ),
+            top: 0,
+          };
+        })
+    : (every) =>
+        ranks.map((rank) => ({
+          name: format.place(rank, several),
+          bars: bars(rank.steps, every).map((bar, at) => ({ ...bar, rank, label: number(bar.first, at) })),
+          top: 0,
+        }));
   const rowCount = rowsOf(1).length;
   const margin = { left: 104, right: 14, top: 12, bottom: 40 };
   const gap = 16;
@@ -131,7 +171,8 @@ function stepChart(ranks, keep, rowHeight, context, several) {
             if (level - next > 0.05) paths[part.key].push(box(x, next, thick, level - next));
             level = next;
           }
-          if (!share && bar.duration > top * 1.001) broken.push(`M${(x - 1).toFixed(1)},${row.top + 11}l${(thick + 2).toFixed(1)},-4v3l${(-thick - 2).toFixed(1)},4z`);
+          if (!share && bar.duration > top * 1.001)
+            broken.push(`M${(x - 1).toFixed(1)},${row.top + 11}l${(thick + 2).toFixed(1)},-4v3l${(-thick - 2).toFixed(1)},4z`);
           // As narrow as the bars are near, so that one flag does not hide the next.
           const half = Math.max(0.5, Math.min(4, pitch / 2 - 0.5));
           if (bar.outliers) flags.push(`M${(x + thick / 2).toFixed(1)},${Math.max(row.top - 4, level - 5).toFixed(1)}m${-half},-5h${2 * half}l${-half},5z`);
@@ -149,8 +190,17 @@ function stepChart(ranks, keep, rowHeight, context, several) {
           const needed = most.length / Math.max(2, Math.floor((right - margin.left) / 48));
           const label = [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000].find((one) => one >= needed) ?? Math.ceil(needed);
           const ticks = most.map((_, at) => at).filter((at) => at % label === 0);
-          axisBelow(root, { toPixel: (at) => margin.left + at * pitch + pitch / 2, ticks, domain: [0, most.length] }, {
-            y: bottom, left: margin.left, right, format: (at) => most[at].label, title: few ? "rank" : every > 1 ? `step; each bar is the mean of ${every}` : "step" });
+          axisBelow(
+            root,
+            { toPixel: (at) => margin.left + at * pitch + pitch / 2, ticks, domain: [0, most.length] },
+            {
+              y: bottom,
+              left: margin.left,
+              right,
+              format: (at) => most[at].label,
+              title: few ? "rank" : every > 1 ? `step; each bar is the mean of ${every}` : "step",
+            },
+          );
         }
       });
       root.append(marked);
@@ -179,13 +229,31 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     chosen = { row, bar: at };
     const bar = rows[row]?.bars[at];
     if (!bar) return;
-    for (const [name, value] of Object.entries({ x: margin.left + at * pitch, width: pitch, y: rows[row].top - 4, height: rowHeight + 8 })) marked.setAttribute(name, String(value));
+    for (const [name, value] of Object.entries({ x: margin.left + at * pitch, width: pitch, y: rows[row].top - 4, height: rowHeight + 8 }))
+      marked.setAttribute(name, String(value));
     const bounds = chart.root.getBoundingClientRect();
     const name = bar.count > 1 ? `${bar.first.name} to ${bar.last.name}, mean` : bar.first.name;
-    showTip(bounds.left + margin.left + (at + 1) * pitch, bounds.top + rows[row].top + rowHeight / 2, tipLines(
-      [format.place(bar.rank, several), ", ", name, bar.outliers ? h("span", { class: "p-badge" }, bar.count > 1 ? `${bar.outliers} outliers` : "outlier") : null],
-      [...PARTS.map((part) => ({ name: part.title, colour: part.colour, hatched: part.hatched, value: `${format.time(bar.parts[part.key])}  ${format.percent(bar.duration ? bar.parts[part.key] / bar.duration : 0)}` })),
-        { name: "together", value: format.time(bar.duration), strong: true }]));
+    showTip(
+      bounds.left + margin.left + (at + 1) * pitch,
+      bounds.top + rows[row].top + rowHeight / 2,
+      tipLines(
+        [
+          format.place(bar.rank, several),
+          ", ",
+          name,
+          bar.outliers ? h("span", { class: "p-badge" }, bar.count > 1 ? `${bar.outliers} outliers` : "outlier") : null,
+        ],
+        [
+          ...PARTS.map((part) => ({
+            name: part.title,
+            colour: part.colour,
+            hatched: part.hatched,
+            value: `${format.time(bar.parts[part.key])}  ${format.percent(bar.duration ? bar.parts[part.key] / bar.duration : 0)}`,
+          })),
+          { name: "together", value: format.time(bar.duration), strong: true },
+        ],
+      ),
+    );
   }
   chart.root.classList.add("p-pointing");
   chart.root.addEventListener("pointermove", (event) => {
@@ -211,7 +279,9 @@ function stepChart(ranks, keep, rowHeight, context, several) {
 function rankSection(analysis, context) {
   const several = severalDevices(analysis);
   const whole = Math.max(1, ...analysis.ranks.map((rank) => rank.span_ns));
-  const share = (/** @type {import("./shared.js").Part["key"]} */ key) => (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => rank.parts[key];
+  const share =
+    (/** @type {import("./shared.js").Part["key"]} */ key) => (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) =>
+      rank.parts[key];
   const part = (/** @type {import("./shared.js").Part["key"]} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
     key: `${key}_part_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint, value: share(key),
     text: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => format.percent(rank.span_ns ? share(key)(rank) / rank.span_ns : null),
@@ -228,8 +298,20 @@ function rankSection(analysis, context) {
       { key: "bar", title: "Compute, communication, copies, idle", fixed: true, wide: true, value: () => "",
         cell: (rank) => shareBar(shareParts(rank.parts), { total: whole, format: format.time, label: format.place(rank, several) }) },
       { key: "span_ns", title: "Span", number: true, value: (rank) => rank.span_ns, text: (rank) => format.time(rank.span_ns) },
-      part("compute", "Compute", 2), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copies", "Copies", 2), part("idle", "Idle", 1),
-      { key: "overlap_ratio", title: "Overlap", number: true, spare: 2, hint: "Share of the communication that is hidden behind compute", value: (rank) => rank.overlap_ratio, text: (rank) => format.percent(rank.overlap_ratio) },
+      part("compute", "Compute", 2),
+      part("hidden", "Hidden", 2),
+      part("exposed", "Exposed", 1),
+      part("copies", "Copies", 2),
+      part("idle", "Idle", 1),
+      {
+        key: "overlap_ratio",
+        title: "Overlap",
+        number: true,
+        spare: 2,
+        hint: "Share of the communication that is hidden behind compute",
+        value: (rank) => rank.overlap_ratio,
+        text: (rank) => format.percent(rank.overlap_ratio),
+      },
       { key: "device_name", title: "Device", spare: 3, value: (rank) => rank.device_name },
       { key: "host", title: "Host", spare: 3, value: (rank) => rank.host },
     ],
@@ -266,7 +348,12 @@ export function measureColumns(measures) {
   }));
 }
 
-/** @param {any[]} ranks @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
+/**
+ * @param {any[]} ranks
+ * @param {import("../../types/analysis.js").Analysis} analysis
+ * @param {import("./shared.js").Context} context
+ * @param {Record<string, any>} keep
+ */
 function stepTable(ranks, analysis, context, keep) {
   const several = severalDevices(analysis);
   const fine = resolution(analysis);
@@ -287,13 +374,48 @@ function stepTable(ranks, analysis, context, keep) {
     open: (row) => context.goTo({ from: row.step.start_ns, to: row.step.end_ns, rank: row.rank.rank ?? undefined, device: row.rank.device_index }),
     columns: [
       { key: "name", title: "Step", value: (row) => row.step.name },
-      { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
-      { key: "start_ns", title: "Start", number: true, spare: 2, value: (row) => row.step.start_ns, text: (row) => format.moment(row.step.start_ns, fine) },
-      { key: "duration_ns", title: "Duration", number: true, value: (row) => row.step.duration_ns, text: (row) => format.time(row.step.duration_ns), bar: (row) => row.step.duration_ns / longest },
-      part("compute", "Compute", 1), part("hidden", "Hidden", 2), part("exposed", "Exposed", 1), part("copies", "Copies", 2), part("idle", "Idle", 1),
-      { key: "overlap_ratio", title: "Overlap", number: true, spare: 3, value: (row) => row.step.overlap_ratio, text: (row) => format.percent(row.step.overlap_ratio) },
-      { key: "outlier", title: "", value: (row) => row.step.outlier, cell: (row) => (row.step.outlier ? h("span", { class: "p-badge" }, "outlier") : ""),
-        hint: "Further from the median than 3 robust standard deviations and 5 %" },
+      {
+        key: "rank",
+        title: "Rank",
+        value: (row) => row.rank.rank ?? row.rank.device_index,
+        text: (row) => format.place(row.rank, several),
+      },
+      {
+        key: "start_ns",
+        title: "Start",
+        number: true,
+        spare: 2,
+        value: (row) => row.step.start_ns,
+        text: (row) => format.moment(row.step.start_ns, fine),
+      },
+      {
+        key: "duration_ns",
+        title: "Duration",
+        number: true,
+        value: (row) => row.step.duration_ns,
+        text: (row) => format.time(row.step.duration_ns),
+        bar: (row) => row.step.duration_ns / longest,
+      },
+      part("compute", "Compute", 1),
+      part("hidden", "Hidden", 2),
+      part("exposed", "Exposed", 1),
+      part("copies", "Copies", 2),
+      part("idle", "Idle", 1),
+      {
+        key: "overlap_ratio",
+        title: "Overlap",
+        number: true,
+        spare: 3,
+        value: (row) => row.step.overlap_ratio,
+        text: (row) => format.percent(row.step.overlap_ratio),
+      },
+      {
+        key: "outlier",
+        title: "",
+        value: (row) => row.step.outlier,
+        cell: (row) => (row.step.outlier ? h("span", { class: "p-badge" }, "outlier") : ""),
+        hint: "Further from the median than 3 robust standard deviations and 5 %",
+      },
     ],
   });
   return section("Steps as numbers", "Compute, hidden, exposed, copies and idle sum to the duration.", list.element);

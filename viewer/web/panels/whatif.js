@@ -31,7 +31,12 @@ export function withChange(changes, change) {
 /** A bar to a low end and, fainter, on to a high one. @param {number} low @param {number} high @param {number} most what the whole width stands for */
 export function intervalBar(low, high, most) {
   const share = (/** @type {number} */ value) => `${Math.min(100, Math.max(0, (100 * value) / most)).toFixed(2)}%`;
-  return h("span", { class: "p-interval", "aria-hidden": "true" }, h("i", { style: { width: share(low) } }), h("i", { class: "p-hatched p-between", style: { left: share(low), width: share(Math.max(0, high - low)) } }));
+  return h(
+    "span",
+    { class: "p-interval", "aria-hidden": "true" },
+    h("i", { style: { width: share(low) } }),
+    h("i", { class: "p-hatched p-between", style: { left: share(low), width: share(Math.max(0, high - low)) } }),
+  );
 }
 
 /** @param {{low: number, high: number}} interval */
@@ -53,7 +58,14 @@ export class WhatIfPart {
     this.chosen = h("div", { class: "p-chosen", role: "group", "aria-label": "Changes that are tried together" });
     this.result = h("div", { class: "p-result", "aria-live": "polite" });
     this.error = h("p", { class: "p-bad", role: "alert", hidden: true });
-    this.input = h("input", { class: "p-filter", type: "text", placeholder: "kernel:*gemm*=0.8x", "aria-label": "A change: TARGET=CHANGE", spellcheck: "false", autocomplete: "off" });
+    this.input = h("input", {
+      class: "p-filter",
+      type: "text",
+      placeholder: "kernel:*gemm*=0.8x",
+      "aria-label": "A change: TARGET=CHANGE",
+      spellcheck: "false",
+      autocomplete: "off",
+    });
     this.input.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Enter") void this.add();
@@ -135,7 +147,12 @@ export class WhatIfPart {
         this.of = null;
         this.renew();
       };
-      replace(this.result, /** @type {any} */ (error)?.status === 404 ? h("p", { class: "p-faint" }, /** @type {Error} */ (error).message) : failed(error, again, "What if"));
+      replace(
+        this.result,
+        /** @type {any} */ (error)?.status === 404
+          ? h("p", { class: "p-faint" }, /** @type {Error} */ (error).message)
+          : failed(error, again, "What if"),
+      );
     }
   }
 
@@ -154,9 +171,29 @@ export class WhatIfPart {
       columns: [
         { key: "try", title: "", hint: "Try", fixed: true, value: () => "", cell: (one) => this.box(one.change) },
         { key: "change", title: "Change", wide: true, value: (one) => one.change, cell: (one) => changeCell(one.change) },
-        { key: "saves_ns", title: "Saves a step", number: true, value: (one) => middleOf(one.saves_per_step_ns), text: (one) => format.time(Math.round(middleOf(one.saves_per_step_ns))) },
-        { key: "share", title: "%", number: true, value: share, text: (one) => format.percent(share(one)), bar: (one) => share(one) / most },
-        { key: "step_ns", title: "Step then", number: true, spare: 2, value: (one) => middleOf(one.predicted_step_ns), text: (one) => between(one.predicted_step_ns) },
+        {
+          key: "saves_ns",
+          title: "Saves a step",
+          number: true,
+          value: (one) => middleOf(one.saves_per_step_ns),
+          text: (one) => format.time(Math.round(middleOf(one.saves_per_step_ns))),
+        },
+        {
+          key: "share",
+          title: "%",
+          number: true,
+          value: share,
+          text: (one) => format.percent(share(one)),
+          bar: (one) => share(one) / most,
+        },
+        {
+          key: "step_ns",
+          title: "Step then",
+          number: true,
+          spare: 2,
+          value: (one) => middleOf(one.predicted_step_ns),
+          text: (one) => between(one.predicted_step_ns),
+        },
       ],
     });
     replace(this.singles, list.element);
@@ -179,7 +216,11 @@ export class WhatIfPart {
     if (controls !== this.controls) {
       this.controls = controls;
       const focused = /** @type {HTMLElement | null} */ (this.chosen.querySelector(":focus"))?.dataset.of;
-      replace(this.chosen, changes.map((change) => this.control(change)), changes.length > 1 ? h("button", { type: "button", class: "p-link", onclick: () => this.set([]) }, "None of these") : null);
+      replace(
+        this.chosen,
+        changes.map((change) => this.control(change)),
+        changes.length > 1 ? h("button", { type: "button", class: "p-link", onclick: () => this.set([]) }, "None of these") : null,
+      );
       if (focused) [...this.chosen.querySelectorAll("select")].find((one) => one.dataset.of === focused)?.focus();
     }
     for (const input of this.chosen.querySelectorAll("input")) {
@@ -202,12 +243,25 @@ export class WhatIfPart {
     const ways = [
       ...(isIdle ? [] : [["as-others", "as the others"]]), ["none", "no time"], ["times", "times as long"], ...(how === "plus" ? [["plus", value]] : []),
     ];
-    const choose = h("select", { class: "p-select", "aria-label": `How ${target} is changed`, dataset: { of: target } }, ways.map(([id, title]) => h("option", { value: id, selected: id === how }, title)));
+    const choose = h(
+      "select",
+      { class: "p-select", "aria-label": `How ${target} is changed`, dataset: { of: target } },
+      ways.map(([id, title]) => h("option", { value: id, selected: id === how }, title)),
+    );
     choose.addEventListener("change", () => to(choose.value === "times" ? `${how === "times" ? factor : 0.5}x` : choose.value));
     choose.addEventListener("keydown", (event) => event.stopPropagation());
     let slider = null;
     if (how === "times") {
-      slider = h("input", { type: "range", class: "p-slider", min: 0, max: Math.max(MOST, factor), step: STEP, value: factor, "aria-label": `How many times as long ${target} takes`, dataset: { of: target } });
+      slider = h("input", {
+        type: "range",
+        class: "p-slider",
+        min: 0,
+        max: Math.max(MOST, factor),
+        step: STEP,
+        value: factor,
+        "aria-label": `How many times as long ${target} takes`,
+        dataset: { of: target },
+      });
       const input = slider;
       input.addEventListener("input", () => to(`${Number(Number(input.value).toFixed(2))}x`));
       input.addEventListener("keydown", (event) => event.stopPropagation());
@@ -215,7 +269,18 @@ export class WhatIfPart {
     return h("div", { class: "p-control" },
       h("span", { class: "p-target", title: target }, target), choose,
       slider ? h("span", { class: "p-slide" }, slider, h("output", null, `${factor.toFixed(2)}×`)) : null,
-      h("button", { type: "button", class: "p-close", "aria-label": `Not ${change}`, title: "Take it away", onclick: () => this.set(this.changes.filter((other) => readChange(other).target !== target)) }, "×"));
+      h(
+        "button",
+        {
+          type: "button",
+          class: "p-close",
+          "aria-label": `Not ${change}`,
+          title: "Take it away",
+          onclick: () => this.set(this.changes.filter((other) => readChange(other).target !== target)),
+        },
+        "×",
+      ),
+    );
   }
 
   /** Asks for a prediction: one at a time, and of what is chosen last. @private */
@@ -269,8 +334,15 @@ function outcome(answer) {
   if (changes.length === 0) return [h("div", { class: "p-stepbars" }, bars)];
   bars.push(line("predicted", intervalBar(predicted.low, predicted.high, most), between(predicted), "p-predicted"));
   const saved = measured - middleOf(predicted);
-  const words = Math.abs(saved) < 0.0005 * measured ? "No different from now."
-    : [h("strong", null, format.time(Math.round(Math.abs(saved)))), ` ${saved > 0 ? "less" : "more"} a step, `, h("strong", null, `${answer.speedup.toFixed(2)} times`), " as fast."];
+  const words =
+    Math.abs(saved) < 0.0005 * measured
+      ? "No different from now."
+      : [
+          h("strong", null, format.time(Math.round(Math.abs(saved)))),
+          ` ${saved > 0 ? "less" : "more"} a step, `,
+          h("strong", null, `${answer.speedup.toFixed(2)} times`),
+          " as fast.",
+        ];
   return [h("div", { class: "p-stepbars" }, bars), h("p", { class: "p-verdict" }, words), stepChart(answer)];
 }
 
@@ -311,8 +383,15 @@ function stepChart({ step_times_ns: times }) {
       axisBelow(root, { ...x, ticks: x.ticks.filter(Number.isInteger) }, { y: bottom, left: margin.left, right, format: (place) => names[place] ?? "" });
       for (const one of series) {
         const points = one.values.map((value, place) => [x.toPixel(place), y.toPixel(value)]);
-        root.append(svg("path", { class: "p-line", d: points.map(([px, py], place) => `${place ? "L" : "M"}${px.toFixed(1)},${py.toFixed(1)}`).join(""), style: { stroke: one.colour } }));
-        if (points.length <= MARKED) root.append(svg("path", { d: points.map(([px, py]) => shape(one.shape, 2.8, px, py)).join(""), style: { fill: one.colour } }));
+        root.append(
+          svg("path", {
+            class: "p-line",
+            d: points.map(([px, py], place) => `${place ? "L" : "M"}${px.toFixed(1)},${py.toFixed(1)}`).join(""),
+            style: { stroke: one.colour },
+          }),
+        );
+        if (points.length <= MARKED)
+          root.append(svg("path", { d: points.map(([px, py]) => shape(one.shape, 2.8, px, py)).join(""), style: { fill: one.colour } }));
       }
       for (const [key, value] of Object.entries({ x1: -9, x2: -9, y1: margin.top, y2: bottom })) cursor.setAttribute(key, String(value));
       root.append(cursor);
@@ -332,7 +411,14 @@ function stepChart({ step_times_ns: times }) {
     cursor.setAttribute("x1", String(x));
     cursor.setAttribute("x2", String(x));
     const bounds = chart.root.getBoundingClientRect();
-    showTip(bounds.left + x, bounds.top + 50, tipLines(names[at], series.map((one) => ({ name: one.title, value: format.time(Math.round(one.values[at])), colour: one.colour }))));
+    showTip(
+      bounds.left + x,
+      bounds.top + 50,
+      tipLines(
+        names[at],
+        series.map((one) => ({ name: one.title, value: format.time(Math.round(one.values[at])), colour: one.colour })),
+      ),
+    );
   }
   chart.root.addEventListener("pointermove", (event) => {
     const pointer = /** @type {PointerEvent} */ (event);
@@ -341,5 +427,10 @@ function stepChart({ step_times_ns: times }) {
     if (share > -0.05 && share < 1.05) mark(Math.round(share * (measured.length - 1)));
     else hideTip();
   });
-  return h("div", { class: "p-stepchart" }, h("div", { class: "p-bar" }, legend(series.map(({ title, colour, shape: mark }) => ({ title, colour, shape: mark })))), chart.element);
+  return h(
+    "div",
+    { class: "p-stepchart" },
+    h("div", { class: "p-bar" }, legend(series.map(({ title, colour, shape: mark }) => ({ title, colour, shape: mark })))),
+    chart.element,
+  );
 }

@@ -59,7 +59,12 @@ function causes(analysis, context) {
 function cause(finding, most, context) {
   const { saves_per_step_ns: saves, saves_low_ns: low, saves_high_ns: high } = finding;
   const replayed = typeof low === "number" && typeof high === "number";
-  const saved = finding.code === "hang" ? "hang" : saves !== null ? [format.time(saves), h("small", null, " a step")] : [format.time(finding.saves_ns), h("small", null, " in all")];
+  const saved =
+    finding.code === "hang"
+      ? "hang"
+      : saves !== null
+        ? [format.time(saves), h("small", null, " a step")]
+        : [format.time(finding.saves_ns), h("small", null, " in all")];
   const change = changeOf(finding);
   const at = finding.text.indexOf(": ");
   const whose = finding.ranks.length > 1 ? `ranks ${finding.ranks.join(", ")}` : finding.rank !== null ? `rank ${finding.rank}` : "";
@@ -86,12 +91,30 @@ function tryOut(change, context) {
 function chain(finding, context) {
   const links = finding.cause ?? [];
   if (!links.length) return null;
-  return h("ol", { class: "p-chain", "aria-label": "From the cause to what is seen of it" }, links.map((link) => {
-    const whose = link.rank === null ? null : h("span", { class: "p-faint" }, ` rank ${link.rank}`);
-    const words = [h("span", { class: "p-faint" }, `${link.what} `), format.middle(format.shortName(link.name), 90), whose];
-    return h("li", null, link.start_ns === null ? h("span", { title: link.name }, words)
-      : h("button", { type: "button", class: "p-link", title: `${link.name}: show it on the timeline`, onclick: () => void follow(link, finding, context) }, words));
-  }));
+  return h(
+    "ol",
+    { class: "p-chain", "aria-label": "From the cause to what is seen of it" },
+    links.map((link) => {
+      const whose = link.rank === null ? null : h("span", { class: "p-faint" }, ` rank ${link.rank}`);
+      const words = [h("span", { class: "p-faint" }, `${link.what} `), format.middle(format.shortName(link.name), 90), whose];
+      return h(
+        "li",
+        null,
+        link.start_ns === null
+          ? h("span", { title: link.name }, words)
+          : h(
+              "button",
+              {
+                type: "button",
+                class: "p-link",
+                title: `${link.name}: show it on the timeline`,
+                onclick: () => void follow(link, finding, context),
+              },
+              words,
+            ),
+      );
+    }),
+  );
 }
 
 /** Rows that are asked for what lies at a link's place. */
@@ -115,7 +138,14 @@ async function follow(link, finding, context) {
 const sentence = (text) => (/^[a-z]+[ ,:]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
 
 /** Colours of what is on the path. @type {Record<string, string>} */
-const COLOURS = { kernel: "var(--kind-compute)", transfer: "var(--kind-communication)", copy: "var(--kind-copy)", memset: "var(--kind-memset)", host: "var(--kind-4)", call: "var(--kind-5)" };
+const COLOURS = {
+  kernel: "var(--kind-compute)",
+  transfer: "var(--kind-communication)",
+  copy: "var(--kind-copy)",
+  memset: "var(--kind-memset)",
+  host: "var(--kind-4)",
+  call: "var(--kind-5)",
+};
 
 /** @param {string} what */
 function whatMark(what) {
@@ -125,12 +155,26 @@ function whatMark(what) {
 /** @param {Analysis} analysis @param {Context} context @param {Record<string, any>} keep */
 function path(analysis, context, keep) {
   const whole = analysis.critical_path;
-  if (!whole?.parts.length) return section("The critical path", null, nothing("There is no path.", "Nothing ran, or one step has more operations than can be followed."));
+  if (!whole?.parts.length)
+    return section(
+      "The critical path",
+      null,
+      nothing("There is no path.", "Nothing ran, or one step has more operations than can be followed."),
+    );
   const { total_ns: total, steps } = whole;
   const share = (/** @type {PathPart} */ part) => part.time_ns / Math.max(1, total);
   const most = Math.max(1e-9, ...whole.parts.map(share));
   keep.path ??= {};
-  const show = h("button", { type: "button", class: "p-button", title: "Draws it through the rows (O); B and Shift + B go along it", onclick: () => void context.showPath?.({}) }, "Show on the timeline");
+  const show = h(
+    "button",
+    {
+      type: "button",
+      class: "p-button",
+      title: "Draws it through the rows (O); B and Shift + B go along it",
+      onclick: () => void context.showPath?.({}),
+    },
+    "Show on the timeline",
+  );
   const list = table({
     name: "critical-path",
     keep: keep.path,
@@ -143,9 +187,26 @@ function path(analysis, context, keep) {
       { key: "what", title: "What", value: (part) => part.what, cell: (part) => whatMark(part.what) },
       { key: "name", title: "Name", wide: true, value: (part) => part.name, cell: (part) => h("span", { class: "p-name" }, part.name || format.NONE) },
       { key: "rank", title: "Rank", value: (part) => part.rank, text: (part) => format.place(part) },
-      { key: "step_ns", title: "A step", number: true, value: (part) => part.time_ns / Math.max(1, steps), text: (part) => format.time(Math.round(part.time_ns / Math.max(1, steps))) },
-      { key: "share", title: "%", number: true, value: share, text: (part) => format.percent(share(part)), bar: (part) => share(part) / most },
+      {
+        key: "step_ns",
+        title: "A step",
+        number: true,
+        value: (part) => part.time_ns / Math.max(1, steps),
+        text: (part) => format.time(Math.round(part.time_ns / Math.max(1, steps))),
+      },
+      {
+        key: "share",
+        title: "%",
+        number: true,
+        value: share,
+        text: (part) => format.percent(share(part)),
+        bar: (part) => share(part) / most,
+      },
     ],
   });
-  return section("The critical path", `What the time of ${steps === 1 ? "a step" : `${format.count(steps)} steps`} was spent on, one thing at a time: whatever the next was waiting for, over all ranks.`, list.element);
+  return section(
+    "The critical path",
+    `What the time of ${steps === 1 ? "a step" : `${format.count(steps)} steps`} was spent on, one thing at a time: whatever the next was waiting for, over all ranks.`,
+    list.element,
+  );
 }

@@ -9,8 +9,18 @@ import { changes, ordinal, verdict } from "../panels/pair_view.js";
 const first = [{ begin: 100, end: 140 }, { begin: 140, end: 180 }, { begin: 180, end: 220 }];
 const second = [{ begin: 1000, end: 1050 }, { begin: 1050, end: 1100 }];
 
-/** A step of `time`: what computes, how much communicates meanwhile, how much alone. @param {number} time @param {number} compute @param {number} hidden @param {number} exposed */
-const step = (time, compute, hidden, exposed) => ({ duration_ns: time, span_ns: time, parts: { compute: compute - hidden, hidden, exposed, copies: 0, idle: time - compute - exposed } });
+/**
+ * A step of `time`: what computes, how much communicates meanwhile, how much alone.
+ * @param {number} time
+ * @param {number} compute
+ * @param {number} hidden
+ * @param {number} exposed
+ */
+const step = (time, compute, hidden, exposed) => ({
+  duration_ns: time,
+  span_ns: time,
+  parts: { compute: compute - hidden, hidden, exposed, copies: 0, idle: time - compute - exposed },
+});
 
 /** @type {Record<string, () => void>} */
 export const tests = {
@@ -76,7 +86,10 @@ export const tests = {
     // No rank is in both: the first of each.
     equal(verdict(a, [{ ...b[0], rank: 3, steps: b[0].steps.slice(0, 2) }])?.b.time, 50);
     equal(verdict(a, []), null);
-    const whole = verdict([{ rank: null, device_index: 0, steps: [], ...step(100, 60, 0, 0) }], [{ rank: null, device_index: 0, steps: [], ...step(90, 60, 0, 0) }]);
+    const whole = verdict(
+      [{ rank: null, device_index: 0, steps: [], ...step(100, 60, 0, 0) }],
+      [{ rank: null, device_index: 0, steps: [], ...step(90, 60, 0, 0) }],
+    );
     deepEqual([whole?.steps, whole?.a.time, whole?.b.time, whole?.b.parts.idle], [0, 100, 90, 30]);
   },
   "places are counted in words"() {
@@ -90,7 +103,11 @@ export const tests = {
     deepEqual(parse(link).compare, compare);
     const marked = href({ compare: { other: "x", settings: { align: "mark", marks: [5, 9], place: { rank: null, device_index: 0 } }, window: null } });
     equal(marked, "#with=x&align=mark:5~9&place=none.0");
-    deepEqual(parse(marked).compare, { other: "x", settings: { fit: false, align: "mark", marks: [5, 9], place: { rank: null, device_index: 0 } }, window: null });
+    deepEqual(parse(marked).compare, {
+      other: "x",
+      settings: { fit: false, align: "mark", marks: [5, 9], place: { rank: null, device_index: 0 } },
+      window: null,
+    });
     deepEqual(parse("#with=x&align=step:-1&place=a.b&ct=9~3&show=no").compare, { other: "x", settings: { fit: false }, window: null });
     equal(parse("#align=step:4").compare, undefined);
   },

@@ -9,8 +9,14 @@ export const tests = {
     deepEqual(linearTicks(0, 1, 5), [0, 0.2, 0.4, 0.6000000000000001, 0.8, 1]);
     deepEqual(linearTicks(5, 5), [5]);
     deepEqual(linearTicks(0, Infinity), [0]);
-    for (const [low, high] of [[0, 3], [1e9, 1.0001e9], [-7, 4], [0, 1e18]]) {
-      for (const tick of linearTicks(low, high, 6)) ok(tick >= low - 1e-9 * Math.abs(high) && tick <= high * (1 + 1e-9), `${tick} lies outside ${low} to ${high}`);
+    for (const [low, high] of [
+      [0, 3],
+      [1e9, 1.0001e9],
+      [-7, 4],
+      [0, 1e18],
+    ]) {
+      for (const tick of linearTicks(low, high, 6))
+        ok(tick >= low - 1e-9 * Math.abs(high) && tick <= high * (1 + 1e-9), `${tick} lies outside ${low} to ${high}`);
     }
   },
   "sizes have ticks at powers of two"() {

@@ -8,15 +8,32 @@ const plain = (text) => text.replaceAll("\u202f", " ").replaceAll("\u2212", "-")
 /** @type {Record<string, () => void>} */
 export const tests = {
   "times take the unit that fits"() {
-    const cases = [[0, "0"], [1, "1 ns"], [812, "812 ns"], [1000, "1.00 µs"], [7828, "7.83 µs"], [999_600, "1.00 ms"], [43_198_133, "43.2 ms"],
-      [1_293_515_607, "1.29 s"], [99_960_000_000, "100 s"], [125_000_000_000, "2 min 05 s"], [12_000_000_000_000, "3 h 20 min"], [-5000, "-5.00 µs"], [0.5, "0.500 ns"], [12.34, "12.3 ns"]];
+    const cases = [
+      [0, "0"],
+      [1, "1 ns"],
+      [812, "812 ns"],
+      [1000, "1.00 µs"],
+      [7828, "7.83 µs"],
+      [999_600, "1.00 ms"],
+      [43_198_133, "43.2 ms"],
+      [1_293_515_607, "1.29 s"],
+      [99_960_000_000, "100 s"],
+      [125_000_000_000, "2 min 05 s"],
+      [12_000_000_000_000, "3 h 20 min"],
+      [-5000, "-5.00 µs"],
+      [0.5, "0.500 ns"],
+      [12.34, "12.3 ns"],
+    ];
     for (const [ns, text] of cases) equal(plain(format.time(/** @type {number} */ (ns))), text);
     equal(format.time(null), format.NONE);
     equal(format.time(NaN), format.NONE);
     equal(plain(format.time(365.25 * 86400e9)), "8766 h 00 min");
   },
   "files in a line for a shell"() {
-    equal(format.shellLine("gputrace view", ["a.json", "rank 0.json", "it's", "-x", "-y z", "$(reboot)", "é"]), "gputrace view a.json 'rank 0.json' 'it'\\''s' ./-x './-y z' '$(reboot)' 'é'");
+    equal(
+      format.shellLine("gputrace view", ["a.json", "rank 0.json", "it's", "-x", "-y z", "$(reboot)", "é"]),
+      "gputrace view a.json 'rank 0.json' 'it'\\''s' ./-x './-y z' '$(reboot)' 'é'",
+    );
   },
   "exact times keep each nanosecond"() {
     equal(plain(format.timeExact(43_198_133)), "43 198 133 ns");
@@ -49,7 +66,15 @@ export const tests = {
     equal(plain(format.signed(format.time, 5000)), "+5.00 µs");
     equal(plain(format.signed(format.time, -5000)), "-5.00 µs");
     equal(plain(format.digits(0.0123)), "0.0123");
-    for (const [text, short] of [["20.0 ms", "20 ms"], ["2.50 s", "2.5 s"], ["100 ns", "100 ns"], ["0.0100 s", "0.01 s"], ["1.25", "1.25"], ["10.0", "10"]]) equal(format.trimmed(text), short);
+    for (const [text, short] of [
+      ["20.0 ms", "20 ms"],
+      ["2.50 s", "2.5 s"],
+      ["100 ns", "100 ns"],
+      ["0.0100 s", "0.01 s"],
+      ["1.25", "1.25"],
+      ["10.0", "10"],
+    ])
+      equal(format.trimmed(text), short);
   },
   "short names of kernels"() {
     const cases = [
@@ -65,8 +90,14 @@ export const tests = {
     for (const name of ["", "(", "<", "<<<<", ")".repeat(9), "<".repeat(3000), "x".repeat(100000)]) equal(typeof format.shortName(name), "string");
   },
   "template arguments tell kernels of one name apart"() {
-    equal(format.templateArguments("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1>>(int, float)"), "<4, FillFunctor<float>, Array<char*, 1>>");
-    for (const name of ["plain", "a<b", "<b>", "Memcpy HtoD (Pinned -> Device)", "<".repeat(3000)]) equal(format.templateArguments(name), "");
+    equal(
+      format.templateArguments(
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1>>(int, float)",
+      ),
+      "<4, FillFunctor<float>, Array<char*, 1>>",
+    );
+    for (const name of ["plain", "a<b", "<b>", "Memcpy HtoD (Pinned -> Device)", "<".repeat(3000)])
+      equal(format.templateArguments(name), "");
   },
   "fields of CSV"() {
     equal(format.csv(["a", "b"], [["x,y", 1], ['say "no"', null], ["=1+1", -2]]), 'a,b\r\n"x,y",1\r\n"say ""no""",\r\n\'=1+1,-2\r\n');

@@ -11,17 +11,35 @@ import { deepEqual, equal, ok } from "./assert.js";
 export const tests = {
   "a link comes back as it was"() {
     const place = {
-      rec: "a b", window: /** @type {[number, number]} */ ([-5, 123456789012]), selection: { key: "r0.p0/gpu0/stream7/0", start: 77 }, pins: ["rank 0", "x&y=1"], collapsed: ["rank 1/GPU 0"],
-      area: { from: -3, to: 400, rows: ["r0.p0/gpu0/stream7/0..r0.p0/gpu0/stream9/1", "r1.p1/nvtx/a, b & c/0"] }, flame: /** @type {true} */ (true),
-      filter: "stream <7>", empty: /** @type {true} */ (true), matches: /** @type {true} */ (true), height: /** @type {"tall"} */ ("tall"), query: "gemm.*#", mode: { regex: true, case: false },
-      tab: "kernels", marks: [{ from: 1, to: 1, label: "" }, { from: 5, to: 9, label: "" }], order: { "": ["rank 1", "rank 0 & more"], "rank 1": ["rank 1/GPU 0", "rank 1/a~b\"c"] },
+      rec: "a b",
+      window: /** @type {[number, number]} */ ([-5, 123456789012]),
+      selection: { key: "r0.p0/gpu0/stream7/0", start: 77 },
+      pins: ["rank 0", "x&y=1"],
+      collapsed: ["rank 1/GPU 0"],
+      area: { from: -3, to: 400, rows: ["r0.p0/gpu0/stream7/0..r0.p0/gpu0/stream9/1", "r1.p1/nvtx/a, b & c/0"] },
+      flame: /** @type {true} */ (true),
+      filter: "stream <7>",
+      empty: /** @type {true} */ (true),
+      matches: /** @type {true} */ (true),
+      height: /** @type {"tall"} */ ("tall"),
+      query: "gemm.*#",
+      mode: { regex: true, case: false },
+      tab: "kernels",
+      marks: [
+        { from: 1, to: 1, label: "" },
+        { from: 5, to: 9, label: "" },
+      ],
+      order: { "": ["rank 1", "rank 0 & more"], "rank 1": ["rank 1/GPU 0", 'rank 1/a~b"c'] },
     };
     deepEqual(parse(href(place)), place);
   },
   "what is compared comes back too"() {
     const compare = {
-      other: "b", settings: { fit: false, align: /** @type {"step"} */ ("step"), step: 3, rows: /** @type {"host"} */ ("host") }, window: /** @type {[number, number]} */ ([-5, 10]),
-      selection: { side: /** @type {1} */ (1), key: "r0.p0/gpu0/stream7/0", start: -77 }, area: /** @type {[number, number]} */ ([2, 7]),
+      other: "b",
+      settings: { fit: false, align: /** @type {"step"} */ ("step"), step: 3, rows: /** @type {"host"} */ ("host") },
+      window: /** @type {[number, number]} */ ([-5, 10]),
+      selection: { side: /** @type {1} */ (1), key: "r0.p0/gpu0/stream7/0", start: -77 },
+      area: /** @type {[number, number]} */ ([2, 7]),
     };
     deepEqual(parse(href({ rec: "a", tab: "compare", compare })), { rec: "a", tab: "compare", compare });
     // A link that was made before selections were in it.

@@ -14,10 +14,28 @@ import { PARTS, meanParts } from "../panels/shared.js";
 import { axisTop, bars } from "../panels/steps.js";
 
 /** Measures of a step in which 50 compute, 20 of it with communication, 10 communicate alone, 5 copy alone, of 100. */
-const measures = { busy_ns: 65, communication_ns: 30, communication_exposed_ns: 10, idle_ns: 30, overlap_ratio: 2 / 3, parts: { compute: 30, hidden: 20, exposed: 10, copies: 5, idle: 35 } };
+const measures = {
+  busy_ns: 65,
+  communication_ns: 30,
+  communication_exposed_ns: 10,
+  idle_ns: 30,
+  overlap_ratio: 2 / 3,
+  parts: { compute: 30, hidden: 20, exposed: 10, copies: 5, idle: 35 },
+};
 
 /** @param {any} more */
-const rank = (more) => ({ rank: 0, device_index: 0, span_ns: 100, idle_ratio: 0.35, idle_causes: { host_late: 30 }, steps: [], step_summary: null, longest_gaps: [], ...measures, ...more });
+const rank = (more) => ({
+  rank: 0,
+  device_index: 0,
+  span_ns: 100,
+  idle_ratio: 0.35,
+  idle_causes: { host_late: 30 },
+  steps: [],
+  step_summary: null,
+  longest_gaps: [],
+  ...measures,
+  ...more,
+});
 
 /** @type {Record<string, () => void>} */
 export const tests = {
@@ -27,7 +45,15 @@ export const tests = {
     equal(PARTS.reduce((sum, part) => sum + parts[part.key], 0), 75);
   },
   "neighbours that share a bar keep the sum"() {
-    const steps = Array.from({ length: 7 }, (_, index) => ({ ...measures, name: `step ${index}`, duration_ns: 100 + index, parts: { ...measures.parts, idle: 35 + index }, outlier: index === 3, start_ns: index, end_ns: index + 1 }));
+    const steps = Array.from({ length: 7 }, (_, index) => ({
+      ...measures,
+      name: `step ${index}`,
+      duration_ns: 100 + index,
+      parts: { ...measures.parts, idle: 35 + index },
+      outlier: index === 3,
+      start_ns: index,
+      end_ns: index + 1,
+    }));
     const three = bars(steps, 3);
     deepEqual(three.map((bar) => bar.count), [3, 3, 1]);
     deepEqual(three.map((bar) => bar.outliers), [0, 1, 0]);
@@ -41,7 +67,14 @@ export const tests = {
       { a: 1, b: 3, way: "NODE", nvlinks: 0, peer_access: [] },
     ] });
     deepEqual(headings, ["GPU 0", "GPU 1", "GPU 3", "mlx5_0"]);
-    deepEqual(rows.map((/** @type {any} */ row) => row.ways), [[null, "NV4", "\u2013", "PIX"], ["NV4", null, "NODE", "\u2013"], ["\u2013", "NODE", null, "SYS"]]);
+    deepEqual(
+      rows.map((/** @type {any} */ row) => row.ways),
+      [
+        [null, "NV4", "\u2013", "PIX"],
+        ["NV4", null, "NODE", "\u2013"],
+        ["\u2013", "NODE", null, "SYS"],
+      ],
+    );
   },
   "a slow first step does not flatten the others"() {
     equal(axisTop([1000, ...Array(19).fill(40)]), 68);
@@ -49,13 +82,44 @@ export const tests = {
     equal(axisTop([]), 1);
   },
   "names that differ by a number are one"() {
-    const rows = lateBy([{ host_late_by: { "range: step 1": 5, "range: step 2": 6, "nothing recorded": 7, "call: cuMemcpyDtoHAsync_v2": 1 } }]);
-    deepEqual(rows.map((row) => [row.what, row.name, row.time, row.names]), [["range", "step #", 11, 2], ["nothing recorded", "", 7, 1], ["call", "cuMemcpyDtoHAsync_v2", 1, 1]]);
+    const rows = lateBy([
+      { host_late_by: { "range: step 1": 5, "range: step 2": 6, "nothing recorded": 7, "call: cuMemcpyDtoHAsync_v2": 1 } },
+    ]);
+    deepEqual(
+      rows.map((row) => [row.what, row.name, row.time, row.names]),
+      [
+        ["range", "step #", 11, 2],
+        ["nothing recorded", "", 7, 1],
+        ["call", "cuMemcpyDtoHAsync_v2", 1, 1],
+      ],
+    );
   },
   "kernels of all ranks sum, and shares sum to one"() {
-    const kernel = { name: "k", kind: "compute", kind_reason: "", count: 2, total_ns: 10, min_ns: 4, max_ns: 6, p50_ns: 4, p99_ns: 6, occupancy: 0.5 };
-    const [both, other] = merged([{ kernels: [kernel] }, { kernels: [{ ...kernel, count: 1, total_ns: 20, min_ns: 20, max_ns: 20, occupancy: null }, { ...kernel, kind: "copy", total_ns: 30 }] }]);
-    deepEqual([both.count, both.total_ns, both.mean_ns, both.min_ns, both.max_ns, both.p50_ns, both.occupancy, both.ranks], [3, 30, 10, 4, 20, null, 0.5, 2]);
+    const kernel = {
+      name: "k",
+      kind: "compute",
+      kind_reason: "",
+      count: 2,
+      total_ns: 10,
+      min_ns: 4,
+      max_ns: 6,
+      p50_ns: 4,
+      p99_ns: 6,
+      occupancy: 0.5,
+    };
+    const [both, other] = merged([
+      { kernels: [kernel] },
+      {
+        kernels: [
+          { ...kernel, count: 1, total_ns: 20, min_ns: 20, max_ns: 20, occupancy: null },
+          { ...kernel, kind: "copy", total_ns: 30 },
+        ],
+      },
+    ]);
+    deepEqual(
+      [both.count, both.total_ns, both.mean_ns, both.min_ns, both.max_ns, both.p50_ns, both.occupancy, both.ranks],
+      [3, 30, 10, 4, 20, null, 0.5, 2],
+    );
     close(both.share + other.share, 1);
   },
   "ranks in a row are written as stretches"() {
@@ -63,9 +127,23 @@ export const tests = {
     equal(ranges([]), "");
   },
   "findings lead to their places"() {
-    const analysis = { ranks: [rank({ steps: [{ start_ns: 0, end_ns: 5, duration_ns: 5, parts: { exposed: 1 } }, { start_ns: 5, end_ns: 14, duration_ns: 9, parts: { exposed: 3 } }],
-      longest_gaps: [{ start_ns: 1, end_ns: 9, cause: "host_late" }, { start_ns: 20, end_ns: 25, cause: "event_wait" }] })], hangs: [] };
-    const lead = (/** @type {string} */ code, /** @type {any} */ facts = {}) => leadOf(/** @type {any} */ ({ code, facts, rank: 0, device_index: 0 }), /** @type {any} */ (analysis));
+    const analysis = {
+      ranks: [
+        rank({
+          steps: [
+            { start_ns: 0, end_ns: 5, duration_ns: 5, parts: { exposed: 1 } },
+            { start_ns: 5, end_ns: 14, duration_ns: 9, parts: { exposed: 3 } },
+          ],
+          longest_gaps: [
+            { start_ns: 1, end_ns: 9, cause: "host_late" },
+            { start_ns: 20, end_ns: 25, cause: "event_wait" },
+          ],
+        }),
+      ],
+      hangs: [],
+    };
+    const lead = (/** @type {string} */ code, /** @type {any} */ facts = {}) =>
+      leadOf(/** @type {any} */ ({ code, facts, rank: 0, device_index: 0 }), /** @type {any} */ (analysis));
     equal(lead("exposed_communication").place?.from, 5);
     equal(lead("host_late").place?.to, 9);
     equal(lead("event_wait").place?.from, 20);
@@ -77,7 +155,24 @@ export const tests = {
     equal(lead("something_new").panel, "steps");
   },
   "the summary weighs ranks by their spans"() {
-    const all = summary(/** @type {any} */ ({ findings: [], ranks: [rank({}), rank({ rank: 1, span_ns: 300, busy_ns: 300, idle_ns: 0, idle_ratio: 0, idle_causes: {}, parts: { ...measures.parts, compute: 265, idle: 0 } })], arrivals: [] }));
+    const all = summary(
+      /** @type {any} */ ({
+        findings: [],
+        ranks: [
+          rank({}),
+          rank({
+            rank: 1,
+            span_ns: 300,
+            busy_ns: 300,
+            idle_ns: 0,
+            idle_ratio: 0,
+            idle_causes: {},
+            parts: { ...measures.parts, compute: 265, idle: 0 },
+          }),
+        ],
+        arrivals: [],
+      }),
+    );
     close(/** @type {number} */ (all.busy), 365 / 400);
     close(/** @type {number} */ (all.exposed), 20 / 400);
     close(/** @type {number} */ (all.overlap), 40 / 60);
@@ -87,8 +182,17 @@ export const tests = {
     equal(Object.values(all.parts).reduce((a, b) => a + b, 0), 400);
   },
   "a late rank stands out where the analysis finds so"() {
-    const arrival = (/** @type {number} */ number, /** @type {number} */ last, /** @type {number} */ cost) => ({ rank: number, device_index: number, collectives: 10, last_count: last, cost_ns: cost, wait_ns: 0, skew_ns: 0 });
-    const of = (/** @type {any[]} */ arrivals, /** @type {any[]} */ findings) => lateRank(/** @type {any} */ ({ ranks: [rank({})], arrivals, findings }));
+    const arrival = (/** @type {number} */ number, /** @type {number} */ last, /** @type {number} */ cost) => ({
+      rank: number,
+      device_index: number,
+      collectives: 10,
+      last_count: last,
+      cost_ns: cost,
+      wait_ns: 0,
+      skew_ns: 0,
+    });
+    const of = (/** @type {any[]} */ arrivals, /** @type {any[]} */ findings) =>
+      lateRank(/** @type {any} */ ({ ranks: [rank({})], arrivals, findings }));
     const found = { code: "late_rank", rank: 0, device_index: 0 };
     equal(of([arrival(0, 7, 20), arrival(1, 3, 1)], [found])?.standsOut, true);
     equal(of([arrival(0, 7, 20), arrival(1, 3, 1)], [{ ...found, rank: 1 }, { ...found, code: "hang" }])?.standsOut, false);
@@ -109,7 +213,14 @@ export const tests = {
     equal(relative(0, 5), null);
     equal(relative(10, 5), -0.5);
     equal(alike({ name: "ddp-2" }, [{ name: "pp" }, { name: "ddp-1" }]).name, "ddp-1");
-    equal(alike({ name: "x", device: "cuda" }, [{ name: "a", device: "sim", modified_ms: 9 }, { name: "b", device: "cuda", modified_ms: 1 }, { name: "c", device: "cuda", modified_ms: 2 }]).name, "c");
+    equal(
+      alike({ name: "x", device: "cuda" }, [
+        { name: "a", device: "sim", modified_ms: 9 },
+        { name: "b", device: "cuda", modified_ms: 1 },
+        { name: "c", device: "cuda", modified_ms: 2 },
+      ]).name,
+      "c",
+    );
   },
   "the step that changed most is looked at first, but for the warm-up"() {
     const row = (/** @type {number} */ place, /** @type {number} */ b) => ({ place, duration_a_ns: 10, duration_b_ns: b });

@@ -36,7 +36,10 @@ export const tests = {
     // Ten steps of 20 bins each; compute and communication take turns every 2 bins, and the last step computes alone.
     const bins = 200;
     const turn = (/** @type {number} */ bin) => bin >= 180 || bin % 4 < 2;
-    const band = () => ({ compute: Float32Array.from({ length: bins }, (_, bin) => Number(turn(bin))), communication: Float32Array.from({ length: bins }, (_, bin) => Number(!turn(bin))) });
+    const band = () => ({
+      compute: Float32Array.from({ length: bins }, (_, bin) => Number(turn(bin))),
+      communication: Float32Array.from({ length: bins }, (_, bin) => Number(!turn(bin))),
+    });
     const edges = Array.from({ length: 11 }, (_, at) => 20 * at);
     const parts = ["compute", "communication"];
     const means = band();
@@ -130,7 +133,10 @@ export const tests = {
     ok(column(3).every((alpha) => alpha === 0));
   },
   "a counter's pixel of many values shows them all, and the band between least and greatest"() {
-    const many = Array.from({ length: 100 }, (_, at) => /** @type {[number, number, number, number, number]} */ ([at / 100, (at + 1) / 100, 1, 7, at % 2 ? 3 : 5]));
+    const many = Array.from(
+      { length: 100 },
+      (_, at) => /** @type {[number, number, number, number, number]} */ ([at / 100, (at + 1) / 100, 1, 7, at % 2 ? 3 : 5]),
+    );
     const { column } = counter(many, 1);
     // The line from 5 down to 3, the band from 7 to 1, the area under 3.
     deepEqual(column(0), [0, 0, 0, 0, 77, 166, 255, 255, 184, 112, 51, 0]);

@@ -8,8 +8,20 @@ import { deepEqual, equal, ok } from "./assert.js";
 function rows(ranks) {
   /** @type {any[]} */
   const list = [];
-  const add = (/** @type {any} */ row) => list.push({ row: list.length, type: "slices", lane: 0, lanes: 1, slices: 5, rank: null, device: null, label: row.path[row.path.length - 1], ...row });
-  for (let rank = 0; rank < ranks; rank += 1) add({ key: `c/${rank}`, what: "communicator", path: ["communicators", "world", `rank ${rank}`], rank });
+  const add = (/** @type {any} */ row) =>
+    list.push({
+      row: list.length,
+      type: "slices",
+      lane: 0,
+      lanes: 1,
+      slices: 5,
+      rank: null,
+      device: null,
+      label: row.path[row.path.length - 1],
+      ...row,
+    });
+  for (let rank = 0; rank < ranks; rank += 1)
+    add({ key: `c/${rank}`, what: "communicator", path: ["communicators", "world", `rank ${rank}`], rank });
   for (let rank = 0; rank < ranks; rank += 1) {
     add({ key: `r${rank}/s7/0`, what: "stream", path: [`rank ${rank}`, "GPU 0", "stream 7"], rank, device: 0 });
     add({ key: `r${rank}/s9/0`, what: "stream", path: [`rank ${rank}`, "GPU 0", "stream 9"], rank, device: 0, lanes: 2, slices: rank === 1 ? 0 : 5 });

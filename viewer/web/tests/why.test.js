@@ -16,7 +16,12 @@ function pieces(list) {
   return decodePath(buffer);
 }
 
-/** The strokes of a path from `from` to `to`, a pixel each ns; row 9 is not drawn. @param {[number, number, number][]} list @param {[number, number]} window @param {number} [scale] */
+/**
+ * The strokes of a path from `from` to `to`, a pixel each ns; row 9 is not drawn.
+ * @param {[number, number, number][]} list
+ * @param {[number, number]} window
+ * @param {number} [scale]
+ */
 function strokes(list, window, scale = 1) {
   /** @type {string[]} */
   const found = [];
@@ -45,7 +50,11 @@ export const tests = {
     equal(strokes([[0, 10, 1], [10, 20, 2], [20, 30, 3], [30, 40, 4]], [25, 28]), "M-15,20 L-5,20 L-5,30 L5,30 L5,40 L15,40");
   },
   "pieces of one pixel are one stroke over their rows"() {
-    const many = /** @type {[number, number, number][]} */ ([[0, 1000, 1], ...Array.from({ length: 100 }, (_, at) => [1000 + at, 1001 + at, at % 2 ? 5 : 0]), [1100, 2000, 2]]);
+    const many = /** @type {[number, number, number][]} */ ([
+      [0, 1000, 1],
+      ...Array.from({ length: 100 }, (_, at) => [1000 + at, 1001 + at, at % 2 ? 5 : 0]),
+      [1100, 2000, 2],
+    ]);
     equal(strokes(many, [0, 2000], 0.001), "M0,10 L1,10 L1,0 L1,50 L1,50 L1.1,20 L2,20");
   },
   "changes are read in their halves, and one target has one change"() {
