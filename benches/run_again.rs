@@ -5,10 +5,11 @@
 //! A job is recorded as it is and with a change. Forward, the change is predicted from the first recording and measured in the
 //! second; back, mending it is predicted from the second and measured in the first. Nothing else may run meanwhile.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod common;
 
-use serde_json::Value;
+use std::path::PathBuf;
+
+use common::{record, what_if};
 
 /// A job: its name, workload, and how many times slower than the real node its GPUs are: so that the processor keeps up.
 struct Job {
@@ -30,8 +31,8 @@ const JOBS: &[Job] = &[
     },
     Job {
         name: "ddp transformer, 2 ranks",
-        workload: &["ddp", "--ranks", "2", "--model", "transformer"],
-        scale: 16000,
+        workload: &["ddp", "--ranks", "2", "--model", "transformer", "--batch", "8"],
+        scale: 8000,
     },
     Job {
         name: "fsdp, 4 ranks",
@@ -45,12 +46,12 @@ const JOBS: &[Job] = &[
     },
     Job {
         name: "pp, 4 ranks",
-        workload: &["pp", "--ranks", "4"],
+        workload: &["pp", "--ranks", "4", "--batch", "128"],
         scale: 4000,
     },
     Job {
         name: "3d, 8 ranks",
-        workload: &["3d", "--ranks", "8"],
+        workload: &["3d", "--ranks", "8", "--batch", "64"],
         scale: 32000,
     },
 ];
@@ -60,6 +61,7 @@ struct Change {
     name: &'static str,
     /// `{}` stands for twice the job's scale.
     sim: &'static [&'static str],
+    /// `{}` stands for half the job's step in milliseconds.
     workload: &'static [&'static str],
     forward: &'static [&'static str],
     back: &'static [&'static str],
@@ -108,50 +110,85 @@ const CHANGES: &[Change] = &[
         back: &["rank:1=as-others"],
         jobs: &["ddp, ", "fsdp"],
     },
+    Change {
+        name: "matrix products are twice as slow",
+        sim: &["SLOW=kernel:*gemm*=2"],
+        workload: &[],
+        forward: &["kernel:*gemm*=2x"],
+        back: &["kernel:*gemm*=0.5x"],
+        jobs: &[],
+    },
+    Change {
+        name: "matrix products of rank 1 are twice as slow",
+        sim: &["SLOW=kernel:*gemm*@1=2"],
+        workload: &[],
+        forward: &[],
+        back: &["rank:1=as-others"],
+        jobs: &[],
+    },
+    Change {
+        name: "links carry a quarter",
+        sim: &["SLOW=link:0-1=4"],
+        workload: &[],
+        forward: &["communication=4x"],
+        back: &["communication=0.25x"],
+        jobs: &["ddp", "fsdp", "tp"],
+    },
+    Change {
+        name: "rank 1 pauses for half a step in each",
+        sim: &[],
+        workload: &["--delay", "step:1:{}"],
+        forward: &[],
+        back: &["rank:1=as-others"],
+        jobs: &[],
+    },
+    Change {
+        name: "all ranks pause for half a step in each",
+        sim: &[],
+        workload: &["--delay", "step:all:{}"],
+        forward: &[],
+        back: &["host:range: forward*=none"],
+        jobs: &[],
+    },
+    Change {
+        name: "rank 1 pauses for half a step in every fourth",
+        sim: &[],
+        workload: &["--delay", "step:1:{}:4"],
+        forward: &[],
+        back: &["rank:1=as-others"],
+        jobs: &["ddp", "fsdp", "tp"],
+    },
+    Change {
+        name: "rank 1 loads for a step and a half",
+        sim: &[],
+        workload: &[
+            "--delay",
+            "loader:1:{}",
+            "--delay",
+            "loader:1:{}",
+            "--delay",
+            "loader:1:{}",
+        ],
+        forward: &[],
+        back: &["rank:1=as-others"],
+        jobs: &["ddp", "fsdp", "tp"],
+    },
+    Change {
+        name: "all load for a step and a half",
+        sim: &[],
+        workload: &[
+            "--delay",
+            "loader:all:{}",
+            "--delay",
+            "loader:all:{}",
+            "--delay",
+            "loader:all:{}",
+        ],
+        forward: &[],
+        back: &["host:*load batch*=none"],
+        jobs: &["ddp", "fsdp", "tp"],
+    },
 ];
-
-fn record(folder: &Path, sim: &[String], workload: &[&str]) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
-    command
-        .args(["record", "--quiet", "--device", "sim", "-o"])
-        .arg(folder);
-    for setting in sim {
-        command.args(["--sim", setting]);
-    }
-    let output = command
-        .args(["--", "workload"])
-        .args(workload)
-        .output()
-        .expect("starts");
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// The measured step and the ends of what is predicted, milliseconds.
-fn what_if(folder: &Path, changes: &[&str]) -> (f64, f64, f64) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
-    command.args(["whatif", "--json"]).arg(folder);
-    changes.iter().for_each(|change| {
-        command.args(["--set", change]);
-    });
-    let output = command.output().expect("starts");
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let time = |value: &Value| value.as_f64().expect("a time") / 1e6;
-    let predicted = &json["predicted_step_ns"];
-    (
-        time(&json["measured_step_ns"]),
-        time(&predicted["low"]),
-        time(&predicted["high"]),
-    )
-}
 
 fn main() {
     let keep = tempfile::tempdir().expect("a folder");
@@ -160,12 +197,11 @@ fn main() {
     println!("|---|---|---|---|---|---|---|---|");
     for (place, job) in JOBS.iter().enumerate() {
         let path = |name: &str| -> PathBuf { keep.path().join(format!("{place}-{name}")) };
-        let workload = |more: &[&'static str]| -> Vec<&'static str> {
-            [job.workload, &["--steps", "20"], more].concat()
-        };
+        let workload = |more: &[&'static str]| [job.workload, &["--steps", "20"], more].concat();
         let scale = format!("SCALE={}", job.scale);
         let base = path("base");
         record(&base, std::slice::from_ref(&scale), &workload(&[]));
+        let half = format!("{:.1}", what_if(&base, &[]).0 / 2.0);
         for (number, change) in CHANGES.iter().enumerate() {
             if !change.jobs.is_empty() && !change.jobs.iter().any(|start| job.name.starts_with(start)) {
                 continue;
@@ -174,7 +210,9 @@ fn main() {
             let twice = (2 * job.scale).to_string();
             let mut sim = vec![scale.clone()];
             sim.extend(change.sim.iter().map(|setting| setting.replace("{}", &twice)));
-            record(&changed, &sim, &workload(change.workload));
+            let words = workload(change.workload);
+            let words: Vec<String> = words.iter().map(|word| word.replace("{}", &half)).collect();
+            record(&changed, &sim, &words);
             for (from, of, edits) in [(&base, &changed, change.forward), (&changed, &base, change.back)] {
                 if edits.is_empty() {
                     continue;

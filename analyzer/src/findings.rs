@@ -202,7 +202,14 @@ pub(crate) fn findings(
     if let Some(causes) = replayed {
         causes.replace_symptoms(&mut findings);
     }
-    findings.sort_by(|a, b| b.saves_ns.cmp(&a.saves_ns).then_with(|| a.text.cmp(&b.text)));
+    // What is surely saved comes first, and then what could be at most.
+    let surely = |finding: &Finding| finding.saves_low_ns.unwrap_or(0).max(0);
+    findings.sort_by(|a, b| {
+        surely(b)
+            .cmp(&surely(a))
+            .then_with(|| b.saves_ns.cmp(&a.saves_ns))
+            .then_with(|| a.text.cmp(&b.text))
+    });
     findings.splice(0..0, hanging(hangs));
     findings
 }

@@ -10,7 +10,7 @@
 //! | SIMGPU_CUPTI | version of CUPTI: 12.0, 12.2 to 12.6, 12.8, 12.9, 13.0 to 13.5 | 13.4 |
 //! | SIMGPU_DRIVER | release of the driver: from 610 on CUPTI 13.3 and later have several subscribers | 580 |
 //! | SIMGPU_NCCL | which NCCL to behave as towards profilers: 2.27, 2.28, 2.29, 2.30 or 2.31 | 2.30 |
-//! | SIMGPU_SLOW | `rank:N=FACTOR` or `link:A-B=FACTOR`, comma-separated | none |
+//! | SIMGPU_SLOW | `rank:N=FACTOR`, `kernel:GLOB=FACTOR`, `kernel:GLOB@RANK=FACTOR`, `link:A-B=FACTOR` or `nic:NODE=FACTOR`, comma-separated | none |
 //! | SIMGPU_SKEW | `OFFSET_NS` or `OFFSET_NS,DRIFT_PPM`: what the delivered device stamps are off by | none |
 //! | SIMGPU_FAULTS | names of faults (below), comma-separated, some with `:VALUE` | none |
 //! | SIMGPU_TRUTH | folder for the truth log | none |
@@ -80,8 +80,12 @@ pub(crate) struct Config {
     pub(crate) nccl: i32,
     /// How many times slower this rank's device is.
     pub(crate) slowdown: f64,
+    /// Kernels that are slow on this rank's device: a pattern of their names, factor.
+    pub(crate) slow_kernels: Vec<(String, f64)>,
     /// Slow links: device, device, factor.
     pub(crate) slow_links: Vec<(u32, u32, f64)>,
+    /// Nodes whose links to other nodes are slow: node, factor.
+    pub(crate) slow_nics: Vec<(u32, f64)>,
     pub(crate) skew: Option<Skew>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) clock_step: Option<ClockStep>,
@@ -105,10 +109,23 @@ impl Config {
 
     /// How many times slower the link between two devices is than it should be.
     pub(crate) fn link_factor(&self, a: u32, b: u32) -> f64 {
-        self.slow_links
-            .iter()
-            .filter(|(x, y, _)| (*x, *y) == (a, b) || (*y, *x) == (a, b))
+        let links = self.slow_links.iter();
+        let links = links.filter(|(x, y, _)| (*x, *y) == (a, b) || (*y, *x) == (a, b));
+        let nodes = [self.node_of(a), self.node_of(b)];
+        let nics = self.slow_nics.iter();
+        let nics = nics.filter(|(node, _)| nodes[0] != nodes[1] && nodes.contains(node));
+        links
             .map(|(.., factor)| *factor)
+            .chain(nics.map(|(_, factor)| *factor))
+            .fold(1.0, f64::max)
+    }
+
+    /// How many times slower kernels of this name are than they should be, beside the rank's own factor.
+    pub(crate) fn kernel_factor(&self, name: &str) -> f64 {
+        self.slow_kernels
+            .iter()
+            .filter(|(pattern, _)| matches(pattern.as_bytes(), name.as_bytes()))
+            .map(|(_, factor)| *factor)
             .fold(1.0, f64::max)
     }
 
@@ -177,6 +194,49 @@ fn fault(text: &str) -> Option<Fault> {
     };
     let (name, default) = FAULTS.iter().find(|(known, _)| *known == name)?;
     (value.is_none() || default.is_some()).then_some(Fault { name, value })
+}
+
+/// Whether a pattern, in which `*` stands for anything and `?` for one character, is the whole name.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), None) => matches(rest, name),
+        (Some((b'*', rest)), Some((_, after))) => matches(rest, name) || matches(pattern, after),
+        (Some((own, rest)), Some((first, after))) => (*own == b'?' || own == first) && matches(rest, after),
+        _ => false,
+    }
+}
+
+/// One part of `SLOW`.
+fn slow(config: &mut Config, part: &str) -> Option<()> {
+    let (what, by) = part.split_once('=')?;
+    let by = factor(by)?;
+    match what.split_once(':')? {
+        ("rank", rank) => {
+            if rank.parse::<u32>().ok()? == config.rank {
+                config.slowdown = by;
+            }
+        }
+        ("kernel", kernels) => {
+            let (pattern, is_here) = match kernels.split_once('@') {
+                Some((pattern, rank)) => (pattern, rank.parse::<u32>().ok()? == config.rank),
+                None => (kernels, true),
+            };
+            if pattern.is_empty() {
+                return None;
+            }
+            if is_here {
+                config.slow_kernels.push((pattern.to_owned(), by));
+            }
+        }
+        ("link", ends) => {
+            let (a, b) = ends.split_once('-')?;
+            config.slow_links.push((a.parse().ok()?, b.parse().ok()?, by));
+        }
+        ("nic", node) => config.slow_nics.push((node.parse().ok()?, by)),
+        _ => return None,
+    }
+    Some(())
 }
 
 /// `NANOSECONDS@MILLISECONDS`.
@@ -295,22 +355,9 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "SLOW",
-        allowed: "rank:N=FACTOR or link:A-B=FACTOR, comma-separated",
-        take: |config, value| {
-            for part in value.split(',') {
-                let (what, by) = part.split_once('=')?;
-                let by = factor(by)?;
-                if let Some(slow_rank) = what.strip_prefix("rank:") {
-                    if slow_rank.parse::<u32>().ok()? == config.rank {
-                        config.slowdown = by;
-                    }
-                } else {
-                    let (a, b) = what.strip_prefix("link:")?.split_once('-')?;
-                    config.slow_links.push((a.parse().ok()?, b.parse().ok()?, by));
-                }
-            }
-            Some(())
-        },
+        allowed: "rank:N=FACTOR, kernel:GLOB=FACTOR, kernel:GLOB@RANK=FACTOR, link:A-B=FACTOR or nic:NODE=FACTOR, \
+                  comma-separated",
+        take: |config, value| value.split(',').try_for_each(|part| slow(config, part)),
     },
     Setting {
         name: "SKEW",
@@ -426,7 +473,9 @@ fn read(variables: &[(String, String)]) -> Config {
         driver: 580,
         nccl: 23_007,
         slowdown: 1.0,
+        slow_kernels: Vec::new(),
         slow_links: Vec::new(),
+        slow_nics: Vec::new(),
         skew: None,
         faults: Vec::new(),
         clock_step: None,
@@ -487,6 +536,66 @@ pub(crate) mod tests {
             config.skew.map(|skew| (skew.offset_ns, skew.drift_ppm)),
             Some((-500, 20))
         );
+    }
+
+    #[test]
+    fn kernels_are_slow_by_name_and_rank() {
+        let config = |rank: &'static str| {
+            let slow = "kernel:*sgemm*_n?=3,kernel:add@1=2,kernel:*@1=1.5,rank:0=4";
+            with(&[("RANK", rank), ("SIMGPU_SLOW", slow)])
+        };
+        let factors = |rank| {
+            let config = config(rank);
+            assert!(config.wrong.is_none(), "{:?}", config.wrong);
+            [
+                "simulated_sgemm_128x128_nt",
+                "simulated_sgemm_128x128_tn",
+                "add",
+                "add_bias",
+            ]
+            .map(|name| config.kernel_factor(name))
+        };
+        assert_eq!(factors("0"), [3.0, 1.0, 1.0, 1.0]);
+        assert_eq!(factors("1"), [3.0, 1.5, 2.0, 1.5]);
+        for wrong in [
+            "kernel:=2",
+            "kernel:@1=2",
+            "kernel:add@x=2",
+            "kernel:add",
+            "kernel:add=0.5",
+            "nic:x=2",
+            "gpu:1=2",
+        ] {
+            assert!(with(&[("SIMGPU_SLOW", wrong)]).wrong.is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_the_whole_name() {
+        for (pattern, name, is) in [
+            ("*", "", true),
+            ("a*b*c", "a_b_b_c", true),
+            ("a*b", "a_b_c", false),
+            ("a?", "a", false),
+            ("?*", "a", true),
+            ("ab", "abc", false),
+        ] {
+            assert_eq!(
+                matches(pattern.as_bytes(), name.as_bytes()),
+                is,
+                "{pattern} {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn slow_adapters_are_those_between_nodes() {
+        let config = with(&[
+            ("SIMGPU_TOPOLOGY", "two-nodes"),
+            ("SIMGPU_SLOW", "nic:1=3,link:0-9=5,link:8-9=2"),
+        ]);
+        let factors = [(0, 1), (0, 8), (9, 0), (8, 9), (9, 10)].map(|(a, b)| config.link_factor(a, b));
+        assert_eq!(factors, [1.0, 3.0, 5.0, 2.0, 1.0]);
     }
 
     #[test]

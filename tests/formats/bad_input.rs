@@ -138,6 +138,34 @@ fn a_straggler_that_is_no_rank_is_refused() {
 }
 
 #[test]
+fn trouble_that_cannot_be_is_refused() {
+    for (arguments, told) in [
+        (
+            &["ddp", "--delay", "step:2:5"][..],
+            "--delay step:2:5: there are 2 to choose from",
+        ),
+        (
+            &["single", "--delay", "start:1:5"],
+            "--delay start:1:5: rank 0 is the only one",
+        ),
+        (&["mp", "--delay", "step:1:5"], "rank 0 is the only one"),
+        (
+            &["pp", "--ranks", "3", "--delay", "loader:1:5"],
+            "rank 1 loads nothing",
+        ),
+        (&["single", "--graph", "--synchronize"], "leave one of them out"),
+    ] {
+        let line = one_line(&expect_status(simulated_workload().args(arguments), 2));
+        assert!(line.contains(told), "{arguments:?}: {line}");
+    }
+    let said = stderr(&expect_status(
+        simulated_workload().args(["ddp", "--delay", "step:1:soon"]),
+        2,
+    ));
+    assert!(said.contains("a number of milliseconds"), "{said}");
+}
+
+#[test]
 fn memory_that_is_too_small_says_what_to_choose() {
     for way in ["single", "ddp", "fsdp", "mp", "tp"] {
         let mut command = simulated_workload();

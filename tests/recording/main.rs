@@ -38,6 +38,7 @@ mod sbatch;
 mod second_subscriber;
 mod shapes;
 mod stream_waits;
+mod trouble;
 mod truth;
 mod windows;
 mod workload_check;

@@ -22,6 +22,7 @@ mod rank;
 mod schedule;
 mod store;
 mod train;
+mod trouble;
 
 use std::ffi::OsString;
 

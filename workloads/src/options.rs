@@ -10,6 +10,7 @@ use crate::model::Network;
 use crate::precision::PrecisionOptions;
 use crate::schedule::{Optimizer, OptimizerOptions};
 use crate::train::{Balance, Schedule};
+use crate::trouble::TroubleOptions;
 
 /// A set of sizes with a name.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,12 +96,8 @@ pub(crate) struct TrainOptions {
     /// Print the loss over all ranks after each step (waits for it)
     #[arg(long, help_heading = "Output")]
     pub(crate) print_losses: bool,
-    /// Makes a rank (dp and mp: a GPU) compute FACTOR times as much, with the same results
-    #[arg(long, value_name = "RANK:FACTOR", value_parser = straggler, help_heading = "Trouble on purpose")]
-    pub(crate) straggler: Option<(u32, f64)>,
-    /// Shares the batch unevenly: the last rank gets about FACTOR times the samples of the first [default: 2]
-    #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "2", value_parser = factor, help_heading = "Trouble on purpose")]
-    pub(crate) imbalance: Option<f64>,
+    #[command(flatten)]
+    pub(crate) trouble: TroubleOptions,
 }
 
 /// What gradients are compressed to on the wire.
@@ -232,19 +229,6 @@ fn stable_rate(sizes: &[usize]) -> f32 {
         .sum::<f32>()
         + spread * scatter(*features);
     (*outputs as f32 / moments).min(MOST_RATE)
-}
-
-fn straggler(text: &str) -> Result<(u32, f64), String> {
-    text.split_once(':')
-        .and_then(|(rank, times)| Some((rank.parse().ok()?, factor(times).ok()?)))
-        .ok_or_else(|| "expected RANK:FACTOR with a factor from 1 on, as in 1:1.5".to_owned())
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|factor: &f64| (1.0..=1000.0).contains(factor))
-        .ok_or_else(|| "expected a factor from 1 to 1000".to_owned())
 }
 
 fn bucket_mb(text: &str) -> Result<f64, String> {
@@ -516,16 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn an_imbalance_needs_no_number() {
-        assert_eq!(single(&["--imbalance", "--steps", "3"]).imbalance, Some(2.0));
-        assert_eq!(single(&["--imbalance", "3"]).imbalance, Some(3.0));
-        assert_eq!(single(&[]).imbalance, None);
-    }
-
-    #[test]
-    fn trouble_is_parsed() {
-        assert_eq!(straggler("1:2.5"), Ok((1, 2.5)));
-        assert!(straggler("1:0.5").is_err());
+    fn a_desync_is_parsed() {
         let desync = desync("2:7:other").expect("parses");
         assert!(desync.is_at(2, 7) && !desync.is_at(2, 6) && desync.what == DesyncWhat::Other);
     }

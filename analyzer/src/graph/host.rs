@@ -319,7 +319,19 @@ fn take_turns(turns: &mut [Turn], nodes: &mut Nodes) {
             continue;
         };
         let (length, behind) = (after.call.start - silence, after.call.start - before.call.end);
-        if behind > TURN_NS.max(length / 4) || length <= 2 * behind {
+        // Who loads a batch meanwhile is at work, unless it goes on at once.
+        let is_loading = |node: &Node| {
+            let label = nodes.what[*node as usize].label;
+            matches!(label, Label::Host(Activity::DataLoading(_)))
+        };
+        let loading = (first..=after.start).filter(is_loading);
+        let loading: i64 = loading.map(|node| nodes.builder.get(node).0).sum();
+        let near = if loading > length / 2 {
+            TURN_NS
+        } else {
+            TURN_NS.max(length / 4)
+        };
+        if behind > near || length <= 2 * behind {
             continue;
         }
         // What the thread did since its own last call is not work but that wait: only what came after it is.

@@ -172,7 +172,7 @@ impl Gemm {
                         for &[a, b, c] in products.iter() {
                             product([m, n, k], alpha, a, b, beta, c);
                         }
-                        start_ns + model::gemm_ns([m, n, k], batch, element_bytes)
+                        start_ns + model::named_ns(name, model::gemm_ns([m, n, k], batch, element_bytes))
                     })
                 })
             },

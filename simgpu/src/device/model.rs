@@ -1,5 +1,6 @@
 //! How long things take on the modelled device: an H200's published peaks, divided by the scale.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::links::{self, PCIE_BANDWIDTH, Route};
@@ -50,6 +51,14 @@ pub(crate) fn kernel_ns(flops: f64, bytes: f64, efficiency: f64) -> i64 {
     let arithmetic = flops * scale / (PEAK_FLOPS * efficiency) * 1e9;
     let traffic = bytes * scale / MEMORY_BANDWIDTH * 1e9;
     nanoseconds(KERNEL_FLOOR_NS + arithmetic.max(traffic))
+}
+
+/// What a kernel of this name takes that would take so long, where kernels of that name are slow on purpose.
+pub(crate) fn named_ns(name: &CStr, ns: i64) -> i64 {
+    match config().kernel_factor(&name.to_string_lossy()) {
+        1.0 => ns,
+        factor => (ns as f64 * factor).round() as i64,
+    }
 }
 
 /// The time of a batch of matrix products; elements of two bytes go through the tensor cores. Small ones reach a

@@ -10,6 +10,7 @@ use super::error;
 use super::graph::{NodeWork, capture};
 use super::module::{Function, function};
 use super::stream::{order_with_default, stream_from_handle};
+use crate::device::model::named_ns;
 use crate::device::{KernelResources, OpKind, Submission, Work};
 use crate::kernels::{self, Arguments};
 
@@ -128,12 +129,12 @@ pub(super) fn kernel_node(
 ) -> Result<NodeWork, u32> {
     let function = function(handle)?;
     let (kind, arguments) = kernel(&function, config, parameters)?;
-    let prepare = function.kernel.prepare;
+    let (name, prepare) = (function.name, function.kernel.prepare);
     // What is wrong is found now, not at the first launch.
     drop(prepare(&arguments)?);
     let make = move || -> Work {
         match prepare(&arguments) {
-            Ok(prepared) => Box::new(move |start_ns: i64| start_ns + prepared()),
+            Ok(prepared) => Box::new(move |start_ns: i64| start_ns + named_ns(name, prepared())),
             // Memory of a captured kernel was freed: it does nothing.
             Err(_) => Box::new(|start_ns| start_ns),
         }
@@ -156,7 +157,7 @@ fn launch(call: &Call, handle: u64, config: &LaunchConfig, parameters: *mut *mut
     stream.submit(Submission {
         correlation: call.correlation,
         kind,
-        work: Box::new(move |start_ns: i64| start_ns + prepared()),
+        work: Box::new(move |start_ns: i64| start_ns + named_ns(function.name, prepared())),
         graph: None,
     });
     Ok(())

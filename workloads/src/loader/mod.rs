@@ -8,7 +8,6 @@ mod workers;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
@@ -19,6 +18,7 @@ use crate::data::{DataSet, Sampler};
 use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::nvtx;
+use crate::trouble::Delays;
 use slot::{Deadline, PATIENCE};
 use workers::{Make, Stop, Workers};
 
@@ -44,7 +44,9 @@ struct Maker {
     share: Range<usize>,
     stride: u64,
     stream: Arc<CudaStream>,
-    delay: Duration,
+    /// The number of its next batch, from which its delays go.
+    number: u64,
+    delays: Delays,
 }
 
 impl Make for Maker {
@@ -53,7 +55,8 @@ impl Make for Maker {
     fn make(&mut self, slot: &mut Slot, stop: &Stop) -> Result<(), Error> {
         let _range = nvtx::Range::new("load batch");
         slot.wait_until_copied()?;
-        stop.sleep(self.delay);
+        stop.sleep(self.delays.at(self.number));
+        self.number += self.stride;
         let indices = &self.sampler.next()[self.share.clone()];
         let (inputs, targets) = slot.staging();
         self.data.gather(indices, inputs, targets);
@@ -75,7 +78,8 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Starts loading: `share` are the samples of each global batch that are this rank's. `sampler` says where to begin.
+    /// Starts loading: `share` are the samples of each global batch that are this rank's. `sampler` says where to begin,
+    /// with the batch that has the number `first`.
     pub(crate) fn start(
         gpu: &Gpu,
         data: &Arc<dyn DataSet>,
@@ -83,6 +87,7 @@ impl Loader {
         share: &Range<usize>,
         needs: LoaderNeeds,
         options: &LoaderOptions,
+        (delays, first): (&Delays, u64),
     ) -> Result<Self, Error> {
         check(data.samples(), sampler, share)?;
         let bytes = |needed: bool, of_one: usize| needed.then_some(of_one * share.len());
@@ -103,7 +108,8 @@ impl Loader {
                     share: share.clone(),
                     stride: workers.max(1),
                     stream: gpu.context.new_stream()?,
-                    delay: options.loader_delay,
+                    number: first + number,
+                    delays: delays.clone(),
                 })
             })
             .collect::<Result<Vec<_>, Error>>()?;

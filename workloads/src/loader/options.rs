@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::trouble::milliseconds;
+
 /// How batches are loaded.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Data loading")]
@@ -28,17 +30,6 @@ impl LoaderOptions {
         // Without workers nothing is ready, but the next may be copied while the last is still in use.
         (self.loader_workers * self.prefetch_factor).max(1) as usize + 1
     }
-}
-
-/// An hour of milliseconds and no more: beyond that a number is a mistake.
-const MOST_MILLISECONDS: f64 = 3.6e6;
-
-fn milliseconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .filter(|milliseconds: &f64| (0.0..=MOST_MILLISECONDS).contains(milliseconds))
-        .map(|milliseconds| Duration::from_secs_f64(milliseconds / 1e3))
-        .ok_or_else(|| "a number of milliseconds, 0 or more and at most an hour".to_owned())
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! its one stream, while the others wait.
 
 use std::rc::Rc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::checkpoint::Part;
 use crate::error::Error;
@@ -162,9 +164,12 @@ impl DataParallel {
         })
     }
 
-    fn forward(&mut self) -> Result<(), Error> {
+    fn forward(&mut self, delay: Duration) -> Result<(), Error> {
         for index in 0..self.replicas.len() {
             let _range = nvtx::Range::new(&format!("forward, GPU {index}"));
+            if index == 0 {
+                sleep(delay);
+            }
             let mut placement = self.placement(index)?;
             let replica = &self.replicas[index];
             let gpu = replica.device.enter()?;
@@ -245,14 +250,15 @@ impl Replica {
 }
 
 impl Engine for DataParallel {
-    fn step(&mut self, batch: Batch, scale: f32) -> Result<(), Error> {
+    fn step(&mut self, batch: Batch, scale: f32, delay: Duration) -> Result<(), Error> {
         let gpu = Rc::clone(&self.first().gpu);
         self.loss.clear(&gpu)?;
         self.state.begin_step(&gpu, 1.0 / scale)?;
         for microbatch in 0..self.microbatches {
             self.scatter(batch.inputs + (microbatch * self.microbatch.input_bytes) as u64)?;
             self.replicate()?;
-            self.forward()?;
+            let delay = if microbatch == 0 { delay } else { Duration::ZERO };
+            self.forward(delay)?;
             self.take_loss(
                 batch.targets + (microbatch * self.microbatch.target_bytes) as u64,
                 scale,

@@ -1,5 +1,7 @@
 //! What the training loop drives: whatever computes a step on this process's devices.
 
+use std::time::Duration;
+
 use crate::checkpoint::Part;
 use crate::error::Error;
 use crate::store::Store;
@@ -15,8 +17,9 @@ pub(crate) struct Batch {
 
 /// One process's part of training.
 pub(crate) trait Engine {
-    /// Enqueues a step's forward and backward passes. `scale`: what the loss is multiplied by for its gradients.
-    fn step(&mut self, batch: Batch, scale: f32) -> Result<(), Error>;
+    /// Enqueues a step's forward and backward passes. `scale`: what the loss is multiplied by for its gradients. The thread
+    /// sleeps for `delay` where the forward pass begins.
+    fn step(&mut self, batch: Batch, scale: f32, delay: Duration) -> Result<(), Error>;
 
     /// Whether a gradient of any rank overflowed in this step; waits for it. All ranks must call.
     fn overflowed(&self) -> Result<bool, Error>;

@@ -36,6 +36,7 @@ use crate::options::TrainOptions;
 use crate::precision::LossScaler;
 use crate::rank::Rank;
 use crate::store::Store;
+use crate::trouble::{Delays, Where};
 
 pub(crate) use one_process::OneProcess;
 pub(crate) use pipeline::Schedule;
@@ -47,7 +48,12 @@ use state::Update;
 
 /// Trains on this rank as `way` says.
 pub(crate) fn run(options: &TrainOptions, way: &Way, rank: &Rank, store: &Store) -> Result<(), Error> {
-    check_straggler(options, rank.ranks)?;
+    options.trouble.check(rank.ranks, rank.ranks)?;
+    if way.graphs && options.trouble.synchronize {
+        return Err(Error::new(
+            "--synchronize: what is captured for --graph cannot be waited for: leave one of them out",
+        ));
+    }
     let plan = |gpu: &Rc<Gpu>| Plan::new(gpu, options, way, rank, store);
     run_plan(options, plan, rank, store)
 }
@@ -66,23 +72,13 @@ pub(crate) fn run_one_process(
             rank.ranks
         )));
     }
-    check_straggler(options, way.gpus())?;
+    options.trouble.check(rank.ranks, way.gpus())?;
     run_plan(
         options,
         |gpu: &Rc<Gpu>| one_process::plan(gpu, options, way),
         rank,
         store,
     )
-}
-
-/// Refuses a straggler that is not there.
-fn check_straggler(options: &TrainOptions, count: u32) -> Result<(), Error> {
-    match options.straggler {
-        Some((straggler, factor)) if straggler >= count => Err(Error::new(format!(
-            "--straggler {straggler}:{factor}: there are {count} to choose from, numbered from 0"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 fn run_plan(
@@ -92,7 +88,8 @@ fn run_plan(
     store: &Store,
 ) -> Result<(), Error> {
     let mut gpu = Gpu::open(rank.local_rank)?;
-    if let Some((_, factor)) = options.straggler.filter(|(straggler, _)| *straggler == rank.rank) {
+    let straggler = options.trouble.straggler;
+    if let Some((_, factor)) = straggler.filter(|(straggler, _)| *straggler == rank.rank) {
         gpu.slow_down(factor);
     }
     let gpu = Rc::new(gpu);
@@ -102,7 +99,7 @@ fn run_plan(
         options.checkpoints.check()?;
     }
     let (first_step, taken) = resume(options, &mut plan, &mut scaler, store)?;
-    let loader = plan.start_loader(&gpu, options, first_step)?;
+    let loader = plan.start_loader(&gpu, options, rank.rank, first_step)?;
     if rank.rank == 0 {
         println!("{}", plan.headline(&gpu, options));
     }
@@ -114,12 +111,14 @@ fn run_plan(
         plan,
         scaler,
         store,
+        delays: options.trouble.delays(Where::Step, rank.rank),
         is_first_rank: rank.rank == 0,
         first_step,
         taken,
         skipped: 0,
     };
     let started = Instant::now();
+    std::thread::sleep(options.trouble.delays(Where::Start, rank.rank).at(0));
     let mut losses = (0.0, 0.0);
     let steps = training.plan.sizes.steps;
     for step in first_step..steps {
@@ -159,6 +158,8 @@ struct Training<'a> {
     plan: Plan,
     scaler: LossScaler,
     store: &'a Store,
+    /// This rank's, in steps.
+    delays: Delays,
     is_first_rank: bool,
     first_step: u64,
     /// Steps that the optimizer has taken.
@@ -185,7 +186,8 @@ impl Training<'_> {
                 targets: slot.targets(),
             },
         );
-        self.plan.engine.step(batch, self.scaler.scale())?;
+        let delay = self.delays.at(step);
+        self.plan.engine.step(batch, self.scaler.scale(), delay)?;
         if let (Some(loader), Some(slot)) = (loader, slot) {
             loader.give_back(slot, &gpu.compute)?;
         }

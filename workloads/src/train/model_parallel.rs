@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::checkpoint::Part;
 use crate::error::Error;
@@ -59,11 +61,14 @@ impl ModelParallel {
         Ok(self.cast.address())
     }
 
-    fn run(&mut self, batch: Batch, microbatch: usize, scale: f32) -> Result<(), Error> {
+    fn run(&mut self, batch: Batch, microbatch: usize, scale: f32, delay: Duration) -> Result<(), Error> {
         let last = self.parts.len() - 1;
         let first_input = self.first_input(self.parts[0].device.enter()?, batch, microbatch)?;
         for index in 0..=last {
             let _range = nvtx::Range::new(&format!("forward, GPU {index}"));
+            if (index, microbatch) == (0, 0) {
+                sleep(delay);
+            }
             let part = &mut self.parts[index];
             let input = if index == 0 {
                 first_input
@@ -141,14 +146,14 @@ impl ModelParallel {
 }
 
 impl Engine for ModelParallel {
-    fn step(&mut self, batch: Batch, scale: f32) -> Result<(), Error> {
+    fn step(&mut self, batch: Batch, scale: f32, delay: Duration) -> Result<(), Error> {
         self.loss.clear(self.last_gpu()?)?;
         for part in &mut self.parts {
             part.device.enter()?;
             part.sharing.begin_step(&part.device.gpu, 1.0 / scale)?;
         }
         for microbatch in 0..self.microbatches {
-            self.run(batch, microbatch, scale)?;
+            self.run(batch, microbatch, scale, delay)?;
         }
         self.overflows.clear();
         for part in &mut self.parts {

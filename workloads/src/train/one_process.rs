@@ -119,7 +119,7 @@ pub(crate) fn plan(first: &Rc<Gpu>, options: &TrainOptions, way: OneProcess) -> 
     };
     let sizes = options.sizes(&first.name, divided)?;
     let network = sizes.architecture.network();
-    let shares = shares(sizes.batch, replicas, microbatches, options.imbalance)?;
+    let shares = shares(sizes.batch, replicas, microbatches, options.trouble.imbalance)?;
     let data_type = options.data_type();
     let making = Making {
         options,
@@ -130,7 +130,7 @@ pub(crate) fn plan(first: &Rc<Gpu>, options: &TrainOptions, way: OneProcess) -> 
         samples: sizes.batch / microbatches,
     };
     network.check(1, false, making.rows())?;
-    let devices = devices::open(Rc::clone(first), count, options.straggler)?;
+    let devices = devices::open(Rc::clone(first), count, options.trouble.straggler)?;
     let engine: Box<dyn Engine> = match way {
         OneProcess::Replicas(_) => Box::new(replicate(devices, &making, &shares)?),
         OneProcess::Layers(_) => Box::new(divide(devices, &making)?),
@@ -200,7 +200,8 @@ fn replicate(
             let units = network.units.iter().map(|unit| unit.build(None)).collect();
             let flat = elements * data_type.bytes();
             Ok(Replica {
-                stage: Stage::new(gpu, units, (rows, data_type), 1, making.segment())?,
+                stage: Stage::new(gpu, units, (rows, data_type), 1, making.segment())?
+                    .synchronized(making.options.trouble.synchronize),
                 input: gpu.buffer(input_bytes.len())?,
                 cast: gpu.buffer(cast_count.map_or(0, |count| count * data_type.bytes()))?,
                 delta: gpu.buffer(output_bytes.len())?,
@@ -264,7 +265,8 @@ fn divide(devices: Vec<Device>, making: &Making<'_>) -> Result<ModelParallel, Er
             input: between(input_bytes, index > 0)?,
             input_delta: between(input_bytes, index > 0)?,
             delta: between(output_bytes, index + 1 < count)?,
-            stage: Stage::new(gpu, units, (rows, data_type), 1, making.segment())?,
+            stage: Stage::new(gpu, units, (rows, data_type), 1, making.segment())?
+                .synchronized(making.options.trouble.synchronize),
             input_bytes,
             device,
         });

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -14,6 +15,7 @@ use crate::model::{Layout, Loss, Network, TensorParallel, Unit, UnitSpec};
 use crate::options::{Architecture, DdpOptions, Divided, FsdpOptions, Sizes, TrainOptions};
 use crate::rank::Rank;
 use crate::store::Store;
+use crate::trouble::Where;
 
 use super::engine::Engine;
 use super::fsdp::FullySharded;
@@ -122,7 +124,12 @@ impl Plan {
         };
         let sizes = options.sizes(&gpu.name, divided)?;
         let network = sizes.architecture.network();
-        let shares = shares(sizes.batch, shape.data as usize, microbatches, options.imbalance)?;
+        let shares = shares(
+            sizes.batch,
+            shape.data as usize,
+            microbatches,
+            options.trouble.imbalance,
+        )?;
         if shape.stages as usize > network.units.len() {
             return Err(Error::new(format!(
                 "a pipeline of {} stages is deeper than the model of {} units ({}): use fewer stages or more --layers",
@@ -226,7 +233,8 @@ impl Plan {
         let runner = Runner {
             gpu: Rc::clone(gpu),
             mesh,
-            stage: Stage::new(gpu, units, (rows, data_type), slots, segment)?,
+            stage: Stage::new(gpu, units, (rows, data_type), slots, segment)?
+                .synchronized(options.trouble.synchronize),
             sharing,
             data_type,
             microbatches,
@@ -242,6 +250,7 @@ impl Plan {
             overflow: None,
             pipeline: pipe,
             graphs: way.graphs.then(Graphs::default),
+            delay: Duration::ZERO,
         };
         Ok(Self {
             shape: format!(
@@ -271,16 +280,30 @@ impl Plan {
         &self,
         gpu: &Gpu,
         options: &TrainOptions,
+        rank: u32,
         first_step: u64,
     ) -> Result<Option<Loader>, Error> {
         if !self.needs.inputs && !self.needs.targets {
+            options.trouble.check_without_loader(rank)?;
             return Ok(None);
         }
         let sizes = &self.sizes;
         let mut sampler = Sampler::new(sizes.samples, sizes.batch, options.seed);
         sampler.skip(first_step);
         let data = data_set(sizes, options.seed);
-        Loader::start(gpu, &data, &sampler, &self.share, self.needs, &options.loader).map(Some)
+        let delays = options.trouble.delays(Where::Loader, rank);
+        let delays = delays.and(options.loader.loader_delay);
+        let from = (&delays, first_step);
+        Loader::start(
+            gpu,
+            &data,
+            &sampler,
+            &self.share,
+            self.needs,
+            &options.loader,
+            from,
+        )
+        .map(Some)
     }
 
     /// One line: what is trained, and how.

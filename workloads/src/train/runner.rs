@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::checkpoint::Part;
 use crate::comm::{Element, Reduction};
@@ -76,6 +78,8 @@ pub(crate) struct Runner {
     pub(crate) pipeline: Option<Pipeline>,
     /// Where the passes are to be launched as graphs.
     pub(crate) graphs: Option<Graphs>,
+    /// What the thread is to sleep where this step's forward pass begins.
+    pub(crate) delay: Duration,
 }
 
 impl Runner {
@@ -91,6 +95,7 @@ impl Runner {
             let input = self.input(gpu, batch, microbatch, 0)?;
             {
                 let _range = nvtx::Range::new("forward");
+                sleep(std::mem::take(&mut self.delay));
                 self.stage.forward(gpu, 0, input, self.sharing.as_mut())?;
                 self.add_loss(gpu, batch, microbatch, 0, scale)?;
             }
@@ -162,6 +167,7 @@ impl Runner {
             match action {
                 Action::Forward(microbatch) => {
                     let _range = nvtx::Range::new(&format!("forward {microbatch}"));
+                    sleep(std::mem::take(&mut self.delay));
                     let slot = microbatch % slots;
                     pipe.meter.start(gpu)?;
                     let input = if first {
@@ -230,8 +236,9 @@ impl Runner {
 }
 
 impl Engine for Runner {
-    fn step(&mut self, batch: Batch, scale: f32) -> Result<(), Error> {
+    fn step(&mut self, batch: Batch, scale: f32, delay: Duration) -> Result<(), Error> {
         let gpu = Rc::clone(&self.gpu);
+        self.delay = delay;
         if self.pipeline.is_some() {
             self.loss.clear(&gpu)?;
             self.sharing.begin_step(&gpu, 1.0 / scale)?;
@@ -240,6 +247,8 @@ impl Engine for Runner {
         let Some(mut graphs) = self.graphs.take() else {
             return self.passes(&gpu, batch, scale);
         };
+        // A graph has no place for it.
+        sleep(std::mem::take(&mut self.delay));
         let outcome = graphs.run(&gpu, batch, scale, || self.passes(&gpu, batch, scale));
         self.graphs = Some(graphs);
         outcome

@@ -25,6 +25,8 @@ pub(crate) struct Stage {
     recomputed: Slot,
     scratch: Buffer,
     deltas: [Buffer; 2],
+    /// Whether the host waits for the GPU after each unit.
+    synchronizes: bool,
 }
 
 impl Stage {
@@ -77,7 +79,21 @@ impl Stage {
             recomputed,
             scratch,
             deltas,
+            synchronizes: false,
         })
+    }
+
+    /// Where asked, the host waits for the GPU after each unit of forward and backward: trouble on purpose.
+    pub(crate) fn synchronized(self, synchronizes: bool) -> Self {
+        Self { synchronizes, ..self }
+    }
+
+    /// A unit's pass has been enqueued.
+    fn unit_done(&self, gpu: &Gpu) -> Result<(), Error> {
+        if self.synchronizes {
+            gpu.context.synchronize()?;
+        }
+        Ok(())
     }
 
     /// A place for the loss's gradient by the last unit's output.
@@ -137,6 +153,7 @@ impl Stage {
             let parameters = placement.parameters(gpu, unit, phase)?;
             self.units[unit].forward(&self.pass(gpu, slot, unit, input, parameters))?;
             placement.done(gpu, unit, phase)?;
+            self.unit_done(gpu)?;
         }
         Ok(())
     }
@@ -188,6 +205,7 @@ impl Stage {
                 placement.ready(gpu, unit, elements, last)
             })?;
             placement.done(gpu, unit, Phase::Backward)?;
+            self.unit_done(gpu)?;
             if let (true, Some(before)) = (unit > 0, before) {
                 delta = before;
             }

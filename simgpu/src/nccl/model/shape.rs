@@ -68,20 +68,12 @@ impl Shape {
                 .iter()
                 .any(|device| config.socket_of(*device) != config.socket_of(devices[0]))
         });
-        let on_host = |host: u64, device: u32| {
-            places
-                .iter()
-                .any(|place| (place.host, place.device) == (host, device))
-        };
-        let link_factor = config
-            .slow_links
+        let pairs = places
             .iter()
-            .filter(|(a, b, _)| {
-                places
-                    .iter()
-                    .any(|place| place.device == *a && on_host(place.host, *b))
-            })
-            .map(|(.., factor)| *factor)
+            .flat_map(|one| places.iter().map(move |other| (one, other)));
+        let link_factor = pairs
+            .filter(|(one, other)| one.host == other.host)
+            .map(|(one, other)| config.link_factor(one.device, other.device))
             .fold(1.0, f64::max);
         Self {
             ranks: u32::try_from(places.len()).unwrap_or(u32::MAX),
