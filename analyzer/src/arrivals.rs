@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::collectives::{Collective, Timing};
+use crate::graph::blame::Blame;
 use crate::statistics::{Distribution, sum};
 
 /// How one rank's device came to its collectives. Warm-ups are left out, and so is what has a root or is between two ranks,
@@ -25,6 +26,19 @@ pub struct ArrivalAnalysis {
     pub wait_ns: i64,
     /// Over those in which it came last: how long the first rank waited for it.
     pub skew_ns: i64,
+    /// Whose fault it was that it came last, by what that cost, greatest first; of the steps that were replayed. Empty without.
+    pub caused_by: Vec<LateBecause>,
+}
+
+/// The rank that made another late, or itself: the one that took longest beyond its peers along what the late one waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LateBecause {
+    /// The rank at fault.
+    pub rank: u32,
+    /// In how many collectives.
+    pub count: usize,
+    /// What the late rank alone cost in these.
+    pub cost_ns: i64,
 }
 
 /// The collectives of one kind on so many ranks, in one range of sizes (warm-ups, shared kernels and what has no kernel left
@@ -56,7 +70,7 @@ pub struct CollectiveSize {
 }
 
 /// By rank; empty where no arrivals could be compared.
-pub(crate) fn arrivals(collectives: &[Collective]) -> Vec<ArrivalAnalysis> {
+pub(crate) fn arrivals(collectives: &[Collective], blame: Option<&Blame>) -> Vec<ArrivalAnalysis> {
     let mut ranks: BTreeMap<(u32, u32), ArrivalAnalysis> = BTreeMap::new();
     for collective in collectives.iter().filter(|collective| counts(collective)) {
         let Some(skew) = collective.skew_ns else {
@@ -81,6 +95,20 @@ pub(crate) fn arrivals(collectives: &[Collective]) -> Vec<ArrivalAnalysis> {
                 entry.skew_ns = entry.skew_ns.saturating_add(skew);
             }
         }
+    }
+    for (late, causes) in blame.into_iter().flatten() {
+        let Some(entry) = ranks.values_mut().find(|entry| entry.rank == *late) else {
+            continue;
+        };
+        let of_rank = causes.iter().map(|(rank, (count, cost_ns))| LateBecause {
+            rank: *rank,
+            count: *count,
+            cost_ns: *cost_ns,
+        });
+        entry.caused_by = of_rank.collect();
+        entry
+            .caused_by
+            .sort_by_key(|cause| (std::cmp::Reverse(cause.cost_ns), cause.rank));
     }
     ranks.into_values().collect()
 }

@@ -63,7 +63,7 @@ use gputrace_trace::{Loss, Process, Recording, TimeNs, parallel};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-pub use arrivals::{ArrivalAnalysis, CollectiveSize};
+pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;
 pub use collectives::Collective;
 pub use communication::CommunicationAnalysis;
@@ -292,7 +292,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let pieces = critical_path
         .as_mut()
         .map(|path| std::mem::take(&mut path.pieces));
-    let causes = job.map(|job| {
+    let causes = job.and_then(|job| {
         let steps = match options.steps {
             Some(_) => job.steps.len(),
             None => job.steps.len() + job.left_out,
@@ -369,7 +369,8 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         &matched.collectives,
         names,
     );
-    let arrivals = arrivals::arrivals(&matched.collectives);
+    let blame = causes.as_ref().map(|causes| &causes.blame);
+    let arrivals = arrivals::arrivals(&matched.collectives, blame);
     let found = losses::Found {
         operations: &operations,
         parts: &parts,

@@ -33,6 +33,8 @@ pub(crate) struct Kind {
     pub(crate) communicator: String,
     pub(crate) communicator_name: Option<String>,
     pub(crate) ranks: Vec<u32>,
+    /// Whether it is a transfer between two ranks.
+    pub(crate) is_pair: bool,
 }
 
 impl Kind {
@@ -63,6 +65,8 @@ pub(crate) struct Job {
     /// What [`Label::Collective`] numbers.
     pub(crate) kinds: Vec<Kind>,
     pub(crate) steps: Vec<Step>,
+    /// Whether the recording has steps; else all of it is taken for one.
+    pub(crate) has_steps: bool,
     pub(crate) counts: Counts,
     /// Waits that were left out because they would be circles: a wrong match.
     pub(crate) cut: usize,
@@ -195,6 +199,7 @@ impl Job {
             what,
             devices,
             kinds,
+            has_steps: chosen.by_steps,
             steps: chosen.steps,
             counts: all.counts,
             cut: finished.cut.len(),
@@ -338,6 +343,7 @@ fn kinds(collectives: &[Collective]) -> (Vec<Kind>, Vec<u32>) {
                         communicator: collective.communicator.clone(),
                         communicator_name: collective.communicator_name.clone(),
                         ranks: collective.ranks.clone(),
+                        is_pair,
                     });
                     u32::try_from(kinds.len() - 1).unwrap_or(u32::MAX)
                 })

@@ -17,6 +17,7 @@
 //!
 //! What no rule explains is an operation's gap: *unexplained*, and counted.
 
+pub(crate) mod blame;
 pub(crate) mod candidates;
 pub(crate) mod causes;
 pub mod dag;

@@ -247,6 +247,17 @@ function arrivals(analysis, context) {
         bar: (row) => row.last_count / Math.max(1, row.collectives),
       },
       {
+        key: "caused_by",
+        title: "Because of",
+        hint: "Whose delay made it late most, along all that it waited for",
+        value: (row) => row.caused_by?.[0]?.rank ?? -1,
+        text: (row) => {
+          const most = row.caused_by?.[0];
+          if (!most) return "";
+          return `${most.rank === row.rank ? "itself" : `rank ${most.rank}`} (${format.time(most.cost_ns)})`;
+        },
+      },
+      {
         key: "cost_ns",
         title: "Cost",
         number: true,

@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 
 use gputrace_trace::Interner;
 
+use super::blame::{Blame, blame};
 use super::edits::{Change, Edit, Target};
 use super::job::Job;
-use super::nodes::Label;
+use super::nodes::{Label, Part};
 use super::whatif::{Baseline, Interval};
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
@@ -29,6 +30,8 @@ const WORTH_A_SENTENCE: f64 = 0.02;
 const OF_ITS_OWN: f64 = 0.3;
 /// So many ranks, sets of them, communicators and names are tried: those with most to mend.
 const MOST_TRIED: usize = 4;
+/// Of two names for the same time one that says which ranks take longer than others is preferred, if it saves this share.
+const PREFERRED: f64 = 0.75;
 /// One name stands for all host work where mending it saves this share of what mending all does.
 const MOST_OF_IT: f64 = 0.7;
 
@@ -62,9 +65,24 @@ struct Candidate {
     remedy: Remedy,
 }
 
+impl Candidate {
+    /// Whether it compares ranks with their peers.
+    fn tells_who(&self) -> bool {
+        let What::Finding(finding) = &self.what else {
+            return false;
+        };
+        matches!(
+            finding.facts,
+            Facts::SlowRank { .. } | Facts::SlowCommunicator { .. }
+        )
+    }
+}
+
 /// What the replays say.
 pub(crate) struct Causes {
     found: Vec<(What, Interval)>,
+    /// Who came last to collectives, and whose fault it was.
+    pub(crate) blame: Blame,
     /// Steps of the recording.
     steps: usize,
     /// Whether all of them were replayed.
@@ -72,8 +90,11 @@ pub(crate) struct Causes {
 }
 
 impl Causes {
-    /// Of a job that is `steps` long, more than were replayed perhaps.
-    pub(crate) fn of(job: &Job, steps: usize, names: &Interner) -> Self {
+    /// Of a job that is `steps` long, more than were replayed perhaps; `None` of one without steps.
+    pub(crate) fn of(job: &Job, steps: usize, names: &Interner) -> Option<Self> {
+        if !job.has_steps {
+            return None;
+        }
         let baseline = Baseline::of(job);
         let replay = Replay {
             job,
@@ -93,11 +114,12 @@ impl Causes {
         candidates.extend(collectives::small(&replay));
         candidates.extend(host(&replay));
         candidates.extend(peers(&replay));
-        Self {
+        Some(Self {
             found: keep(&replay, candidates),
+            blame: blame(job, &replay.typical(Part::is_own).work),
             steps,
             whole: steps == job.steps.len(),
-        }
+        })
     }
 
     /// Puts the causes among findings that were made of single ranks: these save what a replay says, and symptoms of a cause go.
@@ -178,7 +200,10 @@ fn keep(replay: &Replay<'_>, mut candidates: Vec<Candidate>) -> Vec<(What, Inter
     candidates.retain(|candidate| candidate.saved.middle() > worth);
     // What is surely saved first.
     candidates.sort_by(|a, b| {
-        let key = |candidate: &Candidate| (candidate.saved.low.max(0.0), candidate.saved.middle());
+        let key = |candidate: &Candidate| {
+            let share = if candidate.tells_who() { 1.0 } else { PREFERRED };
+            (share * candidate.saved.low.max(0.0), candidate.saved.middle())
+        };
         let (a, b) = (key(a), key(b));
         b.0.total_cmp(&a.0).then_with(|| b.1.total_cmp(&a.1))
     });
