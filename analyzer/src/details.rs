@@ -16,7 +16,7 @@ pub struct Details {
     /// kernel last.
     pub collectives: Vec<Vec<CollectivePart>>,
     /// The pieces of [`crate::Analysis::critical_path`], by time.
-    pub critical_path: Vec<crate::graph::Piece>,
+    pub critical_path: Vec<crate::graph::piece::Piece>,
 }
 
 /// The gaps of a device: the stretches of its span in which it executes nothing.

@@ -30,9 +30,11 @@ pub(crate) mod meetings;
 pub(crate) mod nodes;
 pub(crate) mod path;
 pub(crate) mod peers;
+pub(crate) mod piece;
 pub(crate) mod process;
 pub(crate) mod whatif;
 
 pub use edits::{Change, Edit, Target};
-pub use path::{CriticalPath, PathPart, PathTable, Piece};
+pub use path::{CriticalPath, PathPart};
+pub use piece::{PathTable, Piece};
 pub use whatif::{Interval, Model, Single, StepTimes, WhatIf};

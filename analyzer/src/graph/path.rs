@@ -9,6 +9,7 @@ use super::dag::Node;
 use super::edits::label_text;
 use super::job::Job;
 use super::nodes::{Label, Part, What};
+use super::piece::{PathTable, Piece};
 use crate::operations::Name;
 
 /// What the steps' time was spent on, one thing at a time: whatever the next thing was waiting for.
@@ -36,40 +37,6 @@ pub struct PathPart {
     pub rank: Option<u32>,
     /// Its time on the path.
     pub time_ns: i64,
-}
-
-/// A stretch of the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Process, by its place in the recording.
-    pub process: u32,
-    /// Device index within it.
-    pub device_index: u32,
-    /// Start, as a stamp.
-    pub start_ns: i64,
-    /// End.
-    pub end_ns: i64,
-    /// As in [`PathPart`].
-    pub what: &'static str,
-    /// Its place among [`CriticalPath::parts`].
-    pub part: u32,
-    /// The operation or call that it is of, or that began after it: table of the recording, and row.
-    pub row: Option<(PathTable, u32)>,
-}
-
-/// A table whose rows are on the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathTable {
-    /// Kernels.
-    Kernels,
-    /// Copies.
-    Copies,
-    /// Memsets.
-    Memsets,
-    /// CUDA graphs as wholes.
-    GraphLaunches,
-    /// Calls; of the host's work the call that came after it.
-    ApiCalls,
 }
 
 /// Where a node is recorded; nothing of the moment when all ranks met.

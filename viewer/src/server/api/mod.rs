@@ -5,7 +5,6 @@ mod info;
 pub mod parameters;
 mod pictures;
 mod slices;
-mod whatif;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -297,9 +296,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/api/rec/{rec}/{gen}/search", get(slices::search)),
         ("/api/rec/{rec}/{gen}/analysis", get(analysis::analysis)),
         ("/api/rec/{rec}/{gen}/collectives", get(analysis::collectives)),
-        ("/api/rec/{rec}/{gen}/whatif", get(whatif::what_if)),
-        ("/api/rec/{rec}/{gen}/critical_path", get(whatif::critical_path)),
-        ("/api/rec/{rec}/{gen}/critical_path/pieces", get(whatif::pieces)),
+        ("/api/rec/{rec}/{gen}/whatif", get(analysis::what_if)),
+        ("/api/rec/{rec}/{gen}/critical_path", get(analysis::critical_path)),
+        ("/api/rec/{rec}/{gen}/critical_path/pieces", get(analysis::pieces)),
         ("/api/rec/{rec}/{gen}/export", get(super::exports::export)),
     ]
 }
