@@ -73,6 +73,8 @@ export type ArrivalAnalysis = {
   wait_ns: number;
   /** Over those in which it came last: how long the first rank waited for it. */
   skew_ns: number;
+  /** Whose fault it was that it came last, by what that cost, greatest first; of the steps that were replayed. Empty without. */
+  caused_by: LateBecause[];
 };
 
 /** One collective over the ranks that took part. */
@@ -300,11 +302,11 @@ export type Finding = Facts & {
   text: string;
   /** The figures behind it. */
   evidence: string;
-  /** The rank that it is worst on, or whose fault it is; null where that has no number. */
+  /** The rank that it is worst on, or whose fault it is; null where that has no number, and where it is of several. */
   rank: number | null;
   /** The device of that rank, index within its process; null where it is of no single one. */
   device_index: number | null;
-  /** The ranks that it is about, where those are several. */
+  /** The ranks that are at fault or that it is about; empty where `rank` says it all. */
   ranks: number[];
   /**
    * Time over the whole run that it could save at most; null of a hang, which has no end. Where all ranks' steps were replayed
@@ -323,7 +325,7 @@ export type Finding = Facts & {
 
 /** One link of the chain from a cause to its symptoms. */
 export type CauseLink = {
-  /** "kernel", "copy", "memset", "host", "call", "clock", "collective": what kind of thing it is. */
+  /** "kernel", "copy", "memset", "host", "call", "clock", "collective", "step": what kind of thing it is. */
   what: string;
   /** Whose. */
   rank: number | null;
@@ -486,6 +488,56 @@ export type Facts =
       median_ns: number;
     };
   }
+  /** Kernels' sizes differ from rank to rank: one has more to do than another. */
+  | {
+    code: "uneven_work";
+    facts: {
+      /** What the rank with most of it computes of these kernels in a step. */
+      most_ns: number;
+      /** The mean of all ranks. */
+      mean_ns: number;
+      /** Whether another rank has most in most steps: no one rank is to blame. */
+      differs_by_step: boolean;
+    };
+  }
+  /** The host waits for the GPU within the step. */
+  | {
+    code: "synchronization";
+    facts: {
+      /** The call that waits most. */
+      name: string;
+      /** Calls of it in a step and rank, but for the step's last wait. */
+      count: number;
+      /** How long they wait, in a step and rank. */
+      waits_ns: number;
+    };
+  }
+  /** Many small collectives, of which each costs a fixed time. */
+  | {
+    code: "small_collectives";
+    facts: {
+      /** "AllReduce", ... */
+      collective: string;
+      /** The communicator's hash, in hexadecimal. */
+      communicator: string;
+      /** How many in a step and rank. */
+      count: number;
+      /** Their bytes in the mean. */
+      mean_bytes: number;
+      /** What each costs without its bytes. */
+      fixed_ns: number;
+    };
+  }
+  /** A rank came to its first collective long after the others. */
+  | {
+    code: "late_start";
+    facts: {
+      /** How long the last but one waited for it. */
+      late_ns: number;
+      /** The collective. */
+      collective: string;
+    };
+  }
   /** Ranks take longer than the others for the same things, and the others wait for them. */
   | {
     code: "slow_rank";
@@ -640,6 +692,16 @@ export type HostState = {
   values: Record<string, Sampled>;
   /** The threads that were watched, the busiest first. */
   threads: ThreadState[];
+};
+
+/** The rank that made another late, or itself: the one that took longest beyond its peers along what the late one waited for. */
+export type LateBecause = {
+  /** The rank at fault. */
+  rank: number;
+  /** In how many collectives. */
+  count: number;
+  /** What the late rank alone cost in these. */
+  cost_ns: number;
 };
 
 /** Something lost: never zero, never silent. */
@@ -1136,6 +1198,8 @@ export type Waiting = {
 export type WhatIf = {
   /** "gputrace.whatif/1". */
   schema: string;
+  /** "cuda", "sim" or "imported". */
+  device: string;
   /** The changes, as they are written for `--set`. */
   changes: string[];
   /** The first and the last of the steps that were replayed. */
@@ -1161,10 +1225,18 @@ export type WhatIf = {
   step_times_ns: StepTimes;
   /** Without changes: single ones that are worth trying, those first that save most. */
   singles: Single[];
+  /** What the steps' time was spent on, without the changes. */
+  critical_path: CriticalPath;
   /** Operations that were replayed. */
   operations: number;
   /** Of those, how many have no recorded launch. */
   without_launch: number;
+  /** Of those, how many are taken to have waited for what ended right before, on another stream. */
+  in_time: number;
+  /** Operations that are taken to have waited for another rank, by time alone. */
+  hidden: number;
+  /** Waits that were left out because the recorded times contradict them. */
+  contradicted: number;
   /** Matches that were left out because they make a circle. */
   circles: number;
 };
