@@ -152,12 +152,10 @@ pub enum Facts {
         /// What each costs without its bytes.
         fixed_ns: i64,
     },
-    /// A rank came to its first collective long after the others.
+    /// A rank began its first step long after the others.
     LateStart {
-        /// How long the last but one waited for it.
+        /// How long after the last but one.
         late_ns: i64,
-        /// The collective.
-        collective: String,
     },
     /// Ranks take longer than the others for the same things, and the others wait for them.
     SlowRank {

@@ -136,7 +136,8 @@ fn hanging(hangs: &[Hang]) -> Vec<Finding> {
     findings
 }
 
-/// All findings: hangs first, then what is out of order, then what could be better; each by what it could save.
+/// All findings: hangs first, then by what mending them surely saves, then by what it may save. `from_the_start`: whether the
+/// ranks' first steps are the run's.
 pub(crate) fn findings(
     hangs: &[Hang],
     ranks: &[RankAnalysis],
@@ -144,6 +145,7 @@ pub(crate) fn findings(
     arrivals: &[ArrivalAnalysis],
     by_state: Vec<Finding>,
     replayed: Option<Causes>,
+    from_the_start: bool,
 ) -> Vec<Finding> {
     let from = |share: f64| if replayed.is_some() { WORTH_A_REPLAY } else { share };
     let mut findings: Vec<Finding> = [
@@ -155,7 +157,7 @@ pub(crate) fn findings(
         uneven_steps(ranks),
         short_kernels(ranks, from(HOST_WORTH_A_SENTENCE)),
         straggler(ranks, collectives, arrivals),
-        late_start(ranks, collectives),
+        late_start(ranks).filter(|_| from_the_start),
     ]
     .into_iter()
     .flatten()
@@ -537,34 +539,38 @@ fn straggler(
     })
 }
 
-/// The rank that came last to the first collective of all, long after the others: what comes once is in no step.
-fn late_start(ranks: &[RankAnalysis], collectives: &[Collective]) -> Option<Finding> {
+/// The rank that began its first step long after the others: what comes once is in no mean step.
+fn late_start(ranks: &[RankAnalysis]) -> Option<Finding> {
     let span_ns = ranks.iter().map(|rank| rank.measures.span_ns).max()?;
-    let of_all = collectives.iter().filter(|collective| {
-        collective.timing.all_meet && collective.skew_ns.is_some() && collective.ranks.len() > 1
-    });
-    let first =
-        of_all.min_by_key(|collective| (std::cmp::Reverse(collective.ranks.len()), collective.start_ns))?;
-    let (rank, late_ns) = (first.last_rank?, first.last_rank_cost_ns?);
+    // Of ranks whose times can be compared.
+    let comparable = ranks.iter().filter(|rank| rank.idle_before_ns.is_some());
+    let mut starts: Vec<(i64, &RankAnalysis)> = comparable
+        .filter_map(|rank| {
+            let first = rank.steps.first().filter(|step| !step.detected)?;
+            Some((first.start_ns.0, rank))
+        })
+        .collect();
+    starts.sort_by_key(|(start, rank)| (*start, rank.rank));
+    let [.., (before, _), (start, late)] = starts.as_slice() else {
+        return None;
+    };
+    let late_ns = start.saturating_sub(*before);
+    let rank = late.rank?;
     if (late_ns as f64) < LATE_START * span_ns as f64 || late_ns < LATE_START_NS {
         return None;
     }
-    let facts = Facts::LateStart {
-        late_ns,
-        collective: first.name.clone(),
-    };
     let text = format!(
         "Rank {rank} starts late: look at what it does before the first step (loading, compiling, its file system)"
     );
     let evidence = format!(
-        "the others waited {} for it in the first {}; this is lost once, and not in each step",
-        duration(late_ns),
-        first.name
+        "its first step began {} after that of all others; this is lost once, and not in each step",
+        duration(late_ns)
     );
     Some(Finding {
         rank: Some(rank),
+        device_index: Some(late.device_index),
         saves_ns: Some(late_ns),
-        ..Finding::new(facts, text, evidence)
+        ..Finding::new(Facts::LateStart { late_ns }, text, evidence)
     })
 }
 

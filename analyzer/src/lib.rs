@@ -215,7 +215,7 @@ pub struct Analysis {
     pub host_state: Vec<HostState>,
     /// What the steps' time was spent on, over all ranks; null where nothing ran, or where a single step is too much to follow.
     pub critical_path: Option<CriticalPath>,
-    /// Hangs first, then what is out of order on some ranks, then what could be better on all; each by what they could save.
+    /// Hangs first, then by what mending them surely saves, then by what it may save.
     pub findings: Vec<Finding>,
     /// What was lost, while recording and in the analysis.
     pub losses: Vec<Loss>,
@@ -402,6 +402,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             &arrivals,
             state_findings::findings(&ranks, &device_state, &host_state),
             causes,
+            options.steps.is_none(),
         ),
         critical_path,
         device_state,

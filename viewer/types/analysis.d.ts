@@ -73,6 +73,8 @@ export type ArrivalAnalysis = {
   wait_ns: number;
   /** Over those in which it came last: how long the first rank waited for it. */
   skew_ns: number;
+  /** Whose fault it was that it came last, by what that cost, greatest first; of the steps that were replayed. Empty without. */
+  caused_by: LateBecause[];
 };
 
 /** One collective over the ranks that took part. */
@@ -690,6 +692,16 @@ export type HostState = {
   values: Record<string, Sampled>;
   /** The threads that were watched, the busiest first. */
   threads: ThreadState[];
+};
+
+/** The rank that made another late, or itself: the one that took longest beyond its peers along what the late one waited for. */
+export type LateBecause = {
+  /** The rank at fault. */
+  rank: number;
+  /** In how many collectives. */
+  count: number;
+  /** What the late rank alone cost in these. */
+  cost_ns: number;
 };
 
 /** Something lost: never zero, never silent. */

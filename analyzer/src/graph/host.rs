@@ -426,12 +426,29 @@ impl Waiting<'_, '_> {
                     && (!of_stream || stream == Some(*its_stream))
             });
             let last = streams.filter_map(|(_, places)| last_launched(places, call.start, self.placed));
-            return last
+            let mut awaited: Vec<u32> = last
                 .filter(|place| self.placed[*place as usize].operation.end <= call.end + JITTER_NS)
                 .collect();
+            let until = awaited
+                .iter()
+                .map(|place| self.placed[*place as usize].operation.end);
+            // One of the whole context waits for what other threads launch meanwhile, too.
+            if of_context
+                && until
+                    .max()
+                    .is_none_or(|until| until < call.end - LONGEST_RETURN_NS)
+            {
+                awaited.extend(self.ended_right_before(call, call.end));
+            }
+            return awaited;
         }
         debug_assert!(kind == 0 || kind == kind::EVENT || kind == kind::STREAM);
-        // Which event or stream is not known: what ended right before the call did.
+        // Which event or stream is not known.
+        self.ended_right_before(call, call.start).into_iter().collect()
+    }
+
+    /// What ended right before a call did, of what was launched before a moment.
+    fn ended_right_before(&self, call: Call, launched_before: i64) -> Option<u32> {
         let ended = self
             .streams
             .values()
@@ -442,12 +459,9 @@ impl Waiting<'_, '_> {
                 });
                 let place = *places.get(after.checked_sub(1)?)?;
                 let one = &self.placed[place as usize];
-                let launched = one.called.unwrap_or(one.operation.start) < call.start;
+                let launched = one.called.unwrap_or(one.operation.start) < launched_before;
                 (launched && one.operation.end >= call.end - LONGEST_RETURN_NS).then_some(place)
             });
-        ended
-            .max_by_key(|place| self.placed[*place as usize].operation.end)
-            .into_iter()
-            .collect()
+        ended.max_by_key(|place| self.placed[*place as usize].operation.end)
     }
 }

@@ -20,10 +20,18 @@ type Place = (u32, Part, Label, Option<u32>);
 /// only what is surely the same is compared: in the same size, and on devices in the same role. A stage of a pipeline may have
 /// more to do than another under the same names, and the dimensions of a matrix product's launch don't tell how deep it is.
 pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool, same_work: bool) -> Vec<i64> {
+    let mut changed = vec![false; job.devices.len()];
+    if whole_ranks {
+        for node in nodes {
+            changed[job.what[*node as usize].device as usize] = true;
+        }
+    }
     let among = Among {
         job,
         chosen: nodes.iter().copied().collect(),
         whole_ranks,
+        same_work,
+        changed,
         roles: if same_work {
             roles(job)
         } else {
@@ -53,8 +61,8 @@ pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool, same_work:
             let place = groups.entry((what.step, what.part, label, size)).or_default();
             place.entry(group).or_default().push(node);
         }
-        for of_place in groups.values_mut() {
-            among.compare(of_place, &mut works);
+        for ((_, part, ..), of_place) in &mut groups {
+            among.compare(*part, of_place, &mut works);
         }
     }
     let own = |node: &Node| job.graph.work[*node as usize];
@@ -93,8 +101,11 @@ struct Among<'a> {
     job: &'a Job,
     chosen: FxHashSet<Node>,
     whole_ranks: bool,
+    same_work: bool,
     /// By device; all the same where that does not matter.
     roles: Vec<u32>,
+    /// By device: whether it is changed as a whole.
+    changed: Vec<bool>,
 }
 
 /// With more peers than this each is compared with the median of all, itself among them: it hardly changes that, and comparing
@@ -116,7 +127,12 @@ impl Among<'_> {
     }
 
     /// Gives the chosen nodes of one place what their peers there take.
-    fn compare(&self, of_place: &mut FxHashMap<u64, Vec<Node>>, works: &mut FxHashMap<Node, i64>) {
+    fn compare(
+        &self,
+        part: Part,
+        of_place: &mut FxHashMap<u64, Vec<Node>>,
+        works: &mut FxHashMap<Node, i64>,
+    ) {
         for of_group in of_place.values_mut() {
             of_group.sort_by_key(|node| self.job.ends[*node as usize]);
         }
@@ -154,6 +170,10 @@ impl Among<'_> {
                 continue;
             }
             let mut totals: Vec<i64> = peers.iter().map(|nodes| total(nodes)).collect();
+            // A host that does nothing of the kind takes no time for it.
+            if self.same_work && part.is_host_work() {
+                totals.resize(totals.len() + self.without(own, of_place), 0);
+            }
             if totals.is_empty() {
                 continue;
             }
@@ -168,6 +188,18 @@ impl Among<'_> {
                 works.entry(*node).or_insert(as_theirs);
             }
         }
+    }
+
+    /// How many devices in the same role as that of some nodes don't have what is at their place, and are nobody's that is changed.
+    fn without(&self, own: &[Node], of_place: &FxHashMap<u64, Vec<Node>>) -> usize {
+        let is_there = |device: usize| of_place.contains_key(&(device as u64));
+        let role = self.role(own);
+        let devices = 0..self.roles.len();
+        devices
+            .filter(|device| {
+                Some(self.roles[*device]) == role && !is_there(*device) && !self.changed[*device]
+            })
+            .count()
     }
 
     /// The same for a place with many peers: those in one role that have the thing the same number of times are compared.

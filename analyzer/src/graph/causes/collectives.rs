@@ -16,6 +16,9 @@ use crate::units::duration;
 
 /// Fewer of a kind in a step are not worth putting together.
 const MANY: usize = 8;
+/// No collective takes longer than this without its bytes: NCCL's take some ten microseconds on a node, and a few hundred over
+/// thousands of ranks.
+const LONGEST_FIXED_NS: i64 = 500_000;
 /// Of the compute before a train of collectives so much is beside them at least, when each begins as soon as it can.
 const SURELY_BESIDE: f64 = 0.5;
 
@@ -49,8 +52,12 @@ pub(super) fn exposed(replay: &Replay<'_>) -> Option<Candidate> {
     })
 }
 
-/// Collectives that follow each other without any that waited for compute meanwhile: all had their data when the first of them
-/// began. But for one each could have begun beside the compute before, as far as there was any.
+/// What collectives would take of the steps if they began earlier, with this share of the compute before them beside them.
+///
+/// - Collectives that follow each other without any that waited for compute meanwhile: all had their data when the first of them
+///   began. But for one each could have begun beside the compute before.
+/// - An AllGather that waits for compute, on a communicator that also has ReduceScatters: it gathers a layer's parameters, which
+///   are there since the last step, and could be fetched ahead.
 fn earlier(replay: &Replay<'_>, beside: f64) -> Remedy {
     let job = replay.job;
     let mut arrivals: FxHashMap<(u16, u32), Node> = FxHashMap::default();
@@ -76,8 +83,13 @@ fn earlier(replay: &Replay<'_>, beside: f64) -> Remedy {
             .push((end, replay.work(node)));
     }
     compute.values_mut().for_each(|all| all.sort_unstable());
+    let is_named = |node: Node, name: &str| match replay.what(node).label {
+        Label::Collective(kind) => job.kinds[kind as usize].name == name,
+        _ => false,
+    };
     let mut remedy = Remedy::default();
     for ((device, _), mut line) in lines {
+        let shards = line.iter().any(|node| is_named(*node, "ReduceScatter"));
         line.sort_unstable_by_key(|node| job.ends[*node as usize]);
         let began = |node: Node| {
             let arrival = arrivals.get(&(device, replay.what(node).row));
@@ -104,13 +116,17 @@ fn earlier(replay: &Replay<'_>, beside: f64) -> Remedy {
             {
                 end += 1;
             }
-            if end - place > 1 {
+            // Its step's first has no compute before it.
+            let waits_for_compute = before > i64::MIN
+                && ready(line[place]).is_some_and(|ready| ready > before && ready + NEXT_NS >= first);
+            let gathers = shards && is_named(line[place], "AllGather") && waits_for_compute;
+            if end - place > 1 || gathers {
                 let all = compute.get(&device).map_or(&[][..], Vec::as_slice);
                 let from = all.partition_point(|(end, _)| *end <= before);
                 let to = all.partition_point(|(end, _)| *end <= first);
                 let room: i64 = all[from..to.max(from)].iter().map(|(_, work)| *work).sum();
-                // The last one's data comes last, whatever the order.
-                let hidden = &line[place..end - 1];
+                // The last one's data comes last, whatever the order; parameters are there.
+                let hidden = &line[place..if gathers { end } else { end - 1 }];
                 let total: i64 = hidden.iter().map(|node| replay.work(*node)).sum();
                 let left = (1.0 - beside * room as f64 / total.max(1) as f64).max(0.0);
                 for node in hidden {
@@ -145,7 +161,8 @@ pub(super) fn small(replay: &Replay<'_>) -> Option<Candidate> {
         let (Label::Collective(kind), size) = (replay.what(node).label, replay.what(node).size) else {
             continue;
         };
-        if size == 0 {
+        // What goes to one other rank has nothing to be put together with.
+        if size == 0 || job.kinds[kind as usize].is_pair {
             continue;
         }
         let sizes = kinds.entry(kind).or_insert_with(|| Sizes {
@@ -230,7 +247,7 @@ fn fixed_cost(replay: &Replay<'_>, sizes: &Sizes) -> (f64, f64) {
         square += bytes * bytes;
         product += bytes * (replay.work(*node) as f64 - mean_ns);
     }
-    let most = sizes.shortest_ns.max(0) as f64;
+    let most = sizes.shortest_ns.clamp(0, LONGEST_FIXED_NS) as f64;
     // Sizes that hardly differ say nothing.
     if (square / count).sqrt() < 0.1 * mean_bytes {
         return (0.0, most);
