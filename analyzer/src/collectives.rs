@@ -94,7 +94,7 @@ pub(crate) struct Timing {
 }
 
 /// nccl-tests' factor from algbw to busbw (its PERFORMANCE.md, and gather.cu and scatter.cu for the last two).
-fn bus_factor(name: &str, ranks: f64) -> f64 {
+pub(crate) fn bus_factor(name: &str, ranks: f64) -> f64 {
     match name {
         "AllReduce" => 2.0 * (ranks - 1.0) / ranks,
         _ if counts_all_ranks(name) => (ranks - 1.0) / ranks,

@@ -178,8 +178,10 @@ pub enum Facts {
         communicator_name: Option<String>,
         /// What its transfers take in a step.
         own_ns: i64,
-        /// What those of the others take.
+        /// What those of the others take, or what they should.
         others_ns: i64,
+        /// What the NVLinks between its ranks carry, GB/s in one direction; null where that is not known.
+        link_gb_per_s: Option<f64>,
     },
     /// A rank keeps the others waiting.
     LateRank {

@@ -55,7 +55,7 @@ fn counted(count: usize, one: &str, more: &str) -> String {
 }
 
 /// A number with three digits that count.
-fn three_digits(value: f64) -> String {
+pub(crate) fn three_digits(value: f64) -> String {
     let decimals = if value <= 0.0 {
         0.0
     } else {

@@ -1,5 +1,7 @@
 //! What the links of known GPUs can carry, by data sheet: what achieved bandwidths stand beside.
 
+use gputrace_trace::topology::{Gpu, Topology};
+
 /// The links of one product.
 struct Product {
     /// What its name contains, as whole words.
@@ -200,9 +202,77 @@ pub fn nominal(device_name: &str, direction: u8, between_devices: bool) -> Optio
     Some(Nominal { gb_per_s, link })
 }
 
+/// What the NVLinks between GPUs (by their UUIDs) carry in one direction, GB/s: the least of any two of them, by how many links
+/// NVML said are up. `None` where any two have none, or that is not known.
+pub(crate) fn nvlinks(topology: &Topology, uuids: &[&str]) -> Option<f64> {
+    let gpus: Vec<&Gpu> = uuids
+        .iter()
+        .map(|uuid| topology.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid)))
+        .collect::<Option<_>>()?;
+    let mut least: Option<f64> = None;
+    for (place, a) in gpus.iter().enumerate() {
+        for b in &gpus[place + 1..] {
+            let (low, high) = (a.index.min(b.index), a.index.max(b.index));
+            let pair = topology
+                .pairs
+                .iter()
+                .find(|pair| (pair.a, pair.b) == (low, high))?;
+            // Data sheets: P100 4 links of 20 GB/s, V100 6 of 25, A100 12 of 25, H100 18 of 25, B200 18 of 50.
+            let each = match a.nvlink_generation? {
+                1 => 20.0,
+                2..=4 => 25.0,
+                5 => 50.0,
+                _ => return None,
+            };
+            let carried = f64::from(pair.nvlinks) * each / slowed(&a.name);
+            least = Some(least.map_or(carried, |least| least.min(carried)));
+        }
+    }
+    least.filter(|least| *least > 0.0)
+}
+
+/// How many times slower than its model a simulated GPU says that it is: "Simulated H200 (1/4000 speed)". 1 of a real one.
+fn slowed(name: &str) -> f64 {
+    let scale = name.starts_with("Simulated").then(|| {
+        let (_, rest) = name.split_once("(1/")?;
+        rest.split_once(' ')?.0.parse::<f64>().ok()
+    });
+    scale.flatten().filter(|scale| *scale >= 1.0).unwrap_or(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gputrace_trace::topology::Pair;
+
+    #[test]
+    fn links_carry_what_nvml_says_is_up() {
+        let gpu = |index: u32, name: &str| Gpu {
+            index,
+            name: name.to_owned(),
+            uuid: Some(format!("uuid {index}")),
+            nvlink_generation: Some(4),
+            ..Gpu::default()
+        };
+        let pair = |a, b, nvlinks| Pair {
+            a,
+            b,
+            nvlinks,
+            ..Pair::default()
+        };
+        let mut topology = Topology {
+            gpus: (0..3).map(|index| gpu(index, "NVIDIA H200")).collect(),
+            pairs: vec![pair(0, 1, 18), pair(0, 2, 18), pair(1, 2, 4)],
+            ..Topology::default()
+        };
+        assert_eq!(nvlinks(&topology, &["uuid 1", "uuid 0"]), Some(450.0));
+        assert_eq!(nvlinks(&topology, &["uuid 0", "uuid 1", "uuid 2"]), Some(100.0));
+        assert_eq!(nvlinks(&topology, &["uuid 0", "uuid 7"]), None);
+        topology.pairs[0].nvlinks = 0;
+        assert_eq!(nvlinks(&topology, &["uuid 0", "uuid 1"]), None);
+        topology.gpus[2].name = "Simulated H200 (1/1000 speed)".to_owned();
+        assert_eq!(nvlinks(&topology, &["uuid 2", "uuid 0"]), Some(0.45));
+    }
 
     #[test]
     fn products_are_told_by_name() {

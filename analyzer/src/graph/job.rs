@@ -12,7 +12,7 @@ use super::nodes::{Counts, Label, MeetingParts, NO_STEP, Nodes, Part, Source, Wh
 use super::process;
 use crate::collectives::Collective;
 use crate::operations::ProcessOperations;
-use crate::steps;
+use crate::{links, steps};
 
 /// A device of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct Device {
 }
 
 /// A collective's name on a communicator; a transfer's between two ranks of one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kind {
     pub(crate) name: String,
     pub(crate) communicator: String,
@@ -35,6 +35,8 @@ pub(crate) struct Kind {
     pub(crate) ranks: Vec<u32>,
     /// Whether it is a transfer between two ranks.
     pub(crate) is_pair: bool,
+    /// What the NVLinks between all its ranks carry, GB/s in one direction; `None` where that is not known.
+    pub(crate) link: Option<f64>,
 }
 
 impl Kind {
@@ -156,7 +158,8 @@ impl Job {
             let moved = moved.map(|(kernel, (arrival, end))| (kernel, (arrival + offset, end + offset)));
             parts.push(moved.collect::<MeetingParts>());
         }
-        let (kinds, labels) = kinds(collectives);
+        let (mut kinds, labels) = kinds(collectives);
+        find_links(recording, &devices, &mut kinds);
         meetings::join(
             recording,
             collectives,
@@ -344,12 +347,46 @@ fn kinds(collectives: &[Collective]) -> (Vec<Kind>, Vec<u32>) {
                         communicator_name: collective.communicator_name.clone(),
                         ranks: collective.ranks.clone(),
                         is_pair,
+                        link: None,
                     });
                     u32::try_from(kinds.len() - 1).unwrap_or(u32::MAX)
                 })
         })
         .collect();
     (kinds, labels)
+}
+
+/// Finds what the links between the ranks of each kind carry.
+fn find_links(recording: &Recording, devices: &[Device], kinds: &mut [Kind]) {
+    let topologies = &recording.manifest.topology;
+    if topologies.is_empty() {
+        return;
+    }
+    let mut of_rank: BTreeMap<u32, (&str, &str)> = BTreeMap::new();
+    for device in devices {
+        let known = &recording.processes[device.process as usize].header.devices;
+        let uuid = known
+            .iter()
+            .find(|known| known.index == device.index)
+            .and_then(|known| known.uuid.as_deref());
+        if let (Some(rank), Some(uuid)) = (device.rank, uuid) {
+            of_rank.insert(rank, (&device.host, uuid));
+        }
+    }
+    for kind in kinds {
+        let members: Option<Vec<(&str, &str)>> =
+            kind.ranks.iter().map(|rank| of_rank.get(rank).copied()).collect();
+        let Some(members) = members.filter(|members| members.len() > 1) else {
+            continue;
+        };
+        let uuids: Vec<&str> = members.iter().map(|(_, uuid)| *uuid).collect();
+        let host = members[0].0;
+        let on_one_host = members.iter().all(|(its, _)| *its == host);
+        let topology = topologies.iter().find(|topology| topology.host == host);
+        kind.link = topology
+            .filter(|_| on_one_host)
+            .and_then(|topology| links::nvlinks(topology, &uuids));
+    }
 }
 
 /// Which steps are looked at.

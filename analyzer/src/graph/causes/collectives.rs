@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use super::candidate::{Candidate, Told, WORTH_A_SENTENCE, What, add};
 use super::replay::{Remedy, Replay};
-use super::{Candidate, Told, WORTH_A_SENTENCE, What, add};
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
 use crate::graph::dag::Node;

@@ -4,79 +4,30 @@
 //! alone. Candidates are taken by what they save, the greatest first; one that hardly saves anything beyond those before it is
 //! another name for the same time, a symptom, and is left out.
 
+mod candidate;
 mod collectives;
+mod host;
 mod replay;
 mod slow_communicator;
 mod slow_rank;
 mod uneven;
 mod waits;
 
-use std::collections::BTreeMap;
-
 use gputrace_trace::Interner;
 
 use super::blame::{Blame, blame};
-use super::edits::{Change, Edit, Target};
 use super::job::Job;
-use super::nodes::{Label, Part};
+use super::nodes::Part;
 use super::whatif::{Baseline, Interval};
 use crate::facts::Facts;
-use crate::finding::{CauseLink, Finding};
+use crate::finding::Finding;
+use candidate::{Candidate, Told, WORTH_A_SENTENCE, What};
 use replay::{Remedy, Replay};
 
-/// What saves less than this share of a step is no finding.
-const WORTH_A_SENTENCE: f64 = 0.02;
 /// What saves less than this share of its own beyond the findings before it is a symptom of these.
 const OF_ITS_OWN: f64 = 0.3;
-/// So many ranks, sets of them, communicators and names are tried: those with most to mend.
-const MOST_TRIED: usize = 4;
 /// Of two names for the same time one that says which ranks take longer than others is preferred, if it saves this share.
 const PREFERRED: f64 = 0.75;
-/// One name stands for all host work where mending it saves this share of what mending all does.
-const MOST_OF_IT: f64 = 0.7;
-
-/// What a candidate is.
-enum What {
-    /// A finding, but for what it saves.
-    Finding(Box<Finding>),
-    /// What findings of single ranks tell of, which know the figures.
-    Told(Told),
-}
-
-/// Findings that are made of the ranks' times.
-#[derive(Clone, Debug, PartialEq)]
-enum Told {
-    /// Communication without compute; whether it is without for want of beginning earlier.
-    Communication { can_begin_earlier: bool },
-    /// The host is late; most by this, where one thing is most of it.
-    Host(Option<CauseLink>),
-    /// The host waits for other ranks.
-    Peers,
-    /// Copies from pageable memory.
-    Pageable,
-    /// A rank comes late for no reason that is recorded.
-    Late(u32),
-}
-
-/// Something that could be mended.
-struct Candidate {
-    what: What,
-    saved: Interval,
-    remedy: Remedy,
-}
-
-impl Candidate {
-    /// Whether it compares ranks with their peers.
-    fn tells_who(&self) -> bool {
-        let What::Finding(finding) = &self.what else {
-            return false;
-        };
-        matches!(
-            finding.facts,
-            Facts::SlowRank { .. } | Facts::SlowCommunicator { .. }
-        )
-    }
-}
 
 /// What the replays say.
 pub(crate) struct Causes {
@@ -112,8 +63,8 @@ impl Causes {
         candidates.extend(waits::pageable(&replay));
         candidates.extend(collectives::exposed(&replay));
         candidates.extend(collectives::small(&replay));
-        candidates.extend(host(&replay));
-        candidates.extend(peers(&replay));
+        candidates.extend(host::host(&replay));
+        candidates.extend(host::peers(&replay));
         Some(Self {
             found: keep(&replay, candidates),
             blame: blame(job, &replay.typical(Part::is_own).work),
@@ -229,84 +180,6 @@ fn keep(replay: &Replay<'_>, mut candidates: Vec<Candidate>) -> Vec<(What, Inter
     kept.into_iter()
         .map(|candidate| (candidate.what, candidate.saved))
         .collect()
-}
-
-/// What all hosts do, and the one thing that most of it is.
-fn host(replay: &Replay<'_>) -> Option<Candidate> {
-    let job = replay.job;
-    let none = |target| {
-        replay.remedy(Edit {
-            target,
-            change: Change::None,
-        })
-    };
-    let remedy = none(Target::Host)?;
-    let saved = replay.saved(&[&remedy]);
-    if saved.middle() < WORTH_A_SENTENCE * replay.baseline.kept_ns {
-        return None;
-    }
-    let mut by_label: BTreeMap<Label, (i64, u32)> = BTreeMap::new();
-    for (node, what) in (0u32..).zip(&job.what) {
-        if what.part.is_host_work() && what.label != Label::None {
-            let entry = by_label.entry(what.label).or_insert((0, node));
-            entry.0 = entry.0.saturating_add(replay.work(node));
-            if replay.work(node) > replay.work(entry.1) {
-                entry.1 = node;
-            }
-        }
-    }
-    let mut by_label: Vec<(i64, Label, u32)> = by_label
-        .into_iter()
-        .map(|(label, (work, node))| (work, label, node))
-        .collect();
-    by_label.sort_by(|a, b| b.cmp(a));
-    let tried = by_label.into_iter().take(MOST_TRIED).map(|(_, label, longest)| {
-        let nodes = replay.nodes(|what| what.part.is_host_work() && what.label == label);
-        let remedy = Remedy {
-            work: nodes.into_iter().map(|node| (node, 0)).collect(),
-            ..Remedy::default()
-        };
-        (replay.saved(&[&remedy]), longest, remedy)
-    });
-    let best = tried.max_by(|a, b| a.0.middle().total_cmp(&b.0.middle()));
-    let one = best.filter(|(of_one, ..)| of_one.middle() >= MOST_OF_IT * saved.middle());
-    let (saved, link, remedy) = match one {
-        Some((saved, longest, remedy)) => (saved, Some(link(replay, "host", longest)), remedy),
-        None => (saved, None, remedy),
-    };
-    Some(Candidate {
-        what: What::Told(Told::Host(link)),
-        saved,
-        remedy,
-    })
-}
-
-/// Hosts that wait for other ranks.
-fn peers(replay: &Replay<'_>) -> Option<Candidate> {
-    let remedy = replay.remedy(Edit {
-        target: Target::Idle("peer_wait".to_owned()),
-        change: Change::None,
-    })?;
-    Some(Candidate {
-        what: What::Told(Told::Peers),
-        saved: replay.saved(&[&remedy]),
-        remedy,
-    })
-}
-
-/// The link of a chain that a node is.
-fn link(replay: &Replay<'_>, what: &str, node: u32) -> CauseLink {
-    CauseLink {
-        what: what.to_owned(),
-        rank: replay.rank(node),
-        name: super::edits::label_text(replay.job, replay.what(node).label, replay.names),
-        start_ns: Some(gputrace_trace::TimeNs(replay.job.began(node))),
-    }
-}
-
-/// Adds what fits: damaged recordings have times of many years.
-fn add(sum: &mut i64, ns: i64) {
-    *sum = sum.saturating_add(ns);
 }
 
 /// Says what a finding saves.

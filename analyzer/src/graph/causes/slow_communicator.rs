@@ -1,16 +1,26 @@
-//! A communicator whose transfers take longer than the same ones of others like it.
+//! A communicator whose transfers take longer than the same ones of others like it, or than its links should.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use super::candidate::{Candidate, MOST_TRIED, What, add};
 use super::replay::Replay;
-use super::{Candidate, MOST_TRIED, What, add};
+use crate::collectives::bus_factor;
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
+use crate::findings::three_digits;
 use crate::graph::nodes::{Label, Part};
 use crate::units::duration;
 
 /// A communicator by its label, and of one with transfers between pairs the pair.
 type Links<'a> = (&'a str, &'a [u32]);
+
+/// Large transfers reach this share of what NVLinks carry, and more: NCCL's own tests have 0.78 (A100) to 0.82 (H100, rings) and
+/// more with NVLink's own reductions.
+const REACHED: f64 = 0.7;
+/// Links are slow where transfers take so many times what they take at that.
+const TIMES: f64 = 1.5;
+/// A transfer is large where it takes at least this long at that: what it costs besides its bytes hardly counts.
+const LARGE_NS: f64 = 200_000.0;
 
 /// The one whose mending saves most.
 pub(super) fn slow_communicator(replay: &Replay<'_>) -> Option<Candidate> {
@@ -19,15 +29,17 @@ pub(super) fn slow_communicator(replay: &Replay<'_>) -> Option<Candidate> {
         let kind = &job.kinds[kind as usize];
         (kind.label(), &kind.ranks)
     };
-    let count = (0u32..).take(job.kinds.len());
-    if count.map(links).collect::<BTreeSet<_>>().len() < 2 {
-        return None;
-    }
     let of_node = |node: u32| match (replay.what(node).part, replay.what(node).label) {
         (Part::Communication, Label::Collective(kind)) => Some(links(kind)),
         _ => None,
     };
-    let typical = replay.typical(|part| part == Part::Communication);
+    let mut typical = replay.typical(|part| part == Part::Communication);
+    // Where its links are known none need be beside it.
+    for (node, typical) in &mut typical.work {
+        if let Some(expected) = by_link(replay, *node) {
+            *typical = (*typical).min(expected);
+        }
+    }
     // By communicator: what its transfers take longer than those of others like it.
     let mut longer: BTreeMap<Links<'_>, i64> = BTreeMap::new();
     for (node, typical) in &typical.work {
@@ -62,6 +74,13 @@ pub(super) fn slow_communicator(replay: &Replay<'_>) -> Option<Candidate> {
     let members = i64::try_from(ranks.len()).unwrap_or(1).max(1);
     let (own_ns, others_ns) = (replay.a_step(own) / members, replay.a_step(others) / members);
     let listed: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    let than = match kind.link {
+        Some(link) => format!(
+            "NVLinks that carry {} GB/s are up between them",
+            three_digits(link)
+        ),
+        None => "the same takes less elsewhere".to_owned(),
+    };
     let finding = Finding {
         ranks: ranks.to_vec(),
         cause: vec![CauseLink {
@@ -76,13 +95,14 @@ pub(super) fn slow_communicator(replay: &Replay<'_>) -> Option<Candidate> {
                 communicator_name: kind.communicator_name.clone(),
                 own_ns,
                 others_ns,
+                link_gb_per_s: kind.link,
             },
             format!(
-                "The links between ranks {} (communicator {name}) are slower than those of others: look at the cables, the topology and who shares them",
+                "The links between ranks {} (communicator {name}) are slower than they should be: look at the cables, the topology and who shares them",
                 listed.join(", ")
             ),
             format!(
-                "{} takes {} a step and rank there, where the same takes {} elsewhere",
+                "{} takes {} a step and rank there where {} is to be expected: {than}",
                 kind.name,
                 duration(own_ns),
                 duration(others_ns)
@@ -94,4 +114,17 @@ pub(super) fn slow_communicator(replay: &Replay<'_>) -> Option<Candidate> {
         saved,
         remedy,
     })
+}
+
+/// What a large transfer takes where links are healthy, if it takes far longer; `None` where they are not known.
+fn by_link(replay: &Replay<'_>, node: u32) -> Option<i64> {
+    let what = replay.what(node);
+    let Label::Collective(kind) = what.label else {
+        return None;
+    };
+    let kind = &replay.job.kinds[kind as usize];
+    let bytes = f64::from(what.size) * bus_factor(&kind.name, kind.ranks.len() as f64);
+    // GB/s are bytes a nanosecond.
+    let expected = bytes / (REACHED * kind.link?);
+    (expected >= LARGE_NS && replay.work(node) as f64 > TIMES * expected).then_some(expected as i64)
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
+use super::candidate::{Candidate, MOST_TRIED, Told, What, add, link};
 use super::replay::{Remedy, Replay};
-use super::{Candidate, MOST_TRIED, Told, What, add, link};
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
 use crate::graph::candidates;

@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
+use super::candidate::{Candidate, What, add, link};
 use super::replay::{Remedy, Replay};
-use super::{Candidate, What, add, link};
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::graph::dag::Node;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use gputrace_trace::copy_words::PAGEABLE;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::candidate::{Candidate, Told, What, link};
 use super::replay::{Remedy, Replay};
-use super::{Candidate, Told, What, link};
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::graph::dag::Node;
