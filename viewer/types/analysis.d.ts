@@ -46,7 +46,7 @@ export type Analysis = {
   host_state: HostState[];
   /** What the steps' time was spent on, over all ranks; null where nothing ran, or where a single step is too much to follow. */
   critical_path: CriticalPath | null;
-  /** Hangs first, then what is out of order on some ranks, then what could be better on all; each by what they could save. */
+  /** Hangs first, then by what mending them surely saves, then by what it may save. */
   findings: Finding[];
   /** What was lost, while recording and in the analysis. */
   losses: Loss[];
@@ -528,14 +528,12 @@ export type Facts =
       fixed_ns: number;
     };
   }
-  /** A rank came to its first collective long after the others. */
+  /** A rank began its first step long after the others. */
   | {
     code: "late_start";
     facts: {
-      /** How long the last but one waited for it. */
+      /** How long after the last but one. */
       late_ns: number;
-      /** The collective. */
-      collective: string;
     };
   }
   /** Ranks take longer than the others for the same things, and the others wait for them. */
@@ -564,8 +562,10 @@ export type Facts =
       communicator_name: string | null;
       /** What its transfers take in a step. */
       own_ns: number;
-      /** What those of the others take. */
+      /** What those of the others take, or what they should. */
       others_ns: number;
+      /** What the NVLinks between its ranks carry, GB/s in one direction; null where that is not known. */
+      link_gb_per_s: number | null;
     };
   }
   /** A rank keeps the others waiting. */

@@ -213,7 +213,8 @@ impl Job {
         };
         job.find_last();
         job.steps.retain(|step| !step.last.is_empty());
-        job.measured = job.step_times(&recorded);
+        let since = recorded.iter().map(|stamp| stamp.saturating_sub(origin));
+        job.measured = job.step_times(&since.collect::<Vec<_>>());
         (!job.steps.is_empty()).then_some(job)
     }
 
@@ -308,12 +309,13 @@ impl Job {
                 .map(|step| over[step].saturating_sub(over[step - 1]))
                 .collect();
         }
+        // With what is changed its first operation begins when it did.
         let begin = |step: u32| {
             let of_step = (0..)
                 .zip(&self.what)
                 .filter(|(_, what)| what.step == step && what.part.is_operation());
             of_step
-                .map(|(node, _): (usize, _)| ends[node] - self.graph.work[node])
+                .map(|(node, _): (usize, _)| self.ends[node].saturating_sub(self.graph.work[node]))
                 .min()
         };
         (0..)

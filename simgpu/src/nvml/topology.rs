@@ -51,14 +51,18 @@ pub(super) fn check_link(handle: usize, link: c_uint) -> Answer {
     }
 }
 
-/// The switch that a link goes to.
-fn switch_of(link: c_uint) -> u32 {
-    match link {
+/// Switches of a node.
+const SWITCHES: u32 = 4;
+
+/// The switch that a device's link goes to: each node has its own.
+fn switch_of(device: u32, link: c_uint) -> u32 {
+    let of_node = match link {
         0..5 => 0,
         5..9 => 1,
         9..13 => 2,
         _ => 3,
-    }
+    };
+    config().node_of(device) * SWITCHES + of_node
 }
 
 /// Sets the bits of a set of `words` words.
@@ -168,7 +172,7 @@ nvml_functions! {
     /// nvmlDeviceGetNvLinkRemotePciInfo_v2: a switch's.
     fn nvmlDeviceGetNvLinkRemotePciInfo_v2(handle: usize, link: c_uint, info: *mut PciInfo) {
         check_link(handle, link)?;
-        put(info, PciInfo::of_switch(switch_of(link)))
+        put(info, PciInfo::of_switch(switch_of(device_of(handle)?, link)))
     }
 
     /// nvmlDeviceGetCurrPcieLinkGeneration.
