@@ -40,7 +40,7 @@ const JOBS: &[Job] = &[
         workload: "ddp --ranks 4 --layers 8 --hidden 256 --batch 768 --bucket-mb 0.25",
         sim: "SCALE=4000",
         steps: 12,
-        values: &[("link", "5"), ("nic", "1.4"), ("every", "4")],
+        values: &[("link", "4.5"), ("nic", "1.4"), ("every", "4")],
     },
     Job {
         name: "ddp, transformer",
@@ -54,7 +54,7 @@ const JOBS: &[Job] = &[
         workload: "fsdp --ranks 4 --layers 8 --hidden 256 --batch 768",
         sim: "SCALE=4000",
         steps: 12,
-        values: &[("link", "5"), ("nic", "1.4"), ("every", "3")],
+        values: &[("link", "4"), ("nic", "1.4"), ("every", "3")],
     },
     Job {
         name: "pp",
@@ -72,15 +72,15 @@ const JOBS: &[Job] = &[
     },
     Job {
         name: "ddp of small layers",
-        workload: "ddp --ranks 2 --layers 24 --hidden 64 --batch 128 --bucket-mb 0.1",
+        workload: "ddp --ranks 2 --layers 24 --hidden 64 --batch 256 --bucket-mb 0.1",
         sim: "SCALE=500",
         steps: 40,
         values: &[],
     },
     Job {
         name: "ddp of small layers, two nodes",
-        workload: "ddp --ranks 2 --layers 24 --hidden 64 --batch 128 --bucket-mb 0.1",
-        sim: "SCALE=800 TOPOLOGY=two-nodes",
+        workload: "ddp --ranks 2 --layers 24 --hidden 64 --batch 768 --bucket-mb 0.1",
+        sim: "SCALE=150 TOPOLOGY=two-nodes",
         steps: 40,
         values: &[],
     },
@@ -271,22 +271,21 @@ struct Recordings {
 
 impl Recordings {
     /// A job with some settings and options: taken where a recording is there that was made with the same, else made.
-    fn get(
-        &self,
-        name: &str,
-        (job, seed): (&Job, u32),
-        parts: &[(&str, &str)],
-        fill: &dyn Fn(&str) -> String,
-    ) -> PathBuf {
+    fn get(&self, name: &str, (job, seed): (&Job, u32), parts: &[(&str, &str)], clean: f64) -> PathBuf {
+        let file = self.folder.join("checkpoint");
+        let fill = |clean: Option<f64>| {
+            let file = file.clone();
+            move |text: &str| fill(text, job, clean, &file)
+        };
         let folder = self.folder.join(name.replace(' ', "-"));
         let made_with = folder.with_extension("txt");
-        // Before anything is filled in: shares of a step that another analysis measures are no reason to record again.
-        let (sim, workload) = settings(job, seed, parts, &|text| text.to_owned());
+        // Without shares of the clean step: that another analysis measures another one is no reason to record again.
+        let (sim, workload) = settings(job, seed, parts, &fill(None));
         let wanted = format!("{}\n{}\n", sim.join(" "), workload.join(" "));
         let is_there = std::fs::read_to_string(&made_with).is_ok_and(|found| found == wanted);
         if !is_there {
             drop(std::fs::remove_dir_all(&folder));
-            let (sim, workload) = settings(job, seed, parts, fill);
+            let (sim, workload) = settings(job, seed, parts, &fill(Some(clean)));
             record(&folder, &sim, &workload);
             std::fs::write(&made_with, wanted).expect("written");
         }
@@ -296,7 +295,7 @@ impl Recordings {
     /// A job with a kind's base, without its trouble.
     fn clean(&mut self, job: &Job, base: (&str, &str), seed: u32) -> (PathBuf, f64) {
         let name = format!("{}, clean {}{}, seed {seed}", job.name, base.0, base.1);
-        let folder = self.get(&name, (job, seed), &[base], &|text| text.to_owned());
+        let folder = self.get(&name, (job, seed), &[base], 0.0);
         let step = *self.clean.entry(name).or_insert_with(|| what_if(&folder, &[]).0);
         (folder, step)
     }
@@ -305,9 +304,7 @@ impl Recordings {
     fn troubled(&mut self, job: &Job, kind: &Kind, seed: u32) -> PathBuf {
         let (_, clean) = self.clean(job, kind.base, seed);
         let name = format!("{}, {}, seed {seed}", job.name, kind.name);
-        let file = self.folder.join("checkpoint");
-        let fill = |text: &str| fill(text, job, clean, &file);
-        self.get(&name, (job, seed), &[kind.base, kind.trouble], &fill)
+        self.get(&name, (job, seed), &[kind.base, kind.trouble], clean)
     }
 }
 
@@ -338,22 +335,25 @@ fn settings(
     (sim, workload)
 }
 
-/// What stands in braces, replaced.
-fn fill(text: &str, job: &Job, clean: f64, file: &Path) -> String {
+/// What stands in braces, replaced; shares of the clean step stay as they are where that is not given.
+fn fill(text: &str, job: &Job, clean: Option<f64>, file: &Path) -> String {
     let Some((before, rest)) = text.split_once('{') else {
         return text.to_owned();
     };
     let (name, after) = rest.split_once('}').expect("a closing brace");
-    let value = match name.strip_suffix('%') {
-        Some(share) => format!("{:.1}", clean * share.parse::<f64>().expect("a number") / 100.0),
-        None if name == "file" => file.display().to_string(),
-        None => {
-            let value = job.values.iter().find(|(known, _)| *known == name);
-            value
-                .unwrap_or_else(|| panic!("{}: no {name}", job.name))
-                .1
-                .to_owned()
-        }
+    let value = if let Some(share) = name.strip_suffix('%') {
+        let Some(clean) = clean else {
+            return text.to_owned();
+        };
+        format!("{:.1}", clean * share.parse::<f64>().expect("a number") / 100.0)
+    } else if name == "file" {
+        file.display().to_string()
+    } else {
+        let value = job.values.iter().find(|(known, _)| *known == name);
+        value
+            .unwrap_or_else(|| panic!("{}: no {name}", job.name))
+            .1
+            .to_owned()
     };
     format!("{before}{value}{after}")
 }
@@ -560,8 +560,10 @@ fn main() {
         println!("{}", totals.line(name));
     }
     println!("{}", all.line("all"));
-    println!(
-        "\n{clean} clean runs: {:.0} % are promised less than 5 % of a step.",
-        100.0 * f64::from(quiet) / f64::from(clean.max(1))
-    );
+    if clean > 0 {
+        println!(
+            "\n{clean} clean runs: {:.0} % are promised less than 5 % of a step.",
+            100.0 * f64::from(quiet) / f64::from(clean)
+        );
+    }
 }
