@@ -92,6 +92,17 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         unsafe { std::env::set_var(RUN, &run) };
         command.env(RUN, run);
     }
+    // How the simulated GPUs are spread over nodes depends on how many ranks are here, and ours must be theirs.
+    const RANKS_HERE: &str = "LOCAL_WORLD_SIZE";
+    if device == Device::Sim
+        && bundled
+        && std::env::var_os(RANKS_HERE).is_none()
+        && let Some(ranks) = workloads::ranks_of(&args.command[1..])
+    {
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var(RANKS_HERE, ranks.to_string()) };
+        command.env_remove(RANKS_HERE);
+    }
     command.envs(device.environment()?);
 
     let name = if bundled {

@@ -27,7 +27,7 @@ mod trouble;
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser as _};
 
 pub use error::Error;
 pub use launch::Launch;
@@ -161,6 +161,13 @@ pub fn run(arguments: &[OsString], launch: &Launch) -> Result<i32, Error> {
     launch::run(launch, arguments, wanted, |rank, store| {
         cli.workload.run(rank, store)
     })
+}
+
+/// How many processes [`run`] starts for `arguments`; `None` where it would refuse them.
+#[must_use]
+pub fn ranks_of(arguments: &[OsString]) -> Option<u32> {
+    let words = std::iter::once(OsString::from("gputrace workload")).chain(arguments.iter().cloned());
+    Cli::try_parse_from(words).ok()?.workload.ranks().ok()
 }
 
 /// Whether the number of ranks was typed, and is not the usual one.
