@@ -7,7 +7,7 @@ use crate::collectives::Collective;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::graph::causes::Causes;
-use crate::units::duration;
+use crate::units::{duration, three_digits};
 use crate::{KernelAnalysis, RankAnalysis, hangs};
 use gputrace_trace::hang::Hang;
 
@@ -25,7 +25,7 @@ const OFTEN_LAST: f64 = 0.6;
 const LEAST_COST: f64 = 0.01;
 /// A late start is worth one from this share of the span on, and from so many nanoseconds.
 const LATE_START: f64 = 0.02;
-const LATE_START_NS: i64 = 10_000_000;
+const LATE_START_NS: i64 = 1_000_000;
 /// From so many matched collectives on that share means something.
 const ENOUGH_COLLECTIVES: usize = 5;
 /// Copies that reach less than this share of the link's nominal bandwidth are slow.
@@ -52,16 +52,6 @@ fn rank_and_device(rank: u32, device: u32) -> String {
 /// "1 copy", "2 copies".
 fn counted(count: usize, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
-}
-
-/// A number with three digits that count.
-pub(crate) fn three_digits(value: f64) -> String {
-    let decimals = if value <= 0.0 {
-        0.0
-    } else {
-        (2.0 - value.log10().floor()).clamp(0.0, 9.0)
-    };
-    format!("{value:.*}", decimals as usize)
 }
 
 fn share(part: i64, rank: &RankAnalysis) -> f64 {

@@ -65,6 +65,16 @@ pub fn gigabytes_per_second(value: f64) -> String {
     format!("{value:.2} {unit}")
 }
 
+/// A number with three digits that count.
+pub(crate) fn three_digits(value: f64) -> String {
+    let decimals = if value <= 0.0 {
+        0.0
+    } else {
+        (2.0 - value.log10().floor()).clamp(0.0, 9.0)
+    };
+    format!("{value:.*}", decimals as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,6 +38,8 @@ pub(crate) struct Causes {
     steps: usize,
     /// Whether all of them were replayed.
     whole: bool,
+    /// Whether there is a single one: why a rank was late when it began is not in it.
+    single: bool,
 }
 
 impl Causes {
@@ -52,24 +54,30 @@ impl Causes {
             names,
             baseline: &baseline,
         };
-        let mut candidates: Vec<Candidate> = Vec::new();
-        candidates.extend(slow_rank::on_device(&replay));
-        candidates.extend(slow_rank::on_host(&replay));
-        candidates.extend(slow_rank::unexplained(&replay));
-        candidates.extend(slow_communicator::slow_communicator(&replay));
-        candidates.extend(uneven::work(&replay));
-        candidates.extend(uneven::steps(&replay));
-        candidates.extend(waits::synchronization(&replay));
-        candidates.extend(waits::pageable(&replay));
-        candidates.extend(collectives::exposed(&replay));
-        candidates.extend(collectives::small(&replay));
-        candidates.extend(host::host(&replay));
-        candidates.extend(host::peers(&replay));
+        let worth = WORTH_A_SENTENCE * baseline.kept_ns;
+        let ways: [fn(&Replay<'_>) -> Option<Candidate>; 12] = [
+            slow_rank::on_device,
+            slow_rank::on_host,
+            slow_rank::unexplained,
+            slow_communicator::slow_communicator,
+            uneven::work,
+            uneven::steps,
+            waits::synchronization,
+            waits::pageable,
+            collectives::exposed,
+            collectives::small,
+            host::host,
+            host::peers,
+        ];
+        let candidates = ways.iter().filter_map(|way| way(&replay));
+        let candidates = candidates.filter(|candidate| candidate.saved.middle() > worth);
+        let candidates: Vec<Candidate> = candidates.collect();
         Some(Self {
             found: keep(&replay, candidates),
             blame: blame(job, &replay.typical(Part::is_own).work),
             steps,
             whole: steps == job.steps.len(),
+            single: job.steps.len() == 1,
         })
     }
 
@@ -110,7 +118,9 @@ impl Causes {
                 | Facts::ShortKernels { .. }
                 | Facts::NothingSubmitted { .. }
                 | Facts::LateRank { .. } => {
-                    let Some(place) = place else { return false };
+                    let Some(place) = place else {
+                        return self.single && matches!(finding.facts, Facts::LateRank { .. });
+                    };
                     set_saved(finding, told[place].1, self.steps);
                     match &told[place].0 {
                         Told::Host(link) => {
@@ -148,7 +158,6 @@ impl Causes {
 /// Those that are worth a sentence and no other name for what comes before them.
 fn keep(replay: &Replay<'_>, mut candidates: Vec<Candidate>) -> Vec<(What, Interval)> {
     let worth = WORTH_A_SENTENCE * replay.baseline.kept_ns;
-    candidates.retain(|candidate| candidate.saved.middle() > worth);
     // What is surely saved first.
     candidates.sort_by(|a, b| {
         let key = |candidate: &Candidate| {

@@ -66,16 +66,7 @@ impl Replay<'_> {
     /// An edit's changes.
     pub(super) fn remedy(&self, edit: Edit) -> Option<Remedy> {
         let changed = edits::apply(self.job, &[edit], self.names).ok()?;
-        let works = changed.work.iter().zip(&self.job.graph.work);
-        let work = (0u32..)
-            .zip(works)
-            .filter(|(_, (after, before))| after != before)
-            .map(|(node, (after, _))| (node, *after))
-            .collect();
-        Some(Remedy {
-            work,
-            ..Remedy::default()
-        })
+        Some(self.changing((0u32..).zip(changed.work)))
     }
 
     /// The nodes that are meant, by number.
@@ -86,13 +77,18 @@ impl Replay<'_> {
             .collect()
     }
 
-    /// What nodes of such parts would take if each was as its peers. Each is compared with all other devices (or
-    /// communicators), so that one pass says it for all of them.
+    /// What nodes of such parts would take if each was as its peers, of those for which that is something else. Each is compared
+    /// with all other devices (or communicators), so that one pass says it for all of them.
     pub(super) fn typical(&self, is_meant: impl Fn(Part) -> bool) -> Remedy {
         let nodes = self.nodes(|what| is_meant(what.part));
         let works = peers::as_others(self.job, &nodes, false, true);
+        self.changing(nodes.into_iter().zip(works))
+    }
+
+    /// The remedy that gives nodes these works, of those for which that is something else.
+    pub(super) fn changing(&self, works: impl Iterator<Item = (Node, i64)>) -> Remedy {
         Remedy {
-            work: nodes.into_iter().zip(works).collect(),
+            work: works.filter(|(node, work)| self.work(*node) != *work).collect(),
             ..Remedy::default()
         }
     }

@@ -7,9 +7,8 @@ use super::replay::Replay;
 use crate::collectives::bus_factor;
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
-use crate::findings::three_digits;
 use crate::graph::nodes::{Label, Part};
-use crate::units::duration;
+use crate::units::{duration, three_digits};
 
 /// A communicator by its label, and of one with transfers between pairs the pair.
 type Links<'a> = (&'a str, &'a [u32]);
@@ -33,13 +32,16 @@ pub(super) fn slow_communicator(replay: &Replay<'_>) -> Option<Candidate> {
         (Part::Communication, Label::Collective(kind)) => Some(links(kind)),
         _ => None,
     };
-    let mut typical = replay.typical(|part| part == Part::Communication);
+    let by_peers = replay.typical(|part| part == Part::Communication);
+    let mut works: BTreeMap<u32, i64> = by_peers.work.into_iter().collect();
     // Where its links are known none need be beside it.
-    for (node, typical) in &mut typical.work {
-        if let Some(expected) = by_link(replay, *node) {
-            *typical = (*typical).min(expected);
+    for node in replay.nodes(|what| what.part == Part::Communication) {
+        if let Some(expected) = by_link(replay, node) {
+            let work = works.entry(node).or_insert(expected);
+            *work = (*work).min(expected);
         }
     }
+    let typical = replay.changing(works.into_iter());
     // By communicator: what its transfers take longer than those of others like it.
     let mut longer: BTreeMap<Links<'_>, i64> = BTreeMap::new();
     for (node, typical) in &typical.work {

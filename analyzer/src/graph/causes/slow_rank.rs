@@ -136,10 +136,7 @@ fn slow_ranks(replay: &Replay<'_>, is_meant: fn(Part) -> bool) -> Option<Candida
         let nodes = replay.nodes(|what| is_meant(what.part));
         let nodes: Vec<Node> = nodes.into_iter().filter(|node| in_set(*node)).collect();
         let works = peers::as_others(job, &nodes, true, true);
-        let remedy = Remedy {
-            work: nodes.into_iter().zip(works).collect(),
-            ..Remedy::default()
-        };
+        let remedy = replay.changing(nodes.into_iter().zip(works));
         tried.push((ranks, replay.saved(&[&remedy]), remedy));
     }
     let best = |several: bool| {
