@@ -287,7 +287,9 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let processes = &recording.processes;
     let prepared = Prepared::of(recording);
     let job = prepared.graph(recording, options.steps, ROWS_FOR_FINDINGS);
-    let mut critical_path = job.as_ref().map(|job| graph::path::critical_path(job, names));
+    let mut critical_path = job
+        .as_ref()
+        .map(|job| graph::path::critical_path(job, names, in_detail));
     // Its pieces are for pictures: rows of tables, which may come in another order.
     let pieces = critical_path
         .as_mut()

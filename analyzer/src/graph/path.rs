@@ -63,8 +63,8 @@ fn what_of(part: Part) -> &'static str {
     }
 }
 
-/// Follows the path of a job whose nodes took these works and gaps and ended at `ends`.
-pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
+/// Follows the path of a job; with its pieces, which may be as many as operations, where they are wanted.
+pub(crate) fn critical_path(job: &Job, names: &Interner, with_pieces: bool) -> CriticalPath {
     let ends = &job.ends;
     let (from, last) = job.followed(ends);
     let mut path = CriticalPath {
@@ -91,6 +91,9 @@ pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
         let next = u32::try_from(sums.len()).unwrap_or(u32::MAX);
         let (part, sum) = sums.entry((what, device.rank, label)).or_insert((next, 0));
         *sum = sum.saturating_add(end.saturating_sub(start));
+        if !with_pieces {
+            return;
+        }
         path.pieces.push(Piece {
             process: device.process,
             device_index: device.index,

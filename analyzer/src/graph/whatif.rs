@@ -210,7 +210,7 @@ impl Model {
     /// The critical path, with its pieces.
     pub fn critical_path(&self) -> &CriticalPath {
         self.path
-            .get_or_init(|| path::critical_path(&self.job, &self.names))
+            .get_or_init(|| path::critical_path(&self.job, &self.names, true))
     }
 }
 
