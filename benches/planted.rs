@@ -3,9 +3,8 @@
 //!
 //!     cargo bench --bench planted
 //!
-//! Each kind of trouble is recorded on each job it can befall, beside the same job without it. What a finding about exposed
-//! communication saves is all of it, so that it is held against the run without trouble and without communication, as `whatif`
-//! has it; all others against the run without trouble. Nothing else may run meanwhile.
+//! Each kind of trouble is recorded on each job it can befall, beside the same job without it, against which the first finding's
+//! saving is held. Nothing else may run meanwhile.
 //!
 //! | variable | what it does |
 //! |---|---|
@@ -423,7 +422,7 @@ impl Totals {
 
 /// One row of the table: gives whether cause and rank are right, and whether the mended step is.
 fn row(recordings: &mut Recordings, job: &Job, kind: &Kind, seed: u32) -> (bool, bool) {
-    let (clean_run, clean) = recordings.clean(job, kind.base, seed);
+    let (_, clean) = recordings.clean(job, kind.base, seed);
     let troubled = recordings.troubled(job, kind, seed);
     let (step, ..) = what_if(&troubled, &[]);
     let analysis = json(&troubled, &["analyze"]);
@@ -455,9 +454,6 @@ fn row(recordings: &mut Recordings, job: &Job, kind: &Kind, seed: u32) -> (bool,
             let without = if let Some(left) = left {
                 let kind = KINDS.iter().find(|kind| kind.name == left).expect("a kind");
                 what_if(&recordings.troubled(job, kind, seed), &[]).0
-            } else if found["code"] == "exposed_communication" {
-                let (_, low, high) = what_if(&clean_run, &["communication=none"]);
-                f64::midpoint(low, high)
             } else {
                 clean
             };

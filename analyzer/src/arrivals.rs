@@ -97,7 +97,7 @@ pub(crate) fn arrivals(collectives: &[Collective], blame: Option<&Blame>) -> Vec
         }
     }
     for (late, causes) in blame.into_iter().flatten() {
-        let Some(entry) = ranks.values_mut().find(|entry| entry.rank == *late) else {
+        let Some((_, entry)) = ranks.range_mut((*late, 0)..=(*late, u32::MAX)).next() else {
             continue;
         };
         let of_rank = causes.iter().map(|(rank, (count, cost_ns))| LateBecause {

@@ -56,7 +56,7 @@ impl Finding {
 /// One link of the chain from a cause to its symptoms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CauseLink {
-    /// "kernel", "copy", "memset", "host", "call", "clock", "collective", "step": what kind of thing it is.
+    /// "kernel", "copy", "memset", "host", "call", "transfer", "clock", "collective": what kind of thing it is.
     pub what: String,
     /// Whose.
     pub rank: Option<u32>,

@@ -1,5 +1,6 @@
 //! What stands out, as sentences with their evidence.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::arrivals::{ArrivalAnalysis, counts};
@@ -370,7 +371,7 @@ fn uneven_compute(ranks: &[RankAnalysis]) -> Option<Finding> {
         .map(|rank| i128::from(rank.measures.compute_ns))
         .sum();
     let mean_ns = ((all - i128::from(most_ns)) / (ranks.len() as i128 - 1)) as i64;
-    let more_ns = most_ns - mean_ns;
+    let more_ns = most_ns.saturating_sub(mean_ns);
     if (more_ns as f64) < UNEVEN_COMPUTE * mean_ns as f64 || share(more_ns, rank) < LEAST_COST {
         return None;
     }
@@ -454,7 +455,7 @@ fn short_kernels(ranks: &[RankAnalysis], from: f64) -> Option<Finding> {
         causes
             .iter()
             .filter_map(|cause| rank.idle_causes.get(*cause))
-            .sum::<i64>()
+            .fold(0i64, |sum, time| sum.saturating_add(*time))
     };
     let (rank, late_ns) = worst(ranks, late)?;
     let (short, all) = counts(rank);
@@ -534,18 +535,20 @@ fn late_start(ranks: &[RankAnalysis]) -> Option<Finding> {
     let span_ns = ranks.iter().map(|rank| rank.measures.span_ns).max()?;
     // Of ranks whose times can be compared.
     let comparable = ranks.iter().filter(|rank| rank.idle_before_ns.is_some());
-    let mut starts: Vec<(i64, &RankAnalysis)> = comparable
-        .filter_map(|rank| {
-            let first = rank.steps.first().filter(|step| !step.detected)?;
-            Some((first.start_ns.0, rank))
-        })
-        .collect();
-    starts.sort_by_key(|(start, rank)| (*start, rank.rank));
-    let [.., (before, _), (start, late)] = starts.as_slice() else {
+    let mut first: BTreeMap<u32, i64> = BTreeMap::new();
+    for rank in comparable {
+        let step = rank.steps.first().filter(|step| !step.detected);
+        if let (Some(rank), Some(step)) = (rank.rank, step) {
+            let first = first.entry(rank).or_insert(step.start_ns.0);
+            *first = (*first).min(step.start_ns.0);
+        }
+    }
+    let mut starts: Vec<(i64, u32)> = first.into_iter().map(|(rank, start)| (start, rank)).collect();
+    starts.sort_unstable();
+    let [.., (before, _), (start, rank)] = *starts.as_slice() else {
         return None;
     };
-    let late_ns = start.saturating_sub(*before);
-    let rank = late.rank?;
+    let late_ns = start.saturating_sub(before);
     if (late_ns as f64) < LATE_START * span_ns as f64 || late_ns < LATE_START_NS {
         return None;
     }
@@ -558,7 +561,6 @@ fn late_start(ranks: &[RankAnalysis]) -> Option<Finding> {
     );
     Some(Finding {
         rank: Some(rank),
-        device_index: Some(late.device_index),
         saves_ns: Some(late_ns),
         ..Finding::new(Facts::LateStart { late_ns }, text, evidence)
     })

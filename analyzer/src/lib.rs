@@ -287,13 +287,11 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let processes = &recording.processes;
     let prepared = Prepared::of(recording);
     let job = prepared.graph(recording, options.steps, ROWS_FOR_FINDINGS);
-    let mut critical_path = job
-        .as_ref()
-        .map(|job| graph::path::critical_path(job, names, in_detail));
-    // Its pieces are for pictures: rows of tables, which may come in another order.
-    let pieces = critical_path
-        .as_mut()
-        .map(|path| std::mem::take(&mut path.pieces));
+    let critical_path = job.as_ref().map(|job| graph::path::critical_path(job, names));
+    let pieces = match (&job, &critical_path) {
+        (Some(job), Some(path)) if in_detail => graph::path::pieces(job, path, names),
+        _ => Vec::new(),
+    };
     let causes = job.and_then(|job| {
         let steps = match options.steps {
             Some(_) => job.steps.len(),
@@ -391,7 +389,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         collectives: parts
             .map(|collective| std::mem::take(&mut collective.parts))
             .collect(),
-        critical_path: pieces.unwrap_or_default(),
+        critical_path: pieces,
     };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",

@@ -9,7 +9,7 @@ use crate::operations::ProcessOperations;
 use crate::pauses::Pauses;
 use crate::{clocks, collective_parts, collectives, graph, step_detection, steps};
 
-/// Operations and calls in the graph that findings are replayed on, some thirty times: the first steps tell what all do.
+/// Operations and calls in the graph that findings are replayed on, about thirty times; the first steps stand for all.
 pub(crate) const ROWS_FOR_FINDINGS: u64 = 400_000;
 /// The same where changes are tried that a user asks for.
 pub(crate) const ROWS_FOR_WHAT_IF: u64 = 3_000_000;

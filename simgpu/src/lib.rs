@@ -14,6 +14,7 @@ mod cupti;
 mod device;
 mod driver;
 mod edge;
+mod glob;
 mod kernels;
 mod nccl;
 mod nvml;

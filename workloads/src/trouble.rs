@@ -44,7 +44,7 @@ struct Delay {
     /// All ranks where there is none.
     rank: Option<u32>,
     duration: Duration,
-    /// Only in every so manieth step or batch.
+    /// Only in every n-th step or batch.
     every: u64,
     /// As it was typed.
     text: String,

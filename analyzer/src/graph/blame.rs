@@ -1,6 +1,6 @@
 //! Whose fault it is that a rank comes last to a collective: its own, or that of a rank that it waited for before.
 //!
-//! Along what each node waited for last goes a note of the rank that took longer than its peers, and by how much. Where another
+//! Each node inherits a note from what it waited for last: which rank took longer than its peers, and by how much. Where another
 //! rank's excess joins, the greater one stays, less the other: the vote of Boyer and Moore, weighted by time. At a collective
 //! the note of the last arrival is whose fault that was. Notes begin anew with each step.
 
@@ -71,6 +71,6 @@ fn last_arrival(job: &Job, meeting: Node) -> Option<(u32, i64)> {
     let [.., (before, _), (end, last)] = arrivals.as_slice() else {
         return None;
     };
-    let cost = end - before;
+    let cost = end.saturating_sub(*before);
     Some((job.rank(*last)?, cost)).filter(|_| cost > 0)
 }

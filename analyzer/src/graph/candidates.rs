@@ -97,7 +97,7 @@ pub(crate) fn of_ranks(job: &Job) -> Vec<Edit> {
         return Vec::new();
     }
     let mut ranks: Vec<(u32, i64)> = own.into_iter().collect();
-    ranks.sort_by_key(|(rank, work)| (-work, *rank));
+    ranks.sort_by_key(|(rank, work)| (std::cmp::Reverse(*work), *rank));
     let each = ranks.iter().take(MOST_RANKS).map(|(rank, _)| vec![*rank]);
     each.chain(sets(job).into_iter().take(MOST_RANKS))
         .map(|ranks| Edit {

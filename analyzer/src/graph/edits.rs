@@ -240,14 +240,15 @@ fn known(job: &Job, target: &Target, names: &Interner) -> String {
             }
             _ => continue,
         };
-        *found.entry(name).or_default() += job.graph.work[node];
+        let sum = found.entry(name).or_default();
+        *sum = sum.saturating_add(job.graph.work[node]);
     }
     if found.is_empty() {
         return "there is nothing of this kind in the chosen steps".to_owned();
     }
     let mut found: Vec<(String, i64)> = found.into_iter().collect();
     if !matches!(target, Target::Ranks(_)) {
-        found.sort_by_key(|(_, work)| -work);
+        found.sort_by_key(|(_, work)| std::cmp::Reverse(*work));
     }
     let more = found.len().saturating_sub(8);
     found.truncate(8);

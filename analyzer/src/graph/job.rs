@@ -33,6 +33,8 @@ pub(crate) struct Kind {
     pub(crate) communicator: String,
     pub(crate) communicator_name: Option<String>,
     pub(crate) ranks: Vec<u32>,
+    /// Whether all of its ranks were recorded.
+    pub(crate) is_whole: bool,
     /// Whether it is a transfer between two ranks.
     pub(crate) is_pair: bool,
     /// What the NVLinks between all its ranks carry, GB/s in one direction; `None` where that is not known.
@@ -56,6 +58,8 @@ pub(crate) struct Step {
     pub(crate) follows: bool,
     /// The last operation of each stream in it.
     last: Vec<Node>,
+    /// When its first operation began, since the origin.
+    begin: i64,
 }
 
 /// The graph of some steps of a job.
@@ -89,8 +93,8 @@ pub(crate) struct ProcessSteps<'a> {
 }
 
 impl Job {
-    /// Of a recording's steps, or of those with the chosen numbers; `None` where nothing ran. Of more than fits, the first ones
-    /// after the first.
+    /// Of a recording's steps, or of those with the chosen numbers; `None` where nothing ran. If not all fit, the first ones
+    /// after the warm-up.
     pub(crate) fn new(
         recording: &Recording,
         operations: &[ProcessOperations],
@@ -212,7 +216,7 @@ impl Job {
             left_out: chosen.left_out,
         };
         job.find_last();
-        job.steps.retain(|step| !step.last.is_empty());
+        job.leave_out_empty_steps();
         let since = recorded.iter().map(|stamp| stamp.saturating_sub(origin));
         job.measured = job.step_times(&since.collect::<Vec<_>>());
         (!job.steps.is_empty()).then_some(job)
@@ -242,6 +246,33 @@ impl Job {
                 step.last.push(node);
             }
         }
+        for (node, what) in self.what.iter().enumerate() {
+            if what.part.is_operation()
+                && let Some(step) = self.steps.get_mut(what.step as usize)
+            {
+                step.begin = step
+                    .begin
+                    .min(self.ends[node].saturating_sub(self.graph.work[node]));
+            }
+        }
+    }
+
+    /// Leaves out the steps in which no operation runs; what comes after one follows nothing.
+    fn leave_out_empty_steps(&mut self) {
+        let mut places = vec![NO_STEP; self.steps.len()];
+        let (mut kept, mut before_is_there) = (0, false);
+        for (place, step) in places.iter_mut().zip(&mut self.steps) {
+            step.follows &= before_is_there;
+            before_is_there = !step.last.is_empty();
+            if before_is_there {
+                *place = kept;
+                kept += 1;
+            }
+        }
+        for what in &mut self.what {
+            what.step = places.get(what.step as usize).copied().unwrap_or(NO_STEP);
+        }
+        self.steps.retain(|step| !step.last.is_empty());
     }
 
     /// Whose a node is.
@@ -277,14 +308,14 @@ impl Job {
         let from = match over.as_slice() {
             [first, _, ..] => *first,
             _ => over.first().map_or(0, |over| {
-                over - self.step_times(ends).first().copied().unwrap_or(0)
+                over.saturating_sub(self.step_times(ends).first().copied().unwrap_or(0))
             }),
         };
         (from, last)
     }
 
     /// The mean time of a step: from when all ranks were through with one to when they were through with the next. Of a single
-    /// step it is the time from its first operation. Nanoseconds.
+    /// step, and of steps that don't follow each other, it is the time from the first operation. Nanoseconds.
     pub(crate) fn step_ns(&self, ends: &[i64]) -> f64 {
         mean(&self.step_times(ends))
     }
@@ -309,19 +340,16 @@ impl Job {
                 .map(|step| over[step].saturating_sub(over[step - 1]))
                 .collect();
         }
-        // With what is changed its first operation begins when it did.
-        let begin = |step: u32| {
-            let of_step = (0..)
-                .zip(&self.what)
-                .filter(|(_, what)| what.step == step && what.part.is_operation());
-            of_step
-                .map(|(node, _): (usize, _)| self.ends[node].saturating_sub(self.graph.work[node]))
-                .min()
+        // Where something is changed the first begins when it did, and others are moved with the end of the one before.
+        let unchanged = self.step_ends(&self.ends);
+        let time = |step: usize| {
+            let moved = step
+                .checked_sub(1)
+                .map_or(0, |before| over[before].saturating_sub(unchanged[before]));
+            let begin = self.steps[step].begin.saturating_add(moved);
+            over[step].saturating_sub(begin)
         };
-        (0..)
-            .zip(&over)
-            .map(|(step, over)| over.saturating_sub(begin(step).unwrap_or(*over)))
-            .collect()
+        (0..over.len()).map(time).collect()
     }
 }
 
@@ -348,6 +376,9 @@ fn kinds(collectives: &[Collective]) -> (Vec<Kind>, Vec<u32>) {
                         communicator: collective.communicator.clone(),
                         communicator_name: collective.communicator_name.clone(),
                         ranks: collective.ranks.clone(),
+                        is_whole: collective
+                            .communicator_ranks
+                            .is_none_or(|all| all as usize == collective.ranks.len()),
                         is_pair,
                         link: None,
                     });
@@ -378,7 +409,7 @@ fn find_links(recording: &Recording, devices: &[Device], kinds: &mut [Kind]) {
     for kind in kinds {
         let members: Option<Vec<(&str, &str)>> =
             kind.ranks.iter().map(|rank| of_rank.get(rank).copied()).collect();
-        let Some(members) = members.filter(|members| members.len() > 1) else {
+        let Some(members) = members.filter(|members| kind.is_whole && members.len() > 1) else {
             continue;
         };
         let uuids: Vec<&str> = members.iter().map(|(_, uuid)| *uuid).collect();
@@ -467,6 +498,7 @@ fn choose(
             name: "the whole run".to_owned(),
             follows: false,
             last: Vec::new(),
+            begin: i64::MAX,
         };
         return Some(Chosen {
             steps: vec![step],
@@ -495,13 +527,15 @@ fn choose(
         windows.drain(..1);
         windows.truncate(fits);
     }
-    let follows =
-        |place: usize| place > 0 && windows[place].start <= windows[place - 1].end + LONGEST_PAUSE_NS;
+    let follows = |place: usize| {
+        place > 0 && windows[place].start <= windows[place - 1].end.saturating_add(LONGEST_PAUSE_NS)
+    };
     let steps = (0..windows.len()).map(|place| Step {
         number: windows[place].number,
         name: windows[place].name.clone(),
         follows: follows(place),
         last: Vec::new(),
+        begin: i64::MAX,
     });
     Some(Chosen {
         steps: steps.collect(),

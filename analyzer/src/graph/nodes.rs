@@ -39,6 +39,18 @@ impl Part {
         )
     }
 
+    /// The word for it in what programs read.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Call | Self::Blocked => "call",
+            Self::Compute => "kernel",
+            Self::Communication | Self::Arrival | Self::Meeting => "transfer",
+            Self::Copy => "copy",
+            Self::Memset => "memset",
+        }
+    }
+
     /// Whether it is the host's work, and no waiting.
     pub(crate) fn is_host_work(self) -> bool {
         matches!(self, Self::Host | Self::Call)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::Interner;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::dag::Node;
@@ -21,9 +22,6 @@ pub struct CriticalPath {
     pub steps: usize,
     /// By what, name and rank, longest first; they sum to the total.
     pub parts: Vec<PathPart>,
-    /// The path itself, by time; its pieces sum to the total as well.
-    #[serde(skip)]
-    pub pieces: Vec<Piece>,
 }
 
 /// One kind of thing on the path.
@@ -52,62 +50,95 @@ fn row_of(what: &What) -> Option<(PathTable, u32)> {
     Some((table, what.row))
 }
 
-fn what_of(part: Part) -> &'static str {
-    match part {
-        Part::Host => "host",
-        Part::Call | Part::Blocked => "call",
-        Part::Compute => "kernel",
-        Part::Communication | Part::Arrival | Part::Meeting => "transfer",
-        Part::Copy => "copy",
-        Part::Memset => "memset",
+/// What the steps of a job spent their time on.
+pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
+    let mut sums: FxHashMap<Key, i64> = FxHashMap::default();
+    let (total_ns, steps) = follow(job, |key, _, start, end| {
+        let sum = sums.entry(key).or_default();
+        *sum = sum.saturating_add(end.saturating_sub(start));
+    });
+    // Two names may be the same in short.
+    let mut merged: BTreeMap<(&'static str, Option<u32>, String), i64> = BTreeMap::new();
+    for ((what, rank, label), time_ns) in sums {
+        let sum = merged
+            .entry((what, rank, label_text(job, label, names)))
+            .or_default();
+        *sum = sum.saturating_add(time_ns);
+    }
+    let mut parts: Vec<PathPart> = Vec::with_capacity(merged.len());
+    parts.extend(merged.into_iter().map(|((what, rank, name), time_ns)| PathPart {
+        what,
+        name,
+        rank,
+        time_ns,
+    }));
+    parts.sort_by_key(|part| std::cmp::Reverse(part.time_ns));
+    CriticalPath {
+        total_ns,
+        steps,
+        parts,
     }
 }
 
-/// Follows the path of a job; with its pieces, which may be as many as operations, where they are wanted.
-pub(crate) fn critical_path(job: &Job, names: &Interner, with_pieces: bool) -> CriticalPath {
-    let ends = &job.ends;
-    let (from, last) = job.followed(ends);
-    let mut path = CriticalPath {
-        steps: job.steps.len().saturating_sub(1).max(1),
-        ..CriticalPath::default()
-    };
-    let Some(mut node) = last else { return path };
-    let mut sums: BTreeMap<(&'static str, Option<u32>, Label), (u32, i64)> = BTreeMap::new();
-    let mut at = ends[node as usize];
-    path.total_ns = at.saturating_sub(from);
-    let mut add = |what: &'static str, node: Node, start: i64, end: i64| {
-        // What began before the first of the steps counts from there on.
-        let (start, end) = (start.max(from), end);
-        if start >= end {
-            return;
-        }
+/// The path itself, by time; its pieces sum to the total as well. There may be as many as operations.
+pub(crate) fn pieces(job: &Job, path: &CriticalPath, names: &Interner) -> Vec<Piece> {
+    let places: FxHashMap<(&str, Option<u32>, &str), u32> = path
+        .parts
+        .iter()
+        .map(|part| (part.what, part.rank, part.name.as_str()))
+        .zip(0..)
+        .collect();
+    let mut part_of: FxHashMap<Key, u32> = FxHashMap::default();
+    let mut pieces = Vec::new();
+    follow(job, |key, node, start, end| {
+        let part = *part_of.entry(key).or_insert_with(|| {
+            let (what, rank, label) = key;
+            let name = label_text(job, label, names);
+            places.get(&(what, rank, name.as_str())).copied().unwrap_or(0)
+        });
         let its = &job.what[node as usize];
         let device = &job.devices[its.device as usize];
-        let label = if matches!(what, "latency" | "unexplained") {
-            Label::None
-        } else {
-            its.label
-        };
-        let next = u32::try_from(sums.len()).unwrap_or(u32::MAX);
-        let (part, sum) = sums.entry((what, device.rank, label)).or_insert((next, 0));
-        *sum = sum.saturating_add(end.saturating_sub(start));
-        if !with_pieces {
-            return;
-        }
-        path.pieces.push(Piece {
+        pieces.push(Piece {
             process: device.process,
             device_index: device.index,
             start_ns: job.origin.saturating_add(start),
             end_ns: job.origin.saturating_add(end),
-            what,
-            part: *part,
+            what: key.0,
+            part,
             row: row_of(its),
         });
+    });
+    pieces.reverse();
+    pieces
+}
+
+/// What a piece is, whose, and its name.
+type Key = (&'static str, Option<u32>, Label);
+
+/// Follows the path backwards and visits its pieces: what they are, of which node, start and end since the origin. Returns the
+/// time of the steps that were followed, and how many they are.
+fn follow(job: &Job, mut visit: impl FnMut(Key, Node, i64, i64)) -> (i64, usize) {
+    let ends = &job.ends;
+    let (from, last) = job.followed(ends);
+    let steps = job.steps.len().saturating_sub(1).max(1);
+    let Some(mut node) = last else { return (0, steps) };
+    let mut at = ends[node as usize];
+    let total_ns = at.saturating_sub(from);
+    let mut add = |what: &'static str, node: Node, start: i64, end: i64| {
+        // What began before the first of the steps counts from there on.
+        let start = start.max(from);
+        if start < end {
+            let label = match what {
+                "latency" | "unexplained" => Label::None,
+                _ => job.what[node as usize].label,
+            };
+            visit((what, job.rank(node), label), node, start, end);
+        }
     };
     while at > from {
         let index = node as usize;
         let began = ends[index].saturating_sub(job.graph.work[index]);
-        add(what_of(job.what[index].part), node, began.min(at), at);
+        add(job.what[index].part.word(), node, began.min(at), at);
         at = at.min(began);
         let Some((wait, ready)) = job.graph.last_wait(node, ends) else {
             // It began on its own: what was before is not known.
@@ -121,35 +152,5 @@ pub(crate) fn critical_path(job: &Job, names: &Interner, with_pieces: bool) -> C
         at = at.min(before);
         node = wait.of;
     }
-    path.pieces.reverse();
-    let mut parts: Vec<(u32, PathPart)> = sums
-        .into_iter()
-        .map(|((what, rank, label), (met, time_ns))| {
-            let name = label_text(job, label, names);
-            (
-                met,
-                PathPart {
-                    what,
-                    name,
-                    rank,
-                    time_ns,
-                },
-            )
-        })
-        .collect();
-    // Of equal ones the order must not be that in which names were met.
-    parts.sort_by(|(_, a), (_, b)| {
-        b.time_ns
-            .cmp(&a.time_ns)
-            .then_with(|| (a.what, a.rank, &a.name).cmp(&(b.what, b.rank, &b.name)))
-    });
-    let mut places = vec![0; parts.len()];
-    for (place, (met, _)) in (0u32..).zip(&parts) {
-        places[*met as usize] = place;
-    }
-    for piece in &mut path.pieces {
-        piece.part = places[piece.part as usize];
-    }
-    path.parts = parts.into_iter().map(|(_, part)| part).collect();
-    path
+    (total_ns, steps)
 }

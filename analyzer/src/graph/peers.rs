@@ -26,17 +26,23 @@ pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool, same_work:
             changed[job.what[*node as usize].device as usize] = true;
         }
     }
+    let roles = if same_work {
+        roles(job)
+    } else {
+        vec![0; job.devices.len()]
+    };
+    let mut unchanged: FxHashMap<u32, usize> = FxHashMap::default();
+    for (role, changed) in roles.iter().zip(&changed) {
+        *unchanged.entry(*role).or_default() += usize::from(!changed);
+    }
     let among = Among {
         job,
         chosen: nodes.iter().copied().collect(),
         whole_ranks,
         same_work,
+        roles,
         changed,
-        roles: if same_work {
-            roles(job)
-        } else {
-            vec![0; job.devices.len()]
-        },
+        unchanged,
     };
     let parts: FxHashSet<Part> = nodes.iter().map(|node| job.what[*node as usize].part).collect();
     let mut works = FxHashMap::default();
@@ -106,6 +112,8 @@ struct Among<'a> {
     roles: Vec<u32>,
     /// By device: whether it is changed as a whole.
     changed: Vec<bool>,
+    /// By role: how many devices are not.
+    unchanged: FxHashMap<u32, usize>,
 }
 
 /// With more peers than this each is compared with the median of all, itself among them: it hardly changes that, and comparing
@@ -172,7 +180,8 @@ impl Among<'_> {
             let mut totals: Vec<i64> = peers.iter().map(|nodes| total(nodes)).collect();
             // A host that does nothing of the kind takes no time for it.
             if self.same_work && part.is_host_work() {
-                totals.resize(totals.len() + self.without(own, of_place), 0);
+                let without = self.without(own, of_place).min(totals.len() + 1);
+                totals.resize(totals.len() + without, 0);
             }
             if totals.is_empty() {
                 continue;
@@ -192,41 +201,46 @@ impl Among<'_> {
 
     /// How many devices in the same role as that of some nodes don't have what is at their place, and are nobody's that is changed.
     fn without(&self, own: &[Node], of_place: &FxHashMap<u64, Vec<Node>>) -> usize {
-        let is_there = |device: usize| of_place.contains_key(&(device as u64));
         let role = self.role(own);
-        let devices = 0..self.roles.len();
-        devices
-            .filter(|device| {
-                Some(self.roles[*device]) == role && !is_there(*device) && !self.changed[*device]
-            })
-            .count()
+        let there = of_place.keys().filter(|device| {
+            let device = **device as usize;
+            self.roles.get(device).copied() == role && !self.changed[device]
+        });
+        let all = role.and_then(|role| self.unchanged.get(&role)).copied();
+        all.unwrap_or(0).saturating_sub(there.count())
     }
 
-    /// The same for a place with many peers: those in one role that have the thing the same number of times are compared.
+    /// The same for a place with many peers: those in one role that have the thing the same number of times are compared. Of a
+    /// communicator, whose members all take part in the same transfers, the first one stands for all.
     fn compare_many(&self, of_place: &FxHashMap<u64, Vec<Node>>, works: &mut FxHashMap<Node, i64>) {
         let mut by_count: FxHashMap<(usize, Option<u32>), Vec<&Vec<Node>>> = FxHashMap::default();
-        for nodes in of_place
-            .values()
-            .filter(|nodes| !self.whole_ranks || !self.any_chosen(nodes))
-        {
-            by_count
-                .entry((nodes.len(), self.role(nodes)))
-                .or_default()
-                .push(nodes);
+        let mut seen: FxHashSet<u64> = FxHashSet::default();
+        let key = |group: u64, nodes: &[Node]| {
+            let role = self.role(nodes).filter(|_| group >> 32 == 0);
+            (nodes.len(), role)
+        };
+        // In an order that does not depend on the table's.
+        let mut groups: Vec<(&u64, &Vec<Node>)> = of_place.iter().collect();
+        groups.sort_unstable_by_key(|(group, _)| **group);
+        for (group, nodes) in groups {
+            let stands_for_it = *group >> 32 == 0 || seen.insert(*group >> 32);
+            if stands_for_it && (!self.whole_ranks || !self.any_chosen(nodes)) {
+                by_count.entry(key(*group, nodes)).or_default().push(nodes);
+            }
         }
         let medians: FxHashMap<(usize, Option<u32>), Vec<i64>> = by_count
             .into_iter()
             .filter(|(_, alike)| alike.len() > 1)
-            .map(|(key, alike)| {
+            .map(|(place, alike)| {
                 let at = |place: usize| {
                     let mut theirs: Vec<i64> = alike.iter().map(|nodes| self.work(nodes[place])).collect();
                     median(&mut theirs)
                 };
-                (key, (0..key.0).map(at).collect())
+                (place, (0..place.0).map(at).collect())
             })
             .collect();
-        for own in of_place.values() {
-            let Some(medians) = medians.get(&(own.len(), self.role(own))) else {
+        for (group, own) in of_place {
+            let Some(medians) = medians.get(&key(*group, own)) else {
                 continue;
             };
             for (node, median) in own.iter().zip(medians) {

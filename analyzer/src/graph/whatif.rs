@@ -9,6 +9,7 @@ use super::candidates;
 use super::edits::{self, Edit};
 use super::job::{Job, Step, mean};
 use super::path::{self, CriticalPath};
+use super::piece::Piece;
 
 /// Low and high end of what is predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -20,6 +21,14 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// From the lower to the higher end of both.
+    pub(crate) fn hull(self, other: Self) -> Self {
+        Self {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+        }
+    }
+
     /// Its middle.
     #[must_use]
     pub fn middle(self) -> f64 {
@@ -177,6 +186,7 @@ pub struct Model {
     names: Interner,
     unchanged: OnceLock<WhatIf>,
     path: OnceLock<CriticalPath>,
+    pieces: OnceLock<Vec<Piece>>,
 }
 
 impl Model {
@@ -189,6 +199,7 @@ impl Model {
             names,
             unchanged: OnceLock::new(),
             path: OnceLock::new(),
+            pieces: OnceLock::new(),
         }
     }
 
@@ -207,10 +218,16 @@ impl Model {
         Ok(self.unchanged.get_or_init(|| made).clone())
     }
 
-    /// The critical path, with its pieces.
+    /// The critical path.
     pub fn critical_path(&self) -> &CriticalPath {
         self.path
-            .get_or_init(|| path::critical_path(&self.job, &self.names, true))
+            .get_or_init(|| path::critical_path(&self.job, &self.names))
+    }
+
+    /// Its pieces, by time.
+    pub fn pieces(&self) -> &[Piece] {
+        self.pieces
+            .get_or_init(|| path::pieces(&self.job, self.critical_path(), &self.names))
     }
 }
 

@@ -58,7 +58,7 @@ export function changeOf(finding) {
 function causes(analysis, context) {
   const findings = analysis.findings.filter(({ code }) => code);
   const note =
-    "What is out of order on some ranks, then what could be better on all; each best first, with what a step loses if that alone is mended. " +
+    "What surely saves most comes first, with what a step loses if that alone is mended. " +
     "Several may save the same time. A link of a chain leads to its place.";
   if (!findings.length) return section("Causes", null, nothing("Nothing stands out: no finding."));
   const most = Math.max(1, ...findings.map((one) => one.saves_high_ns ?? one.saves_per_step_ns ?? 0));

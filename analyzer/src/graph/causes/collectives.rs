@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::candidate::{Candidate, Told, WORTH_A_SENTENCE, What, add};
+use super::candidate::{Candidate, MOST_TRIED, Told, WORTH_A_SENTENCE, What, add};
 use super::replay::{Remedy, Replay};
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
@@ -33,10 +33,7 @@ pub(super) fn exposed(replay: &Replay<'_>) -> Option<Candidate> {
     let (low, high) = (replay.saved(&[&least]), replay.saved(&[&most]));
     let worth = WORTH_A_SENTENCE * replay.baseline.kept_ns;
     let (saved, can_begin_earlier) = if low.middle() > worth {
-        let saved = Interval {
-            low: low.low.min(high.low),
-            high: low.high.max(high.high),
-        };
+        let saved = low.hull(high);
         (saved, true)
     } else {
         let saved = Interval {
@@ -55,7 +52,7 @@ pub(super) fn exposed(replay: &Replay<'_>) -> Option<Candidate> {
 /// What collectives would take of the steps if they began earlier, with this share of the compute before them beside them.
 ///
 /// - Collectives that follow each other without any that waited for compute meanwhile: all had their data when the first of them
-///   began. But for one each could have begun beside the compute before.
+///   began. All but one could have run beside the compute before them.
 /// - An AllGather that waits for compute, on a communicator that also has ReduceScatters: it gathers a layer's parameters, which
 ///   are there since the last step, and could be fetched ahead.
 fn earlier(replay: &Replay<'_>, beside: f64) -> Remedy {
@@ -118,16 +115,19 @@ fn earlier(replay: &Replay<'_>, beside: f64) -> Remedy {
             }
             // Its step's first has no compute before it.
             let waits_for_compute = before > i64::MIN
-                && ready(line[place]).is_some_and(|ready| ready > before && ready + NEXT_NS >= first);
+                && ready(line[place])
+                    .is_some_and(|ready| ready > before && ready.saturating_add(NEXT_NS) >= first);
             let gathers = shards && is_named(line[place], "AllGather") && waits_for_compute;
             if end - place > 1 || gathers {
                 let all = compute.get(&device).map_or(&[][..], Vec::as_slice);
                 let from = all.partition_point(|(end, _)| *end <= before);
                 let to = all.partition_point(|(end, _)| *end <= first);
-                let room: i64 = all[from..to.max(from)].iter().map(|(_, work)| *work).sum();
+                let before = all[from..to.max(from)].iter();
+                let room = before.fold(0i64, |sum, (_, work)| sum.saturating_add(*work));
                 // The last one's data comes last, whatever the order; parameters are there.
                 let hidden = &line[place..if gathers { end } else { end - 1 }];
-                let total: i64 = hidden.iter().map(|node| replay.work(*node)).sum();
+                let each = hidden.iter().map(|node| replay.work(*node));
+                let total = each.fold(0i64, i64::saturating_add);
                 let left = (1.0 - beside * room as f64 / total.max(1) as f64).max(0.0);
                 for node in hidden {
                     let work = (replay.work(*node) as f64 * left).round() as i64;
@@ -174,6 +174,9 @@ pub(super) fn small(replay: &Replay<'_>) -> Option<Candidate> {
         sizes.shortest_ns = sizes.shortest_ns.min(replay.work(node));
         sizes.nodes.push(node);
     }
+    let mut kinds: Vec<(u32, Sizes)> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(kind, sizes)| (std::cmp::Reverse(sizes.total_ns), *kind));
+    kinds.truncate(MOST_TRIED);
     let candidates = kinds.into_iter().filter_map(|(kind, sizes)| {
         let members = job.kinds[kind as usize].ranks.len().max(1) * job.steps.len().max(1);
         let count = sizes.nodes.len() / members;
@@ -194,10 +197,7 @@ pub(super) fn small(replay: &Replay<'_>) -> Option<Candidate> {
         };
         let remedies = [with(low), with(high)];
         let [least, most] = [0, 1].map(|place: usize| replay.saved(&[&remedies[place]]));
-        let saved = Interval {
-            low: least.low.min(most.low),
-            high: least.high.max(most.high),
-        };
+        let saved = least.hull(most);
         let fixed_ns = f64::midpoint(low, high) as i64;
         let of_kind = &job.kinds[kind as usize];
         let finding = Finding {

@@ -95,6 +95,7 @@ impl Causes {
             }
         }
         slow_rank::add_clocks(&mut of_own, findings);
+        let is_explained = !of_own.is_empty() || !told.is_empty();
         let uneven_steps = |finding: &Finding| matches!(finding.facts, Facts::UnevenSteps { .. });
         let steps_known = self.whole || of_own.iter().any(uneven_steps);
         findings.retain_mut(|finding| {
@@ -146,7 +147,7 @@ impl Causes {
                 }
                 // What is seen of ranks that are slow, of steps that differ, and of streams that wait for either.
                 Facts::UnevenCompute { .. } => false,
-                Facts::EventWait { .. } | Facts::QueueFull { .. } => of_own.is_empty() && told.is_empty(),
+                Facts::EventWait { .. } | Facts::QueueFull { .. } => !is_explained,
                 Facts::UnevenSteps { .. } => !steps_known,
                 _ => true,
             }
@@ -168,10 +169,10 @@ fn keep(replay: &Replay<'_>, mut candidates: Vec<Candidate>) -> Vec<(What, Inter
         b.0.total_cmp(&a.0).then_with(|| b.1.total_cmp(&a.1))
     });
     let mut kept: Vec<Candidate> = Vec::new();
-    let mut together = 0.0;
+    let (mut together, mut late) = (0.0, None);
     for candidate in candidates {
-        if kept.is_empty() {
-            together = replay.saved(&[&candidate.remedy]).middle();
+        let with = if kept.is_empty() {
+            replay.saved(&[&candidate.remedy]).middle()
         } else {
             let all: Vec<&Remedy> = kept
                 .iter()
@@ -182,12 +183,19 @@ fn keep(replay: &Replay<'_>, mut candidates: Vec<Candidate>) -> Vec<(What, Inter
             if with - together < worth.max(OF_ITS_OWN * candidate.saved.middle()) {
                 continue;
             }
-            together = with;
+            with
+        };
+        // Whether anything tells of it is not known yet, so that it is no reason to leave out another.
+        if let What::Told(Told::Late(_)) = candidate.what {
+            late = Some((candidate.what, candidate.saved));
+            continue;
         }
+        together = with;
         kept.push(candidate);
     }
     kept.into_iter()
         .map(|candidate| (candidate.what, candidate.saved))
+        .chain(late)
         .collect()
 }
 

@@ -121,7 +121,8 @@ pub(super) fn slow_communicator(replay: &Replay<'_>) -> Option<Candidate> {
 /// What a large transfer takes where links are healthy, if it takes far longer; `None` where they are not known.
 fn by_link(replay: &Replay<'_>, node: u32) -> Option<i64> {
     let what = replay.what(node);
-    let Label::Collective(kind) = what.label else {
+    // Sizes are known up to 4 GB.
+    let (Label::Collective(kind), true) = (what.label, what.size < u32::MAX) else {
         return None;
     };
     let kind = &replay.job.kinds[kind as usize];

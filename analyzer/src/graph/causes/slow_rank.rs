@@ -1,5 +1,6 @@
 //! Ranks that take longer than the others for the same things.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
@@ -115,7 +116,7 @@ fn slow_ranks(replay: &Replay<'_>, is_meant: fn(Part) -> bool) -> Option<Candida
         return None;
     }
     let mut ranks: Vec<(u32, i64)> = longer.iter().map(|(rank, longer)| (*rank, *longer)).collect();
-    ranks.sort_by_key(|(rank, longer)| (-longer, *rank));
+    ranks.sort_by_key(|(rank, longer)| (Reverse(*longer), *rank));
     let mut tried: Vec<(Vec<u32>, Interval, Remedy)> = Vec::new();
     for (rank, _) in ranks.iter().take(MOST_TRIED).filter(|(_, longer)| *longer > 0) {
         let remedy = typical.only(|node| replay.rank(node) == Some(*rank));
@@ -124,7 +125,10 @@ fn slow_ranks(replay: &Replay<'_>, is_meant: fn(Part) -> bool) -> Option<Candida
     let mut sets: Vec<(i64, Vec<u32>)> = candidates::sets(job)
         .into_iter()
         .chain(all_slow(replay, is_meant))
-        .map(|ranks| (ranks.iter().filter_map(|rank| longer.get(rank)).sum(), ranks))
+        .map(|ranks| {
+            let each = ranks.iter().filter_map(|rank| longer.get(rank));
+            (each.fold(0i64, |sum, longer| sum.saturating_add(*longer)), ranks)
+        })
         .collect();
     sets.sort_by(|a, b| b.cmp(a));
     sets.dedup();
@@ -215,13 +219,7 @@ fn finding(replay: &Replay<'_>, ranks: &[u32], remedy: &Remedy) -> Option<Findin
         replay.a_step(most.before) / members,
         replay.a_step(most.after) / members,
     );
-    let by = match part {
-        Part::Compute => "kernel",
-        Part::Copy => "copy",
-        Part::Memset => "memset",
-        Part::Call => "call",
-        _ => "host",
-    };
+    let by = part.word();
     let name = label_text(replay.job, *label, replay.names);
     let (waited_ns, collective) = waited_for(replay, ranks);
     let listed: Vec<String> = ranks.iter().map(u32::to_string).collect();

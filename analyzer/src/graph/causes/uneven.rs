@@ -156,9 +156,11 @@ pub(super) fn steps(replay: &Replay<'_>) -> Option<Candidate> {
         // In steps that lack it it takes no time.
         works.clear();
         works.extend(nodes.iter().map(|node| replay.work(*node)));
-        works.resize(job.steps.len().max(nodes.len()), 0);
         works.sort_unstable();
-        let usual = works[works.len() / 2];
+        let all = job.steps.len().max(works.len());
+        let usual = (all / 2)
+            .checked_sub(all - works.len())
+            .map_or(0, |place| works[place]);
         for node in nodes {
             let work = replay.work(node);
             let more = work.saturating_sub(usual);
@@ -193,17 +195,10 @@ pub(super) fn steps(replay: &Replay<'_>) -> Option<Candidate> {
     let most = by_rank.values().copied().max().unwrap_or(0);
     let ranks: Vec<u32> = by_rank
         .into_iter()
-        .filter(|(_, more)| more * 2 > most)
+        .filter(|(_, more)| *more > most / 2)
         .map(|(rank, _)| rank)
         .collect();
-    let by = match part {
-        Part::Compute => "kernel",
-        Part::Copy => "copy",
-        Part::Memset => "memset",
-        Part::Call => "call",
-        Part::Communication => "collective",
-        _ => "host",
-    };
+    let by = part.word();
     let link = link(replay, by, worst);
     let evidence = format!(
         "{} of {} steps, among them {}; the median is {}; most of it {by} {}, {} in one of them",

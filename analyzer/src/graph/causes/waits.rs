@@ -11,7 +11,6 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::graph::dag::Node;
 use crate::graph::nodes::{Label, NO_STEP, Part};
-use crate::graph::whatif::Interval;
 use crate::operations::Name;
 use crate::units::duration;
 
@@ -108,8 +107,8 @@ pub(super) fn synchronization(replay: &Replay<'_>) -> Option<Candidate> {
 /// "How to Optimize Data Transfers in CUDA C/C++", and four times on today's links.
 const PINNED: f64 = 0.5;
 
-/// Copies from pageable memory, which their callers wait for and which are slower: from pinned memory they would be waited for by
-/// nobody, and take between no time and [`PINNED`].
+/// Copies from pageable memory, which their callers wait for and which are slower: from pinned memory nobody would wait for them,
+/// and they would take up to [`PINNED`] of their time.
 pub(super) fn pageable(replay: &Replay<'_>) -> Option<Candidate> {
     let copies = replay.nodes(|what| what.part == Part::Copy);
     let copies: Vec<Node> = copies
@@ -135,10 +134,7 @@ pub(super) fn pageable(replay: &Replay<'_>) -> Option<Candidate> {
     let (least, most) = (replay.saved(&[&slow]), replay.saved(&[&gone]));
     Some(Candidate {
         what: What::Told(Told::Pageable),
-        saved: Interval {
-            low: least.low.min(most.low),
-            high: least.high.max(most.high),
-        },
+        saved: least.hull(most),
         remedy: gone,
     })
 }

@@ -161,9 +161,11 @@ impl Selection {
         let mut kept = keep.iter();
         derived.processes.retain(|_| kept.next() == Some(&true));
         let places = numbered(keep.len(), |place| keep[place]);
-        for piece in &mut derived.critical_path {
-            piece.process = places[piece.process as usize].unwrap_or(u32::MAX);
-        }
+        derived.critical_path.retain_mut(|piece| {
+            let place = places.get(piece.process as usize).copied().flatten();
+            piece.process = place.unwrap_or(piece.process);
+            place.is_some()
+        });
         Ok((recording, derived))
     }
 }

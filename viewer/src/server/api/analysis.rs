@@ -281,7 +281,7 @@ pub async fn pieces(
     let loaded = loaded(&app, rec, generation).await?;
     let model = model(&app, &loaded, steps).await?;
     let answer = run_queued(&app, Work::Long, move || {
-        let pieces = &model.critical_path().pieces;
+        let pieces = model.pieces();
         let from = wanted.offset.min(pieces.len());
         let to = from.saturating_add(limit).min(pieces.len());
         loaded.timeline.path(&pieces[from..to], pieces.len())
