@@ -325,7 +325,7 @@ export type Finding = Facts & {
 
 /** One link of the chain from a cause to its symptoms. */
 export type CauseLink = {
-  /** "kernel", "copy", "memset", "host", "call", "clock", "collective", "step": what kind of thing it is. */
+  /** "kernel", "copy", "memset", "host", "call", "transfer", "clock", "collective": what kind of thing it is. */
   what: string;
   /** Whose. */
   rank: number | null;

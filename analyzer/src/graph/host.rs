@@ -102,9 +102,15 @@ pub(crate) fn calls(
         (from..to).contains(&call.start) && is_possible(call.start, call.end)
     };
     let mut rows: Vec<u32> = (0u32..).take(table.start_ns.len()).filter(in_span).collect();
-    rows.sort_by_key(|row| {
-        let call = Call::of(*row, table);
-        (call.thread, call.start, Reverse(call.end), *row)
+    // Of equal ones neither the order of rows nor that in which names were met says anything.
+    let key = |row: u32| {
+        let call = Call::of(row, table);
+        (call.thread, call.start, Reverse(call.end))
+    };
+    let name = |row: u32| source.names.get(table.name[row as usize]);
+    rows.sort_by(|a, b| {
+        let times = key(*a).cmp(&key(*b));
+        times.then_with(|| name(*a).cmp(name(*b))).then(a.cmp(b))
     });
     let mut meanings: FxHashMap<NameId, Blocks> = FxHashMap::default();
     let mut outer: Vec<Outer> = Vec::new();

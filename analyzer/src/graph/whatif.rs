@@ -160,7 +160,10 @@ impl Baseline {
         let mut ends = Vec::new();
         let times = |ends: &[i64], scale: f64| -> Vec<f64> {
             let times = job.step_times(ends);
-            times.into_iter().map(|time| time as f64 * scale).collect()
+            times
+                .into_iter()
+                .map(|time| (time as f64 * scale).max(0.0))
+                .collect()
         };
         graph.replay(&changed.work, &changed.gap, &mut ends);
         let kept = times(&ends, 1.0);
@@ -171,10 +174,16 @@ impl Baseline {
             .map(|(gap, none)| *gap.min(none))
             .collect();
         graph.replay(&changed.work, &gaps, &mut ends);
+        // Where rules explain hardly anything, what is left without the gaps says nothing of the step.
+        if self.dropped_ns < LEAST_EXPLAINED * self.kept_ns {
+            return (kept.clone(), kept);
+        }
         (kept, times(&ends, self.kept_ns / self.dropped_ns.max(1.0)))
     }
 }
 
+/// Steps of which rules explain less than this share are replayed with their gaps alone.
+const LEAST_EXPLAINED: f64 = 0.2;
 /// Replays are off by about this share of a step where a job is run again with the change made (docs/whatif.md).
 const OFF_BY: f64 = 0.01;
 

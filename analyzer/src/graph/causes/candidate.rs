@@ -1,11 +1,16 @@
 //! Something that could be mended, and what is said of it.
 
+use std::cmp::Reverse;
+
 use gputrace_trace::TimeNs;
+use rustc_hash::FxHashMap;
 
 use super::replay::{Remedy, Replay};
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
+use crate::graph::dag::Node;
 use crate::graph::edits::label_text;
+use crate::graph::nodes::{Label, Part};
 use crate::graph::whatif::Interval;
 
 /// What saves less than this share of a step is no finding.
@@ -69,4 +74,55 @@ pub(super) fn link(replay: &Replay<'_>, what: &str, node: u32) -> CauseLink {
 /// Adds what fits: damaged recordings have times of many years.
 pub(super) fn add(sum: &mut i64, ns: i64) {
     *sum = sum.saturating_add(ns);
+}
+
+/// What is summed up of one name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) count: usize,
+    /// Sum of what is counted, nanoseconds.
+    pub(super) total: i64,
+    /// Sum of what its nodes take.
+    pub(super) work: i64,
+    /// The node with most of it, and how much that is.
+    pub(super) worst: (i64, Node),
+}
+
+/// Times by kind and name of their nodes.
+#[derive(Default)]
+pub(super) struct ByName(FxHashMap<(Part, Label), Named>);
+
+impl ByName {
+    /// Counts some time of a node.
+    pub(super) fn add(&mut self, replay: &Replay<'_>, node: Node, ns: i64) {
+        let what = replay.what(node);
+        let named = self.0.entry((what.part, what.label)).or_insert(Named {
+            count: 0,
+            total: 0,
+            work: 0,
+            worst: (ns, node),
+        });
+        named.count += 1;
+        add(&mut named.total, ns);
+        add(&mut named.work, replay.work(node));
+        // Of equal ones the first.
+        let key = |(ns, node): (i64, Node)| (ns, Reverse(replay.job.ends[node as usize]));
+        if key((ns, node)) > key(named.worst) {
+            named.worst = (ns, node);
+        }
+    }
+
+    /// The names by their totals, the greatest first; equal ones by their texts, as names are numbered in the order in which they
+    /// were met.
+    pub(super) fn sorted(self, replay: &Replay<'_>) -> Vec<(Part, Label, Named)> {
+        let named = self.0.into_iter();
+        let mut all: Vec<(Part, Label, Named)> =
+            named.map(|((part, label), named)| (part, label, named)).collect();
+        let text = |label: Label| label_text(replay.job, label, replay.names);
+        all.sort_by(|a, b| {
+            let by_total = b.2.total.cmp(&a.2.total).then(a.0.cmp(&b.0));
+            by_total.then_with(|| text(a.1).cmp(&text(b.1)))
+        });
+        all
+    }
 }

@@ -1,8 +1,6 @@
 //! What the steps wait for on the host.
 
-use std::collections::BTreeMap;
-
-use super::candidate::{Candidate, MOST_TRIED, Told, WORTH_A_SENTENCE, What, link};
+use super::candidate::{ByName, Candidate, MOST_TRIED, Told, WORTH_A_SENTENCE, What, link};
 use super::replay::{Remedy, Replay};
 use crate::graph::edits::{Change, Edit, Target};
 use crate::graph::nodes::Label;
@@ -12,7 +10,6 @@ const MOST_OF_IT: f64 = 0.7;
 
 /// What all hosts do, and the one thing that most of it is.
 pub(super) fn host(replay: &Replay<'_>) -> Option<Candidate> {
-    let job = replay.job;
     let none = |target| {
         replay.remedy(Edit {
             target,
@@ -24,22 +21,13 @@ pub(super) fn host(replay: &Replay<'_>) -> Option<Candidate> {
     if saved.middle() < WORTH_A_SENTENCE * replay.baseline.kept_ns {
         return None;
     }
-    let mut by_label: BTreeMap<Label, (i64, u32)> = BTreeMap::new();
-    for (node, what) in (0u32..).zip(&job.what) {
-        if what.part.is_host_work() && what.label != Label::None {
-            let entry = by_label.entry(what.label).or_insert((0, node));
-            entry.0 = entry.0.saturating_add(replay.work(node));
-            if replay.work(node) > replay.work(entry.1) {
-                entry.1 = node;
-            }
-        }
+    let mut by_name = ByName::default();
+    for node in replay.nodes(|what| what.part.is_host_work() && what.label != Label::None) {
+        by_name.add(replay, node, replay.work(node));
     }
-    let mut by_label: Vec<(i64, Label, u32)> = by_label
-        .into_iter()
-        .map(|(label, (work, node))| (work, label, node))
-        .collect();
-    by_label.sort_by(|a, b| b.cmp(a));
-    let tried = by_label.into_iter().take(MOST_TRIED).map(|(_, label, longest)| {
+    let sorted = by_name.sorted(replay).into_iter();
+    let tried = sorted.take(MOST_TRIED).map(|(_, label, named)| {
+        let longest = named.worst.1;
         let nodes = replay.nodes(|what| what.part.is_host_work() && what.label == label);
         let remedy = Remedy {
             work: nodes.into_iter().map(|node| (node, 0)).collect(),
@@ -47,7 +35,8 @@ pub(super) fn host(replay: &Replay<'_>) -> Option<Candidate> {
         };
         (replay.saved(&[&remedy]), longest, remedy)
     });
-    let best = tried.max_by(|a, b| a.0.middle().total_cmp(&b.0.middle()));
+    // Of equal ones the first.
+    let best = tried.reduce(|a, b| if b.0.middle() > a.0.middle() { b } else { a });
     let one = best.filter(|(of_one, ..)| of_one.middle() >= MOST_OF_IT * saved.middle());
     let (saved, link, remedy) = match one {
         Some((saved, longest, remedy)) => (saved, Some(link(replay, "host", longest)), remedy),

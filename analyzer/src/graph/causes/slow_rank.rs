@@ -3,9 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashMap;
-
-use super::candidate::{Candidate, MOST_TRIED, Told, What, add, link};
+use super::candidate::{ByName, Candidate, MOST_TRIED, Told, What, add, link};
 use super::replay::{Remedy, Replay};
 use crate::facts::Facts;
 use crate::finding::{CauseLink, Finding};
@@ -182,45 +180,26 @@ fn all_slow(replay: &Replay<'_>, is_meant: fn(Part) -> bool) -> Option<Vec<u32>>
     (slow.len() > 1 && slow.len() * 2 <= own.len()).then_some(slow)
 }
 
-/// What a remedy changes of one name.
-#[derive(Default)]
-struct Lost {
-    before: i64,
-    after: i64,
-    /// Where it is worst, and how much that is.
-    worst: Option<(i64, Node)>,
-}
-
 /// Says which ranks are slow, by what, and who waits for it.
 fn finding(replay: &Replay<'_>, ranks: &[u32], remedy: &Remedy) -> Option<Finding> {
     // What most of it is: by kind and name.
-    let mut lost: FxHashMap<(Part, Label), Lost> = FxHashMap::default();
+    let mut lost = ByName::default();
     let mut by_part: BTreeMap<Part, i64> = BTreeMap::new();
     for (node, after) in &remedy.work {
-        let (before, what) = (replay.work(*node), replay.what(*node));
-        if before == *after {
-            continue;
-        }
-        let less = before.saturating_sub(*after);
-        let lost = lost.entry((what.part, what.label)).or_default();
-        add(&mut lost.before, before);
-        add(&mut lost.after, *after);
-        if lost.worst.is_none_or(|(most, _)| less > most) {
-            lost.worst = Some((less, *node));
-        }
-        add(by_part.entry(what.part).or_default(), less);
+        let less = replay.work(*node).saturating_sub(*after);
+        lost.add(replay, *node, less);
+        add(by_part.entry(replay.what(*node).part).or_default(), less);
     }
     let part = by_part.into_iter().max_by_key(|(_, lost)| *lost)?.0;
-    let of_part = lost.iter().filter(|((of, _), _)| *of == part);
-    let ((_, label), most) =
-        of_part.max_by_key(|((_, label), lost)| (lost.before.saturating_sub(lost.after), *label))?;
+    let lost = lost.sorted(replay);
+    let (_, label, most) = lost.into_iter().find(|(of, ..)| *of == part)?;
     let members = i64::try_from(ranks.len()).unwrap_or(1);
     let (own_ns, others_ns) = (
-        replay.a_step(most.before) / members,
-        replay.a_step(most.after) / members,
+        replay.a_step(most.work) / members,
+        replay.a_step(most.work.saturating_sub(most.total)) / members,
     );
     let by = part.word();
-    let name = label_text(replay.job, *label, replay.names);
+    let name = label_text(replay.job, label, replay.names);
     let (waited_ns, collective) = waited_for(replay, ranks);
     let listed: Vec<String> = ranks.iter().map(u32::to_string).collect();
     let (who, is, its) = match ranks {
@@ -252,11 +231,7 @@ fn finding(replay: &Replay<'_>, ranks: &[u32], remedy: &Remedy) -> Option<Findin
         duration(own_ns),
         duration(others_ns)
     );
-    let mut cause: Vec<CauseLink> = most
-        .worst
-        .map(|(_, node)| link(replay, by, node))
-        .into_iter()
-        .collect();
+    let mut cause = vec![link(replay, by, most.worst.1)];
     if waited_ns > 0 {
         cause.push(CauseLink {
             what: "collective".to_owned(),

@@ -1,17 +1,18 @@
 //! Work that is dealt unevenly: over ranks, and over steps.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::candidate::{Candidate, What, add, link};
+use super::candidate::{ByName, Candidate, What, add, link};
 use super::replay::{Remedy, Replay};
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::graph::dag::Node;
 use crate::graph::hidden::{Thing, things};
-use crate::graph::nodes::{Label, NO_STEP, Part};
+use crate::graph::nodes::{NO_STEP, Part};
 use crate::graph::peers;
 use crate::units::duration;
 
@@ -84,7 +85,9 @@ pub(super) fn work(replay: &Replay<'_>) -> Option<Candidate> {
                 let work = (replay.work(*node) as f64 * factor).round() as i64;
                 remedy.work.push((*node, work));
                 let less = replay.work(*node).saturating_sub(work);
-                if most.is_none_or(|(most, _)| less > most) {
+                // Of equal ones the first.
+                let key = |(less, node): (i64, Node)| (less, Reverse(replay.job.ends[node as usize]));
+                if most.is_none_or(|most| key((less, *node)) > key(most)) {
                     most = Some((less, *node));
                 }
             }
@@ -111,6 +114,9 @@ pub(super) fn work(replay: &Replay<'_>) -> Option<Candidate> {
             duration(replay.a_step(*most_ns))
         )
     };
+    if ranks.is_empty() && !differs {
+        return None;
+    }
     let finding = Finding {
         rank: match ranks.as_slice() {
             [one] if !differs => Some(*one),
@@ -149,7 +155,7 @@ pub(super) fn steps(replay: &Replay<'_>) -> Option<Candidate> {
         by_thing.entry(things[node as usize]).or_default().push(node);
     }
     let mut remedy = Remedy::default();
-    let mut by_name: BTreeMap<(Part, Label), (i64, i64, Node)> = BTreeMap::new();
+    let mut by_name = ByName::default();
     let mut by_rank: BTreeMap<u32, i64> = BTreeMap::new();
     let mut works: Vec<i64> = Vec::with_capacity(job.steps.len());
     for nodes in by_thing.into_values() {
@@ -168,18 +174,14 @@ pub(super) fn steps(replay: &Replay<'_>) -> Option<Candidate> {
                 continue;
             }
             remedy.work.push((node, usual));
-            let what = replay.what(node);
-            let (total, most, worst) = by_name.entry((what.part, what.label)).or_insert((0, more, node));
-            add(total, more);
-            if more > *most {
-                (*most, *worst) = (more, node);
-            }
+            by_name.add(replay, node, more);
             if let Some(rank) = replay.rank(node) {
                 add(by_rank.entry(rank).or_default(), more);
             }
         }
     }
-    let ((part, _), (_, _, worst)) = by_name.into_iter().max_by_key(|(_, (total, ..))| *total)?;
+    let (part, _, most_of_it) = by_name.sorted(replay).into_iter().next()?;
+    let worst = most_of_it.worst.1;
     let mut times: Vec<i64> = job.measured.clone();
     times.sort_unstable();
     let median = times.get(times.len() / 2).copied().unwrap_or(0);

@@ -1,11 +1,9 @@
 //! Hosts that wait for their GPU where they need not.
 
-use std::collections::BTreeMap;
-
 use gputrace_trace::copy_words::PAGEABLE;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::candidate::{Candidate, Told, What, link};
+use super::candidate::{ByName, Candidate, Told, What, link};
 use super::replay::{Remedy, Replay};
 use crate::facts::Facts;
 use crate::finding::Finding;
@@ -45,7 +43,7 @@ pub(super) fn synchronization(replay: &Replay<'_>) -> Option<Candidate> {
         }
     }
     let mut remedy = Remedy::default();
-    let mut by_name: BTreeMap<Label, (usize, i64, Node, i64)> = BTreeMap::new();
+    let mut by_name = ByName::default();
     for node in blocked {
         let what = replay.what(node);
         if last.get(&(what.step, what.device)) == Some(&node) {
@@ -64,20 +62,15 @@ pub(super) fn synchronization(replay: &Replay<'_>) -> Option<Candidate> {
             .max()
             .unwrap_or(until);
         let waited = until.saturating_sub(since).max(0);
-        let (count, total, longest, most) = by_name.entry(what.label).or_insert((0, 0, node, waited));
-        *count += 1;
-        *total = total.saturating_add(waited);
-        if waited > *most {
-            (*longest, *most) = (node, waited);
-        }
+        by_name.add(replay, node, waited);
         remedy.dropped.extend(of.into_iter().map(|of| (node, of)));
     }
-    let (_, (count, total, longest, _)) = by_name.into_iter().max_by_key(|(_, (_, total, ..))| *total)?;
+    let (.., most) = by_name.sorted(replay).into_iter().next()?;
     let saved = replay.saved(&[&remedy]);
     let devices = job.devices.len().max(1);
-    let count = count.div_ceil(job.steps.len().max(1) * devices);
-    let waits_ns = replay.a_step(total) / i64::try_from(devices).unwrap_or(1);
-    let link = link(replay, "call", longest);
+    let count = most.count.div_ceil(job.steps.len().max(1) * devices);
+    let waits_ns = replay.a_step(most.total) / i64::try_from(devices).unwrap_or(1);
+    let link = link(replay, "call", most.worst.1);
     let finding = Finding {
         cause: vec![link.clone()],
         ..Finding::new(
