@@ -96,6 +96,105 @@ fn a_slow_gpu_is_the_first_finding_and_costs_what_the_clean_run_lacks() {
     );
 }
 
+/// Trouble, and what is to be said of it first. `benches/planted.rs` has more kinds, on more jobs.
+struct Planted {
+    settings: &'static [&'static str],
+    options: &'static [&'static str],
+    code: &'static str,
+    /// `facts.by`, of a slow rank.
+    by: Option<&'static str>,
+    rank: Option<u32>,
+}
+
+const PLANTED: &[Planted] = &[
+    Planted {
+        settings: &["SLOW=link:0-1=4.5"],
+        options: &[],
+        code: "slow_communicator",
+        by: None,
+        rank: None,
+    },
+    Planted {
+        settings: &["SLOW=kernel:*sgemm*@3=2"],
+        options: &[],
+        code: "slow_rank",
+        by: Some("kernel"),
+        rank: Some(3),
+    },
+    Planted {
+        settings: &[],
+        options: &["--delay", "step:1:55"],
+        code: "slow_rank",
+        by: Some("host"),
+        rank: Some(1),
+    },
+    Planted {
+        settings: &[],
+        options: &["--loader-delay", "240"],
+        code: "host_late",
+        by: None,
+        rank: None,
+    },
+    Planted {
+        settings: &[],
+        options: &["--imbalance", "2"],
+        code: "uneven_work",
+        by: None,
+        rank: None,
+    },
+    Planted {
+        settings: &[],
+        options: &["--synchronize"],
+        code: "synchronization",
+        by: None,
+        rank: None,
+    },
+    Planted {
+        settings: &[],
+        options: &["--no-overlap"],
+        code: "exposed_communication",
+        by: None,
+        rank: None,
+    },
+];
+
+#[test]
+fn planted_trouble_is_the_first_finding() {
+    common::schedule::alone();
+    let job = "ddp --ranks 4 --layers 8 --hidden 256 --batch 768 --bucket-mb 0.25 --steps 10";
+    let job: Vec<&str> = job.split(' ').collect();
+    let (keep, clean) = fresh_folder("clean");
+    record(&clean, &[], &job);
+    let (clean_ns, ..) = what_if(&clean, &[]);
+    for finding in json(&["analyze"], &clean)["findings"]
+        .as_array()
+        .expect("findings")
+    {
+        let surely = finding["saves_low_ns"].as_f64().unwrap_or(0.0);
+        assert!(surely < 0.05 * clean_ns, "without trouble: {finding}");
+    }
+    let mut wrong = Vec::new();
+    for (place, planted) in PLANTED.iter().enumerate() {
+        let folder = keep.path().join(place.to_string());
+        record(&folder, planted.settings, &[&job, planted.options].concat());
+        let (step_ns, ..) = what_if(&folder, &[]);
+        let first = &json(&["analyze"], &folder)["findings"][0];
+        let mended = step_ns - first["saves_per_step_ns"].as_f64().unwrap_or(0.0);
+        let row = format!(
+            "{:?} {:?}: {clean_ns} ns without, {step_ns} with it, {mended} mended: {first}",
+            planted.settings, planted.options
+        );
+        println!("{row}");
+        let is_it = first["code"] == planted.code
+            && planted.by.is_none_or(|by| first["facts"]["by"] == by)
+            && planted.rank.is_none_or(|rank| first["rank"] == rank);
+        if !is_it || (mended / clean_ns - 1.0).abs() > 0.1 {
+            wrong.push(row);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn slower_gpus_and_links_are_predicted() {
     common::schedule::alone();

@@ -80,8 +80,8 @@ pub(super) fn add_clocks(causes: &mut [Finding], findings: &mut Vec<Finding>) {
             } else {
                 String::new()
             };
-            let name = format!("clock held down at {clock_mhz:.0}{of} MHz");
-            cause.evidence = format!("{}; {name}", cause.evidence);
+            let name = format!("held down at {clock_mhz:.0}{of} MHz");
+            cause.evidence = format!("{}; its clock is {name}", cause.evidence);
             let link = CauseLink {
                 what: "clock".to_owned(),
                 rank: finding.rank,
