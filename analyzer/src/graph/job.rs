@@ -183,12 +183,15 @@ impl Job {
         }
         let finished = all.builder.finish(&all.ends);
         let mut graph = finished.graph;
+        let cut = finished.cut.len();
         let mut what = all.what.clone();
         let mut recorded = vec![0; what.len()];
         for (place, number) in finished.number.iter().enumerate() {
             what[*number as usize] = all.what[place];
             recorded[*number as usize] = all.ends[place];
         }
+        let counts = all.counts;
+        drop((all.what, all.ends, all.parts, finished.number));
         // What begins on its own begins at its stamp: counted from the first one.
         let alone = |node: usize| graph.waits(u32::try_from(node).unwrap_or(u32::MAX)).is_empty();
         let roots: Vec<usize> = (0..graph.len()).filter(|node| alone(*node)).collect();
@@ -208,8 +211,8 @@ impl Job {
             kinds,
             has_steps: chosen.by_steps,
             steps: chosen.steps,
-            counts: all.counts,
-            cut: finished.cut.len(),
+            counts,
+            cut,
             origin,
             ends,
             measured: Vec::new(),

@@ -52,7 +52,8 @@ fn row_of(what: &What) -> Option<(PathTable, u32)> {
 
 /// What the steps of a job spent their time on.
 pub(crate) fn critical_path(job: &Job, names: &Interner) -> CriticalPath {
-    let mut sums: FxHashMap<Key, i64> = FxHashMap::default();
+    // A tree does not hold two tables while it grows: there may be as many names as operations.
+    let mut sums: BTreeMap<Key, i64> = BTreeMap::new();
     let (total_ns, steps) = follow(job, |key, _, start, end| {
         let sum = sums.entry(key).or_default();
         *sum = sum.saturating_add(end.saturating_sub(start));
