@@ -17,6 +17,8 @@ use crate::report::{self, View};
 
 /// Kernels in the table, unless --top says otherwise.
 const DEFAULT_TOP: usize = 10;
+/// Rows of a table that is asked for alone.
+const DEFAULT_TOP_OF_ONE: usize = 50;
 
 /// A recording in which no process ever used CUDA has nothing to show.
 pub fn never_used_cuda(recording: &Recording) -> Failure {
@@ -114,6 +116,15 @@ fn print_json(analysis: &Analysis) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))
 }
 
+/// Nothing of what --by asks for is in the recording.
+fn nothing_of_the_kind(recording: &Recording) -> Failure {
+    Failure::new(format!(
+        "{}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
+         record_shapes=True, modules and stacks with with_stack=True",
+        recording.path.display()
+    ))
+}
+
 /// Prints the tables or the JSON.
 pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
     args.import.apply();
@@ -155,14 +166,23 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         }
         print_json(&analysis)?;
     } else {
+        let default_top = if args.by.is_some() {
+            DEFAULT_TOP_OF_ONE
+        } else {
+            DEFAULT_TOP
+        };
         let view = View {
             simulated: recording.is_simulated(),
             explain: args.explain,
-            top: args.top.unwrap_or(DEFAULT_TOP),
+            top: args.top.unwrap_or(default_top),
             sort,
             full_names: args.full_names || args.short_names,
         };
-        report::print(&analysis, view);
+        match args.by {
+            None => report::print(&analysis, view),
+            Some(by) if report::print_by(&analysis, by, view) => {}
+            Some(_) => return Err(nothing_of_the_kind(&recording)),
+        }
     }
     Ok(0)
 }

@@ -422,6 +422,7 @@ mod tests {
                 duration_ns,
                 name: names.intern(name),
                 thread: 1,
+                ..Operator::default()
             });
         }
         for (name, start, end, thread) in [

@@ -38,6 +38,7 @@ mod occupancy;
 mod operation;
 mod operation_name;
 mod operations;
+mod operators;
 mod overhead;
 mod parts;
 mod pauses;
@@ -84,6 +85,10 @@ pub use launches::LaunchAnalysis;
 pub use links::{Nominal, nominal};
 pub use memory::{InUse, Memory, MemoryAnalysis};
 pub use occupancy::theoretical_occupancy;
+pub use operators::{
+    Attribution, ModuleAnalysis, ModuleClassAnalysis, ModuleTimes, OperatorAnalysis, Peak, ProductAnalysis,
+    ShapeAnalysis, StackAnalysis, Unattributed, over_ranks,
+};
 pub use overhead::RecordingOverhead;
 pub use parts::{PARTS, Part, Parts};
 pub use queues::QueueAnalysis;
@@ -96,6 +101,7 @@ pub use unfinished::{UnfinishedOperation, last_moment};
 
 use measures::{Sums, window};
 use operations::ProcessOperations;
+use operators::Attributions;
 use pauses::Pauses;
 use prepared::{Prepared, ROWS_FOR_FINDINGS, ROWS_FOR_WHAT_IF, Steps};
 use queues::Queues;
@@ -167,6 +173,9 @@ pub struct RankAnalysis {
     pub queues: Vec<QueueAnalysis>,
     /// Device memory; null where it is not recorded.
     pub memory: Option<MemoryAnalysis>,
+    /// By who launched it: operators, modules, Python stacks.
+    #[serde(flatten)]
+    pub attribution: Attribution,
     /// By training step.
     pub steps: Vec<StepAnalysis>,
     /// The steps summed up; null without steps.
@@ -449,6 +458,12 @@ fn analyze_process(
     in_detail: bool,
 ) -> (Vec<(RankAnalysis, DeviceGaps)>, losses::TooMuch) {
     let (names, tables) = (&recording.names, &process.tables);
+    // Named steps are the same on all devices.
+    let chosen = options.steps.and_then(|_| {
+        let windows = all.devices.keys().flat_map(|device| windows.of_device(*device));
+        let times = windows.map(|window| (window.start, window.end));
+        times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).or(Some((0, 0)))
+    });
     let queues: BTreeMap<u32, Queues> = all
         .devices
         .iter()
@@ -463,6 +478,8 @@ fn analyze_process(
     let parts = communication::by_device(parts);
     let memory = Memory::new(&tables.memory, &tables.counters, names);
     let mut launches = launches::Launches::new(process);
+    let first_device = all.devices.keys().next().copied();
+    let attributions = Attributions::new(process, names, first_device, chosen);
     let mut known: FxHashMap<u32, &Device> = FxHashMap::default();
     for device in &process.header.devices {
         known.entry(device.index).or_insert(device);
@@ -521,6 +538,7 @@ fn analyze_process(
                 .map(Queues::analyses)
                 .unwrap_or_default(),
             memory: memory.analysis(device_index),
+            attribution: attributions.of(device_index, device_name.as_deref(), whole),
             steps,
             step_summary,
             device_name,

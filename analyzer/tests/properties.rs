@@ -214,6 +214,7 @@ fn push(recording: &mut Recording, rank: u32, process: &mut Process, row: &Row<'
                     duration_ns,
                     name,
                     thread,
+                    ..Operator::default()
                 });
             }
         }

@@ -72,6 +72,7 @@ Examples:
   gputrace analyze report.sqlite                 nsys export --type sqlite report.nsys-rep
   gputrace analyze run1 --explain                why each kernel counts as what it does
   gputrace analyze run1 --tables out/            every table as Parquet and CSV
+  gputrace analyze traces/ --by operator         what each operator of PyTorch launched (shape, product, module, stack, ...)
   gputrace analyze run1 --steps 5..20 --sort mean --top 30
   gputrace analyze run1 --json > run1.analysis.json")]
     Analyze(AnalyzeArgs),
@@ -176,10 +177,13 @@ pub struct AnalyzeArgs {
     /// Only these steps: A..B, both counted
     #[arg(long, value_name = "A..B", value_parser = parse_steps)]
     pub steps: Option<(u64, u64)>,
+    /// Print one table alone: what the GPUs did by who launched it
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "json")]
+    pub by: Option<crate::report::By>,
     /// Order of the kernels
     #[arg(long, value_enum, default_value = "total", value_name = "BY")]
     pub sort: SortChoice,
-    /// How many kernels to show [default: 10 in tables, all in JSON]
+    /// How many kernels, or rows of --by's table, to show [default: 10 in tables, 50 with --by, all in JSON]
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Put kernels together that are the same in short: without parameters and template arguments

@@ -2,6 +2,7 @@
 
 mod communicators;
 mod kernel_labels;
+mod operators;
 mod recording;
 mod sections;
 mod state;
@@ -11,6 +12,7 @@ use gputrace_analyzer::{Analysis, Sort};
 use gputrace_trace::Loss;
 
 use crate::text::{duration, one_line, thousands, wrap};
+pub use operators::By;
 use table::{MOST_PRINTED, and_more};
 pub use table::{Overflow, print_table, terminal_width};
 
@@ -55,13 +57,30 @@ pub struct View {
     pub full_names: bool,
 }
 
-/// Prints everything. The analysis has all kernels: what is shown of them is chosen after they are summed over ranks.
-pub fn print(analysis: &Analysis, view: View) {
+/// Prints one table alone. `false` where the recording has nothing of the kind.
+pub fn print_by(analysis: &Analysis, by: By, view: View) -> bool {
+    head(analysis, view);
+    match by {
+        By::Kernel => {
+            sections::kernels(analysis, view);
+            true
+        }
+        by => operators::print_by(analysis, by, view.top),
+    }
+}
+
+/// Where the numbers are from.
+fn head(analysis: &Analysis, view: View) {
     if view.simulated {
         anstream::println!("SIMULATED GPUs: device times are modelled, not measured.");
     } else if analysis.device == "imported" {
         anstream::println!("Imported from {}.", analysis.source);
     }
+}
+
+/// Prints everything. The analysis has all kernels: what is shown of them is chosen after they are summed over ranks.
+pub fn print(analysis: &Analysis, view: View) {
+    head(analysis, view);
     if analysis.ranks.is_empty() {
         anstream::println!("No operation of a GPU was recorded.");
     } else {

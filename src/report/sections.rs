@@ -7,6 +7,7 @@ use gputrace_analyzer::{Analysis, ArrivalAnalysis, CATALOGUE, PARTS, RankAnalysi
 use super::View;
 use super::communicators;
 use super::kernel_labels::{Label, labels};
+use super::operators;
 use super::table::{Overflow, print_table, terminal_width};
 use crate::text::{bytes, duration, gigabytes_per_second, percent, shorten, thousands};
 
@@ -25,7 +26,7 @@ fn rank_label(rank: &RankAnalysis) -> String {
 }
 
 /// A name cut to what the other columns leave.
-fn name(text: &str, others: usize) -> String {
+pub(super) fn name(text: &str, others: usize) -> String {
     shorten(text, terminal_width().saturating_sub(others).max(NARROWEST_NAME))
 }
 
@@ -181,6 +182,7 @@ pub fn print(analysis: &Analysis, view: View) {
         },
     );
     memory(analysis);
+    operators::print(analysis);
     kernels(analysis, view);
     if view.explain {
         explanations(analysis);
@@ -437,7 +439,7 @@ fn memory(analysis: &Analysis) {
 }
 
 /// Kernels: of one rank with all their statistics, of several summed over them.
-fn kernels(analysis: &Analysis, view: View) {
+pub(super) fn kernels(analysis: &Analysis, view: View) {
     let title = "Kernels (total is a sum over streams, not time passed)";
     if let [rank] = analysis.ranks.as_slice() {
         let headings = [

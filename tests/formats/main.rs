@@ -17,6 +17,7 @@ mod kineto_bad;
 mod kineto_by_hand;
 mod kineto_odd;
 mod measures;
+mod operators;
 mod parquet;
 mod perfetto;
 mod straggler;

@@ -271,6 +271,7 @@ impl Rank<'_> {
             duration_ns: DurationNs(2_000_000),
             name: operator,
             thread,
+            ..Operator::default()
         });
         let correlation = self.kernels(begin, step);
         self.others(begin, step, correlation);

@@ -538,6 +538,29 @@ macro_rules! each_table {
             name: NameId,
             /// Host thread.
             thread: u32,
+            /// The sizes of its inputs as a list in JSON, "[[8944, 1024], [1024, 2816], []]"; null where they are not recorded.
+            input_dims: Option<NameId>,
+            /// Their types, "["c10::BFloat16", "Scalar"]".
+            input_types: Option<NameId>,
+            /// The values of those that are no tensors, as texts; kept of operators whose work they decide (convolutions,
+            /// attention).
+            input_values: Option<NameId>,
+            /// Autograd's number of the operator: that of its backward pass is the same. It counts by thread.
+            sequence: Option<i64>,
+            /// Of an operator of the backward pass: PyTorch's number of the thread that ran its forward operator.
+            forward_thread: Option<u64>,
+        }
+
+        /// Python functions while they ran: "train.py(12): main", "nn.Module: Linear_3", as PyTorch's profiler names them.
+        python_frames: PythonFrame / PythonFrames, Events, Packed {
+            /// Start on the host.
+            start_ns: TimeNs,
+            /// End minus start.
+            duration_ns: DurationNs,
+            /// File, line and function, or the module's class and number.
+            name: NameId,
+            /// Host thread.
+            thread: u32,
         }
 
         /// Allocations and frees of device memory.

@@ -305,6 +305,7 @@ fn deep(slices: u64) -> Recording {
                     duration_ns,
                     name,
                     thread: 77,
+                    ..Operator::default()
                 });
             }
         }

@@ -1,7 +1,8 @@
 //! Events to rows.
 
 use gputrace_trace::tables::{
-    ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Synchronization,
+    ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, PythonFrame,
+    Synchronization,
 };
 use gputrace_trace::{DurationNs, Table, TimeNs};
 use rustc_hash::FxHashMap;
@@ -13,6 +14,7 @@ use super::event::Event;
 use super::gputrace_members;
 use super::ids::Ids;
 use super::number::{NoNumber, integer, microseconds_to_ns};
+use super::operator_args::OperatorArgs;
 use super::scan::RawText;
 use super::text::unescaped;
 
@@ -35,6 +37,7 @@ pub(crate) fn is_used(text: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Category {
     Operator,
+    PythonFunction,
     Runtime,
     Driver,
     Kernel,
@@ -50,6 +53,7 @@ enum Category {
 fn category(text: &[u8]) -> Category {
     match text {
         b"cpu_op" | b"operator" | b"Operator" => Category::Operator,
+        b"python_function" => Category::PythonFunction,
         b"cuda_runtime" | b"runtime" | b"Runtime" => Category::Runtime,
         b"cuda_driver" => Category::Driver,
         b"kernel" | b"Kernel" | b"mtia_ccp_events" => Category::Kernel,
@@ -238,9 +242,10 @@ impl Converter {
             Category::Operator if unescaped(name).starts_with(b"ProfilerStep") => {
                 self.range(event, name, span);
             }
-            Category::Operator => {
+            Category::Operator => self.operator(event, name, span),
+            Category::PythonFunction => {
                 let thread = self.host_thread(event);
-                self.tables.operators.push(Operator {
+                self.tables.python_frames.push(PythonFrame {
                     start_ns: span.start_ns,
                     duration_ns: span.duration_ns,
                     name: self.names.intern(name),
@@ -262,6 +267,24 @@ impl Converter {
             }),
             Category::Unused => {}
         }
+    }
+
+    fn operator(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {
+        let args = OperatorArgs::read(event.args, name.bytes);
+        self.counts.damaged_args += u64::from(args.damaged || event.odd_args);
+        let thread = self.host_thread(event);
+        let names = &mut self.names;
+        self.tables.operators.push(Operator {
+            start_ns: span.start_ns,
+            duration_ns: span.duration_ns,
+            name: names.intern(name),
+            thread,
+            input_dims: args.input_dims.map(|list| names.intern_list(list)),
+            input_types: args.input_types.map(|list| names.intern_list(list)),
+            input_values: args.input_values.map(|list| names.intern_list(list)),
+            sequence: args.sequence,
+            forward_thread: args.forward_thread.and_then(|thread| u64::try_from(thread).ok()),
+        });
     }
 
     fn range(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {

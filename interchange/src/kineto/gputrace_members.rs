@@ -196,7 +196,8 @@ fn more(converter: &mut Converter, event: &Event<'_>, object: &[u8]) {
         synchronizations,
         overheads,
         markers,
-        operators
+        operators,
+        python_frames
     );
     // What the sum of the two is stands in Kineto's member.
     let table = &mut converter.tables.kernels;

@@ -17,6 +17,7 @@ mod gputrace_process;
 mod ids;
 mod losses;
 mod number;
+pub(crate) mod operator_args;
 mod owners;
 mod reader;
 mod scan;

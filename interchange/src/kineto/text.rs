@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use gputrace_trace::{Interner, NameId};
 
+use super::operator_args::tidy;
 use super::scan::RawText;
 
 /// Names longer than this are cut: the longest of C++'s have some thousand characters, and of templates gone wild 100,000.
@@ -145,6 +146,20 @@ impl Names {
             self.escaped_bytes += raw.bytes.len();
         }
         name
+    }
+
+    /// The number of a list, as [`tidy`] writes it.
+    pub(crate) fn intern_list(&mut self, raw: RawText<'_>) -> NameId {
+        if !raw.escaped
+            && let Some(name) = self.interner.find_bytes(raw.bytes)
+        {
+            return name;
+        }
+        let text = tidy(&unescaped(raw));
+        self.intern(RawText {
+            bytes: &text,
+            escaped: false,
+        })
     }
 
     /// Bytes in memory, about.

@@ -239,6 +239,8 @@ pub fn everything() -> Recording {
     let mut recording = two_ranks();
     let names = &mut recording.names;
     let [one, other, empty] = ["one", "the other \"name\" 😀", ""].map(|name| names.intern(name));
+    let lists = ["[[2, 3], []]", "[\"float\", \"Scalar\"]"].map(|list| names.intern(list));
+    let convolution = names.intern("aten::convolution");
     let ambiguous = ["cudaLaunchKernel", "add(float*, int)"].map(|name| names.intern(name));
     let mut host = Process {
         folder: "host-node0".to_owned(),
@@ -509,6 +511,28 @@ pub fn everything() -> Recording {
     });
     tables.operators.push(Operator {
         start_ns: TimeNs(-5),
+        duration_ns: long(1),
+        name: other,
+        thread: 4242,
+        input_dims: Some(lists[0]),
+        input_types: Some(lists[1]),
+        input_values: None,
+        sequence: Some(7),
+        forward_thread: Some(1),
+    });
+    tables.operators.push(Operator {
+        start_ns: at(70),
+        duration_ns: DurationNs(10),
+        name: convolution,
+        thread: 4242,
+        input_dims: Some(lists[0]),
+        input_types: None,
+        input_values: Some(lists[1]),
+        sequence: None,
+        forward_thread: Some(u64::MAX),
+    });
+    tables.python_frames.push(PythonFrame {
+        start_ns: at(2),
         duration_ns: long(1),
         name: other,
         thread: 4242,

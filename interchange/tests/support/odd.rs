@@ -9,7 +9,7 @@ use gputrace_interchange::export::files::Files;
 use gputrace_trace::derived::{DerivedProcess, DerivedStep};
 use gputrace_trace::manifest::Device;
 use gputrace_trace::measures::Measures;
-use gputrace_trace::tables::{ApiCall, Kernel, Marker, MemoryEvent, Operator};
+use gputrace_trace::tables::{ApiCall, Kernel, Marker, MemoryEvent, Operator, PythonFrame};
 use gputrace_trace::{Derived, DurationNs, Recording, Table, TimeNs};
 
 use crate::support::{EPOCH_NS, two_ranks};
@@ -106,6 +106,16 @@ pub fn odd() -> (Recording, Derived) {
             tables.operators.push(Operator {
                 start_ns: at(31 + 10 * place),
                 duration_ns: DurationNs(1_000),
+                name: *name,
+                thread: 4242,
+                // Texts that are no lists, and a number that no operator has.
+                input_dims: (place % 2 == 0).then_some(*name),
+                sequence: Some(-place),
+                ..Operator::default()
+            });
+            tables.python_frames.push(PythonFrame {
+                start_ns: at(29 + 10 * place),
+                duration_ns: DurationNs(20_000),
                 name: *name,
                 thread: 4242,
             });

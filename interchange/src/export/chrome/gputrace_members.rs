@@ -6,6 +6,7 @@ use std::io;
 use gputrace_trace::{Interner, NameId, Table};
 
 use super::event::{EventWriter, Place};
+use super::operator_args;
 use crate::cells::{self, Named};
 use crate::export::layout::Layout;
 use crate::json;
@@ -23,6 +24,9 @@ pub struct Columns<'r> {
     pub overheads: Vec<Named<'r>>,
     pub markers: Vec<Named<'r>>,
     pub operators: Vec<Named<'r>>,
+    /// The same, of operators whose arguments Kineto could not have written.
+    pub odd_operators: Vec<Named<'r>>,
+    pub python_frames: Vec<Named<'r>>,
     pub collectives: Vec<Named<'r>>,
     pub windows: Vec<Named<'r>>,
     pub compilations: Vec<Named<'r>>,
@@ -98,7 +102,12 @@ impl<'r> Columns<'r> {
             ),
             overheads: but(&tables.overheads, &["kind"]),
             markers: but(&tables.markers, &["name", "thread"]),
-            operators: but(&tables.operators, &["name", "thread"]),
+            operators: but(
+                &tables.operators,
+                &[&["name", "thread"], operator_args::COLUMNS].concat(),
+            ),
+            odd_operators: but(&tables.operators, &["name", "thread"]),
+            python_frames: but(&tables.python_frames, &["name", "thread"]),
             collectives: but(&tables.collectives, &["kernel"]),
             windows: all(&tables.windows),
             compilations: all(&tables.compilations),

@@ -12,6 +12,7 @@ mod frame;
 mod gputrace_members;
 mod moments;
 mod names;
+mod operator_args;
 mod process;
 mod process_names;
 mod shapes;

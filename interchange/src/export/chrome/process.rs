@@ -9,6 +9,7 @@ use super::collectives::Groups;
 use super::event::{EventWriter, Place};
 use super::gputrace_members::{Columns, write_process};
 use super::names::{Names, Of, Originals};
+use super::operator_args::OperatorArgs;
 use super::shapes::Shapes;
 use crate::export::ExportSummary;
 use crate::export::layout::{Flow, Layout, RowKey, Source};
@@ -46,6 +47,7 @@ impl Identifiers {
 pub(super) struct Caches<'l> {
     pub(super) names: Names<'l>,
     pub(super) shapes: Shapes<'l>,
+    pub(super) operators: OperatorArgs<'l>,
 }
 
 pub(super) struct Exporter<'l> {
@@ -96,6 +98,7 @@ pub fn write(
     let mut caches = Caches {
         names: Names::new(&layout.recording.names),
         shapes: Shapes::new(header, &tables.kernels),
+        operators: OperatorArgs::new(&tables.operators, &layout.recording.names),
     };
     exporter.write_slices(&mut caches, writer, summary)?;
     exporter.write_moments(&mut caches, writer, summary)
@@ -155,6 +158,7 @@ impl<'l> Exporter<'l> {
         let gpu = |device| self.gpu_pids.get(&device).copied().unwrap_or(self.host_pid);
         match key {
             RowKey::Thread(thread) => (self.host_pid, thread.into()),
+            RowKey::Python(thread) => (self.host_pid, u64::from(thread) + SYNC_STEP * 4),
             RowKey::Ranges(thread) => (self.host_pid, u64::from(thread) + SYNC_STEP * 5),
             RowKey::Proxy(thread) => (self.host_pid, u64::from(thread) + SYNC_STEP * 6),
             RowKey::Windows => (self.host_pid, SYNC_STEP * 9),

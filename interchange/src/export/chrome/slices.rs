@@ -51,9 +51,21 @@ impl Exporter<'_> {
                 let row = &self.layout.process.tables.operators;
                 let name = caches.names.json(Of::Other, row.name[index]);
                 self.begin(head!("cpu_op"), name, slice, place, writer);
+                let columns = match caches.operators.write(index, writer) {
+                    true => &self.columns.operators,
+                    false => &self.columns.odd_operators,
+                };
                 let mut odd = self.odd(slice, row.duration_ns[index].0, writer);
                 odd.thread(row.thread[index], place);
-                self.end(&self.columns.operators, index, &odd, writer)
+                self.end(columns, index, &odd, writer)
+            }
+            Source::PythonFrame => {
+                let row = &self.layout.process.tables.python_frames;
+                let name = caches.names.json(Of::Other, row.name[index]);
+                self.begin(head!("python_function"), name, slice, place, writer);
+                let mut odd = self.odd(slice, row.duration_ns[index].0, writer);
+                odd.thread(row.thread[index], place);
+                self.end(&self.columns.python_frames, index, &odd, writer)
             }
             Source::Marker => {
                 let row = &self.layout.process.tables.markers;

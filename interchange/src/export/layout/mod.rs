@@ -26,6 +26,8 @@ pub enum Source {
     Window,
     /// `markers` that have a duration.
     Marker,
+    /// `python_frames`.
+    PythonFrame,
     /// `operators`.
     Operator,
     /// `collectives`: their enqueueing. Those of imported traces are their kernels, and no events of their own.
@@ -53,9 +55,10 @@ pub enum Source {
 }
 
 impl Source {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Window,
         Self::Marker,
+        Self::PythonFrame,
         Self::Operator,
         Self::Collective,
         Self::ApiCall,
@@ -363,6 +366,9 @@ fn gather(process: &Process) -> Rows {
     gather!(Operator, tables.operators, |i| RowKey::Thread(
         tables.operators.thread[i]
     ));
+    gather!(PythonFrame, tables.python_frames, |i| RowKey::Python(
+        tables.python_frames.thread[i]
+    ));
     gather!(Compilation, tables.compilations, |i| tables.compilations.thread
         [i]
         .map_or(RowKey::NoThread, RowKey::Thread));
@@ -483,6 +489,7 @@ pub fn first_moment_ns(recording: &Recording) -> Option<i64> {
             earliest(&tables.api_calls.start_ns),
             earliest(&tables.compilations.start_ns),
             earliest(&tables.operators.start_ns),
+            earliest(&tables.python_frames.start_ns),
             earliest(&tables.synchronizations.start_ns),
             earliest(&tables.overheads.start_ns),
             earliest(&tables.markers.start_ns),

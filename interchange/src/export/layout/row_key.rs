@@ -7,6 +7,8 @@ pub enum RowKey {
     Windows,
     /// A host thread's calls, ranges, operators and enqueued collectives, which nest.
     Thread(u32),
+    /// Python functions of a thread: they overlap its operators.
+    Python(u32),
     /// Start/end ranges of a thread: they don't nest with its calls.
     Ranges(u32),
     /// What NCCL's proxy did on a thread.
@@ -67,7 +69,12 @@ impl RowKey {
     pub(super) fn nests(self) -> bool {
         matches!(
             self,
-            Self::Windows | Self::Thread(_) | Self::Ranges(_) | Self::Proxy(_) | Self::Channel { .. }
+            Self::Windows
+                | Self::Thread(_)
+                | Self::Python(_)
+                | Self::Ranges(_)
+                | Self::Proxy(_)
+                | Self::Channel { .. }
         )
     }
 }

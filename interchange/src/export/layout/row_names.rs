@@ -54,6 +54,7 @@ impl<'r> RowNames<'r> {
         match key {
             RowKey::Windows => "recording".to_owned(),
             RowKey::Thread(thread) | RowKey::Overhead(Some(thread)) => self.thread(thread),
+            RowKey::Python(thread) => format!("{}: Python", self.thread(thread)),
             RowKey::Ranges(thread) => format!("{}: start/end ranges", self.thread(thread)),
             RowKey::Proxy(thread) => format!("{}: NCCL proxy", self.thread(thread)),
             RowKey::NoThread | RowKey::Overhead(None) => "no known thread".to_owned(),

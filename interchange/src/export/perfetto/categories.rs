@@ -21,6 +21,7 @@ categories! {
     Runtime = "cuda_runtime",
     Driver = "cuda_driver",
     Operator = "cpu_op",
+    PythonFrame = "python_function",
     /// NVTX ranges, and collectives as they are enqueued.
     Annotation = "user_annotation",
     /// NVTX marks.

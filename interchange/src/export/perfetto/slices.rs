@@ -105,6 +105,7 @@ impl Exporter<'_, '_> {
                 _ => Category::Runtime,
             },
             Source::Operator => Category::Operator,
+            Source::PythonFrame => Category::PythonFrame,
             Source::Marker | Source::Collective => Category::Annotation,
             Source::Synchronization => Category::Synchronization,
             Source::Overhead => Category::Overhead,
@@ -124,6 +125,7 @@ impl Exporter<'_, '_> {
             Source::Kernel => names.of(Wording::Kernel, tables.kernels.name[index], packets),
             Source::ApiCall => names.of(Wording::Call, tables.api_calls.name[index], packets),
             Source::Operator => names.of(Wording::Plain, tables.operators.name[index], packets),
+            Source::PythonFrame => names.of(Wording::Plain, tables.python_frames.name[index], packets),
             Source::Marker => names.of(Wording::Plain, tables.markers.name[index], packets),
             Source::Window => names.of(Wording::Plain, tables.windows.what[index], packets),
             Source::Collective => names.of(Wording::Enqueued, tables.collectives.function[index], packets),
@@ -229,6 +231,7 @@ impl Exporter<'_, '_> {
                 arguments.recorded_duration(row.duration_ns[index].0);
             }
             Source::Operator => arguments.recorded_duration(tables.operators.duration_ns[index].0),
+            Source::PythonFrame => arguments.recorded_duration(tables.python_frames.duration_ns[index].0),
             Source::Collective => {
                 self.enqueued_arguments(index, arguments);
                 arguments.recorded_duration(tables.collectives.duration_ns[index].0);

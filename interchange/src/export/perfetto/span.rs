@@ -27,6 +27,7 @@ pub(super) fn of(recording: &Recording) -> (i64, i64) {
         lasting(&tables.api_calls.start_ns, &tables.api_calls.duration_ns);
         lasting(&tables.compilations.start_ns, &tables.compilations.duration_ns);
         lasting(&tables.operators.start_ns, &tables.operators.duration_ns);
+        lasting(&tables.python_frames.start_ns, &tables.python_frames.duration_ns);
         lasting(
             &tables.synchronizations.start_ns,
             &tables.synchronizations.duration_ns,

@@ -435,6 +435,7 @@ fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
         overheads: timed!(overheads),
         compilations: timed!(compilations),
         operators: timed!(operators),
+        python_frames: timed!(python_frames),
         payload_fields: rows(&tables.payload_fields, |index| {
             window.holds(tables.payload_fields.time_ns[index])
         }),

@@ -82,6 +82,7 @@ impl Worker<'_> {
             Source::GraphLaunch => format!("CUDA graph {}", tables.graph_launches.graph[index]),
             Source::ApiCall => words::call_name(names.get(tables.api_calls.name[index])).to_owned(),
             Source::Operator => names.get(tables.operators.name[index]).to_owned(),
+            Source::PythonFrame => names.get(tables.python_frames.name[index]).to_owned(),
             Source::Marker => names.get(tables.markers.name[index]).to_owned(),
             Source::Window => names.get(tables.windows.what[index]).to_owned(),
             Source::Collective => {
@@ -298,6 +299,7 @@ impl Worker<'_> {
             }
             source => {
                 let category = match source {
+                    Source::PythonFrame => "python_function",
                     Source::Collective => "collective",
                     Source::Compilation => "compilation",
                     Source::Overhead => "overhead",

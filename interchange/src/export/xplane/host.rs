@@ -240,6 +240,14 @@ impl<'p> HostPlane<'p> {
                 event.begin(names.number(texts.get(tables.operators.name[index])), start, end);
                 tables.operators.duration_ns[index]
             }
+            Source::PythonFrame => {
+                event.begin(
+                    names.number(texts.get(tables.python_frames.name[index])),
+                    start,
+                    end,
+                );
+                tables.python_frames.duration_ns[index]
+            }
             Source::Marker => {
                 event.begin(names.number(texts.get(tables.markers.name[index])), start, end);
                 tables.markers.duration_ns[index].unwrap_or_default()

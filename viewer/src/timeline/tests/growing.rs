@@ -174,6 +174,7 @@ fn varied() -> Recording {
                 duration_ns,
                 name: names.intern("aten::mm"),
                 thread: 12,
+                ..Operator::default()
             });
             tables.memsets.push(Memset {
                 start_ns,

@@ -1,0 +1,213 @@
+//! Who launched what, in the words of who wrote the program: operators with their shapes, modules, Python stacks.
+//!
+//! An operation belongs to the call that its correlation id says. The call belongs to the innermost operator that was open on its
+//! thread when it began, and to the innermost Python function. `docs/measures.md` has the rules and the measures.
+
+mod branches;
+mod by_operator;
+mod launched_by;
+mod modules;
+mod nesting;
+mod over_ranks;
+mod peaks;
+mod products;
+mod stacks;
+mod work;
+
+use gputrace_trace::{Interner, Process};
+use serde::Serialize;
+
+use crate::operation_name::Name;
+use crate::operations::Operation;
+
+use branches::{Branches, Sum};
+use by_operator::HostTimes;
+pub use by_operator::{OperatorAnalysis, ShapeAnalysis};
+use launched_by::{LaunchedBy, Pass};
+pub use modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
+use nesting::NONE;
+pub use over_ranks::over_ranks;
+use peaks::Peaks;
+pub use products::{Peak, ProductAnalysis};
+pub use stacks::StackAnalysis;
+
+/// The operations of a device by who launched them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Attribution {
+    /// By operator, those first that launched most time themselves. What launched nothing on any device is with the process's first.
+    pub operators: Vec<OperatorAnalysis>,
+    /// By operator and the shapes and types of its inputs, likewise.
+    pub shapes: Vec<ShapeAnalysis>,
+    /// Matrix products, attention and convolutions by size, those first that take longest.
+    pub products: Vec<ProductAnalysis>,
+    /// The modules of a network as a tree, each after the one that it is in.
+    pub modules: Vec<ModuleAnalysis>,
+    /// Modules by their class, those first that take longest.
+    pub module_classes: Vec<ModuleClassAnalysis>,
+    /// Python stacks as a tree, each function after its caller.
+    pub stacks: Vec<StackAnalysis>,
+    /// What can't be told of whom it is; null without operators and Python functions.
+    pub unattributed: Option<Unattributed>,
+    /// What the device can do at most with the type that most of the work is in; null where its data sheet is not known, or no work.
+    pub peak: Option<Peak>,
+}
+
+/// Sums of durations of operations that nobody is known for. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
+/// sum to `operations_ns`; so do stacks' `direct_ns`, `no_stack_ns` and `launch_not_recorded_ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unattributed {
+    /// All operations of the device.
+    pub operations_ns: i64,
+    /// Launched by a call outside of all operators.
+    pub no_operator_ns: i64,
+    /// The part of that which replays of CUDA graphs launched.
+    pub graph_ns: i64,
+    /// No call is recorded for it.
+    pub launch_not_recorded_ns: i64,
+    /// Launched by a call outside of all modules, and not in the backward pass of one.
+    pub no_module_ns: i64,
+    /// Launched by a call outside of all Python functions, and not in the backward pass of what one did.
+    pub no_stack_ns: i64,
+}
+
+/// An operation of a device by who launched it.
+#[derive(Clone, Copy)]
+struct Launched {
+    sum: Sum,
+    operator: u32,
+    frame: u32,
+    module: u32,
+    pass: Pass,
+    /// Its kernel works on TF32 matrix units, by its name.
+    is_tf32: bool,
+}
+
+/// What is known of who launched the operations of a process's devices.
+pub(crate) struct Attributions<'a> {
+    process: &'a Process,
+    names: &'a Interner,
+    by: LaunchedBy<'a>,
+    host: HostTimes,
+    /// The first device, which has the operators that launched nothing.
+    first: Option<u32>,
+}
+
+impl<'a> Attributions<'a> {
+    /// Of a process whose first device is this; of its operators those count that begin in `[start, end)` on the host.
+    pub(crate) fn new(
+        process: &'a Process,
+        names: &'a Interner,
+        first: Option<u32>,
+        chosen: Option<(i64, i64)>,
+    ) -> Self {
+        let by = LaunchedBy::new(process, names);
+        let host = HostTimes::new(&by, &process.tables.operators, chosen);
+        Self {
+            process,
+            names,
+            by,
+            host,
+            first,
+        }
+    }
+
+    /// Of a device's operations.
+    pub(crate) fn of(&self, device: u32, device_name: Option<&str>, operations: &[Operation]) -> Attribution {
+        let by = &self.by;
+        if by.operators.is_empty() && by.frames.is_empty() {
+            return Attribution::default();
+        }
+        let mut unattributed = Unattributed::default();
+        let mut launched = Vec::with_capacity(operations.len());
+        let mut is_tf32 = products::Tf32Names::default();
+        for operation in operations {
+            let sum = Sum::of(operation.end - operation.start);
+            add(&mut unattributed.operations_ns, sum);
+            let Some(call) = operation.call(&self.process.tables.api_calls) else {
+                add(&mut unattributed.launch_not_recorded_ns, sum);
+                continue;
+            };
+            let (pass, module) = by.module(call.row);
+            let one = Launched {
+                sum,
+                operator: by.operator(call.row),
+                frame: by.frame(call.row),
+                module,
+                pass,
+                is_tf32: is_tf32.is(operation.name, self.names),
+            };
+            if one.operator == NONE {
+                add(&mut unattributed.no_operator_ns, sum);
+                if self.is_replay(operation, call.row) {
+                    add(&mut unattributed.graph_ns, sum);
+                }
+            }
+            if one.module == NONE {
+                add(&mut unattributed.no_module_ns, sum);
+            }
+            if one.frame == NONE {
+                add(&mut unattributed.no_stack_ns, sum);
+            }
+            launched.push(one);
+        }
+        let by_operator: Branches<2> = Branches::new(
+            &by.operators,
+            launched
+                .iter()
+                .map(|one| (one.operator, usize::from(one.is_tf32), one.sum)),
+        );
+        let peaks = device_name.and_then(Peaks::of);
+        let operators = &self.process.tables.operators;
+        let worked = products::Worked::new(&by.operators, &by_operator, operators, self.names);
+        let products = worked.analyses(peaks);
+        let is_first = self.first == Some(device);
+        let all_ns = unattributed.operations_ns;
+        let (modules, module_classes) =
+            modules::modules(by, &launched, &self.process.tables.python_frames, self.names);
+        Attribution {
+            operators: self.host.operators(
+                &by_operator,
+                &by.operators,
+                operators,
+                self.names,
+                all_ns,
+                is_first,
+            ),
+            shapes: self.host.shapes(
+                &by_operator,
+                &by.operators,
+                operators,
+                self.names,
+                all_ns,
+                &worked,
+                is_first,
+            ),
+            peak: products::peak(&products, peaks),
+            products,
+            modules,
+            module_classes,
+            stacks: stacks::stacks(
+                &by.frames,
+                &launched,
+                &self.process.tables.python_frames,
+                self.names,
+            ),
+            unattributed: Some(unattributed),
+        }
+    }
+
+    /// Whether a replay of a CUDA graph launched it.
+    fn is_replay(&self, operation: &Operation, call: u32) -> bool {
+        let tables = &self.process.tables;
+        matches!(operation.name, Name::Graph { .. })
+            || self
+                .names
+                .get(tables.api_calls.name[call as usize])
+                .contains("GraphLaunch")
+    }
+}
+
+fn add(total_ns: &mut i64, sum: Sum) {
+    // Sums of a damaged trace may be as great as numbers go.
+    *total_ns = total_ns.saturating_add(sum.time_ns);
+}

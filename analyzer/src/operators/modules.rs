@@ -1,0 +1,284 @@
+//! The modules of a network: what was launched for each, forward, recomputed and backward.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use gputrace_trace::Interner;
+use gputrace_trace::tables::PythonFrames;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+use super::Launched;
+use super::branches::Branches;
+use super::launched_by::{LaunchedBy, module_name};
+use super::nesting::NONE;
+
+/// Sums of durations of operations launched for a module, by pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ModuleTimes {
+    /// Launched in its forward pass, modules inside it included.
+    pub forward_ns: i64,
+    /// The same without modules inside it.
+    pub forward_self_ns: i64,
+    /// Launched when its forward pass was done once more in the backward pass.
+    pub recompute_ns: i64,
+    /// The same without modules inside it.
+    pub recompute_self_ns: i64,
+    /// Launched in the backward pass of what it did.
+    pub backward_ns: i64,
+    /// The same without modules inside it.
+    pub backward_self_ns: i64,
+}
+
+impl ModuleTimes {
+    /// All of it, modules inside it included.
+    #[must_use]
+    pub fn total_ns(&self) -> i64 {
+        [self.forward_ns, self.recompute_ns, self.backward_ns]
+            .into_iter()
+            .fold(0, i64::saturating_add)
+    }
+}
+
+/// A module. Times are sums over operations, not time passed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModuleAnalysis {
+    /// Its class and number: "Linear_3".
+    pub name: String,
+    /// The one that it is in most often, by its place in the list; null where it is in none.
+    pub parent: Option<usize>,
+    /// How often it ran.
+    pub calls: u64,
+    /// What was launched for it.
+    #[serde(flatten)]
+    pub times: ModuleTimes,
+}
+
+/// All modules of a class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModuleClassAnalysis {
+    /// The class: "Linear".
+    pub name: String,
+    /// How many modules.
+    pub modules: u64,
+    /// How often they ran.
+    pub calls: u64,
+    /// What was launched for them; each operation once, also where one is in another.
+    #[serde(flatten)]
+    pub times: ModuleTimes,
+}
+
+/// The class of "Linear_3".
+fn class(module: &str) -> &str {
+    match module.rsplit_once('_') {
+        Some((class, number)) if !class.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            class
+        }
+        _ => module,
+    }
+}
+
+/// Modules that are called the same.
+#[derive(Default)]
+struct Known<'a> {
+    /// By name, in the order in which they first ran.
+    names: Vec<&'a str>,
+    calls: Vec<u64>,
+    /// By module: how often it was in which.
+    around: Vec<BTreeMap<usize, u64>>,
+}
+
+impl<'a> Known<'a> {
+    /// The modules of a process; those first that ran first.
+    fn of(by: &LaunchedBy<'_>, frames: &PythonFrames, names: &'a Interner) -> (Self, FxHashMap<u32, usize>) {
+        let mut places: Vec<u32> = by.frames.places().filter(|place| by.is_module(*place)).collect();
+        places.sort_by_key(|place| (by.frames.start(*place), *place));
+        let mut known = Self::default();
+        let mut numbers: FxHashMap<&str, usize> = FxHashMap::default();
+        let mut of_place = FxHashMap::default();
+        for place in places {
+            let name = module_name(names.get(frames.name[by.frames.row(place)])).unwrap_or_default();
+            let number = *numbers.entry(name).or_insert(known.names.len());
+            if number == known.names.len() {
+                known.names.push(name);
+                known.calls.push(0);
+                known.around.push(BTreeMap::new());
+            }
+            known.calls[number] += 1;
+            of_place.insert(place, number);
+        }
+        for (place, number) in &of_place {
+            if let Some(around) = by.module_around(*place).map(|around| of_place[&around])
+                && around != *number
+            {
+                *known.around[*number].entry(around).or_default() += 1;
+            }
+        }
+        (known, of_place)
+    }
+
+    /// The module that each is in most often; none where they would be in each other.
+    fn parents(&self) -> Vec<Option<usize>> {
+        let mut parents: Vec<Option<usize>> = self
+            .around
+            .iter()
+            .map(|around| {
+                let most = around
+                    .iter()
+                    .max_by_key(|(number, times)| (**times, Reverse(**number)));
+                most.map(|(number, _)| *number)
+            })
+            .collect();
+        // What is reached from a module upwards was looked at with it.
+        let mut looked_at = vec![false; parents.len()];
+        for first in 0..parents.len() {
+            let mut way = FxHashSet::default();
+            let mut at = first;
+            while !looked_at[at] && way.insert(at) {
+                match parents[at] {
+                    Some(parent) if way.contains(&parent) => parents[at] = None,
+                    Some(parent) => at = parent,
+                    None => break,
+                }
+            }
+            for module in way {
+                looked_at[module] = true;
+            }
+        }
+        parents
+    }
+}
+
+/// The modules of a process as a tree, and by class, with what was launched for them on a device.
+pub(super) fn modules(
+    by: &LaunchedBy<'_>,
+    launched: &[Launched],
+    frames: &PythonFrames,
+    names: &Interner,
+) -> (Vec<ModuleAnalysis>, Vec<ModuleClassAnalysis>) {
+    let (known, of_place) = Known::of(by, frames, names);
+    if known.names.is_empty() {
+        return (Vec::new(), Vec::new());
+    }
+    let branches: Branches<3> = Branches::new(
+        &by.frames,
+        launched
+            .iter()
+            .filter(|one| one.module != NONE)
+            .map(|one| (one.module, one.pass as usize, one.sum)),
+    );
+    let number = |place: u32| of_place.get(&place).copied();
+    let times = sums(&branches, number);
+    let mut classes: Vec<&str> = known.names.iter().map(|name| class(name)).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let class_of = |number: usize| classes.binary_search(&class(known.names[number])).ok();
+    let of_class = sums(&branches, |place| number(place).and_then(class_of));
+    let (parents, places) = in_order(&known);
+    let modules = places
+        .iter()
+        .map(|&number| ModuleAnalysis {
+            name: known.names[number].to_owned(),
+            parent: parents[number].and_then(|parent| places.iter().position(|place| *place == parent)),
+            calls: known.calls[number],
+            times: times.get(&number).copied().unwrap_or_default(),
+        })
+        .collect();
+    let mut counts = vec![(0, 0); classes.len()];
+    for number in 0..known.names.len() {
+        if let Some(class) = class_of(number) {
+            counts[class].0 += 1;
+            counts[class].1 += known.calls[number];
+        }
+    }
+    let of_classes = classes.iter().zip(counts).enumerate();
+    let mut of_classes: Vec<ModuleClassAnalysis> = of_classes
+        .map(|(place, (name, (modules, calls)))| ModuleClassAnalysis {
+            name: (*name).to_owned(),
+            modules,
+            calls,
+            times: of_class.get(&place).copied().unwrap_or_default(),
+        })
+        .collect();
+    of_classes.sort_by(|a, b| {
+        b.times
+            .total_ns()
+            .cmp(&a.times.total_ns())
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    (modules, of_classes)
+}
+
+/// Parents by number, and the numbers in the order of the tree: each after its parent, those of one parent as they first ran.
+fn in_order(known: &Known<'_>) -> (Vec<Option<usize>>, Vec<usize>) {
+    let parents = known.parents();
+    let mut inside: Vec<Vec<usize>> = vec![Vec::new(); parents.len()];
+    let mut open: Vec<usize> = Vec::new();
+    for (number, parent) in parents.iter().enumerate() {
+        match parent {
+            Some(parent) => inside[*parent].push(number),
+            None => open.push(number),
+        }
+    }
+    open.reverse();
+    let mut order = Vec::with_capacity(parents.len());
+    while let Some(number) = open.pop() {
+        order.push(number);
+        open.extend(inside[number].iter().rev());
+    }
+    (parents, order)
+}
+
+/// Times by key; frames without one are no modules.
+fn sums(branches: &Branches<3>, key: impl Fn(u32) -> Option<usize>) -> FxHashMap<usize, ModuleTimes> {
+    let outermost = branches.outermost(&key);
+    let mut times: FxHashMap<usize, ModuleTimes> = FxHashMap::default();
+    for (number, place) in branches.places.iter().enumerate() {
+        let Some(key) = key(*place) else {
+            continue;
+        };
+        let times = times.entry(key).or_default();
+        let [forward, recompute, backward] = branches.direct[number].map(|sum| sum.time_ns);
+        let add = |to: &mut i64, more: i64| *to = to.saturating_add(more);
+        add(&mut times.forward_self_ns, forward);
+        add(&mut times.recompute_self_ns, recompute);
+        add(&mut times.backward_self_ns, backward);
+        if outermost[number] {
+            let [forward, recompute, backward] = branches.subtree[number].map(|sum| sum.time_ns);
+            add(&mut times.forward_ns, forward);
+            add(&mut times.recompute_ns, recompute);
+            add(&mut times.backward_ns, backward);
+        }
+    }
+    times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_a_name_without_its_number() {
+        assert_eq!(class("Linear_3"), "Linear");
+        assert_eq!(class("My_Block_12"), "My_Block");
+        assert_eq!(class("Linear"), "Linear");
+        assert_eq!(class("_3"), "_3");
+    }
+
+    #[test]
+    fn modules_in_each_other_have_an_outer_one_all_the_same() {
+        let known = Known {
+            names: vec!["A_0", "B_0", "C_0"],
+            calls: vec![1, 1, 1],
+            around: vec![
+                BTreeMap::from([(1, 1)]),
+                BTreeMap::from([(0, 1)]),
+                BTreeMap::from([(1, 2), (0, 1)]),
+            ],
+        };
+        let (parents, order) = in_order(&known);
+        assert_eq!(order.len(), 3);
+        assert!(parents[0].is_none() || parents[1].is_none());
+        assert_eq!(parents[2], Some(1));
+    }
+}
