@@ -69,6 +69,11 @@ impl Slow {
             .fold(1.0, f64::max)
     }
 
+    /// Whether any kernels are, beside the whole device.
+    pub(crate) fn has_kernels(&self) -> bool {
+        !self.kernels.is_empty()
+    }
+
     /// Kernels of this name, beside the whole device.
     pub(crate) fn kernel(&self, name: &str) -> f64 {
         self.kernels
@@ -96,6 +101,7 @@ mod tests {
         assert!(config.wrong.is_none());
         assert_eq!(config.slow.device, 2.5);
         assert_eq!(config.slow.links, [(0, 1, 4.0)]);
+        assert!(!config.slow.has_kernels());
     }
 
     #[test]
