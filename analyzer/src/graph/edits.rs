@@ -1,6 +1,6 @@
 //! Changes to try on a job's graph, as users write them: `kernel:*gemm*=0.8x`, `rank:2=as-others`, `communication=none`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use gputrace_trace::Interner;
@@ -189,11 +189,28 @@ pub(crate) struct Changed {
     pub(crate) graph: Option<Graph>,
 }
 
-/// The kind of thing a target is, for what is said where nothing matches.
-fn known(job: &Job, target: &Target, names: &Interner) -> String {
+/// The works of a job's nodes, by what they are and their labels: texts are for the few of these, not for each node.
+pub(crate) fn works_by_label(job: &Job) -> FxHashMap<(Part, Label), i64> {
+    let mut works: FxHashMap<(Part, Label), i64> = FxHashMap::default();
+    for (what, work) in job.what.iter().zip(&job.graph.work) {
+        let sum = works.entry((what.part, what.label)).or_default();
+        *sum = sum.saturating_add(*work);
+    }
+    works
+}
+
+/// What there is of the kind of thing that a target is, those with most time first.
+fn names_of_kind(job: &Job, target: &Target, names: &Interner) -> Vec<String> {
+    if let Target::Ranks(_) = target {
+        let ranks = job.what.iter();
+        let ranks: BTreeSet<u32> = ranks
+            .filter_map(|what| job.devices[what.device as usize].rank)
+            .collect();
+        return ranks.iter().map(u32::to_string).collect();
+    }
     let mut found: BTreeMap<String, i64> = BTreeMap::new();
-    for (node, what) in job.what.iter().enumerate() {
-        let name = match (target, what.part, what.label) {
+    for ((part, label), work) in works_by_label(job) {
+        let name = match (target, part, label) {
             (Target::Kernel(_), Part::Compute, label) => label_text(job, label, names),
             (Target::Collective(_), Part::Communication, label @ Label::Collective(_)) => {
                 label_text(job, label, names)
@@ -204,28 +221,28 @@ fn known(job: &Job, target: &Target, names: &Interner) -> String {
             (Target::Copy(_), Part::Copy, Label::Operation(name)) => {
                 direction(name).unwrap_or_default().to_owned()
             }
-            (Target::Ranks(_), ..) => match job.devices[what.device as usize].rank {
-                Some(rank) => format!("{rank:>5}"),
-                None => continue,
-            },
             (Target::HostBy(_), Part::Host | Part::Call, label) if label != Label::None => {
                 label_text(job, label, names)
             }
             _ => continue,
         };
         let sum = found.entry(name).or_default();
-        *sum = sum.saturating_add(job.graph.work[node]);
+        *sum = sum.saturating_add(work);
     }
+    let mut found: Vec<(String, i64)> = found.into_iter().collect();
+    found.sort_by_key(|(_, work)| std::cmp::Reverse(*work));
+    found.into_iter().map(|(name, _)| name).collect()
+}
+
+/// What there is of the kind of thing that a target is, for what is said where nothing matches.
+fn known(job: &Job, target: &Target, names: &Interner) -> String {
+    let mut found = names_of_kind(job, target, names);
     if found.is_empty() {
         return "there is nothing of this kind in the chosen steps".to_owned();
     }
-    let mut found: Vec<(String, i64)> = found.into_iter().collect();
-    if !matches!(target, Target::Ranks(_)) {
-        found.sort_by_key(|(_, work)| std::cmp::Reverse(*work));
-    }
     let more = found.len().saturating_sub(8);
     found.truncate(8);
-    let names: Vec<&str> = found.iter().map(|(name, _)| name.trim()).collect();
+    let names: Vec<&str> = found.iter().map(|name| name.trim()).collect();
     let more = if more > 0 {
         format!(", and {more} more")
     } else {
