@@ -20,6 +20,7 @@ mod details;
 mod facts;
 mod finding;
 mod findings;
+mod glob;
 pub mod graph;
 pub mod hangs;
 mod host_activity;

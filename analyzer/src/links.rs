@@ -1,6 +1,7 @@
 //! What the links of known GPUs can carry, by data sheet: what achieved bandwidths stand beside.
 
 use gputrace_trace::topology::{Gpu, Topology};
+use rustc_hash::FxHashMap;
 
 /// The links of one product.
 struct Product {
@@ -202,33 +203,49 @@ pub fn nominal(device_name: &str, direction: u8, between_devices: bool) -> Optio
     Some(Nominal { gb_per_s, link })
 }
 
-/// What the NVLinks between GPUs (by their UUIDs) carry in one direction, GB/s: the least of any two of them, by how many links
-/// NVML said are up. `None` where any two have none, or that is not known.
-pub(crate) fn nvlinks(topology: &Topology, uuids: &[&str]) -> Option<f64> {
-    let gpus: Vec<&Gpu> = uuids
-        .iter()
-        .map(|uuid| topology.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid)))
-        .collect::<Option<_>>()?;
-    let mut least: Option<f64> = None;
-    for (place, a) in gpus.iter().enumerate() {
-        for b in &gpus[place + 1..] {
-            let (low, high) = (a.index.min(b.index), a.index.max(b.index));
-            let pair = topology
-                .pairs
-                .iter()
-                .find(|pair| (pair.a, pair.b) == (low, high))?;
-            // Data sheets: P100 4 links of 20 GB/s, V100 6 of 25, A100 12 of 25, H100 18 of 25, B200 18 of 50.
-            let each = match a.nvlink_generation? {
-                1 => 20.0,
-                2..=4 => 25.0,
-                5 => 50.0,
-                _ => return None,
-            };
-            let carried = f64::from(pair.nvlinks) * each / slowed(&a.name);
-            least = Some(least.map_or(carried, |least| least.min(carried)));
+/// What the NVLinks between a host's GPUs carry.
+pub(crate) struct Nvlinks<'a> {
+    /// By UUID.
+    gpus: FxHashMap<&'a str, &'a Gpu>,
+    /// How many links NVML said are up between two GPUs, by their numbers, the smaller one first.
+    pairs: FxHashMap<(u32, u32), u32>,
+}
+
+impl<'a> Nvlinks<'a> {
+    /// Those of a host.
+    pub(crate) fn of(topology: &'a Topology) -> Self {
+        let gpus = topology.gpus.iter().rev();
+        let pairs = topology.pairs.iter().rev();
+        Self {
+            gpus: gpus.filter_map(|gpu| Some((gpu.uuid.as_deref()?, gpu))).collect(),
+            pairs: pairs.map(|pair| ((pair.a, pair.b), pair.nvlinks)).collect(),
         }
     }
-    least.filter(|least| *least > 0.0)
+
+    /// What they carry in one direction between GPUs (by their UUIDs), GB/s: the least of any two of them. `None` where any two
+    /// have none, or that is not known.
+    pub(crate) fn between(&self, uuids: &[&str]) -> Option<f64> {
+        let gpus: Vec<&Gpu> = uuids
+            .iter()
+            .map(|uuid| self.gpus.get(uuid).copied())
+            .collect::<Option<_>>()?;
+        let mut least: Option<f64> = None;
+        for (place, a) in gpus.iter().enumerate() {
+            for b in &gpus[place + 1..] {
+                let links = *self.pairs.get(&(a.index.min(b.index), a.index.max(b.index)))?;
+                // Data sheets: P100 4 links of 20 GB/s, V100 6 of 25, A100 12 of 25, H100 18 of 25, B200 18 of 50.
+                let each = match a.nvlink_generation? {
+                    1 => 20.0,
+                    2..=4 => 25.0,
+                    5 => 50.0,
+                    _ => return None,
+                };
+                let carried = f64::from(links) * each / slowed(&a.name);
+                least = Some(least.map_or(carried, |least| least.min(carried)));
+            }
+        }
+        least.filter(|least| *least > 0.0)
+    }
 }
 
 /// How many times slower than its model a simulated GPU says that it is: "Simulated H200 (1/4000 speed)". 1 of a real one.
@@ -265,6 +282,7 @@ mod tests {
             pairs: vec![pair(0, 1, 18), pair(0, 2, 18), pair(1, 2, 4)],
             ..Topology::default()
         };
+        let nvlinks = |topology: &Topology, uuids: &[&str]| Nvlinks::of(topology).between(uuids);
         assert_eq!(nvlinks(&topology, &["uuid 1", "uuid 0"]), Some(450.0));
         assert_eq!(nvlinks(&topology, &["uuid 0", "uuid 1", "uuid 2"]), Some(100.0));
         assert_eq!(nvlinks(&topology, &["uuid 0", "uuid 7"]), None);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gputrace_trace::Interner;
 
-use super::edits::{Change, Edit, Target, label_text};
+use super::edits::{Change, Edit, Target, label_text, works_by_label};
 use super::job::Job;
 use super::nodes::{Label, Part};
 use crate::operations::Name;
@@ -20,16 +20,15 @@ pub(crate) fn candidates(job: &Job, names: &Interner) -> Vec<Edit> {
     let several = edits.len() > 1;
     let mut add = |target, change| edits.push(Edit { target, change });
     let mut of_kind: BTreeMap<&'static str, BTreeMap<String, i64>> = BTreeMap::new();
-    for (node, what) in job.what.iter().enumerate() {
-        let work = job.graph.work[node];
-        let kind = match what.part {
+    for ((part, label), work) in works_by_label(job) {
+        let kind = match part {
             Part::Compute => "kernel",
             Part::Communication => "communicator",
             Part::Copy => "copy",
-            Part::Host | Part::Call if what.label != Label::None => "host",
+            Part::Host | Part::Call if label != Label::None => "host",
             _ => continue,
         };
-        let name = match (kind, what.label) {
+        let name = match (kind, label) {
             ("communicator", Label::Collective(kind)) => job.kinds[kind as usize].label().to_owned(),
             ("communicator", _) => continue,
             ("copy", Label::Operation(Name::Copy { direction, .. })) => {

@@ -1,6 +1,6 @@
 //! Changes to try on a job's graph, as users write them: `kernel:*gemm*=0.8x`, `rank:2=as-others`, `communication=none`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use gputrace_trace::Interner;
@@ -10,6 +10,7 @@ use super::dag::{Graph, Node};
 use super::job::Job;
 use super::nodes::{Label, Part};
 use super::peers::as_others;
+use crate::glob;
 use crate::kernel_names::short_name;
 use crate::operations::Name;
 
@@ -165,34 +166,6 @@ fn change_of(text: &str) -> Option<Change> {
     (ns.abs() < 1e15).then_some(Change::Plus(ns.round() as i64))
 }
 
-/// Whether a text is what a pattern with `*` and `?` stands for.
-fn matches_glob(glob: &str, text: &str) -> bool {
-    let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
-    // Where the last star was, and what it had swallowed.
-    let (mut at, mut read, mut star) = (0, 0, None);
-    while read < text.len() {
-        match glob.get(at) {
-            Some('*') => {
-                star = Some((at, read));
-                at += 1;
-            }
-            Some(one) if *one == '?' || *one == text[read] => {
-                at += 1;
-                read += 1;
-            }
-            _ => match star {
-                Some((place, swallowed)) => {
-                    star = Some((place, swallowed + 1));
-                    at = place + 1;
-                    read = swallowed + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    glob[at..].iter().all(|one| *one == '*')
-}
-
 /// The text of a node's label.
 pub(crate) fn label_text(job: &Job, label: Label, names: &Interner) -> String {
     match label {
@@ -216,11 +189,28 @@ pub(crate) struct Changed {
     pub(crate) graph: Option<Graph>,
 }
 
-/// The kind of thing a target is, for what is said where nothing matches.
-fn known(job: &Job, target: &Target, names: &Interner) -> String {
+/// The works of a job's nodes, by what they are and their labels: texts are for the few of these, not for each node.
+pub(crate) fn works_by_label(job: &Job) -> FxHashMap<(Part, Label), i64> {
+    let mut works: FxHashMap<(Part, Label), i64> = FxHashMap::default();
+    for (what, work) in job.what.iter().zip(&job.graph.work) {
+        let sum = works.entry((what.part, what.label)).or_default();
+        *sum = sum.saturating_add(*work);
+    }
+    works
+}
+
+/// What there is of the kind of thing that a target is, those with most time first.
+fn names_of_kind(job: &Job, target: &Target, names: &Interner) -> Vec<String> {
+    if let Target::Ranks(_) = target {
+        let ranks = job.what.iter();
+        let ranks: BTreeSet<u32> = ranks
+            .filter_map(|what| job.devices[what.device as usize].rank)
+            .collect();
+        return ranks.iter().map(u32::to_string).collect();
+    }
     let mut found: BTreeMap<String, i64> = BTreeMap::new();
-    for (node, what) in job.what.iter().enumerate() {
-        let name = match (target, what.part, what.label) {
+    for ((part, label), work) in works_by_label(job) {
+        let name = match (target, part, label) {
             (Target::Kernel(_), Part::Compute, label) => label_text(job, label, names),
             (Target::Collective(_), Part::Communication, label @ Label::Collective(_)) => {
                 label_text(job, label, names)
@@ -231,28 +221,28 @@ fn known(job: &Job, target: &Target, names: &Interner) -> String {
             (Target::Copy(_), Part::Copy, Label::Operation(name)) => {
                 direction(name).unwrap_or_default().to_owned()
             }
-            (Target::Ranks(_), ..) => match job.devices[what.device as usize].rank {
-                Some(rank) => format!("{rank:>5}"),
-                None => continue,
-            },
             (Target::HostBy(_), Part::Host | Part::Call, label) if label != Label::None => {
                 label_text(job, label, names)
             }
             _ => continue,
         };
         let sum = found.entry(name).or_default();
-        *sum = sum.saturating_add(job.graph.work[node]);
+        *sum = sum.saturating_add(work);
     }
+    let mut found: Vec<(String, i64)> = found.into_iter().collect();
+    found.sort_by_key(|(_, work)| std::cmp::Reverse(*work));
+    found.into_iter().map(|(name, _)| name).collect()
+}
+
+/// What there is of the kind of thing that a target is, for what is said where nothing matches.
+fn known(job: &Job, target: &Target, names: &Interner) -> String {
+    let mut found = names_of_kind(job, target, names);
     if found.is_empty() {
         return "there is nothing of this kind in the chosen steps".to_owned();
     }
-    let mut found: Vec<(String, i64)> = found.into_iter().collect();
-    if !matches!(target, Target::Ranks(_)) {
-        found.sort_by_key(|(_, work)| std::cmp::Reverse(*work));
-    }
     let more = found.len().saturating_sub(8);
     found.truncate(8);
-    let names: Vec<&str> = found.iter().map(|(name, _)| name.trim()).collect();
+    let names: Vec<&str> = found.iter().map(|name| name.trim()).collect();
     let more = if more > 0 {
         format!(", and {more} more")
     } else {
@@ -298,12 +288,12 @@ impl Target {
                 .entry((part, label))
                 .or_insert_with(|| match (self, part, label) {
                     (
-                        Self::Kernel(glob),
+                        Self::Kernel(pattern),
                         Part::Compute | Part::Communication,
                         Label::Operation(Name::Kernel(name)),
                     ) => {
                         let name = names.get(name);
-                        matches_glob(glob, name) || matches_glob(glob, &short_name(name))
+                        glob::matches(pattern, name) || glob::matches(pattern, &short_name(name))
                     }
                     (Self::Collective(wanted), Part::Communication, Label::Collective(kind)) => {
                         job.kinds[kind as usize].name.eq_ignore_ascii_case(wanted)
@@ -316,7 +306,7 @@ impl Target {
                         direction(name).is_some_and(|direction| direction.eq_ignore_ascii_case(wanted))
                     }
                     (Self::HostBy(wanted), Part::Host | Part::Call, label) => {
-                        label != Label::None && matches_glob(wanted, &label_text(job, label, names))
+                        label != Label::None && glob::matches(wanted, &label_text(job, label, names))
                     }
                     _ => false,
                 }),
@@ -449,20 +439,6 @@ mod tests {
         ] {
             let wrong = text.parse::<Edit>();
             assert!(wrong.is_err(), "{text}: {wrong:?}");
-        }
-    }
-
-    #[test]
-    fn patterns_stand_for_texts() {
-        for (glob, text, expected) in [
-            ("*", "", true),
-            ("*gemm*", "sm90_gemm_f16", true),
-            ("sm?0*", "sm90_gemm", true),
-            ("gemm", "sgemm", false),
-            ("*a*b", "xaxbxb", true),
-            ("*a*b", "xaxbx", false),
-        ] {
-            assert_eq!(matches_glob(glob, text), expected, "{glob} {text}");
         }
     }
 }

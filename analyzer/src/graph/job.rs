@@ -11,8 +11,9 @@ use super::meetings::{self, Joined};
 use super::nodes::{Counts, Label, MeetingParts, NO_STEP, Nodes, Part, Source, What, Window};
 use super::process;
 use crate::collectives::Collective;
+use crate::links::Nvlinks;
 use crate::operations::ProcessOperations;
-use crate::{links, steps};
+use crate::steps;
 
 /// A device of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -409,20 +410,42 @@ fn find_links(recording: &Recording, devices: &[Device], kinds: &mut [Kind]) {
             of_rank.insert(rank, (&device.host, uuid));
         }
     }
-    for kind in kinds {
-        let members: Option<Vec<(&str, &str)>> =
-            kind.ranks.iter().map(|rank| of_rank.get(rank).copied()).collect();
-        let Some(members) = members.filter(|members| kind.is_whole && members.len() > 1) else {
-            continue;
+    let hosts: FxHashMap<&str, Nvlinks<'_>> = topologies
+        .iter()
+        .rev()
+        .map(|topology| (topology.host.as_str(), Nvlinks::of(topology)))
+        .collect();
+    // A communicator has a kind for each of its collectives.
+    let mut between: FxHashMap<Vec<u32>, Option<f64>> = FxHashMap::default();
+    let wanted = |kind: &&mut Kind| kind.is_whole && kind.ranks.len() > 1;
+    for kind in kinds.iter_mut().filter(wanted) {
+        kind.link = match between.get(&kind.ranks) {
+            Some(known) => *known,
+            None => {
+                let link = link_between(&kind.ranks, &of_rank, &hosts);
+                between.insert(kind.ranks.clone(), link);
+                link
+            }
         };
-        let uuids: Vec<&str> = members.iter().map(|(_, uuid)| *uuid).collect();
-        let host = members[0].0;
-        let on_one_host = members.iter().all(|(its, _)| *its == host);
-        let topology = topologies.iter().find(|topology| topology.host == host);
-        kind.link = topology
-            .filter(|_| on_one_host)
-            .and_then(|topology| links::nvlinks(topology, &uuids));
     }
+}
+
+/// What the NVLinks between ranks carry, by the host and UUID of each; `None` where they are on several hosts.
+fn link_between(
+    ranks: &[u32],
+    of_rank: &BTreeMap<u32, (&str, &str)>,
+    hosts: &FxHashMap<&str, Nvlinks<'_>>,
+) -> Option<f64> {
+    let members: Vec<(&str, &str)> = ranks
+        .iter()
+        .map(|rank| of_rank.get(rank).copied())
+        .collect::<Option<_>>()?;
+    let (host, _) = *members.first()?;
+    if members.iter().any(|(its, _)| *its != host) {
+        return None;
+    }
+    let uuids: Vec<&str> = members.iter().map(|(_, uuid)| *uuid).collect();
+    hosts.get(host)?.between(&uuids)
 }
 
 /// Which steps are looked at.

@@ -12,6 +12,8 @@ use gputrace_trace::collective_names::function_name;
 pub use function_path::demangled;
 use function_path::{Segment, first_argument, is_of_word, path, starts_with_any};
 
+use crate::glob;
+
 /// A kernel, or a group of them, that moves data between GPUs or has them wait for each other.
 struct Rule {
     /// Whose kernel it is, and the pattern that tells. "NCCL" and "RCCL" begin those of kernels that NCCL's plugin
@@ -185,27 +187,11 @@ pub(crate) fn collective_of(name: &str) -> Option<&'static str> {
 fn matches(last: &Segment<'_>, outer: &[Segment<'_>], pattern: &str) -> bool {
     let (namespaces, names) = pattern.rsplit_once("::").unwrap_or(("", pattern));
     let mut outer = outer.iter();
-    names.split('|').any(|glob| is_like(last.name, glob))
+    names.split('|').any(|pattern| glob::matches(pattern, last.name))
         && (namespaces.is_empty()
             || namespaces
                 .split("::")
                 .all(|namespace| outer.any(|outer| outer.name == namespace)))
-}
-
-/// Whether `text` is `glob`, a `*` of which stands for any characters.
-fn is_like(text: &str, glob: &str) -> bool {
-    let Some((start, rest)) = glob.split_once('*') else {
-        return text == glob;
-    };
-    let Some(mut text) = text.strip_prefix(start) else {
-        return false;
-    };
-    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
-    for part in middle.split('*') {
-        let Some(at) = text.find(part) else { return false };
-        text = &text[at + part.len()..];
-    }
-    text.ends_with(end)
 }
 
 /// A kernel's name in a table: the last one of its path, as Nsight has it. CUTLASS calls every kernel alike,

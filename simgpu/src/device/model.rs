@@ -41,7 +41,7 @@ fn jitter() -> f64 {
 }
 
 fn nanoseconds(ns: f64) -> i64 {
-    (ns * jitter() * config().slowdown).round() as i64
+    (ns * jitter() * config().slow.device).round() as i64
 }
 
 /// A kernel's time by the roofline: the longer of its arithmetic and its memory traffic.
@@ -55,10 +55,12 @@ pub(crate) fn kernel_ns(flops: f64, bytes: f64, efficiency: f64) -> i64 {
 
 /// What a kernel of this name takes that would take so long, where kernels of that name are slow on purpose.
 pub(crate) fn named_ns(name: &CStr, ns: i64) -> i64 {
-    match config().kernel_factor(&name.to_string_lossy()) {
-        1.0 => ns,
-        factor => (ns as f64 * factor).round() as i64,
+    let slow = &config().slow;
+    // This is asked for each launch, and hardly ever are any.
+    if !slow.has_kernels() {
+        return ns;
     }
+    (ns as f64 * slow.kernel(&name.to_string_lossy())).round() as i64
 }
 
 /// The time of a batch of matrix products; elements of two bytes go through the tensor cores. Small ones reach a
@@ -97,7 +99,7 @@ pub(crate) fn copy_ns(path: Path, bytes: u64) -> i64 {
 
 /// The end of a copy between two devices: blocks until it is known, since copies that come later may slow it down.
 pub(crate) fn peer_copy_end(route: Route, bytes: u64, start_ns: i64) -> i64 {
-    let slower = jitter() * config().slowdown;
+    let slower = jitter() * config().slow.device;
     let begin_ns = start_ns + (COPY_FLOOR_NS * slower).round() as i64;
     links::transfer(route, bytes as f64 * config().scale * slower, begin_ns)
 }

@@ -293,7 +293,7 @@ fn own_entry(device: u32) -> Option<&'static Entry> {
     })?;
     free.device.store(device, Ordering::Relaxed);
     free.slowdown
-        .store(config().slowdown.to_bits(), Ordering::Relaxed);
+        .store(config().slow.device.to_bits(), Ordering::Relaxed);
     free.process.store(process, Ordering::Release);
     Some(free)
 }

@@ -6,7 +6,7 @@ import { h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
 import { lateRank } from "./findings.js";
-import { failed, nothing, panel, resolution, section, select, severalDevices } from "./shared.js";
+import { failed, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
 
 /** So many collectives are drawn at most; of more, stretches that are evenly spread. */
 const DRAWN = 5000;
@@ -257,33 +257,9 @@ function arrivals(analysis, context) {
           return `${most.rank === row.rank ? "itself" : `rank ${most.rank}`} (${format.time(most.cost_ns)})`;
         },
       },
-      {
-        key: "cost_ns",
-        title: "Cost",
-        number: true,
-        hint: "Over those, how long all others waited for it alone",
-        value: (row) => row.cost_ns,
-        text: (row) => format.time(row.cost_ns),
-        bar: (row) => row.cost_ns / most,
-      },
-      {
-        key: "skew_ns",
-        title: "Skew",
-        number: true,
-        spare: 2,
-        hint: "Over those, how long the first rank waited for it",
-        value: (row) => row.skew_ns,
-        text: (row) => format.time(row.skew_ns),
-      },
-      {
-        key: "wait_ns",
-        title: "Waited itself",
-        number: true,
-        hint: "For other ranks, over all",
-        value: (row) => row.wait_ns,
-        text: (row) => format.time(row.wait_ns),
-        bar: (row) => row.wait_ns / waited,
-      },
+      timeColumn("cost_ns", "Cost", (row) => row.cost_ns, { hint: "Over those, how long all others waited for it alone", bar: (row) => row.cost_ns / most }),
+      timeColumn("skew_ns", "Skew", (row) => row.skew_ns, { spare: 2, hint: "Over those, how long the first rank waited for it" }),
+      timeColumn("wait_ns", "Waited itself", (row) => row.wait_ns, { hint: "For other ranks, over all", bar: (row) => row.wait_ns / waited }),
     ],
   });
   return section("Late ranks", note, box.element);
@@ -336,15 +312,8 @@ function sizes(analysis, all) {
         value: (row) => row.algbw_with_waiting,
         text: (row) => format.bandwidth(row.algbw_with_waiting),
       },
-      {
-        key: "kernel_p50_ns",
-        title: "Kernel median",
-        number: true,
-        spare: 1,
-        value: (row) => row.kernel.p50_ns,
-        text: (row) => format.time(row.kernel.p50_ns),
-      },
-      { key: "kernel_p99_ns", title: "p99", number: true, spare: 3, value: (row) => row.kernel.p99_ns, text: (row) => format.time(row.kernel.p99_ns) },
+      timeColumn("kernel_p50_ns", "Kernel median", (row) => row.kernel.p50_ns, { spare: 1 }),
+      timeColumn("kernel_p99_ns", "p99", (row) => row.kernel.p99_ns, { spare: 3 }),
     ],
   });
   return section("By size", "Warm-ups are left out.", box.element);
@@ -389,15 +358,7 @@ function communicators(analysis, keep) {
       { key: "members", title: "Recorded", wide: true, spare: 2, value: (row) => row.ranks.join(" "), text: (row) => ranges(row.ranks) },
       { key: "operations", title: "Operations", number: true, value: (row) => row.operations, text: (row) => format.count(row.operations) },
       { key: "bytes", title: "Bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
-      {
-        key: "time_ns",
-        title: "Time, most",
-        number: true,
-        spare: 1,
-        hint: "Of the rank with most",
-        value: (row) => greatest(row.time_ns)?.[1],
-        text: (row) => format.time(greatest(row.time_ns)?.[1]),
-      },
+      timeColumn("time_ns", "Time, most", (row) => greatest(row.time_ns)?.[1], { spare: 1, hint: "Of the rank with most" }),
       {
         key: "exposed_ns",
         title: "Exposed, most",
@@ -442,23 +403,9 @@ function transfers(analysis) {
       { key: "communicator", title: "Communicator", spare: 2, value: communicatorName },
       { key: "count", title: "Count", number: true, value: (row) => row.count, text: (row) => format.count(row.count) },
       { key: "bytes", title: "Bytes", number: true, value: (row) => row.bytes, text: (row) => format.bytes(row.bytes) },
-      {
-        key: "sender_wait_ns",
-        title: "Sender waited",
-        number: true,
-        value: (row) => row.sender_wait_ns,
-        text: (row) => format.time(row.sender_wait_ns),
-        bar: (row) => row.sender_wait_ns / most,
-      },
-      {
-        key: "receiver_wait_ns",
-        title: "Receiver waited",
-        number: true,
-        value: (row) => row.receiver_wait_ns,
-        text: (row) => format.time(row.receiver_wait_ns),
-        bar: (row) => row.receiver_wait_ns / most,
-      },
-      { key: "transfer_ns", title: "Transfer", number: true, value: (row) => row.transfer_ns, text: (row) => format.time(row.transfer_ns) },
+      timeColumn("sender_wait_ns", "Sender waited", (row) => row.sender_wait_ns, { bar: (row) => row.sender_wait_ns / most }),
+      timeColumn("receiver_wait_ns", "Receiver waited", (row) => row.receiver_wait_ns, { bar: (row) => row.receiver_wait_ns / most }),
+      timeColumn("transfer_ns", "Transfer", (row) => row.transfer_ns),
       {
         key: "bandwidth",
         title: "Bandwidth",

@@ -4,7 +4,7 @@
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { nothing, panel, section, severalDevices } from "./shared.js";
+import { nothing, panel, section, severalDevices, timeColumn } from "./shared.js";
 
 export const copies = panel("copies", "Copies", (analysis, context, keep) => {
   const several = severalDevices(analysis);
@@ -28,24 +28,8 @@ export const copies = panel("copies", "Copies", (analysis, context, keep) => {
       { key: "destination", title: "To", spare: 1, value: (row) => row.copy.destination },
       { key: "count", title: "Count", number: true, value: (row) => row.copy.count, text: (row) => format.count(row.copy.count) },
       { key: "bytes", title: "Bytes", number: true, value: (row) => row.copy.bytes, text: (row) => format.bytes(row.copy.bytes) },
-      {
-        key: "total_ns",
-        title: "Total",
-        number: true,
-        hint: "Sum of durations",
-        value: (row) => row.copy.total_ns,
-        text: (row) => format.time(row.copy.total_ns),
-        bar: (row) => row.copy.total_ns / most,
-      },
-      {
-        key: "time_ns",
-        title: "Time",
-        number: true,
-        spare: 2,
-        hint: "Time in which at least one ran",
-        value: (row) => row.copy.time_ns,
-        text: (row) => format.time(row.copy.time_ns),
-      },
+      timeColumn("total_ns", "Total", (row) => row.copy.total_ns, { hint: "Sum of durations", bar: (row) => row.copy.total_ns / most }),
+      timeColumn("time_ns", "Time", (row) => row.copy.time_ns, { spare: 2, hint: "Time in which at least one ran" }),
       {
         key: "bandwidth",
         title: "Bandwidth",

@@ -5,7 +5,7 @@ import { legend, lines, shareBar } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { CAUSES, causeTitle, nameCell, nothing, panel, resolution, section, select, severalDevices } from "./shared.js";
+import { CAUSES, causeTitle, nameCell, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
 
 export const idle = panel("idle", "Idle", (analysis, context, keep) => {
   if (!analysis.ranks.length) return nothing("No rank ran anything on a GPU.");
@@ -144,7 +144,7 @@ function hostLate(analysis, keep) {
         value: (row) => row.name,
         cell: (row) => h("span", { class: "p-name" }, row.name, row.names > 1 ? h("span", { class: "p-faint" }, ` (${row.names})`) : null),
       },
-      { key: "time_ns", title: "Host late", number: true, value: (row) => row.time, text: (row) => format.time(row.time), bar: (row) => row.time / sum },
+      timeColumn("time_ns", "Host late", (row) => row.time, { bar: (row) => row.time / sum }),
       { key: "share", title: "Share", number: true, spare: 1, value: (row) => row.time / sum, text: (row) => format.percent(row.time / sum) },
     ],
   });
@@ -169,14 +169,7 @@ function gaps(analysis, context, keep) {
     open: (row) => context.goTo({ from: row.gap.start_ns, to: row.gap.end_ns, rank: row.rank.rank ?? undefined, device: row.rank.device_index }),
     columns: [
       { key: "start_ns", title: "Start", number: true, value: (row) => row.gap.start_ns, text: (row) => format.moment(row.gap.start_ns, fine) },
-      {
-        key: "length_ns",
-        title: "Length",
-        number: true,
-        value: (row) => row.length,
-        text: (row) => format.time(row.length),
-        bar: (row) => row.length / longest,
-      },
+      timeColumn("length_ns", "Length", (row) => row.length, { bar: (row) => row.length / longest }),
       { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
       { key: "cause", title: "Main cause", value: (row) => row.gap.cause, text: (row) => causeTitle(row.gap.cause) },
       {
@@ -217,29 +210,9 @@ function launches(analysis, keep) {
         value: (row) => row.launch.operations,
         text: (row) => format.count(row.launch.operations),
       },
-      {
-        key: "call_total_ns",
-        title: "Time in call",
-        number: true,
-        value: (row) => row.launch.call_total_ns,
-        text: (row) => format.time(row.launch.call_total_ns),
-      },
-      {
-        key: "call_p50_ns",
-        title: "median",
-        number: true,
-        spare: 2,
-        value: (row) => row.launch.call_time.p50_ns,
-        text: (row) => format.time(row.launch.call_time.p50_ns),
-      },
-      {
-        key: "call_p99_ns",
-        title: "p99",
-        number: true,
-        spare: 3,
-        value: (row) => row.launch.call_time.p99_ns,
-        text: (row) => format.time(row.launch.call_time.p99_ns),
-      },
+      timeColumn("call_total_ns", "Time in call", (row) => row.launch.call_total_ns),
+      timeColumn("call_p50_ns", "median", (row) => row.launch.call_time.p50_ns, { spare: 2 }),
+      timeColumn("call_p99_ns", "p99", (row) => row.launch.call_time.p99_ns, { spare: 3 }),
       {
         key: "unqueued",
         title: "Unqueued",
@@ -249,31 +222,14 @@ function launches(analysis, keep) {
         value: (row) => row.launch.unqueued,
         text: (row) => format.count(row.launch.unqueued),
       },
-      {
-        key: "latency_p50_ns",
-        title: "Latency median",
-        number: true,
+      timeColumn("latency_p50_ns", "Latency median", (row) => (row.launch.unqueued ? row.launch.latency.p50_ns : null), {
         hint: "From the call's start to the operation's, of unqueued ones: launch latency",
-        value: (row) => (row.launch.unqueued ? row.launch.latency.p50_ns : null),
-        text: (row) => format.time(row.launch.unqueued ? row.launch.latency.p50_ns : null),
-      },
-      {
-        key: "latency_p99_ns",
-        title: "p99",
-        number: true,
-        spare: 3,
-        value: (row) => (row.launch.unqueued ? row.launch.latency.p99_ns : null),
-        text: (row) => format.time(row.launch.unqueued ? row.launch.latency.p99_ns : null),
-      },
-      {
-        key: "delay_p50_ns",
-        title: "Delay median",
-        number: true,
+      }),
+      timeColumn("latency_p99_ns", "p99", (row) => (row.launch.unqueued ? row.launch.latency.p99_ns : null), { spare: 3 }),
+      timeColumn("delay_p50_ns", "Delay median", (row) => row.launch.delay.p50_ns, {
         spare: 3,
         hint: "From the call's end to the operation's start, of all: waiting behind earlier operations is in it",
-        value: (row) => row.launch.delay.p50_ns,
-        text: (row) => format.time(row.launch.delay.p50_ns),
-      },
+      }),
     ],
   });
   return [section("Launches", "How the host handed work over: time in the calls, and until the work began.", list.element), queues(analysis, keep)];

@@ -5,7 +5,7 @@ import { legend, shareBar } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { choice, kindMark, nameCell, nothing, panel, section, select, severalDevices } from "./shared.js";
+import { choice, kindMark, nameCell, nothing, panel, section, select, severalDevices, timeColumn } from "./shared.js";
 
 const KINDS = ["compute", "communication", "copy", "memset"];
 
@@ -135,7 +135,7 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
       { key: "name", title: "Name", wide: true, value: (row) => row.name, cell: (row) => nameCell(row.name, context.state.get().names === "short") },
       { key: "kind", title: "Kind", value: (row) => row.kind, cell: (row) => h("span", { title: [...row.reasons].join("; ") }, kindMark(row.kind)) },
       { key: "count", title: "Count", number: true, value: (row) => row.count, text: (row) => format.count(row.count) },
-      { key: "total_ns", title: "Total", number: true, value: (row) => row.total_ns, text: (row) => format.time(row.total_ns) },
+      timeColumn("total_ns", "Total", (row) => row.total_ns),
       {
         key: "share",
         title: "Share",
@@ -145,27 +145,11 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
         text: (row) => format.percent(row.share),
         bar: (row) => row.share / greatest,
       },
-      { key: "mean_ns", title: "Mean", number: true, value: (row) => row.mean_ns, text: (row) => format.time(row.mean_ns) },
-      { key: "min_ns", title: "Min", number: true, spare: 2, value: (row) => row.min_ns, text: (row) => format.time(row.min_ns) },
-      {
-        key: "p50_ns",
-        title: "Median",
-        number: true,
-        spare: 3,
-        hint: "Of one rank: choose it",
-        value: (row) => row.p50_ns,
-        text: (row) => format.time(row.p50_ns),
-      },
-      {
-        key: "p99_ns",
-        title: "p99",
-        number: true,
-        spare: 3,
-        hint: "Of one rank: choose it",
-        value: (row) => row.p99_ns,
-        text: (row) => format.time(row.p99_ns),
-      },
-      { key: "max_ns", title: "Max", number: true, spare: 1, value: (row) => row.max_ns, text: (row) => format.time(row.max_ns) },
+      timeColumn("mean_ns", "Mean", (row) => row.mean_ns),
+      timeColumn("min_ns", "Min", (row) => row.min_ns, { spare: 2 }),
+      timeColumn("p50_ns", "Median", (row) => row.p50_ns, { spare: 3, hint: "Of one rank: choose it" }),
+      timeColumn("p99_ns", "p99", (row) => row.p99_ns, { spare: 3, hint: "Of one rank: choose it" }),
+      timeColumn("max_ns", "Max", (row) => row.max_ns, { spare: 1 }),
       {
         key: "occupancy",
         title: "Occupancy",
@@ -208,14 +192,7 @@ function streams(analysis, context, keep) {
       { key: "stream", title: "Stream", value: (row) => row.stream.stream, text: (row) => `stream ${row.stream.stream}` },
       { key: "rank", title: "Rank", value: (row) => row.rank.rank ?? row.rank.device_index, text: (row) => format.place(row.rank, several) },
       { key: "ops", title: "Operations", number: true, value: (row) => row.stream.ops, text: (row) => format.count(row.stream.ops) },
-      {
-        key: "busy_ns",
-        title: "Busy",
-        number: true,
-        value: (row) => row.stream.busy_ns,
-        text: (row) => format.time(row.stream.busy_ns),
-        bar: (row) => row.stream.busy_ns / whole,
-      },
+      timeColumn("busy_ns", "Busy", (row) => row.stream.busy_ns, { bar: (row) => row.stream.busy_ns / whole }),
       {
         key: "idle_ratio",
         title: "Idle",

@@ -210,6 +210,19 @@ export const CAUSES = [
 /** @param {string} key */
 export const causeTitle = (key) => CAUSES.find((cause) => cause.key === key)?.title ?? key.replaceAll("_", " ");
 
+/**
+ * A column of spans of time.
+ * @template Row
+ * @param {string} key
+ * @param {string} title
+ * @param {(row: Row) => number | null | undefined} value
+ * @param {Partial<import("../table.js").Column<Row>>} [more]
+ * @returns {import("../table.js").Column<Row>}
+ */
+export function timeColumn(key, title, value, more) {
+  return { key, title, number: true, value, text: (row) => format.time(value(row)), ...more };
+}
+
 /** How finely moments of this analysis are written. @param {import("../../types/analysis.js").Analysis} analysis */
 export function resolution(analysis) {
   const span = Math.max(1, ...analysis.ranks.map((rank) => rank.span_ns));

@@ -281,13 +281,6 @@ function stepChart(ranks, keep, rowHeight, context, several) {
 function rankSection(analysis, context) {
   const several = severalDevices(analysis);
   const whole = Math.max(1, ...analysis.ranks.map((rank) => rank.span_ns));
-  const share =
-    (/** @type {import("./shared.js").Part["key"]} */ key) => (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) =>
-      rank.parts[key];
-  const part = (/** @type {import("./shared.js").Part["key"]} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
-    key: `${key}_part_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint, value: share(key),
-    text: (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => format.percent(rank.span_ns ? share(key)(rank) / rank.span_ns : null),
-  });
   const parts = table({
     name: "ranks",
     plain: analysis.ranks.length < 9,
@@ -300,25 +293,44 @@ function rankSection(analysis, context) {
       { key: "bar", title: "Compute, communication, copies, idle", fixed: true, wide: true, value: () => "",
         cell: (rank) => shareBar(shareParts(rank.parts), { total: whole, format: format.time, label: format.place(rank, several) }) },
       { key: "span_ns", title: "Span", number: true, value: (rank) => rank.span_ns, text: (rank) => format.time(rank.span_ns) },
-      part("compute", "Compute", 2),
-      part("hidden", "Hidden", 2),
-      part("exposed", "Exposed", 1),
-      part("copies", "Copies", 2),
-      part("idle", "Idle", 1),
-      {
-        key: "overlap_ratio",
-        title: "Overlap",
-        number: true,
-        spare: 2,
-        hint: "Share of the communication that is hidden behind compute",
-        value: (rank) => rank.overlap_ratio,
-        text: (rank) => format.percent(rank.overlap_ratio),
-      },
+      ...partColumns(
+        (/** @type {import("../../types/analysis.js").RankAnalysis} */ rank) => rank,
+        (ns, rank) => format.percent(rank.span_ns ? ns / rank.span_ns : null),
+        { compute: 2, overlap: 2 },
+      ),
       { key: "device_name", title: "Device", spare: 3, value: (rank) => rank.device_name },
       { key: "host", title: "Host", spare: 3, value: (rank) => rank.host },
     ],
   });
   return section("The whole run by rank", "Each moment counts once: the parts sum to the span.", parts.element);
+}
+
+/**
+ * A column for each part of a span of time, and one for how much of its communication is hidden.
+ * @template Row
+ * @param {(row: Row) => {parts: import("../../types/analysis.js").Parts, overlap_ratio: number | null}} of   the span of a row
+ * @param {(ns: number, row: Row) => string} text
+ * @param {{compute: 1 | 2 | 3, overlap: 1 | 2 | 3}} spare   when these go in narrow windows
+ * @returns {import("../table.js").Column<Row>[]}
+ */
+function partColumns(of, text, spare) {
+  /** @type {Record<import("./shared.js").Part["key"], 1 | 2 | 3>} */
+  const spares = { compute: spare.compute, hidden: 2, exposed: 1, copies: 2, idle: 1 };
+  return [
+    ...PARTS.map(({ key, hint }) => ({
+      key: `${key}_part_ns`, title: key[0].toUpperCase() + key.slice(1), number: true, spare: spares[key], hint,
+      value: (/** @type {Row} */ row) => of(row).parts[key], text: (/** @type {Row} */ row) => text(of(row).parts[key], row),
+    })),
+    {
+      key: "overlap_ratio",
+      title: "Overlap",
+      number: true,
+      spare: spare.overlap,
+      hint: "Share of the communication that is hidden behind compute",
+      value: (row) => of(row).overlap_ratio,
+      text: (row) => format.percent(of(row).overlap_ratio),
+    },
+  ];
 }
 
 /** All measures of the catalogue. @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
@@ -359,12 +371,8 @@ export function measureColumns(measures) {
 function stepTable(ranks, analysis, context, keep) {
   const several = severalDevices(analysis);
   const fine = resolution(analysis);
-  const rows = ranks.flatMap((rank) => rank.steps.map((/** @type {any} */ step, /** @type {number} */ index) => ({ rank, step, index, parts: step.parts })));
+  const rows = ranks.flatMap((rank) => rank.steps.map((/** @type {any} */ step, /** @type {number} */ index) => ({ rank, step, index })));
   const longest = Math.max(1, ...rows.map((row) => row.step.duration_ns));
-  const part = (/** @type {import("./shared.js").Part["key"]} */ key, /** @type {string} */ title, /** @type {1 | 2 | 3} */ spare) => ({
-    key: `${key}_part_ns`, title, number: true, spare, hint: PARTS.find((one) => one.key === key)?.hint,
-    value: (/** @type {any} */ row) => row.parts[key], text: (/** @type {any} */ row) => format.time(row.parts[key]),
-  });
   keep.table ??= {};
   const list = table({
     name: "steps",
@@ -398,19 +406,7 @@ function stepTable(ranks, analysis, context, keep) {
         text: (row) => format.time(row.step.duration_ns),
         bar: (row) => row.step.duration_ns / longest,
       },
-      part("compute", "Compute", 1),
-      part("hidden", "Hidden", 2),
-      part("exposed", "Exposed", 1),
-      part("copies", "Copies", 2),
-      part("idle", "Idle", 1),
-      {
-        key: "overlap_ratio",
-        title: "Overlap",
-        number: true,
-        spare: 3,
-        value: (row) => row.step.overlap_ratio,
-        text: (row) => format.percent(row.step.overlap_ratio),
-      },
+      ...partColumns((/** @type {any} */ row) => row.step, format.time, { compute: 1, overlap: 3 }),
       {
         key: "outlier",
         title: "",

@@ -41,6 +41,23 @@ pub(super) enum Told {
     Late(u32),
 }
 
+impl Told {
+    /// Whether a finding tells it.
+    pub(super) fn is_told_by(&self, finding: &Finding) -> bool {
+        match (&finding.facts, self) {
+            (Facts::ExposedCommunication { .. }, Self::Communication { .. })
+            | (Facts::PeerWait { .. }, Self::Peers)
+            | (Facts::PageableCopies { .. }, Self::Pageable)
+            | (
+                Facts::HostLate { .. } | Facts::ShortKernels { .. } | Facts::NothingSubmitted { .. },
+                Self::Host(_),
+            ) => true,
+            (Facts::LateRank { .. }, Self::Late(rank)) => finding.rank == Some(*rank),
+            _ => false,
+        }
+    }
+}
+
 /// Something that could be mended.
 pub(super) struct Candidate {
     pub(super) what: What,

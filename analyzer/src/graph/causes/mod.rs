@@ -29,9 +29,17 @@ const OF_ITS_OWN: f64 = 0.3;
 /// Of two names for the same time one that says which ranks take longer than others is preferred, if it saves this share.
 const PREFERRED: f64 = 0.75;
 
+/// Something that is worth a sentence.
+struct Found {
+    what: What,
+    saved: Interval,
+    /// It is another name for what these tell of, and worth a sentence only where no finding does.
+    unless: Vec<Told>,
+}
+
 /// What the replays say.
 pub(crate) struct Causes {
-    found: Vec<(What, Interval)>,
+    found: Vec<Found>,
     /// Who came last to collectives, and whose fault it was.
     pub(crate) blame: Blame,
     /// Steps of the recording.
@@ -73,7 +81,7 @@ impl Causes {
         let candidates = candidates.filter(|candidate| candidate.saved.middle() > worth);
         let candidates: Vec<Candidate> = candidates.collect();
         Some(Self {
-            found: keep(&replay, candidates),
+            found: keep(candidates, worth, |remedies| replay.saved(remedies).middle()),
             blame: blame(job, &replay.typical(Part::is_own).work),
             steps,
             whole: steps == job.steps.len(),
@@ -85,13 +93,18 @@ impl Causes {
     pub(crate) fn replace_symptoms(self, findings: &mut Vec<Finding>) {
         let mut of_own: Vec<Finding> = Vec::new();
         let mut told: Vec<(Told, Interval)> = Vec::new();
-        for (what, saved) in self.found {
+        for Found { what, saved, unless } in self.found {
+            let is_told = |told: &Told| findings.iter().any(|finding| told.is_told_by(finding));
+            if unless.iter().any(is_told) {
+                continue;
+            }
             match what {
                 What::Finding(mut finding) => {
                     set_saved(&mut finding, saved, self.steps);
                     of_own.push(*finding);
                 }
-                What::Told(it) => told.push((it, saved)),
+                What::Told(it) if is_told(&it) => told.push((it, saved)),
+                What::Told(_) => {}
             }
         }
         slow_rank::add_clocks(&mut of_own, findings);
@@ -99,18 +112,7 @@ impl Causes {
         let uneven_steps = |finding: &Finding| matches!(finding.facts, Facts::UnevenSteps { .. });
         let steps_known = self.whole || of_own.iter().any(uneven_steps);
         findings.retain_mut(|finding| {
-            let is_meant = |told: &Told| match (&finding.facts, told) {
-                (Facts::ExposedCommunication { .. }, Told::Communication { .. })
-                | (Facts::PeerWait { .. }, Told::Peers)
-                | (Facts::PageableCopies { .. }, Told::Pageable)
-                | (
-                    Facts::HostLate { .. } | Facts::ShortKernels { .. } | Facts::NothingSubmitted { .. },
-                    Told::Host(_),
-                ) => true,
-                (Facts::LateRank { .. }, Told::Late(rank)) => finding.rank == Some(*rank),
-                _ => false,
-            };
-            let place = told.iter().position(|(told, _)| is_meant(told));
+            let place = told.iter().position(|(told, _)| told.is_told_by(finding));
             match finding.facts {
                 Facts::ExposedCommunication { .. }
                 | Facts::PeerWait { .. }
@@ -156,9 +158,10 @@ impl Causes {
     }
 }
 
-/// Those that are worth a sentence and no other name for what comes before them.
-fn keep(replay: &Replay<'_>, mut candidates: Vec<Candidate>) -> Vec<(What, Interval)> {
-    let worth = WORTH_A_SENTENCE * replay.baseline.kept_ns;
+/// Those that are worth a sentence and no other name for what comes before them. `saves` says what several remedies save together,
+/// and `worth` what is worth a sentence. Of some it is not known yet whether a finding will tell them: what is another name for
+/// these, and for no finding, stays until that is known.
+fn keep(mut candidates: Vec<Candidate>, worth: f64, saves: impl Fn(&[&Remedy]) -> f64) -> Vec<Found> {
     // What is surely saved first.
     candidates.sort_by(|a, b| {
         let key = |candidate: &Candidate| {
@@ -168,35 +171,65 @@ fn keep(replay: &Replay<'_>, mut candidates: Vec<Candidate>) -> Vec<(What, Inter
         let (a, b) = (key(a), key(b));
         b.0.total_cmp(&a.0).then_with(|| b.1.total_cmp(&a.1))
     });
-    let mut kept: Vec<Candidate> = Vec::new();
-    let (mut together, mut late) = (0.0, None);
-    for candidate in candidates {
-        let with = if kept.is_empty() {
-            replay.saved(&[&candidate.remedy]).middle()
-        } else {
-            let all: Vec<&Remedy> = kept
-                .iter()
-                .map(|kept| &kept.remedy)
-                .chain([&candidate.remedy])
-                .collect();
-            let with = replay.saved(&all).middle();
-            if with - together < worth.max(OF_ITS_OWN * candidate.saved.middle()) {
-                continue;
+    let (mut kept, mut surely) = (Together::default(), Together::default());
+    let mut told: Vec<Told> = Vec::new();
+    let mut verdicts: Vec<Option<Vec<Told>>> = Vec::new();
+    for Candidate { what, saved, remedy } in &candidates {
+        let least = worth.max(OF_ITS_OWN * saved.middle());
+        let unless = if let Some(with) = kept.with(remedy, least, &saves) {
+            // What no rule explains may be anything: no reason to leave out another.
+            if !matches!(what, What::Told(Told::Late(_))) {
+                kept.add(remedy, Some(with));
             }
-            with
+            Some(Vec::new())
+        } else if !told.is_empty() && surely.with(remedy, least, &saves).is_some() {
+            Some(told.clone())
+        } else {
+            None
         };
-        // Whether anything tells of it is not known yet, so that it is no reason to leave out another.
-        if let What::Told(Told::Late(_)) = candidate.what {
-            late = Some((candidate.what, candidate.saved));
-            continue;
+        match what {
+            _ if unless.is_none() => {}
+            What::Finding(_) => surely.add(remedy, None),
+            What::Told(Told::Late(_)) => {}
+            What::Told(it) => told.push(it.clone()),
         }
-        together = with;
-        kept.push(candidate);
+        verdicts.push(unless);
     }
-    kept.into_iter()
-        .map(|candidate| (candidate.what, candidate.saved))
-        .chain(late)
+    let found = candidates.into_iter().zip(verdicts);
+    found
+        .filter_map(|(Candidate { what, saved, .. }, unless)| {
+            Some(Found {
+                what,
+                saved,
+                unless: unless?,
+            })
+        })
         .collect()
+}
+
+/// Remedies that are taken together.
+#[derive(Default)]
+struct Together<'a> {
+    remedies: Vec<&'a Remedy>,
+    /// What they save; `None` where nobody asked yet.
+    saved: Option<f64>,
+}
+
+impl<'a> Together<'a> {
+    /// What they save with one more, where that is so much more at least than without. The first is always worth it.
+    fn with(&mut self, one: &'a Remedy, least: f64, saves: &impl Fn(&[&Remedy]) -> f64) -> Option<f64> {
+        let with = saves(&[&self.remedies[..], &[one]].concat());
+        if self.remedies.is_empty() {
+            return Some(with);
+        }
+        let without = *self.saved.get_or_insert_with(|| saves(&self.remedies));
+        (with - without >= least).then_some(with)
+    }
+
+    fn add(&mut self, one: &'a Remedy, saved: Option<f64>) {
+        self.remedies.push(one);
+        self.saved = saved;
+    }
 }
 
 /// Says what a finding saves.
@@ -207,4 +240,89 @@ fn set_saved(finding: &mut Finding, saved: Interval, steps: usize) {
     finding.saves_ns = Some(per_step.saturating_mul(steps));
     finding.saves_low_ns = Some(saved.low as i64);
     finding.saves_high_ns = Some(saved.high as i64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::dag::Node;
+
+    /// Something that saves a nanosecond for each of these nodes.
+    fn candidate(what: What, nodes: std::ops::Range<Node>) -> Candidate {
+        let saved = nodes.len() as f64;
+        Candidate {
+            what,
+            saved: Interval {
+                low: saved,
+                high: saved,
+            },
+            remedy: Remedy {
+                work: nodes.map(|node| (node, 0)).collect(),
+                ..Remedy::default()
+            },
+        }
+    }
+
+    fn finding(facts: Facts) -> Finding {
+        Finding::new(facts, String::new(), String::new())
+    }
+
+    fn synchronization(name: &str, nodes: std::ops::Range<Node>) -> Candidate {
+        let facts = Facts::Synchronization {
+            name: name.to_owned(),
+            count: 1,
+            waits_ns: 1,
+        };
+        candidate(What::Finding(Box::new(finding(facts))), nodes)
+    }
+
+    /// What is left of findings when causes are put among them: the names of calls, and what else saves.
+    fn left(causes: Vec<Candidate>, findings: Vec<Facts>) -> Vec<(String, Option<i64>)> {
+        let saves = |remedies: &[&Remedy]| {
+            let nodes = remedies.iter().flat_map(|remedy| &remedy.work);
+            nodes.collect::<std::collections::BTreeSet<_>>().len() as f64
+        };
+        let causes = Causes {
+            found: keep(causes, 10.0, saves),
+            blame: Blame::new(),
+            steps: 1,
+            whole: true,
+            single: false,
+        };
+        let mut findings: Vec<Finding> = findings.into_iter().map(finding).collect();
+        causes.replace_symptoms(&mut findings);
+        let name = |finding: &Finding| match &finding.facts {
+            Facts::Synchronization { name, .. } => name.clone(),
+            Facts::NothingSubmitted { .. } => "host".to_owned(),
+            Facts::EventWait { .. } => "event".to_owned(),
+            other => panic!("{other:?}"),
+        };
+        let named = findings.iter().map(|finding| (name(finding), finding.saves_ns));
+        named.collect()
+    }
+
+    #[test]
+    fn what_nobody_tells_of_hides_nothing() {
+        let causes = || {
+            vec![
+                candidate(What::Told(Told::Host(None)), 0..100),
+                synchronization("symptom of the host", 0..90),
+                synchronization("symptom of a symptom", 0..80),
+                synchronization("of its own", 100..150),
+                synchronization("symptom of that", 100..140),
+            ]
+        };
+        let host = Facts::NothingSubmitted { idle_ns: 1 };
+        let event = Facts::EventWait { idle_ns: 1 };
+        let of_its_own = ("of its own".to_owned(), Some(50));
+        assert_eq!(
+            left(causes(), vec![host.clone(), event.clone()]),
+            [("host".to_owned(), Some(100)), of_its_own.clone()]
+        );
+        let hidden = ("symptom of the host".to_owned(), Some(90));
+        assert_eq!(left(causes(), vec![event.clone()]), [hidden, of_its_own]);
+        // Waits for events are a symptom of what is told, and only of that.
+        let alone = || vec![candidate(What::Told(Told::Host(None)), 0..100)];
+        assert_eq!(left(alone(), vec![event]), [("event".to_owned(), None)]);
+    }
 }

@@ -44,11 +44,13 @@
 //! or as many as LOCAL_WORLD_SIZE says there are ranks here. Where the launcher says that other ranks are elsewhere
 //! (LOCAL_WORLD_SIZE below WORLD_SIZE), each machine is one of the nodes and all of its devices are on it.
 
+mod slow;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::glob;
+use slow::Slow;
 
 /// Offset and drift of the delivered device stamps.
 pub(crate) struct Skew {
@@ -80,14 +82,7 @@ pub(crate) struct Config {
     pub(crate) driver: u32,
     /// NCCL's version, as ncclGetVersion gives it.
     pub(crate) nccl: i32,
-    /// How many times slower this rank's device is.
-    pub(crate) slowdown: f64,
-    /// Kernels that are slow on this rank's device: a pattern of their names, factor.
-    pub(crate) slow_kernels: Vec<(String, f64)>,
-    /// Slow links: device, device, factor.
-    pub(crate) slow_links: Vec<(u32, u32, f64)>,
-    /// Nodes whose links to other nodes are slow: node, factor.
-    pub(crate) slow_nics: Vec<(u32, f64)>,
+    pub(crate) slow: Slow,
     pub(crate) skew: Option<Skew>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) clock_step: Option<ClockStep>,
@@ -111,24 +106,8 @@ impl Config {
 
     /// How many times slower the link between two devices is than it should be.
     pub(crate) fn link_factor(&self, a: u32, b: u32) -> f64 {
-        let links = self.slow_links.iter();
-        let links = links.filter(|(x, y, _)| (*x, *y) == (a, b) || (*y, *x) == (a, b));
-        let nodes = [self.node_of(a), self.node_of(b)];
-        let nics = self.slow_nics.iter();
-        let nics = nics.filter(|(node, _)| nodes[0] != nodes[1] && nodes.contains(node));
-        links
-            .map(|(.., factor)| *factor)
-            .chain(nics.map(|(_, factor)| *factor))
-            .fold(1.0, f64::max)
-    }
-
-    /// How many times slower kernels of this name are than they should be, beside the rank's own factor.
-    pub(crate) fn kernel_factor(&self, name: &str) -> f64 {
-        self.slow_kernels
-            .iter()
-            .filter(|(pattern, _)| glob::matches(pattern, name))
-            .map(|(_, factor)| *factor)
-            .fold(1.0, f64::max)
+        self.slow
+            .link([a, b].map(|device| (device, self.node_of(device))))
     }
 
     /// Whether a fault was asked for.
@@ -196,38 +175,6 @@ fn fault(text: &str) -> Option<Fault> {
     };
     let (name, default) = FAULTS.iter().find(|(known, _)| *known == name)?;
     (value.is_none() || default.is_some()).then_some(Fault { name, value })
-}
-
-/// One part of `SLOW`.
-fn slow(config: &mut Config, part: &str) -> Option<()> {
-    let (what, by) = part.split_once('=')?;
-    let by = factor(by)?;
-    match what.split_once(':')? {
-        ("rank", rank) => {
-            if rank.parse::<u32>().ok()? == config.rank {
-                config.slowdown = by;
-            }
-        }
-        ("kernel", kernels) => {
-            let (pattern, is_here) = match kernels.split_once('@') {
-                Some((pattern, rank)) => (pattern, rank.parse::<u32>().ok()? == config.rank),
-                None => (kernels, true),
-            };
-            if pattern.is_empty() {
-                return None;
-            }
-            if is_here {
-                config.slow_kernels.push((pattern.to_owned(), by));
-            }
-        }
-        ("link", ends) => {
-            let (a, b) = ends.split_once('-')?;
-            config.slow_links.push((a.parse().ok()?, b.parse().ok()?, by));
-        }
-        ("nic", node) => config.slow_nics.push((node.parse().ok()?, by)),
-        _ => return None,
-    }
-    Some(())
 }
 
 /// `NANOSECONDS@MILLISECONDS`.
@@ -298,7 +245,7 @@ const SETTINGS: &[Setting] = &[
         name: "SCALE",
         allowed: "a number from 1 on",
         take: |config, value| {
-            config.scale = factor(value)?;
+            config.scale = slow::factor(value)?;
             Some(())
         },
     },
@@ -348,7 +295,10 @@ const SETTINGS: &[Setting] = &[
         name: "SLOW",
         allowed: "rank:N=FACTOR, kernel:GLOB=FACTOR, kernel:GLOB@RANK=FACTOR, link:A-B=FACTOR or nic:NODE=FACTOR, \
                   comma-separated",
-        take: |config, value| value.split(',').try_for_each(|part| slow(config, part)),
+        take: |config, value| {
+            let rank = config.rank;
+            value.split(',').try_for_each(|part| config.slow.add(part, rank))
+        },
     },
     Setting {
         name: "SKEW",
@@ -396,13 +346,6 @@ const SETTINGS: &[Setting] = &[
 
 /// What the name of each variable begins with.
 const PREFIX: &str = "SIMGPU_";
-
-/// How many times slower: from 1 on.
-fn factor(text: &str) -> Option<f64> {
-    text.parse()
-        .ok()
-        .filter(|factor: &f64| factor.is_finite() && *factor >= 1.0)
-}
 
 /// The controls as the environment gives them.
 pub(crate) fn config() -> &'static Config {
@@ -463,10 +406,7 @@ fn read(variables: &[(String, String)]) -> Config {
         cupti: 1304,
         driver: 580,
         nccl: 23_007,
-        slowdown: 1.0,
-        slow_kernels: Vec::new(),
-        slow_links: Vec::new(),
-        slow_nics: Vec::new(),
+        slow: Slow::nothing(),
         skew: None,
         faults: Vec::new(),
         clock_step: None,
@@ -516,59 +456,15 @@ pub(crate) mod tests {
     fn settings_are_understood() {
         let config = with(&[
             ("RANK", "3"),
-            ("SIMGPU_SLOW", "rank:3=2.5,link:0-1=4"),
             ("SIMGPU_SKEW", "-500,20"),
             ("SIMGPU_CUPTI", "12.8"),
         ]);
         assert!(config.wrong.is_none());
-        assert_eq!((config.rank, config.slowdown, config.cupti), (3, 2.5, 1208));
-        assert_eq!(config.slow_links, [(0, 1, 4.0)]);
+        assert_eq!((config.rank, config.cupti), (3, 1208));
         assert_eq!(
             config.skew.map(|skew| (skew.offset_ns, skew.drift_ppm)),
             Some((-500, 20))
         );
-    }
-
-    #[test]
-    fn kernels_are_slow_by_name_and_rank() {
-        let config = |rank: &'static str| {
-            let slow = "kernel:*sgemm*_n?=3,kernel:add@1=2,kernel:*@1=1.5,rank:0=4";
-            with(&[("RANK", rank), ("SIMGPU_SLOW", slow)])
-        };
-        let factors = |rank| {
-            let config = config(rank);
-            assert!(config.wrong.is_none(), "{:?}", config.wrong);
-            [
-                "simulated_sgemm_128x128_nt",
-                "simulated_sgemm_128x128_tn",
-                "add",
-                "add_bias",
-            ]
-            .map(|name| config.kernel_factor(name))
-        };
-        assert_eq!(factors("0"), [3.0, 1.0, 1.0, 1.0]);
-        assert_eq!(factors("1"), [3.0, 1.5, 2.0, 1.5]);
-        for wrong in [
-            "kernel:=2",
-            "kernel:@1=2",
-            "kernel:add@x=2",
-            "kernel:add",
-            "kernel:add=0.5",
-            "nic:x=2",
-            "gpu:1=2",
-        ] {
-            assert!(with(&[("SIMGPU_SLOW", wrong)]).wrong.is_some(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn slow_adapters_are_those_between_nodes() {
-        let config = with(&[
-            ("SIMGPU_TOPOLOGY", "two-nodes"),
-            ("SIMGPU_SLOW", "nic:1=3,link:0-9=5,link:8-9=2"),
-        ]);
-        let factors = [(0, 1), (0, 8), (9, 0), (8, 9), (9, 10)].map(|(a, b)| config.link_factor(a, b));
-        assert_eq!(factors, [1.0, 3.0, 5.0, 2.0, 1.0]);
     }
 
     #[test]
