@@ -300,14 +300,19 @@ fn steps(analysis: &Analysis) {
     } else {
         ""
     };
+    let slowest = if rows.len() > 1 {
+        ", each as long as on its slowest rank"
+    } else {
+        ""
+    };
+    let warm_up = if step.warm_up.is_empty() {
+        ""
+    } else {
+        "; means are without warm-up"
+    };
     let title = format!(
-        "Steps{guessed}: {} in the mean, each as long as on its slowest rank{}",
-        duration(step.mean_ns),
-        if step.warm_up.is_empty() {
-            ""
-        } else {
-            "; means are without warm-up"
-        }
+        "Steps{guessed}: {} in the mean{slowest}{warm_up}",
+        duration(step.mean_ns)
     );
     let headings = [
         "rank",
