@@ -18,6 +18,7 @@ fn steps_are_what_the_host_launched_in_them_long_before() {
     let program = compiled("ahead");
     let (_keep, folder) = fresh_folder("recording");
     let truth = folder.with_file_name("truth");
+    std::fs::create_dir_all(&truth).expect("a folder for the truth log");
     let setting = format!("TRUTH={}", truth.display());
     // 4 million numbers are 34 MB to read and write: 7 ms at a thousandth of an H200's bandwidth.
     let ended = Case::new(program, &[STEPS.to_string().as_str(), "4194304"])
