@@ -370,11 +370,24 @@ def compare_entries(ours, theirs, where):
     return found
 
 
+def pooled(entries):
+    """Entries of one name and kind as one: there are several where the kind is known in several ways."""
+    if len(entries) == 1:
+        return entries[0]
+    kept = {"count": sum, "total_ns": sum, "min_ns": min, "max_ns": max}
+    return {key: together(entry[key] for entry in entries) for key, together in kept.items()}
+
+
 def compare_kernels(ours, theirs, where):
     """By name. The analysis may show a mangled name readable, and calls copies and memsets by one form: then the numbers must
     be found under another name."""
-    theirs = keyed_by_name([((entry["name"], entry.get("kind")), entry) for entry in theirs or []])
-    ours = dict(ours)
+    entries, ours = {}, dict(ours)
+    for entry in theirs or []:
+        entries.setdefault((entry["name"], entry.get("kind")), []).append(entry)
+    theirs = keyed_by_name([(key, pooled(of_key)) for key, of_key in entries.items()])
+    for (name, _), of_key in entries.items():
+        if len(of_key) > 1 and name in ours and name in theirs:
+            ours[name] = {key: ours[name][key] for key in theirs[name]}
     renamed = [name for name in ours if name.startswith(("_Z", "Mem", "Copy", "Fill")) and name not in theirs]
     for name in renamed:
         candidates = [other for other in theirs if other not in ours]
