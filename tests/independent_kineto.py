@@ -124,7 +124,7 @@ Operation = collections.namedtuple("Operation", "kind name device stream start e
 
 
 def read_trace(top):
-    """(GPU operations, steps) of one file."""
+    """(GPU operations, steps of the host) of one file."""
     base = whole(top.get("baseTimeNanoseconds") or 0)
     operations = []
     launches = {}
@@ -192,6 +192,28 @@ def measures(spans):
     result["communication_exposed_ns"] = either - result["compute_ns"]
     result["copy_exposed_ns"] = length(of_kind["compute"] + of_kind["copy"]) - result["compute_ns"]
     return result
+
+
+def steps_on_device(operations, steps):
+    """The host's steps as what was launched in them: from the first operation of each to the first of the next."""
+    if not any(operation.launched is not None for operation in operations):
+        return steps
+    launched = []
+    for place, (start, end, name) in enumerate(steps):
+        own = [
+            operation
+            for operation in operations
+            if operation.launched is not None
+            and start <= operation.launched < end
+            and not any(later[0] <= operation.launched < later[1] for later in steps[place + 1 :])
+        ]
+        if own:
+            launched.append((min(operation.start for operation in own), max(operation.end for operation in own), name))
+    starts = []
+    for start, _, _ in launched:
+        starts.append(max([start, *starts[-1:]]))
+    ends = starts[1:] + [max(end, starts[-1]) for _, end, _ in launched[-1:]]
+    return [(start, end, name) for start, end, (_, _, name) in zip(starts, ends, launched)]
 
 
 def step_measures(operations, start, end, name):
@@ -277,7 +299,7 @@ def device_measures(rank, device, operations, steps, window):
         "overlap_ratio": hidden / communication if communication else None,
         "streams": [stream_measures(stream, streams[stream]) for stream in sorted(streams, key=sort_key)],
         "kernels": kernel_measures(operations),
-        "steps": [step_measures(operations, *step) for step in steps],
+        "steps": [step_measures(operations, *step) for step in steps_on_device(operations, steps)],
     }
 
 
@@ -348,11 +370,24 @@ def compare_entries(ours, theirs, where):
     return found
 
 
+def pooled(entries):
+    """Entries of one name and kind as one: there are several where the kind is known in several ways."""
+    if len(entries) == 1:
+        return entries[0]
+    kept = {"count": sum, "total_ns": sum, "min_ns": min, "max_ns": max}
+    return {key: together(entry[key] for entry in entries) for key, together in kept.items()}
+
+
 def compare_kernels(ours, theirs, where):
     """By name. The analysis may show a mangled name readable, and calls copies and memsets by one form: then the numbers must
     be found under another name."""
-    theirs = keyed_by_name([((entry["name"], entry.get("kind")), entry) for entry in theirs or []])
-    ours = dict(ours)
+    entries, ours = {}, dict(ours)
+    for entry in theirs or []:
+        entries.setdefault((entry["name"], entry.get("kind")), []).append(entry)
+    theirs = keyed_by_name([(key, pooled(of_key)) for key, of_key in entries.items()])
+    for (name, _), of_key in entries.items():
+        if len(of_key) > 1 and name in ours and name in theirs:
+            ours[name] = {key: ours[name][key] for key in theirs[name]}
     renamed = [name for name in ours if name.startswith(("_Z", "Mem", "Copy", "Fill")) and name not in theirs]
     for name in renamed:
         candidates = [other for other in theirs if other not in ours]

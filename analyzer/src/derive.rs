@@ -38,15 +38,21 @@ pub fn derive_from(recording: &Recording, analysis: &Analysis, details: &Details
         let Some(process) = processes.get_mut(device.process as usize) else {
             continue;
         };
-        process.steps.extend(rank.steps.iter().map(|step| DerivedStep {
-            device: rank.device_index,
-            number: step_number(&step.name),
-            name: step.name.clone(),
-            start_ns: step.start_ns.0,
-            end_ns: step.end_ns.0,
-            detected: step.detected,
-            outlier: step.outlier,
-            measures: step.measures.clone(),
+        process.steps.extend(rank.steps.iter().map(|step| {
+            DerivedStep {
+                device: rank.device_index,
+                number: step_number(&step.name),
+                name: step.name.clone(),
+                start_ns: step.start_ns.0,
+                end_ns: step.end_ns.0,
+                host_ns: step
+                    .host_start_ns
+                    .zip(step.host_duration_ns)
+                    .map(|(start, duration)| (start.0, start.0.saturating_add(duration))),
+                detected: step.detected,
+                outlier: step.outlier,
+                measures: step.measures.clone(),
+            }
         }));
         process.gaps.extend(device.gaps.iter().map(|gap| DerivedGap {
             device: device.device_index,

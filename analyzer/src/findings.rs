@@ -402,7 +402,7 @@ fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
             .map_or(0, |summary| summary.durations.p50_ns);
         rank.steps
             .iter()
-            .filter(|step| step.outlier)
+            .filter(|step| step.outlier && !step.warm_up)
             .map(|step| step.duration_ns.saturating_sub(median).max(0))
             .fold(0, i64::saturating_add)
     };
@@ -414,7 +414,7 @@ fn uneven_steps(ranks: &[RankAnalysis]) -> Option<Finding> {
     let longer = rank
         .steps
         .iter()
-        .filter(|step| step.outlier && step.duration_ns > summary.durations.p50_ns);
+        .filter(|step| step.outlier && !step.warm_up && step.duration_ns > summary.durations.p50_ns);
     let longer: Vec<&str> = longer.map(|step| step.name.as_str()).collect();
     let names = &longer[..longer.len().min(5)];
     Some(of_rank(

@@ -17,6 +17,7 @@ mod compare;
 mod copies;
 mod derive;
 mod details;
+mod device_steps;
 mod facts;
 mod finding;
 mod findings;
@@ -50,6 +51,7 @@ mod state;
 mod state_findings;
 mod statistics;
 mod step_detection;
+mod step_summary;
 mod steps;
 pub mod tables;
 mod transfers;
@@ -96,7 +98,8 @@ pub use queues::QueueAnalysis;
 pub use recording_cost::RecordingCost;
 pub use state::{DeviceState, HostState, Sampled, ThreadState};
 pub use statistics::Distribution;
-pub use steps::{StepAnalysis, StepSummary, step_number};
+pub use step_summary::{JobStep, StepSummary};
+pub use steps::{StepAnalysis, step_number};
 pub use transfers::TransferAnalysis;
 pub use unfinished::{UnfinishedOperation, last_moment};
 
@@ -192,6 +195,8 @@ pub struct Analysis {
     pub source: String,
     /// "cuda", "sim" or "imported"; "unknown" where nothing is left that says.
     pub device: String,
+    /// The job's step, over all ranks; null without steps.
+    pub step: Option<JobStep>,
     /// One entry for each rank and device, by rank.
     pub ranks: Vec<RankAnalysis>,
     /// Matched over ranks, by when they were enqueued.
@@ -390,7 +395,13 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     };
     let hangs = hangs::after_the_fact(recording);
     let losses = losses::losses(recording, &found, &hangs);
-    let notes = losses::notes(recording, &operations, &ranks, without_steps);
+    let by_host = windows.iter().zip(&operations);
+    let by_host = by_host.map(|(windows, operations)| windows.devices_by_host(operations));
+    let steps = losses::StepsOf {
+        without: without_steps,
+        by_host: by_host.sum(),
+    };
+    let notes = losses::notes(recording, &operations, &ranks, &steps);
     let device_state = state::devices(recording, rank_of, (run.start, run.end));
     let host_state = state::hosts(recording, rank_of, (run.start, run.end));
     let parts = matched.collectives.iter_mut();
@@ -405,6 +416,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
         device: recording.device().to_owned(),
+        step: step_summary::job_step(ranks.iter().map(|rank| rank.steps.as_slice())),
         findings: findings::findings(
             &hangs,
             &ranks,
@@ -508,7 +520,7 @@ fn analyze_process(
         }
         room = room.saturating_sub(windows.len());
         let mut steps = steps::steps(windows, &sums);
-        let step_summary = steps::summary(&mut steps);
+        let step_summary = step_summary::summary(&mut steps);
         let idle = idle.devices.remove(&device_index).unwrap_or_default();
         let gaps = DeviceGaps {
             process: u32::try_from(place).unwrap_or(u32::MAX),

@@ -149,19 +149,36 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
     losses
 }
 
+/// What is not as it should be with steps.
+pub(crate) struct StepsOf {
+    /// Processes that have none of the chosen ones.
+    pub(crate) without: usize,
+    /// Devices whose steps are the host's, for want of calls.
+    pub(crate) by_host: usize,
+}
+
 /// What was ignored, rebuilt, assumed or not asked for.
 pub(crate) fn notes(
     recording: &Recording,
     operations: &[ProcessOperations],
     ranks: &[RankAnalysis],
-    without_steps: usize,
+    steps: &StepsOf,
 ) -> Vec<String> {
     let processes = &recording.processes;
     let mut notes = recording.notes.clone();
-    if without_steps > 0 {
+    if steps.without > 0 {
         notes.push(format!(
-            "{without_steps} of {} processes have none of the chosen steps and are left out of the ranks",
+            "{} of {} processes have none of the chosen steps and are left out of the ranks",
+            steps.without,
             processes.len()
+        ));
+    }
+    if steps.by_host > 0 {
+        notes.push(format!(
+            "no call that launched anything is recorded of {} of {} devices: a step there is what ran while the host was in \
+             it, and not what it launched",
+            steps.by_host,
+            operations.iter().map(|process| process.devices.len()).sum::<usize>()
         ));
     }
     let mut by_name = operations

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gputrace_trace::{Process, Recording, parallel};
 
 use crate::collectives::Job;
+use crate::device_steps::HostSteps;
 use crate::operations::ProcessOperations;
 use crate::pauses::Pauses;
 use crate::{clocks, collective_parts, collectives, graph, step_detection, steps};
@@ -74,8 +75,9 @@ impl Prepared {
             .map(|(windows, operations)| {
                 let device = operations.devices.keys().next().copied().unwrap_or(0);
                 graph::job::ProcessSteps {
-                    windows: windows.of_device(device),
-                    on_host: matches!(windows, Steps::Named(_)),
+                    windows: windows.on_host().unwrap_or_else(|| windows.of_device(device)),
+                    on_host: windows.on_host().is_some(),
+                    devices: windows.launched(),
                 }
             })
             .collect();
@@ -110,8 +112,12 @@ fn job(processes: &[Process], operations: &[ProcessOperations], one_clock: bool)
 
 /// The steps of a process's devices.
 pub(crate) enum Steps {
-    /// By ranges: every device has the same.
-    Named(Vec<steps::Window>),
+    /// By ranges.
+    Named {
+        host: Vec<steps::Window>,
+        /// What was launched in them, by device: only of those on which launches are recorded.
+        devices: BTreeMap<u32, Vec<steps::Window>>,
+    },
     /// By device, guessed.
     Detected(BTreeMap<u32, Vec<steps::Window>>),
 }
@@ -120,10 +126,18 @@ impl Steps {
     fn of(process: &Process, operations: &ProcessOperations, recording: &Recording) -> Self {
         let pauses = Pauses::of(process, &recording.names);
         let named = steps::windows(process, &pauses, &recording.names);
-        if !named.is_empty() {
-            return Self::Named(named);
-        }
         let devices = operations.devices.iter();
+        if !named.is_empty() {
+            let host = HostSteps::new(&named);
+            let calls = &process.tables.api_calls;
+            let devices = devices.filter_map(|(&device, operations)| {
+                Some((device, host.on_device(operations.uncut(), calls, &pauses)?))
+            });
+            return Self::Named {
+                devices: devices.collect(),
+                host: named,
+            };
+        }
         Self::Detected(
             devices
                 .map(|(&device, operations)| (device, step_detection::detect(&operations.cut)))
@@ -131,10 +145,36 @@ impl Steps {
         )
     }
 
-    pub(crate) fn of_device(&self, device: u32) -> &[steps::Window] {
+    /// The steps of the host, where ranges name them.
+    pub(crate) fn on_host(&self) -> Option<&[steps::Window]> {
         match self {
-            Self::Named(windows) => windows,
-            Self::Detected(devices) => devices.get(&device).map_or(&[], Vec::as_slice),
+            Self::Named { host, .. } => Some(host),
+            Self::Detected(_) => None,
+        }
+    }
+
+    /// What was launched in the host's steps, by device on which launches are recorded.
+    fn launched(&self) -> Option<&BTreeMap<u32, Vec<steps::Window>>> {
+        match self {
+            Self::Named { devices, .. } => Some(devices),
+            Self::Detected(_) => None,
+        }
+    }
+
+    /// The steps of a device; those of the host, where ranges name them and no launch on the device is recorded.
+    pub(crate) fn of_device(&self, device: u32) -> &[steps::Window] {
+        let (devices, otherwise) = match self {
+            Self::Named { host, devices } => (devices, host.as_slice()),
+            Self::Detected(devices) => (devices, &[][..]),
+        };
+        devices.get(&device).map_or(otherwise, Vec::as_slice)
+    }
+
+    /// How many of the process's devices have the host's steps.
+    pub(crate) fn devices_by_host(&self, operations: &ProcessOperations) -> usize {
+        match self {
+            Self::Named { devices, .. } => operations.devices.len() - devices.len(),
+            Self::Detected(_) => 0,
         }
     }
 
@@ -142,9 +182,13 @@ impl Steps {
     pub(crate) fn keep(&mut self, numbers: std::ops::RangeInclusive<u64>) {
         let chosen =
             |windows: &mut Vec<steps::Window>| windows.retain(|window| numbers.contains(&window.number));
-        match self {
-            Self::Named(windows) => chosen(windows),
-            Self::Detected(devices) => devices.values_mut().for_each(chosen),
-        }
+        let devices = match self {
+            Self::Named { host, devices } => {
+                chosen(host);
+                devices
+            }
+            Self::Detected(devices) => devices,
+        };
+        devices.values_mut().for_each(chosen);
     }
 }

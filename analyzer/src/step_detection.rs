@@ -1,5 +1,7 @@
 //! Steps where no range names them: a training loop launches the same operations again and again.
 
+use std::sync::Arc;
+
 use gputrace_trace::TimeNs;
 use gputrace_trace::step_detection::{Ran, find};
 
@@ -33,10 +35,10 @@ pub(crate) fn detect(operations: &[Operation]) -> Vec<Window> {
         .map(|(number, &start)| Window {
             number,
             thread: 0,
-            name: format!("step {number} (detected)"),
+            name: Arc::from(format!("step {number} (detected)")),
             start,
             end: starts.get(number as usize + 1).copied().unwrap_or(last_end),
-            detected: true,
+            host: None,
         })
         .collect()
 }
@@ -83,7 +85,7 @@ mod tests {
         let starts: Vec<i64> = windows.iter().map(|window| window.start).collect();
         assert_eq!(starts, [110, 310, 510, 710]);
         assert_eq!(windows[3].end, 810);
-        assert!(windows.iter().all(|window| window.detected));
+        assert!(windows.iter().all(|window| window.host.is_none()));
     }
 
     #[test]

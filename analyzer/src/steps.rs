@@ -1,6 +1,7 @@
-//! Training steps, from the program's own ranges, or from the pattern that its operations repeat.
+//! Training steps as the program's own ranges have them on the host, and what is known of a step on a device.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use gputrace_trace::measures::Measures;
 use gputrace_trace::step_names::step_word;
@@ -10,23 +11,29 @@ use serde::Serialize;
 use crate::measures::Sums;
 use crate::parts::Parts;
 use crate::pauses::Pauses;
-use crate::statistics::{Distribution, nearest_rank};
 
 /// One step on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepAnalysis {
     /// The range's text.
     pub name: String,
-    /// Start of the range.
+    /// Start of the first operation that was launched in it.
     pub start_ns: TimeNs,
-    /// Start of the next step's range, or the end of this one where none follows.
+    /// Start of the first operation that was launched in the next step; the last end of what was launched in this one where
+    /// none follows.
     pub end_ns: TimeNs,
     /// Whether the step was guessed from a pattern; never, where ranges name it.
     pub detected: bool,
     /// End minus start.
     pub duration_ns: i64,
+    /// Start of its range on the host; null where no range names it.
+    pub host_start_ns: Option<TimeNs>,
+    /// From there to the start of the next step's range, or to the end of its own where none follows; null likewise.
+    pub host_duration_ns: Option<i64>,
     /// Whether it took much longer or shorter than the others: see [`StepSummary`].
     pub outlier: bool,
+    /// Whether it is one of the slow first ones, which are left out of means.
+    pub warm_up: bool,
     /// The device's measures within the step.
     #[serde(flatten)]
     pub measures: Measures,
@@ -34,32 +41,16 @@ pub struct StepAnalysis {
     pub parts: Parts,
 }
 
-/// All steps of one device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StepSummary {
-    /// How many.
-    pub count: usize,
-    /// Whether they were guessed from a pattern.
-    pub detected: bool,
-    /// Their durations.
-    #[serde(flatten)]
-    pub durations: Distribution,
-    /// Standard deviation of their durations (of a sample: over count - 1); 0 of one step.
-    pub standard_deviation_ns: f64,
-    /// Steps whose duration is further from the median than three times 1.4826 times the median of such distances (what three
-    /// standard deviations are where most steps are alike), and than 5 % of the median.
-    pub outliers: Vec<String>,
-}
-
-/// A step's window on the host.
+/// A step's time: on the host as its ranges have it, or on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
     pub(crate) number: u64,
     pub(crate) thread: u32,
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) start: i64,
     pub(crate) end: i64,
-    pub(crate) detected: bool,
+    /// Its time on the host; `None` of one that no range names.
+    pub(crate) host: Option<(i64, i64)>,
 }
 
 /// The number in a step's name: "step 12", "ProfilerStep#12", "iteration 3". `None` for other names.
@@ -74,7 +65,7 @@ fn step_word_and_number(name: &str) -> Option<(&'static str, u64)> {
     Some((word.text(), number?))
 }
 
-/// The steps of a process, by start. Where steps are called by several words (PyTorch's "ProfilerStep#3" around the
+/// The steps of a process on the host, by start. Where steps are called by several words (PyTorch's "ProfilerStep#3" around the
 /// program's "step 3") those of the word with most time count: it is the outer one, or that of more steps.
 ///
 /// A step lasts until the thread's next one, but not into a pause in recording after it.
@@ -89,10 +80,10 @@ pub(crate) fn windows(process: &Process, pauses: &Pauses, names: &Interner) -> V
         let window = Window {
             number,
             thread: markers.thread[index],
-            name: name.to_owned(),
+            name: Arc::from(name),
             start,
             end: end.max(start),
-            detected: false,
+            host: None,
         };
         Some((word, window))
     });
@@ -115,73 +106,37 @@ pub(crate) fn windows(process: &Process, pauses: &Pauses, names: &Interner) -> V
     windows.reverse();
     windows.retain(|window| begun.insert((window.thread, window.start)));
     windows.reverse();
-    // The device works on a step after the host has left its range, so a step lasts until the next begins.
+    // What is launched between two ranges belongs to the first.
     let mut next_on_thread: HashMap<u32, i64> = HashMap::new();
     for window in windows.iter_mut().rev() {
         if let Some(next) = next_on_thread.insert(window.thread, window.start) {
             let pause = pauses.first_between(window.start, next);
             window.end = pause.map_or(next, |pause| pause.start.max(window.end));
         }
+        window.host = Some((window.start, window.end));
     }
     windows
 }
 
-/// The measures of each step on one device.
+/// The measures of each step on one device, in its windows there.
 pub(crate) fn steps(windows: &[Window], sums: &Sums) -> Vec<StepAnalysis> {
     let steps = windows.iter().map(|window| {
         let measures = sums.within(window.start, window.end);
         StepAnalysis {
-            name: window.name.clone(),
+            name: window.name.to_string(),
             start_ns: TimeNs(window.start),
             end_ns: TimeNs(window.end),
-            detected: window.detected,
+            detected: window.host.is_none(),
             duration_ns: window.end - window.start,
+            host_start_ns: window.host.map(|(start, _)| TimeNs(start)),
+            host_duration_ns: window.host.map(|(start, end)| end - start),
             outlier: false,
+            warm_up: false,
             parts: Parts::of(&measures, window.end - window.start),
             measures,
         }
     });
     steps.collect()
-}
-
-/// Marks the outliers among the steps, and sums them up; `None` without steps.
-pub(crate) fn summary(steps: &mut [StepAnalysis]) -> Option<StepSummary> {
-    if steps.is_empty() {
-        return None;
-    }
-    let mut durations: Vec<i64> = steps.iter().map(|step| step.duration_ns).collect();
-    let distribution = Distribution::of(&mut durations);
-    let median = distribution.p50_ns;
-    let mut distances: Vec<i64> = durations
-        .iter()
-        .map(|duration| (duration - median).abs())
-        .collect();
-    distances.sort_unstable();
-    let typical = nearest_rank(&distances, 50) as f64 * 1.4826;
-    for step in &mut *steps {
-        let distance = (step.duration_ns - median).abs() as f64;
-        step.outlier = distance > 3.0 * typical && distance > 0.05 * median as f64;
-    }
-    let mean = durations.iter().map(|duration| *duration as f64).sum::<f64>() / durations.len() as f64;
-    let squares: f64 = durations
-        .iter()
-        .map(|duration| (*duration as f64 - mean).powi(2))
-        .sum();
-    Some(StepSummary {
-        count: steps.len(),
-        detected: steps.iter().any(|step| step.detected),
-        durations: distribution,
-        standard_deviation_ns: if steps.len() > 1 {
-            (squares / (steps.len() - 1) as f64).sqrt()
-        } else {
-            0.0
-        },
-        outliers: steps
-            .iter()
-            .filter(|step| step.outlier)
-            .map(|step| step.name.clone())
-            .collect(),
-    })
 }
 
 #[cfg(test)]
@@ -196,32 +151,5 @@ mod tests {
         assert_eq!(step_number("step"), None);
         assert_eq!(step_number("forward 3"), None);
         assert_eq!(step_number("optimizer.step 3"), None);
-    }
-
-    #[test]
-    fn a_step_apart_from_the_others_is_an_outlier() {
-        let step = |index: i64, duration_ns: i64| StepAnalysis {
-            name: format!("step {index}"),
-            start_ns: TimeNs(index * 1000),
-            end_ns: TimeNs(index * 1000 + duration_ns),
-            detected: false,
-            duration_ns,
-            outlier: false,
-            measures: Measures::default(),
-            parts: Parts::default(),
-        };
-        let mut steps: Vec<StepAnalysis> = [100, 102, 98, 101, 99, 250]
-            .into_iter()
-            .enumerate()
-            .map(|(index, length)| step(index as i64, length))
-            .collect();
-        let summary = summary(&mut steps).unwrap();
-        assert_eq!(summary.outliers, ["step 5"]);
-        assert_eq!(
-            (summary.count, summary.durations.mean_ns, summary.durations.p50_ns),
-            (6, 125, 100)
-        );
-        // Sample standard deviation of 100, 102, 98, 101, 99, 250: mean 125, squares 18760 over 5.
-        assert!((summary.standard_deviation_ns - (18_760.0_f64 / 5.0).sqrt()).abs() < 1e-9);
     }
 }

@@ -9,8 +9,11 @@ use support::Build;
 fn time_is_cut_to_the_chosen_steps_and_operations_are_not() {
     let mut build = Build::new(1);
     build.step(0, 0, 100).step(1, 100, 200).step(2, 200, 300);
-    // Launched at 40, run 50..150: half of it in step 1.
+    // Launched at 40, run 50..150: half of it in step 1, which begins with what is launched in it and runs 100..101, and ends
+    // where the first of step 2 begins, at 200.
     build.call(40, 45, 1).kernel(0, "gemm", 7, 50, 150, 1);
+    build.call(100, 101, 2).kernel(0, "gemm", 9, 100, 101, 2);
+    build.call(200, 201, 3).kernel(0, "gemm", 9, 200, 201, 3);
     // 800 bytes from 160 to 240.
     build.copy(8, 160, 240);
     build.recording.processes[0].tables.copies.bytes[0] = 800;
@@ -32,7 +35,7 @@ fn time_is_cut_to_the_chosen_steps_and_operations_are_not() {
     assert_eq!(rank.launches[0].latency.max_ns, 10);
     assert_eq!(rank.copies[0].bandwidth, Some(10.0));
     let kind = rank.kinds.iter().find(|kind| kind.kind == "compute").unwrap();
-    assert_eq!((kind.total_ns, kind.time_ns), (100, 50));
+    assert_eq!((kind.total_ns, kind.time_ns), (100 + 1, 50));
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn every_member_has_the_name_that_is_promised() {
             "schema",
             "source",
             "device",
+            "step",
             "ranks",
             "collectives",
             "communicators",
@@ -181,11 +182,30 @@ fn every_member_has_the_name_that_is_promised() {
                 "end_ns",
                 "detected",
                 "duration_ns",
+                "host_start_ns",
+                "host_duration_ns",
                 "outlier",
+                "warm_up",
                 "parts",
             ],
             &measures,
         ],
+    );
+    check(&json["step"], &[&["mean_ns", "count", "warm_up"]]);
+    check(
+        &rank["step_summary"],
+        &[&[
+            "count",
+            "detected",
+            "mean_ns",
+            "min_ns",
+            "max_ns",
+            "p50_ns",
+            "p99_ns",
+            "standard_deviation_ns",
+            "outliers",
+            "warm_up",
+        ]],
     );
     let of_collective = [
         "name",

@@ -12,3 +12,4 @@ mod json;
 mod matching;
 mod properties;
 mod state;
+mod steps;

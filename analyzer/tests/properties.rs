@@ -327,6 +327,45 @@ fn units(work: &[&Work], wanted: impl Fn(&dyn Fn(What) -> bool) -> bool) -> i64 
     i64::try_from(covered.count()).unwrap() * UNIT_NS
 }
 
+/// Name, start and end of a device's steps, step by step: which of its operations were launched in one, and what of them is
+/// first and last. Without calls the steps are the host's.
+fn steps_on_a_device(rank: &Rank, work: &[&Work]) -> Vec<(String, i64, i64)> {
+    let mut edges = rank.steps.clone();
+    edges.sort_unstable();
+    edges.dedup();
+    let host = edges.windows(2).map(|pair| (pair[0], pair[1])).enumerate();
+    let in_ns = |(name, start, end): (String, i64, i64)| (name, start * UNIT_NS, end * UNIT_NS);
+    if work.iter().all(|work| work.call.is_none()) {
+        return host
+            .map(|(number, (start, end))| in_ns((format!("step {number}"), start, end)))
+            .collect();
+    }
+    let mut steps: Vec<(String, i64, i64)> = Vec::new();
+    for (number, (from, to)) in host {
+        let launched: Vec<&&Work> = work
+            .iter()
+            .filter(|work| {
+                work.call
+                    .is_some_and(|(before, ..)| (from..to).contains(&(work.start - before)))
+            })
+            .collect();
+        let Some(first) = launched.iter().map(|work| work.start).min() else {
+            continue;
+        };
+        let last = launched
+            .iter()
+            .map(|work| work.start + work.length)
+            .max()
+            .unwrap();
+        let start = steps.last().map_or(first, |before| before.1.max(first));
+        if let Some(before) = steps.last_mut() {
+            before.2 = start;
+        }
+        steps.push((format!("step {number}"), start, last.max(start)));
+    }
+    steps.into_iter().map(in_ns).collect()
+}
+
 fn sums_hold(analysis: &Analysis) {
     for rank in &analysis.ranks {
         let measures = &rank.measures;
@@ -410,6 +449,26 @@ proptest! {
             let start = work.iter().map(|work| work.start).min().unwrap();
             let end = work.iter().map(|work| work.start + work.length).max().unwrap();
             prop_assert_eq!(measures.span_ns, (end - start) * UNIT_NS);
+        }
+    }
+
+    #[test]
+    fn steps_are_what_was_launched_in_them_and_leave_no_time_between_them(rank in rank()) {
+        let recording = recording(std::slice::from_ref(&rank), |index| index as u64);
+        for found in &analyze(&recording, &Options::default()).ranks {
+            let work: Vec<&Work> = rank.work.iter().filter(|work| work.device == found.device_index).collect();
+            let windows: Vec<(String, i64, i64)> = found
+                .steps
+                .iter()
+                .filter(|step| !step.detected)
+                .map(|step| (step.name.clone(), step.start_ns.0, step.end_ns.0))
+                .collect();
+            prop_assert_eq!(&windows, &steps_on_a_device(&rank, &work));
+            for pair in windows.windows(2) {
+                prop_assert_eq!(pair[0].2, pair[1].1);
+            }
+            let busy: i64 = found.steps.iter().map(|step| step.measures.busy_ns).sum();
+            prop_assert!(busy <= found.measures.busy_ns);
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gputrace_interchange::export::select::{Window, cut};
+use gputrace_interchange::export::select::{Stretch, Window, cut};
 use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs, access};
 
 use crate::cli::{ExportFormat, ExportTarget, RecordArgs, WritingArgs};
@@ -209,10 +209,10 @@ fn export_repeat(recording: &Recording, repeat: u64, wanted: &Wanted) -> Vec<Sai
         from: TimeNs(0),
         to: TimeNs(0),
     };
-    let windows: Vec<Window> = (0..recording.processes.len())
+    let windows: Vec<Stretch> = (0..recording.processes.len())
         .map(|place| {
             let window = found.and_then(|windows| windows.get(&place));
-            window.copied().unwrap_or(never)
+            Stretch::of(window.copied().unwrap_or(never))
         })
         .collect();
     let all = found.into_iter().flat_map(BTreeMap::values);

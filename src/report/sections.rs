@@ -277,11 +277,6 @@ fn steps(analysis: &Analysis) {
         .iter()
         .filter_map(|rank| {
             let summary = rank.step_summary.as_ref()?;
-            let outliers = match summary.outliers.as_slice() {
-                [] => "none".to_owned(),
-                [only] => only.clone(),
-                [first, rest @ ..] => format!("{first} and {} more", rest.len()),
-            };
             Some(vec![
                 rank_label(rank),
                 thousands(summary.count as u64),
@@ -290,23 +285,37 @@ fn steps(analysis: &Analysis) {
                 duration(summary.durations.min_ns),
                 duration(summary.durations.p50_ns),
                 duration(summary.durations.max_ns),
-                outliers,
+                summary.outliers_in_words(str::to_owned),
             ])
         })
         .collect();
-    if rows.is_empty() {
+    let Some(step) = &analysis.step else {
         return;
-    }
+    };
     let detected = analysis
         .ranks
         .iter()
         .filter_map(|rank| rank.step_summary.as_ref())
         .any(|summary| summary.detected);
-    let title = if detected {
-        "Steps (guessed from a repeating pattern)"
+    let guessed = if detected {
+        " (guessed from a repeating pattern)"
     } else {
-        "Steps"
+        ""
     };
+    let slowest = if rows.len() > 1 {
+        ", each as long as on its slowest rank"
+    } else {
+        ""
+    };
+    let warm_up = if step.warm_up.is_empty() {
+        ""
+    } else {
+        "; means are without warm-up"
+    };
+    let title = format!(
+        "Steps{guessed}: {} in the mean{slowest}{warm_up}",
+        duration(step.mean_ns)
+    );
     let headings = [
         "rank",
         "steps",
@@ -317,7 +326,7 @@ fn steps(analysis: &Analysis) {
         "max",
         "outliers",
     ];
-    print_table(title, &headings, &rows, Overflow::Continue);
+    print_table(&title, &headings, &rows, Overflow::Continue);
 }
 
 /// "rank 2 (12.9 ms)": who made a rank late most.

@@ -37,6 +37,7 @@ mod safety_threads;
 mod sbatch;
 mod second_subscriber;
 mod shapes;
+mod steps_ahead;
 mod stream_waits;
 mod trouble;
 mod truth;

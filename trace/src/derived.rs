@@ -59,10 +59,12 @@ pub struct DerivedStep {
     pub number: Option<u64>,
     /// The range's text.
     pub name: String,
-    /// Start on the host.
+    /// Start of the first operation that was launched in it.
     pub start_ns: i64,
-    /// Start of the next one, or the end of this where none follows.
+    /// Start of the first operation of the next one, or the last end of what was launched in this where none follows.
     pub end_ns: i64,
+    /// The same step on the host, where a range names it: from its start to that of the next one, or its end.
+    pub host_ns: Option<(i64, i64)>,
     /// Whether it was guessed from a pattern.
     pub detected: bool,
     /// Whether it took much longer or shorter than the others.

@@ -11,6 +11,8 @@ export type Analysis = {
   source: string;
   /** "cuda", "sim" or "imported"; "unknown" where nothing is left that says. */
   device: string;
+  /** The job's step, over all ranks; null without steps. */
+  step: JobStep | null;
   /** One entry for each rank and device, by rank. */
   ranks: RankAnalysis[];
   /** Matched over ranks, by when they were enqueued. */
@@ -694,6 +696,16 @@ export type HostState = {
   threads: ThreadState[];
 };
 
+/** The step of the job: what tables, report and page call its time. */
+export type JobStep = {
+  /** Mean, over the steps without warm-up, of the longest that a step took on any rank's device. */
+  mean_ns: number;
+  /** How many steps there are, warm-up among them. */
+  count: number;
+  /** The names of those that are left out of the mean, by the rule of `StepSummary` for these longest durations. */
+  warm_up: string[];
+};
+
 /** The rank that made another late, or itself: the one that took longest beyond its peers along what the late one waited for. */
 export type LateBecause = {
   /** The rank at fault. */
@@ -1055,33 +1067,44 @@ export type Sampled = {
 export type StepAnalysis = Measures & {
   /** The range's text. */
   name: string;
-  /** Start of the range. */
+  /** Start of the first operation that was launched in it. */
   start_ns: Stamp;
-  /** Start of the next step's range, or the end of this one where none follows. */
+  /**
+   * Start of the first operation that was launched in the next step; the last end of what was launched in this one where
+   * none follows.
+   */
   end_ns: Stamp;
   /** Whether the step was guessed from a pattern; never, where ranges name it. */
   detected: boolean;
   /** End minus start. */
   duration_ns: number;
+  /** Start of its range on the host; null where no range names it. */
+  host_start_ns: Stamp | null;
+  /** From there to the start of the next step's range, or to the end of its own where none follows; null likewise. */
+  host_duration_ns: number | null;
   /** Whether it took much longer or shorter than the others: see `StepSummary`. */
   outlier: boolean;
+  /** Whether it is one of the slow first ones, which are left out of means. */
+  warm_up: boolean;
   /** What the step is made of; the parts sum to `duration_ns`. */
   parts: Parts;
 };
 
 /** All steps of one device. */
 export type StepSummary = Distribution & {
-  /** How many. */
+  /** How many, warm-up among them. */
   count: number;
   /** Whether they were guessed from a pattern. */
   detected: boolean;
-  /** Standard deviation of their durations (of a sample: over count - 1); 0 of one step. */
+  /** Standard deviation of their durations without warm-up (of a sample: over count - 1); 0 of one step. */
   standard_deviation_ns: number;
   /**
    * Steps whose duration is further from the median than three times 1.4826 times the median of such distances (what three
    * standard deviations are where most steps are alike), and than 5 % of the median.
    */
   outliers: string[];
+  /** Those of the outliers that are first of all and longer than the median: at most three, and fewer than half of all steps. */
+  warm_up: string[];
 };
 
 /** One stream's operations. */

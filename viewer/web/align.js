@@ -5,8 +5,8 @@
  * How two recordings lie: `first` over `second`, and what is one ns of the first wide is `ratio` ns of the second.
  * @typedef {{first: number, second: number, ratio: number}} Alignment
  *
- * A step, ns since its recording's origin.
- * @typedef {{begin: number, end: number}} Step
+ * A step, ns since its recording's origin: on a GPU, and where ranges name it, on the host.
+ * @typedef {{begin: number, end: number, host_begin?: number | null, host_end?: number | null}} Step
  */
 
 /** Blank at each side of a step that fills the view, as a share of it. */
@@ -76,6 +76,15 @@ export function stepAt(steps, at) {
     else high = middle;
   }
   return low - 1;
+}
+
+/**
+ * Steps as what runs on the host has them: there each is when it is launched, on a GPU when that runs.
+ * @param {Step[]} steps
+ * @returns {Step[]}
+ */
+export function onHost(steps) {
+  return steps.map((step) => (typeof step.host_begin === "number" && typeof step.host_end === "number" ? { ...step, begin: step.host_begin, end: step.host_end } : step));
 }
 
 /**

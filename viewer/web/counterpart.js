@@ -2,7 +2,7 @@
 /** The same operation in the other recording: of the same name, as many times in the same step before it. */
 
 import { ranges } from "./api.js";
-import { stepAt, stretch, twinOf } from "./align.js";
+import { onHost, stepAt, stretch, twinOf } from "./align.js";
 
 /** @typedef {import("./state.js").Ref} Ref */
 /**
@@ -10,6 +10,7 @@ import { stepAt, stretch, twinOf } from "./align.js";
  * @typedef {object} Pairing
  * @property {string} name       whole
  * @property {number} step       the place of its step; -1: before the first
+ * @property {(number | undefined)[]} begins   when that begins, in the first and the second
  * @property {number} place      how many of the name come before it in the step; -1: more than are asked for
  * @property {[number, number]} counts   of the name in the step, in the first and the second
  * @property {[Ref | null, Ref | null]} refs   itself and its twin, the first's before the second's
@@ -67,6 +68,12 @@ export class Counterparts {
     return this.once(`slice ${side} ${ref.row} ${ref.index}`, () => api.slice(ref.row, ref.index));
   }
 
+  /** The steps as what is in a row has them. @private @param {0 | 1} side @param {import("./rows.js").Row} row */
+  stepsOf(side, row) {
+    const steps = this.pair.steps[side];
+    return row.device === null ? onHost(steps) : steps;
+  }
+
   /**
    * Slices of a name in a step, by start, on rows of the sort that `like` is.
    * @private
@@ -78,7 +85,7 @@ export class Counterparts {
    */
   async named(side, like, name, step) {
     const { rows, context } = this.pair.sides[side];
-    const steps = this.pair.steps[side];
+    const steps = this.stepsOf(side, like);
     if (step >= steps.length) return [];
     const { from, to } = stretch(steps, step);
     const alike = this.pair
@@ -102,11 +109,12 @@ export class Counterparts {
     const row = this.pair.sides[side].rows[ref.row];
     const detail = await this.slice(side, ref);
     const name = detail.full_name ?? detail.name;
-    const step = stepAt(this.pair.steps[side], detail.start);
+    const step = stepAt(this.stepsOf(side, row), detail.start);
     const lists = await Promise.all([this.named(0, row, name, step), this.named(1, row, name, step)]);
     const { place, twin } = twinOf(detail, lists[side], lists[1 - side]);
     const own = { row: detail.row, index: detail.index, start: detail.start, duration: detail.duration, name: detail.name, kind: detail.kind };
-    return { name, step, place, counts: [lists[0].length, lists[1].length], refs: side === 0 ? [own, twin] : [twin, own] };
+    const begins = /** @type {(0 | 1)[]} */ ([0, 1]).map((at) => this.stepsOf(at, row)[step]?.begin);
+    return { name, step, begins, place, counts: [lists[0].length, lists[1].length], refs: side === 0 ? [own, twin] : [twin, own] };
   }
 
   /** The first slice of a name in a step of either recording. @param {string} name @param {number} step @returns {Promise<{side: 0 | 1, ref: Ref} | null>} */

@@ -1,6 +1,7 @@
 // @ts-check
 /** The drawer at the bottom: everything that is known of the selected operation, or of the chosen area. */
 
+import { onHost } from "./align.js";
 import { h, replace } from "./dom.js";
 import { bandwidth, bytes, count, middle, place, time, timeExact } from "./format.js";
 import { iconButton } from "./icons.js";
@@ -213,7 +214,8 @@ export class Details {
     const { info } = timeline.context;
     const kind = info.kinds?.[detail.kind] ?? "other";
     const row = timeline.rows[detail.row];
-    const step = (info.steps ?? []).find((/** @type {any} */ one) => detail.start >= one.begin && detail.start < one.end);
+    const steps = row?.device === null ? onHost(info.steps ?? []) : (info.steps ?? []);
+    const step = steps.find((/** @type {any} */ one) => detail.start >= one.begin && detail.start < one.end);
     const copy = h(
       "button",
       { class: "link copy-name", type: "button", title: "Copies the whole name (C)", onclick: () => void this.copyName() },

@@ -192,6 +192,8 @@ export class Pair {
         return (steps ?? []).map((/** @type {any} */ step, /** @type {number} */ at) => ({
           begin: step.start_ns,
           end: step.end_ns,
+          host_begin: step.host_start_ns,
+          host_end: step.host_start_ns === null ? null : step.host_start_ns + step.host_duration_ns,
           name: step.name,
           number: this.infos[side].steps?.[at]?.number ?? at,
           measures: step,

@@ -87,10 +87,13 @@ pub(crate) struct Job {
     pub(crate) left_out: usize,
 }
 
-/// What the steps of a process are: by device, with whether ranges of the host name them.
+/// What the steps of a process are.
 pub(crate) struct ProcessSteps<'a> {
+    /// Those of the host, where ranges name them; else those of a device.
     pub(crate) windows: &'a [steps::Window],
     pub(crate) on_host: bool,
+    /// Those of the devices, where they are what the host launched in its steps.
+    pub(crate) devices: Option<&'a BTreeMap<u32, Vec<steps::Window>>>,
 }
 
 impl Job {
@@ -125,6 +128,9 @@ impl Job {
         let meeting = meetings::kernels(processes.len(), collectives, comparable);
         let made: Vec<Nodes> = parallel::map(processes.len(), |place| {
             let windows = chosen.windows(&steps_of[place]);
+            let devices = steps_of[place].devices.filter(|_| chosen.by_steps);
+            let on_devices = devices.into_iter().flatten();
+            let on_devices = on_devices.map(|(device, windows)| (*device, chosen.among(windows)));
             let span = match (windows.first(), windows.last()) {
                 (Some(first), Some(last)) if chosen.by_steps => (first.start, last.end),
                 _ if chosen.by_steps => (0, 0),
@@ -136,6 +142,7 @@ impl Job {
                 names: &recording.names,
                 windows,
                 on_host: !chosen.by_steps || steps_of[place].on_host,
+                on_devices: on_devices.collect(),
                 span,
                 places: places[place].clone(),
                 meeting: &meeting[place],
@@ -466,8 +473,13 @@ impl Chosen {
                 step: 0,
             }];
         }
+        self.among(steps.windows)
+    }
+
+    /// Those of the windows that are of chosen steps.
+    fn among(&self, windows: &[steps::Window]) -> Vec<Window> {
         let places: FxHashMap<u64, u32> = self.steps.iter().map(|step| step.number).zip(0..).collect();
-        let windows = steps.windows.iter().filter_map(|window| {
+        let windows = windows.iter().filter_map(|window| {
             Some(Window {
                 start: window.start,
                 end: window.end,
@@ -558,7 +570,7 @@ fn choose(
     };
     let steps = (0..windows.len()).map(|place| Step {
         number: windows[place].number,
-        name: windows[place].name.clone(),
+        name: windows[place].name.to_string(),
         follows: follows(place),
         last: Vec::new(),
         begin: i64::MAX,

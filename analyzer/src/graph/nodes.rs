@@ -119,6 +119,8 @@ pub(crate) struct Source<'a> {
     pub(crate) windows: Vec<Window>,
     /// Whether the windows are of the host (by ranges) or of the device (found in its operations).
     pub(crate) on_host: bool,
+    /// By device of the process what was launched in them, where they are of the host and calls are recorded.
+    pub(crate) on_devices: FxHashMap<u32, Vec<Window>>,
     /// From the first of them to the last's end.
     pub(crate) span: (i64, i64),
     /// By device of the process: its place in the job's list.

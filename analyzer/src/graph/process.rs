@@ -109,15 +109,22 @@ fn place<'a>(source: &Source<'a>, nodes: &mut Nodes) -> Vec<Placed<'a>> {
         let Some(&place) = source.places.get(&device) else {
             continue;
         };
+        // What has no recorded call is in the step in which it runs.
+        let on_device = source.on_devices.get(&device);
+        let until = on_device.and_then(|windows| windows.last());
+        let until = until.map_or(to, |last| last.end.max(to));
         for operation in operations.all() {
             let call = operation.call(calls);
             // What was launched before the span and still runs in it holds up what comes.
-            let begun = call.map_or(operation.start, |call| call.start);
-            if begun >= to || operation.end <= from {
+            let is_later = call.map_or(operation.start >= until, |call| call.start >= to);
+            if is_later || operation.end <= from {
                 continue;
             }
-            let at = if source.on_host { begun } else { operation.start };
-            let step = step_at(&source.windows, at);
+            let step = match (call, on_device) {
+                (Some(call), _) if source.on_host => step_at(&source.windows, call.start),
+                (None, Some(windows)) => step_at(windows, operation.start),
+                _ => step_at(&source.windows, operation.start),
+            };
             let meets = matches!(operation.name, Name::Kernel(_) | Name::Graph { .. })
                 && source.meeting.contains_key(&(device, operation.row));
             let part = match operation.kind {

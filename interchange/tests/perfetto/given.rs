@@ -26,6 +26,7 @@ pub fn derived() -> Derived {
         name: format!("step {number}"),
         start_ns: EPOCH_NS + number * 200_000,
         end_ns: EPOCH_NS + (number + 1) * 200_000,
+        host_ns: None,
         detected: false,
         outlier: false,
         measures: Measures {

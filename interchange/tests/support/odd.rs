@@ -42,6 +42,7 @@ pub fn step(number: u64, from_us: i64, to_us: i64, detected: bool) -> DerivedSte
         name: format!("step {number}"),
         start_ns: at(from_us).0,
         end_ns: at(to_us).0,
+        host_ns: None,
         detected,
         outlier: false,
         measures: Measures {

@@ -104,24 +104,25 @@ pub fn figures(analysis: &Analysis, page: &mut Page) {
         span += rank.measures.span_ns;
     }
     let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
-    let mut steps: Vec<i64> = analysis
-        .ranks
-        .iter()
-        .filter_map(|rank| Some(rank.step_summary.as_ref()?.durations.p50_ns))
-        .collect();
-    steps.sort_unstable();
-    let step = steps.get(steps.len() / 2).copied();
-    let count = analysis
-        .ranks
-        .iter()
-        .map(|rank| rank.steps.len())
-        .max()
-        .unwrap_or(0);
+    let step = analysis.step.as_ref();
+    let steps = step.map_or_else(
+        || "no steps are known".to_owned(),
+        |step| {
+            let left_out = match step.warm_up.len() {
+                0 => String::new(),
+                warm_up => format!(", without {warm_up} of warm-up"),
+            };
+            format!(
+                "on its slowest rank, of {}{left_out}",
+                counted(step.count, "step")
+            )
+        },
+    );
     let figures = [
         (
-            "a step (median)",
-            or_dash(step, duration),
-            format!("of {}", counted(count, "step")),
+            "a step (mean)",
+            or_dash(step.map(|step| step.mean_ns), duration),
+            steps,
         ),
         (
             "GPUs busy",

@@ -78,6 +78,13 @@ pub fn steps(analysis: &Analysis, page: &mut Page) {
     if a_bar > 1 {
         lead += &format!(" Each bar is the mean of {a_bar} steps.");
     }
+    if analysis
+        .step
+        .as_ref()
+        .is_some_and(|step| !step.warm_up.is_empty())
+    {
+        lead += " Means in the table are without the slow first steps (warm-up).";
+    }
     if detected {
         lead += " They were guessed from a repeating pattern.";
     }
@@ -177,11 +184,7 @@ fn table(analysis: &Analysis, page: &mut Page) {
         let Some(summary) = &rank.step_summary else {
             continue;
         };
-        let outliers = match summary.outliers.as_slice() {
-            [] => "none".to_owned(),
-            [only] => super::text::shorten(only, 60),
-            [first, rest @ ..] => format!("{} and {} more", super::text::shorten(first, 60), rest.len()),
-        };
+        let outliers = summary.outliers_in_words(|name| super::text::shorten(name, 60));
         let durations = &summary.durations;
         page.add(format_args!(
             "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\

@@ -393,7 +393,9 @@ fn write_report(
         (None, Some((first, last))) => Shown::Steps(first, last),
         (None, None) => Shown::default(),
     };
-    if !report::holds_anything(recording, &derived, shown) {
+    // Steps and range may have no time in common.
+    let is_nothing = matches!(shown, Shown::Range(from, to) if from >= to);
+    if is_nothing || !report::holds_anything(recording, &derived, shown) {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
             "there is no event in that time",

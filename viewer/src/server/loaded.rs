@@ -242,6 +242,11 @@ impl Loaded {
                     "name": step.name,
                     "begin": step.start_ns.0 - origin_ns,
                     "end": step.end_ns.0 - origin_ns,
+                    "host_begin": step.host_start_ns.map(|start| start.0 - origin_ns),
+                    "host_end": step
+                        .host_start_ns
+                        .zip(step.host_duration_ns)
+                        .map(|(start, duration)| start.0 - origin_ns + duration),
                     "detected": step.detected,
                     "outlier": step.outlier,
                 })

@@ -50,16 +50,17 @@ function figures(analysis, context) {
       h("span", { class: "p-figuremore" }, more),
     );
   const steps = all.steps;
+  const warmUp = steps?.warm_up.length ? `, ${format.count(steps.warm_up.length)} of warm-up` : "";
   const outliers = steps?.outlierCount ? `, ${format.count(steps.outlierCount)} ${steps.outlierCount === 1 ? "outlier" : "outliers"}` : "";
   const boxes = [
     figure(
       "Span",
       format.time(all.span),
       steps
-        ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.p50_ns)}${outliers}`
+        ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.mean_ns)}${warmUp}${outliers}`
         : "no steps are marked",
       "steps",
-      "From the first operation on a GPU to the last, of the rank where that is longest; the median of its steps",
+      "From the first operation on a GPU to the last, of the rank where that is longest; the mean of its steps without warm-up, each as long as on its slowest rank",
     ),
     figure(
       "Busy",

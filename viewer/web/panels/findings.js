@@ -164,7 +164,7 @@ export function summary(analysis) {
     cause: cause && cause[1] > 0 ? { key: cause[0], title: causeTitle(cause[0]), share: cause[1] / sum.idle } : null,
     parts,
     late: lateRank(analysis),
-    steps: stepsOf(ranks),
+    steps: stepsOf(analysis),
   };
 }
 
@@ -180,10 +180,9 @@ export function lateRank(analysis) {
   return { ...most, share: most.cost_ns / span, standsOut };
 }
 
-/** Steps of the rank that has most of them. @param {Rank[]} ranks */
-function stepsOf(ranks) {
-  const having = ranks.flatMap((rank) => rank.step_summary ?? []);
-  if (!having.length) return null;
-  const most = having.reduce((best, summary) => (summary.count > best.count ? summary : best));
-  return { ...most, outlierCount: Math.max(...having.map((summary) => summary.outliers.length)) };
+/** The job's step, with how many stand out on the rank where most do. @param {import("../../types/analysis.js").Analysis} analysis */
+function stepsOf({ step, ranks }) {
+  if (!step) return null;
+  const outliers = ranks.map(({ step_summary: summary }) => (summary ? summary.outliers.length - summary.warm_up.length : 0));
+  return { ...step, outlierCount: Math.max(...outliers) };
 }

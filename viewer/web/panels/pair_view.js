@@ -189,7 +189,7 @@ export function pairView(context, top, told) {
     const nth = pairing.place < 0 ? TOO_MANY : place;
     const value = (/** @type {string} */ name, /** @type {number | null} */ duration) =>
       h("span", { class: "pair-value" }, h("span", { class: "p-faint" }, name), " ", duration === null ? "not there" : format.time(duration));
-    const begins = pairing.refs.map((ref, at) => (ref ? ref.start - (pair.steps[at][pairing.step]?.begin ?? NaN) : NaN));
+    const begins = pairing.refs.map((ref, at) => (ref ? ref.start - (pairing.begins[at] ?? NaN) : NaN));
     replace(
       strip,
       h("span", { class: `swatch kind-${own?.kind}` }),

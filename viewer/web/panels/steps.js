@@ -58,6 +58,9 @@ export function axisTop(durations) {
   return most > 2.2 * usual ? 1.7 * usual : most;
 }
 
+/** What a step that is not like the others is called. @param {any} step */
+const standing = (step) => (step.warm_up ? "warm-up" : step.outlier ? "outlier" : "");
+
 /** A step's number as the axis writes it: what its name ends with. @param {any} step @param {number} index */
 function number(step, index) {
   return /(\d+)(?: \(detected\))?$/.exec(step.name)?.[1] ?? String(index);
@@ -95,8 +98,9 @@ function chartSection(ranks, analysis, context, keep, redraw) {
       ? "Choose it to see it on the timeline."
       : facts
         ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: ` +
-          `median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}, p99 ${format.time(facts.p99_ns)}, ` +
-          `longest ${format.time(facts.max_ns)}. Choose one to see it on the timeline.`
+          `median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}${facts.warm_up.length ? " without warm-up" : ""}, ` +
+          `p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. ` +
+          `${detected ? "" : "A step is what was launched in it, from its first operation to the next step's. "}Choose one to see it on the timeline.`
         : null;
   return section(
     facts?.count === 1 ? "Time of the step" : "Time of each step",
@@ -378,7 +382,7 @@ function stepTable(ranks, analysis, context, keep) {
     name: "steps",
     keep: keep.table,
     rows,
-    search: (row) => `${row.step.name} ${format.place(row.rank, several)} ${row.step.outlier ? "outlier" : ""}`,
+    search: (row) => `${row.step.name} ${format.place(row.rank, several)} ${standing(row.step)}`,
     searchHint: "Filter by name, rank, outlier",
     openHint: () => "Show this step on the timeline",
     open: (row) => context.goTo({ from: row.step.start_ns, to: row.step.end_ns, rank: row.rank.rank ?? undefined, device: row.rank.device_index }),
@@ -406,13 +410,22 @@ function stepTable(ranks, analysis, context, keep) {
         text: (row) => format.time(row.step.duration_ns),
         bar: (row) => row.step.duration_ns / longest,
       },
+      {
+        key: "host_duration_ns",
+        title: "On the host",
+        hint: "From the beginning of its range to that of the next",
+        number: true,
+        spare: 3,
+        value: (row) => row.step.host_duration_ns,
+        text: (row) => format.time(row.step.host_duration_ns),
+      },
       ...partColumns((/** @type {any} */ row) => row.step, format.time, { compute: 1, overlap: 3 }),
       {
         key: "outlier",
         title: "",
         value: (row) => row.step.outlier,
-        cell: (row) => (row.step.outlier ? h("span", { class: "p-badge" }, "outlier") : ""),
-        hint: "Further from the median than 3 robust standard deviations and 5 %",
+        cell: (row) => (standing(row.step) ? h("span", { class: "p-badge" }, standing(row.step)) : ""),
+        hint: "Further from the median than 3 robust standard deviations and 5 %; slow first ones are warm-up, and left out of means",
       },
     ],
   });

@@ -1,6 +1,6 @@
 // @ts-check
 import { close, deepEqual, equal } from "./assert.js";
-import { around, ofSteps, stepAt, stretch, toFirst, toSecond, twinOf, union } from "../align.js";
+import { around, ofSteps, onHost, stepAt, stretch, toFirst, toSecond, twinOf, union } from "../align.js";
 import { exactly } from "../counterpart.js";
 import { href, parse } from "../url.js";
 import { changes, ordinal, verdict } from "../panels/pair_view.js";
@@ -58,6 +58,13 @@ export const tests = {
     equal(stepAt([], 5), -1);
     deepEqual([-1, 0, 2].map((place) => stretch(first, place)), [{ from: null, to: 100 }, { from: 100, to: 140 }, { from: 180, to: null }]);
     deepEqual(stretch([], -1), { from: null, to: null });
+  },
+  "on the host a step is when it is launched"() {
+    const ahead = [{ begin: 100, end: 140, host_begin: 10, host_end: 30 }, { begin: 140, end: 180, host_begin: 30, host_end: 60 }];
+    deepEqual([20, 30, 70, 150].map((at) => stepAt(onHost(ahead), at)), [0, 1, 1, 1]);
+    deepEqual([20, 30, 70, 150].map((at) => stepAt(ahead, at)), [-1, -1, -1, 1]);
+    // Detected ones are on the GPU alone.
+    deepEqual(onHost([{ begin: 1, end: 2, host_begin: null, host_end: null }, { begin: 2, end: 3 }]).map(({ begin }) => begin), [1, 2]);
   },
   "the same occurrence of a name is its twin"() {
     const refs = (/** @type {number[]} */ ...indices) => indices.map((index) => ({ row: 1, index }));

@@ -110,6 +110,8 @@ pub fn write_steps(steps: &[DerivedStep], owner: &Owner<'_>, out: impl Write + S
     write_rows(&rows, &owner.metadata, out, |steps, _| {
         let each = || steps.iter();
         let number = |step: &&DerivedStep| step.number.and_then(|number| i64::try_from(number).ok());
+        let on_host = || each().map(|step| step.host_ns);
+        let length = |(start, end): (i64, i64)| end.saturating_sub(start);
         let mut columns = Columns::of_owner(owner, steps.len());
         columns
             .numbers("device", each().map(|step| Some(step.device)))
@@ -117,6 +119,11 @@ pub fn write_steps(steps: &[DerivedStep], owner: &Owner<'_>, out: impl Write + S
             .names("name", each().map(|step| Some(step.name.as_str())))
             .integers(START, each().map(|step| step.start_ns))
             .integers("duration_ns", each().map(|step| step.end_ns - step.start_ns))
+            .maybe_integers(
+                "host_start_ns",
+                on_host().map(|time| time.map(|(start, _)| start)),
+            )
+            .maybe_integers("host_duration_ns", on_host().map(|time| time.map(length)))
             .flags("detected", each().map(|step| step.detected))
             .flags("outlier", each().map(|step| step.outlier));
         for measure in CATALOGUE {

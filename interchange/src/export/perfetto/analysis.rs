@@ -89,7 +89,7 @@ impl Exporter<'_, '_> {
                 parent: Some(self.device_track(Some(device))),
                 name: "steps",
                 place: ANALYSIS,
-                description: "Training steps, each until the next begins.",
+                description: "Training steps: from the first operation that was launched in one to the first of the next.",
             };
             let mut steps: Vec<_> = of_device.iter().collect();
             self.write_spans(
@@ -109,6 +109,8 @@ impl Exporter<'_, '_> {
                         arguments.maybe_uint(Key::Number, step.number);
                         arguments.flag(Key::Detected, step.detected);
                         arguments.flag(Key::Outlier, step.outlier);
+                        let on_host = step.host_ns.map(|(start, end)| end.saturating_sub(start));
+                        arguments.maybe_int(Key::HostDuration, on_host);
                         arguments.measures(&step.measures);
                     })?;
                     packets.end(step.end_ns.max(step.start_ns))

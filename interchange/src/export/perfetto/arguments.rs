@@ -99,6 +99,7 @@ argument_names! {
     StartKnown = "start_known",
     Detected = "detected",
     Outlier = "outlier",
+    HostDuration = "host_duration_ns",
     Count = "count",
     Affects = "affects",
     Command = "command",

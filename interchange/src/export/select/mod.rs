@@ -44,6 +44,50 @@ impl Window {
             to: self.to.min(other.to),
         }
     }
+
+    /// From the beginning of the one that begins first to the end of the one that ends last.
+    fn around(self, other: Self) -> Self {
+        Self {
+            from: self.from.min(other.from),
+            to: self.to.max(other.to),
+        }
+    }
+}
+
+/// What is kept of a process: steps have another time on the host than on devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Of what devices did.
+    pub devices: Window,
+    /// Of what the host did.
+    pub host: Window,
+}
+
+impl Stretch {
+    /// The same time of both.
+    #[must_use]
+    pub const fn of(window: Window) -> Self {
+        Self {
+            devices: window,
+            host: window,
+        }
+    }
+
+    fn intersection(self, other: Self) -> Self {
+        Self {
+            devices: self.devices.intersection(other.devices),
+            host: self.host.intersection(other.host),
+        }
+    }
+
+    /// Of what may be of either.
+    fn overlaps(self, start: TimeNs, duration: DurationNs) -> bool {
+        self.devices.overlaps(start, duration) || self.host.overlaps(start, duration)
+    }
+
+    fn holds(self, time: TimeNs) -> bool {
+        self.devices.holds(time) || self.host.holds(time)
+    }
 }
 
 /// What is wanted of a recording; the default is all of it.
@@ -52,7 +96,7 @@ pub struct Selection {
     /// Only these ranks.
     pub ranks: Option<Vec<u32>>,
     /// Only the steps from the first number to the second, both counted: of each process from its first one's start to its
-    /// last one's end.
+    /// last one's end, on its devices and on the host.
     pub steps: Option<(u64, u64)>,
     /// Only what has a part between these nanoseconds from the recording's first event.
     pub range_ns: Option<(i64, i64)>,
@@ -133,10 +177,10 @@ impl Selection {
             to: TimeNs(origin.saturating_add(to)),
         });
         let chosen = |keep: &bool| if *keep { range } else { Window::NEVER };
-        let mut windows: Vec<Window> = keep.iter().map(chosen).collect();
+        let mut windows: Vec<Stretch> = keep.iter().map(chosen).map(Stretch::of).collect();
         let mut hosts = range;
         if let Some(steps) = self.steps {
-            let found: Vec<Option<Window>> = (0..windows.len())
+            let found: Vec<Option<Stretch>> = (0..windows.len())
                 .map(|place| {
                     let process = derived.processes.get(place).filter(|_| keep[place])?;
                     steps_window(process, steps)
@@ -146,13 +190,12 @@ impl Selection {
                 return nothing(format!("no rank has the steps {}..{}", steps.0, steps.1));
             }
             for (window, found) in windows.iter_mut().zip(&found) {
-                *window = window.intersection(found.unwrap_or(Window::NEVER));
+                *window = window.intersection(found.unwrap_or(Stretch::of(Window::NEVER)));
             }
             let found = found.iter().flatten();
-            let from = found.clone().map(|window| window.from).min();
-            let to = found.map(|window| window.to).max();
-            if let Some((from, to)) = from.zip(to) {
-                hosts = hosts.intersection(Window { from, to });
+            let all = found.map(|found| found.devices.around(found.host));
+            if let Some(all) = all.reduce(Window::around) {
+                hosts = hosts.intersection(all);
             }
         }
         let (mut recording, mut derived) = cut(recording, derived, &windows, hosts);
@@ -188,23 +231,34 @@ fn listed(ranks: &[u32]) -> String {
 }
 
 /// From the first of these steps' start to the last one's end.
-fn steps_window(process: &DerivedProcess, (first, last): (u64, u64)) -> Option<Window> {
+fn steps_window(process: &DerivedProcess, (first, last): (u64, u64)) -> Option<Stretch> {
     let wanted = |number: Option<u64>| number.is_some_and(|number| (first..=last).contains(&number));
     let steps = process.steps.iter().filter(|step| wanted(step.number));
-    Some(Window {
-        from: TimeNs(steps.clone().map(|step| step.start_ns).min()?),
-        to: TimeNs(steps.map(|step| step.end_ns).max()?),
+    let window = |(from, to)| Window {
+        from: TimeNs(from),
+        to: TimeNs(to),
+    };
+    let times = steps.map(|step| {
+        let on_device = (step.start_ns, step.end_ns);
+        Stretch {
+            devices: window(on_device),
+            host: window(step.host_ns.unwrap_or(on_device)),
+        }
+    });
+    times.reduce(|all, step| Stretch {
+        devices: all.devices.around(step.devices),
+        host: all.host.around(step.host),
     })
 }
 
-/// Of each process the events with a part in its window: whole, with the calls that launched them and the collectives that
+/// Of each process the events with a part in its windows: whole, with the calls that launched them and the collectives that
 /// they carry out. Of samples those within; what recorders sampled of hosts is cut to `hosts`. What is known of the events
 /// stays what it is in the whole.
 #[must_use]
 pub fn cut(
     recording: &Recording,
     derived: &Derived,
-    windows: &[Window],
+    windows: &[Stretch],
     hosts: Window,
 ) -> (Recording, Derived) {
     let mut kept = Derived {
@@ -237,7 +291,7 @@ pub fn cut(
     let host = |process: &Process| Process {
         folder: process.folder.clone(),
         header: process.header.clone(),
-        tables: cut_tables(&process.tables, hosts).0,
+        tables: cut_tables(&process.tables, Stretch::of(hosts)).0,
     };
     let mut part = Recording {
         path: recording.path.clone(),
@@ -249,13 +303,13 @@ pub fn cut(
         notes: recording.notes.clone(),
         unaligned: recording.unaligned.clone(),
     };
-    let is_bounded = |window: &&Window| **window != Window::ALWAYS && window.from < window.to;
-    let bounded = windows.iter().filter(is_bounded);
-    let from = bounded.clone().map(|window| window.from.0).min();
-    if let Some((from, to)) = from.zip(bounded.map(|window| window.to.0).max()) {
+    let each = windows.iter().flat_map(|window| [window.devices, window.host]);
+    let bounded = each.filter(|window| *window != Window::ALWAYS && window.from < window.to);
+    if let Some(Window { from, to }) = bounded.reduce(Window::around) {
         part.notes.push(format!(
-            "a part of the recording: only what has a part between {from} and {to} ns since the epoch, with the calls \
-             that launched it"
+            "a part of the recording: only what has a part between {} and {} ns since the epoch, with the calls \
+             that launched it",
+            from.0, to.0
         ));
     }
     (part, kept)
@@ -281,10 +335,12 @@ fn numbered(count: usize, keep: impl Fn(usize) -> bool) -> NewRows {
     (0..count).map(number).collect()
 }
 
-fn cut_derived(derived: &DerivedProcess, kept: &Kept, window: Window) -> DerivedProcess {
+fn cut_derived(derived: &DerivedProcess, kept: &Kept, window: Stretch) -> DerivedProcess {
     let new = |rows: &NewRows, row: Option<u32>| rows.get(row? as usize).copied().flatten();
-    let overlaps =
-        |start: i64, end: i64| window.overlaps(TimeNs(start), DurationNs(end.saturating_sub(start)));
+    let overlaps = |start: i64, end: i64| {
+        let length = DurationNs(end.saturating_sub(start));
+        window.devices.overlaps(TimeNs(start), length)
+    };
     let communicates = derived.communicates.iter().zip(&kept.kernels);
     let mut parts: Vec<_> = derived
         .parts
@@ -362,12 +418,13 @@ fn event_records(table: &EventRecords, calls: &ApiCalls, waits: &Synchronization
 }
 
 /// Standing tables and those about the recording itself stay whole.
-fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
+fn cut_tables(tables: &Tables, window: Stretch) -> (Tables, Kept) {
     let mut launched: FxHashSet<u32> = FxHashSet::default();
+    let Stretch { devices, host } = window;
     macro_rules! timed {
-        ($table:ident) => {
+        ($table:ident, $window:ident) => {
             rows(&tables.$table, |index| {
-                window.overlaps(
+                $window.overlaps(
                     tables.$table.start_ns[index],
                     tables.$table.duration_ns[index],
                 )
@@ -375,13 +432,13 @@ fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
         };
     }
     let kernel_is_kept =
-        |row: usize| window.overlaps(tables.kernels.start_ns[row], tables.kernels.duration_ns[row]);
+        |row: usize| devices.overlaps(tables.kernels.start_ns[row], tables.kernels.duration_ns[row]);
     // Collectives name their kernels by row.
     let kernel_rows = numbered(tables.kernels.len(), kernel_is_kept);
     let kernels = rows(&tables.kernels, kernel_is_kept);
-    let copies = timed!(copies);
-    let memsets = timed!(memsets);
-    let graph_launches = timed!(graph_launches);
+    let copies = timed!(copies, devices);
+    let memsets = timed!(memsets, devices);
+    let graph_launches = timed!(graph_launches, devices);
     launched.extend(&kernels.correlation);
     launched.extend(&copies.correlation);
     launched.extend(&memsets.correlation);
@@ -400,7 +457,7 @@ fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
         by_row.is_some() || collectives.plan[index].is_some_and(|plan| plans.contains(&plan))
     };
     let collective_is_kept = |index: usize| {
-        window.overlaps(
+        host.overlaps(
             tables.collectives.start_ns[index],
             tables.collectives.duration_ns[index],
         ) || is_carried(index)
@@ -415,33 +472,33 @@ fn cut_tables(tables: &Tables, window: Window) -> (Tables, Kept) {
     }
     let markers = rows(&tables.markers, |index| {
         let duration = tables.markers.duration_ns[index].unwrap_or_default();
-        window.overlaps(tables.markers.start_ns[index], duration)
+        host.overlaps(tables.markers.start_ns[index], duration)
     });
     let api_calls = rows(&tables.api_calls, |index| {
         launched.contains(&tables.api_calls.correlation[index])
-            || window.overlaps(
+            || host.overlaps(
                 tables.api_calls.start_ns[index],
                 tables.api_calls.duration_ns[index],
             )
     });
-    let synchronizations = timed!(synchronizations);
+    let synchronizations = timed!(synchronizations, host);
     let event_records = event_records(&tables.event_records, &api_calls, &synchronizations);
     let tables = Tables {
         untimed_operations: rows(&tables.untimed_operations, |index| {
-            tables.untimed_operations.start_ns[index].is_none_or(|start| start < window.to)
+            tables.untimed_operations.start_ns[index].is_none_or(|start| start < devices.to)
         }),
-        nccl_channels: timed!(nccl_channels),
-        nccl_proxy: timed!(nccl_proxy),
-        overheads: timed!(overheads),
-        compilations: timed!(compilations),
-        operators: timed!(operators),
-        python_frames: timed!(python_frames),
+        nccl_channels: timed!(nccl_channels, window),
+        nccl_proxy: timed!(nccl_proxy, window),
+        overheads: timed!(overheads, host),
+        compilations: timed!(compilations, host),
+        operators: timed!(operators, host),
+        python_frames: timed!(python_frames, host),
         payload_fields: rows(&tables.payload_fields, |index| {
-            window.holds(tables.payload_fields.time_ns[index])
+            host.holds(tables.payload_fields.time_ns[index])
         }),
-        memory: rows(&tables.memory, |index| window.holds(tables.memory.time_ns[index])),
+        memory: rows(&tables.memory, |index| host.holds(tables.memory.time_ns[index])),
         memory_pools: rows(&tables.memory_pools, |index| {
-            window.holds(tables.memory_pools.time_ns[index])
+            host.holds(tables.memory_pools.time_ns[index])
         }),
         counters: rows(&tables.counters, |index| {
             window.holds(tables.counters.time_ns[index])

@@ -28,7 +28,7 @@ fn what_has_a_part_in_the_window_with_its_launches() {
         from: TimeNs(305),
         to: TimeNs(550),
     };
-    let part = cut_tables(&tables, window).0;
+    let part = cut_tables(&tables, Stretch::of(window)).0;
     // The one from 250 to 310 reaches in; the one at 550 begins behind it.
     assert_eq!(part.kernels.correlation, [3, 4, 5]);
     assert_eq!(part.api_calls.correlation, [3, 4, 5, 6]);
@@ -36,7 +36,7 @@ fn what_has_a_part_in_the_window_with_its_launches() {
         from: TimeNs(200),
         to: TimeNs(200),
     };
-    assert!(cut_tables(&tables, empty).0.kernels.is_empty());
+    assert!(cut_tables(&tables, Stretch::of(empty)).0.kernels.is_empty());
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn recordings_of_events_stay_with_their_calls_and_with_their_waits() {
         to: TimeNs(500),
     };
     // The last one's call is in it; the second was waited for in it.
-    let part = cut_tables(&tables, window).0;
+    let part = cut_tables(&tables, Stretch::of(window)).0;
     assert_eq!(part.event_records.correlation, [2, 4]);
 }
 
@@ -154,6 +154,7 @@ fn step(number: u64, start_ns: i64) -> DerivedStep {
         name: format!("step {number}"),
         start_ns,
         end_ns: start_ns + 200,
+        host_ns: None,
         detected: false,
         outlier: false,
         measures: Measures::default(),

@@ -26,14 +26,18 @@ pub(in crate::export) fn host_steps(layout: &Layout<'_>) -> Vec<HostStep> {
     };
     let mut steps: Vec<HostStep> = all
         .iter()
-        .filter(|step| step.device == device && step.start_ns < step.end_ns)
-        .map(|step| HostStep {
-            number: step.number.unwrap_or(0),
-            name: step.name.clone(),
-            start_ns: step.start_ns,
-            end_ns: step.end_ns,
-            detected: step.detected,
+        .filter(|step| step.device == device)
+        .map(|step| {
+            let (start_ns, end_ns) = step.host_ns.unwrap_or((step.start_ns, step.end_ns));
+            HostStep {
+                number: step.number.unwrap_or(0),
+                name: step.name.clone(),
+                start_ns,
+                end_ns,
+                detected: step.detected,
+            }
         })
+        .filter(|step| step.start_ns < step.end_ns)
         .collect();
     steps.sort_by_key(|step| (step.start_ns, step.end_ns, step.number));
     if steps.iter().any(|step| step.detected) {
