@@ -471,10 +471,10 @@ fn analyze_process(
     in_detail: bool,
 ) -> (Vec<(RankAnalysis, DeviceGaps)>, losses::TooMuch) {
     let (names, tables) = (&recording.names, &process.tables);
-    // Named steps are the same on all devices.
+    // Operators count that the host began in the chosen steps; where no range names them, while the devices were at them.
     let chosen = options.steps.and_then(|_| {
         let windows = all.devices.keys().flat_map(|device| windows.of_device(*device));
-        let times = windows.map(|window| (window.start, window.end));
+        let times = windows.map(|window| window.host.unwrap_or((window.start, window.end)));
         times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).or(Some((0, 0)))
     });
     let queues: BTreeMap<u32, Queues> = all
