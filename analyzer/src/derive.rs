@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::details::{Details, KernelKinds};
 use crate::intervals::IntervalSet;
+use crate::operators::Attributions;
 use crate::{Analysis, Collective, Options, analyze_in_detail, step_number};
 
 /// What the analysis of `recording` adds to its events.
@@ -31,6 +32,7 @@ pub fn derive_from(recording: &Recording, analysis: &Analysis, details: &Details
             .collect();
         DerivedProcess {
             communicates,
+            launched_by: Attributions::of_kernels(&recording.processes[index], &recording.names),
             ..DerivedProcess::default()
         }
     });

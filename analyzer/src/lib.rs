@@ -527,6 +527,7 @@ fn analyze_process(
             device_index,
             gaps: idle.all,
         };
+        let attribution = attributions.of(device_index, device_name.as_deref(), whole, &mut steps);
         let rank = RankAnalysis {
             rank: process.header.rank,
             device_index,
@@ -551,7 +552,7 @@ fn analyze_process(
                 .map(Queues::analyses)
                 .unwrap_or_default(),
             memory: memory.analysis(device_index),
-            attribution: attributions.of(device_index, device_name.as_deref(), whole),
+            attribution,
             steps,
             step_summary,
             device_name,

@@ -191,6 +191,9 @@ mod tests {
             host_duration_ns: None,
             outlier: false,
             warm_up: false,
+            flops: None,
+            mfu: None,
+            hfu: None,
             measures: Measures::default(),
             parts: Parts::default(),
         };

@@ -34,6 +34,14 @@ pub struct StepAnalysis {
     pub outlier: bool,
     /// Whether it is one of the slow first ones, which are left out of means.
     pub warm_up: bool,
+    /// Floating-point operations of the operators that the host began in it, as far as their work is known; null where that is
+    /// of none.
+    pub flops: Option<u64>,
+    /// Those of the forward and backward pass over what the device can do at most in the step's time (model FLOP utilization);
+    /// null where that is not known.
+    pub mfu: Option<f64>,
+    /// The same with what was recomputed (hardware FLOP utilization).
+    pub hfu: Option<f64>,
     /// The device's measures within the step.
     #[serde(flatten)]
     pub measures: Measures,
@@ -132,6 +140,9 @@ pub(crate) fn steps(windows: &[Window], sums: &Sums) -> Vec<StepAnalysis> {
             host_duration_ns: window.host.map(|(start, end)| end - start),
             outlier: false,
             warm_up: false,
+            flops: None,
+            mfu: None,
+            hfu: None,
             parts: Parts::of(&measures, window.end - window.start),
             measures,
         }

@@ -28,7 +28,7 @@ type Row = Map<String, Value>;
 /// The plain members of something that serialises to an object, and those of its distributions: "latency" has "p50_ns", the
 /// row "latency_p50_ns". Other lists and objects have tables of their own, whether or not they are null here.
 fn row<T: Serialize>(value: &T) -> Row {
-    const OWN_TABLES: &[&str] = &["memory", "step_summary"];
+    const OWN_TABLES: &[&str] = &["memory", "step_summary", "unattributed", "peak"];
     let Ok(Value::Object(members)) = serde_json::to_value(value) else {
         return Row::new();
     };
@@ -83,6 +83,9 @@ fn column_type(name: &str, rows: &[Row]) -> ColumnType {
         "busbw",
         "algbw_with_waiting",
         "best_busbw",
+        "per_second",
+        "mfu",
+        "hfu",
         "mean_depth",
         "standard_deviation_ns",
     ];
@@ -102,6 +105,12 @@ fn column_type(name: &str, rows: &[Row]) -> ColumnType {
         "operations",
         "shared",
         "timed",
+        "flops",
+        "parent",
+        "batch",
+        "m",
+        "n",
+        "k",
     ];
     if name.ends_with("_ns") || name.ends_with("bytes") || INTEGERS.contains(&name) {
         return ColumnType::Integer;
@@ -298,6 +307,34 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, ArrowError> {
         ),
         ("copies", rows_by_rank(ranks, |rank| rank.copies.clone())),
         ("launches", rows_by_rank(ranks, |rank| rank.launches.clone())),
+        (
+            "operators",
+            rows_by_rank(ranks, |rank| rank.attribution.operators.clone()),
+        ),
+        (
+            "shapes",
+            rows_by_rank(ranks, |rank| rank.attribution.shapes.clone()),
+        ),
+        (
+            "products",
+            rows_by_rank(ranks, |rank| rank.attribution.products.clone()),
+        ),
+        (
+            "modules",
+            rows_by_rank(ranks, |rank| rank.attribution.modules.clone()),
+        ),
+        (
+            "module_classes",
+            rows_by_rank(ranks, |rank| rank.attribution.module_classes.clone()),
+        ),
+        (
+            "stacks",
+            rows_by_rank(ranks, |rank| rank.attribution.stacks.clone()),
+        ),
+        (
+            "unattributed",
+            rows_by_rank(ranks, |rank| rank.attribution.unattributed.into_iter().collect()),
+        ),
         ("steps", rows_by_rank(ranks, |rank| rank.steps.clone())),
         ("idle_causes", cause_rows(|rank| &rank.idle_causes)),
         ("host_late_by", cause_rows(|rank| &rank.host_late_by)),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gputrace_analyzer::{Analysis, ArrivalAnalysis, CATALOGUE, PARTS, RankAnalysis, Sort};
+use gputrace_analyzer::{Analysis, ArrivalAnalysis, CATALOGUE, PARTS, RankAnalysis, Sort, StepAnalysis};
 
 use super::View;
 use super::communicators;
@@ -271,6 +271,13 @@ fn idle_causes(analysis: &Analysis) {
     );
 }
 
+/// Mean of the steps' model FLOP utilization, without warm-up.
+fn mean_utilization(steps: &[StepAnalysis]) -> Option<f64> {
+    let steps = steps.iter().filter(|step| !step.warm_up);
+    let known: Vec<f64> = steps.filter_map(|step| step.mfu).collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+}
+
 fn steps(analysis: &Analysis) {
     let rows: Vec<Vec<String>> = analysis
         .ranks
@@ -285,6 +292,7 @@ fn steps(analysis: &Analysis) {
                 duration(summary.durations.min_ns),
                 duration(summary.durations.p50_ns),
                 duration(summary.durations.max_ns),
+                percent(mean_utilization(&rank.steps)),
                 summary.outliers_in_words(str::to_owned),
             ])
         })
@@ -324,8 +332,21 @@ fn steps(analysis: &Analysis) {
         "min",
         "p50",
         "max",
+        "MFU",
         "outliers",
     ];
+    // Only where the work of the operators and the GPU's peak are known.
+    let no_utilization = analysis
+        .ranks
+        .iter()
+        .all(|rank| mean_utilization(&rank.steps).is_none());
+    let mut headings = headings.to_vec();
+    let mut rows = rows;
+    if no_utilization {
+        let column = headings.len() - 2;
+        headings.remove(column);
+        rows.iter_mut().for_each(|row| drop(row.remove(column)));
+    }
     print_table(&title, &headings, &rows, Overflow::Continue);
 }
 

@@ -228,3 +228,105 @@ fn each_table_is_printed_alone() {
     let text = String::from_utf8(output.stderr).expect("text");
     assert!(text.contains("record_shapes"), "{text}");
 }
+
+/// The analysis of a trace of these events.
+fn analysis_of(events: &[String]) -> Value {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("trace.json");
+    std::fs::write(&file, format!("{{\"traceEvents\": [{}]}}", events.join(",\n"))).expect("written");
+    let output = expect_status(gputrace().args(["analyze", "--json"]).arg(&file), 0);
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn host(category: &str, name: &str, tid: u32, (ts, dur): (i64, i64), args: &str) -> String {
+    format!(
+        r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":1,"tid":{tid},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#
+    )
+}
+
+/// A call and the kernel that it launches.
+fn launch(tid: u32, at: i64, correlation: u32, kernel_us: i64) -> [String; 2] {
+    let args = format!(r#""correlation":{correlation}"#);
+    let kernel = format!(
+        r#"{{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":{},"dur":{kernel_us},"args":{{"device":0,"stream":7,{args}}}}}"#,
+        at + 1000
+    );
+    [
+        host("cuda_runtime", "cudaLaunchKernel", tid, (at, 2), &args),
+        kernel,
+    ]
+}
+
+#[test]
+fn shapes_come_as_texts_close_or_wide_and_of_what_is_no_tensor() {
+    let dims = [
+        r#""Input Dims": [[2,3],[3,4]]"#,
+        r#""Input Dims": [ [2, 3],
+             [3, 4] ]"#,
+        r#""Input Dims": "[[2, 3], [3, 4]]""#,
+        // Lists of lists, a number where a tensor belongs, no list at all, and what is no JSON.
+        r#""Input Dims": [[[2, 3], [3, 4]], 5]"#,
+        r#""Input Dims": 5, "Input type": {"a": 1}"#,
+        r#""Input Dims": [["x", -3], [3, 4.5]]"#,
+    ];
+    let mut events = Vec::new();
+    for (place, dims) in (0..).zip(dims) {
+        let at = 100 * place;
+        events.push(host("cpu_op", "aten::mm", 1, (at, 50), dims));
+        events.extend(launch(1, at + 10, place as u32 + 1, 10));
+    }
+    // It ends before it begins, and so is left out and counted.
+    events.push(host("cpu_op", "aten::mm", 1, (700, -5), ""));
+    let analysis = analysis_of(&events);
+    let rank = &analysis["ranks"][0];
+    assert_eq!(
+        members(&rank["operators"][0], ["calls", "kernels", "direct_ns"]),
+        [6, 6, 60_000]
+    );
+    let same = list(&rank["shapes"])
+        .iter()
+        .find(|row| row["input_dims"] == "[[2, 3], [3, 4]]");
+    let same = same.expect("the three that say the same");
+    // 2 x 2 x 4 x 3, three times, in 30 us.
+    assert_eq!(members(same, ["calls", "direct_ns", "flops"]), [3, 30_000, 144]);
+    assert_eq!(list(&rank["shapes"]).len(), 4);
+    let others = list(&rank["shapes"]).iter().filter(|row| row["flops"].is_null());
+    assert_eq!(others.count(), 3);
+    assert!(!list(&analysis["losses"]).is_empty());
+}
+
+#[test]
+fn frames_ten_thousand_deep_and_threads_of_one_number() {
+    const DEEP: i64 = 10_000;
+    let mut events = Vec::new();
+    for depth in 0..DEEP {
+        let name = format!("f.py({depth}): f");
+        events.push(host(
+            "python_function",
+            &name,
+            1,
+            (depth, 100_000 - 2 * depth),
+            "",
+        ));
+    }
+    // A frame that never returned outlives all; operators are no part of the frames' nesting.
+    events.push(host("python_function", "g.py(1): g", 2, (0, 1_000_000), ""));
+    events.push(host("cpu_op", "aten::add", 1, (DEEP - 5, 100), ""));
+    events.extend(launch(1, DEEP + 1, 1, 10));
+    events.extend(launch(2, DEEP + 1, 2, 5));
+    // Of another process with the same thread.
+    events.push(host("cpu_op", "aten::add", 2, (DEEP, 50), "").replace("\"pid\":1", "\"pid\":2"));
+    let analysis = analysis_of(&events);
+    let rank = &analysis["ranks"][0];
+    let stacks = list(&rank["stacks"]);
+    assert_eq!(stacks.len() as i64, DEEP + 1);
+    let deepest = stacks
+        .iter()
+        .find(|row| row["name"] == format!("f.py({}): f", DEEP - 1));
+    assert_eq!(
+        members(deepest.expect("the deepest"), ["direct_ns", "subtree_ns"]),
+        [10_000, 10_000]
+    );
+    assert_eq!(members(&stacks[0], ["direct_ns", "subtree_ns"]), [0, 10_000]);
+    assert_eq!(rank["unattributed"]["no_stack_ns"], 0);
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::Measures;
+use crate::names::NameId;
 
 /// What is known of a recording beyond its events.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,10 +45,49 @@ pub struct DerivedProcess {
     pub steps: Vec<DerivedStep>,
     /// By row of its kernels: whether the kernel communicates.
     pub communicates: Vec<bool>,
+    /// By row of its kernels, who launched it; empty where the recording has neither operators nor Python functions.
+    pub launched_by: LaunchedBy,
     /// What it did of collectives: by row of their kernels, those without a kernel last.
     pub parts: Vec<DerivedPart>,
     /// When its devices executed nothing, by device and start.
     pub gaps: Vec<DerivedGap>,
+}
+
+/// Who launched kernels, in columns: names, by row of the kernels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaunchedBy {
+    /// The innermost operator around the call.
+    pub operator: Vec<Option<NameId>>,
+    /// The sizes of that operator's inputs.
+    pub input_dims: Vec<Option<NameId>>,
+    /// The frame of the module that it was launched for, forward or backward.
+    pub module: Vec<Option<NameId>>,
+}
+
+impl LaunchedBy {
+    /// The columns with their names.
+    #[must_use]
+    pub fn columns(&self) -> [(&'static str, &Vec<Option<NameId>>); 3] {
+        [
+            ("operator", &self.operator),
+            ("input_dims", &self.input_dims),
+            ("module", &self.module),
+        ]
+    }
+
+    /// The same columns of some of the rows, in their order.
+    #[must_use]
+    pub fn picked(&self, keep: impl Fn(usize) -> bool) -> Self {
+        let pick = |column: &[Option<NameId>]| {
+            let kept = column.iter().enumerate().filter(|(row, _)| keep(*row));
+            kept.map(|(_, name)| *name).collect()
+        };
+        Self {
+            operator: pick(&self.operator),
+            input_dims: pick(&self.input_dims),
+            module: pick(&self.module),
+        }
+    }
 }
 
 /// A training step on one device.

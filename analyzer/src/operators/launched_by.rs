@@ -11,6 +11,9 @@ const MODULE: &str = "nn.Module: ";
 /// Autograd's operator around each node of the backward pass (torch/csrc/autograd/engine.cpp).
 const EVALUATE: &str = "autograd::engine::evaluate_function";
 
+/// What is in no backward pass.
+const FORWARD: u32 = u32::MAX - 1;
+
 /// In which pass of a network an operation was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
@@ -32,8 +35,8 @@ pub(crate) struct LaunchedBy<'a> {
     pub(crate) calls_ns: Vec<i64>,
     /// By place of a frame: the innermost module that it is or lies in.
     modules: Vec<u32>,
-    /// By place of an operator, where there are frames: those of the backward pass, with the frame that its forward operator lay in.
-    backward: FxHashMap<u32, u32>,
+    /// By place of an operator: [`FORWARD`], or of one of the backward pass the frame that its forward operator lay in, or [`NONE`].
+    backward: Vec<u32>,
 }
 
 impl<'a> LaunchedBy<'a> {
@@ -47,7 +50,7 @@ impl<'a> LaunchedBy<'a> {
             frame_of_call: Vec::new(),
             calls_ns: Vec::new(),
             modules: modules(&of_frames, &frames.name, names),
-            backward: FxHashMap::default(),
+            backward: Vec::new(),
             operators: of_operators,
             frames: of_frames,
         };
@@ -55,9 +58,7 @@ impl<'a> LaunchedBy<'a> {
             return all;
         }
         all.find_calls(calls);
-        if !all.frames.is_empty() {
-            all.find_backward(operators, names);
-        }
+        all.find_backward(operators, names);
         all
     }
 
@@ -92,8 +93,8 @@ impl<'a> LaunchedBy<'a> {
     fn find_backward(&mut self, operators: &Operators, names: &Interner) {
         let nesting = &self.operators;
         let mut is_evaluate: FxHashMap<NameId, bool> = FxHashMap::default();
-        // By place of what lies in the backward pass: the place of the node around it.
-        let mut nodes: FxHashMap<u32, u32> = FxHashMap::default();
+        // By place: of what lies in the backward pass the place of the node around it, or none.
+        let mut nodes: Vec<u32> = Vec::with_capacity(nesting.places().len());
         let mut forward = Forward::default();
         for place in nesting.places() {
             let row = nesting.row(place);
@@ -103,12 +104,15 @@ impl<'a> LaunchedBy<'a> {
                 .or_insert_with(|| names.get(name).starts_with(EVALUATE));
             let around = nesting
                 .parent(place)
-                .and_then(|parent| nodes.get(&parent).copied());
+                .map_or(FORWARD, |parent| nodes[parent as usize]);
             let is_node =
                 !evaluates && operators.forward_thread[row].is_some() && names.get(name).contains("Backward");
-            if evaluates || around.is_some() {
-                nodes.insert(place, if is_node { place } else { around.unwrap_or(NONE) });
-            }
+            nodes.push(match around {
+                FORWARD if evaluates => NONE,
+                FORWARD => FORWARD,
+                _ if is_node => place,
+                around => around,
+            });
             if let (None, Some(sequence)) = (operators.forward_thread[row], operators.sequence[row]) {
                 forward.add(sequence, operators.thread[row], nesting.start(place), place);
             }
@@ -117,7 +121,7 @@ impl<'a> LaunchedBy<'a> {
             let row = nesting.row(node);
             operators.sequence[row].zip(operators.forward_thread[row])
         };
-        let mut distinct: Vec<u32> = nodes.values().copied().filter(|node| *node != NONE).collect();
+        let mut distinct: Vec<u32> = nodes.iter().copied().filter(|node| *node < FORWARD).collect();
         distinct.sort_unstable();
         distinct.dedup();
         for (sequence, thread) in distinct.iter().filter_map(|node| said(*node)) {
@@ -136,10 +140,12 @@ impl<'a> LaunchedBy<'a> {
             .map(|(forward, _)| (nesting.thread(*forward), nesting.start(*forward)));
         let frames = self.frames.around(moments);
         let frame_of_node: FxHashMap<u32, u32> = pairs.iter().map(|(_, node)| *node).zip(frames).collect();
-        self.backward = nodes
-            .into_iter()
-            .map(|(place, node)| (place, frame_of_node.get(&node).copied().unwrap_or(NONE)))
-            .collect();
+        for node in &mut nodes {
+            if *node != FORWARD {
+                *node = frame_of_node.get(node).copied().unwrap_or(NONE);
+            }
+        }
+        self.backward = nodes;
     }
 
     /// The innermost operator around a call, or [`NONE`].
@@ -150,8 +156,8 @@ impl<'a> LaunchedBy<'a> {
     /// The Python function around a call, or around the forward operator whose backward pass made it; or [`NONE`].
     pub(crate) fn frame(&self, call: u32) -> u32 {
         let frame = self.frame_of_call.get(call as usize).copied().unwrap_or(NONE);
-        match self.backward.get(&self.operator(call)) {
-            Some(forward) if frame == NONE => *forward,
+        match self.forward_frame(self.operator(call)) {
+            Some(forward) if frame == NONE => forward,
             _ => frame,
         }
     }
@@ -160,11 +166,26 @@ impl<'a> LaunchedBy<'a> {
     pub(crate) fn module(&self, call: u32) -> (Pass, u32) {
         let module = |frame: u32| self.modules.get(frame as usize).copied().unwrap_or(NONE);
         let around = module(self.frame_of_call.get(call as usize).copied().unwrap_or(NONE));
-        match self.backward.get(&self.operator(call)) {
+        match self.forward_frame(self.operator(call)) {
             None => (Pass::Forward, around),
             Some(_) if around != NONE => (Pass::Recomputed, around),
-            Some(forward) => (Pass::Backward, module(*forward)),
+            Some(forward) => (Pass::Backward, module(forward)),
         }
+    }
+
+    /// Of an operator of the backward pass, the frame that its forward operator lay in, or [`NONE`]; `None` of all others.
+    fn forward_frame(&self, operator: u32) -> Option<u32> {
+        let forward = self.backward.get(operator as usize).copied()?;
+        (forward != FORWARD).then_some(forward)
+    }
+
+    /// Whether an operator does once more, in the backward pass, what its forward pass did: autograd gives numbers to operators
+    /// whose backward pass it will need, and those of the backward pass itself have none of their own.
+    pub(super) fn is_recomputed(&self, operator: u32, operators: &Operators) -> bool {
+        let row = self.operators.row(operator);
+        self.forward_frame(operator).is_some()
+            && operators.sequence[row].is_some()
+            && operators.forward_thread[row].is_none()
     }
 
     /// Whether a frame is a module's.

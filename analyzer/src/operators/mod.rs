@@ -14,18 +14,21 @@ mod products;
 mod stacks;
 mod work;
 
-use gputrace_trace::{Interner, Process};
+use gputrace_trace::{Interner, Process, derived};
 use serde::Serialize;
 
+use crate::calls::Calls;
+use crate::measures::ratio;
 use crate::operation_name::Name;
 use crate::operations::Operation;
+use crate::steps::StepAnalysis;
 
 use branches::{Branches, Sum};
 use by_operator::HostTimes;
 pub use by_operator::{OperatorAnalysis, ShapeAnalysis};
 use launched_by::{LaunchedBy, Pass};
 pub use modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
-use nesting::NONE;
+use nesting::{NONE, Nesting};
 pub use over_ranks::over_ranks;
 use peaks::Peaks;
 pub use products::{Peak, ProductAnalysis};
@@ -48,6 +51,8 @@ pub struct Attribution {
     pub stacks: Vec<StackAnalysis>,
     /// What can't be told of whom it is; null without operators and Python functions.
     pub unattributed: Option<Unattributed>,
+    /// The part of all operations' durations that operators launched whose work is known; null where there are no operators.
+    pub modelled_share: Option<f64>,
     /// What the device can do at most with the type that most of the work is in; null where its data sheet is not known, or no work.
     pub peak: Option<Peak>,
 }
@@ -111,8 +116,14 @@ impl<'a> Attributions<'a> {
         }
     }
 
-    /// Of a device's operations.
-    pub(crate) fn of(&self, device: u32, device_name: Option<&str>, operations: &[Operation]) -> Attribution {
+    /// Of a device's operations; what its steps had to do is said in them.
+    pub(crate) fn of(
+        &self,
+        device: u32,
+        device_name: Option<&str>,
+        operations: &[Operation],
+        steps: &mut [StepAnalysis],
+    ) -> Attribution {
         let by = &self.by;
         if by.operators.is_empty() && by.frames.is_empty() {
             return Attribution::default();
@@ -158,8 +169,10 @@ impl<'a> Attributions<'a> {
         );
         let peaks = device_name.and_then(Peaks::of);
         let operators = &self.process.tables.operators;
-        let worked = products::Worked::new(&by.operators, &by_operator, operators, self.names);
+        let worked = products::Worked::new(by, &by_operator, operators, self.names);
         let products = worked.analyses(peaks);
+        let peak = products::peak(&products, peaks);
+        worked.say(steps, peak.as_ref());
         let is_first = self.first == Some(device);
         let all_ns = unattributed.operations_ns;
         let (modules, module_classes) =
@@ -182,7 +195,8 @@ impl<'a> Attributions<'a> {
                 &worked,
                 is_first,
             ),
-            peak: products::peak(&products, peaks),
+            modelled_share: ratio(worked.time_ns(), all_ns),
+            peak,
             products,
             modules,
             module_classes,
@@ -194,6 +208,33 @@ impl<'a> Attributions<'a> {
             ),
             unattributed: Some(unattributed),
         }
+    }
+
+    /// Who launched the process's kernels, by row; nothing where that is not known of any.
+    pub(crate) fn of_kernels(process: &'a Process, names: &'a Interner) -> derived::LaunchedBy {
+        let by = LaunchedBy::new(process, names);
+        let mut columns = derived::LaunchedBy::default();
+        if by.operators.is_empty() && by.frames.is_empty() {
+            return columns;
+        }
+        let tables = &process.tables;
+        let mut calls = Calls::new(&tables.api_calls);
+        for correlation in &tables.kernels.correlation {
+            let call = calls.row(*correlation);
+            let row = |nesting: &Nesting<'_>, place: u32| (place != NONE).then(|| nesting.row(place));
+            let operator = call.and_then(|call| row(&by.operators, by.operator(call)));
+            let module = call.and_then(|call| row(&by.frames, by.module(call).1));
+            columns
+                .operator
+                .push(operator.map(|row| tables.operators.name[row]));
+            columns
+                .input_dims
+                .push(operator.and_then(|row| tables.operators.input_dims[row]));
+            columns
+                .module
+                .push(module.map(|row| tables.python_frames.name[row]));
+        }
+        columns
     }
 
     /// Whether a replay of a CUDA graph launched it.

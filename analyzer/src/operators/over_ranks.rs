@@ -169,7 +169,6 @@ pub fn over_ranks(ranks: &[RankAnalysis]) -> Attribution {
     Attribution {
         operators,
         shapes,
-        products,
         modules: sum_trees(
             all().map(|one| one.modules.clone()),
             |one: &ModuleAnalysis| one.name.clone(),
@@ -199,6 +198,13 @@ pub fn over_ranks(ranks: &[RankAnalysis]) -> Attribution {
                 sum.subtree_ns = sum.subtree_ns.saturating_add(one.subtree_ns);
             },
         ),
+        modelled_share: ratio(
+            products
+                .iter()
+                .fold(0, |sum, one| one.time_ns.saturating_add(sum)),
+            all_ns,
+        ),
+        products,
         unattributed,
         peak: first.filter(|first| peaks.all(|peak| peak.as_ref() == Some(first))),
     }

@@ -135,9 +135,9 @@ mod tests {
         assert_eq!(half("NVIDIA L40S"), Some(362.0e12));
         assert_eq!(half("Simulated H200"), None);
         assert_eq!(half("NVIDIA GeForce RTX 9999"), None);
-        let memory = |device| Peaks::of(device).map(Peaks::bytes_per_second);
-        assert_eq!(memory("NVIDIA A100-SXM4-80GB"), Some(2.039e12));
-        assert_eq!(memory("NVIDIA A100-PCIE-40GB"), Some(1.555e12));
+        let memory = |device| Peaks::of(device).map(|peaks| (peaks.bytes_per_second() / 1e9).round());
+        assert_eq!(memory("NVIDIA A100-SXM4-80GB"), Some(2039.0));
+        assert_eq!(memory("NVIDIA A100-PCIE-40GB"), Some(1555.0));
         assert_eq!(half("Tesla V100-SXM2-32GB"), Some(125.0e12));
     }
 

@@ -9,10 +9,11 @@ use serde::Serialize;
 
 use super::branches::Branches;
 use super::by_operator::{Shape, shape};
-use super::nesting::Nesting;
+use super::launched_by::LaunchedBy;
 use super::peaks::{Peaks, SOURCE};
 use super::work::{Work, work};
 use crate::operation_name::Name;
+use crate::steps::StepAnalysis;
 
 /// Matrix products, attention or convolutions of one size. Of operators in each other the outermost that has a model counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -152,15 +153,29 @@ pub(super) struct Worked {
     /// By shape, of those that are in no other whose work is known.
     pub(super) by_shape: FxHashMap<Shape, Done>,
     by_size: FxHashMap<Size, Done>,
+    /// By when an operator began on the host.
+    in_time: Vec<AtOnce>,
+    /// Sum of durations of what they launched.
+    time_ns: i64,
+}
+
+/// What one operator had to do.
+#[derive(Clone, Copy)]
+struct AtOnce {
+    start: i64,
+    flops: u64,
+    /// The forward pass had done it already.
+    recomputed: bool,
 }
 
 impl Worked {
     pub(super) fn new(
-        nesting: &Nesting<'_>,
+        by: &LaunchedBy<'_>,
         branches: &Branches<2>,
         operators: &Operators,
         names: &Interner,
     ) -> Self {
+        let nesting = &by.operators;
         let mut all = Self::default();
         let mut known: FxHashMap<(Shape, Option<NameId>), Option<Work>> = FxHashMap::default();
         // By number of a branch: it or something around it has a model.
@@ -183,6 +198,12 @@ impl Worked {
             };
             let [other, tf32] = branches.subtree[number];
             let (time_ns, tf32_ns) = (other.time_ns.saturating_add(tf32.time_ns), tf32.time_ns);
+            all.time_ns = all.time_ns.saturating_add(time_ns);
+            all.in_time.push(AtOnce {
+                start: nesting.start(*place),
+                flops: work.flops,
+                recomputed: by.is_recomputed(*place, operators),
+            });
             let (name, dims, _) = shape;
             let of_shape = all.by_shape.entry(shape).or_default();
             of_shape.add(work, time_ns, tf32_ns);
@@ -196,7 +217,41 @@ impl Worked {
             };
             all.by_size.entry(size).or_default().add(work, time_ns, tf32_ns);
         }
+        all.in_time.sort_by_key(|one| one.start);
         all
+    }
+
+    /// Says of each step what the operators that the host began in it had to do, and how near that is to what the device can.
+    pub(super) fn say(&self, steps: &mut [StepAnalysis], peak: Option<&Peak>) {
+        if self.in_time.is_empty() {
+            return;
+        }
+        for step in steps {
+            let (start, end) = match (step.host_start_ns, step.host_duration_ns) {
+                (Some(start), Some(duration)) => (start.0, start.0.saturating_add(duration)),
+                _ => (step.start_ns.0, step.end_ns.0),
+            };
+            let first = self.in_time.partition_point(|one| one.start < start);
+            let after = self.in_time.partition_point(|one| one.start < end);
+            let sum = |all: bool| {
+                let counted = self.in_time[first..after.max(first)].iter();
+                let counted = counted.filter(|one| all || !one.recomputed);
+                counted.fold(0u64, |sum, one| sum.saturating_add(one.flops))
+            };
+            let (flops, once) = (sum(true), sum(false));
+            let utilization = |flops: u64| {
+                let rate = a_second(flops, step.duration_ns)?;
+                Some(rate / peak?.flops_per_second)
+            };
+            step.flops = Some(flops);
+            step.mfu = utilization(once);
+            step.hfu = utilization(flops);
+        }
+    }
+
+    /// Sum of durations of what operators launched whose work is known.
+    pub(super) fn time_ns(&self) -> i64 {
+        self.time_ns
     }
 
     /// By size, those first that took longest.

@@ -2,6 +2,7 @@
 
 use gputrace_trace::derived::{
     Derived, DerivedCollective, DerivedGap, DerivedPart, DerivedPiece, DerivedProcess, DerivedStep,
+    LaunchedBy,
 };
 use gputrace_trace::measures::Measures;
 use gputrace_trace::tables::*;
@@ -48,6 +49,7 @@ pub fn derived() -> Derived {
             .map(|rank| DerivedProcess {
                 steps: vec![step(0), step(1)],
                 communicates: vec![false, false, false, true],
+                launched_by: LaunchedBy::default(),
                 parts: vec![part(rank)],
                 gaps: vec![DerivedGap {
                     device: 0,

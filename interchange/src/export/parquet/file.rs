@@ -1,5 +1,6 @@
 //! One table of one process as a Parquet file.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use gputrace_trace::TimeNs;
-use gputrace_trace::column::Column;
+use gputrace_trace::column::{Column, Dictionary};
+use gputrace_trace::derived::LaunchedBy;
 use gputrace_trace::names::Interner;
 use gputrace_trace::table::Dictionaries;
 use parquet::arrow::ArrowWriter;
@@ -34,6 +36,8 @@ pub struct Owner<'a> {
     pub process: &'a str,
     /// By row of its kernels: whether the kernel communicates; empty where that is not known.
     pub communicates: &'a [bool],
+    /// By row of its kernels: who launched it.
+    pub launched_by: &'a LaunchedBy,
     /// The file's own metadata.
     pub metadata: Vec<(&'static str, String)>,
 }
@@ -144,6 +148,9 @@ fn file_schema(table: &str, columns: &Schema) -> SchemaRef {
     if table == "kernels" {
         fields.push(Field::new(DEMANGLED, name_type(), false));
         fields.push(Field::new(COMMUNICATES, DataType::Boolean, true));
+        for (name, _) in LaunchedBy::default().columns() {
+            fields.push(Field::new(name, name_type(), true));
+        }
     }
     Arc::new(Schema::new(fields))
 }
@@ -210,6 +217,21 @@ pub fn write_table(
     dictionaries.resize_with(table.columns.len(), Default::default);
     let mut demangled = Demangled::default();
     let is_of_kernels = table.name == "kernels";
+    let launched_by = owner
+        .launched_by
+        .columns()
+        .map(|(name, column)| match column.len() == table.rows {
+            true => (name, Cow::Borrowed(column)),
+            false => (
+                name,
+                Cow::Owned(if is_of_kernels {
+                    vec![None; table.rows]
+                } else {
+                    Vec::new()
+                }),
+            ),
+        });
+    let mut launched_by_dictionaries: [Dictionary; 3] = Default::default();
     for group in groups(table.rows) {
         let rows: Vec<u32> = if order.is_empty() {
             group.filter_map(|row| u32::try_from(row).ok()).collect()
@@ -235,6 +257,9 @@ pub fn write_table(
                 .iter()
                 .map(|&row| owner.communicates.get(row as usize).copied());
             columns.push(Arc::new(communicates.collect::<BooleanArray>()));
+            for ((_, column), dictionary) in launched_by.iter().zip(&mut launched_by_dictionaries) {
+                columns.push(column.pick(&rows, dictionary, names));
+            }
         }
         let batch = RecordBatch::try_new(schema.clone(), columns).map_err(io::Error::other)?;
         writer.write(&batch).map_err(io::Error::other)?;

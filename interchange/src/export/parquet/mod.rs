@@ -66,6 +66,7 @@ pub fn export_parquet(
                 rank: process.header.rank,
                 process: &process.folder,
                 communicates: &derived.communicates,
+                launched_by: &derived.launched_by,
                 metadata: metadata(&common, process, *is_host),
             },
             file: &facts.file,

@@ -230,7 +230,7 @@ impl Exporter<'_, '_> {
                 }
                 arguments.recorded_duration(row.duration_ns[index].0);
             }
-            Source::Operator => arguments.recorded_duration(tables.operators.duration_ns[index].0),
+            Source::Operator => self.operator_arguments(index, arguments),
             Source::PythonFrame => arguments.recorded_duration(tables.python_frames.duration_ns[index].0),
             Source::Collective => {
                 self.enqueued_arguments(index, arguments);
@@ -367,7 +367,31 @@ impl Exporter<'_, '_> {
         }
         arguments.maybe_uint(Key::Graph, row.graph[index]);
         arguments.maybe_uint(Key::GraphNode, row.graph_node[index]);
+        if let Some(derived) = self.layout.derived {
+            let keys = [Key::Operator, Key::InputDims, Key::Module];
+            for (key, (_, column)) in keys.into_iter().zip(derived.launched_by.columns()) {
+                if let Some(name) = column.get(index).copied().flatten() {
+                    arguments.text(key, self.layout.recording.names.get(name));
+                }
+            }
+        }
         self.carried_arguments(slice, arguments);
+        arguments.recorded_duration(row.duration_ns[index].0);
+    }
+
+    fn operator_arguments(&self, index: usize, arguments: &mut Arguments<'_>) {
+        let row = &self.layout.process.tables.operators;
+        for (key, list) in [
+            (Key::InputDims, row.input_dims[index]),
+            (Key::InputTypes, row.input_types[index]),
+            (Key::InputValues, row.input_values[index]),
+        ] {
+            if let Some(list) = list {
+                arguments.text(key, self.layout.recording.names.get(list));
+            }
+        }
+        arguments.maybe_int(Key::SequenceNumber, row.sequence[index]);
+        arguments.maybe_uint(Key::ForwardThread, row.forward_thread[index]);
         arguments.recorded_duration(row.duration_ns[index].0);
     }
 

@@ -366,6 +366,9 @@ fn cut_derived(derived: &DerivedProcess, kept: &Kept, window: Stretch) -> Derive
         communicates: communicates
             .filter_map(|(communicates, row)| row.map(|_| *communicates))
             .collect(),
+        launched_by: derived
+            .launched_by
+            .picked(|row| kept.kernels.get(row).copied().flatten().is_some()),
         parts,
         gaps: derived
             .gaps
