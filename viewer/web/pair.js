@@ -195,7 +195,8 @@ export class Pair {
           host_begin: step.host_start_ns,
           host_end: step.host_start_ns === null ? null : step.host_start_ns + step.host_duration_ns,
           name: step.name,
-          number: this.infos[side].steps?.[at]?.number ?? at,
+          // A device has only the steps in which something was launched on it.
+          number: Number(/(\d+)(?: \(detected\))?$/.exec(step.name)?.[1] ?? at),
           measures: step,
         }));
       })

@@ -224,6 +224,54 @@ fn steps_and_what_is_known_of_them() {
 }
 
 #[test]
+fn where_the_host_is_ahead_each_has_its_own_time_of_a_step() {
+    let (mut recording, mut derived) = two_ranks();
+    recording.processes.truncate(1);
+    derived.processes.truncate(1);
+    // The host launches each kernel 5 after the one before, and is through with step 1 when its first kernel begins at 1200.
+    for place in 0..8 {
+        let at = TimeNs(1000 + i64::from(place) * 5);
+        recording.processes[0]
+            .tables
+            .api_calls
+            .push(gputrace_trace::tables::ApiCall {
+                start_ns: at,
+                duration_ns: DurationNs(2),
+                correlation: place + 1,
+                ..gputrace_trace::tables::ApiCall::default()
+            });
+        recording.processes[0]
+            .tables
+            .markers
+            .push(gputrace_trace::tables::Marker {
+                start_ns: at,
+                duration_ns: Some(DurationNs(4)),
+                depth: u16::try_from(place).unwrap(),
+                ..gputrace_trace::tables::Marker::default()
+            });
+    }
+    for (number, step) in (0i64..).zip(&mut derived.processes[0].steps) {
+        step.host_ns = Some((1000 + number * 10, 1010 + number * 10));
+    }
+    let selection = Selection {
+        steps: Some((1, 1)),
+        ..Selection::default()
+    };
+    let (part, known) = selection.of(recording, derived).unwrap();
+    let tables = &part.processes[0].tables;
+    assert_eq!(tables.kernels.correlation, [3, 4]);
+    assert_eq!(tables.api_calls.correlation, [3, 4]);
+    assert_eq!(tables.markers.depth, [2, 3]);
+    let steps = known.processes[0].steps.iter().map(|step| step.number);
+    assert_eq!(steps.collect::<Vec<_>>(), [Some(1)]);
+    assert!(
+        part.notes[0].contains("between 1010 and 1400 ns"),
+        "{:?}",
+        part.notes
+    );
+}
+
+#[test]
 fn a_range_counts_from_the_first_event() {
     let (recording, _) = selected(&Selection {
         range_ns: Some((120, 250)),
