@@ -282,7 +282,11 @@ fn recording(ranks: &[Rank], key: impl Fn(usize) -> u64) -> Recording {
                 .map(|(number, pair)| Row::Step(number, pair[0], pair[1])),
         );
         let mut order: Vec<usize> = (0..rows.len()).collect();
-        order.sort_by_key(|&index| key(index));
+        // Of operators with one time the first holds the others, so those keep their order.
+        order.sort_by_key(|&index| match rows[index] {
+            Row::Host(_) => None,
+            _ => Some(key(index)),
+        });
         let device = |index| Device {
             index,
             name: "GPU".to_owned(),
@@ -398,6 +402,14 @@ fn sums_hold(analysis: &Analysis) {
         }
         for gap in &rank.longest_gaps {
             assert!(gap.start_ns < gap.end_ns && (gap.end_ns - gap.start_ns).0 <= measures.idle_ns);
+        }
+        if let Some(unattributed) = rank.attribution.unattributed {
+            let direct: i64 = rank.attribution.operators.iter().map(|one| one.direct_ns).sum();
+            let of_shapes: i64 = rank.attribution.shapes.iter().map(|one| one.operator.direct_ns).sum();
+            let nobodys = unattributed.no_operator_ns + unattributed.launch_not_recorded_ns;
+            assert_eq!(direct + nobodys, totals);
+            assert_eq!(of_shapes, direct);
+            assert_eq!(unattributed.operations_ns, totals);
         }
         for step in &rank.steps {
             let measures = &step.measures;

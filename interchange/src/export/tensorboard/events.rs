@@ -299,7 +299,8 @@ impl Worker<'_> {
             }
             source => {
                 let category = match source {
-                    Source::PythonFrame => "python_function",
+                    // The plugin takes those called "python_function" for its own, with numbers that only PyTorch gives.
+                    Source::PythonFrame => "python",
                     Source::Collective => "collective",
                     Source::Compilation => "compilation",
                     Source::Overhead => "overhead",
