@@ -793,7 +793,7 @@ export type PathPart = {
 };
 
 /** One rank's device. */
-export type RankAnalysis = Measures & {
+export type RankAnalysis = Measures & Attribution & {
   /** The rank in the job, where it is known. */
   rank: number | null;
   /** Device index within the process. */
@@ -834,6 +834,26 @@ export type RankAnalysis = Measures & {
   steps: StepAnalysis[];
   /** The steps summed up; null without steps. */
   step_summary: StepSummary | null;
+};
+
+/** The operations of a device by who launched them. */
+export type Attribution = {
+  /** By operator, those first that launched most time themselves. What launched nothing on any device is with the process's first. */
+  operators: OperatorAnalysis[];
+  /** By operator and the shapes and types of its inputs, likewise. */
+  shapes: ShapeAnalysis[];
+  /** Matrix products, attention and convolutions by size, those first that take longest. */
+  products: ProductAnalysis[];
+  /** The modules of a network as a tree, each after the one that it is in. */
+  modules: ModuleAnalysis[];
+  /** Modules by their class, those first that take longest. */
+  module_classes: ModuleClassAnalysis[];
+  /** Python stacks as a tree, each function after its caller. */
+  stacks: StackAnalysis[];
+  /** What can't be told of whom it is; null without operators and Python functions. */
+  unattributed: Unattributed | null;
+  /** What the device can do at most with the type that most of the work is in; null where its data sheet is not known, or no work. */
+  peak: Peak | null;
 };
 
 /** The communication of one kind on one communicator, on one device. */
@@ -973,6 +993,115 @@ export type MemoryAnalysis = {
   timeline: [Stamp, number][];
 };
 
+/** A module. Times are sums over operations, not time passed. */
+export type ModuleAnalysis = ModuleTimes & {
+  /** Its class and number: "Linear_3". */
+  name: string;
+  /** The one that it is in most often, by its place in the list; null where it is in none. */
+  parent: number | null;
+  /** How often it ran. */
+  calls: number;
+};
+
+/** All modules of a class. */
+export type ModuleClassAnalysis = ModuleTimes & {
+  /** The class: "Linear". */
+  name: string;
+  /** How many modules. */
+  modules: number;
+  /** How often they ran. */
+  calls: number;
+};
+
+/** Sums of durations of operations launched for a module, by pass. */
+export type ModuleTimes = {
+  /** Launched in its forward pass, modules inside it included. */
+  forward_ns: number;
+  /** The same without modules inside it. */
+  forward_self_ns: number;
+  /** Launched when its forward pass was done once more in the backward pass. */
+  recompute_ns: number;
+  /** The same without modules inside it. */
+  recompute_self_ns: number;
+  /** Launched in the backward pass of what it did. */
+  backward_ns: number;
+  /** The same without modules inside it. */
+  backward_self_ns: number;
+};
+
+/** All operators of one name. Times are sums over operations or operators, not time passed. */
+export type OperatorAnalysis = {
+  /** Its name: "aten::mm". */
+  name: string;
+  /** How often it ran. */
+  calls: number;
+  /** Operations of the device (kernels, copies, memsets) that it launched itself. */
+  kernels: number;
+  /** Sum of their durations. */
+  direct_ns: number;
+  /**
+   * The same with what operators inside it launched; each operation once, whatever is inside what. These do not add up over
+   * operators.
+   */
+  subtree_ns: number;
+  /** `direct_ns` over the sum of durations of all operations of the device; null where that is 0. */
+  share: number | null;
+  /** Its time on the host without operators inside it. */
+  host_self_ns: number;
+  /** Its time on the host, of those that are in no other of the name. */
+  host_total_ns: number;
+  /** The part of `host_self_ns` in calls of CUDA. */
+  host_calls_ns: number;
+};
+
+/** What a device can do at most. */
+export type Peak = {
+  /** FLOP a second, without sparsity. */
+  flops_per_second: number;
+  /** With this type, as PyTorch calls it; "float (TF32)" on TF32 matrix units. */
+  dtype: string;
+  /** Bytes a second from and to its memory. */
+  bytes_per_second: number;
+  /** Where the numbers are from. */
+  source: string;
+};
+
+/** Matrix products, attention or convolutions of one size. Of operators in each other the outermost that has a model counts. */
+export type ProductAnalysis = {
+  /** The operator. */
+  name: string;
+  /** Of matrix products: how many in one call. */
+  batch: number | null;
+  /** Rows of the result. */
+  m: number | null;
+  /** Its columns. */
+  n: number | null;
+  /** Over how many each of its numbers is a sum. */
+  k: number | null;
+  /** Of others the sizes of their inputs. */
+  input_dims: string | null;
+  /** The type of the first operand, as PyTorch calls it. */
+  dtype: string;
+  /** How often it ran. */
+  calls: number;
+  /** Floating-point operations, of all of them. */
+  flops: number;
+  /** Bytes of its tensors, each once, of all of them; null where a type's size is not known. */
+  bytes: number | null;
+  /** Sum of durations of what it launched. */
+  time_ns: number;
+  /** `flops` over that. */
+  flops_per_second: number | null;
+  /** `bytes` over that. */
+  bytes_per_second: number | null;
+  /** What the device can do at most with this type, FLOP a second; null where its data sheet is not known. */
+  peak_flops_per_second: number | null;
+  /** `flops_per_second` over that. */
+  peak_share: number | null;
+  /** "compute" or "memory": what at its peak rate would take longer. */
+  bound: string | null;
+};
+
 /** The queue of one stream over its time: from its first launch to its last operation's start. */
 export type QueueAnalysis = {
   /** CUPTI's stream id. */
@@ -1061,6 +1190,34 @@ export type Sampled = {
   min: number;
   /** The greatest. */
   max: number;
+};
+
+/** All operators of one name with inputs of the same shapes and types. */
+export type ShapeAnalysis = OperatorAnalysis & {
+  /** The sizes of its inputs as a list in JSON: "[[8944, 1024], [1024, 2816]]"; null where they are not recorded. */
+  input_dims: string | null;
+  /** Their types likewise. */
+  input_types: string | null;
+  /** What it had to do, where there is a model of it: floating-point operations. */
+  flops: number | null;
+  /** That over `subtree_ns`. */
+  flops_per_second: number | null;
+};
+
+/** A Python function as it was called from another. Times are sums over operations, not time passed. */
+export type StackAnalysis = {
+  /** File, line and function, or the module. */
+  name: string;
+  /** Its caller, by its place in the list; null for the outermost. */
+  parent: number | null;
+  /** Operations launched by it and by no function that it called. */
+  kernels: number;
+  /** Sum of their durations. */
+  direct_ns: number;
+  /** The part of that which is of the backward pass of what it did. */
+  backward_ns: number;
+  /** The same as `direct_ns` with what functions that it called had launched. */
+  subtree_ns: number;
 };
 
 /** One step on one device. */
@@ -1181,6 +1338,25 @@ export type TransferAnalysis = {
   transfer_ns: number;
   /** Bytes of those over `transfer_ns`, GB/s. Where kernels are shared their whole transfer counts: it is at least as much. */
   bandwidth: number | null;
+};
+
+/**
+ * Sums of durations of operations that nobody is known for. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
+ * sum to `operations_ns`; so do stacks' `direct_ns`, `no_stack_ns` and `launch_not_recorded_ns`.
+ */
+export type Unattributed = {
+  /** All operations of the device. */
+  operations_ns: number;
+  /** Launched by a call outside of all operators. */
+  no_operator_ns: number;
+  /** The part of that which replays of CUDA graphs launched. */
+  graph_ns: number;
+  /** No call is recorded for it. */
+  launch_not_recorded_ns: number;
+  /** Launched by a call outside of all modules, and not in the backward pass of one. */
+  no_module_ns: number;
+  /** Launched by a call outside of all Python functions, and not in the backward pass of what one did. */
+  no_stack_ns: number;
 };
 
 /** Something that began, and whose end is not recorded. */
