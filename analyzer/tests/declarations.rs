@@ -160,7 +160,9 @@ fn variants(lines: &[&str], attributes: &str) -> Shape {
 fn all_types() -> BTreeMap<String, Type> {
     let mut found = BTreeMap::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let own = fs::read_dir(root.join("src")).expect("our sources");
+    let own = ["src", "src/operators"]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).expect("our sources"));
     let own = own.map(|entry| entry.expect("an entry").path());
     let own = own.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     for path in own.chain([

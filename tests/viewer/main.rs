@@ -7,6 +7,7 @@ mod browser;
 mod browser_habits;
 mod browser_rows;
 mod html_report;
+mod operators;
 mod viewer_answers;
 mod viewer_library;
 mod viewer_parts;

@@ -228,6 +228,23 @@ export function ranges(rows) {
 }
 
 /**
+ * The numbers that `ranges` wrote, `most` of them; null where it wrote nothing of the sort.
+ * @param {string | null} text
+ * @param {number} most
+ */
+export function numbersOf(text, most) {
+  if (text === "") return [];
+  if (text === null || !/^\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*$/.test(text)) return null;
+  /** @type {number[]} */
+  const numbers = [];
+  for (const part of text.split(",")) {
+    const [from, to = from] = part.split("-").map(Number);
+    for (let one = from; one <= to && numbers.length < most; one += 1) numbers.push(one);
+  }
+  return numbers;
+}
+
+/**
  * Slices of one row in one tile; x in bins since the tile's begin.
  * @typedef {{n: number, x0: Float32Array, x1: Float32Array, name: Uint32Array, meta: Uint32Array, id: Uint32Array}} SliceColumns
  *

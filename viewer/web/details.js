@@ -5,6 +5,7 @@ import { onHost } from "./align.js";
 import { h, replace } from "./dom.js";
 import { bandwidth, bytes, count, middle, place, time, timeExact } from "./format.js";
 import { iconButton } from "./icons.js";
+import { LauncherPart } from "./launcher.js";
 import { wholeNames, written } from "./names.js";
 import { confirmOn, copyText } from "./table.js";
 
@@ -44,6 +45,7 @@ export class Details {
     /** @type {AbortController | null} */
     this.controller = null;
     this.said = "";
+    this.launcher = new LauncherPart();
     this.height = Math.min(230, innerHeight * 0.3);
     try {
       this.height = Number(localStorage.getItem(STORED)) || this.height;
@@ -332,6 +334,7 @@ export class Details {
         { class: "details-columns" },
         h("div", {}, about),
         (gap || links) && h("div", {}, gap, links),
+        this.launcher.element(detail.launched_by, row?.device === null ? "Called in" : "Launched by", (ref) => this.jump(ref)),
         detail.collective && this.collective(detail),
         fields,
       ),

@@ -64,6 +64,7 @@ export const keys = [
     [["L"], "follow a recording that is being written"],
     [["1 – 9"], "the views: timeline, steps, …"],
     [["Y"], "why: causes, critical path, what if"],
+    [["U"], "operators: who launched what"],
     [["?"], "these keys"],
   ] },
 ];

@@ -16,6 +16,11 @@
  * @typedef {{other: string, settings: Partial<import("./pair.js").Settings>, window: [number, number] | null, selection?: {side: 0 | 1, key: string,
  *   start: number} | null, area?: [number, number] | null}} Comparison
  *
+ * Who launched what: by what, of which rank's device ("all", "0.1"), what is sorted by, and which places of a tree are open;
+ * null: as it is at first.
+ * @typedef {{by: "operators" | "shapes" | "products" | "modules" | "classes" | "stacks", rank: string,
+ *   sort: {key: string, descending: boolean} | null, open: number[] | null}} OperatorsView
+ *
  * @typedef {object} ViewState
  * @property {[number, number]} window      the time shown, ns since the recording's origin
  * @property {Ref | null} selection
@@ -38,6 +43,7 @@
  * @property {boolean} path                 the critical path is drawn through the rows
  * @property {string[]} changes             that are tried together, as for `--set`
  * @property {Comparison | null} compare     what is shown beside this recording, and how the two are aligned
+ * @property {OperatorsView | null} operators
  * @property {number} generation            of the loaded state of the recording
  */
 
@@ -65,6 +71,7 @@ export function initialState() {
     path: false,
     changes: [],
     compare: null,
+    operators: null,
     generation: 0,
   };
 }

@@ -3,6 +3,7 @@
 
 import { h, replace } from "./dom.js";
 import { count, csv } from "./format.js";
+import { Tree } from "./tree.js";
 
 /** @typedef {string | number | boolean | null | undefined} Value */
 
@@ -42,6 +43,8 @@ import { count, csv } from "./format.js";
  * @property {boolean} [plain] no tools at all: for a handful of rows
  * @property {number} [pageRows]
  * @property {Kept} [keep] where sorting, filter and page are kept while the table is made anew
+ * @property {(sort: {key: string, descending: boolean}) => void} [resorted] is told by what the user sorts
+ * @property {import("./tree.js").TreeOptions<Row>} [tree] of `rows`: they lie in each other
  */
 
 /** @typedef {{sort?: {key: string, descending: boolean}, filter?: string, page?: number}} Kept */
@@ -155,11 +158,12 @@ export function table(options) {
   const pageRows = options.pageRows ?? PAGE_ROWS;
 
   const body = h("tbody", null);
+  const tree = options.tree ? new Tree(rows, options.tree) : null;
   const headers = columns.map((column) => header(column));
   const head = h("thead", null, h("tr", null, headers));
   const counted = h("span", { class: "p-faint p-counted", "aria-live": "polite" });
   const pager = h("div", { class: "p-pager" });
-  const grid = h("table", { class: "p-table", "aria-label": options.name }, head, body);
+  const grid = h("table", { class: "p-table", role: tree ? "treegrid" : null, "aria-label": options.name }, head, body);
   const scroll = h("div", { class: "p-scroll", tabindex: 0, role: "region", "aria-label": options.name }, grid);
   const element = h("div", { class: "p-tablebox" }, tools(), scroll, pager);
 
@@ -188,6 +192,7 @@ export function table(options) {
   function sortBy(column) {
     sort = { key: column.key, descending: sort.key === column.key ? !sort.descending : Boolean(column.number) };
     page = 0;
+    options.resorted?.(sort);
     update();
   }
 
@@ -231,9 +236,13 @@ export function table(options) {
 
   /** All rows that the filter leaves, in their order. @param {"," | "\t"} between */
   async function written(between) {
-    const all = options.source ? await everything() : ordered();
+    const all = options.source ? await everything() : ordered(true);
     const names = columns.map((column) => column.key);
     const values = all.map((row) => columns.map((column) => column.value(row)));
+    if (tree) {
+      names.unshift("level");
+      values.forEach((row, at) => row.unshift(tree.levelOf(all[at])));
+    }
     if (between === ",") return csv(names, values);
     const clean = (/** @type {Value} */ value) => String(value ?? "").replace(/[\t\r\n]+/g, " ");
     return [names, ...values].map((row) => row.map(clean).join("\t")).join("\n") + "\n";
@@ -254,11 +263,14 @@ export function table(options) {
     return { sort: column?.order ?? sort.key, order: /** @type {"asc" | "desc"} */ (sort.descending ? "desc" : "asc"), offset, limit, filter };
   }
 
-  function ordered() {
+  /** @param {boolean} [closed] of a tree, also what is in rows that are closed */
+  function ordered(closed = false) {
     const search = options.search;
-    const left = filter && search ? rows.filter((row) => matches(search(row), filter)) : rows;
+    const kept = filter && search ? (/** @type {Row} */ row) => matches(search(row), filter) : null;
     const column = columns.find((candidate) => candidate.key === sort.key);
-    return column ? sorted(left, column.value, sort.descending) : left;
+    const order = (/** @type {Row[]} */ some) => (column ? sorted(some, column.value, sort.descending) : some);
+    if (tree) return tree.shown(order, { kept, all: closed });
+    return order(kept ? rows.filter(kept) : rows);
   }
 
   async function update() {
@@ -309,6 +321,7 @@ export function table(options) {
         ),
       );
     replace(body, lines);
+    tree?.mark(body);
     const of = options.source || all === rows.length ? "" : ` of ${count(rows.length)}`;
     counted.textContent = `${count(all)}${of} ${all === 1 && !of ? "row" : "rows"}`;
     replace(pager, paged ? pages(all) : null);
@@ -343,7 +356,8 @@ export function table(options) {
       const text = column.text ? column.text(row) : plain(column.value(row));
       /** @type {Node | string} */
       let content = column.cell ? column.cell(row) : text;
-      if (index === 0 && open) content = h("button", { type: "button", class: "p-open", title: options.openHint?.(row) }, content);
+      if (index === 0 && tree) content = tree.write(row, element, content);
+      else if (index === 0 && open) content = h("button", { type: "button", class: "p-open", title: options.openHint?.(row) }, content);
       const cell = h("td", {
         class: [column.number && "number", column.wide && "wide", column.spare && `spare${column.spare}`].filter(Boolean).join(" ") || null,
         title: column.wide ? plain(column.value(row)).slice(0, 2000) : null,
@@ -368,12 +382,14 @@ export function table(options) {
     return element;
   }
 
+  tree?.listen(body, update);
   if (options.rows || options.source) update();
   return {
     element,
     /** @param {Row[]} next */
     setRows(next) {
       rows = next;
+      tree?.take(next);
       update();
     },
     refresh: update,

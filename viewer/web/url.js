@@ -1,6 +1,7 @@
 // @ts-check
 /** Deep links: what is looked at, in the part of the address after `#`, which never reaches the server. */
 
+import { numbersOf, ranges } from "./api.js";
 import { spell, unspell } from "./rows.js";
 
 /**
@@ -23,6 +24,7 @@ import { spell, unspell } from "./rows.js";
  * @property {{from: number, to: number, label: string}[]} [marks]
  * @property {Record<string, string[]>} [order]
  * @property {import("./state.js").Comparison} [compare]
+ * @property {import("./state.js").OperatorsView} [operators]
  * @property {true} [path]      the critical path shows
  * @property {string[]} [changes]
  * @property {number | "clock"} [zero]
@@ -83,6 +85,23 @@ function comparisonOf(fields) {
   };
 }
 
+/** By what who launched is asked. @type {readonly import("./state.js").OperatorsView["by"][]} */
+const BY = ["operators", "shapes", "products", "modules", "classes", "stacks"];
+
+/** Who launched what, as a link says it. @param {URLSearchParams} fields @returns {import("./state.js").OperatorsView | null} */
+function operatorsOf(fields) {
+  const by = BY.find((one) => one === fields.get("by"));
+  if (!by) return null;
+  const rank = (fields.get("of") ?? "").match(/^(\d{1,9}|none)\.\d{1,9}$/);
+  const sort = (fields.get("sort") ?? "").match(/^(-?)(\w{1,40})$/);
+  return {
+    by,
+    rank: rank ? rank[0] : "all",
+    sort: sort ? { key: sort[2], descending: sort[1] === "-" } : null,
+    open: numbersOf(fields.get("open"), OPENED),
+  };
+}
+
 /**
  * Reads a link. What can't be understood is left out: a link is other people's input.
  * @param {string} hash
@@ -127,6 +146,8 @@ export function parse(hash) {
   const order = fields.getAll("order").map(orderOf).filter((one) => one !== null);
   const compare = comparisonOf(fields);
   if (compare) place.compare = compare;
+  const operators = operatorsOf(fields);
+  if (operators) place.operators = operators;
   if (fields.get("path") === "shown") place.path = true;
   const changes = fields.getAll("set").filter((text) => text.length <= 1000);
   if (changes.length) place.changes = changes.slice(0, CHANGES);
@@ -179,6 +200,13 @@ export function href(place) {
     if (selection) add("csel", `${selection.side + 1}@${selection.key}@${selection.start}`);
     if (area) add("ca", area.map((value) => Number(value.toFixed(0))).join("~"));
   }
+  if (place.operators) {
+    const { by, rank, sort, open } = place.operators;
+    add("by", by);
+    if (rank !== "all") add("of", rank);
+    if (sort) add("sort", `${sort.descending ? "-" : ""}${sort.key}`);
+    if (open) add("open", ranges(open.slice(0, OPENED)));
+  }
   if (place.path) add("path", "shown");
   for (const change of (place.changes ?? []).slice(0, CHANGES)) add("set", change);
   if (place.zero !== undefined) add("zero", String(place.zero));
@@ -190,6 +218,8 @@ export function href(place) {
 const AREA_ROWS = 256;
 /** Changes that are tried together, at most. */
 const CHANGES = 64;
+/** Open places of a tree that a link says at most. */
+const OPENED = 4096;
 /** How long the view has to rest before it becomes an entry that Back leads to. */
 const REST_MS = 500;
 
@@ -224,6 +254,7 @@ export class UrlKeeper {
         "path",
         "changes",
         "compare",
+        "operators",
         "zero",
         "names",
       ],
@@ -254,6 +285,7 @@ export class UrlKeeper {
       mode: state.searchMode.regex || state.searchMode.case ? state.searchMode : undefined,
       pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
       compare: state.tab === "compare" ? state.compare ?? undefined : undefined,
+      operators: state.tab === "operators" ? state.operators ?? undefined : undefined,
       path: state.path || undefined, changes: state.changes,
       zero: state.zero ?? undefined, names: state.names === "full" ? "full" : undefined,
     });
@@ -300,6 +332,7 @@ export class UrlKeeper {
       path: Boolean(place.path),
       changes: place.changes ?? [],
       ...(place.compare ? { compare: place.compare } : {}),
+      ...(place.tab === "operators" ? { operators: place.operators ?? null } : {}),
       zero: place.zero ?? null,
       names: place.names ?? "short",
     });

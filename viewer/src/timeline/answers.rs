@@ -216,12 +216,43 @@ pub struct SliceDetails {
     pub before: Option<Before>,
     /// The NVTX ranges that it was called in, outermost first.
     pub nvtx: Vec<String>,
+    /// Who launched it; null where neither operators nor Python functions are recorded around its call.
+    pub launched_by: Option<LaunchedBy>,
     /// What it leads to.
     pub links: Vec<Link>,
     /// How many more there are.
     pub more_links: usize,
     /// The collective that it is part of.
     pub collective: Option<CollectiveRefs>,
+}
+
+/// Who launched an operation, or called, in the words of who wrote the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LaunchedBy {
+    /// The innermost operator around the call.
+    pub operator: Option<OperatorOf>,
+    /// The innermost module around it, or around the forward operator whose backward pass it is of.
+    pub module: Option<String>,
+    /// "forward", "recomputed" or "backward": in which pass of the module.
+    pub pass: Option<&'static str>,
+    /// The Python functions around it, innermost first; where there are none, those around the forward operator.
+    pub stack: Vec<String>,
+    /// How many more there are.
+    pub more_frames: usize,
+}
+
+/// An operator with its inputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OperatorOf {
+    /// Its name.
+    pub name: String,
+    /// The sizes of its inputs as a list in JSON; null where they are not recorded.
+    pub input_dims: Option<String>,
+    /// Their types.
+    pub input_types: Option<String>,
+    /// Where it is.
+    #[serde(rename = "ref")]
+    pub reference: Ref,
 }
 
 /// What lies in a stretch of one row.

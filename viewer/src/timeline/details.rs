@@ -108,6 +108,9 @@ impl Timeline {
             fields: fields.0,
             before: self.before(&chosen, call.as_ref()),
             nvtx: self.nvtx_path(&chosen, call.as_ref()),
+            launched_by: self
+                .called_at(&chosen, call.as_ref())
+                .and_then(|(thread, at)| self.launched_by(process, thread, at, table == Table::Operator)),
             links,
             more_links,
             collective: collective.and_then(|place| self.collective(place)),
@@ -451,19 +454,23 @@ impl Timeline {
         ))
     }
 
-    /// The NVTX ranges that a slice was called in, outermost first: those of its thread at its start, or at its call's.
-    fn nvtx_path(&self, chosen: &Chosen<'_>, call: Option<&ApiCall>) -> Vec<String> {
-        let (thread, at) = match (call, self.rows.rows[chosen.row as usize].thread) {
-            (Some(call), _) => (call.thread, call.start_ns.0),
+    /// Thread and time of what a slice is of: its call, or else its own.
+    fn called_at(&self, chosen: &Chosen<'_>, call: Option<&ApiCall>) -> Option<(u32, i64)> {
+        match (call, self.rows.rows[chosen.row as usize].thread) {
+            (Some(call), _) => Some((call.thread, call.start_ns.0)),
             (None, Some(thread)) if chosen.table == Table::Projected => {
                 let range = self.base.store.row::<Markers>(chosen.process, chosen.record);
-                (thread, range.map_or(0, |range| range.start_ns.0))
+                Some((thread, range.map_or(0, |range| range.start_ns.0)))
             }
-            (None, Some(thread)) => (thread, chosen.start()),
-            (None, None) => match self.enqueued_at(chosen) {
-                Some(enqueued) => enqueued,
-                None => return Vec::new(),
-            },
+            (None, Some(thread)) => Some((thread, chosen.start())),
+            (None, None) => self.enqueued_at(chosen),
+        }
+    }
+
+    /// The NVTX ranges that a slice was called in, outermost first: those of its thread at its start, or at its call's.
+    fn nvtx_path(&self, chosen: &Chosen<'_>, call: Option<&ApiCall>) -> Vec<String> {
+        let Some((thread, at)) = self.called_at(chosen, call) else {
+            return Vec::new();
         };
         let Some(&(first, count)) = self.rows.places.get(&(chosen.process, Place::Ranges(thread))) else {
             return Vec::new();

@@ -10,6 +10,7 @@ use gputrace_trace::tables::{
 use gputrace_trace::{Interner, NameId, Process, Table as _};
 
 use super::answers::Field;
+use super::launched_by::cut;
 use super::names;
 use super::source::Table;
 use super::store::{Store, Stored};
@@ -246,7 +247,14 @@ fn add_row(
             fields.time("On the host", on_host);
             marker(source, row, fields)?;
         }
-        Table::Operator => fields.add("Thread", source.row::<Operators>(row)?.thread, ""),
+        Table::Operator => {
+            let row = source.row::<Operators>(row)?;
+            let text = |name: Option<NameId>| name.map(|name| cut(source.recorded.get(name)));
+            fields.add_known("Shapes of inputs", text(row.input_dims), "");
+            fields.add_known("Types of inputs", text(row.input_types), "");
+            fields.add_known("Sequence number", row.sequence, "");
+            fields.add("Thread", row.thread, "");
+        }
         Table::Enqueue => enqueued(
             &source.store.collective(source.process, row)?,
             source.recorded,

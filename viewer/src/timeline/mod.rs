@@ -20,6 +20,7 @@ mod gather;
 mod growing;
 pub mod kinds;
 mod lanes;
+mod launched_by;
 mod laying;
 mod memory;
 mod names;

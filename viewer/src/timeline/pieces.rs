@@ -10,7 +10,7 @@ use gputrace_trace::tables::{
 };
 use rustc_hash::FxHashSet;
 
-use super::store::{STORED, Stored, rows_of};
+use super::store::{STORED, Stored, rows_of, unpacked_blocks};
 
 /// A piece of so many rows is packed, and does not change any more.
 const PACKED_ROWS: usize = if cfg!(test) { 256 } else { 1 << 16 };
@@ -172,6 +172,16 @@ impl Pieces {
             }
         }
         found
+    }
+
+    /// Shows all rows of a table, block by block.
+    pub(crate) fn blocks<T: Stored>(&self, mut see: impl FnMut(&T)) {
+        for held in &self.held {
+            match held {
+                Held::Plain(tables) => see(T::of(tables)),
+                Held::Packed(tables) => unpacked_blocks(T::packed(tables), &mut see),
+            }
+        }
     }
 
     /// Appends all rows to tables.

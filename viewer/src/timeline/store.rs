@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use gputrace_trace::packed::{Packed, PackedColumn, PackedTables};
 use gputrace_trace::tables::{
     ApiCalls, Collective, Compilation, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels,
-    NcclProxySteps, Operators, Overheads, Synchronizations, Tables,
+    NcclProxySteps, Operators, Overheads, PythonFrames, Synchronizations, Tables,
 };
 use gputrace_trace::{Process, Recording, Table, parallel};
 
@@ -20,7 +20,7 @@ pub(crate) trait Stored: Table + 'static {
 }
 
 /// How many tables these are.
-pub(crate) const STORED: usize = 11;
+pub(crate) const STORED: usize = 12;
 
 macro_rules! stored {
     ($($place:literal $Columns:ident: $field:ident,)*) => {$(
@@ -53,6 +53,17 @@ stored! {
     8 Operators: operators,
     9 NcclProxySteps: nccl_proxy,
     10 NcclChannels: nccl_channels,
+    11 PythonFrames: python_frames,
+}
+
+/// Rows that are unpacked at once.
+const BLOCK: usize = 4096;
+
+/// Shows the rows of a packed table, block by block.
+pub(crate) fn unpacked_blocks<T: Table>(table: &Packed<T>, see: &mut impl FnMut(&T)) {
+    for first in (0..table.len()).step_by(BLOCK) {
+        see(&table.rows(first..(first + BLOCK).min(table.len())));
+    }
 }
 
 /// A column of 32-bit numbers.
@@ -238,6 +249,21 @@ impl Store {
             None => {
                 let table = T::of(&self.plain().processes.get(process as usize)?.tables);
                 (row < table.len()).then(|| table.row(row))
+            }
+        }
+    }
+
+    /// Shows all rows of a process's table, in their order, a block after the other: what is packed is unpacked no further.
+    pub(crate) fn blocks<T: Stored>(&self, process: u32, mut see: impl FnMut(&T)) {
+        if let Some(pieces) = self.pieces.get(process as usize) {
+            return pieces.blocks(see);
+        }
+        match self.packed.get(process as usize) {
+            Some(packed) => unpacked_blocks(T::packed(packed), &mut see),
+            None => {
+                if let Some(process) = self.plain().processes.get(process as usize) {
+                    see(T::of(&process.tables));
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use gputrace_trace::json_file::write_json;
 use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION};
 use gputrace_trace::tables::{
     ApiCalls, Clocks, Collectives, Communicators, Copies, Counters, ExternalCorrelations, Kernels, Markers,
-    Memsets, NcclChannels, Operators, Overheads,
+    Memsets, NcclChannels, Operators, Overheads, PythonFrames,
 };
 use gputrace_trace::tables::{GraphNode, GraphNodes, Synchronizations, UntimedOperation, UntimedOperations};
 use gputrace_trace::writer::ProcessWriter;
@@ -35,7 +35,8 @@ pub(crate) fn write(recording: &Recording, folder: &Path, rows: usize) {
             kernels: Kernels, api_calls: ApiCalls, markers: Markers, copies: Copies, synchronizations: Synchronizations,
             collectives: Collectives, communicators: Communicators, external_correlations: ExternalCorrelations,
             graph_nodes: GraphNodes, untimed_operations: UntimedOperations, operators: Operators, memsets: Memsets,
-            overheads: Overheads, nccl_channels: NcclChannels, counters: Counters, clocks: Clocks
+            overheads: Overheads, nccl_channels: NcclChannels, counters: Counters, clocks: Clocks,
+            python_frames: PythonFrames
         );
         writer.close().unwrap();
         let mut header = process.header.clone();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gputrace_trace::json_file::{read_json, write_json};
 
 use gputrace_trace::manifest::{HOST_ROLE, MANIFEST_FILE, Manifest};
-use gputrace_trace::tables::{Counter, GraphNode, Memset, NcclChannel, Operator, Overhead};
+use gputrace_trace::tables::{Counter, GraphNode, Memset, NcclChannel, Operator, Overhead, PythonFrame};
 use proptest::prelude::*;
 
 use super::early::{larger, write};
@@ -176,6 +176,14 @@ fn varied() -> Recording {
                 thread: 12,
                 ..Operator::default()
             });
+            for name in ["train.py(1): main", "nn.Module: Linear_0"] {
+                tables.python_frames.push(PythonFrame {
+                    start_ns,
+                    duration_ns,
+                    name: names.intern(name),
+                    thread: 12,
+                });
+            }
             tables.memsets.push(Memset {
                 start_ns,
                 duration_ns,

@@ -1,0 +1,174 @@
+//! Who launched one operation: the operator around its call, the module, the Python functions. It is looked for when it is asked
+//! for, among the rows of the call's thread and in blocks of the tables, and agrees with the analysis
+//! (`analyzer/src/operators/launched_by.rs`), which does it for all operations at once.
+
+use std::cmp::Reverse;
+
+use gputrace_trace::NameId;
+use gputrace_trace::tables::{Operators, PythonFrames};
+
+use super::answers::{LaunchedBy, OperatorOf};
+use super::gather::Place;
+use super::source::{Table, table_and_row};
+use super::{Timeline, names};
+
+/// Python functions that are listed.
+const MOST_FRAMES: usize = 30;
+/// Characters of shapes, types and functions.
+const MOST_CHARACTERS: usize = 2000;
+/// PyTorch's frames of modules begin so.
+const MODULE: &str = "nn.Module: ";
+/// Autograd's operator around each node of the backward pass.
+const EVALUATE: &str = "autograd::engine::evaluate_function";
+
+/// An operator around a moment.
+#[derive(Clone, Copy)]
+struct Around {
+    /// Its row in the timeline, and its place there.
+    row: u32,
+    place: usize,
+    /// Its row in the table.
+    record: usize,
+}
+
+/// The Python functions around a moment, innermost first.
+type Stack = Vec<NameId>;
+
+impl Timeline {
+    /// Who called at a moment of a thread. Of what is an operator itself no other is named.
+    pub(super) fn launched_by(
+        &self,
+        process: u32,
+        thread: u32,
+        at: i64,
+        is_operator: bool,
+    ) -> Option<LaunchedBy> {
+        let operators = self.operators_around(process, thread, at);
+        let own = self.stack_at(process, thread, at);
+        let (in_backward, node) = self.backward(process, &operators);
+        let module_in = |stack: &Stack| {
+            let mut names = stack.iter().map(|name| self.recorded().get(*name));
+            names.find_map(|name| name.strip_prefix(MODULE)).map(cut)
+        };
+        let own_module = module_in(&own);
+        // What the backward pass calls belongs to whom its forward operator belonged to.
+        let forward = (in_backward && own_module.is_none())
+            .then(|| self.forward_of(process, node?))
+            .flatten()
+            .map(|(thread, at)| self.stack_at(process, thread, at));
+        let pass = match (in_backward, own_module.is_some()) {
+            (false, _) => "forward",
+            (true, true) => "recomputed",
+            (true, false) => "backward",
+        };
+        let module = own_module.or_else(|| forward.as_ref().and_then(module_in));
+        let stack = if own.is_empty() {
+            forward.unwrap_or_default()
+        } else {
+            own
+        };
+        let operator = (operators.last().filter(|_| !is_operator))
+            .and_then(|operator| self.operator_of(process, *operator));
+        if operator.is_none() && stack.is_empty() && module.is_none() {
+            return None;
+        }
+        Some(LaunchedBy {
+            operator,
+            pass: module.is_some().then_some(pass),
+            module,
+            more_frames: stack.len().saturating_sub(MOST_FRAMES),
+            stack: (stack.into_iter().take(MOST_FRAMES))
+                .map(|name| cut(self.recorded().get(name)))
+                .collect(),
+        })
+    }
+
+    /// The operators around a moment of a thread, outermost first.
+    fn operators_around(&self, process: u32, thread: u32, at: i64) -> Vec<Around> {
+        let Some(&(first, count)) = self.rows.places.get(&(process, Place::Thread(thread))) else {
+            return Vec::new();
+        };
+        let around = |row: u32| {
+            let slices = self.rows.slices(row)?;
+            let place = slices.first_from(at.saturating_add(1)).checked_sub(1)?;
+            let (table, record) = table_and_row(slices.source(place));
+            (table == Table::Operator && slices.end_of(place) > at).then_some(Around { row, place, record })
+        };
+        (first..first + count).filter_map(around).collect()
+    }
+
+    /// Whether these operators are of the backward pass, and the innermost node of it among them.
+    fn backward(&self, process: u32, operators: &[Around]) -> (bool, Option<usize>) {
+        let (mut in_backward, mut node) = (false, None);
+        for operator in operators {
+            let Some(row) = self.base.store.row::<Operators>(process, operator.record) else {
+                continue;
+            };
+            let name = self.recorded().get(row.name);
+            if name.starts_with(EVALUATE) {
+                in_backward = true;
+            } else if in_backward && row.forward_thread.is_some() && name.contains("Backward") {
+                node = Some(operator.record);
+            }
+        }
+        (in_backward, node)
+    }
+
+    /// Thread and start of the forward operator of a node of the backward pass: the last to begin of those with its sequence
+    /// number. Numbers count by thread: where several threads have it nothing is said.
+    fn forward_of(&self, process: u32, node: usize) -> Option<(u32, i64)> {
+        let sequence = self.base.store.row::<Operators>(process, node)?.sequence?;
+        let mut last: Option<(u32, i64)> = None;
+        let mut is_one_thread = true;
+        self.base.store.blocks::<Operators>(process, |block| {
+            for row in 0..block.sequence.len() {
+                if block.sequence[row] != Some(sequence) || block.forward_thread[row].is_some() {
+                    continue;
+                }
+                let (thread, start) = (block.thread[row], block.start_ns[row].0);
+                is_one_thread &= last.is_none_or(|(other, _)| other == thread);
+                if last.is_none_or(|(_, latest)| start >= latest) {
+                    last = Some((thread, start));
+                }
+            }
+        });
+        last.filter(|_| is_one_thread)
+    }
+
+    /// The Python functions around a moment of a thread: those that begin last are the innermost.
+    fn stack_at(&self, process: u32, thread: u32, at: i64) -> Stack {
+        let mut around: Vec<(i64, i64, NameId)> = Vec::new();
+        self.base.store.blocks::<PythonFrames>(process, |block| {
+            for row in 0..block.start_ns.len() {
+                let start = block.start_ns[row].0;
+                let end = start.saturating_add(block.duration_ns[row].0);
+                if block.thread[row] == thread && start <= at && at < end {
+                    around.push((start, end, block.name[row]));
+                }
+            }
+        });
+        // Of two that begin together the longer holds the other, and of equal ones the first in the table.
+        around.sort_by_key(|(start, end, _)| (*start, Reverse(*end)));
+        around.into_iter().rev().map(|(_, _, name)| name).collect()
+    }
+
+    fn operator_of(&self, process: u32, around: Around) -> Option<OperatorOf> {
+        let row = self.base.store.row::<Operators>(process, around.record)?;
+        let slices = self.rows.slices(around.row)?;
+        let text = |name: Option<NameId>| name.map(|name| cut(self.recorded().get(name)));
+        Some(OperatorOf {
+            name: names::cut(self.recorded().get(row.name).to_owned()),
+            input_dims: text(row.input_dims),
+            input_types: text(row.input_types),
+            reference: self.reference(around.row, slices, around.place),
+        })
+    }
+}
+
+/// A text without what is beyond so many characters.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(MOST_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

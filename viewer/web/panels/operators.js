@@ -1,0 +1,199 @@
+// @ts-check
+/** Operators: who launched what, in the words of who wrote the program. */
+
+import { legend, shareBar } from "../charts.js";
+import { h, replace } from "../dom.js";
+import * as format from "../format.js";
+import { shortType } from "../shapes.js";
+import { table } from "../table.js";
+import { overRanks } from "./attribution.js";
+import { TABLES, shareOf } from "./operator_tables.js";
+import { choice, mounted, nothing, section, select, severalDevices } from "./shared.js";
+
+/** @typedef {import("../../types/analysis.js").Analysis} Analysis */
+/** @typedef {import("./attribution.js").Attribution} Attribution */
+/** @typedef {import("./shared.js").Context} Context */
+/** @typedef {import("../state.js").OperatorsView} View */
+/** @typedef {import("./operator_tables.js").What} What */
+
+const TITLE = "Operators";
+/** What shows while nothing was chosen. @type {View} */
+const FIRST = { by: "operators", rank: "all", sort: null, open: null };
+
+/** A rank's device in a link. @param {{rank: number | null, device_index: number}} rank */
+const idOf = (rank) => `${rank.rank ?? "none"}.${rank.device_index}`;
+
+export const operators = {
+  id: "operators",
+  title: TITLE,
+  key: "U",
+  /** @param {HTMLElement} container @param {Context} context @returns {import("./shared.js").Mounted} */
+  mount(container, context) {
+    const part = new OperatorsPart(context);
+    const handle = mounted(container, context, (analysis, _, __, redraw) => part.draw(analysis, redraw), TITLE);
+    const end = context.state.subscribe(["operators"], () => part.changed());
+    return {
+      ...handle,
+      destroy() {
+        end();
+        handle.destroy();
+      },
+    };
+  },
+};
+
+class OperatorsPart {
+  /** @param {Context} context */
+  constructor(context) {
+    this.context = context;
+    /** What is drawn. */
+    this.drawn = "";
+    /** @type {() => void} */
+    this.redraw = () => {};
+    /** By table: its filter and page. @type {Record<string, import("../table.js").Kept>} */
+    this.kept = {};
+    /** By table: what was chosen in it, while another one shows. @type {Record<string, Partial<View>>} */
+    this.left = {};
+  }
+
+  /** @returns {View} */
+  get view() {
+    return this.context.state.get().operators ?? FIRST;
+  }
+
+  /** What the user chose, which shows already. @param {Partial<View>} patch */
+  choose(patch) {
+    const operators = { ...this.view, ...patch };
+    this.drawn = JSON.stringify(operators);
+    this.context.state.set({ operators });
+  }
+
+  /** A link or Back says something else. */
+  changed() {
+    if (JSON.stringify(this.view) !== this.drawn) this.redraw();
+  }
+
+  /** @param {Analysis} analysis @param {() => void} redraw */
+  draw(analysis, redraw) {
+    this.redraw = redraw;
+    this.drawn = JSON.stringify(this.view);
+    const having = analysis.ranks.filter((rank) => rank.unattributed);
+    if (!having.length)
+      return nothing(
+        "No operators are recorded.",
+        "PyTorch's profiler records them with shapes, modules and Python stacks: torch.profiler.profile(record_shapes=True, with_stack=True).",
+      );
+    const several = severalDevices(analysis);
+    const body = h("div", null);
+    const fill = () => {
+      const { rank } = this.view;
+      const chosen = having.filter((one) => rank === "all" || idOf(one) === rank);
+      replace(body, this.body(overRanks(chosen.length ? chosen : having)));
+    };
+    const by = choice(
+      "By",
+      Object.entries(TABLES).map(([id, { title, hint }]) => ({ id, title, hint })),
+      this.view.by,
+      (id) => {
+        const { by: before, sort, open } = this.view;
+        this.left[before] = { sort, open };
+        this.choose({ sort: null, open: null, ...this.left[id], by: /** @type {View["by"]} */ (id) });
+        fill();
+      },
+    );
+    const rank =
+      having.length > 1
+        ? select(
+            "Rank",
+            [{ id: "all", title: "all ranks" }, ...having.map((one) => ({ id: idOf(one), title: format.place(one, several) }))],
+            this.view.rank,
+            (id) => {
+              // Places in trees are those of one choice of ranks.
+              for (const one of Object.values(this.left)) one.open = null;
+              this.choose({ rank: id, open: null });
+              fill();
+            },
+          )
+        : null;
+    fill();
+    return section(
+      "Who launched what",
+      "Times are sums of durations on GPUs, not time that passed. Whoever launches belongs to the innermost operator, module and function open at the call.",
+      h("div", { class: "p-bar" }, by, rank),
+      body,
+    );
+  }
+
+  /** @param {Attribution} all */
+  body(all) {
+    const { by, sort, open } = this.view;
+    const { what, rows, columns, tree, search, empty, first } = TABLES[by];
+    const keep = (this.kept[by] ??= {});
+    keep.sort = sort ?? undefined;
+    const list = rows(all);
+    const { context } = this;
+    const one = table({
+      name: by,
+      keep,
+      rows: list,
+      sort: { key: first, descending: true },
+      search: (/** @type {any} */ row) => `${row.name} ${search?.(row) ?? ""}`,
+      searchHint: "Filter by name",
+      empty,
+      columns: columns(all, list),
+      resorted: (/** @type {View["sort"]} */ chosen) => this.choose({ sort: chosen }),
+      ...(tree
+        ? {
+            tree: {
+              parent: (/** @type {any} */ row) => row.parent,
+              weight: tree,
+              open,
+              changed: (/** @type {number[]} */ places) => this.choose({ open: places }),
+            },
+          }
+        : what === "operator"
+          ? {
+              openHint: () => "Find it on the timeline",
+              open: (/** @type {any} */ row) => context.search?.(row.name),
+            }
+          : {}),
+    });
+    return [accounted(all, what), peak(all), one.element];
+  }
+}
+
+/** How much of all time somebody is known for, and why the rest has nobody. @param {Attribution} all @param {What} what */
+function accounted(all, what) {
+  const { unattributed: of } = all;
+  if (!of) return null;
+  const whole = of.operations_ns;
+  const nobody = { operator: of.no_operator_ns, module: of.no_module_ns, function: of.no_stack_ns }[what];
+  const graphs = what === "operator" ? of.graph_ns : 0;
+  const known = whole - nobody - of.launch_not_recorded_ns;
+  const words = { operator: "operators", module: "modules", function: "Python functions" }[what];
+  const parts = [
+    { title: `launched by ${words}`, colour: "var(--kind-compute)", value: known },
+    { title: `no ${what}: graphs`, colour: "var(--cause-5)", value: graphs },
+    { title: `no ${what}`, colour: "var(--cause-6)", value: nobody - graphs },
+    { title: "launch not recorded", colour: "var(--cause-7)", hatched: true, value: of.launch_not_recorded_ns },
+  ].filter((part) => part.value > 0);
+  const said = (/** @type {number} */ value) => `${format.time(value)} (${format.percent(shareOf(value, whole))})`;
+  return h(
+    "div",
+    { class: "p-kinds" },
+    h("p", { class: "p-accounted" }, `Of ${format.time(whole)} of GPU time:`),
+    legend(parts.map((part) => ({ ...part, title: `${part.title} ${said(part.value)}` }))),
+    shareBar(parts, { format: format.time, label: "GPU time by who launched it" }),
+  );
+}
+
+/** What the GPU can do at most. @param {Attribution} all */
+function peak({ peak: most }) {
+  if (!most) return null;
+  return h(
+    "p",
+    { class: "p-note p-peak" },
+    `Peak of the GPU with ${shortType(most.dtype)}: ${format.digits(most.flops_per_second / 1e12)} TFLOP/s, ` +
+      `${format.digits(most.bytes_per_second / 1e12)} TB/s (${most.source}).`,
+  );
+}

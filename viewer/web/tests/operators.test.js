@@ -1,0 +1,139 @@
+// @ts-check
+import { numbersOf, ranges } from "../api.js";
+import { table } from "../table.js";
+import { Tree } from "../tree.js";
+import { overRanks, summedTrees } from "../panels/attribution.js";
+import { TABLES } from "../panels/operator_tables.js";
+import { frameOf, inputs } from "../shapes.js";
+import { href, parse } from "../url.js";
+import { deepEqual, equal, ok } from "./assert.js";
+
+/** @typedef {{name: string, parent: number | null, time: number}} Row */
+
+/** main 10 holds train 9 (which holds step 9: forward 6, backward 3) and save 1; other 2 holds nothing. @type {Row[]} */
+const ROWS = [
+  { name: "main", parent: null, time: 10 },
+  { name: "train", parent: 0, time: 9 },
+  { name: "step", parent: 1, time: 9 },
+  { name: "forward", parent: 2, time: 6 },
+  { name: "backward", parent: 2, time: 3 },
+  { name: "save", parent: 0, time: 1 },
+  { name: "other", parent: null, time: 2 },
+];
+const OPTIONS = { parent: (/** @type {Row} */ row) => row.parent, weight: (/** @type {Row} */ row) => row.time };
+const most = (/** @type {Row[]} */ rows) => [...rows].sort((a, b) => b.time - a.time);
+const names = (/** @type {Row[]} */ rows) => rows.map((row) => row.name);
+
+/** @param {Partial<import("../panels/attribution.js").Attribution>} more @returns {any} */
+const rank = (more) => ({ operators: [], shapes: [], products: [], modules: [], module_classes: [], stacks: [], unattributed: null, peak: null, ...more });
+const unattributed = { operations_ns: 100, no_operator_ns: 10, graph_ns: 5, launch_not_recorded_ns: 0, no_module_ns: 0, no_stack_ns: 0 };
+
+/** @type {Record<string, () => void | Promise<void>>} */
+export const tests = {
+  "a tree is open along what takes most, and opens and closes"() {
+    const tree = new Tree(ROWS, OPTIONS);
+    deepEqual(names(tree.shown(most)), ["main", "train", "step", "forward", "backward", "save", "other"]);
+    tree.toggle(1);
+    deepEqual(names(tree.shown(most)), ["main", "train", "save", "other"]);
+    tree.toggle(0);
+    deepEqual(names(tree.shown(most)), ["main", "other"]);
+    deepEqual(names(tree.shown(most, { all: true })).length, 7);
+    /** @type {number[]} */
+    let told = [];
+    const closed = new Tree(ROWS, { ...OPTIONS, open: [], changed: (open) => (told = open) });
+    deepEqual(names(closed.shown(most)), ["main", "other"]);
+    // What is the only one in another opens with it.
+    closed.toggle(1);
+    deepEqual(told, [1, 2]);
+    deepEqual(ROWS.map((row) => closed.levelOf(row)), [1, 2, 3, 4, 4, 2, 1]);
+  },
+  "a filter shows what matches with what it is in"() {
+    const tree = new Tree(ROWS, { ...OPTIONS, open: [] });
+    deepEqual(names(tree.shown(most, { kept: (row) => row.name === "backward" })), ["main", "train", "step", "backward"]);
+    deepEqual(names(tree.shown(most)), ["main", "other"]);
+  },
+  "a parent that comes after its child is none"() {
+    /** @type {Row[]} */
+    const rows = [{ name: "a", parent: 1, time: 1 }, { name: "b", parent: 1, time: 1 }];
+    const tree = new Tree(rows, OPTIONS);
+    deepEqual(names(tree.shown(most)), ["a", "b"]);
+  },
+  "a table of a tree goes by keys"() {
+    if (typeof document === "undefined") return;
+    const made = table({
+      name: "tree",
+      rows: ROWS,
+      sort: { key: "time", descending: true },
+      search: (row) => row.name,
+      tree: { ...OPTIONS, open: [] },
+      columns: [{ key: "name", title: "Name", wide: true, value: (row) => row.name }, { key: "time", title: "Time", number: true, value: (row) => row.time }],
+    });
+    document.body.append(made.element);
+    const said = () => [...made.element.querySelectorAll("tbody tr")].map((row) => row.querySelector("td")?.textContent);
+    const press = (/** @type {string} */ key) => document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    deepEqual(said(), ["main", "other"]);
+    /** @type {HTMLElement} */ (made.element.querySelector("tr[tabindex='0']")).focus();
+    press("ArrowRight");
+    deepEqual(said(), ["main", "train", "save", "other"]);
+    equal(document.activeElement?.getAttribute("aria-expanded"), "true");
+    press("ArrowRight");
+    equal(document.activeElement?.textContent, "train9");
+    press("Enter");
+    deepEqual(said(), ["main", "train", "step", "forward", "backward", "save", "other"]);
+    press("End");
+    equal(document.activeElement?.textContent, "other2");
+    press("Home");
+    press("ArrowLeft");
+    deepEqual(said(), ["main", "other"]);
+    equal(made.element.querySelector("table")?.getAttribute("role"), "treegrid");
+    equal(document.activeElement?.getAttribute("aria-level"), "1");
+    made.element.remove();
+  },
+  "what was chosen comes back from a link"() {
+    for (const open of [null, [], [0, 1, 2, 7]])
+      for (const sort of [null, { key: "direct_ns", descending: true }, { key: "name", descending: false }]) {
+        const operators = { by: /** @type {"stacks"} */ ("stacks"), rank: "none.3", sort, open };
+        deepEqual(parse(href({ tab: "operators", operators })), { tab: "operators", operators });
+      }
+    equal(parse("#tab=operators&by=nonsense").operators, undefined);
+    deepEqual(parse("#tab=operators&by=modules&of=x&sort=a b&open=0-x").operators, { by: "modules", rank: "all", sort: null, open: null });
+    deepEqual(numbersOf("0-999999999", 3), [0, 1, 2]);
+    equal(ranges(numbersOf("0-2,5", 9) ?? []), "0-2,5");
+  },
+  "ranks sum: by name, by place in a tree, rates as sums over sums"() {
+    const operator = { name: "aten::mm", calls: 1, kernels: 1, direct_ns: 50, subtree_ns: 50, share: 0.5, host_self_ns: 1, host_total_ns: 2, host_calls_ns: 1 };
+    const product = {
+      name: "aten::mm", batch: 1, m: 2, n: 3, k: 4, input_dims: null, dtype: "float", calls: 1, flops: 48, bytes: 10, time_ns: 1e9,
+      flops_per_second: 48, bytes_per_second: 10, peak_flops_per_second: 96, peak_share: 0.5, bound: "compute",
+    };
+    const one = rank({ operators: [operator], products: [product], unattributed });
+    const both = overRanks([
+      one,
+      rank({
+        operators: [{ ...operator, direct_ns: 100 }, { ...operator, name: "aten::add", direct_ns: 50 }],
+        products: [{ ...product, bytes: null, time_ns: 3e9 }],
+        unattributed,
+      }),
+    ]);
+    deepEqual(both.operators.map((row) => [row.name, row.calls, row.direct_ns, row.share]), [["aten::mm", 2, 150, 0.75], ["aten::add", 1, 50, 0.25]]);
+    equal(both.unattributed?.no_operator_ns, 20);
+    const [sum] = both.products;
+    deepEqual([sum.calls, sum.flops_per_second, sum.peak_share, sum.bytes, sum.bytes_per_second, sum.bound], [2, 24, 0.25, null, null, "compute"]);
+    const slower = overRanks([one, rank({ products: [{ ...product, peak_flops_per_second: 48 }], unattributed })]).products[0];
+    deepEqual([slower.peak_share, slower.bound], [null, null]);
+    deepEqual(one.operators[0], operator, "what is summed stays");
+    const trees = summedTrees([[{ name: "a", parent: null, n: 1 }, { name: "b", parent: 0, n: 1 }], [{ name: "x", parent: null, n: 1 }, { name: "a", parent: null, n: 5 }, { name: "b", parent: 1, n: 7 }]], ["n"]);
+    deepEqual(trees, [{ name: "a", parent: null, n: 6 }, { name: "b", parent: 0, n: 8 }, { name: "x", parent: null, n: 1 }]);
+  },
+  "inputs and functions are short"() {
+    deepEqual(inputs('[[64, 512], [], [512, 10], [], []]', '["c10::BFloat16", "Scalar", "float", "", "Scalar"]'), { sizes: "64×512, –, 512×10", types: "BFloat16, float" });
+    deepEqual(inputs("[[[8, 2], [3]], [1]]", '["TensorList", "int"]'), { sizes: "[8×2, 3], 1", types: "TensorList, int" });
+    for (const odd of [null, undefined, "", "[", "{}", "7", "[[[[[[[[1]]]]]]]]"]) ok(typeof inputs(odd, odd).sizes === "string");
+    deepEqual(frameOf("/usr/lib/python3/torch/nn/modules/module.py(1743): _call_impl"), { name: "_call_impl", place: "modules/module.py(1743)" });
+    deepEqual(frameOf("<string>(1): <module>"), { name: "<module>", place: "<string>(1)" });
+    for (const name of ["nn.Module: Linear_3", "<built-in method a/b of type>", ""]) deepEqual(frameOf(name), { name, place: "" });
+  },
+  "every table has the column that it is sorted by"() {
+    for (const { first, columns } of Object.values(TABLES)) ok(columns(rank({}), []).some((column) => column.key === first), first);
+  },
+};
