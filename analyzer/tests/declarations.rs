@@ -166,11 +166,6 @@ fn all_types() -> BTreeMap<String, Type> {
     let own = own.map(|entry| entry.expect("an entry").path());
     let own = own.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     for path in own.chain([
-        root.join("src/operators/mod.rs"),
-        root.join("src/operators/by_operator.rs"),
-        root.join("src/operators/modules.rs"),
-        root.join("src/operators/products.rs"),
-        root.join("src/operators/stacks.rs"),
         root.join("src/graph/path.rs"),
         root.join("src/graph/whatif.rs"),
         root.join("../trace/src/hang.rs"),

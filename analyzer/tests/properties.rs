@@ -405,7 +405,12 @@ fn sums_hold(analysis: &Analysis) {
         }
         if let Some(unattributed) = rank.attribution.unattributed {
             let direct: i64 = rank.attribution.operators.iter().map(|one| one.direct_ns).sum();
-            let of_shapes: i64 = rank.attribution.shapes.iter().map(|one| one.operator.direct_ns).sum();
+            let of_shapes: i64 = rank
+                .attribution
+                .shapes
+                .iter()
+                .map(|one| one.operator.direct_ns)
+                .sum();
             let nobodys = unattributed.no_operator_ns + unattributed.launch_not_recorded_ns;
             assert_eq!(direct + nobodys, totals);
             assert_eq!(of_shapes, direct);

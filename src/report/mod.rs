@@ -6,6 +6,7 @@ mod operators;
 mod recording;
 mod sections;
 mod state;
+mod steps;
 mod table;
 
 use gputrace_analyzer::{Analysis, Sort};

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gputrace_analyzer::{Analysis, ArrivalAnalysis, CATALOGUE, PARTS, RankAnalysis, Sort, StepAnalysis};
+use gputrace_analyzer::{Analysis, ArrivalAnalysis, CATALOGUE, PARTS, RankAnalysis, Sort};
 
 use super::View;
 use super::communicators;
 use super::kernel_labels::{Label, labels};
 use super::operators;
+use super::steps;
 use super::table::{Overflow, print_table, terminal_width};
 use crate::text::{bytes, duration, gigabytes_per_second, percent, shorten, thousands};
 
@@ -21,7 +22,7 @@ fn rank_number(rank: &RankAnalysis) -> String {
         .map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
-fn rank_label(rank: &RankAnalysis) -> String {
+pub(super) fn rank_label(rank: &RankAnalysis) -> String {
     format!("{} (GPU {})", rank_number(rank), rank.device_index)
 }
 
@@ -67,7 +68,7 @@ pub fn print(analysis: &Analysis, view: View) {
     parts(analysis);
     ranks(analysis);
     idle_causes(analysis);
-    steps(analysis);
+    steps::steps(analysis);
     by_rank(
         "Streams (idle time by Holistic Trace Analysis's classes)",
         &[
@@ -269,85 +270,6 @@ fn idle_causes(analysis: &Analysis) {
         &rows,
         Overflow::Continue,
     );
-}
-
-/// Mean of the steps' model FLOP utilization, without warm-up.
-fn mean_utilization(steps: &[StepAnalysis]) -> Option<f64> {
-    let steps = steps.iter().filter(|step| !step.warm_up);
-    let known: Vec<f64> = steps.filter_map(|step| step.mfu).collect();
-    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-}
-
-fn steps(analysis: &Analysis) {
-    let rows: Vec<Vec<String>> = analysis
-        .ranks
-        .iter()
-        .filter_map(|rank| {
-            let summary = rank.step_summary.as_ref()?;
-            Some(vec![
-                rank_label(rank),
-                thousands(summary.count as u64),
-                duration(summary.durations.mean_ns),
-                duration(summary.standard_deviation_ns.round() as i64),
-                duration(summary.durations.min_ns),
-                duration(summary.durations.p50_ns),
-                duration(summary.durations.max_ns),
-                percent(mean_utilization(&rank.steps)),
-                summary.outliers_in_words(str::to_owned),
-            ])
-        })
-        .collect();
-    let Some(step) = &analysis.step else {
-        return;
-    };
-    let detected = analysis
-        .ranks
-        .iter()
-        .filter_map(|rank| rank.step_summary.as_ref())
-        .any(|summary| summary.detected);
-    let guessed = if detected {
-        " (guessed from a repeating pattern)"
-    } else {
-        ""
-    };
-    let slowest = if rows.len() > 1 {
-        ", each as long as on its slowest rank"
-    } else {
-        ""
-    };
-    let warm_up = if step.warm_up.is_empty() {
-        ""
-    } else {
-        "; means are without warm-up"
-    };
-    let title = format!(
-        "Steps{guessed}: {} in the mean{slowest}{warm_up}",
-        duration(step.mean_ns)
-    );
-    let headings = [
-        "rank",
-        "steps",
-        "mean",
-        "deviation",
-        "min",
-        "p50",
-        "max",
-        "MFU",
-        "outliers",
-    ];
-    // Only where the work of the operators and the GPU's peak are known.
-    let no_utilization = analysis
-        .ranks
-        .iter()
-        .all(|rank| mean_utilization(&rank.steps).is_none());
-    let mut headings = headings.to_vec();
-    let mut rows = rows;
-    if no_utilization {
-        let column = headings.len() - 2;
-        headings.remove(column);
-        rows.iter_mut().for_each(|row| drop(row.remove(column)));
-    }
-    print_table(&title, &headings, &rows, Overflow::Continue);
 }
 
 /// "rank 2 (12.9 ms)": who made a rank late most.
