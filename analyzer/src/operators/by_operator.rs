@@ -12,6 +12,7 @@ use super::branches::{Branches, Sum, outermost};
 use super::launched_by::LaunchedBy;
 use super::nesting::Nesting;
 use super::products::Worked;
+use super::shape::{Shape, shape};
 use crate::measures::ratio;
 
 /// All operators of one name. Times are sums over operations or operators, not time passed.
@@ -54,9 +55,6 @@ pub struct ShapeAnalysis {
     pub flops_per_second: Option<f64>,
 }
 
-/// Name, sizes and types of inputs.
-pub(super) type Shape = (NameId, Option<NameId>, Option<NameId>);
-
 /// What operators of one key took on the host.
 #[derive(Clone, Copy, Default)]
 struct OnHost {
@@ -70,15 +68,6 @@ struct OnHost {
 pub(crate) struct HostTimes {
     by_name: FxHashMap<NameId, OnHost>,
     by_shape: FxHashMap<Shape, OnHost>,
-}
-
-/// The shape of an operator.
-pub(super) fn shape(operators: &Operators, row: usize) -> Shape {
-    (
-        operators.name[row],
-        operators.input_dims[row],
-        operators.input_types[row],
-    )
 }
 
 /// What operators took on the host by key; of those that begin in the chosen time, where one is chosen.

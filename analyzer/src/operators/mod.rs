@@ -3,19 +3,21 @@
 //! An operation belongs to the call that its correlation id says. The call belongs to the innermost operator that was open on its
 //! thread when it began, and to the innermost Python function. `docs/measures.md` has the rules and the measures.
 
+mod attribution;
 mod branches;
 mod by_operator;
+mod launched;
 mod launched_by;
 mod modules;
 mod nesting;
 mod over_ranks;
 mod peaks;
 mod products;
+mod shape;
 mod stacks;
 mod work;
 
 use gputrace_trace::{Interner, Process, derived};
-use serde::Serialize;
 
 use crate::calls::Calls;
 use crate::measures::ratio;
@@ -23,69 +25,18 @@ use crate::operation_name::Name;
 use crate::operations::Operation;
 use crate::steps::StepAnalysis;
 
+pub use attribution::{Attribution, Unattributed};
 use branches::{Branches, Sum};
 use by_operator::HostTimes;
 pub use by_operator::{OperatorAnalysis, ShapeAnalysis};
-use launched_by::{LaunchedBy, Pass};
+use launched::Launched;
+use launched_by::LaunchedBy;
 pub use modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
 use nesting::{NONE, Nesting};
 pub use over_ranks::over_ranks;
 use peaks::Peaks;
 pub use products::{Peak, ProductAnalysis};
 pub use stacks::StackAnalysis;
-
-/// The operations of a device by who launched them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Attribution {
-    /// By operator, those first that launched most time themselves. What launched nothing on any device is with the process's first.
-    pub operators: Vec<OperatorAnalysis>,
-    /// By operator and the shapes and types of its inputs, likewise.
-    pub shapes: Vec<ShapeAnalysis>,
-    /// Matrix products, attention and convolutions by size, those first that take longest.
-    pub products: Vec<ProductAnalysis>,
-    /// The modules of a network as a tree, each after the one that it is in.
-    pub modules: Vec<ModuleAnalysis>,
-    /// Modules by their class, those first that take longest.
-    pub module_classes: Vec<ModuleClassAnalysis>,
-    /// Python stacks as a tree, each function after its caller.
-    pub stacks: Vec<StackAnalysis>,
-    /// What can't be told of whom it is; null without operators and Python functions.
-    pub unattributed: Option<Unattributed>,
-    /// The part of all operations' durations that operators launched whose work is known; null where there are no operators.
-    pub modelled_share: Option<f64>,
-    /// What the device can do at most with the type that most of the work is in; null where its data sheet is not known, or no work.
-    pub peak: Option<Peak>,
-}
-
-/// Sums of durations of operations that nobody is known for. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
-/// sum to `operations_ns`; so do stacks' `direct_ns`, `no_stack_ns` and `launch_not_recorded_ns`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Unattributed {
-    /// All operations of the device.
-    pub operations_ns: i64,
-    /// Launched by a call outside of all operators.
-    pub no_operator_ns: i64,
-    /// The part of that which replays of CUDA graphs launched.
-    pub graph_ns: i64,
-    /// No call is recorded for it.
-    pub launch_not_recorded_ns: i64,
-    /// Launched by a call outside of all modules, and not in the backward pass of one.
-    pub no_module_ns: i64,
-    /// Launched by a call outside of all Python functions, and not in the backward pass of what one did.
-    pub no_stack_ns: i64,
-}
-
-/// An operation of a device by who launched it.
-#[derive(Clone, Copy)]
-struct Launched {
-    sum: Sum,
-    operator: u32,
-    frame: u32,
-    module: u32,
-    pass: Pass,
-    /// Its kernel works on TF32 matrix units, by its name.
-    is_tf32: bool,
-}
 
 /// What is known of who launched the operations of a process's devices.
 pub(crate) struct Attributions<'a> {

@@ -8,8 +8,8 @@ use gputrace_trace::tables::PythonFrames;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use super::Launched;
 use super::branches::Branches;
+use super::launched::Launched;
 use super::launched_by::{LaunchedBy, module_name};
 use super::nesting::NONE;
 

@@ -5,10 +5,11 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use super::{
-    Attribution, ModuleAnalysis, ModuleClassAnalysis, ModuleTimes, OperatorAnalysis, ProductAnalysis,
-    ShapeAnalysis, StackAnalysis, Unattributed,
-};
+use super::attribution::{Attribution, Unattributed};
+use super::by_operator::{OperatorAnalysis, ShapeAnalysis};
+use super::modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
+use super::products::ProductAnalysis;
+use super::stacks::StackAnalysis;
 use crate::RankAnalysis;
 use crate::measures::ratio;
 

@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::branches::Branches;
-use super::by_operator::{Shape, shape};
 use super::launched_by::LaunchedBy;
 use super::peaks::{Peaks, SOURCE};
+use super::shape::{Shape, shape};
 use super::work::{Work, work};
 use crate::operation_name::Name;
 use crate::steps::StepAnalysis;

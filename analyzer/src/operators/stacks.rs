@@ -5,8 +5,8 @@ use gputrace_trace::{Interner, NameId};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::Launched;
 use super::branches::Branches;
+use super::launched::Launched;
 use super::launched_by::Pass;
 use super::nesting::Nesting;
 
