@@ -549,6 +549,8 @@ macro_rules! each_table {
             sequence: Option<i64>,
             /// Of an operator of the backward pass: PyTorch's number of the thread that ran its forward operator.
             forward_thread: Option<u64>,
+            /// PyTorch's number of the operator, which counts as they begin: of two with one time the smaller holds the other.
+            number: Option<u64>,
         }
 
         /// Python functions while they ran: "train.py(12): main", "nn.Module: Linear_3", as PyTorch's profiler names them.
@@ -561,6 +563,8 @@ macro_rules! each_table {
             name: NameId,
             /// Host thread.
             thread: u32,
+            /// PyTorch's number of the call, which counts as they begin.
+            number: Option<u64>,
         }
 
         /// Allocations and frees of device memory.

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn each_operation_counts_once_for_each_name_that_holds_it() {
         let (threads, starts, durations, names) = forest();
-        let nesting = Nesting::new(&threads, &starts, &durations);
+        let nesting = Nesting::new(&threads, &starts, &durations, &[]);
         let launched = [
             (2, 0, Sum::of(5)),
             (1, 0, Sum::of(7)),

@@ -43,8 +43,18 @@ impl<'a> LaunchedBy<'a> {
     pub(crate) fn new(process: &'a Process, names: &Interner) -> Self {
         let tables = &process.tables;
         let (operators, frames, calls) = (&tables.operators, &tables.python_frames, &tables.api_calls);
-        let of_operators = Nesting::new(&operators.thread, &operators.start_ns, &operators.duration_ns);
-        let of_frames = Nesting::new(&frames.thread, &frames.start_ns, &frames.duration_ns);
+        let of_operators = Nesting::new(
+            &operators.thread,
+            &operators.start_ns,
+            &operators.duration_ns,
+            &operators.number,
+        );
+        let of_frames = Nesting::new(
+            &frames.thread,
+            &frames.start_ns,
+            &frames.duration_ns,
+            &frames.number,
+        );
         let mut all = Self {
             operator_of_call: Vec::new(),
             frame_of_call: Vec::new(),
@@ -63,7 +73,7 @@ impl<'a> LaunchedBy<'a> {
     }
 
     fn find_calls(&mut self, calls: &ApiCalls) {
-        let nesting = Nesting::new(&calls.thread, &calls.start_ns, &calls.duration_ns);
+        let nesting = Nesting::new(&calls.thread, &calls.start_ns, &calls.duration_ns, &[]);
         let moments = || {
             nesting
                 .places()

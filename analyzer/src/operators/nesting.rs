@@ -12,7 +12,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Spans of host threads as a forest. A *place* is a span's number in the order by thread and start, those that hold others before
 /// them: what holds a span has a lower place.
 ///
-/// Of two spans that begin together the longer holds the other, and of equal ones the first in the table. One that outlives what
+/// Of two spans that begin together the longer holds the other, of equal ones the one with the smaller number, and then the first in
+/// the table. One that outlives what
 /// holds it is cut at its end. Spans with impossible times are left out.
 pub(crate) struct Nesting<'a> {
     threads: &'a [u32],
@@ -26,13 +27,20 @@ pub(crate) struct Nesting<'a> {
 }
 
 impl<'a> Nesting<'a> {
-    pub(crate) fn new(threads: &'a [u32], starts: &'a [TimeNs], durations: &'a [DurationNs]) -> Self {
+    /// Of a table's columns; `numbers` counts the spans as they begin, where the table knows that.
+    pub(crate) fn new(
+        threads: &'a [u32],
+        starts: &'a [TimeNs],
+        durations: &'a [DurationNs],
+        numbers: &[Option<u64>],
+    ) -> Self {
+        let number = |row: u32| numbers.get(row as usize).copied().flatten();
         let end = |row: u32| starts[row as usize].0.saturating_add(durations[row as usize].0);
         let mut rows: Vec<u32> = (0..u32::try_from(starts.len()).unwrap_or(NONE))
             .filter(|row| is_possible(starts[*row as usize].0, end(*row)))
             .collect();
         let thread_and_start = |row: &u32| (threads[*row as usize], starts[*row as usize].0);
-        rows.sort_by_key(|row| (thread_and_start(row), Reverse(end(*row)), *row));
+        rows.sort_by_key(|row| (thread_and_start(row), Reverse(end(*row)), number(*row), *row));
         let mut all = Self {
             threads,
             starts,
@@ -140,7 +148,7 @@ mod tests {
             (1, 50, 0),
             (2, 5, 5),
         ]);
-        let nesting = Nesting::new(&threads, &starts, &durations);
+        let nesting = Nesting::new(&threads, &starts, &durations, &[]);
         let rows: Vec<usize> = nesting.places().map(|place| nesting.row(place)).collect();
         assert_eq!(rows, [1, 0, 2, 3, 4, 5]);
         let parents: Vec<Option<u32>> = nesting.places().map(|place| nesting.parent(place)).collect();
@@ -170,7 +178,7 @@ mod tests {
         ) {
             moments.sort_unstable();
             let (threads, starts, durations) = times(&spans);
-            let nesting = Nesting::new(&threads, &starts, &durations);
+            let nesting = Nesting::new(&threads, &starts, &durations, &[]);
             let found = nesting.around(moments.iter().copied());
             for (&(thread, time), found) in moments.iter().zip(found) {
                 let around = nesting.places().filter(|place| {

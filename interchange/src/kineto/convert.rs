@@ -14,7 +14,7 @@ use super::event::Event;
 use super::gputrace_members;
 use super::ids::Ids;
 use super::number::{NoNumber, integer, microseconds_to_ns};
-use super::operator_args::OperatorArgs;
+use super::operator_args::{OperatorArgs, python_id};
 use super::scan::RawText;
 use super::text::unescaped;
 
@@ -250,6 +250,7 @@ impl Converter {
                     duration_ns: span.duration_ns,
                     name: self.names.intern(name),
                     thread,
+                    number: python_id(event.args),
                 });
             }
             Category::Range => self.range(event, name, span),
@@ -271,7 +272,7 @@ impl Converter {
 
     fn operator(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span) {
         let args = OperatorArgs::read(event.args, name.bytes);
-        self.counts.damaged_args += u64::from(args.damaged || event.odd_args);
+        self.counts.damaged_args += u64::from(args.damaged);
         let thread = self.host_thread(event);
         let names = &mut self.names;
         self.tables.operators.push(Operator {
@@ -284,6 +285,7 @@ impl Converter {
             input_values: args.input_values.map(|list| names.intern_list(list)),
             sequence: args.sequence,
             forward_thread: args.forward_thread.and_then(|thread| u64::try_from(thread).ok()),
+            number: args.number,
         });
     }
 

@@ -12,6 +12,7 @@ pub(crate) struct OperatorArgs<'a> {
     pub(crate) input_values: Option<RawText<'a>>,
     pub(crate) sequence: Option<i64>,
     pub(crate) forward_thread: Option<i64>,
+    pub(crate) number: Option<u64>,
     /// What stands in it is no JSON.
     pub(crate) damaged: bool,
 }
@@ -54,6 +55,7 @@ impl<'a> OperatorArgs<'a> {
                 b"Input Dims" | b"Input dims" => args.input_dims = list(value),
                 b"Input type" | b"Input Types" => args.input_types = list(value),
                 b"Concrete Inputs" if needs_values(name) => args.input_values = list(value),
+                b"External id" => args.number = number(value).and_then(|number| u64::try_from(number).ok()),
                 b"Sequence number" => args.sequence = number(value).filter(|number| *number >= 0),
                 b"Fwd thread id" => args.forward_thread = number(value).filter(|thread| *thread > 0),
                 _ => {}
@@ -63,6 +65,19 @@ impl<'a> OperatorArgs<'a> {
         args.damaged = read.is_err();
         args
     }
+}
+
+/// PyTorch's number of a Python function's call.
+pub(crate) fn python_id(object: Option<&[u8]>) -> Option<u64> {
+    let mut id = None;
+    let _ = members(&mut Cursor::new(object?), |key, value| {
+        if key == b"Python id" {
+            id = number(value).and_then(|number| u64::try_from(number).ok());
+            return Go::Enough;
+        }
+        Go::On
+    });
+    id
 }
 
 /// A list as Python's `json.dumps` writes it: a blank after each comma, and no other outside of strings. So lists that are equal

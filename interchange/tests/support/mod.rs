@@ -519,6 +519,7 @@ pub fn everything() -> Recording {
         input_values: None,
         sequence: Some(7),
         forward_thread: Some(1),
+        number: Some(3),
     });
     tables.operators.push(Operator {
         start_ns: at(70),
@@ -530,12 +531,14 @@ pub fn everything() -> Recording {
         input_values: Some(lists[1]),
         sequence: None,
         forward_thread: Some(u64::MAX),
+        number: Some(u64::MAX),
     });
     tables.python_frames.push(PythonFrame {
         start_ns: at(2),
         duration_ns: long(1),
         name: other,
         thread: 4242,
+        number: Some(u64::MAX),
     });
     tables.memory.push(MemoryEvent {
         time_ns: at(900),

@@ -119,6 +119,7 @@ pub fn odd() -> (Recording, Derived) {
                 duration_ns: DurationNs(20_000),
                 name: *name,
                 thread: 4242,
+                number: None,
             });
             tables.kernels.push(Kernel {
                 // Before its launch, and in the end of the one before.

@@ -15,6 +15,7 @@ pub const COLUMNS: &[&str] = &[
     "input_values",
     "sequence",
     "forward_thread",
+    "number",
 ];
 
 /// Writes the members of operators.
@@ -49,16 +50,18 @@ impl<'r> OperatorArgs<'r> {
     pub fn write(&mut self, row: usize, writer: &mut EventWriter<'_>) -> bool {
         let operators = self.operators;
         let (dims, types) = (operators.input_dims[row], operators.input_types[row]);
-        let values = operators.input_values[row];
+        let (values, number) = (operators.input_values[row], operators.number[row]);
         let (sequence, thread) = (operators.sequence[row], operators.forward_thread[row]);
         let name = self.names.get(operators.name[row]);
         let is_usual = sequence.is_none_or(|number| number >= 0)
             && thread.is_none_or(|thread| (1..=i64::MAX.cast_unsigned()).contains(&thread))
+            && number.is_none_or(|number| number <= i64::MAX.cast_unsigned())
             && values.is_none_or(|_| needs_values(name.as_bytes()))
             && [dims, types, values].into_iter().all(|list| self.is_list(list));
         if !is_usual {
             return false;
         }
+        writer.maybe("External id", number);
         for (key, list) in [
             ("Input Dims", dims),
             ("Input type", types),

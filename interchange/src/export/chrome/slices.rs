@@ -63,6 +63,7 @@ impl Exporter<'_> {
                 let row = &self.layout.process.tables.python_frames;
                 let name = caches.names.json(Of::Other, row.name[index]);
                 self.begin(head!("python_function"), name, slice, place, writer);
+                writer.maybe("Python id", row.number[index]);
                 let mut odd = self.odd(slice, row.duration_ns[index].0, writer);
                 odd.thread(row.thread[index], place);
                 self.end(&self.columns.python_frames, index, &odd, writer)

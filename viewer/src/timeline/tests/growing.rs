@@ -182,7 +182,8 @@ fn varied() -> Recording {
                     duration_ns,
                     name: names.intern(name),
                     thread: 12,
-                });
+                    number: None,
+            });
             }
             tables.memsets.push(Memset {
                 start_ns,
