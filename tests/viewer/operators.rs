@@ -153,6 +153,7 @@ fn the_tables_lead_to_the_timeline_and_are_in_the_link() {
         "viewer.state().tab === 'timeline' && document.getElementById('query').value === 'aten::mm'",
     );
     browser.wait_for("document.querySelector('#search .hits').innerText.includes('6')");
+    browser.wait_for("location.hash.includes('q=aten')");
     browser.evaluate("history.back()");
     browser.wait_for("viewer.state().tab === 'operators'");
 

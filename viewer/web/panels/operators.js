@@ -85,10 +85,14 @@ class OperatorsPart {
       );
     const several = severalDevices(analysis);
     const body = h("div", null);
+    /** By choice of ranks: sums of many take a while. @type {Map<string, Attribution>} */
+    const sums = new Map();
     const fill = () => {
       const { rank } = this.view;
       const chosen = having.filter((one) => rank === "all" || idOf(one) === rank);
-      replace(body, this.body(overRanks(chosen.length ? chosen : having)));
+      const sum = sums.get(rank) ?? overRanks(chosen.length ? chosen : having);
+      sums.set(rank, sum);
+      replace(body, this.body(sum));
     };
     const by = choice(
       "By",
