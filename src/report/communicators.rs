@@ -2,7 +2,7 @@
 
 use gputrace_analyzer::{Analysis, CommunicatorAnalysis};
 
-use super::sections::or_dash;
+use super::cells::or_dash;
 use super::table::{Overflow, print_table};
 use crate::text::{bytes, duration, gigabytes_per_second, shorten, thousands};
 

@@ -1,21 +1,25 @@
 //! What a person reads: tables per rank, causes, kernels, collectives, findings, losses.
 
+mod cells;
 mod communicators;
 mod kernel_labels;
+mod list;
 mod operators;
 mod recording;
 mod sections;
 mod state;
 mod steps;
 mod table;
+mod view;
 
-use gputrace_analyzer::{Analysis, Sort};
+use gputrace_analyzer::Analysis;
 use gputrace_trace::Loss;
 
-use crate::text::{duration, one_line, thousands, wrap};
+use crate::text::{duration, thousands};
+use list::print_list;
 pub use operators::By;
-use table::{MOST_PRINTED, and_more};
 pub use table::{Overflow, print_table, terminal_width};
+pub use view::View;
 
 /// A loss as a sentence.
 pub fn loss_line(loss: &Loss) -> String {
@@ -23,39 +27,6 @@ pub fn loss_line(loss: &Loss) -> String {
         Some(1) | None => format!("{} (touches {})", loss.what, loss.affects),
         Some(count) => format!("{}: {} (touches {})", loss.what, thousands(count), loss.affects),
     }
-}
-
-fn print_list(title: &str, mut lines: impl Iterator<Item = String>) {
-    let width = terminal_width();
-    for (index, line) in lines.by_ref().take(MOST_PRINTED).enumerate() {
-        if index == 0 {
-            anstream::println!("\n{title}");
-        }
-        for (part, text) in wrap(&one_line(&line), width.saturating_sub(4))
-            .into_iter()
-            .enumerate()
-        {
-            anstream::println!("{} {text}", if part == 0 { " -" } else { "  " });
-        }
-    }
-    let left_out = lines.count();
-    if left_out > 0 {
-        anstream::println!(" - {}", and_more(left_out));
-    }
-}
-
-/// What to print.
-#[derive(Clone, Copy, Debug)]
-pub struct View {
-    /// The GPUs were simulated.
-    pub simulated: bool,
-    /// Why each name has its kind, too.
-    pub explain: bool,
-    /// How many kernels, in which order.
-    pub top: usize,
-    pub sort: Sort,
-    /// Kernels by their whole names.
-    pub full_names: bool,
 }
 
 /// Prints one table alone. `false` where the recording has nothing of the kind.

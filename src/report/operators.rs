@@ -6,7 +6,7 @@ use gputrace_analyzer::{
     over_ranks,
 };
 
-use super::sections::{name, or_dash};
+use super::cells::{name, or_dash};
 use super::table::{Overflow, print_table};
 use crate::text::{duration, percent, shorten, thousands};
 
@@ -199,7 +199,7 @@ fn stack_cells(stack: &StackAnalysis, depth: usize, unattributed: &Unattributed)
 
 /// Prints one of the tables, summed over ranks. `false` where the recording has nothing of the kind.
 pub(super) fn print_by(analysis: &Analysis, by: By, top: usize) -> bool {
-    let all = over_ranks(&analysis.ranks);
+    let all = over_ranks(analysis.ranks.iter().map(|rank| &rank.attribution));
     let Some(unattributed) = all.unattributed else {
         return false;
     };

@@ -2,7 +2,7 @@
 
 use gputrace_analyzer::{Analysis, RecordingCost, RecordingOverhead, UnfinishedOperation};
 
-use super::print_list;
+use super::list::print_list;
 use crate::text::{bytes, duration, one_line, percent, shorten};
 
 /// Unfinished operations are listed up to here: the JSON has more.

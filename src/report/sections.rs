@@ -4,36 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gputrace_analyzer::{Analysis, ArrivalAnalysis, CATALOGUE, PARTS, RankAnalysis, Sort};
 
-use super::View;
+use super::cells::{name, or_dash, rank_label};
 use super::communicators;
 use super::kernel_labels::{Label, labels};
 use super::operators;
 use super::steps;
-use super::table::{Overflow, print_table, terminal_width};
+use super::table::{Overflow, print_table};
+use super::view::View;
 use crate::text::{bytes, duration, gigabytes_per_second, percent, shorten, thousands};
 
 /// Tables with a row for each rank and something else show no more rows than this: the JSON has all.
 const MOST_ROWS: usize = 12;
-/// What a name gets at least.
-const NARROWEST_NAME: usize = 28;
-
-fn rank_number(rank: &RankAnalysis) -> String {
-    rank.rank
-        .map_or_else(|| "-".to_owned(), |number| number.to_string())
-}
-
-pub(super) fn rank_label(rank: &RankAnalysis) -> String {
-    format!("{} (GPU {})", rank_number(rank), rank.device_index)
-}
-
-/// A name cut to what the other columns leave.
-pub(super) fn name(text: &str, others: usize) -> String {
-    shorten(text, terminal_width().saturating_sub(others).max(NARROWEST_NAME))
-}
-
-pub(super) fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
-    value.map_or_else(|| "-".to_owned(), text)
-}
 
 /// Prints a table with a row for some things of each rank, unless that is too long for a screen.
 fn by_rank<T>(

@@ -2,7 +2,7 @@
 
 use gputrace_analyzer::{Analysis, StepAnalysis};
 
-use super::sections::rank_label;
+use super::cells::rank_label;
 use super::table::{Overflow, print_table};
 use crate::text::{duration, percent, thousands};
 

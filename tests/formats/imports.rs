@@ -44,7 +44,6 @@ viewer/src: timeline/pieces timeline/store
 src: analyze export/html export/mod
 src: cli/export cli/mod cli/record
 src: doctor/cupti doctor/mod doctor/sandbox
-src: report/communicators report/mod report/recording report/sections report/state
 ";
 
 /// An absolute path within a crate, by segments, without `crate`.

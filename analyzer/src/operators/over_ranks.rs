@@ -10,7 +10,6 @@ use super::by_operator::{OperatorAnalysis, ShapeAnalysis};
 use super::modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
 use super::products::ProductAnalysis;
 use super::stacks::StackAnalysis;
-use crate::RankAnalysis;
 use crate::measures::ratio;
 
 /// Rows of one key are added up; keys are in the order in which they come.
@@ -100,8 +99,8 @@ fn sum_trees<T: Clone>(
 
 /// The tables of all ranks' devices as one. Rates are sums over sums; what a device can do at most is left out where they differ.
 #[must_use]
-pub fn over_ranks(ranks: &[RankAnalysis]) -> Attribution {
-    let all = || ranks.iter().map(|rank| &rank.attribution);
+pub fn over_ranks<'a>(all: impl Iterator<Item = &'a Attribution> + Clone) -> Attribution {
+    let all = || all.clone();
     let mut unattributed: Option<Unattributed> = None;
     for more in all().filter_map(|one| one.unattributed.as_ref()) {
         unattributed.get_or_insert_default().add(more);
