@@ -76,8 +76,14 @@ fn operators(all: &Attribution, top: usize) -> Vec<Vec<String>> {
     let Some(unattributed) = all.unattributed else {
         return rows;
     };
-    for (what, time_ns) in remainders(&unattributed) {
-        let mut row = vec![what.to_owned(), "-".to_owned(), "-".to_owned(), duration(time_ns)];
+    let others = all.operators.get(top..).unwrap_or_default();
+    let of_others = others
+        .iter()
+        .fold(0, |sum: i64, one| sum.saturating_add(one.direct_ns));
+    let others = (of_others > 0).then(|| (format!("({} more operators)", others.len()), of_others));
+    let nobodys = remainders(&unattributed).map(|(what, time_ns)| (what.to_owned(), time_ns));
+    for (what, time_ns) in others.into_iter().chain(nobodys) {
+        let mut row = vec![what, "-".to_owned(), "-".to_owned(), duration(time_ns)];
         row.push(percent(share(time_ns, &unattributed)));
         row.resize(OPERATOR_HEADINGS.len() + 1, "-".to_owned());
         rows.push(row);
@@ -113,14 +119,14 @@ fn product_cells(product: &ProductAnalysis) -> Vec<String> {
     };
     vec![
         size,
-        product.dtype.trim_start_matches("c10::").to_owned(),
         thousands(product.calls),
-        format!("{:.3}", product.flops as f64 / 1e12),
         duration(product.time_ns),
         tera(product.flops_per_second),
         percent(product.peak_share),
-        or_dash(product.bytes_per_second, |rate| format!("{:.2}", rate / 1e12)),
         or_dash(product.bound, str::to_owned),
+        product.dtype.trim_start_matches("c10::").to_owned(),
+        format!("{:.3}", product.flops as f64 / 1e12),
+        or_dash(product.bytes_per_second, |rate| format!("{:.2}", rate / 1e12)),
     ]
 }
 
@@ -256,7 +262,7 @@ pub(super) fn print_by(analysis: &Analysis, by: By, top: usize) -> bool {
                 })
                 .collect();
             let headings = [
-                "size", "type", "calls", "TFLOP", "time", "TFLOP/s", "of peak", "TB/s", "bound by",
+                "size", "calls", "time", "TFLOP/s", "of peak", "bound by", "type", "TFLOP", "TB/s",
             ];
             let title = match &all.peak {
                 Some(peak) => format!(
