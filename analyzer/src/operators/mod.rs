@@ -31,6 +31,7 @@ use by_operator::HostTimes;
 pub use by_operator::{OperatorAnalysis, ShapeAnalysis};
 use launched::Launched;
 use launched_by::LaunchedBy;
+use modules::Modules;
 pub use modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
 use nesting::{NONE, Nesting};
 pub use over_ranks::over_ranks;
@@ -44,6 +45,7 @@ pub(crate) struct Attributions<'a> {
     names: &'a Interner,
     by: LaunchedBy<'a>,
     host: HostTimes,
+    modules: Modules<'a>,
     /// The first device, which has the operators that launched nothing.
     first: Option<u32>,
 }
@@ -58,11 +60,13 @@ impl<'a> Attributions<'a> {
     ) -> Self {
         let by = LaunchedBy::new(process, names);
         let host = HostTimes::new(&by, &process.tables.operators, chosen);
+        let modules = Modules::new(&by, &process.tables.python_frames, names);
         Self {
             process,
             names,
             by,
             host,
+            modules,
             first,
         }
     }
@@ -126,8 +130,7 @@ impl<'a> Attributions<'a> {
         worked.say(steps, peak.as_ref());
         let is_first = self.first == Some(device);
         let all_ns = unattributed.operations_ns;
-        let (modules, module_classes) =
-            modules::modules(by, &launched, &self.process.tables.python_frames, self.names);
+        let (modules, module_classes) = self.modules.on_device(by, &launched, is_first);
         Attribution {
             operators: self.host.operators(
                 &by_operator,

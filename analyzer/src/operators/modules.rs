@@ -149,64 +149,95 @@ impl<'a> Known<'a> {
     }
 }
 
-/// The modules of a process as a tree, and by class, with what was launched for them on a device.
-pub(super) fn modules(
-    by: &LaunchedBy<'_>,
-    launched: &[Launched],
-    frames: &PythonFrames,
-    names: &Interner,
-) -> (Vec<ModuleAnalysis>, Vec<ModuleClassAnalysis>) {
-    let (known, of_place) = Known::of(by, frames, names);
-    if known.names.is_empty() {
-        return (Vec::new(), Vec::new());
-    }
-    let branches: Branches<3> = Branches::new(
-        &by.frames,
-        launched
-            .iter()
-            .filter(|one| one.module != NONE)
-            .map(|one| (one.module, one.pass as usize, one.sum)),
-    );
-    let number = |place: u32| of_place.get(&place).copied();
-    let times = sums(&branches, number);
-    let mut classes: Vec<&str> = known.names.iter().map(|name| class(name)).collect();
-    classes.sort_unstable();
-    classes.dedup();
-    let class_of = |number: usize| classes.binary_search(&class(known.names[number])).ok();
-    let of_class = sums(&branches, |place| number(place).and_then(class_of));
-    let (parents, places) = in_order(&known);
-    let modules = places
-        .iter()
-        .map(|&number| ModuleAnalysis {
-            name: known.names[number].to_owned(),
-            parent: parents[number].and_then(|parent| places.iter().position(|place| *place == parent)),
-            calls: known.calls[number],
-            times: times.get(&number).copied().unwrap_or_default(),
-        })
-        .collect();
-    let mut counts = vec![(0, 0); classes.len()];
-    for number in 0..known.names.len() {
-        if let Some(class) = class_of(number) {
-            counts[class].0 += 1;
-            counts[class].1 += known.calls[number];
+/// The modules of a process as a tree, and by class.
+pub(super) struct Modules<'a> {
+    known: Known<'a>,
+    /// By place of a module's frame.
+    of_place: FxHashMap<u32, usize>,
+    /// By module.
+    parents: Vec<Option<usize>>,
+    /// In the order of the tree.
+    order: Vec<usize>,
+    /// Sorted.
+    classes: Vec<&'a str>,
+    /// By module.
+    class_of: Vec<usize>,
+}
+
+impl<'a> Modules<'a> {
+    pub(super) fn new(by: &LaunchedBy<'_>, frames: &PythonFrames, names: &'a Interner) -> Self {
+        let (known, of_place) = Known::of(by, frames, names);
+        let (parents, order) = in_order(&known);
+        let mut classes: Vec<&str> = known.names.iter().map(|name| class(name)).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let class_of = |name: &&str| classes.partition_point(|other| *other < class(name));
+        Self {
+            class_of: known.names.iter().map(class_of).collect(),
+            known,
+            of_place,
+            parents,
+            order,
+            classes,
         }
     }
-    let of_classes = classes.iter().zip(counts).enumerate();
-    let mut of_classes: Vec<ModuleClassAnalysis> = of_classes
-        .map(|(place, (name, (modules, calls)))| ModuleClassAnalysis {
-            name: (*name).to_owned(),
-            modules,
-            calls,
-            times: of_class.get(&place).copied().unwrap_or_default(),
-        })
-        .collect();
-    of_classes.sort_by(|a, b| {
-        b.times
-            .total_ns()
-            .cmp(&a.times.total_ns())
-            .then_with(|| a.name.cmp(&b.name))
-    });
-    (modules, of_classes)
+
+    /// With what was launched for them on a device; those for which nothing was only where `with_idle`.
+    pub(super) fn on_device(
+        &self,
+        by: &LaunchedBy<'_>,
+        launched: &[Launched],
+        with_idle: bool,
+    ) -> (Vec<ModuleAnalysis>, Vec<ModuleClassAnalysis>) {
+        let branches: Branches<3> = Branches::new(
+            &by.frames,
+            launched
+                .iter()
+                .filter(|one| one.module != NONE)
+                .map(|one| (one.module, one.pass as usize, one.sum)),
+        );
+        let module = |place: u32| self.of_place.get(&place).copied();
+        let times = sums(&branches, module);
+        let of_class = sums(&branches, |place| {
+            module(place).map(|module| self.class_of[module])
+        });
+        let shown = |module: &usize| with_idle || times.contains_key(module);
+        let mut place_of: FxHashMap<usize, usize> = FxHashMap::default();
+        let mut modules = Vec::new();
+        for module in self.order.iter().copied().filter(shown) {
+            place_of.insert(module, modules.len());
+            modules.push(ModuleAnalysis {
+                name: self.known.names[module].to_owned(),
+                parent: self.parents[module].and_then(|parent| place_of.get(&parent).copied()),
+                calls: self.known.calls[module],
+                times: times.get(&module).copied().unwrap_or_default(),
+            });
+        }
+        let mut classes: Vec<ModuleClassAnalysis> = self
+            .classes
+            .iter()
+            .enumerate()
+            .map(|(place, name)| ModuleClassAnalysis {
+                name: (*name).to_owned(),
+                modules: 0,
+                calls: 0,
+                times: of_class.get(&place).copied().unwrap_or_default(),
+            })
+            .collect();
+        for module in (0..self.class_of.len()).filter(shown) {
+            let class = &mut classes[self.class_of[module]];
+            class.modules += 1;
+            class.calls += self.known.calls[module];
+        }
+        classes.retain(|class| class.modules > 0);
+        classes.sort_by(|a, b| {
+            b.times
+                .total_ns()
+                .cmp(&a.times.total_ns())
+                .then_with(|| a.name.cmp(&b.name))
+        });
+        (modules, classes)
+    }
 }
 
 /// Parents by number, and the numbers in the order of the tree: each after its parent, those of one parent as they first ran.
