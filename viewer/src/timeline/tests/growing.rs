@@ -183,7 +183,7 @@ fn varied() -> Recording {
                     name: names.intern(name),
                     thread: 12,
                     number: None,
-            });
+                });
             }
             tables.memsets.push(Memset {
                 start_ns,
