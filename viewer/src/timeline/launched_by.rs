@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 
 use gputrace_trace::NameId;
-use gputrace_trace::tables::{Operators, PythonFrames};
+use gputrace_trace::tables::{Operator, Operators, PythonFrames};
 
 use super::answers::{LaunchedBy, OperatorOf};
 use super::gather::Place;
@@ -22,13 +22,13 @@ const MODULE: &str = "nn.Module: ";
 const EVALUATE: &str = "autograd::engine::evaluate_function";
 
 /// An operator around a moment.
-#[derive(Clone, Copy)]
 struct Around {
     /// Its row in the timeline, and its place there.
     row: u32,
     place: usize,
     /// Its row in the table.
     record: usize,
+    operator: Operator,
 }
 
 /// The Python functions around a moment, innermost first.
@@ -45,7 +45,7 @@ impl Timeline {
     ) -> Option<LaunchedBy> {
         let operators = self.operators_around(process, thread, at);
         let own = self.stack_at(process, thread, at);
-        let (in_backward, node) = self.backward(process, &operators);
+        let (in_backward, node) = self.backward(&operators);
         let module_in = |stack: &Stack| {
             let mut names = stack.iter().map(|name| self.recorded().get(*name));
             names.find_map(|name| name.strip_prefix(MODULE)).map(cut)
@@ -67,8 +67,8 @@ impl Timeline {
         } else {
             own
         };
-        let operator = (operators.last().filter(|_| !is_operator))
-            .and_then(|operator| self.operator_of(process, *operator));
+        let operator =
+            (operators.last().filter(|_| !is_operator)).and_then(|operator| self.operator_of(operator));
         if operator.is_none() && stack.is_empty() && module.is_none() {
             return None;
         }
@@ -92,23 +92,39 @@ impl Timeline {
             let slices = self.rows.slices(row)?;
             let place = slices.first_from(at.saturating_add(1)).checked_sub(1)?;
             let (table, record) = table_and_row(slices.source(place));
-            (table == Table::Operator && slices.end_of(place) > at).then_some(Around { row, place, record })
+            let is_around = table == Table::Operator && slices.end_of(place) > at;
+            is_around.then_some(())?;
+            let operator = self.base.store.row::<Operators>(process, record)?;
+            Some(Around {
+                row,
+                place,
+                record,
+                operator,
+            })
         };
-        (first..first + count).filter_map(around).collect()
+        let mut found: Vec<Around> = (first..first + count).filter_map(around).collect();
+        // Of equal times PyTorch's number says which holds the other; lanes go by the table's order.
+        found.sort_by_key(|Around { record, operator, .. }| {
+            let (start, duration) = (operator.start_ns.0, operator.duration_ns.0);
+            (
+                start,
+                Reverse(start.saturating_add(duration)),
+                operator.number,
+                *record,
+            )
+        });
+        found
     }
 
     /// Whether these operators are of the backward pass, and the innermost node of it among them.
-    fn backward(&self, process: u32, operators: &[Around]) -> (bool, Option<usize>) {
+    fn backward<'a>(&self, operators: &'a [Around]) -> (bool, Option<&'a Operator>) {
         let (mut in_backward, mut node) = (false, None);
-        for operator in operators {
-            let Some(row) = self.base.store.row::<Operators>(process, operator.record) else {
-                continue;
-            };
-            let name = self.recorded().get(row.name);
+        for Around { operator, .. } in operators {
+            let name = self.recorded().get(operator.name);
             if name.starts_with(EVALUATE) {
                 in_backward = true;
-            } else if in_backward && row.forward_thread.is_some() && name.contains("Backward") {
-                node = Some(operator.record);
+            } else if in_backward && operator.forward_thread.is_some() && name.contains("Backward") {
+                node = Some(operator);
             }
         }
         (in_backward, node)
@@ -116,8 +132,8 @@ impl Timeline {
 
     /// Thread and start of the forward operator of a node of the backward pass: the last to begin of those with its sequence
     /// number. Numbers count by thread: where several threads have it nothing is said.
-    fn forward_of(&self, process: u32, node: usize) -> Option<(u32, i64)> {
-        let sequence = self.base.store.row::<Operators>(process, node)?.sequence?;
+    fn forward_of(&self, process: u32, node: &Operator) -> Option<(u32, i64)> {
+        let sequence = node.sequence?;
         let mut last: Option<(u32, i64)> = None;
         let mut is_one_thread = true;
         self.base.store.blocks::<Operators>(process, |block| {
@@ -137,29 +153,30 @@ impl Timeline {
 
     /// The Python functions around a moment of a thread: those that begin last are the innermost.
     fn stack_at(&self, process: u32, thread: u32, at: i64) -> Stack {
-        let mut around: Vec<(i64, i64, NameId)> = Vec::new();
+        let mut around: Vec<(i64, i64, Option<u64>, NameId)> = Vec::new();
         self.base.store.blocks::<PythonFrames>(process, |block| {
             for row in 0..block.start_ns.len() {
                 let start = block.start_ns[row].0;
                 let end = start.saturating_add(block.duration_ns[row].0);
                 if block.thread[row] == thread && start <= at && at < end {
-                    around.push((start, end, block.name[row]));
+                    around.push((start, end, block.number[row], block.name[row]));
                 }
             }
         });
-        // Of two that begin together the longer holds the other, and of equal ones the first in the table.
-        around.sort_by_key(|(start, end, _)| (*start, Reverse(*end)));
-        around.into_iter().rev().map(|(_, _, name)| name).collect()
+        // Of two that begin together the longer holds the other, of equal ones the one with the smaller number, and then the
+        // first in the table.
+        around.sort_by_key(|(start, end, number, _)| (*start, Reverse(*end), *number));
+        around.into_iter().rev().map(|(.., name)| name).collect()
     }
 
-    fn operator_of(&self, process: u32, around: Around) -> Option<OperatorOf> {
-        let row = self.base.store.row::<Operators>(process, around.record)?;
+    fn operator_of(&self, around: &Around) -> Option<OperatorOf> {
+        let Around { operator, .. } = around;
         let slices = self.rows.slices(around.row)?;
         let text = |name: Option<NameId>| name.map(|name| cut(self.recorded().get(name)));
         Some(OperatorOf {
-            name: names::cut(self.recorded().get(row.name).to_owned()),
-            input_dims: text(row.input_dims),
-            input_types: text(row.input_types),
+            name: names::cut(self.recorded().get(operator.name).to_owned()),
+            input_dims: text(operator.input_dims),
+            input_types: text(operator.input_types),
             reference: self.reference(around.row, slices, around.place),
         })
     }
