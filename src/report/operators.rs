@@ -205,7 +205,8 @@ fn stack_cells(stack: &StackAnalysis, depth: usize, unattributed: &Unattributed)
 
 /// Prints one of the tables, summed over ranks. `false` where the recording has nothing of the kind.
 pub(super) fn print_by(analysis: &Analysis, by: By, top: usize) -> bool {
-    let all = over_ranks(analysis.ranks.iter().map(|rank| &rank.attribution));
+    let attributions: Vec<&Attribution> = analysis.ranks.iter().map(|rank| &rank.attribution).collect();
+    let all = over_ranks(&attributions);
     let Some(unattributed) = all.unattributed else {
         return false;
     };

@@ -40,7 +40,7 @@ fn members<const N: usize>(row: &Value, names: [&str; N]) -> [i64; N] {
 }
 
 /// Rows by what names them.
-fn by<'v, K: Eq + std::hash::Hash>(rows: &'v Value, key: impl Fn(&Value) -> K) -> HashMap<K, &'v Value> {
+fn by<K: Eq + std::hash::Hash>(rows: &Value, key: impl Fn(&Value) -> K) -> HashMap<K, &Value> {
     let rows = list(rows);
     let found: HashMap<K, &Value> = rows.iter().map(|row| (key(row), row)).collect();
     assert_eq!(found.len(), rows.len(), "two rows of one name");

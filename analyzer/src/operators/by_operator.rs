@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::branches::{Branches, Sum, outermost};
 use super::launched_by::LaunchedBy;
 use super::nesting::Nesting;
-use super::products::Worked;
+use super::products::{Done, Worked};
 use super::shape::{Shape, shape};
 use crate::measures::ratio;
 
@@ -169,7 +169,7 @@ impl HostTimes {
                 input_dims: dims.map(|dims| names.get(dims).to_owned()),
                 input_types: types.map(|types| names.get(types).to_owned()),
                 flops: work.map(|work| work.flops),
-                flops_per_second: work.and_then(|work| work.flops_per_second()),
+                flops_per_second: work.and_then(Done::flops_per_second),
             }
         });
         let mut analyses: Vec<ShapeAnalysis> = analyses.collect();

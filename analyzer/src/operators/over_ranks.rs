@@ -99,8 +99,8 @@ fn sum_trees<T: Clone>(
 
 /// The tables of all ranks' devices as one. Rates are sums over sums; what a device can do at most is left out where they differ.
 #[must_use]
-pub fn over_ranks<'a>(all: impl Iterator<Item = &'a Attribution> + Clone) -> Attribution {
-    let all = || all.clone();
+pub fn over_ranks(all: &[&Attribution]) -> Attribution {
+    let all = || all.iter().copied();
     let mut unattributed: Option<Unattributed> = None;
     for more in all().filter_map(|one| one.unattributed.as_ref()) {
         unattributed.get_or_insert_default().add(more);
