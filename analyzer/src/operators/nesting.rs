@@ -181,10 +181,10 @@ mod tests {
             let nesting = Nesting::new(&threads, &starts, &durations, &[]);
             let found = nesting.around(moments.iter().copied());
             for (&(thread, time), found) in moments.iter().zip(found) {
-                let around = nesting.places().filter(|place| {
+                let mut around = nesting.places().filter(|place| {
                     nesting.thread(*place) == thread && nesting.start(*place) <= time && time < nesting.end(*place)
                 });
-                prop_assert_eq!(around.last().unwrap_or(NONE), found);
+                prop_assert_eq!(around.next_back().unwrap_or(NONE), found);
             }
             for place in nesting.places() {
                 if let Some(parent) = nesting.parent(place) {
