@@ -299,8 +299,8 @@ impl Worker<'_> {
             }
             source => {
                 let category = match source {
-                    // The plugin takes those called "python_function" for its own, with numbers that only PyTorch gives.
-                    Source::PythonFrame => "python",
+                    // The plugin takes "python" and "python_function" for its own, with numbers that only PyTorch gives.
+                    Source::PythonFrame => "function",
                     Source::Collective => "collective",
                     Source::Compilation => "compilation",
                     Source::Overhead => "overhead",
