@@ -12,6 +12,15 @@ use crate::steps::Window;
 /// A time in which a call is in one step.
 type Stretch = (i64, i64, u32);
 
+/// What was launched in a step on a device.
+struct Launched {
+    /// The first operation in the order of launches: when it was launched, and when it began. What was launched later on another
+    /// stream may well have begun before it.
+    first: (i64, i64),
+    /// The last end.
+    until: i64,
+}
+
 /// In which of a process's steps calls are.
 pub(crate) struct HostSteps<'a> {
     windows: &'a [Window],
@@ -73,8 +82,8 @@ impl<'a> HostSteps<'a> {
         calls: &ApiCalls,
         pauses: &Pauses,
     ) -> Option<Vec<Window>> {
-        // By first window of a step: first start, and last end.
-        let mut launched: FxHashMap<u32, (i64, i64)> = FxHashMap::default();
+        // By first window of a step.
+        let mut launched: FxHashMap<u32, Launched> = FxHashMap::default();
         let mut any = false;
         // Operations follow each other mostly as they were launched.
         let mut last: Option<(u32, Stretch)> = None;
@@ -93,23 +102,27 @@ impl<'a> HostSteps<'a> {
             }
             if let Some((_, (.., window))) = last {
                 let step = self.step[window as usize];
-                let (first, until) = launched.entry(step).or_insert((operation.start, operation.end));
-                *first = (*first).min(operation.start);
-                *until = (*until).max(operation.end);
+                let first = (call.start, operation.start);
+                let of_step = launched.entry(step).or_insert(Launched {
+                    first,
+                    until: operation.end,
+                });
+                of_step.first = of_step.first.min(first);
+                of_step.until = of_step.until.max(operation.end);
             }
         }
         any.then(|| self.windows_of(launched, pauses))
     }
 
-    fn windows_of(&self, launched: FxHashMap<u32, (i64, i64)>, pauses: &Pauses) -> Vec<Window> {
-        let mut steps: Vec<(u32, (i64, i64))> = launched.into_iter().collect();
+    fn windows_of(&self, launched: FxHashMap<u32, Launched>, pauses: &Pauses) -> Vec<Window> {
+        let mut steps: Vec<(u32, Launched)> = launched.into_iter().collect();
         steps.sort_unstable_by_key(|(step, _)| *step);
         let mut begun = i64::MIN;
         let mut windows: Vec<Window> = Vec::with_capacity(steps.len());
-        for (step, (first, until)) in steps {
+        for (step, Launched { first, until }) in steps {
             let host = self.time[&step];
             // No step begins before the one before it.
-            begun = begun.max(first);
+            begun = begun.max(first.1);
             if let Some(before) = windows.last_mut() {
                 let host_before = before.host.map_or(host.0, |(start, _)| start);
                 before.end = match pauses.first_between(host_before, host.0) {

@@ -45,6 +45,7 @@ mod overhead;
 mod parts;
 mod pauses;
 mod prepared;
+pub mod pytorch;
 mod queues;
 mod recording_cost;
 mod state;
@@ -90,7 +91,7 @@ pub use memory::{InUse, Memory, MemoryAnalysis};
 pub use occupancy::theoretical_occupancy;
 pub use operators::{
     Attribution, ModuleAnalysis, ModuleClassAnalysis, ModuleTimes, OperatorAnalysis, Peak, ProductAnalysis,
-    ShapeAnalysis, StackAnalysis, Unattributed, over_ranks,
+    ShapeAnalysis, StackAnalysis, Unattributed,
 };
 pub use overhead::RecordingOverhead;
 pub use parts::{PARTS, Part, Parts};
@@ -199,6 +200,9 @@ pub struct Analysis {
     pub step: Option<JobStep>,
     /// One entry for each rank and device, by rank.
     pub ranks: Vec<RankAnalysis>,
+    /// Who launched what over all of `ranks`: sums by name, shape, size or place in a tree. Null where there is one alone, or
+    /// nobody is known.
+    pub over_ranks: Option<Attribution>,
     /// Matched over ranks, by when they were enqueued.
     pub collectives: Vec<Collective>,
     /// Who is in which communicator, and what it cost; those first that a rank waits longest on without computing.
@@ -239,6 +243,16 @@ pub struct Analysis {
 }
 
 impl Analysis {
+    /// Who launched what over all ranks; `None` where nobody is known.
+    #[must_use]
+    pub fn attribution(&self) -> Option<&Attribution> {
+        let of_one = || self.ranks.first().map(|rank| &rank.attribution);
+        self.over_ranks
+            .as_ref()
+            .or_else(of_one)
+            .filter(|all| all.unattributed.is_some())
+    }
+
     /// Keeps of each device's kernels the first `top`, in the order in which they are.
     pub fn keep_top_kernels(&mut self, top: usize) {
         for rank in &mut self.ranks {
@@ -430,6 +444,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         device_state,
         host_state,
         hangs,
+        over_ranks: operators::over_ranks(&ranks.iter().map(|rank| &rank.attribution).collect::<Vec<_>>()),
         ranks,
         communicators,
         transfers: transfers::transfers(&matched.collectives),

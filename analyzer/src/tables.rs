@@ -51,11 +51,11 @@ fn row<T: Serialize>(value: &T) -> Row {
 }
 
 /// The same, for each rank's device: with what names it in front.
-fn rows_by_rank<T: Serialize>(ranks: &[RankAnalysis], of: impl Fn(&RankAnalysis) -> Vec<T>) -> Vec<Row> {
+fn rows_by_rank<T: Serialize>(ranks: &[RankAnalysis], of: impl Fn(&RankAnalysis) -> &[T]) -> Vec<Row> {
     let mut rows = Vec::new();
     for rank in ranks {
         for item in of(rank) {
-            let mut members = row(&item);
+            let mut members = row(item);
             members.insert("rank".to_owned(), rank.rank.into());
             members.insert("device_index".to_owned(), rank.device_index.into());
             rows.push(members);
@@ -297,61 +297,40 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, ArrowError> {
     let numbered_notes: Vec<(u64, &str)> = (1..).zip(analysis.notes.iter().map(String::as_str)).collect();
     let named: Vec<(&'static str, Vec<Row>)> = vec![
         ("ranks", ranks.iter().map(row).collect()),
-        ("streams", rows_by_rank(ranks, |rank| rank.streams.clone())),
-        ("kinds", rows_by_rank(ranks, |rank| rank.kinds.clone())),
+        ("streams", rows_by_rank(ranks, |rank| &rank.streams)),
+        ("kinds", rows_by_rank(ranks, |rank| &rank.kinds)),
         ("kernels_of_all_ranks", kernels_of_all_ranks(ranks)),
-        ("kernels", rows_by_rank(ranks, |rank| rank.kernels.clone())),
-        (
-            "communication",
-            rows_by_rank(ranks, |rank| rank.communication.clone()),
-        ),
-        ("copies", rows_by_rank(ranks, |rank| rank.copies.clone())),
-        ("launches", rows_by_rank(ranks, |rank| rank.launches.clone())),
+        ("kernels", rows_by_rank(ranks, |rank| &rank.kernels)),
+        ("communication", rows_by_rank(ranks, |rank| &rank.communication)),
+        ("copies", rows_by_rank(ranks, |rank| &rank.copies)),
+        ("launches", rows_by_rank(ranks, |rank| &rank.launches)),
         (
             "operators",
-            rows_by_rank(ranks, |rank| rank.attribution.operators.clone()),
+            rows_by_rank(ranks, |rank| &rank.attribution.operators),
         ),
-        (
-            "shapes",
-            rows_by_rank(ranks, |rank| rank.attribution.shapes.clone()),
-        ),
-        (
-            "products",
-            rows_by_rank(ranks, |rank| rank.attribution.products.clone()),
-        ),
-        (
-            "modules",
-            rows_by_rank(ranks, |rank| rank.attribution.modules.clone()),
-        ),
+        ("shapes", rows_by_rank(ranks, |rank| &rank.attribution.shapes)),
+        ("products", rows_by_rank(ranks, |rank| &rank.attribution.products)),
+        ("modules", rows_by_rank(ranks, |rank| &rank.attribution.modules)),
         (
             "module_classes",
-            rows_by_rank(ranks, |rank| rank.attribution.module_classes.clone()),
+            rows_by_rank(ranks, |rank| &rank.attribution.module_classes),
         ),
-        (
-            "stacks",
-            rows_by_rank(ranks, |rank| rank.attribution.stacks.clone()),
-        ),
+        ("stacks", rows_by_rank(ranks, |rank| &rank.attribution.stacks)),
         (
             "unattributed",
-            rows_by_rank(ranks, |rank| rank.attribution.unattributed.into_iter().collect()),
+            rows_by_rank(ranks, |rank| rank.attribution.unattributed.as_slice()),
         ),
-        ("steps", rows_by_rank(ranks, |rank| rank.steps.clone())),
+        ("steps", rows_by_rank(ranks, |rank| &rank.steps)),
         ("idle_causes", cause_rows(|rank| &rank.idle_causes)),
         ("host_late_by", cause_rows(|rank| &rank.host_late_by)),
-        (
-            "longest_gaps",
-            rows_by_rank(ranks, |rank| rank.longest_gaps.clone()),
-        ),
+        ("longest_gaps", rows_by_rank(ranks, |rank| &rank.longest_gaps)),
         (
             "step_summaries",
-            rows_by_rank(ranks, |rank| rank.step_summary.clone().into_iter().collect()),
+            rows_by_rank(ranks, |rank| rank.step_summary.as_slice()),
         ),
-        ("queues", rows_by_rank(ranks, |rank| rank.queues.clone())),
+        ("queues", rows_by_rank(ranks, |rank| &rank.queues)),
         ("queue_timelines", queue_rows),
-        (
-            "memory",
-            rows_by_rank(ranks, |rank| rank.memory.clone().into_iter().collect()),
-        ),
+        ("memory", rows_by_rank(ranks, |rank| rank.memory.as_slice())),
         ("memory_timelines", memory_rows),
         ("notes", pairs(["note_number", "note"], &numbered_notes)),
         ("collectives", analysis.collectives.iter().map(row).collect()),

@@ -84,6 +84,7 @@ fn every_member_has_the_name_that_is_promised() {
             "device",
             "step",
             "ranks",
+            "over_ranks",
             "collectives",
             "communicators",
             "transfers",

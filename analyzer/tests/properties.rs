@@ -353,7 +353,9 @@ fn steps_on_a_device(rank: &Rank, work: &[&Work]) -> Vec<(String, i64, i64)> {
                     .is_some_and(|(before, ..)| (from..to).contains(&(work.start - before)))
             })
             .collect();
-        let Some(first) = launched.iter().map(|work| work.start).min() else {
+        // The first in the order of launches, of equal ones the first to run.
+        let launch = |work: &&&Work| work.call.map(|(before, ..)| (work.start - before, work.start));
+        let Some((_, first)) = launched.iter().filter_map(launch).min() else {
             continue;
         };
         let last = launched

@@ -119,10 +119,25 @@ fn chosen_steps_cut_each_device_by_its_own_time() {
 }
 
 #[test]
+fn a_copy_that_is_launched_within_a_step_and_runs_early_does_not_begin_it() {
+    let mut build = Build::new(1);
+    build.step(0, 0, 10).step(1, 10, 20);
+    build.call(1, 2, 1).kernel(0, "gemm", 7, 100, 150, 1);
+    build.call(11, 12, 2).kernel(0, "gemm", 7, 150, 200, 2);
+    // The next batch, on a stream of its own: it runs at once.
+    build.call(13, 14, 3).kernel(0, "prefetch", 8, 40, 60, 3);
+    let analysis = analyze(&build.recording, &Options::default());
+    assert_eq!(
+        steps(&analysis.ranks[0]),
+        [("step 0", 100, 150, Some(10)), ("step 1", 150, 200, Some(10)),]
+    );
+}
+
+#[test]
 fn no_step_begins_before_the_one_before_it() {
     let mut build = Build::new(1);
     build.step(0, 0, 10).step(1, 10, 20).step(2, 20, 30);
-    // What step 1 launches on another stream runs before all of step 0, whose queue is long.
+    // What step 1 launches first, on another stream, runs before all of step 0, whose queue is long.
     build.call(1, 2, 1).kernel(0, "gemm", 7, 100, 150, 1);
     build.call(11, 12, 2).kernel(0, "prefetch", 8, 40, 60, 2);
     build.call(13, 14, 3).kernel(0, "gemm", 7, 150, 200, 3);

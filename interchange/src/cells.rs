@@ -219,8 +219,7 @@ macro_rules! columns {
 columns! {
     Time(TimeNs), MaybeTime(Option<TimeNs>), Duration(DurationNs), MaybeDuration(Option<DurationNs>),
     Name(NameId), MaybeName(Option<NameId>), U8(u8), MaybeU8(Option<u8>), U16(u16), U32(u32), MaybeU32(Option<u32>),
-    U64(u64), MaybeU64(Option<u64>), I32(i32), MaybeI32(Option<i32>), I64(i64), MaybeI64(Option<i64>),
-    F64(f64), MaybeF64(Option<f64>),
+    U64(u64), MaybeU64(Option<u64>), I32(i32), MaybeI32(Option<i32>), I64(i64), F64(f64), MaybeF64(Option<f64>),
 }
 
 /// A column with its name.

@@ -14,7 +14,6 @@ mod cupti;
 mod device;
 mod driver;
 mod edge;
-mod glob;
 mod kernels;
 mod nccl;
 mod nvml;

@@ -31,13 +31,13 @@ pub fn loss_line(loss: &Loss) -> String {
 
 /// Prints one table alone. `false` where the recording has nothing of the kind.
 pub fn print_by(analysis: &Analysis, by: By, view: View) -> bool {
-    head(analysis, view);
     match by {
         By::Kernel => {
+            head(analysis, view);
             sections::kernels(analysis, view);
             true
         }
-        by => operators::print_by(analysis, by, view.top),
+        by => operators::print_by(analysis, by, view.top, || head(analysis, view)),
     }
 }
 

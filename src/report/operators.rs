@@ -3,7 +3,6 @@
 use clap::ValueEnum;
 use gputrace_analyzer::{
     Analysis, Attribution, ModuleTimes, OperatorAnalysis, ProductAnalysis, StackAnalysis, Unattributed,
-    over_ranks,
 };
 
 use super::cells::{name, or_dash};
@@ -203,21 +202,25 @@ fn stack_cells(stack: &StackAnalysis, depth: usize, unattributed: &Unattributed)
     ]
 }
 
-/// Prints one of the tables, summed over ranks. `false` where the recording has nothing of the kind.
-pub(super) fn print_by(analysis: &Analysis, by: By, top: usize) -> bool {
-    let attributions: Vec<&Attribution> = analysis.ranks.iter().map(|rank| &rank.attribution).collect();
-    let all = over_ranks(&attributions);
-    let Some(unattributed) = all.unattributed else {
+/// Prints one of the tables, summed over ranks, with `head` before it. `false`, and nothing printed, where the recording has
+/// nothing of the kind.
+pub(super) fn print_by(analysis: &Analysis, by: By, top: usize, head: impl Fn()) -> bool {
+    let Some(all) = analysis.attribution() else {
         return false;
     };
+    let unattributed = all.unattributed.unwrap_or_default();
     let over = match analysis.ranks.len() {
         1 => String::new(),
         ranks => format!(", over {ranks} GPUs"),
     };
     let print = |title: &str, first: &str, headings: &[&str], rows: &[Vec<String>], overflow: Overflow| {
+        if rows.is_empty() {
+            return false;
+        }
+        head();
         let headings: Vec<&str> = [first].iter().chain(headings).copied().collect();
         print_table(&format!("{title}{over}"), &headings, rows, overflow);
-        !rows.is_empty()
+        true
     };
     let least_ns = (unattributed.operations_ns as f64 * LEAST_OF_TREE) as i64;
     match by {
@@ -226,7 +229,7 @@ pub(super) fn print_by(analysis: &Analysis, by: By, top: usize) -> bool {
             "Operators (times are sums, not time passed; direct and what is in brackets sum to all GPU time)",
             "operator",
             &OPERATOR_HEADINGS,
-            &operators(&all, top),
+            &operators(all, top),
             Overflow::Drop,
         ),
         By::Shape => {
@@ -323,12 +326,6 @@ pub(super) fn print_by(analysis: &Analysis, by: By, top: usize) -> bool {
 
 /// Prints the operators that launched most, where there are any.
 pub(super) fn print(analysis: &Analysis) {
-    print_by(analysis, By::Operator, ROWS_AMONG_OTHERS);
-    let any_work = analysis
-        .ranks
-        .iter()
-        .any(|rank| !rank.attribution.products.is_empty());
-    if any_work {
-        print_by(analysis, By::Product, ROWS_AMONG_OTHERS / 2);
-    }
+    print_by(analysis, By::Operator, ROWS_AMONG_OTHERS, || {});
+    print_by(analysis, By::Product, ROWS_AMONG_OTHERS / 2, || {});
 }

@@ -448,19 +448,23 @@ fn all_in_view_is_where_the_window_goes() {
     );
     // Words beside the pointer go with the timeline.
     browser.press("Escape", "");
-    let place = browser.evaluate(
-        "(() => { const t = viewer.page.timeline, b = t.over.getBoundingClientRect(); \
+    browser.evaluate(
+        "(() => { const t = viewer.page.timeline; \
          const item = t.layout.items.find((item) => item.counter) ?? t.layout.items.find((item) => item.row); \
-         t.state.set({ pins: [item.key] }); return [b.x, b.y]; })()",
+         t.state.set({ pins: [item.key] }); })()",
     );
     // What the row shows has to be there before anything can be said of it.
     browser.wait_for("viewer.state().pinned.length === 1 && viewer.state().settled");
-    let at = |index: usize| place[index].as_f64().expect("a place");
     let tips = "[...document.querySelectorAll('.tooltip')].some((tip) => !tip.hidden)";
     // Along the row, and again where the page was too busy to say anything the first time.
     let mut points = (0..10).flat_map(|_| 1..45);
     while browser.evaluate(tips) != true {
         let point = points.next().expect("something is said of something on the row");
+        // The timeline moves down when findings arrive above it.
+        let place = browser.evaluate(
+            "(() => { const b = viewer.page.timeline.over.getBoundingClientRect(); return [b.x, b.y]; })()",
+        );
+        let at = |index: usize| place[index].as_f64().expect("a place");
         browser.point(at(0) + 20.0 * f64::from(point), at(1) + 8.0);
         browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
     }

@@ -546,11 +546,11 @@ macro_rules! each_table {
             /// attention).
             input_values: Option<NameId>,
             /// Autograd's number of the operator: that of its backward pass is the same. It counts by thread.
-            sequence: Option<i64>,
+            sequence: Option<u32>,
             /// Of an operator of the backward pass: PyTorch's number of the thread that ran its forward operator.
-            forward_thread: Option<u64>,
+            forward_thread: Option<u32>,
             /// PyTorch's number of the operator, which counts as they begin: of two with one time the smaller holds the other.
-            number: Option<u64>,
+            number: Option<u32>,
         }
 
         /// Python functions while they ran: "train.py(12): main", "nn.Module: Linear_3", as PyTorch's profiler names them.
@@ -564,7 +564,7 @@ macro_rules! each_table {
             /// Host thread.
             thread: u32,
             /// PyTorch's number of the call, which counts as they begin.
-            number: Option<u64>,
+            number: Option<u32>,
         }
 
         /// Allocations and frees of device memory.

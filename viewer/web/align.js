@@ -84,7 +84,10 @@ export function stepAt(steps, at) {
  * @returns {Step[]}
  */
 export function onHost(steps) {
-  return steps.map((step) => (typeof step.host_begin === "number" && typeof step.host_end === "number" ? { ...step, begin: step.host_begin, end: step.host_end } : step));
+  return steps.map((step) => {
+    const { host_begin: begin, host_end: end } = step;
+    return typeof begin === "number" && typeof end === "number" ? { ...step, begin, end } : step;
+  });
 }
 
 /**

@@ -7,30 +7,30 @@ use super::modules::{ModuleAnalysis, ModuleClassAnalysis};
 use super::products::{Peak, ProductAnalysis};
 use super::stacks::StackAnalysis;
 
-/// The operations of a device by who launched them.
+/// What each operator, module and Python function launched on a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Attribution {
-    /// By operator, those first that launched most time themselves. What launched nothing on any device is with the process's first.
+    /// By operator name, longest `direct_ns` first. Operators that launched nothing are listed under the process's first device.
     pub operators: Vec<OperatorAnalysis>,
-    /// By operator and the shapes and types of its inputs, likewise.
+    /// The same by operator name and the shapes and types of its inputs.
     pub shapes: Vec<ShapeAnalysis>,
-    /// Matrix products, attention and convolutions by size, those first that take longest.
+    /// Matrix products, attention and convolutions by size, longest first.
     pub products: Vec<ProductAnalysis>,
-    /// The modules of a network as a tree, each after the one that it is in.
+    /// The network's modules as a tree: a parent comes before its children.
     pub modules: Vec<ModuleAnalysis>,
-    /// Modules by their class, those first that take longest.
+    /// Modules by class, longest first.
     pub module_classes: Vec<ModuleClassAnalysis>,
-    /// Python stacks as a tree, each function after its caller.
+    /// Python stacks as a tree: a caller comes before the functions that it calls.
     pub stacks: Vec<StackAnalysis>,
-    /// What can't be told of whom it is; null without operators and Python functions.
+    /// GPU time that can't be attributed; null where neither operators nor Python functions are recorded.
     pub unattributed: Option<Unattributed>,
-    /// The part of all operations' durations that operators launched whose work is known; null where there are no operators.
+    /// Share of GPU time in operators that have a FLOP model; null without operators.
     pub modelled_share: Option<f64>,
-    /// What the device can do at most with the type that most of the work is in; null where its data sheet is not known, or no work.
+    /// The device's peak rate for the data type with the most FLOP; null where the device is unknown or no FLOP are counted.
     pub peak: Option<Peak>,
 }
 
-/// Sums of durations of operations that nobody is known for. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
+/// GPU time (sums of durations) that can't be attributed. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
 /// sum to `operations_ns`; so do stacks' `direct_ns`, `no_stack_ns` and `launch_not_recorded_ns`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unattributed {

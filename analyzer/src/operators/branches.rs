@@ -26,22 +26,22 @@ impl Sum {
     }
 }
 
-/// Places of a forest under which something ran on a device, and all that hold them, in the forest's order. Their number does not
-/// depend on how many others the forest has: a process may have many devices.
+/// The spans that launched something on a device, with all their ancestors, in pre-order. Only these are stored, since a process
+/// may have many devices.
 ///
-/// Each place has `N` sums: of several kinds of time.
+/// Each span has `N` sums, one for each kind of time.
 pub(crate) struct Branches<const N: usize> {
     pub(crate) places: Vec<u32>,
-    /// By number in `places`: the number of what holds it, or [`NONE`].
+    /// By index in `places`: the parent's index, or [`NONE`].
     parents: Vec<u32>,
     /// What it launched itself.
     pub(crate) direct: Vec<[Sum; N]>,
-    /// What it and all that it holds launched.
+    /// What it and its descendants launched.
     pub(crate) subtree: Vec<[Sum; N]>,
 }
 
 impl<const N: usize> Branches<N> {
-    /// Of what was launched by whom, as which kind. What nothing launched has the place [`NONE`] and is left out.
+    /// From (place, kind, sum) triples. Those with the place [`NONE`] are skipped.
     pub(crate) fn new(nesting: &Nesting<'_>, launched: impl Iterator<Item = (u32, usize, Sum)>) -> Self {
         let mut sums: FxHashMap<u32, [Sum; N]> = FxHashMap::default();
         for (place, kind, sum) in launched {
@@ -88,20 +88,20 @@ impl<const N: usize> Branches<N> {
         }
     }
 
-    /// What holds a number.
+    /// The parent of the span at an index.
     pub(crate) fn parent(&self, number: usize) -> Option<usize> {
         let parent = self.parents[number];
         (parent != NONE).then_some(parent as usize)
     }
 
-    /// Whether none of what holds each number has the same key.
+    /// For each span: whether no ancestor has the same key.
     pub(crate) fn outermost<K: Copy + Eq + std::hash::Hash>(&self, key: impl Fn(u32) -> K) -> Vec<bool> {
         let keys: Vec<K> = self.places.iter().map(|place| key(*place)).collect();
         outermost(&keys, |number| self.parent(number))
     }
 }
 
-/// Of numbers that come after what holds them: whether none of what holds each has the same key.
+/// For each item of a forest in pre-order: whether no ancestor has the same key.
 pub(crate) fn outermost<K: Copy + Eq + std::hash::Hash>(
     keys: &[K],
     parent: impl Fn(usize) -> Option<usize>,

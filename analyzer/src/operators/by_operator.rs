@@ -26,30 +26,29 @@ pub struct OperatorAnalysis {
     pub kernels: u64,
     /// Sum of their durations.
     pub direct_ns: i64,
-    /// The same with what operators inside it launched; each operation once, whatever is inside what. These do not add up over
-    /// operators.
+    /// The same including nested operators, each operation counted once. These overlap, so they do not add up over operators.
     pub subtree_ns: i64,
     /// `direct_ns` over the sum of durations of all operations of the device; null where that is 0.
     pub share: Option<f64>,
-    /// Its time on the host without operators inside it.
+    /// Time on the host, without nested operators.
     pub host_self_ns: i64,
-    /// Its time on the host, of those that are in no other of the name.
+    /// Time on the host with nested operators; calls nested in a call of the same name are not counted twice.
     pub host_total_ns: i64,
-    /// The part of `host_self_ns` in calls of CUDA.
+    /// The part of `host_self_ns` spent in CUDA calls.
     pub host_calls_ns: i64,
 }
 
 /// All operators of one name with inputs of the same shapes and types.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShapeAnalysis {
-    /// The same as of all of the name.
+    /// As for the name as a whole.
     #[serde(flatten)]
     pub operator: OperatorAnalysis,
     /// The sizes of its inputs as a list in JSON: "[[8944, 1024], [1024, 2816]]"; null where they are not recorded.
     pub input_dims: Option<String>,
     /// Their types likewise.
     pub input_types: Option<String>,
-    /// What it had to do, where there is a model of it: floating-point operations.
+    /// Floating-point operations; null for operators without a FLOP model.
     pub flops: Option<u64>,
     /// That over `subtree_ns`.
     pub flops_per_second: Option<f64>,
@@ -119,67 +118,82 @@ impl HostTimes {
     }
 
     /// By name; with those that launched nothing, where `with_idle`.
-    pub(super) fn operators(
-        &self,
-        branches: &Branches<2>,
-        nesting: &Nesting<'_>,
-        operators: &Operators,
-        names: &Interner,
-        all_ns: i64,
-        with_idle: bool,
-    ) -> Vec<OperatorAnalysis> {
-        let mut on_device = on_device(branches, |place| operators.name[nesting.row(place)]);
-        if with_idle {
-            for name in self.by_name.keys() {
-                on_device.entry(*name).or_default();
-            }
-        }
-        let analyses = on_device.into_iter().map(|(name, on_device)| {
-            let on_host = self.by_name.get(&name).copied().unwrap_or_default();
-            analysis(names.get(name), on_host, on_device, all_ns)
-        });
-        let mut analyses: Vec<OperatorAnalysis> = analyses.collect();
+    pub(super) fn operators(&self, of: &OfDevice<'_>, with_idle: bool) -> Vec<OperatorAnalysis> {
+        let by_name = of.with_host(&self.by_name, |row| of.operators.name[row], with_idle);
+        let mut analyses: Vec<OperatorAnalysis> = by_name
+            .map(|(name, on_host, on_device)| of.analysis(name, on_host, on_device))
+            .collect();
         analyses.sort_by(|a, b| order(a).cmp(&order(b)));
         analyses
     }
 
     /// By name and shapes; with those that launched nothing, where `with_idle`.
-    pub(super) fn shapes(
-        &self,
-        branches: &Branches<2>,
-        nesting: &Nesting<'_>,
-        operators: &Operators,
-        names: &Interner,
-        all_ns: i64,
-        worked: &Worked,
-        with_idle: bool,
-    ) -> Vec<ShapeAnalysis> {
-        let mut on_device = on_device(branches, |place| shape(operators, nesting.row(place)));
-        if with_idle {
-            for shape in self.by_shape.keys() {
-                on_device.entry(*shape).or_default();
-            }
-        }
-        let analyses = on_device.into_iter().map(|(shape, on_device)| {
-            let on_host = self.by_shape.get(&shape).copied().unwrap_or_default();
-            let (name, dims, types) = shape;
-            let work = worked.by_shape.get(&shape);
-            ShapeAnalysis {
-                operator: analysis(names.get(name), on_host, on_device, all_ns),
-                input_dims: dims.map(|dims| names.get(dims).to_owned()),
-                input_types: types.map(|types| names.get(types).to_owned()),
-                flops: work.map(|work| work.flops),
-                flops_per_second: work.and_then(Done::flops_per_second),
-            }
-        });
-        let mut analyses: Vec<ShapeAnalysis> = analyses.collect();
+    pub(super) fn shapes(&self, of: &OfDevice<'_>, worked: &Worked, with_idle: bool) -> Vec<ShapeAnalysis> {
+        let by_shape = of.with_host(&self.by_shape, |row| shape(of.operators, row), with_idle);
+        let text = |name: Option<NameId>| name.map(|name| of.names.get(name).to_owned());
+        let mut analyses: Vec<ShapeAnalysis> = by_shape
+            .map(|(shape, on_host, on_device)| {
+                let (name, dims, types) = shape;
+                let work = worked.by_shape.get(&shape);
+                ShapeAnalysis {
+                    operator: of.analysis(name, on_host, on_device),
+                    input_dims: text(dims),
+                    input_types: text(types),
+                    flops: work.map(|work| work.flops),
+                    flops_per_second: work.and_then(Done::flops_per_second),
+                }
+            })
+            .collect();
         analyses.sort_by(|a, b| {
-            let key = |shape: &ShapeAnalysis| (shape.input_dims.clone(), shape.input_types.clone());
-            order(&a.operator)
-                .cmp(&order(&b.operator))
-                .then_with(|| key(a).cmp(&key(b)))
+            let shapes = (&a.input_dims, &a.input_types).cmp(&(&b.input_dims, &b.input_types));
+            order(&a.operator).cmp(&order(&b.operator)).then(shapes)
         });
         analyses
+    }
+}
+
+/// What is known of a device's operations.
+pub(super) struct OfDevice<'a> {
+    pub(super) branches: &'a Branches<2>,
+    pub(super) nesting: &'a Nesting<'a>,
+    pub(super) operators: &'a Operators,
+    pub(super) names: &'a Interner,
+    /// Sum of the durations of all of them.
+    pub(super) all_ns: i64,
+}
+
+impl OfDevice<'_> {
+    /// By key: what operators took on the host, and what they launched; also those that launched nothing, where `with_idle`.
+    fn with_host<K: Copy + Eq + Hash>(
+        &self,
+        on_host: &FxHashMap<K, OnHost>,
+        key: impl Fn(usize) -> K,
+        with_idle: bool,
+    ) -> impl Iterator<Item = (K, OnHost, OnDevice)> {
+        let mut on_device = on_device(self.branches, |place| key(self.nesting.row(place)));
+        if with_idle {
+            for key in on_host.keys() {
+                on_device.entry(*key).or_default();
+            }
+        }
+        on_device.into_iter().map(|(key, on_device)| {
+            let on_host = on_host.get(&key).copied().unwrap_or_default();
+            (key, on_host, on_device)
+        })
+    }
+
+    fn analysis(&self, name: NameId, on_host: OnHost, on_device: OnDevice) -> OperatorAnalysis {
+        OperatorAnalysis {
+            name: self.names.get(name).to_owned(),
+            calls: on_host.calls,
+            kernels: on_device.direct.operations,
+            direct_ns: on_device.direct.time_ns,
+            subtree_ns: on_device.subtree.time_ns,
+            share: ratio(on_device.direct.time_ns, self.all_ns),
+            host_self_ns: on_host.self_ns,
+            host_total_ns: on_host.total_ns,
+            host_calls_ns: on_host.calls_ns,
+        }
     }
 }
 
@@ -205,20 +219,6 @@ fn on_device<K: Copy + Eq + Hash>(branches: &Branches<2>, key: impl Fn(u32) -> K
         }
     }
     all
-}
-
-fn analysis(name: &str, on_host: OnHost, on_device: OnDevice, all_ns: i64) -> OperatorAnalysis {
-    OperatorAnalysis {
-        name: name.to_owned(),
-        calls: on_host.calls,
-        kernels: on_device.direct.operations,
-        direct_ns: on_device.direct.time_ns,
-        subtree_ns: on_device.subtree.time_ns,
-        share: ratio(on_device.direct.time_ns, all_ns),
-        host_self_ns: on_host.self_ns,
-        host_total_ns: on_host.total_ns,
-        host_calls_ns: on_host.calls_ns,
-    }
 }
 
 fn order(operator: &OperatorAnalysis) -> (Reverse<i64>, Reverse<i64>, Reverse<i64>, &str) {

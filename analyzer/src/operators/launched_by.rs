@@ -5,20 +5,16 @@ use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
 
 use super::nesting::{NONE, Nesting};
+use crate::pytorch::{begins_backward, is_backward_node, module_name};
 
-/// PyTorch's frames of modules begin so (torch/csrc/autograd/profiler_python.cpp).
-const MODULE: &str = "nn.Module: ";
-/// Autograd's operator around each node of the backward pass (torch/csrc/autograd/engine.cpp).
-const EVALUATE: &str = "autograd::engine::evaluate_function";
-
-/// What is in no backward pass.
+/// Marks operators outside of the backward pass.
 const FORWARD: u32 = u32::MAX - 1;
 
-/// In which pass of a network an operation was launched.
+/// The pass in which an operation was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     Forward,
-    /// Forward once more, during the backward pass, of what was not kept (activation checkpointing).
+    /// The forward pass run again during the backward pass (activation checkpointing).
     Recomputed,
     Backward,
 }
@@ -35,7 +31,8 @@ pub(crate) struct LaunchedBy<'a> {
     pub(crate) calls_ns: Vec<i64>,
     /// By place of a frame: the innermost module that it is or lies in.
     modules: Vec<u32>,
-    /// By place of an operator: [`FORWARD`], or of one of the backward pass the frame that its forward operator lay in, or [`NONE`].
+    /// By place of an operator: [`FORWARD`] outside of the backward pass; inside it, the frame around its forward operator, or
+    /// [`NONE`] where that is not known.
     backward: Vec<u32>,
 }
 
@@ -94,12 +91,11 @@ impl<'a> LaunchedBy<'a> {
         }
     }
 
-    /// Finds the operators that lie in the backward pass, and of each the frame in which the forward operator lay that the nearest
-    /// "...Backward0" around it belongs to.
+    /// Finds the operators of the backward pass and, for each, the frame around the forward operator of its nearest "...Backward0".
     ///
-    /// Both have one sequence number, which counts by thread. Of forward operators with the same number on a thread the last to
-    /// begin is it: it lies in the others. PyTorch calls the thread by a number of its own, so which thread that is is learned
-    /// from the sequence numbers that one thread alone has.
+    /// Both share a sequence number, which counts per thread. If several forward operators on a thread have it, the last to begin is
+    /// the right one: it is nested in the others. PyTorch numbers threads in its own way; which thread a number means is learned
+    /// from the sequence numbers that occur on one thread only.
     fn find_backward(&mut self, operators: &Operators, names: &Interner) {
         let nesting = &self.operators;
         let mut is_evaluate: FxHashMap<NameId, bool> = FxHashMap::default();
@@ -111,12 +107,11 @@ impl<'a> LaunchedBy<'a> {
             let name = operators.name[row];
             let evaluates = *is_evaluate
                 .entry(name)
-                .or_insert_with(|| names.get(name).starts_with(EVALUATE));
+                .or_insert_with(|| begins_backward(names.get(name)));
             let around = nesting
                 .parent(place)
                 .map_or(FORWARD, |parent| nodes[parent as usize]);
-            let is_node =
-                !evaluates && operators.forward_thread[row].is_some() && names.get(name).contains("Backward");
+            let is_node = is_backward_node(names.get(name), operators.forward_thread[row]);
             nodes.push(match around {
                 FORWARD if evaluates => NONE,
                 FORWARD => FORWARD,
@@ -183,14 +178,14 @@ impl<'a> LaunchedBy<'a> {
         }
     }
 
-    /// Of an operator of the backward pass, the frame that its forward operator lay in, or [`NONE`]; `None` of all others.
+    /// For an operator of the backward pass: the frame around its forward operator, or [`NONE`]. `None` for all others.
     fn forward_frame(&self, operator: u32) -> Option<u32> {
         let forward = self.backward.get(operator as usize).copied()?;
         (forward != FORWARD).then_some(forward)
     }
 
-    /// Whether an operator does once more, in the backward pass, what its forward pass did: autograd gives numbers to operators
-    /// whose backward pass it will need, and those of the backward pass itself have none of their own.
+    /// Whether an operator repeats its forward pass during the backward pass. Autograd numbers the operators that it will have to
+    /// differentiate; operators of the backward pass itself have no sequence number of their own.
     pub(super) fn is_recomputed(&self, operator: u32, operators: &Operators) -> bool {
         let row = self.operators.row(operator);
         self.forward_frame(operator).is_some()
@@ -208,11 +203,6 @@ impl<'a> LaunchedBy<'a> {
         let parent = self.frames.parent(frame)?;
         Some(self.modules[parent as usize]).filter(|module| *module != NONE)
     }
-}
-
-/// What a module's frame calls it: "Linear_3" of "nn.Module: Linear_3".
-pub(crate) fn module_name(frame: &str) -> Option<&str> {
-    frame.strip_prefix(MODULE)
 }
 
 /// By place of a frame: the innermost module that it is or lies in.
@@ -235,25 +225,25 @@ fn modules(frames: &Nesting<'_>, frame_names: &[NameId], names: &Interner) -> Ve
 /// Forward operators by sequence number.
 #[derive(Default)]
 struct Forward {
-    /// By number and thread: the last to begin.
-    by_thread: FxHashMap<(i64, u32), u32>,
-    /// By number, of all threads.
-    last: FxHashMap<i64, Last>,
-    /// By PyTorch's number of a thread: how often each thread alone had the number.
-    learned: FxHashMap<u64, FxHashMap<u32, u64>>,
+    /// By sequence number and thread: the last to begin.
+    by_thread: FxHashMap<(u32, u32), u32>,
+    /// By sequence number, over all threads.
+    last: FxHashMap<u32, Last>,
+    /// By PyTorch's thread number: how many sequence numbers each thread was the only one to have.
+    learned: FxHashMap<u32, FxHashMap<u32, u64>>,
 }
 
-/// The last to begin of the forward operators of one number.
+/// The last to begin of the forward operators with one sequence number.
 struct Last {
     start: i64,
     place: u32,
-    /// The thread of all of them, where it is one.
+    /// Their thread, if they are all on one.
     only_thread: Option<u32>,
 }
 
 impl Forward {
-    /// Takes in the operator of a place; places come in order of threads and starts.
-    fn add(&mut self, sequence: i64, thread: u32, start: i64, place: u32) {
+    /// Adds an operator. Places come in order of threads and starts.
+    fn add(&mut self, sequence: u32, thread: u32, start: i64, place: u32) {
         self.by_thread.insert((sequence, thread), place);
         let last = self.last.entry(sequence).or_insert(Last {
             start,
@@ -266,15 +256,15 @@ impl Forward {
         }
     }
 
-    fn learn(&mut self, sequence: i64, forward_thread: u64) {
+    fn learn(&mut self, sequence: u32, forward_thread: u32) {
         if let Some(thread) = self.last.get(&sequence).and_then(|last| last.only_thread) {
             let threads = self.learned.entry(forward_thread).or_default();
             *threads.entry(thread).or_default() += 1;
         }
     }
 
-    /// The forward operator of a number, on the thread that PyTorch calls so where that is known.
-    fn find(&self, sequence: i64, forward_thread: u64) -> Option<u32> {
+    /// The forward operator with a sequence number, on PyTorch's thread `forward_thread` where that is known.
+    fn find(&self, sequence: u32, forward_thread: u32) -> Option<u32> {
         let last = self.last.get(&sequence)?;
         if last.only_thread.is_some() {
             return Some(last.place);

@@ -1,7 +1,7 @@
 //! Who launched what, in the words of who wrote the program: operators with their shapes, modules, Python stacks.
 //!
-//! An operation belongs to the call that its correlation id says. The call belongs to the innermost operator that was open on its
-//! thread when it began, and to the innermost Python function. `docs/measures.md` has the rules and the measures.
+//! A GPU operation is matched to its launch call by correlation id. The call belongs to the innermost operator, and the innermost
+//! Python function, that was running on its thread when it began. `docs/measures.md` has the rules and the measures.
 
 mod attribution;
 mod branches;
@@ -27,31 +27,31 @@ use crate::steps::StepAnalysis;
 
 pub use attribution::{Attribution, Unattributed};
 use branches::{Branches, Sum};
-use by_operator::HostTimes;
+use by_operator::{HostTimes, OfDevice};
 pub use by_operator::{OperatorAnalysis, ShapeAnalysis};
 use launched::Launched;
 use launched_by::LaunchedBy;
 use modules::Modules;
 pub use modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
 use nesting::{NONE, Nesting};
-pub use over_ranks::over_ranks;
+pub(crate) use over_ranks::over_ranks;
 use peaks::Peaks;
 pub use products::{Peak, ProductAnalysis};
 pub use stacks::StackAnalysis;
 
-/// What is known of who launched the operations of a process's devices.
+/// Attributes the operations of a process's devices.
 pub(crate) struct Attributions<'a> {
     process: &'a Process,
     names: &'a Interner,
     by: LaunchedBy<'a>,
     host: HostTimes,
     modules: Modules<'a>,
-    /// The first device, which has the operators that launched nothing.
+    /// The first device: it also lists the operators that launched nothing.
     first: Option<u32>,
 }
 
 impl<'a> Attributions<'a> {
-    /// Of a process whose first device is this; of its operators those count that begin in `[start, end)` on the host.
+    /// `first` is the process's first device. With `chosen`, only operators that begin in `[start, end)` on the host count as calls.
     pub(crate) fn new(
         process: &'a Process,
         names: &'a Interner,
@@ -60,7 +60,7 @@ impl<'a> Attributions<'a> {
     ) -> Self {
         let by = LaunchedBy::new(process, names);
         let host = HostTimes::new(&by, &process.tables.operators, chosen);
-        let modules = Modules::new(&by, &process.tables.python_frames, names);
+        let modules = Modules::new(&by, &process.tables.python_frames, names, chosen);
         Self {
             process,
             names,
@@ -71,7 +71,7 @@ impl<'a> Attributions<'a> {
         }
     }
 
-    /// Of a device's operations; what its steps had to do is said in them.
+    /// Attributes a device's operations, and fills in the FLOP, MFU and HFU of its steps.
     pub(crate) fn of(
         &self,
         device: u32,
@@ -131,24 +131,16 @@ impl<'a> Attributions<'a> {
         let is_first = self.first == Some(device);
         let all_ns = unattributed.operations_ns;
         let (modules, module_classes) = self.modules.on_device(by, &launched, is_first);
+        let of = OfDevice {
+            branches: &by_operator,
+            nesting: &by.operators,
+            operators,
+            names: self.names,
+            all_ns,
+        };
         Attribution {
-            operators: self.host.operators(
-                &by_operator,
-                &by.operators,
-                operators,
-                self.names,
-                all_ns,
-                is_first,
-            ),
-            shapes: self.host.shapes(
-                &by_operator,
-                &by.operators,
-                operators,
-                self.names,
-                all_ns,
-                &worked,
-                is_first,
-            ),
+            operators: self.host.operators(&of, is_first),
+            shapes: self.host.shapes(&of, &worked, is_first),
             modelled_share: ratio(worked.time_ns(), all_ns),
             peak,
             products,
@@ -164,7 +156,7 @@ impl<'a> Attributions<'a> {
         }
     }
 
-    /// Who launched the process's kernels, by row; nothing where that is not known of any.
+    /// Operator, shapes and module of each kernel, by row; empty columns without operators and Python functions.
     pub(crate) fn of_kernels(process: &'a Process, names: &'a Interner) -> derived::LaunchedBy {
         let by = LaunchedBy::new(process, names);
         let mut columns = derived::LaunchedBy::default();

@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use super::branches::Branches;
 use super::launched::Launched;
-use super::launched_by::{LaunchedBy, module_name};
+use super::launched_by::LaunchedBy;
 use super::nesting::NONE;
+use crate::pytorch::module_name;
 
 /// Sums of durations of operations launched for a module, by pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -90,7 +91,12 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     /// The modules of a process; those first that ran first.
-    fn of(by: &LaunchedBy<'_>, frames: &PythonFrames, names: &'a Interner) -> (Self, FxHashMap<u32, usize>) {
+    fn of(
+        by: &LaunchedBy<'_>,
+        frames: &PythonFrames,
+        names: &'a Interner,
+        chosen: Option<(i64, i64)>,
+    ) -> (Self, FxHashMap<u32, usize>) {
         let mut places: Vec<u32> = by.frames.places().filter(|place| by.is_module(*place)).collect();
         places.sort_by_key(|place| (by.frames.start(*place), *place));
         let mut known = Self::default();
@@ -104,7 +110,8 @@ impl<'a> Known<'a> {
                 known.calls.push(0);
                 known.around.push(BTreeMap::new());
             }
-            known.calls[number] += 1;
+            let start = by.frames.start(place);
+            known.calls[number] += u64::from(chosen.is_none_or(|(first, end)| (first..end).contains(&start)));
             of_place.insert(place, number);
         }
         for (place, number) in &of_place {
@@ -165,8 +172,14 @@ pub(super) struct Modules<'a> {
 }
 
 impl<'a> Modules<'a> {
-    pub(super) fn new(by: &LaunchedBy<'_>, frames: &PythonFrames, names: &'a Interner) -> Self {
-        let (known, of_place) = Known::of(by, frames, names);
+    /// Of a process; of their calls those count that begin in the chosen time on the host, where one is chosen.
+    pub(super) fn new(
+        by: &LaunchedBy<'_>,
+        frames: &PythonFrames,
+        names: &'a Interner,
+        chosen: Option<(i64, i64)>,
+    ) -> Self {
+        let (known, of_place) = Known::of(by, frames, names, chosen);
         let (parents, order) = in_order(&known);
         let mut classes: Vec<&str> = known.names.iter().map(|name| class(name)).collect();
         classes.sort_unstable();

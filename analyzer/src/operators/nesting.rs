@@ -1,4 +1,4 @@
-//! What lies in what on a thread: operators in operators, Python functions in Python functions, calls in calls.
+//! How spans of a host thread nest: operators, Python functions, calls.
 
 use std::cmp::Reverse;
 
@@ -6,11 +6,10 @@ use gputrace_trace::{DurationNs, TimeNs};
 
 use crate::intervals::is_possible;
 
-/// No place: outside of everything.
+/// No place: outside of all spans.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Spans of host threads as a forest. A *place* is a span's number in the order by thread and start, those that hold others before
-/// them: what holds a span has a lower place.
+/// Spans of host threads as a forest. A *place* is a span's index in pre-order: by thread and start, parents before children.
 ///
 /// Of two spans that begin together the longer holds the other, of equal ones the one with the smaller number, and then the first in
 /// the table. One that outlives what
@@ -32,7 +31,7 @@ impl<'a> Nesting<'a> {
         threads: &'a [u32],
         starts: &'a [TimeNs],
         durations: &'a [DurationNs],
-        numbers: &[Option<u64>],
+        numbers: &[Option<u32>],
     ) -> Self {
         let number = |row: u32| numbers.get(row as usize).copied().flatten();
         let end = |row: u32| starts[row as usize].0.saturating_add(durations[row as usize].0);

@@ -97,10 +97,13 @@ fn sum_trees<T: Clone>(
     sums
 }
 
-/// The tables of all ranks' devices as one. Rates are sums over sums; what a device can do at most is left out where they differ.
-#[must_use]
-pub fn over_ranks(all: &[&Attribution]) -> Attribution {
-    let all = || all.iter().copied();
+/// The tables of several devices as one; `None` of one alone, and where nobody is known. Rates are sums over sums; what a device
+/// can do at most is left out where they differ.
+pub(crate) fn over_ranks(devices: &[&Attribution]) -> Option<Attribution> {
+    if devices.len() < 2 || devices.iter().all(|one| one.unattributed.is_none()) {
+        return None;
+    }
+    let all = || devices.iter().copied();
     let mut unattributed: Option<Unattributed> = None;
     for more in all().filter_map(|one| one.unattributed.as_ref()) {
         unattributed.get_or_insert_default().add(more);
@@ -166,7 +169,7 @@ pub fn over_ranks(all: &[&Attribution]) -> Attribution {
     module_classes.sort_by_key(|one| Reverse(one.times.total_ns()));
     let mut peaks = all().map(|one| one.peak.clone());
     let first = peaks.next().flatten();
-    Attribution {
+    Some(Attribution {
         operators,
         shapes,
         modules: sum_trees(
@@ -207,5 +210,130 @@ pub fn over_ranks(all: &[&Attribution]) -> Attribution {
         products,
         unattributed,
         peak: first.filter(|first| peaks.all(|peak| peak.as_ref() == Some(first))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operator(name: &str, direct_ns: i64) -> OperatorAnalysis {
+        OperatorAnalysis {
+            name: name.to_owned(),
+            calls: 1,
+            kernels: 1,
+            direct_ns,
+            subtree_ns: direct_ns,
+            share: None,
+            host_self_ns: 1,
+            host_total_ns: 2,
+            host_calls_ns: 1,
+        }
+    }
+
+    fn product(bytes: Option<u64>, time_ns: i64, peak: f64) -> ProductAnalysis {
+        ProductAnalysis {
+            name: "aten::mm".to_owned(),
+            batch: Some(1),
+            m: Some(2),
+            n: Some(3),
+            k: Some(4),
+            input_dims: None,
+            dtype: "float".to_owned(),
+            calls: 1,
+            flops: 48,
+            bytes,
+            time_ns,
+            flops_per_second: None,
+            bytes_per_second: None,
+            peak_flops_per_second: Some(peak),
+            peak_share: None,
+            bound: Some("compute"),
+        }
+    }
+
+    fn module(name: &str, parent: Option<usize>, calls: u64) -> ModuleAnalysis {
+        ModuleAnalysis {
+            name: name.to_owned(),
+            parent,
+            calls,
+            times: ModuleTimes::default(),
+        }
+    }
+
+    fn device(
+        operators: Vec<OperatorAnalysis>,
+        product: ProductAnalysis,
+        modules: Vec<ModuleAnalysis>,
+    ) -> Attribution {
+        Attribution {
+            operators,
+            products: vec![product],
+            modules,
+            unattributed: Some(Unattributed {
+                operations_ns: 100,
+                no_operator_ns: 10,
+                ..Unattributed::default()
+            }),
+            ..Attribution::default()
+        }
+    }
+
+    #[test]
+    fn ranks_sum_by_name_by_place_in_a_tree_and_rates_are_sums_over_sums() {
+        let one = device(
+            vec![operator("aten::mm", 50)],
+            product(Some(10), 1_000_000_000, 96.0),
+            vec![module("a", None, 1), module("b", Some(0), 1)],
+        );
+        let other = device(
+            vec![operator("aten::mm", 100), operator("aten::add", 50)],
+            product(None, 3_000_000_000, 96.0),
+            vec![
+                module("x", None, 1),
+                module("a", None, 5),
+                module("b", Some(1), 7),
+            ],
+        );
+        let both = over_ranks(&[&one, &other]).unwrap();
+        let operators: Vec<_> = both
+            .operators
+            .iter()
+            .map(|row| (row.name.as_str(), row.calls, row.direct_ns, row.share))
+            .collect();
+        assert_eq!(
+            operators,
+            [("aten::mm", 2, 150, Some(0.75)), ("aten::add", 1, 50, Some(0.25))]
+        );
+        assert_eq!(both.unattributed.unwrap().no_operator_ns, 20);
+        // 96 in 4 s, of 96 a second at most.
+        let [sum] = both.products.as_slice() else {
+            panic!("{:?}", both.products);
+        };
+        assert_eq!(
+            (sum.calls, sum.flops_per_second, sum.peak_share),
+            (2, Some(24.0), Some(0.25))
+        );
+        assert_eq!(
+            (sum.bytes, sum.bytes_per_second, sum.bound),
+            (None, None, Some("compute"))
+        );
+        assert_eq!(
+            both.modules,
+            [
+                module("a", None, 6),
+                module("b", Some(0), 8),
+                module("x", None, 1)
+            ]
+        );
+        // Where the devices differ, nothing is said of what both can do.
+        let slower = device(Vec::new(), product(Some(10), 1, 48.0), Vec::new());
+        let sum = &over_ranks(&[&one, &slower]).unwrap().products[0];
+        assert_eq!((sum.peak_share, sum.bound), (None, None));
+        assert_eq!(over_ranks(&[&one]), None);
+        assert_eq!(
+            over_ranks(&[&Attribution::default(), &Attribution::default()]),
+            None
+        );
     }
 }

@@ -4,7 +4,8 @@
 struct DataSheet {
     /// Words that its name has.
     name: &'static [&'static str],
-    half: f64,
+    bf16: f64,
+    f16: f64,
     tf32: f64,
     single: f64,
     double: f64,
@@ -13,10 +14,11 @@ struct DataSheet {
 }
 
 macro_rules! sheets {
-    ($($name:expr, $half:literal, $tf32:literal, $single:literal, $double:literal, $eighth:literal, $memory:literal;)*) => {
+    ($($name:expr, $bf16:literal, $f16:literal, $tf32:literal, $single:literal, $double:literal, $eighth:literal, $memory:literal;)*) => {
         &[$(DataSheet {
             name: &$name,
-            half: $half,
+            bf16: $bf16,
+            f16: $f16,
             tf32: $tf32,
             single: $single,
             double: $double,
@@ -27,40 +29,32 @@ macro_rules! sheets {
 }
 
 /// The first whose words are all in the name counts. NVIDIA's data sheets of the GPUs ("with sparsity" halved), AMD's product pages
-/// (matrix rates). Columns: bf16 and f16, TF32, f32, f64 (matrix units where it has such), 8 bits (f8 or int8), memory.
+/// (matrix rates). Columns: bf16, f16, TF32, f32, f64 (matrix units where it has such), 8 bits (f8 or int8), memory.
 #[rustfmt::skip]
 const SHEETS: &[DataSheet] = sheets! {
-    ["GB200"],           2500.0, 1250.0,  80.0, 40.0, 5000.0, 8.0;
-    ["B200"],            2250.0, 1125.0,  75.0, 37.0, 4500.0, 8.0;
-    ["H200"],             989.4,  494.7,  66.9, 66.9, 1978.9, 4.8;
-    ["H100", "PCIe"],     756.0,  378.0,  51.0, 51.0, 1513.0, 2.0;
-    ["H100", "HBM2e"],    756.0,  378.0,  51.0, 51.0, 1513.0, 2.0;
-    ["H100", "NVL"],      835.5,  417.7,  60.0, 60.0, 1670.5, 3.9;
-    ["H100"],             989.4,  494.7,  66.9, 66.9, 1978.9, 3.35;
-    ["H800", "PCIe"],     756.0,  378.0,  51.0,  0.8, 1513.0, 2.0;
-    ["H800"],             989.4,  494.7,  66.9,  1.0, 1978.9, 3.35;
-    ["H20"],              148.0,   74.0,  44.0,  1.0,  296.0, 4.0;
-    ["A100", "80GB", "SXM4"], 312.0, 156.0, 19.5, 19.5, 624.0, 2.039;
-    ["A100", "80GB"],     312.0,  156.0,  19.5, 19.5,  624.0, 1.935;
-    ["A100"],             312.0,  156.0,  19.5, 19.5,  624.0, 1.555;
-    ["A800", "80GB"],     312.0,  156.0,  19.5,  9.7,  624.0, 2.039;
-    ["A40"],              149.7,   74.8,  37.4,  0.6,  299.3, 0.696;
-    ["A30"],              165.0,   82.0,  10.3, 10.3,  330.0, 0.933;
-    ["A10G"],              70.0,   35.0,  31.5,  0.5,  140.0, 0.6;
-    ["A10"],              125.0,   62.5,  31.2,  0.5,  250.0, 0.6;
-    ["L40S"],             362.0,  183.0,  91.6,  1.4,  733.0, 0.864;
-    ["L40"],              181.0,   90.5,  90.5,  1.4,  362.0, 0.864;
-    ["L4"],               121.0,   60.0,  30.3,  0.5,  242.5, 0.3;
-    ["V100", "PCIE"],     112.0,    0.0,  14.0,  7.0,    0.0, 0.9;
-    ["V100"],             125.0,    0.0,  15.7,  7.8,    0.0, 0.9;
-    ["T4"],                65.0,    0.0,   8.1,  0.25, 130.0, 0.32;
-    ["MI355X"],          2516.6,    0.0, 157.3, 78.6, 5033.2, 8.0;
-    ["MI350X"],          2309.6,    0.0, 144.2, 72.1, 4614.0, 8.0;
-    ["MI325X"],          1307.4,  653.7, 163.4, 163.4, 2614.9, 6.0;
-    ["MI300X"],          1307.4,  653.7, 163.4, 163.4, 2614.9, 5.3;
-    ["MI300A"],           980.6,  490.3, 122.6, 122.6, 1961.2, 5.3;
-    ["MI250X"],           383.0,    0.0,  95.7, 95.7,  383.0, 3.28;
-    ["MI210"],            181.0,    0.0,  45.3, 45.3,  181.0, 1.64;
+    ["GB200"],                 2500.0,  2500.0,  1250.0,    80.0,    40.0,  5000.0, 8.0;
+    ["B200"],                  2250.0,  2250.0,  1125.0,    75.0,    37.0,  4500.0, 8.0;
+    ["H200"],                   989.4,   989.4,   494.7,    66.9,    66.9,  1978.9, 4.8;
+    ["H100", "PCIe"],           756.0,   756.0,   378.0,    51.0,    51.0,  1513.0, 2.0;
+    ["H100", "HBM2e"],          756.0,   756.0,   378.0,    51.0,    51.0,  1513.0, 2.0;
+    ["H100", "NVL"],            835.5,   835.5,   417.7,    60.0,    60.0,  1670.5, 3.9;
+    ["H100"],                   989.4,   989.4,   494.7,    66.9,    66.9,  1978.9, 3.35;
+    ["H20"],                    148.0,   148.0,    74.0,    44.0,     1.0,   296.0, 4.0;
+    ["A100", "80GB", "SXM4"],   312.0,   312.0,   156.0,    19.5,    19.5,   624.0, 2.039;
+    ["A100", "80GB"],           312.0,   312.0,   156.0,    19.5,    19.5,   624.0, 1.935;
+    ["A100"],                   312.0,   312.0,   156.0,    19.5,    19.5,   624.0, 1.555;
+    ["A800", "80GB"],           312.0,   312.0,   156.0,    19.5,     0.0,   624.0, 2.039;
+    ["A40"],                    149.7,   149.7,    74.8,    37.4,     0.6,   299.3, 0.696;
+    ["A10"],                    125.0,   125.0,    62.5,    31.2,     0.0,   250.0, 0.6;
+    ["L40S"],                   362.0,   362.0,   183.0,    91.6,     1.4,   733.0, 0.864;
+    ["L4"],                     121.0,   121.0,    60.0,    30.3,     0.5,   242.5, 0.3;
+    ["V100", "PCIE"],             0.0,   112.0,     0.0,    14.0,     7.0,     0.0, 0.9;
+    ["V100"],                     0.0,   125.0,     0.0,    15.7,     7.8,     0.0, 0.9;
+    ["T4"],                       0.0,    65.0,     0.0,     8.1,     0.0,   130.0, 0.32;
+    ["MI355X"],                2516.6,  2516.6,     0.0,   157.3,    78.6,  5033.2, 8.0;
+    ["MI325X"],                1307.4,  1307.4,   653.7,   163.4,   163.4,  2614.9, 6.0;
+    ["MI300X"],                1307.4,  1307.4,   653.7,   163.4,   163.4,  2614.9, 5.3;
+    ["MI250X"],                 383.0,   383.0,     0.0,    95.7,    95.7,   383.0, 3.28;
 };
 
 /// Where the numbers are from.
@@ -81,12 +75,11 @@ impl Peaks {
         let is_word = |word: &str| {
             let upper = device.to_uppercase();
             let word = word.to_uppercase();
-            // "H200" is no "H20", nor "A100" an "A10".
+            // "H200" is no "H20", "GH200" no "H200", nor "A10G" an "A10".
             upper.match_indices(&word).any(|(at, _)| {
-                let after = upper[at + word.len()..].chars().next();
-                let before = upper[..at].chars().next_back();
-                !after.is_some_and(|letter| letter.is_ascii_digit())
-                    && !before.is_some_and(|letter| letter.is_ascii_alphanumeric())
+                let is_end =
+                    |letter: Option<char>| !letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+                is_end(upper[at + word.len()..].chars().next()) && is_end(upper[..at].chars().next_back())
             })
         };
         let sheet = SHEETS
@@ -99,7 +92,8 @@ impl Peaks {
     pub(crate) fn flops_per_second(self, dtype: &str, is_tf32: bool) -> Option<f64> {
         let sheet = &SHEETS[self.sheet];
         let teraflops = match dtype {
-            "c10::BFloat16" | "c10::Half" => sheet.half,
+            "c10::BFloat16" => sheet.bf16,
+            "c10::Half" => sheet.f16,
             "float" if is_tf32 => sheet.tf32,
             "float" => sheet.single,
             "double" => sheet.double,
@@ -131,14 +125,20 @@ mod tests {
         assert_eq!(half("NVIDIA H200"), Some(989.4e12));
         assert_eq!(half("NVIDIA H20"), Some(148.0e12));
         assert_eq!(half("AMD Instinct MI300X"), Some(1307.4e12));
-        assert_eq!(half("NVIDIA A10G"), Some(70.0e12));
+        assert_eq!(half("NVIDIA A10"), Some(125.0e12));
+        assert_eq!(half("NVIDIA A10G"), None);
+        assert_eq!(half("NVIDIA GH200 480GB"), None);
         assert_eq!(half("NVIDIA L40S"), Some(362.0e12));
         assert_eq!(half("Simulated H200"), None);
         assert_eq!(half("NVIDIA GeForce RTX 9999"), None);
         let memory = |device| Peaks::of(device).map(|peaks| (peaks.bytes_per_second() / 1e9).round());
         assert_eq!(memory("NVIDIA A100-SXM4-80GB"), Some(2039.0));
         assert_eq!(memory("NVIDIA A100-PCIE-40GB"), Some(1555.0));
-        assert_eq!(half("Tesla V100-SXM2-32GB"), Some(125.0e12));
+        // It multiplies f16, and knows no bf16.
+        let volta = Peaks::of("Tesla V100-SXM2-32GB").unwrap();
+        assert_eq!(volta.flops_per_second("c10::Half", false), Some(125.0e12));
+        assert_eq!(volta.flops_per_second("c10::BFloat16", false), None);
+        assert_eq!(Peaks::of("Tesla V100S-PCIE-32GB"), None);
     }
 
     #[test]

@@ -15,20 +15,20 @@ use super::work::{Work, work};
 use crate::operation_name::Name;
 use crate::steps::StepAnalysis;
 
-/// Matrix products, attention or convolutions of one size. Of operators in each other the outermost that has a model counts.
+/// Matrix products, attention or convolutions of one size. Of nested operators only the outermost with a FLOP model counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProductAnalysis {
     /// The operator.
     pub name: String,
-    /// Of matrix products: how many in one call.
+    /// Matrix products per call; null for attention and convolutions, as are `m`, `n` and `k`.
     pub batch: Option<u64>,
     /// Rows of the result.
     pub m: Option<u64>,
     /// Its columns.
     pub n: Option<u64>,
-    /// Over how many each of its numbers is a sum.
+    /// The inner dimension, which is summed over.
     pub k: Option<u64>,
-    /// Of others the sizes of their inputs.
+    /// The sizes of the inputs of attention and convolutions.
     pub input_dims: Option<String>,
     /// The type of the first operand, as PyTorch calls it.
     pub dtype: String,
@@ -48,12 +48,12 @@ pub struct ProductAnalysis {
     pub peak_flops_per_second: Option<f64>,
     /// `flops_per_second` over that.
     pub peak_share: Option<f64>,
-    /// "compute" or "memory": what at its peak rate would take longer.
+    /// "compute" or "memory": which would take longer at its peak rate (roofline).
     pub bound: Option<&'static str>,
 }
 
 impl ProductAnalysis {
-    /// Adds those of another device; what both can do at most stays.
+    /// Adds another device's; the peak stays where both have the same.
     pub(super) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.flops = self.flops.saturating_add(other.flops);
@@ -72,7 +72,7 @@ impl ProductAnalysis {
     }
 }
 
-/// An amount in a time, a second; `None` where it took none.
+/// A rate per second; `None` for no time.
 fn a_second(amount: u64, time_ns: i64) -> Option<f64> {
     (time_ns > 0).then(|| amount as f64 / (time_ns as f64 / 1e9))
 }
@@ -221,7 +221,7 @@ impl Worked {
         all
     }
 
-    /// Says of each step what the operators that the host began in it had to do, and how near that is to what the device can.
+    /// Fills in the FLOP of the operators that the host began in each step, and MFU and HFU.
     pub(super) fn say(&self, steps: &mut [StepAnalysis], peak: Option<&Peak>) {
         if self.in_time.is_empty() {
             return;
@@ -295,7 +295,7 @@ impl Worked {
     }
 }
 
-/// What 32-bit floats are called that were multiplied on TF32 matrix units.
+/// How `float` is called where it ran on TF32 matrix units.
 const TF32: &str = "float (TF32)";
 
 impl Done {

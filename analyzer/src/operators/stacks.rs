@@ -21,9 +21,9 @@ pub struct StackAnalysis {
     pub kernels: u64,
     /// Sum of their durations.
     pub direct_ns: i64,
-    /// The part of that which is of the backward pass of what it did.
+    /// The part of that which its backward pass launched.
     pub backward_ns: i64,
-    /// The same as `direct_ns` with what functions that it called had launched.
+    /// `direct_ns` including the functions that it called.
     pub subtree_ns: i64,
 }
 

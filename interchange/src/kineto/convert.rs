@@ -284,7 +284,7 @@ impl Converter {
             input_types: args.input_types.map(|list| names.intern_list(list)),
             input_values: args.input_values.map(|list| names.intern_list(list)),
             sequence: args.sequence,
-            forward_thread: args.forward_thread.and_then(|thread| u64::try_from(thread).ok()),
+            forward_thread: args.forward_thread,
             number: args.number,
         });
     }

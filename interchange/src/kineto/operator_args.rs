@@ -10,9 +10,9 @@ pub(crate) struct OperatorArgs<'a> {
     pub(crate) input_types: Option<RawText<'a>>,
     /// Only of operators whose work other inputs than tensors decide: the values of all others are as many as calls.
     pub(crate) input_values: Option<RawText<'a>>,
-    pub(crate) sequence: Option<i64>,
-    pub(crate) forward_thread: Option<i64>,
-    pub(crate) number: Option<u64>,
+    pub(crate) sequence: Option<u32>,
+    pub(crate) forward_thread: Option<u32>,
+    pub(crate) number: Option<u32>,
     /// What stands in it is no JSON.
     pub(crate) damaged: bool,
 }
@@ -29,9 +29,10 @@ fn list(value: Raw<'_>) -> Option<RawText<'_>> {
     }
 }
 
-fn number(value: Raw<'_>) -> Option<i64> {
+/// A number that counts operators, calls or threads: none is negative, nor of more than 32 bits.
+fn number(value: Raw<'_>) -> Option<u32> {
     match value {
-        Raw::Scalar(bytes) | Raw::Text(RawText { bytes, .. }) => integer(bytes),
+        Raw::Scalar(bytes) | Raw::Text(RawText { bytes, .. }) => u32::try_from(integer(bytes)?).ok(),
         Raw::Nested(_) => None,
     }
 }
@@ -55,8 +56,8 @@ impl<'a> OperatorArgs<'a> {
                 b"Input Dims" | b"Input dims" => args.input_dims = list(value),
                 b"Input type" | b"Input Types" => args.input_types = list(value),
                 b"Concrete Inputs" if needs_values(name) => args.input_values = list(value),
-                b"External id" => args.number = number(value).and_then(|number| u64::try_from(number).ok()),
-                b"Sequence number" => args.sequence = number(value).filter(|number| *number >= 0),
+                b"External id" => args.number = number(value),
+                b"Sequence number" => args.sequence = number(value),
                 b"Fwd thread id" => args.forward_thread = number(value).filter(|thread| *thread > 0),
                 _ => {}
             }
@@ -68,11 +69,11 @@ impl<'a> OperatorArgs<'a> {
 }
 
 /// PyTorch's number of a Python function's call.
-pub(crate) fn python_id(object: Option<&[u8]>) -> Option<u64> {
+pub(crate) fn python_id(object: Option<&[u8]>) -> Option<u32> {
     let mut id = None;
     let _ = members(&mut Cursor::new(object?), |key, value| {
         if key == b"Python id" {
-            id = number(value).and_then(|number| u64::try_from(number).ok());
+            id = number(value);
             return Go::Enough;
         }
         Go::On

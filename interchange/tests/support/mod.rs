@@ -530,15 +530,15 @@ pub fn everything() -> Recording {
         input_types: None,
         input_values: Some(lists[1]),
         sequence: None,
-        forward_thread: Some(u64::MAX),
-        number: Some(u64::MAX),
+        forward_thread: Some(0),
+        number: Some(u32::MAX),
     });
     tables.python_frames.push(PythonFrame {
         start_ns: at(2),
         duration_ns: long(1),
         name: other,
         thread: 4242,
-        number: Some(u64::MAX),
+        number: Some(u32::MAX),
     });
     tables.memory.push(MemoryEvent {
         time_ns: at(900),

@@ -111,7 +111,7 @@ pub fn odd() -> (Recording, Derived) {
                 thread: 4242,
                 // Texts that are no lists, and a number that no operator has.
                 input_dims: (place % 2 == 0).then_some(*name),
-                sequence: Some(-place),
+                sequence: u32::try_from(place).ok(),
                 ..Operator::default()
             });
             tables.python_frames.push(PythonFrame {

@@ -1,13 +1,13 @@
 //! What is slow on purpose: SIMGPU_SLOW.
 
-use crate::glob;
+use wildmatch::WildMatch;
 
 /// What is slow on this rank, and how many times slower it is.
 pub(crate) struct Slow {
     /// This rank's device.
     pub(crate) device: f64,
     /// Kernels on this rank's device: a pattern of their names, factor.
-    kernels: Vec<(String, f64)>,
+    kernels: Vec<(WildMatch, f64)>,
     /// Links: device, device, factor.
     links: Vec<(u32, u32, f64)>,
     /// Nodes whose links to other nodes are slow: node, factor.
@@ -44,7 +44,7 @@ impl Slow {
                     return None;
                 }
                 if is_here {
-                    self.kernels.push((pattern.to_owned(), by));
+                    self.kernels.push((WildMatch::new(pattern), by));
                 }
             }
             ("link", ends) => {
@@ -78,7 +78,7 @@ impl Slow {
     pub(crate) fn kernel(&self, name: &str) -> f64 {
         self.kernels
             .iter()
-            .filter(|(pattern, _)| glob::matches(pattern, name))
+            .filter(|(pattern, _)| pattern.matches(name))
             .map(|(_, factor)| *factor)
             .fold(1.0, f64::max)
     }
@@ -144,5 +144,29 @@ mod tests {
         ]);
         let factors = [(0, 1), (0, 8), (9, 0), (8, 9), (9, 10)].map(|(a, b)| config.link_factor(a, b));
         assert_eq!(factors, [1.0, 3.0, 5.0, 2.0, 1.0]);
+    }
+
+    #[test]
+    fn a_pattern_is_the_whole_name() {
+        let is_slow = |pattern: &str, name: &str| {
+            let config = with(&[("SIMGPU_SLOW", &format!("kernel:{pattern}=2"))]);
+            config.slow.kernel(name) > 1.0
+        };
+        for (pattern, name, expected) in [
+            ("*gemm*", "simulated_sgemm_128x128_nn", true),
+            ("relu", "relu_backward", false),
+            ("relu?backward", "relu_backward", true),
+            ("*", "", true),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxbyy", false),
+            ("a*b", "a_b_c", false),
+            ("a?", "a", false),
+            ("?*", "a", true),
+            ("ab", "abc", false),
+        ] {
+            assert_eq!(is_slow(pattern, name), expected, "{pattern} {name}");
+        }
+        assert!(!is_slow(&"a*".repeat(40), &"a".repeat(39)));
+        assert!(!is_slow(&format!("{}b", "a*".repeat(40)), &"a".repeat(1000)));
     }
 }

@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 
+use gputrace_analyzer::pytorch::{begins_backward, is_backward_node, module_name};
 use gputrace_trace::NameId;
 use gputrace_trace::tables::{Operator, Operators, PythonFrames};
 
@@ -16,11 +17,6 @@ use super::{Timeline, names};
 const MOST_FRAMES: usize = 30;
 /// Characters of shapes, types and functions.
 const MOST_CHARACTERS: usize = 2000;
-/// PyTorch's frames of modules begin so.
-const MODULE: &str = "nn.Module: ";
-/// Autograd's operator around each node of the backward pass.
-const EVALUATE: &str = "autograd::engine::evaluate_function";
-
 /// An operator around a moment.
 struct Around {
     /// Its row in the timeline, and its place there.
@@ -35,7 +31,7 @@ struct Around {
 type Stack = Vec<NameId>;
 
 impl Timeline {
-    /// Who called at a moment of a thread. Of what is an operator itself no other is named.
+    /// Operator, module and Python stack at a moment of a thread. For an operator itself, no operator is named.
     pub(super) fn launched_by(
         &self,
         process: u32,
@@ -48,10 +44,10 @@ impl Timeline {
         let (in_backward, node) = self.backward(&operators);
         let module_in = |stack: &Stack| {
             let mut names = stack.iter().map(|name| self.recorded().get(*name));
-            names.find_map(|name| name.strip_prefix(MODULE)).map(cut)
+            names.find_map(module_name).map(cut)
         };
         let own_module = module_in(&own);
-        // What the backward pass calls belongs to whom its forward operator belonged to.
+        // A call of the backward pass belongs to the module of its forward operator.
         let forward = (in_backward && own_module.is_none())
             .then(|| self.forward_of(process, node?))
             .flatten()
@@ -121,9 +117,8 @@ impl Timeline {
         let (mut in_backward, mut node) = (false, None);
         for Around { operator, .. } in operators {
             let name = self.recorded().get(operator.name);
-            if name.starts_with(EVALUATE) {
-                in_backward = true;
-            } else if in_backward && operator.forward_thread.is_some() && name.contains("Backward") {
+            in_backward |= begins_backward(name);
+            if in_backward && is_backward_node(name, operator.forward_thread) {
                 node = Some(operator);
             }
         }
@@ -153,7 +148,7 @@ impl Timeline {
 
     /// The Python functions around a moment of a thread: those that begin last are the innermost.
     fn stack_at(&self, process: u32, thread: u32, at: i64) -> Stack {
-        let mut around: Vec<(i64, i64, Option<u64>, NameId)> = Vec::new();
+        let mut around: Vec<(i64, i64, Option<u32>, NameId)> = Vec::new();
         self.base.store.blocks::<PythonFrames>(process, |block| {
             for row in 0..block.start_ns.len() {
                 let start = block.start_ns[row].0;
@@ -182,10 +177,7 @@ impl Timeline {
     }
 }
 
-/// A text without what is beyond so many characters.
+/// A text without what is beyond [`MOST_CHARACTERS`].
 pub(crate) fn cut(text: &str) -> String {
-    match text.char_indices().nth(MOST_CHARACTERS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    names::shortened(text.to_owned(), MOST_CHARACTERS)
 }

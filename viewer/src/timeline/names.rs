@@ -238,9 +238,14 @@ pub(crate) fn short(number: u32, texts: Texts<'_>) -> Option<String> {
 }
 
 /// The text without what is beyond 200 characters.
-pub(crate) fn cut(mut text: String) -> String {
-    if let Some((at, _)) = text.char_indices().nth(MOST_CHARACTERS) {
-        let (end, _) = text.char_indices().nth(MOST_CHARACTERS - 1).unwrap_or((at, ' '));
+pub(crate) fn cut(text: String) -> String {
+    shortened(text, MOST_CHARACTERS)
+}
+
+/// The text without what is beyond so many characters.
+pub(crate) fn shortened(mut text: String, most: usize) -> String {
+    if let Some((at, _)) = text.char_indices().nth(most) {
+        let (end, _) = text.char_indices().nth(most - 1).unwrap_or((at, ' '));
         text.truncate(end);
         text.push('…');
     }

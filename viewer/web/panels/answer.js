@@ -60,7 +60,8 @@ function figures(analysis, context) {
         ? `${format.count(steps.count)} ${steps.count === 1 ? "step" : "steps"} of ${format.time(steps.mean_ns)}${warmUp}${outliers}`
         : "no steps are marked",
       "steps",
-      "From the first operation on a GPU to the last, of the rank where that is longest; the mean of its steps without warm-up, each as long as on its slowest rank",
+      "From the first operation on a GPU to the last, of the rank where that is longest; " +
+        "the mean of its steps without warm-up, each as long as on its slowest rank",
     ),
     figure(
       "Busy",

@@ -6,7 +6,7 @@ import * as format from "../format.js";
 import { frameOf, inputs, shortType } from "../shapes.js";
 import { timeColumn } from "./shared.js";
 
-/** @typedef {import("./attribution.js").Attribution} Attribution */
+/** @typedef {import("../../types/analysis.js").Attribution} Attribution */
 /** @typedef {import("../table.js").Column<any>} Column */
 /** What is known of whom. @typedef {"operator" | "module" | "function"} What */
 /**
@@ -162,7 +162,15 @@ export const TABLES = {
       time("time_ns", "Time", { hint: "Of what it launched, with operators inside it" }),
       share((row) => shareOf(row.time_ns, unattributed?.operations_ns ?? 0), rows),
       tera("flops_per_second", "TFLOP/s"),
-      { key: "peak_share", title: "Of peak", number: true, spare: 1, value: (row) => row.peak_share, text: (row) => format.percent(row.peak_share), bar: (row) => row.peak_share },
+      {
+        key: "peak_share",
+        title: "Of peak",
+        number: true,
+        spare: 1,
+        value: (row) => row.peak_share,
+        text: (row) => format.percent(row.peak_share),
+        bar: (row) => row.peak_share,
+      },
       tera("bytes_per_second", "TB/s", { spare: 3, hint: "Each tensor counts once" }),
       { key: "bound", title: "Bound by", spare: 3, hint: "Which would take longer at peak rates", value: (row) => row.bound },
     ],

@@ -6,12 +6,11 @@ import { h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { shortType } from "../shapes.js";
 import { table } from "../table.js";
-import { overRanks } from "./attribution.js";
 import { TABLES, shareOf } from "./operator_tables.js";
 import { choice, mounted, nothing, section, select, severalDevices } from "./shared.js";
 
 /** @typedef {import("../../types/analysis.js").Analysis} Analysis */
-/** @typedef {import("./attribution.js").Attribution} Attribution */
+/** @typedef {import("../../types/analysis.js").Attribution} Attribution */
 /** @typedef {import("./shared.js").Context} Context */
 /** @typedef {import("../state.js").OperatorsView} View */
 /** @typedef {import("./operator_tables.js").What} What */
@@ -85,14 +84,9 @@ class OperatorsPart {
       );
     const several = severalDevices(analysis);
     const body = h("div", null);
-    /** By choice of ranks: sums of many take a while. @type {Map<string, Attribution>} */
-    const sums = new Map();
     const fill = () => {
       const { rank } = this.view;
-      const chosen = having.filter((one) => rank === "all" || idOf(one) === rank);
-      const sum = sums.get(rank) ?? overRanks(chosen.length ? chosen : having);
-      sums.set(rank, sum);
-      replace(body, this.body(sum));
+      replace(body, this.body(having.find((one) => idOf(one) === rank) ?? analysis.over_ranks ?? having[0]));
     };
     const by = choice(
       "By",

@@ -2,7 +2,6 @@
 import { numbersOf, ranges } from "../api.js";
 import { table } from "../table.js";
 import { Tree } from "../tree.js";
-import { overRanks, summedTrees } from "../panels/attribution.js";
 import { TABLES } from "../panels/operator_tables.js";
 import { frameOf, inputs } from "../shapes.js";
 import { href, parse } from "../url.js";
@@ -24,7 +23,7 @@ const OPTIONS = { parent: (/** @type {Row} */ row) => row.parent, weight: (/** @
 const most = (/** @type {Row[]} */ rows) => [...rows].sort((a, b) => b.time - a.time);
 const names = (/** @type {Row[]} */ rows) => rows.map((row) => row.name);
 
-/** @param {Partial<import("../panels/attribution.js").Attribution>} more @returns {any} */
+/** @param {Partial<import("../../types/analysis.js").Attribution>} more @returns {any} */
 const rank = (more) => ({ operators: [], shapes: [], products: [], modules: [], module_classes: [], stacks: [], unattributed: null, peak: null, ...more });
 const unattributed = { operations_ns: 100, no_operator_ns: 10, graph_ns: 5, launch_not_recorded_ns: 0, no_module_ns: 0, no_stack_ns: 0 };
 
@@ -100,33 +99,11 @@ export const tests = {
     deepEqual(numbersOf("0-999999999", 3), [0, 1, 2]);
     equal(ranges(numbersOf("0-2,5", 9) ?? []), "0-2,5");
   },
-  "ranks sum: by name, by place in a tree, rates as sums over sums"() {
-    const operator = { name: "aten::mm", calls: 1, kernels: 1, direct_ns: 50, subtree_ns: 50, share: 0.5, host_self_ns: 1, host_total_ns: 2, host_calls_ns: 1 };
-    const product = {
-      name: "aten::mm", batch: 1, m: 2, n: 3, k: 4, input_dims: null, dtype: "float", calls: 1, flops: 48, bytes: 10, time_ns: 1e9,
-      flops_per_second: 48, bytes_per_second: 10, peak_flops_per_second: 96, peak_share: 0.5, bound: "compute",
-    };
-    const one = rank({ operators: [operator], products: [product], unattributed });
-    const both = overRanks([
-      one,
-      rank({
-        operators: [{ ...operator, direct_ns: 100 }, { ...operator, name: "aten::add", direct_ns: 50 }],
-        products: [{ ...product, bytes: null, time_ns: 3e9 }],
-        unattributed,
-      }),
-    ]);
-    deepEqual(both.operators.map((row) => [row.name, row.calls, row.direct_ns, row.share]), [["aten::mm", 2, 150, 0.75], ["aten::add", 1, 50, 0.25]]);
-    equal(both.unattributed?.no_operator_ns, 20);
-    const [sum] = both.products;
-    deepEqual([sum.calls, sum.flops_per_second, sum.peak_share, sum.bytes, sum.bytes_per_second, sum.bound], [2, 24, 0.25, null, null, "compute"]);
-    const slower = overRanks([one, rank({ products: [{ ...product, peak_flops_per_second: 48 }], unattributed })]).products[0];
-    deepEqual([slower.peak_share, slower.bound], [null, null]);
-    deepEqual(one.operators[0], operator, "what is summed stays");
-    const trees = summedTrees([[{ name: "a", parent: null, n: 1 }, { name: "b", parent: 0, n: 1 }], [{ name: "x", parent: null, n: 1 }, { name: "a", parent: null, n: 5 }, { name: "b", parent: 1, n: 7 }]], ["n"]);
-    deepEqual(trees, [{ name: "a", parent: null, n: 6 }, { name: "b", parent: 0, n: 8 }, { name: "x", parent: null, n: 1 }]);
-  },
   "inputs and functions are short"() {
-    deepEqual(inputs('[[64, 512], [], [512, 10], [], []]', '["c10::BFloat16", "Scalar", "float", "", "Scalar"]'), { sizes: "64×512, –, 512×10", types: "BFloat16, float" });
+    deepEqual(inputs('[[64, 512], [], [512, 10], [], []]', '["c10::BFloat16", "Scalar", "float", "", "Scalar"]'), {
+      sizes: "64×512, –, 512×10",
+      types: "BFloat16, float",
+    });
     deepEqual(inputs("[[[8, 2], [3]], [1]]", '["TensorList", "int"]'), { sizes: "[8×2, 3], 1", types: "TensorList, int" });
     for (const odd of [null, undefined, "", "[", "{}", "7", "[[[[[[[[1]]]]]]]]"]) ok(typeof inputs(odd, odd).sizes === "string");
     deepEqual(frameOf("/usr/lib/python3/torch/nn/modules/module.py(1743): _call_impl"), { name: "_call_impl", place: "modules/module.py(1743)" });

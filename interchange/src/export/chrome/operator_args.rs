@@ -53,9 +53,7 @@ impl<'r> OperatorArgs<'r> {
         let (values, number) = (operators.input_values[row], operators.number[row]);
         let (sequence, thread) = (operators.sequence[row], operators.forward_thread[row]);
         let name = self.names.get(operators.name[row]);
-        let is_usual = sequence.is_none_or(|number| number >= 0)
-            && thread.is_none_or(|thread| (1..=i64::MAX.cast_unsigned()).contains(&thread))
-            && number.is_none_or(|number| number <= i64::MAX.cast_unsigned())
+        let is_usual = thread != Some(0)
             && values.is_none_or(|_| needs_values(name.as_bytes()))
             && [dims, types, values].into_iter().all(|list| self.is_list(list));
         if !is_usual {
@@ -71,9 +69,7 @@ impl<'r> OperatorArgs<'r> {
                 writer.raw(key, self.names.get(list).as_bytes());
             }
         }
-        if let Some(sequence) = sequence {
-            writer.signed("Sequence number", sequence);
-        }
+        writer.maybe("Sequence number", sequence);
         writer.maybe("Fwd thread id", thread);
         true
     }

@@ -390,7 +390,7 @@ impl Exporter<'_, '_> {
                 arguments.text(key, self.layout.recording.names.get(list));
             }
         }
-        arguments.maybe_int(Key::SequenceNumber, row.sequence[index]);
+        arguments.maybe_uint(Key::SequenceNumber, row.sequence[index]);
         arguments.maybe_uint(Key::ForwardThread, row.forward_thread[index]);
         arguments.recorded_duration(row.duration_ns[index].0);
     }
