@@ -15,6 +15,11 @@ export type Analysis = {
   step: JobStep | null;
   /** One entry for each rank and device, by rank. */
   ranks: RankAnalysis[];
+  /**
+   * Who launched what over all of `ranks`: sums by name, shape, size or place in a tree. Null where there is one alone, or
+   * nobody is known.
+   */
+  over_ranks: Attribution | null;
   /** Matched over ranks, by when they were enqueued. */
   collectives: Collective[];
   /** Who is in which communicator, and what it cost; those first that a rank waits longest on without computing. */
@@ -77,6 +82,28 @@ export type ArrivalAnalysis = {
   skew_ns: number;
   /** Whose fault it was that it came last, by what that cost, greatest first; of the steps that were replayed. Empty without. */
   caused_by: LateBecause[];
+};
+
+/** What each operator, module and Python function launched on a device. */
+export type Attribution = {
+  /** By operator name, longest `direct_ns` first. Operators that launched nothing are listed under the process's first device. */
+  operators: OperatorAnalysis[];
+  /** The same by operator name and the shapes and types of its inputs. */
+  shapes: ShapeAnalysis[];
+  /** Matrix products, attention and convolutions by size, longest first. */
+  products: ProductAnalysis[];
+  /** The network's modules as a tree: a parent comes before its children. */
+  modules: ModuleAnalysis[];
+  /** Modules by class, longest first. */
+  module_classes: ModuleClassAnalysis[];
+  /** Python stacks as a tree: a caller comes before the functions that it calls. */
+  stacks: StackAnalysis[];
+  /** GPU time that can't be attributed; null where neither operators nor Python functions are recorded. */
+  unattributed: Unattributed | null;
+  /** Share of GPU time in operators that have a FLOP model; null without operators. */
+  modelled_share: number | null;
+  /** The device's peak rate for the data type with the most FLOP; null where the device is unknown or no FLOP are counted. */
+  peak: Peak | null;
 };
 
 /** One collective over the ranks that took part. */
@@ -766,6 +793,64 @@ export type Measures = {
   memset_ns: number;
 };
 
+/** A module. Times are sums over operations, not time passed. */
+export type ModuleAnalysis = ModuleTimes & {
+  /** Its class and number: "Linear_3". */
+  name: string;
+  /** The one that it is in most often, by its place in the list; null where it is in none. */
+  parent: number | null;
+  /** How often it ran. */
+  calls: number;
+};
+
+/** All modules of a class. */
+export type ModuleClassAnalysis = ModuleTimes & {
+  /** The class: "Linear". */
+  name: string;
+  /** How many modules. */
+  modules: number;
+  /** How often they ran. */
+  calls: number;
+};
+
+/** Sums of durations of operations launched for a module, by pass. */
+export type ModuleTimes = {
+  /** Launched in its forward pass, modules inside it included. */
+  forward_ns: number;
+  /** The same without modules inside it. */
+  forward_self_ns: number;
+  /** Launched when its forward pass was done once more in the backward pass. */
+  recompute_ns: number;
+  /** The same without modules inside it. */
+  recompute_self_ns: number;
+  /** Launched in the backward pass of what it did. */
+  backward_ns: number;
+  /** The same without modules inside it. */
+  backward_self_ns: number;
+};
+
+/** All operators of one name. Times are sums over operations or operators, not time passed. */
+export type OperatorAnalysis = {
+  /** Its name: "aten::mm". */
+  name: string;
+  /** How often it ran. */
+  calls: number;
+  /** Operations of the device (kernels, copies, memsets) that it launched itself. */
+  kernels: number;
+  /** Sum of their durations. */
+  direct_ns: number;
+  /** The same including nested operators, each operation counted once. These overlap, so they do not add up over operators. */
+  subtree_ns: number;
+  /** `direct_ns` over the sum of durations of all operations of the device; null where that is 0. */
+  share: number | null;
+  /** Time on the host, without nested operators. */
+  host_self_ns: number;
+  /** Time on the host with nested operators; calls nested in a call of the same name are not counted twice. */
+  host_total_ns: number;
+  /** The part of `host_self_ns` spent in CUDA calls. */
+  host_calls_ns: number;
+};
+
 /** Parts of a stretch of time, in nanoseconds. Each moment is in one of them. */
 export type Parts = {
   /** kernels compute, and nothing is communicated */
@@ -790,6 +875,54 @@ export type PathPart = {
   rank: number | null;
   /** Its time on the path. */
   time_ns: number;
+};
+
+/** What a device can do at most. */
+export type Peak = {
+  /** FLOP a second, without sparsity. */
+  flops_per_second: number;
+  /** With this type, as PyTorch calls it; "float (TF32)" on TF32 matrix units. */
+  dtype: string;
+  /** Bytes a second from and to its memory. */
+  bytes_per_second: number;
+  /** Where the numbers are from. */
+  source: string;
+};
+
+/** Matrix products, attention or convolutions of one size. Of nested operators only the outermost with a FLOP model counts. */
+export type ProductAnalysis = {
+  /** The operator. */
+  name: string;
+  /** Matrix products per call; null for attention and convolutions, as are `m`, `n` and `k`. */
+  batch: number | null;
+  /** Rows of the result. */
+  m: number | null;
+  /** Its columns. */
+  n: number | null;
+  /** The inner dimension, which is summed over. */
+  k: number | null;
+  /** The sizes of the inputs of attention and convolutions. */
+  input_dims: string | null;
+  /** The type of the first operand, as PyTorch calls it. */
+  dtype: string;
+  /** How often it ran. */
+  calls: number;
+  /** Floating-point operations, of all of them. */
+  flops: number;
+  /** Bytes of its tensors, each once, of all of them; null where a type's size is not known. */
+  bytes: number | null;
+  /** Sum of durations of what it launched. */
+  time_ns: number;
+  /** `flops` over that. */
+  flops_per_second: number | null;
+  /** `bytes` over that. */
+  bytes_per_second: number | null;
+  /** What the device can do at most with this type, FLOP a second; null where its data sheet is not known. */
+  peak_flops_per_second: number | null;
+  /** `flops_per_second` over that. */
+  peak_share: number | null;
+  /** "compute" or "memory": which would take longer at its peak rate (roofline). */
+  bound: string | null;
 };
 
 /** One rank's device. */
@@ -834,28 +967,6 @@ export type RankAnalysis = Measures & Attribution & {
   steps: StepAnalysis[];
   /** The steps summed up; null without steps. */
   step_summary: StepSummary | null;
-};
-
-/** The operations of a device by who launched them. */
-export type Attribution = {
-  /** By operator, those first that launched most time themselves. What launched nothing on any device is with the process's first. */
-  operators: OperatorAnalysis[];
-  /** By operator and the shapes and types of its inputs, likewise. */
-  shapes: ShapeAnalysis[];
-  /** Matrix products, attention and convolutions by size, those first that take longest. */
-  products: ProductAnalysis[];
-  /** The modules of a network as a tree, each after the one that it is in. */
-  modules: ModuleAnalysis[];
-  /** Modules by their class, those first that take longest. */
-  module_classes: ModuleClassAnalysis[];
-  /** Python stacks as a tree, each function after its caller. */
-  stacks: StackAnalysis[];
-  /** What can't be told of whom it is; null without operators and Python functions. */
-  unattributed: Unattributed | null;
-  /** The part of all operations' durations that operators launched whose work is known; null where there are no operators. */
-  modelled_share: number | null;
-  /** What the device can do at most with the type that most of the work is in; null where its data sheet is not known, or no work. */
-  peak: Peak | null;
 };
 
 /** The communication of one kind on one communicator, on one device. */
@@ -995,115 +1106,6 @@ export type MemoryAnalysis = {
   timeline: [Stamp, number][];
 };
 
-/** A module. Times are sums over operations, not time passed. */
-export type ModuleAnalysis = ModuleTimes & {
-  /** Its class and number: "Linear_3". */
-  name: string;
-  /** The one that it is in most often, by its place in the list; null where it is in none. */
-  parent: number | null;
-  /** How often it ran. */
-  calls: number;
-};
-
-/** All modules of a class. */
-export type ModuleClassAnalysis = ModuleTimes & {
-  /** The class: "Linear". */
-  name: string;
-  /** How many modules. */
-  modules: number;
-  /** How often they ran. */
-  calls: number;
-};
-
-/** Sums of durations of operations launched for a module, by pass. */
-export type ModuleTimes = {
-  /** Launched in its forward pass, modules inside it included. */
-  forward_ns: number;
-  /** The same without modules inside it. */
-  forward_self_ns: number;
-  /** Launched when its forward pass was done once more in the backward pass. */
-  recompute_ns: number;
-  /** The same without modules inside it. */
-  recompute_self_ns: number;
-  /** Launched in the backward pass of what it did. */
-  backward_ns: number;
-  /** The same without modules inside it. */
-  backward_self_ns: number;
-};
-
-/** All operators of one name. Times are sums over operations or operators, not time passed. */
-export type OperatorAnalysis = {
-  /** Its name: "aten::mm". */
-  name: string;
-  /** How often it ran. */
-  calls: number;
-  /** Operations of the device (kernels, copies, memsets) that it launched itself. */
-  kernels: number;
-  /** Sum of their durations. */
-  direct_ns: number;
-  /**
-   * The same with what operators inside it launched; each operation once, whatever is inside what. These do not add up over
-   * operators.
-   */
-  subtree_ns: number;
-  /** `direct_ns` over the sum of durations of all operations of the device; null where that is 0. */
-  share: number | null;
-  /** Its time on the host without operators inside it. */
-  host_self_ns: number;
-  /** Its time on the host, of those that are in no other of the name. */
-  host_total_ns: number;
-  /** The part of `host_self_ns` in calls of CUDA. */
-  host_calls_ns: number;
-};
-
-/** What a device can do at most. */
-export type Peak = {
-  /** FLOP a second, without sparsity. */
-  flops_per_second: number;
-  /** With this type, as PyTorch calls it; "float (TF32)" on TF32 matrix units. */
-  dtype: string;
-  /** Bytes a second from and to its memory. */
-  bytes_per_second: number;
-  /** Where the numbers are from. */
-  source: string;
-};
-
-/** Matrix products, attention or convolutions of one size. Of operators in each other the outermost that has a model counts. */
-export type ProductAnalysis = {
-  /** The operator. */
-  name: string;
-  /** Of matrix products: how many in one call. */
-  batch: number | null;
-  /** Rows of the result. */
-  m: number | null;
-  /** Its columns. */
-  n: number | null;
-  /** Over how many each of its numbers is a sum. */
-  k: number | null;
-  /** Of others the sizes of their inputs. */
-  input_dims: string | null;
-  /** The type of the first operand, as PyTorch calls it. */
-  dtype: string;
-  /** How often it ran. */
-  calls: number;
-  /** Floating-point operations, of all of them. */
-  flops: number;
-  /** Bytes of its tensors, each once, of all of them; null where a type's size is not known. */
-  bytes: number | null;
-  /** Sum of durations of what it launched. */
-  time_ns: number;
-  /** `flops` over that. */
-  flops_per_second: number | null;
-  /** `bytes` over that. */
-  bytes_per_second: number | null;
-  /** What the device can do at most with this type, FLOP a second; null where its data sheet is not known. */
-  peak_flops_per_second: number | null;
-  /** `flops_per_second` over that. */
-  peak_share: number | null;
-  /** "compute" or "memory": what at its peak rate would take longer. */
-  bound: string | null;
-};
-
 /** The queue of one stream over its time: from its first launch to its last operation's start. */
 export type QueueAnalysis = {
   /** CUPTI's stream id. */
@@ -1200,7 +1202,7 @@ export type ShapeAnalysis = OperatorAnalysis & {
   input_dims: string | null;
   /** Their types likewise. */
   input_types: string | null;
-  /** What it had to do, where there is a model of it: floating-point operations. */
+  /** Floating-point operations; null for operators without a FLOP model. */
   flops: number | null;
   /** That over `subtree_ns`. */
   flops_per_second: number | null;
@@ -1216,9 +1218,9 @@ export type StackAnalysis = {
   kernels: number;
   /** Sum of their durations. */
   direct_ns: number;
-  /** The part of that which is of the backward pass of what it did. */
+  /** The part of that which its backward pass launched. */
   backward_ns: number;
-  /** The same as `direct_ns` with what functions that it called had launched. */
+  /** `direct_ns` including the functions that it called. */
   subtree_ns: number;
 };
 
@@ -1355,7 +1357,7 @@ export type TransferAnalysis = {
 };
 
 /**
- * Sums of durations of operations that nobody is known for. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
+ * GPU time (sums of durations) that can't be attributed. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
  * sum to `operations_ns`; so do stacks' `direct_ns`, `no_stack_ns` and `launch_not_recorded_ns`.
  */
 export type Unattributed = {
