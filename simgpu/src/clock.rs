@@ -18,10 +18,21 @@ fn clock_ns(clock: libc::clockid_t) -> i64 {
     spec.tv_sec * 1_000_000_000 + spec.tv_nsec
 }
 
-/// The wall clock less the monotonic one.
+/// The wall clock less the monotonic one, by the reading of several that was interrupted least: a thread that lost its core between
+/// the two clocks would put every stamp of the process off by that time.
 fn offset_ns() -> i64 {
-    clock_ns(libc::CLOCK_REALTIME) - clock_ns(libc::CLOCK_MONOTONIC)
+    let reading = |_| {
+        let before_ns = clock_ns(libc::CLOCK_MONOTONIC);
+        let wall_ns = clock_ns(libc::CLOCK_REALTIME);
+        let took_ns = clock_ns(libc::CLOCK_MONOTONIC) - before_ns;
+        (took_ns, wall_ns - before_ns - took_ns / 2)
+    };
+    let (_, offset_ns) = (0..READINGS).map(reading).min().unwrap_or_default();
+    offset_ns
 }
+
+/// Readings of both clocks of which the quickest counts.
+const READINGS: usize = 8;
 
 /// That difference when the process began; 0 before.
 static FIRST_OFFSET_NS: AtomicI64 = AtomicI64::new(0);
@@ -67,8 +78,7 @@ pub(crate) fn now_ns() -> i64 {
 #[cold]
 fn note_step(now_ns: i64) {
     let mut steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
-    // The least of several differences is the one that nothing interrupted.
-    let offset_ns = (0..5).map(|_| offset_ns()).min().unwrap_or_default();
+    let offset_ns = offset_ns();
     let by_ns = offset_ns - LAST_OFFSET_NS.load(Ordering::Relaxed);
     if by_ns.abs() >= LEAST_STEP_NS {
         LAST_OFFSET_NS.store(offset_ns, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! How spans of a host thread nest: operators, Python functions, calls.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use gputrace_trace::{DurationNs, TimeNs};
+use gputrace_trace::{DurationNs, TimeNs, near_sort};
 
 use crate::intervals::is_possible;
 
@@ -35,11 +36,22 @@ impl<'a> Nesting<'a> {
     ) -> Self {
         let number = |row: u32| numbers.get(row as usize).copied().flatten();
         let end = |row: u32| starts[row as usize].0.saturating_add(durations[row as usize].0);
-        let mut rows: Vec<u32> = (0..u32::try_from(starts.len()).unwrap_or(NONE))
-            .filter(|row| is_possible(starts[*row as usize].0, end(*row)))
-            .collect();
+        // Each thread's spans come nearly in order, whatever is between them.
+        let mut of_thread: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for row in 0..u32::try_from(starts.len()).unwrap_or(NONE) {
+            if is_possible(starts[row as usize].0, end(row)) {
+                of_thread.entry(threads[row as usize]).or_default().push(row);
+            }
+        }
+        let mut rows: Vec<u32> = Vec::with_capacity(starts.len());
+        for mut of_one in of_thread.into_values() {
+            let start = |row: &u32| starts[*row as usize].0;
+            near_sort::sort(&mut of_one, start, |row| {
+                (start(row), Reverse(end(*row)), number(*row), *row)
+            });
+            rows.append(&mut of_one);
+        }
         let thread_and_start = |row: &u32| (threads[*row as usize], starts[*row as usize].0);
-        rows.sort_by_key(|row| (thread_and_start(row), Reverse(end(*row)), number(*row), *row));
         let mut all = Self {
             threads,
             starts,

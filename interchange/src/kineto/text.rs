@@ -113,12 +113,41 @@ pub(crate) fn decode<'a>(raw: RawText<'a>, trouble: &mut TextTrouble) -> Cow<'a,
     }))
 }
 
+/// Names by the bytes that they have in the file.
+#[derive(Default)]
+struct AsWritten {
+    names: HashMap<Box<[u8]>, NameId>,
+    /// Of all keys.
+    length: usize,
+}
+
+impl AsWritten {
+    fn find(&self, raw: RawText<'_>) -> Option<NameId> {
+        self.names.get(raw.bytes).copied()
+    }
+
+    fn keep(&mut self, raw: RawText<'_>, name: NameId) {
+        if raw.bytes.len() <= LONGEST_NAME {
+            self.names.insert(raw.bytes.into(), name);
+            self.length += raw.bytes.len();
+        }
+    }
+
+    /// Bytes in memory, about.
+    fn bytes(&self) -> usize {
+        /// A slot of the map, and what an allocation costs.
+        const EACH: usize = size_of::<(Box<[u8]>, NameId)>() + 2 * size_of::<usize>();
+        self.length + self.names.capacity() * EACH
+    }
+}
+
 /// The names of one file. What stands there as it is meant is found by its bytes; what does not, by the bytes that it has in
 /// the file: escapes are undone once a name, not once an event.
 #[derive(Default)]
 pub(crate) struct Names {
-    escaped: HashMap<Box<[u8]>, NameId>,
-    escaped_bytes: usize,
+    escaped: AsWritten,
+    /// Lists as they were written, and as [`tidy`] writes them.
+    lists: AsWritten,
     pub(crate) interner: Interner,
     pub(crate) trouble: TextTrouble,
 }
@@ -135,15 +164,13 @@ impl Names {
     }
 
     fn new_name(&mut self, raw: RawText<'_>) -> NameId {
-        if let Some(&name) = self.escaped.get(raw.bytes) {
+        if let Some(name) = self.escaped.find(raw) {
             return name;
         }
         let text = decode(raw, &mut self.trouble);
         let name = self.interner.intern(&text);
-        let is_short = raw.bytes.len() <= LONGEST_NAME;
-        if is_short && text.as_bytes() != raw.bytes {
-            self.escaped.insert(raw.bytes.into(), name);
-            self.escaped_bytes += raw.bytes.len();
+        if text.as_bytes() != raw.bytes {
+            self.escaped.keep(raw, name);
         }
         name
     }
@@ -155,18 +182,21 @@ impl Names {
         {
             return name;
         }
+        if let Some(name) = self.lists.find(raw) {
+            return name;
+        }
         let text = tidy(&unescaped(raw));
-        self.intern(RawText {
+        let name = self.intern(RawText {
             bytes: &text,
             escaped: false,
-        })
+        });
+        self.lists.keep(raw, name);
+        name
     }
 
     /// Bytes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
-        /// A slot of the map, and what an allocation costs.
-        const EACH: usize = size_of::<(Box<[u8]>, NameId)>() + 2 * size_of::<usize>();
-        self.interner.bytes() + self.escaped_bytes + self.escaped.capacity() * EACH
+        self.interner.bytes() + self.escaped.bytes() + self.lists.bytes()
     }
 
     pub(crate) fn text(&mut self, raw: RawText<'_>) -> String {
