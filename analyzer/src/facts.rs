@@ -229,4 +229,95 @@ pub enum Facts {
         /// Idle time of the GPU in which nothing was launched.
         idle_ns: i64,
     },
+    /// Matrix products of one size are far slower than others like them, or than the device could be.
+    SlowProduct {
+        /// The operator: "aten::mm".
+        name: String,
+        /// Products a call.
+        batch: u64,
+        /// Rows of the result.
+        m: u64,
+        /// Its columns.
+        n: u64,
+        /// What is summed over.
+        k: u64,
+        /// The type of the first operand.
+        dtype: String,
+        /// How often it ran.
+        calls: u64,
+        /// Sum of durations of what it launched.
+        time_ns: i64,
+        /// How fast it is.
+        flops_per_second: f64,
+        /// How fast the fastest of like size is; null where none is far faster, and the device's limits are what it is far from.
+        others_flops_per_second: Option<f64>,
+        /// Its share of the device's peak rate; null where that is not known.
+        peak_share: Option<f64>,
+        /// "alignment" or "small", where its size says why.
+        reason: Option<String>,
+    },
+    /// Matrix products in float32 on a device that has TF32.
+    Tf32Off {
+        /// How many.
+        calls: u64,
+        /// Sum of durations of what they launched.
+        time_ns: i64,
+    },
+    /// The forward pass is done once more in the backward pass.
+    Recomputation {
+        /// Operations that were launched by it.
+        operations: usize,
+        /// Sum of their durations.
+        time_ns: i64,
+        /// Most device memory that was held at once; null where it is not recorded.
+        peak_memory_bytes: Option<u64>,
+        /// All that the device has; null likewise.
+        memory_bytes: Option<u64>,
+    },
+    /// Tensors are copied on the device.
+    CopiesAndCasts {
+        /// Operations that copied to another type.
+        casts: usize,
+        /// Sum of their durations.
+        casts_ns: i64,
+        /// Other copies.
+        copies: usize,
+        /// Sum of their durations.
+        copies_ns: i64,
+    },
+    /// Elementwise kernels follow each other on a stream.
+    ElementwiseChains {
+        /// Two or more that follow each other, over as many numbers where that is known.
+        chains: usize,
+        /// Kernels in them.
+        kernels: usize,
+        /// Sum of their durations.
+        total_ns: i64,
+    },
+    /// An optimizer goes over its tensors one by one.
+    OptimizerLoop {
+        /// "Optimizer.step#AdamW.step".
+        name: String,
+        /// Its steps.
+        steps: u64,
+        /// Operations that were launched in them.
+        operations: u64,
+        /// Sum of their durations.
+        time_ns: i64,
+        /// How long the steps took on the host.
+        host_ns: i64,
+    },
+    /// The kernels of a class of modules are shorter than the host takes to launch them.
+    LaunchBoundModules {
+        /// The class.
+        class: String,
+        /// Calls of its modules.
+        calls: u64,
+        /// Operations that were launched in them.
+        kernels: u64,
+        /// Sum of their durations.
+        kernels_ns: i64,
+        /// How long the calls took on the host.
+        host_ns: i64,
+    },
 }

@@ -128,7 +128,7 @@ fn hanging(hangs: &[Hang]) -> Vec<Finding> {
 }
 
 /// All findings: hangs first, then by what mending them surely saves, then by what it may save. `from_the_start`: whether the
-/// ranks' first steps are the run's.
+/// ranks' first steps are the run's. `advised` is what operators could do better.
 pub(crate) fn findings(
     hangs: &[Hang],
     ranks: &[RankAnalysis],
@@ -136,6 +136,7 @@ pub(crate) fn findings(
     arrivals: &[ArrivalAnalysis],
     by_state: Vec<Finding>,
     replayed: Option<Causes>,
+    advised: Vec<Finding>,
     from_the_start: bool,
 ) -> Vec<Finding> {
     let from = |share: f64| if replayed.is_some() { WORTH_A_REPLAY } else { share };
@@ -195,6 +196,7 @@ pub(crate) fn findings(
     if let Some(causes) = replayed {
         causes.replace_symptoms(&mut findings);
     }
+    findings.extend(advised);
     // What is surely saved comes first, and then what could be at most.
     let surely = |finding: &Finding| finding.saves_low_ns.unwrap_or(0).max(0);
     findings.sort_by(|a, b| {

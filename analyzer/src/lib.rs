@@ -104,6 +104,7 @@ pub use steps::{StepAnalysis, step_number};
 pub use transfers::TransferAnalysis;
 pub use unfinished::{UnfinishedOperation, last_moment};
 
+use graph::causes::advised::OfDevice;
 use measures::{Sums, window};
 use operations::ProcessOperations;
 use operators::Attributions;
@@ -321,13 +322,13 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         (Some(job), Some(path)) if in_detail => graph::path::pieces(job, path, names),
         _ => Vec::new(),
     };
-    let causes = job.and_then(|job| {
-        let steps = match options.steps {
-            Some(_) => job.steps.len(),
-            None => job.steps.len() + job.left_out,
-        };
-        graph::causes::Causes::of(&job, steps, names)
+    let step_count = job.as_ref().map_or(0, |job| match options.steps {
+        Some(_) => job.steps.len(),
+        None => job.steps.len() + job.left_out,
     });
+    let causes = job
+        .as_ref()
+        .and_then(|job| graph::causes::Causes::of(job, step_count, names));
     let Prepared {
         mut operations,
         clocks,
@@ -382,14 +383,18 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             in_detail,
         )
     });
-    let (mut ranks, mut devices) = (Vec::new(), Vec::new());
+    let (mut ranks, mut devices, mut advice) = (Vec::new(), Vec::new(), Vec::new());
     let mut too_much = losses::TooMuch::default();
     for (of_process, too_much_of_it) in analysed {
-        let (of_ranks, of_devices): (Vec<RankAnalysis>, Vec<DeviceGaps>) = of_process.into_iter().unzip();
-        ranks.extend(of_ranks);
-        devices.extend(of_devices);
+        for (rank, gaps, of_device) in of_process {
+            ranks.push(rank);
+            devices.push(gaps);
+            advice.push(of_device);
+        }
         too_much.add(too_much_of_it);
     }
+    let advised = graph::causes::advised::findings(recording, job.as_ref(), step_count, &ranks, advice);
+    drop(job);
     let communicators = communicators::communicators(
         processes,
         rank_of,
@@ -438,6 +443,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             &arrivals,
             state_findings::findings(&ranks, &device_state, &host_state),
             causes,
+            advised,
             options.steps.is_none(),
         ),
         critical_path,
@@ -484,7 +490,7 @@ fn analyze_process(
     recording: &Recording,
     options: &Options,
     in_detail: bool,
-) -> (Vec<(RankAnalysis, DeviceGaps)>, losses::TooMuch) {
+) -> (Vec<(RankAnalysis, DeviceGaps, OfDevice)>, losses::TooMuch) {
     let (names, tables) = (&recording.names, &process.tables);
     // Operators count that the host began in the chosen steps; where no range names them, while the devices were at them.
     let chosen = options.steps.and_then(|_| {
@@ -542,7 +548,18 @@ fn analyze_process(
             device_index,
             gaps: idle.all,
         };
-        let attribution = attributions.of(device_index, device_name.as_deref(), whole, &mut steps);
+        let memory = memory.analysis(device_index);
+        let held = memory.as_ref().and_then(|memory| {
+            let most = memory.peak_reserved_bytes.unwrap_or(memory.peak_bytes);
+            Some((most, device?.memory_bytes?))
+        });
+        let (attribution, advice) =
+            attributions.of(device_index, device_name.as_deref(), whole, &mut steps, held);
+        let advice = OfDevice {
+            process: gaps.process,
+            device_index,
+            advice,
+        };
         let rank = RankAnalysis {
             rank: process.header.rank,
             device_index,
@@ -566,13 +583,13 @@ fn analyze_process(
                 .get(&device_index)
                 .map(Queues::analyses)
                 .unwrap_or_default(),
-            memory: memory.analysis(device_index),
+            memory,
             attribution,
             steps,
             step_summary,
             device_name,
         };
-        ranks.push((rank, gaps));
+        ranks.push((rank, gaps, advice));
     }
     (ranks, too_much)
 }

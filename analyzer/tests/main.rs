@@ -2,6 +2,7 @@
 
 mod support;
 
+mod advice;
 mod by_hand;
 mod chosen_steps;
 mod communicators;

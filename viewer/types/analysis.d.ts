@@ -654,6 +654,118 @@ export type Facts =
       /** Idle time of the GPU in which nothing was launched. */
       idle_ns: number;
     };
+  }
+  /** Matrix products of one size are far slower than others like them, or than the device could be. */
+  | {
+    code: "slow_product";
+    facts: {
+      /** The operator: "aten::mm". */
+      name: string;
+      /** Products a call. */
+      batch: number;
+      /** Rows of the result. */
+      m: number;
+      /** Its columns. */
+      n: number;
+      /** What is summed over. */
+      k: number;
+      /** The type of the first operand. */
+      dtype: string;
+      /** How often it ran. */
+      calls: number;
+      /** Sum of durations of what it launched. */
+      time_ns: number;
+      /** How fast it is. */
+      flops_per_second: number;
+      /** How fast the fastest of like size is; null where none is far faster, and the device's limits are what it is far from. */
+      others_flops_per_second: number | null;
+      /** Its share of the device's peak rate; null where that is not known. */
+      peak_share: number | null;
+      /** "alignment" or "small", where its size says why. */
+      reason: string | null;
+    };
+  }
+  /** Matrix products in float32 on a device that has TF32. */
+  | {
+    code: "tf32_off";
+    facts: {
+      /** How many. */
+      calls: number;
+      /** Sum of durations of what they launched. */
+      time_ns: number;
+    };
+  }
+  /** The forward pass is done once more in the backward pass. */
+  | {
+    code: "recomputation";
+    facts: {
+      /** Operations that were launched by it. */
+      operations: number;
+      /** Sum of their durations. */
+      time_ns: number;
+      /** Most device memory that was held at once; null where it is not recorded. */
+      peak_memory_bytes: number | null;
+      /** All that the device has; null likewise. */
+      memory_bytes: number | null;
+    };
+  }
+  /** Tensors are copied on the device. */
+  | {
+    code: "copies_and_casts";
+    facts: {
+      /** Operations that copied to another type. */
+      casts: number;
+      /** Sum of their durations. */
+      casts_ns: number;
+      /** Other copies. */
+      copies: number;
+      /** Sum of their durations. */
+      copies_ns: number;
+    };
+  }
+  /** Elementwise kernels follow each other on a stream. */
+  | {
+    code: "elementwise_chains";
+    facts: {
+      /** Two or more that follow each other, over as many numbers where that is known. */
+      chains: number;
+      /** Kernels in them. */
+      kernels: number;
+      /** Sum of their durations. */
+      total_ns: number;
+    };
+  }
+  /** An optimizer goes over its tensors one by one. */
+  | {
+    code: "optimizer_loop";
+    facts: {
+      /** "Optimizer.step#AdamW.step". */
+      name: string;
+      /** Its steps. */
+      steps: number;
+      /** Operations that were launched in them. */
+      operations: number;
+      /** Sum of their durations. */
+      time_ns: number;
+      /** How long the steps took on the host. */
+      host_ns: number;
+    };
+  }
+  /** The kernels of a class of modules are shorter than the host takes to launch them. */
+  | {
+    code: "launch_bound_modules";
+    facts: {
+      /** The class. */
+      class: string;
+      /** Calls of its modules. */
+      calls: number;
+      /** Operations that were launched in them. */
+      kernels: number;
+      /** Sum of their durations. */
+      kernels_ns: number;
+      /** How long the calls took on the host. */
+      host_ns: number;
+    };
   };
 
 /** One operation that does not end, with who waits in it and what the others did instead. */

@@ -15,7 +15,8 @@ type Place = (u32, Part, Label, Option<u32>);
 ///
 /// Peers are the same thing on other devices (of a collective: on other communicators of as many ranks), the same time in the
 /// step; of the same size, where anybody has it in that size. Where they have it another number of times it takes so much of its
-/// time as theirs is of all of it. Where nobody else has it, or only those that are changed themselves, it stays. With
+/// time as theirs is of all of it. Where nobody else has it, or only those that are changed themselves, it stays; but work that no
+/// other host in the same role does is none that a host there would do. With
 /// `whole_ranks` ranks that are changed are nobody's peers; else (of a kernel or collective) all others are. With `same_work`
 /// only what is surely the same is compared: in the same size, and on devices in the same role. A stage of a pipeline may have
 /// more to do than another under the same names, and the dimensions of a matrix product's launch don't tell how deep it is.
@@ -26,11 +27,7 @@ pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool, same_work:
             changed[job.what[*node as usize].device as usize] = true;
         }
     }
-    let roles = if same_work {
-        roles(job)
-    } else {
-        vec![0; job.devices.len()]
-    };
+    let roles = roles(job);
     let mut unchanged: FxHashMap<u32, usize> = FxHashMap::default();
     for (role, changed) in roles.iter().zip(&changed) {
         *unchanged.entry(*role).or_default() += usize::from(!changed);
@@ -108,7 +105,7 @@ struct Among<'a> {
     chosen: FxHashSet<Node>,
     whole_ranks: bool,
     same_work: bool,
-    /// By device; all the same where that does not matter.
+    /// By device.
     roles: Vec<u32>,
     /// By device: whether it is changed as a whole.
     changed: Vec<bool>,
@@ -160,7 +157,7 @@ impl Among<'_> {
             let communicator = *group >> 32;
             let is_peer = |other: &u64, nodes: &[Node]| {
                 other != group
-                    && (communicator > 0 || self.role(nodes) == self.role(own))
+                    && (communicator > 0 || !self.same_work || self.role(nodes) == self.role(own))
                     && (!self.whole_ranks || !self.any_chosen(nodes))
                     && (communicator == 0 || *other >> 32 != communicator)
             };
@@ -178,8 +175,8 @@ impl Among<'_> {
                 continue;
             }
             let mut totals: Vec<i64> = peers.iter().map(|nodes| total(nodes)).collect();
-            // A host that does nothing of the kind takes no time for it.
-            if self.same_work && part.is_host_work() {
+            // A host in the same role that does nothing of the kind takes no time for it.
+            if part.is_host_work() {
                 let without = self.without(own, of_place).min(totals.len() + 1);
                 totals.resize(totals.len() + without, 0);
             }
@@ -216,7 +213,7 @@ impl Among<'_> {
         let mut by_count: FxHashMap<(usize, Option<u32>), Vec<&Vec<Node>>> = FxHashMap::default();
         let mut seen: FxHashSet<u64> = FxHashSet::default();
         let key = |group: u64, nodes: &[Node]| {
-            let role = self.role(nodes).filter(|_| group >> 32 == 0);
+            let role = self.role(nodes).filter(|_| self.same_work && group >> 32 == 0);
             (nodes.len(), role)
         };
         // In an order that does not depend on the table's.

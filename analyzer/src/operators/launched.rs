@@ -6,6 +6,8 @@ use super::launched_by::Pass;
 /// An operation of a device by who launched it.
 #[derive(Clone, Copy)]
 pub(super) struct Launched {
+    /// Its place among the device's operations.
+    pub(super) place: u32,
     pub(super) sum: Sum,
     pub(super) operator: u32,
     pub(super) frame: u32,

@@ -170,12 +170,18 @@ impl<'a> LaunchedBy<'a> {
     /// The module that a call was made for, as the place of its frame or [`NONE`], and in which pass.
     pub(crate) fn module(&self, call: u32) -> (Pass, u32) {
         let module = |frame: u32| self.modules.get(frame as usize).copied().unwrap_or(NONE);
-        let around = module(self.frame_of_call.get(call as usize).copied().unwrap_or(NONE));
+        let around = self.module_of_call(call);
         match self.forward_frame(self.operator(call)) {
             None => (Pass::Forward, around),
             Some(_) if around != NONE => (Pass::Recomputed, around),
             Some(forward) => (Pass::Backward, module(forward)),
         }
+    }
+
+    /// The innermost module around a call itself, as the place of its frame, or [`NONE`].
+    pub(super) fn module_of_call(&self, call: u32) -> u32 {
+        let frame = self.frame_of_call.get(call as usize).copied().unwrap_or(NONE);
+        self.modules.get(frame as usize).copied().unwrap_or(NONE)
     }
 
     /// For an operator of the backward pass: the frame around its forward operator, or [`NONE`]. `None` for all others.

@@ -3,6 +3,7 @@
 //! A GPU operation is matched to its launch call by correlation id. The call belongs to the innermost operator, and the innermost
 //! Python function, that was running on its thread when it began. `docs/measures.md` has the rules and the measures.
 
+mod advice;
 mod attribution;
 mod branches;
 mod by_operator;
@@ -25,6 +26,7 @@ use crate::operation_name::Name;
 use crate::operations::Operation;
 use crate::steps::StepAnalysis;
 
+pub(crate) use advice::{Advice, Better};
 pub use attribution::{Attribution, Unattributed};
 use branches::{Branches, Sum};
 use by_operator::{HostTimes, OfDevice};
@@ -71,22 +73,24 @@ impl<'a> Attributions<'a> {
         }
     }
 
-    /// Attributes a device's operations, and fills in the FLOP, MFU and HFU of its steps.
+    /// Attributes a device's operations, fills in the FLOP, MFU and HFU of its steps, and says what its operators could do better.
+    /// `memory`: the most bytes that were held at once, and all that the device has.
     pub(crate) fn of(
         &self,
         device: u32,
         device_name: Option<&str>,
         operations: &[Operation],
         steps: &mut [StepAnalysis],
-    ) -> Attribution {
+        memory: Option<(u64, u64)>,
+    ) -> (Attribution, Vec<Advice>) {
         let by = &self.by;
         if by.operators.is_empty() && by.frames.is_empty() {
-            return Attribution::default();
+            return (Attribution::default(), Vec::new());
         }
         let mut unattributed = Unattributed::default();
         let mut launched = Vec::with_capacity(operations.len());
         let mut is_tf32 = products::Tf32Names::default();
-        for operation in operations {
+        for (place, operation) in (0u32..).zip(operations) {
             let sum = Sum::of(operation.end - operation.start);
             add(&mut unattributed.operations_ns, sum);
             let Some(call) = operation.call(&self.process.tables.api_calls) else {
@@ -95,6 +99,7 @@ impl<'a> Attributions<'a> {
             };
             let (pass, module) = by.module(call.row);
             let one = Launched {
+                place,
                 sum,
                 operator: by.operator(call.row),
                 frame: by.frame(call.row),
@@ -138,12 +143,26 @@ impl<'a> Attributions<'a> {
             names: self.names,
             all_ns,
         };
-        Attribution {
+        let seen = advice::Seen {
+            process: self.process,
+            names: self.names,
+            by,
+            operations,
+            launched: &launched,
+            branches: &by_operator,
+            worked: &worked,
+            products: &products,
+            peaks,
+            all_ns,
+            memory,
+        };
+        let advice = seen.advice();
+        let attribution = Attribution {
             operators: self.host.operators(&of, is_first),
             shapes: self.host.shapes(&of, &worked, is_first),
             modelled_share: ratio(worked.time_ns(), all_ns),
             peak,
-            products,
+            products: products.into_iter().map(|(_, product)| product).collect(),
             modules,
             module_classes,
             stacks: stacks::stacks(
@@ -153,7 +172,8 @@ impl<'a> Attributions<'a> {
                 self.names,
             ),
             unattributed: Some(unattributed),
-        }
+        };
+        (attribution, advice)
     }
 
     /// Operator, shapes and module of each kernel, by row; empty columns without operators and Python functions.

@@ -70,7 +70,7 @@ pub struct ModuleClassAnalysis {
 }
 
 /// The class of "Linear_3".
-fn class(module: &str) -> &str {
+pub(super) fn class(module: &str) -> &str {
     match module.rsplit_once('_') {
         Some((class, number)) if !class.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
             class

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::branches::Branches;
 use super::launched_by::LaunchedBy;
+use super::nesting::NONE;
 use super::peaks::{Peaks, SOURCE};
 use super::shape::{Shape, shape};
 use super::work::{Work, work};
@@ -152,7 +153,10 @@ struct Size {
 pub(super) struct Worked {
     /// By shape, of those that are in no other whose work is known.
     pub(super) by_shape: FxHashMap<Shape, Done>,
-    by_size: FxHashMap<Size, Done>,
+    /// By size: its number, and what was done.
+    by_size: FxHashMap<Size, (u32, Done)>,
+    /// By number of a branch: the size of the work that it is a part of, by its number; or [`NONE`].
+    sizes: Vec<u32>,
     /// By when an operator began on the host.
     in_time: Vec<AtOnce>,
     /// Sum of durations of what they launched.
@@ -178,12 +182,12 @@ impl Worked {
         let nesting = &by.operators;
         let mut all = Self::default();
         let mut known: FxHashMap<(Shape, Option<NameId>), Option<Work>> = FxHashMap::default();
-        // By number of a branch: it or something around it has a model.
-        let mut has_model: Vec<bool> = Vec::with_capacity(branches.places.len());
+        all.sizes.reserve(branches.places.len());
         for (number, place) in branches.places.iter().enumerate() {
             let row = nesting.row(*place);
-            if branches.parent(number).is_some_and(|parent| has_model[parent]) {
-                has_model.push(true);
+            let around = branches.parent(number).map_or(NONE, |parent| all.sizes[parent]);
+            if around != NONE {
+                all.sizes.push(around);
                 continue;
             }
             let (shape, values) = (shape(operators, row), operators.input_values[row]);
@@ -192,8 +196,8 @@ impl Worked {
                 let text = |name: Option<NameId>| name.map(|name| names.get(name));
                 work(names.get(name), text(dims)?, text(types), text(values))
             });
-            has_model.push(found.is_some());
             let Some(work) = found else {
+                all.sizes.push(NONE);
                 continue;
             };
             let [other, tf32] = branches.subtree[number];
@@ -215,7 +219,10 @@ impl Worked {
                     .map(|dims| names.get(dims).to_owned()),
                 dtype: work.dtype.clone(),
             };
-            all.by_size.entry(size).or_default().add(work, time_ns, tf32_ns);
+            let next = u32::try_from(all.by_size.len()).unwrap_or(NONE);
+            let (number, done) = all.by_size.entry(size).or_insert((next, Done::default()));
+            done.add(work, time_ns, tf32_ns);
+            all.sizes.push(*number);
         }
         all.in_time.sort_by_key(|one| one.start);
         all
@@ -254,13 +261,18 @@ impl Worked {
         self.time_ns
     }
 
-    /// By size, those first that took longest.
-    pub(super) fn analyses(&self, peaks: Option<Peaks>) -> Vec<ProductAnalysis> {
-        let mut sizes: Vec<(&Size, &Done)> = self.by_size.iter().collect();
-        sizes.sort_by_key(|(size, done)| (Reverse(done.time_ns), *size));
+    /// The number of the size of the work that a branch is a part of.
+    pub(super) fn size_of(&self, branch: usize) -> Option<u32> {
+        self.sizes.get(branch).copied().filter(|size| *size != NONE)
+    }
+
+    /// By size, those first that took longest, with the number of each.
+    pub(super) fn analyses(&self, peaks: Option<Peaks>) -> Vec<(u32, ProductAnalysis)> {
+        let mut sizes: Vec<(&Size, &(u32, Done))> = self.by_size.iter().collect();
+        sizes.sort_by_key(|(size, (_, done))| (Reverse(done.time_ns), *size));
         sizes
             .into_iter()
-            .map(|(size, done)| {
+            .map(|(size, (number, done))| {
                 let part = |place: usize| size.gemm.map(|gemm| gemm[place]);
                 let peak = peaks.and_then(|peaks| peaks.flops_per_second(&size.dtype, done.is_tf32()));
                 let flops_per_second = done.flops_per_second();
@@ -269,7 +281,7 @@ impl Worked {
                         (done.flops as f64 / peak, bytes as f64 / peaks.bytes_per_second());
                     if computing >= moving { "compute" } else { "memory" }
                 });
-                ProductAnalysis {
+                let product = ProductAnalysis {
                     name: size.name.clone(),
                     batch: part(0),
                     m: part(1),
@@ -289,7 +301,8 @@ impl Worked {
                     peak_flops_per_second: peak,
                     peak_share: flops_per_second.zip(peak).map(|(rate, peak)| rate / peak),
                     bound,
-                }
+                };
+                (*number, product)
             })
             .collect()
     }
@@ -306,17 +319,15 @@ impl Done {
 }
 
 /// The peak of the type that most of the work is in.
-pub(super) fn peak(products: &[ProductAnalysis], peaks: Option<Peaks>) -> Option<Peak> {
+pub(super) fn peak(products: &[(u32, ProductAnalysis)], peaks: Option<Peaks>) -> Option<Peak> {
+    let products = || products.iter().map(|(_, product)| product);
     let mut flops: FxHashMap<&str, u64> = FxHashMap::default();
-    for product in products
-        .iter()
-        .filter(|product| product.peak_flops_per_second.is_some())
-    {
+    for product in products().filter(|product| product.peak_flops_per_second.is_some()) {
         let sum = flops.entry(&product.dtype).or_default();
         *sum = sum.saturating_add(product.flops);
     }
     let (dtype, _) = flops.into_iter().max_by_key(|(dtype, flops)| (*flops, *dtype))?;
-    let one = products.iter().find(|product| product.dtype == dtype)?;
+    let one = products().find(|product| product.dtype == dtype)?;
     Some(Peak {
         flops_per_second: one.peak_flops_per_second?,
         dtype: dtype.to_owned(),

@@ -172,9 +172,16 @@ fn section_of(facts: &Facts) -> Option<(&'static str, &'static str)> {
         | Facts::SlowRank { .. }
         | Facts::SlowCommunicator { .. }
         | Facts::SmallCollectives { .. } => Some(("collectives", "Collectives")),
-        Facts::ShortKernels { .. } | Facts::PageableCopies { .. } | Facts::SlowCopies { .. } => {
-            Some(("kernels", "Operations"))
-        }
+        Facts::ShortKernels { .. }
+        | Facts::PageableCopies { .. }
+        | Facts::SlowCopies { .. }
+        | Facts::SlowProduct { .. }
+        | Facts::Tf32Off { .. }
+        | Facts::Recomputation { .. }
+        | Facts::CopiesAndCasts { .. }
+        | Facts::ElementwiseChains { .. }
+        | Facts::OptimizerLoop { .. }
+        | Facts::LaunchBoundModules { .. } => Some(("kernels", "Operations")),
         Facts::Hang { .. }
         | Facts::ClockHeldDown { .. }
         | Facts::StarvedThread { .. }

@@ -46,6 +46,13 @@ const LEADS = {
   small_collectives: (finding) => ({ panel: "collectives", place: causePlace(finding) }),
   late_start: (finding) => ({ panel: "collectives", place: causePlace(finding), late: finding.rank ?? undefined }),
   late_rank: (finding) => ({ panel: "collectives", late: finding.rank ?? undefined }),
+  slow_product: operatorsLead,
+  tf32_off: operatorsLead,
+  recomputation: operatorsLead,
+  copies_and_casts: operatorsLead,
+  elementwise_chains: operatorsLead,
+  optimizer_loop: operatorsLead,
+  launch_bound_modules: operatorsLead,
   clock_held_down: () => ({ panel: "devices" }),
   starved_thread: () => ({ panel: "devices" }),
   disk_faults: () => ({ panel: "devices" }),
@@ -66,6 +73,11 @@ export function leadOf(finding, analysis) {
 function ranksOf(finding, analysis) {
   const is = (/** @type {number | null} */ asked, /** @type {number | null} */ found) => asked === null || asked === found;
   return analysis.ranks.filter((rank) => is(finding.rank, rank.rank) && is(finding.device_index, rank.device_index));
+}
+
+/** What operators could do better. @param {Finding} finding @returns {Lead} */
+function operatorsLead(finding) {
+  return { panel: "operators", place: causePlace(finding) };
 }
 
 /** Where the cause of a finding is seen. @param {Finding} finding @returns {Place | undefined} */

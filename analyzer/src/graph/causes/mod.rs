@@ -4,6 +4,7 @@
 //! alone. Candidates are taken by what they save, the greatest first; one that hardly saves anything beyond those before it is
 //! another name for the same time, a symptom, and is left out.
 
+pub(crate) mod advised;
 mod candidate;
 mod collectives;
 mod host;

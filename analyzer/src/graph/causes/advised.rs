@@ -1,0 +1,215 @@
+//! What operators could do better on all ranks at once, by a replay.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use gputrace_trace::{Recording, TimeNs};
+use rustc_hash::FxHashMap;
+
+use super::candidate::WORTH_A_SENTENCE;
+use super::replay::{Remedy, Replay};
+use super::set_saved;
+use crate::RankAnalysis;
+use crate::finding::{CauseLink, Finding};
+use crate::findings::{label, of_rank};
+use crate::graph::dag::Node;
+use crate::graph::job::Job;
+use crate::graph::nodes::Part;
+use crate::graph::whatif::{Baseline, Interval};
+use crate::kinds::Kind;
+use crate::operators::{Advice, Better};
+
+/// Without a replay an advice is worth a sentence from this share of the span on.
+const WORTH_IT_ALONE: f64 = 0.05;
+
+/// What could be better on one device.
+pub(crate) struct OfDevice {
+    /// Its process's place in the recording.
+    pub(crate) process: u32,
+    pub(crate) device_index: u32,
+    pub(crate) advice: Vec<Advice>,
+}
+
+/// One advice on one device, and the device's place among the ranks' analyses.
+type Told = (usize, Advice);
+
+/// A finding for each advice: what is told of several devices is one. `of_devices` are in the order of `ranks`; a run has so many
+/// `steps`.
+pub(crate) fn findings(
+    recording: &Recording,
+    job: Option<&Job>,
+    steps: usize,
+    ranks: &[RankAnalysis],
+    of_devices: Vec<OfDevice>,
+) -> Vec<Finding> {
+    let places: Vec<(u32, u32)> = of_devices
+        .iter()
+        .map(|device| (device.process, device.device_index))
+        .collect();
+    let mut by_about: BTreeMap<String, Vec<Told>> = BTreeMap::new();
+    for (place, device) in of_devices.into_iter().enumerate() {
+        for advice in device.advice {
+            by_about
+                .entry(advice.about.clone())
+                .or_default()
+                .push((place, advice));
+        }
+    }
+    if by_about.is_empty() {
+        return Vec::new();
+    }
+    let job = job.filter(|job| job.has_steps);
+    let baseline = job.map(Baseline::of);
+    let replay = job.zip(baseline.as_ref()).map(|(job, baseline)| Replay {
+        job,
+        names: &recording.names,
+        baseline,
+    });
+    let nodes = replay.as_ref().map(|replay| Nodes::of(replay.job, recording));
+    let found = by_about.into_values().filter_map(|told| {
+        let Some((replay, nodes)) = replay.as_ref().zip(nodes.as_ref()) else {
+            return alone(told, ranks);
+        };
+        let surely = told.iter().all(|(_, advice)| advice.is_sure);
+        let remedy = nodes.remedy(replay, &told, &places);
+        let saved = replay.saved(&[&remedy]);
+        let saved = if surely {
+            saved
+        } else {
+            saved.hull(Interval { low: 0.0, high: 0.0 })
+        };
+        if saved.middle() < WORTH_A_SENTENCE * replay.baseline.kept_ns {
+            return None;
+        }
+        let mut finding = finding(told, ranks)?;
+        set_saved(&mut finding, saved, steps);
+        Some(finding)
+    });
+    found.collect()
+}
+
+/// What an advice may save of a device's own time at most.
+fn at_most(advice: &Advice) -> i64 {
+    let saved = advice.operations.iter().map(Better::saved_ns);
+    saved.fold(0, i64::saturating_add)
+}
+
+/// What is told of several devices, in the figures of the one on which most of it is.
+fn finding(told: Vec<Told>, ranks: &[RankAnalysis]) -> Option<Finding> {
+    let time = |advice: &Advice| {
+        let host = advice.host.iter().map(|(_, start, end)| end - start);
+        host.fold(at_most(advice), i64::saturating_add)
+    };
+    let (place, advice) = told
+        .into_iter()
+        .max_by_key(|(place, advice)| (time(advice), Reverse(*place)))?;
+    let rank = &ranks[place];
+    let (what, name, start_ns) = advice.seen;
+    Some(Finding {
+        rank: rank.rank,
+        device_index: Some(rank.device_index),
+        cause: vec![CauseLink {
+            what: what.to_owned(),
+            rank: rank.rank,
+            name,
+            start_ns: Some(TimeNs(start_ns)),
+        }],
+        ..Finding::new(
+            advice.facts,
+            advice.text,
+            format!("{}: {}", label(rank), advice.evidence),
+        )
+    })
+}
+
+/// Without a replay: what the device would save at most on which it is worst. What is on the host alone can't be told then.
+fn alone(told: Vec<Told>, ranks: &[RankAnalysis]) -> Option<Finding> {
+    let (place, saves_ns) = told
+        .iter()
+        .map(|(place, advice)| (*place, at_most(advice)))
+        .max_by_key(|(place, saves_ns)| (*saves_ns, Reverse(*place)))?;
+    let rank = &ranks[place];
+    if (saves_ns as f64) < WORTH_IT_ALONE * rank.measures.span_ns as f64 {
+        return None;
+    }
+    let finding = finding(told, ranks)?;
+    let facts = finding.facts.clone();
+    let alone = of_rank(rank, saves_ns, facts, String::new(), String::new());
+    Some(Finding {
+        saves_ns: alone.saves_ns,
+        saves_per_step_ns: alone.saves_per_step_ns,
+        ..finding
+    })
+}
+
+/// Where operations and host work are in a job's graph.
+struct Nodes {
+    /// By device of the job, part and row.
+    operations: FxHashMap<(u16, Part, u32), Node>,
+    /// By process and thread: host work by its start.
+    host: FxHashMap<(u32, u32), Vec<(i64, Node)>>,
+    /// By process and device index: the device's place in the job.
+    devices: FxHashMap<(u32, u32), u16>,
+}
+
+impl Nodes {
+    fn of(job: &Job, recording: &Recording) -> Self {
+        let devices = (0u16..).zip(&job.devices);
+        let mut nodes = Self {
+            operations: FxHashMap::default(),
+            host: FxHashMap::default(),
+            devices: devices
+                .map(|(place, device)| ((device.process, device.index), place))
+                .collect(),
+        };
+        for (node, what) in (0u32..).zip(&job.what) {
+            if what.part.is_device_work() {
+                nodes.operations.insert((what.device, what.part, what.row), node);
+            } else if what.part.is_host_work() {
+                let process = job.devices[what.device as usize].process;
+                let calls = &recording.processes[process as usize].tables.api_calls;
+                if let Some(thread) = calls.thread.get(what.row as usize) {
+                    let of_thread = nodes.host.entry((process, *thread)).or_default();
+                    of_thread.push((job.began(node), node));
+                }
+            }
+        }
+        nodes
+            .host
+            .values_mut()
+            .for_each(|of_thread| of_thread.sort_unstable());
+        nodes
+    }
+
+    /// What is changed where an advice is followed on all devices that it is told of.
+    fn remedy(&self, replay: &Replay<'_>, told: &[Told], places: &[(u32, u32)]) -> Remedy {
+        let mut remedy = Remedy::default();
+        for (place, advice) in told {
+            let (process, _) = places[*place];
+            let Some(device) = self.devices.get(&places[*place]) else {
+                continue;
+            };
+            for better in &advice.operations {
+                let part = match better.kind {
+                    Kind::Compute => Part::Compute,
+                    Kind::Copy => Part::Copy,
+                    Kind::Memset => Part::Memset,
+                    Kind::Communication => continue,
+                };
+                if let Some(node) = self.operations.get(&(*device, part, better.row)) {
+                    let at_best = better.at_best_ns.min(replay.work(*node));
+                    remedy.work.push((*node, at_best));
+                }
+            }
+            for (thread, start, end) in &advice.host {
+                let Some(of_thread) = self.host.get(&(process, *thread)) else {
+                    continue;
+                };
+                let first = of_thread.partition_point(|(began, _)| began < start);
+                let inside = of_thread[first..].iter().take_while(|(began, _)| began < end);
+                remedy.work.extend(inside.map(|(_, node)| (*node, 0)));
+            }
+        }
+        remedy
+    }
+}
