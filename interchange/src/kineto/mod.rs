@@ -6,6 +6,7 @@
 
 mod args;
 mod blocks;
+mod brackets;
 mod collective;
 mod convert;
 mod converter;

@@ -4,6 +4,8 @@
 //! surrogate pairs all occur, and a file may end anywhere. So values are only delimited here, by quotes, brackets and
 //! commas; what a number or a string means is decided where it is used. Nesting costs no stack.
 
+use super::brackets;
+
 /// Why a value could not be cut out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -41,17 +43,6 @@ pub(crate) struct Cursor<'a> {
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
-
-/// Whether a byte means something to [`Cursor::skip_nested`].
-const STRUCTURAL: [bool; 256] = {
-    let mut table = [false; 256];
-    table[b'"' as usize] = true;
-    table[b'{' as usize] = true;
-    table[b'}' as usize] = true;
-    table[b'[' as usize] = true;
-    table[b']' as usize] = true;
-    table
-};
 
 /// Whether a byte ends a number or a word.
 const ENDS_SCALAR: [bool; 256] = {
@@ -162,32 +153,15 @@ impl<'a> Cursor<'a> {
     }
 
     /// Steps over the object or array that begins here. Brackets are counted, not matched by kind.
+    #[inline]
     pub(crate) fn skip_nested(&mut self) -> Result<(), Stop> {
-        let mut depth = 0usize;
-        loop {
-            let rest = self.bytes.get(self.at..).ok_or(Stop::End)?;
-            let skipped = rest
-                .iter()
-                .position(|&byte| STRUCTURAL[usize::from(byte)])
-                .ok_or(Stop::End)?;
-            self.at += skipped;
-            match rest[skipped] {
-                b'"' => {
-                    self.text()?;
-                }
-                b'{' | b'[' => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                _ => {
-                    self.at += 1;
-                    depth = depth.saturating_sub(1);
-                    if depth == 0 {
-                        return Ok(());
-                    }
-                }
-            }
-        }
+        self.skip(0)
+    }
+
+    /// Steps to behind the bracket that closes this many that are open and those that open on the way.
+    fn skip(&mut self, depth: usize) -> Result<(), Stop> {
+        self.at = brackets::end(self.bytes, self.at, depth).ok_or(Stop::End)?;
+        Ok(())
     }
 }
 
@@ -229,29 +203,7 @@ pub(crate) fn members<'a>(
             return Ok(());
         }
         if go == Go::Enough {
-            return skip_rest(cursor);
-        }
-    }
-}
-
-/// Steps to behind the bracket that closes the object the cursor is in.
-fn skip_rest(cursor: &mut Cursor<'_>) -> Result<(), Stop> {
-    loop {
-        let rest = cursor.bytes.get(cursor.at..).ok_or(Stop::End)?;
-        let skipped = rest
-            .iter()
-            .position(|&byte| STRUCTURAL[usize::from(byte)])
-            .ok_or(Stop::End)?;
-        cursor.at += skipped;
-        match rest[skipped] {
-            b'"' => {
-                cursor.text()?;
-            }
-            b'{' | b'[' => cursor.skip_nested()?,
-            _ => {
-                cursor.at += 1;
-                return Ok(());
-            }
+            return cursor.skip(1);
         }
     }
 }
