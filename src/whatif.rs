@@ -99,6 +99,7 @@ fn print(what_if: &WhatIf) {
             interval(what_if.predicted_step_ns),
             what_if.speedup
         );
+        print_ranks(what_if);
         return;
     }
     let share = |time: f64| format!("{:.1}", 100.0 * time / what_if.measured_step_ns.max(1.0));
@@ -141,4 +142,52 @@ fn print(what_if: &WhatIf) {
         &rows,
         Overflow::Drop,
     );
+    print_ranks(what_if);
+}
+
+/// Where the mean step goes on each device, with the changes if there are any.
+fn print_ranks(what_if: &WhatIf) {
+    let time = |ns: f64| duration(ns as i64);
+    let rows: Vec<Vec<String>> = what_if
+        .ranks
+        .iter()
+        .take(MOST_SHOWN)
+        .map(|device| {
+            let part = &device.predicted;
+            vec![
+                device
+                    .rank
+                    .map_or_else(|| "?".to_owned(), |rank| rank.to_string()),
+                device.device_index.to_string(),
+                time(part.compute_ns),
+                time(part.transfer_ns),
+                time(part.waiting_ns),
+                time(part.copy_ns),
+                time(part.idle_ns),
+            ]
+        })
+        .collect();
+    let title = if what_if.changes.is_empty() {
+        "Where a step's time goes"
+    } else {
+        "Where a step's time would go"
+    };
+    print_table(
+        title,
+        &[
+            "rank",
+            "GPU",
+            "compute",
+            "transfer",
+            "waits for ranks",
+            "copies",
+            "idle",
+        ],
+        &rows,
+        Overflow::Drop,
+    );
+    if what_if.ranks.len() > MOST_SHOWN {
+        let more = what_if.ranks.len() - MOST_SHOWN;
+        anstream::println!("  and {more} more, which --json has");
+    }
 }

@@ -168,6 +168,7 @@ fn all_types() -> BTreeMap<String, Type> {
     for path in own.chain([
         root.join("src/graph/path.rs"),
         root.join("src/graph/whatif.rs"),
+        root.join("src/graph/rank_times.rs"),
         root.join("../trace/src/hang.rs"),
     ]) {
         types_of(&fs::read_to_string(&path).expect("a source"), &mut found);

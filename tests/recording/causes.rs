@@ -87,6 +87,23 @@ fn a_slow_gpu_is_the_first_finding_and_costs_what_the_clean_run_lacks() {
         "{saves} of {slow_ns} - {clean_ns}"
     );
     assert_eq!(first["cause"][0]["rank"], 2);
+    // Of each rank's step the parts are all; the slow one waits for nobody, and the others for it.
+    let what_if = json(&["whatif", "--set", "rank:2=as-others"], &slow);
+    let part = |rank: usize, when: &str, part: &str| what_if["ranks"][rank][when][part].as_f64().expect(part);
+    let parts = ["compute_ns", "transfer_ns", "waiting_ns", "copy_ns", "idle_ns"];
+    for rank in 0..4 {
+        let sum: f64 = parts.iter().map(|name| part(rank, "replayed", name)).sum();
+        assert!(
+            (sum - what_if["replayed_step_ns"].as_f64().expect("a time")).abs() < 1.0,
+            "{what_if}"
+        );
+        if rank != 2 {
+            let waits = [rank, 2].map(|rank| part(rank, "replayed", "waiting_ns"));
+            assert!(waits[0] > 4.0 * waits[1], "{waits:?}");
+            let then = part(rank, "predicted", "waiting_ns");
+            assert!(then < waits[0] / 2.0, "{then} of {waits:?}");
+        }
+    }
     // Nobody is blamed where nothing is wrong.
     let analysis = json(&["analyze"], &clean);
     let findings = analysis["findings"].as_array().expect("findings");

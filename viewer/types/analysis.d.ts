@@ -1554,6 +1554,8 @@ export type WhatIf = {
   singles: Single[];
   /** What the steps' time was spent on, without the changes. */
   critical_path: CriticalPath;
+  /** Where the mean step goes on each device, without and with the changes. */
+  ranks: RankTimes[];
   /** Operations that were replayed. */
   operations: number;
   /** Of those, how many have no recorded launch. */
@@ -1574,6 +1576,35 @@ export type Interval = {
   low: number;
   /** The most. */
   high: number;
+};
+
+/** A device's mean step without and with the changes; unexplained gaps are kept. */
+export type RankTimes = {
+  /** Its rank. */
+  rank: number | null;
+  /** Its index within its process. */
+  device_index: number;
+  /** By a replay without changes. */
+  replayed: RankTime;
+  /** With them. */
+  predicted: RankTime;
+};
+
+/**
+ * What the mean step of a device is made of, nanoseconds; the parts sum to the step of the job. What happens at one time counts as
+ * the first of them that it is.
+ */
+export type RankTime = {
+  /** Kernels compute. */
+  compute_ns: number;
+  /** Data is on the wire. */
+  transfer_ns: number;
+  /** A kernel of a collective or transfer waits for other ranks. */
+  waiting_ns: number;
+  /** Copies and memsets. */
+  copy_ns: number;
+  /** The device has nothing to do. */
+  idle_ns: number;
 };
 
 /** What a single change would bring. */

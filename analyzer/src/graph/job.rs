@@ -344,23 +344,27 @@ impl Job {
 
     /// The time of each step that has one.
     pub(crate) fn step_times(&self, ends: &[i64]) -> Vec<i64> {
+        let windows = self.step_windows(ends).into_iter();
+        windows.map(|(start, end)| end.saturating_sub(start)).collect()
+    }
+
+    /// From when to when each step goes that has a time.
+    pub(crate) fn step_windows(&self, ends: &[i64]) -> Vec<(i64, i64)> {
         let over = self.step_ends(ends);
         if self.steps.iter().skip(1).any(|step| step.follows) {
             let timed = self.timed().into_iter();
-            return timed
-                .map(|step| over[step].saturating_sub(over[step - 1]))
-                .collect();
+            return timed.map(|step| (over[step - 1], over[step])).collect();
         }
         // Where something is changed the first begins when it did, and others are moved with the end of the one before.
         let unchanged = self.step_ends(&self.ends);
-        let time = |step: usize| {
+        let window = |step: usize| {
             let moved = step
                 .checked_sub(1)
                 .map_or(0, |before| over[before].saturating_sub(unchanged[before]));
             let begin = self.steps[step].begin.saturating_add(moved);
-            over[step].saturating_sub(begin)
+            (begin, over[step])
         };
-        (0..over.len()).map(time).collect()
+        (0..over.len()).map(window).collect()
     }
 }
 

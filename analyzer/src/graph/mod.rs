@@ -32,9 +32,11 @@ pub(crate) mod path;
 pub(crate) mod peers;
 pub(crate) mod piece;
 pub(crate) mod process;
+pub(crate) mod rank_times;
 pub(crate) mod whatif;
 
 pub use edits::{Change, Edit, Target};
 pub use path::{CriticalPath, PathPart};
 pub use piece::{PathTable, Piece};
+pub use rank_times::{RankTime, RankTimes};
 pub use whatif::{Interval, Model, Single, StepTimes, WhatIf};

@@ -10,6 +10,7 @@ use super::edits::{self, Edit};
 use super::job::{Job, Step, mean};
 use super::path::{self, CriticalPath};
 use super::piece::Piece;
+use super::rank_times::{RankTimes, rank_times};
 
 /// Low and high end of what is predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -78,6 +79,8 @@ pub struct WhatIf {
     pub singles: Vec<Single>,
     /// What the steps' time was spent on, without the changes.
     pub critical_path: CriticalPath,
+    /// Where the mean step goes on each device, without and with the changes.
+    pub ranks: Vec<RankTimes>,
     /// Operations that were replayed.
     pub operations: u64,
     /// Of those, how many have no recorded launch.
@@ -283,6 +286,7 @@ fn predict(model: &Model, changes: &[Edit]) -> Result<WhatIf, String> {
         },
         singles,
         critical_path: model.critical_path().clone(),
+        ranks: rank_times(job, &kept_ends(job, &changed), &changed.work),
         operations: job.counts.operations,
         without_launch: job.counts.without_launch,
         in_time: job.counts.in_time,
@@ -290,6 +294,14 @@ fn predict(model: &Model, changes: &[Edit]) -> Result<WhatIf, String> {
         contradicted: job.counts.contradicted,
         circles: job.cut,
     })
+}
+
+/// When nodes end with some changes, unexplained gaps kept.
+fn kept_ends(job: &Job, changed: &edits::Changed) -> Vec<i64> {
+    let mut ends = Vec::new();
+    let graph = changed.graph.as_ref().unwrap_or(&job.graph);
+    graph.replay(&changed.work, &changed.gap, &mut ends);
+    ends
 }
 
 /// Less than this share of a step is not worth a line.
