@@ -76,7 +76,16 @@ const CHANGES: &[Change] = &[
         workload: &[],
         forward: &["rank:1=1.5x"],
         back: &["rank:1=as-others"],
-        jobs: &[],
+        jobs: &["ddp", "fsdp", "tp", "3d"],
+    },
+    // Stages of a pipeline have more or less to do than each other: none is as the others.
+    Change {
+        name: "rank 1 is 1.5 times slower",
+        sim: &["SLOW=rank:1=1.5"],
+        workload: &[],
+        forward: &["rank:1=1.5x"],
+        back: &["rank:1=0.6667x"],
+        jobs: &["pp"],
     },
     Change {
         name: "rank 0 is twice as slow",
@@ -84,7 +93,15 @@ const CHANGES: &[Change] = &[
         workload: &[],
         forward: &["rank:0=2x"],
         back: &["rank:0=as-others"],
-        jobs: &[],
+        jobs: &["ddp", "fsdp", "tp", "3d"],
+    },
+    Change {
+        name: "rank 0 is twice as slow",
+        sim: &["SLOW=rank:0=2"],
+        workload: &[],
+        forward: &["rank:0=2x"],
+        back: &["rank:0=0.5x"],
+        jobs: &["pp"],
     },
     Change {
         name: "everything is twice as slow",

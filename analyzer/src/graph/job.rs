@@ -233,7 +233,7 @@ impl Job {
         (!job.steps.is_empty()).then_some(job)
     }
 
-    /// Finds the last operations of each step, by device and kind of operation: in a changed replay others may be last.
+    /// Finds the last operations of each step that compute or communicate (in a step without any, copies), by device and kind of operation: in a changed replay others may be last.
     fn find_last(&mut self) {
         let mut last: BTreeMap<(u32, u16, Part, u64), Node> = BTreeMap::new();
         for (node, what) in (0u32..).zip(&self.what) {
@@ -252,6 +252,14 @@ impl Job {
                 *last = node;
             }
         }
+        // Copies may be of later steps: a loader runs ahead. What waits for one is behind it.
+        let is_copy = |part: Part| matches!(part, Part::Copy | Part::Memset);
+        let others: BTreeSet<u32> = last
+            .keys()
+            .filter(|(_, _, part, _)| !is_copy(*part))
+            .map(|(step, ..)| *step)
+            .collect();
+        last.retain(|(step, _, part, _), _| !is_copy(*part) || !others.contains(step));
         for ((step, ..), node) in last {
             if let Some(step) = self.steps.get_mut(step as usize) {
                 step.last.push(node);

@@ -17,8 +17,9 @@ type Place = (u32, Part, Label, Option<u32>);
 /// step; of the same size, where anybody has it in that size. Where they have it another number of times it takes so much of its
 /// time as theirs is of all of it. Where nobody else has it, or only those that are changed themselves, it stays; but work that no
 /// other host in the same role does is none that a host there would do. With
-/// `whole_ranks` ranks that are changed are nobody's peers; else (of a kernel or collective) all others are. With `same_work`
-/// only what is surely the same is compared: in the same size, and on devices in the same role. A stage of a pipeline may have
+/// `whole_ranks` ranks that are changed are nobody's peers; else (of a kernel or collective) all others are. Those in the same role
+/// come before all others. With `same_work` only what is surely the same is compared: in the same size, and on devices in the
+/// same role. A stage of a pipeline may have
 /// more to do than another under the same names, and the dimensions of a matrix product's launch don't tell how deep it is.
 pub(crate) fn as_others(job: &Job, nodes: &[Node], whole_ranks: bool, same_work: bool) -> Vec<i64> {
     let mut changed = vec![false; job.devices.len()];
@@ -157,15 +158,19 @@ impl Among<'_> {
             let communicator = *group >> 32;
             let is_peer = |other: &u64, nodes: &[Node]| {
                 other != group
-                    && (communicator > 0 || !self.same_work || self.role(nodes) == self.role(own))
                     && (!self.whole_ranks || !self.any_chosen(nodes))
                     && (communicator == 0 || *other >> 32 != communicator)
             };
-            let peers: Vec<&Vec<Node>> = of_place
+            let mut peers: Vec<&Vec<Node>> = of_place
                 .iter()
                 .filter(|(other, nodes)| is_peer(other, nodes))
                 .map(|(_, nodes)| nodes)
                 .collect();
+            // Those in the same role, if there are any; others have other work.
+            let in_role = |nodes: &Vec<Node>| communicator > 0 || self.role(nodes) == self.role(own);
+            if self.same_work || peers.iter().any(|nodes| in_role(nodes)) {
+                peers.retain(|nodes| in_role(nodes));
+            }
             let same: Vec<&&Vec<Node>> = peers.iter().filter(|nodes| nodes.len() == own.len()).collect();
             if !same.is_empty() {
                 for (place, node) in own.iter().enumerate() {
