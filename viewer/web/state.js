@@ -44,6 +44,7 @@
  * @property {string[]} changes             that are tried together, as for `--set`
  * @property {Comparison | null} compare     what is shown beside this recording, and how the two are aligned
  * @property {OperatorsView | null} operators
+ * @property {string} steps                 that all numbers are of, as the server takes them: "5-20"; "" is the whole run
  * @property {number} generation            of the loaded state of the recording
  */
 
@@ -72,6 +73,7 @@ export function initialState() {
     changes: [],
     compare: null,
     operators: null,
+    steps: "",
     generation: 0,
   };
 }

@@ -6,7 +6,7 @@ import { h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
 import { lateRank } from "./findings.js";
-import { failed, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
+import { chosenSteps, failed, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
 
 /** So many collectives are drawn at most; of more, stretches that are evenly spread. */
 const DRAWN = 5000;
@@ -23,7 +23,7 @@ export const collectives = panel("collectives", "Collectives", (analysis, contex
     transfers(analysis),
     list(analysis, context, keep),
   ];
-});
+}, { partly: "The list of all collectives is" });
 
 /**
  * All collectives, or where there are too many, evenly spread stretches of them.
@@ -53,16 +53,30 @@ async function sample(context) {
 /** @param {HTMLElement} box @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 async function drawCharts(box, analysis, context) {
   try {
-    const { all, total } = await sample(context);
+    const sampled = await sample(context);
+    const { total } = sampled;
+    const all = chosenSteps(context) ? sampled.all.filter(within(analysis)) : sampled.all;
     // The first state of a recording that is opened has no collectives yet; the next one comes by itself.
     if (!total && context.info.analysed === false) return;
-    const partly = all.length < total ? ` ${format.count(all.length)} of ${format.count(total)} are drawn, evenly spread.` : "";
+    const partly = sampled.all.length < total ? ` ${format.count(all.length)} of ${chosenSteps(context) ? "them" : format.count(total)} are drawn, evenly spread.` : "";
     const late = [skews(all, analysis, context, partly), arrivals(analysis, context)];
     const bySize = sizes(analysis, all);
     replace(box, bandwidths(all, analysis, context, partly), analysis.arrivals.length ? [late, bySize] : [bySize, late]);
   } catch (error) {
     replace(box, failed(error, () => drawCharts(box, analysis, context), "Collectives"), arrivals(analysis, context), sizes(analysis, []));
   }
+}
+
+/**
+ * Whether a collective begins within the steps that an analysis is of: the list knows of no steps.
+ * @param {import("../../types/analysis.js").Analysis} analysis
+ * @returns {(one: any) => boolean}
+ */
+export function within(analysis) {
+  const steps = analysis.ranks.flatMap((rank) => rank.steps);
+  const from = Math.min(...steps.map((step) => step.start_ns));
+  const to = Math.max(...steps.map((step) => step.end_ns));
+  return ({ start_ns: start }) => start !== null && start >= from && start < to;
 }
 
 /** @param {any} one */
@@ -87,8 +101,10 @@ export async function showCollective(one, context) {
  * @param {import("./shared.js").Context} context
  */
 export async function costliest(rank, context) {
-  const { collectives } = await context.api.rec("collectives", { sort: "cost", order: "desc", last_rank: rank, limit: 1 });
-  return collectives[0]?.start_ns === undefined || collectives[0].start_ns === null ? null : collectives[0];
+  const isPart = chosenSteps(context) !== "";
+  const { collectives } = await context.api.rec("collectives", { sort: "cost", order: "desc", last_rank: rank, limit: isPart ? 1000 : 1 });
+  const isMeant = isPart ? within(await context.analysis()) : (/** @type {any} */ one) => typeof one.start_ns === "number";
+  return collectives.find(isMeant) ?? null;
 }
 
 /** @param {any[]} all @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {string} partly */

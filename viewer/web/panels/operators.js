@@ -7,7 +7,7 @@ import * as format from "../format.js";
 import { shortType } from "../shapes.js";
 import { table } from "../table.js";
 import { TABLES, shareOf } from "./operator_tables.js";
-import { choice, mounted, nothing, section, select, severalDevices } from "./shared.js";
+import { choice, mounted, nothing, ofSteps, section, select, severalDevices } from "./shared.js";
 
 /** @typedef {import("../../types/analysis.js").Analysis} Analysis */
 /** @typedef {import("../../types/analysis.js").Attribution} Attribution */
@@ -29,7 +29,7 @@ export const operators = {
   /** @param {HTMLElement} container @param {Context} context @returns {import("./shared.js").Mounted} */
   mount(container, context) {
     const part = new OperatorsPart(context);
-    const handle = mounted(container, context, (analysis, _, __, redraw) => part.draw(analysis, redraw), TITLE);
+    const handle = mounted(container, context, (analysis, _, __, redraw) => [ofSteps(context), part.draw(analysis, redraw)], TITLE);
     const end = context.state.subscribe(["operators"], () => part.changed());
     return {
       ...handle,
