@@ -101,6 +101,8 @@ function operatorsOf(fields) {
     rank: rank ? rank[0] : "all",
     sort: sort ? { key: sort[2], descending: sort[1] === "-" } : null,
     open: numbersOf(fields.get("open"), OPENED),
+    ...(fields.get("graph") === "flame" ? { flame: true } : {}),
+    ...(/^\d{1,9}$/.test(fields.get("zoom") ?? "") ? { zoom: Number(fields.get("zoom")) } : {}),
   };
 }
 
@@ -205,11 +207,13 @@ export function href(place) {
     if (area) add("ca", area.map((value) => Number(value.toFixed(0))).join("~"));
   }
   if (place.operators) {
-    const { by, rank, sort, open } = place.operators;
+    const { by, rank, sort, open, flame, zoom } = place.operators;
     add("by", by);
     if (rank !== "all") add("of", rank);
     if (sort) add("sort", `${sort.descending ? "-" : ""}${sort.key}`);
     if (open) add("open", ranges(open.slice(0, OPENED)));
+    if (flame) add("graph", "flame");
+    if (zoom !== undefined) add("zoom", String(zoom));
   }
   if (place.path) add("path", "shown");
   for (const change of (place.changes ?? []).slice(0, CHANGES)) add("set", change);
