@@ -7,6 +7,7 @@ import * as format from "../format.js";
 import { table } from "../table.js";
 import { PARTS, choice, chosenSteps, nothing, panel, meanParts, resolution, section, severalDevices, shareParts } from "./shared.js";
 import { number, rangeLine } from "./step_choice.js";
+import { ratesOf, utilization } from "./step_rates.js";
 
 /** A bar is at least so wide, else neighbours share one. */
 const LEAST_BAR = 4;
@@ -274,6 +275,7 @@ function stepChart(ranks, keep, rowHeight, context, several) {
             value: `${format.time(bar.parts[part.key])}  ${format.percent(bar.duration ? bar.parts[part.key] / bar.duration : 0)}`,
           })),
           { name: "together", value: format.time(bar.duration), strong: true },
+          ...(bar.count === 1 ? ratesOf(bar.first) : []),
         ],
       ),
     );
@@ -457,6 +459,7 @@ function stepTable(ranks, analysis, context, keep) {
         text: (row) => format.time(row.step.host_duration_ns),
       },
       ...partColumns((/** @type {any} */ row) => row.step, format.time, { compute: 1, overlap: 3 }),
+      ...utilization(rows),
       {
         key: "outlier",
         title: "",
