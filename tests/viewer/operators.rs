@@ -193,7 +193,14 @@ fn modules_as_a_flame_graph_sum_to_all_gpu_time() {
     browser.wait_for("!document.querySelector('.p-flame .outer') && !location.hash.includes('zoom')");
     choose(&mut browser, "Stacks");
     browser.wait_for("document.querySelector('.p-flame').innerText.includes('no function')");
+    // The roofline leads to its rows.
     choose(&mut browser, "Products");
+    browser.wait_for("document.querySelector('.p-roofline path.p-points')");
+    browser.evaluate("document.querySelector('.p-roofline svg.p-chart').focus()");
+    browser.press("ArrowRight", "");
+    browser.wait_for("document.querySelector('.p-tip').innerText.includes('FLOP for each byte')");
+    browser.press("Enter", "");
+    browser.wait_for("document.activeElement.matches('.panel-operators tbody .p-open')");
     browser.wait_for("!document.querySelector('.p-flame') && document.querySelector('.panel-operators tbody tr')");
     assert_clean(&mut browser);
 }

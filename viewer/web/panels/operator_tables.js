@@ -130,7 +130,7 @@ const ofWhole = ({ unattributed }, rows) => share((row) => shareOf(total(row), u
 const wholeTime = timeColumn("total_ns", "Total", total, { hint: "Forward, recomputed and backward, with modules inside it" });
 
 /** The sizes of a product. @param {any} row */
-function sizeOf({ batch, m, n, k, input_dims: dims }) {
+export function sizeOf({ batch, m, n, k, input_dims: dims }) {
   const sizes = [batch, m, n, k];
   return sizes.includes(null) ? inputs(dims, null).sizes || format.NONE : sizes.join("×");
 }

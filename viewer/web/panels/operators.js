@@ -8,6 +8,7 @@ import { shortType } from "../shapes.js";
 import { table } from "../table.js";
 import { OperatorFlame } from "./operator_flame.js";
 import { TABLES, remainders, shareOf } from "./operator_tables.js";
+import { roofline } from "./roofline.js";
 import { choice, mounted, nothing, ofSteps, section, select, severalDevices } from "./shared.js";
 
 /** @typedef {import("../../types/analysis.js").Analysis} Analysis */
@@ -152,7 +153,7 @@ class OperatorsPart {
     if (flame && (by === "modules" || by === "stacks") && list.length) {
       this.flame ??= new OperatorFlame(context, (root) => this.choose({ zoom: root ?? undefined }));
       this.flame.take(all, by, zoom ?? null);
-      return [accounted(all, what), peak(all), this.flame.element];
+      return [accounted(all, what), this.flame.element];
     }
     const one = table({
       name: by,
@@ -180,7 +181,7 @@ class OperatorsPart {
             }
           : {}),
     });
-    return [accounted(all, what), peak(all), one.element];
+    return [accounted(all, what), peak(all), by === "products" ? [modelled(all), roofline(all, (row) => one.reveal(row))] : null, one.element];
   }
 }
 
@@ -201,6 +202,12 @@ function accounted(all, what) {
     legend(parts.map((part) => ({ ...part, title: `${part.title} ${said(part.value)}` }))),
     shareBar(parts, { format: format.time, label: "GPU time by who launched it" }),
   );
+}
+
+/** How much of all time the products stand for. @param {Attribution} all */
+function modelled({ modelled_share: share }) {
+  if (share === null) return null;
+  return h("p", { class: "p-note p-peak" }, `${format.percent(share)} of the GPU time is in operators whose FLOP are known.`);
 }
 
 /** What the GPU can do at most. @param {Attribution} all */

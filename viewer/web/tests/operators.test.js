@@ -5,6 +5,8 @@ import { Tree } from "../tree.js";
 import { place } from "../flame_graph.js";
 import { flameNodes } from "../panels/operator_flame.js";
 import { TABLES } from "../panels/operator_tables.js";
+import { roofs } from "../panels/roofline.js";
+import { ratesOf, utilization } from "../panels/step_rates.js";
 import { frameOf, inputs } from "../shapes.js";
 import { href, parse } from "../url.js";
 import { deepEqual, equal, ok } from "./assert.js";
@@ -127,6 +129,27 @@ export const tests = {
     const stacks = flameNodes(rank({ stacks: [stack(null, 1, 0), stack(0, 59, 20)], unattributed: { ...unattributed, no_stack_ns: 40 } }), "stacks").nodes;
     deepEqual(stacks.map((node) => node.total), [60, 59, 40]);
     deepEqual(stacks[0].sums, { forward: 40, backward: 20 });
+  },
+  "marks under the roof are as large as their time"() {
+    const product = (/** @type {any} */ more) => ({
+      name: "aten::mm", batch: 1, m: 2, n: 3, k: 4, input_dims: null, dtype: "c10::BFloat16", calls: 1, flops: 100, bytes: 10, time_ns: 100,
+      flops_per_second: 1e12, bytes_per_second: 1e11, peak_flops_per_second: 9e14, peak_share: 0.1, bound: "compute", ...more,
+    });
+    const products = [product({}), product({ time_ns: 25, dtype: "float", peak_flops_per_second: 6e13 }), product({ bytes: null }), product({ flops_per_second: null })];
+    const peak = { flops_per_second: 9e14, bytes_per_second: 3e12, dtype: "c10::BFloat16", source: "data sheet" };
+    const { marks, peaks, bytes } = roofs(rank({ products, peak }));
+    deepEqual(marks.map(({ x, y }) => [x, y]), [[10, 1e12], [10, 1e12]]);
+    equal(marks[0].size / marks[1].size, 2, "areas are as times");
+    deepEqual([...peaks], [["BFloat16", 9e14], ["float", 6e13]]);
+    equal(bytes, 3e12);
+    equal(roofs(rank({ products })).marks.length, 0, "no roof is known");
+  },
+  "columns of utilization are there where a step has one"() {
+    const step = (/** @type {number | null} */ mfu, /** @type {number | null} */ hfu) => /** @type {any} */ ({ step: { mfu, hfu } });
+    deepEqual(utilization([step(null, null)]), []);
+    deepEqual(utilization([step(null, null), step(0.4, null)]).map(({ title }) => title), ["MFU"]);
+    deepEqual(utilization([step(0.4, 0.5)]).map(({ title, text }) => [title, text?.(step(0.4, 0.5))]), [["MFU", "40.0\u202f%"], ["HFU", "50.0\u202f%"]]);
+    deepEqual(ratesOf(step(0.25, null).step), [{ name: "MFU", value: "25.0\u202f%" }]);
   },
   "inputs and functions are short"() {
     deepEqual(inputs('[[64, 512], [], [512, 10], [], []]', '["c10::BFloat16", "Scalar", "float", "", "Scalar"]'), {
