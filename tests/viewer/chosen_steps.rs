@@ -40,7 +40,8 @@ fn all_numbers_can_be_of_some_steps() {
     browser.wait_for("document.querySelector('#answer').innerText.includes('Only steps 1–2.')");
     // What knows no steps says so.
     browser.wait_for("document.querySelector('#steps').innerText.includes('whole run')");
-    browser.wait_for("viewer.page.bar.commands().some(({ title }) => title === 'Analysis (JSON), steps 1-2')");
+    browser
+        .wait_for("viewer.page.bar.commands().some(({ title }) => title === 'Analysis (JSON), steps 1-2')");
 
     browser.click_on("document.getElementById('tab-kernels')");
     browser.wait_for("document.querySelector('.panel-kernels').innerText.includes('Only steps 1–2.')");

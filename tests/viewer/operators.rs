@@ -201,7 +201,9 @@ fn modules_as_a_flame_graph_sum_to_all_gpu_time() {
     browser.wait_for("document.querySelector('.p-tip').innerText.includes('FLOP for each byte')");
     browser.press("Enter", "");
     browser.wait_for("document.activeElement.matches('.panel-operators tbody .p-open')");
-    browser.wait_for("!document.querySelector('.p-flame') && document.querySelector('.panel-operators tbody tr')");
+    browser.wait_for(
+        "!document.querySelector('.p-flame') && document.querySelector('.panel-operators tbody tr')",
+    );
     assert_clean(&mut browser);
 }
 

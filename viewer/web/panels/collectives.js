@@ -7,6 +7,7 @@ import * as format from "../format.js";
 import { table } from "../table.js";
 import { lateRank } from "./findings.js";
 import { chosenSteps, failed, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
+import { within } from "./step_choice.js";
 
 /** So many collectives are drawn at most; of more, stretches that are evenly spread. */
 const DRAWN = 5000;
@@ -65,18 +66,6 @@ async function drawCharts(box, analysis, context) {
   } catch (error) {
     replace(box, failed(error, () => drawCharts(box, analysis, context), "Collectives"), arrivals(analysis, context), sizes(analysis, []));
   }
-}
-
-/**
- * Whether a collective begins within the steps that an analysis is of: the list knows of no steps.
- * @param {import("../../types/analysis.js").Analysis} analysis
- * @returns {(one: any) => boolean}
- */
-export function within(analysis) {
-  const steps = analysis.ranks.flatMap((rank) => rank.steps);
-  const from = Math.min(...steps.map((step) => step.start_ns));
-  const to = Math.max(...steps.map((step) => step.end_ns));
-  return ({ start_ns: start }) => start !== null && start >= from && start < to;
 }
 
 /** @param {any} one */

@@ -19,6 +19,22 @@ export function rangeOf(steps) {
 }
 
 /**
+ * Whether something begins within the steps that an analysis is of, for lists that know of no steps.
+ * @param {import("../../types/analysis.js").Analysis} analysis
+ * @returns {(one: {start_ns: number | null}) => boolean}
+ */
+export function within(analysis) {
+  let from = Infinity;
+  let to = -Infinity;
+  for (const { steps } of analysis.ranks)
+    for (const { start_ns: start, end_ns: end } of steps) {
+      from = Math.min(from, start);
+      to = Math.max(to, end);
+    }
+  return ({ start_ns: start }) => start !== null && start >= from && start < to;
+}
+
+/**
  * A line that names the chosen steps, with what to do with them; nothing while none is chosen.
  * @param {import("./shared.js").Context} context
  * @param {() => void} clear

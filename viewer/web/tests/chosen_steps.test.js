@@ -2,8 +2,7 @@
 /** Which steps all numbers are of. */
 
 import { partOf } from "../bar.js";
-import { within } from "../panels/collectives.js";
-import { number, rangeOf } from "../panels/step_choice.js";
+import { number, rangeOf, within } from "../panels/step_choice.js";
 import { panel } from "../panels/shared.js";
 import { initialState, Store } from "../state.js";
 import { isAmong, stepRange, stepWords } from "../step_range.js";
