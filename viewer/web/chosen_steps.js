@@ -44,7 +44,10 @@ export class ChosenSteps {
     const had = this.element.contains(document.activeElement);
     if (this.writing) replace(this.element, this.field());
     else if (!steps)
-      replace(this.element, h("button", { class: "p-button", type: "button", title: "Limit all numbers of the page to some steps", onclick: () => this.edit() }, "All steps"));
+      replace(
+        this.element,
+        h("button", { class: "p-button", type: "button", title: "Limit all numbers of the page to some steps", onclick: () => this.edit() }, "All steps"),
+      );
     else
       replace(
         this.element,
@@ -52,7 +55,10 @@ export class ChosenSteps {
           h("button", { type: "button", title: "All numbers are of these steps alone. Choose others", onclick: () => this.edit() }, capital(stepWords(steps))),
           h("button", { type: "button", "aria-label": "All steps", title: "All steps", onclick: () => this.choose("") }, "×")),
         this.page.isWhole(tab) ? h("span", { class: "faint", role: "note" }, "This view is of the whole run.") : null,
-        tab === "timeline" ? h("button", { class: "p-link", type: "button", title: `Show ${stepWords(steps)} on the timeline`, onclick: () => this.go() }, "Show them") : null);
+        tab === "timeline"
+          ? h("button", { class: "p-link", type: "button", title: `Show ${stepWords(steps)} on the timeline`, onclick: () => this.go() }, "Show them")
+          : null,
+      );
     if (had && !this.writing) /** @type {HTMLElement | null} */ (this.element.querySelector(".steps-chosen button, .p-button"))?.focus();
   }
 
@@ -81,11 +87,16 @@ export class ChosenSteps {
       this.writing = false;
       this.draw();
     };
+    const take = async () => {
+      const line = await this.take(input.value);
+      if (line === null) close();
+      else say(line);
+    };
     input.addEventListener("input", () => say(""));
     input.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Escape") close();
-      if (event.key === "Enter") void this.take(input.value).then((line) => (line === null ? close() : say(line)));
+      if (event.key === "Enter") void take();
     });
     // Nothing was written: nothing is meant.
     input.addEventListener("blur", (event) => {
@@ -94,7 +105,7 @@ export class ChosenSteps {
     });
     return [
       h("label", {}, "Steps ", input), wrong,
-      h("button", { class: "p-button", type: "button", onclick: () => void this.take(input.value).then((line) => (line === null ? close() : say(line))) }, "Only these"),
+      h("button", { class: "p-button", type: "button", onclick: () => void take() }, "Only these"),
       h("button", { class: "p-button", type: "button", onclick: () => (this.steps ? this.choose("") : close()) }, "All"),
     ];
   }

@@ -59,7 +59,8 @@ async function drawCharts(box, analysis, context) {
     const all = chosenSteps(context) ? sampled.all.filter(within(analysis)) : sampled.all;
     // The first state of a recording that is opened has no collectives yet; the next one comes by itself.
     if (!total && context.info.analysed === false) return;
-    const partly = sampled.all.length < total ? ` ${format.count(all.length)} of ${chosenSteps(context) ? "them" : format.count(total)} are drawn, evenly spread.` : "";
+    const whole = chosenSteps(context) ? "them" : format.count(total);
+    const partly = sampled.all.length < total ? ` ${format.count(all.length)} of ${whole} are drawn, evenly spread.` : "";
     const late = [skews(all, analysis, context, partly), arrivals(analysis, context)];
     const bySize = sizes(analysis, all);
     replace(box, bandwidths(all, analysis, context, partly), analysis.arrivals.length ? [late, bySize] : [bySize, late]);

@@ -108,7 +108,10 @@ export class OperatorFlame {
   say() {
     const { root } = this.graph;
     if (root === null)
-      replace(this.said, h("span", { class: "faint" }, `${format.time(this.total)} of GPU time. Choose one to see it alone; Backspace or Back leads out again.`));
+      replace(
+        this.said,
+        h("span", { class: "faint" }, `${format.time(this.total)} of GPU time. Choose one to see it alone; Backspace or Back leads out again.`),
+      );
     else
       replace(
         this.said,

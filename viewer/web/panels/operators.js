@@ -98,8 +98,10 @@ class OperatorsPart {
     const body = h("div", null);
     const fill = () => {
       const { rank } = this.view;
-      as.hidden = !TABLES[this.view.by].tree;
-      replace(body, this.body(having.find((one) => idOf(one) === rank) ?? analysis.over_ranks ?? having[0]));
+      const all = having.find((one) => idOf(one) === rank) ?? analysis.over_ranks ?? having[0];
+      const { tree, rows } = TABLES[this.view.by];
+      as.hidden = !tree || rows(all).length === 0;
+      replace(body, this.body(all));
     };
     const as = choice(
       "Shown as",

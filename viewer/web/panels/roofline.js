@@ -62,7 +62,9 @@ export function roofline(all, open) {
   const begin = Math.max(left, logarithmic(up, [0, 1], 10).domain[0] / bytes);
   const types = [...new Set(marks.map(({ type }) => type))].sort();
   const chart = scatter({
-    label: `${marks.length} sizes of products by FLOP for each byte and FLOP a second, both on logarithmic axes, under what the GPU can do; the table below has the same numbers`,
+    label:
+      `${marks.length} sizes of products by FLOP for each byte and FLOP a second, both on logarithmic axes, under what the GPU can do; ` +
+      "the table below has the same numbers",
     series: types,
     // The longest first: what is smaller lies on it.
     points: [...marks].sort((a, b) => b.size - a.size).map((mark) => ({ x: mark.x, y: mark.y, size: mark.size, series: types.indexOf(mark.type), data: mark })),

@@ -146,6 +146,8 @@ function stepChart(ranks, keep, rowHeight, context, several) {
   /** Bars of a row that are chosen together, from the one that was taken first. @type {{row: number, first: number, last: number} | null} */
   let held = null;
   let isDragged = false;
+  /** How many steps one bar is. */
+  let every = 1;
   const holding = svg("rect", { class: "p-heldbars" });
   const range = rangeLine(context, () => hold(null));
   const longest = Math.max(...rowsOf(1).map((row) => row.bars.length));
@@ -155,7 +157,10 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     draw(width, height, root) {
       const room = width - margin.right;
       const share = keep.measure === "share";
-      const every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (room - margin.left)));
+      const before = every;
+      every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (room - margin.left)));
+      // Bars that were chosen are others now.
+      if (every !== before) held = null;
       pitch = Math.min(few ? 88 : 72, (room - margin.left) / Math.ceil(longest / every));
       const right = Math.min(room, Math.max(margin.left + 240, margin.left + pitch * Math.ceil(longest / every) + 8));
       const thick = Math.max(1, pitch - Math.min(10, Math.max(1, pitch * 0.22)));

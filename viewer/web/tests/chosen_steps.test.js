@@ -15,7 +15,8 @@ const step = (name) => ({ name });
 /** @type {Record<string, () => void | Promise<void>>} */
 export const tests = {
   "a range of steps is written in several ways"() {
-    for (const [text, range] of [["5-20", "5-20"], [" 5 .. 20 ", "5-20"], ["5–20", "5-20"], ["7", "7"], ["7..7", "7"], ["0-0", "0"]]) equal(stepRange(text), range);
+    for (const text of ["5-20", " 5 .. 20 ", "5–20", "5..20"]) equal(stepRange(text), "5-20", text);
+    for (const text of ["7", "7..7", " 7-7"]) equal(stepRange(text), "7", text);
     for (const wrong of ["", "5-3", "-3", "5-", "all", "1,2", "1-2-3", "1e3", "12345678901"]) equal(stepRange(wrong), null, wrong);
     equal(stepWords("5-20"), "steps 5–20");
     equal(stepWords("7"), "step 7");
