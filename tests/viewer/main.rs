@@ -6,6 +6,7 @@ mod common;
 mod browser;
 mod browser_habits;
 mod browser_rows;
+mod chosen_steps;
 mod html_report;
 mod operators;
 mod viewer_answers;

@@ -163,6 +163,50 @@ fn the_tables_lead_to_the_timeline_and_are_in_the_link() {
     assert_clean(&mut browser);
 }
 
+/// The width of the outermost boxes of a flame graph as a share of all.
+const OUTERMOST: &str = "[...document.querySelectorAll('.p-flame .flame-node')].filter((box) => box.style.top === '0px')\
+     .reduce((sum, box) => sum + box.getBoundingClientRect().width + 1, 0) / document.querySelector('.p-flame .flame').clientWidth";
+
+#[test]
+fn modules_as_a_flame_graph_sum_to_all_gpu_time() {
+    let Some(program) = browser::program() else { return };
+    let viewer = view(&[&trace("mi300_resnet_ac")]);
+    let mut browser = shown(program, &viewer);
+    browser.click_on("document.getElementById('tab-operators')");
+    browser.wait_for("document.querySelector('.panel-operators .p-choice')");
+    choose(&mut browser, "Modules");
+    choose(&mut browser, "Flame graph");
+    browser.wait_for("document.querySelectorAll('.p-flame .flame-node').length > 5");
+    browser.wait_for(&format!("Math.abs({OUTERMOST} - 1) < 0.01"));
+    browser.wait_for("document.querySelector('.p-flame').innerText.includes('launch not recorded')");
+    browser.wait_for("location.hash.includes('graph=flame')");
+
+    // By keys to the network and into it; Back leads out again.
+    browser.evaluate("document.querySelector('.p-flame .flame-node[tabindex=\"0\"]').focus()");
+    browser.press("ArrowDown", "");
+    browser.wait_for("document.activeElement.innerText === 'ResNet_0'");
+    browser.wait_for("document.querySelector('.p-tip').innerText.includes('backward')");
+    browser.press("Equal", "+");
+    browser.wait_for("document.querySelector('.p-flame .flame-said').innerText.includes('ResNet_0')");
+    browser.wait_for("location.hash.includes('zoom=1')");
+    browser.evaluate("history.back()");
+    browser.wait_for("!document.querySelector('.p-flame .outer') && !location.hash.includes('zoom')");
+    choose(&mut browser, "Stacks");
+    browser.wait_for("document.querySelector('.p-flame').innerText.includes('no function')");
+    // The roofline leads to its rows.
+    choose(&mut browser, "Products");
+    browser.wait_for("document.querySelector('.p-roofline path.p-points')");
+    browser.evaluate("document.querySelector('.p-roofline svg.p-chart').focus()");
+    browser.press("ArrowRight", "");
+    browser.wait_for("document.querySelector('.p-tip').innerText.includes('FLOP for each byte')");
+    browser.press("Enter", "");
+    browser.wait_for("document.activeElement.matches('.panel-operators tbody .p-open')");
+    browser.wait_for(
+        "!document.querySelector('.p-flame') && document.querySelector('.panel-operators tbody tr')",
+    );
+    assert_clean(&mut browser);
+}
+
 #[test]
 fn details_name_the_operator_and_the_stack() {
     let Some(program) = browser::program() else { return };

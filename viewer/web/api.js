@@ -164,24 +164,25 @@ export class RecordingApi {
     );
   }
   /**
-   * What a step would take with these changes.
+   * What a step would take with these changes, of some steps ("" are all).
    * @param {string[]} changes
+   * @param {string} steps
    * @param {AbortSignal} [signal]
    * @returns {Promise<import("../types/analysis.js").WhatIf>}
    */
-  whatIf(changes, signal) {
-    return this.rec("whatif", { set: changes }, { signal });
+  whatIf(changes, steps, signal) {
+    return this.rec("whatif", { set: changes, steps: steps || null }, { signal });
   }
-  /** What the critical path is made of. @returns {Promise<import("../types/analysis.js").CriticalPath>} */
-  criticalPath() {
-    return this.rec("critical_path");
+  /** What the critical path of some steps is made of. @param {string} steps @returns {Promise<import("../types/analysis.js").CriticalPath>} */
+  criticalPath(steps) {
+    return this.rec("critical_path", { steps: steps || null });
   }
-  /** Where it goes: as many pieces as a page draws. */
-  async pathPieces() {
+  /** Where it goes: as many pieces as a page draws. @param {string} steps */
+  async pathPieces(steps) {
     /** @type {PathColumns[]} */
     const pages = [];
     for (let have = 0; have < MOST_PIECES; ) {
-      const page = decodePath(await getBytes(this.at("critical_path/pieces"), { offset: have }));
+      const page = decodePath(await getBytes(this.at("critical_path/pieces"), { offset: have, steps: steps || null }));
       pages.push(page);
       have += page.n;
       if (page.n === 0 || have >= page.total) break;

@@ -6,6 +6,7 @@ import { count } from "./format.js";
 import { icon, iconButton } from "./icons.js";
 import { openInPerfetto } from "./perfetto.js";
 import { picture } from "./picture.js";
+import { stepRange } from "./step_range.js";
 import { copyText } from "./table.js";
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
@@ -31,6 +32,8 @@ export class Bar {
     /** What files are to hold, as the user wrote it: "3-5", "0,2". */
     this.part = { steps: "", ranks: "" };
     this.context.state.subscribe(["theme"], () => this.actions());
+    // Files are of what the page is of, unless the menu says otherwise.
+    this.context.state.subscribe(["steps"], ({ steps }) => (this.part.steps = steps));
     region("home").addEventListener("click", () => {
       history.pushState(null, "", location.pathname);
       location.reload();
@@ -269,15 +272,15 @@ export function partOf({ steps, ranks }) {
   /** @type {Record<string, string>} */
   const query = {};
   const words = [];
-  const wanted = { steps: tidy(steps), ranks: tidy(ranks) };
-  const range = wanted.steps.match(/^(\d{1,9})(?:-(\d{1,9}))?$/);
-  if (range && Number(range[2] ?? range[1]) >= Number(range[1])) {
-    query.steps = wanted.steps;
-    words.push(range[2] && range[2] !== range[1] ? `steps ${wanted.steps}` : `step ${range[1]}`);
+  const range = stepRange(steps);
+  if (range !== null) {
+    query.steps = range;
+    words.push(`${range.includes("-") ? "steps" : "step"} ${range}`);
   }
-  if (/^\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*$/.test(wanted.ranks)) {
-    query.ranks = wanted.ranks;
-    words.push(/^\d+$/.test(wanted.ranks) ? `rank ${wanted.ranks}` : `ranks ${wanted.ranks}`);
+  const wanted = tidy(ranks);
+  if (/^\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*$/.test(wanted)) {
+    query.ranks = wanted;
+    words.push(/^\d+$/.test(wanted) ? `rank ${wanted}` : `ranks ${wanted}`);
   }
   return { query, words: words.length ? `, ${words.join(" of ")}` : "" };
 }

@@ -335,7 +335,7 @@ export function hatching(root) {
  * @param {string} options.label what the chart shows, in words
  * @param {{log?: number, title: string, format: (value: number) => string, zero?: boolean, domain?: [number, number]}} options.x
  * @param {{log?: number, title: string, format: (value: number) => string, zero?: boolean, domain?: [number, number]}} options.y
- * @param {{points: [number, number][], title: string}[]} [options.lines]
+ * @param {{points: [number, number][], title: string, label?: string}[]} [options.lines] label: written over the end
  * @param {(point: Point) => import("./dom.js").Child} options.tip
  * @param {(point: Point) => void} [options.open]
  * @param {number} [options.height]
@@ -398,7 +398,9 @@ export function scatter(options) {
       }
       for (const line of options.lines ?? []) {
         const path = line.points.map(([px, py], index) => `${index ? "L" : "M"}${x.toPixel(px).toFixed(1)},${y.toPixel(py).toFixed(1)}`).join("");
-        root.append(svg("path", { class: "p-line p-guide", d: path }, svg("title", null, line.title)));
+        root.append(svg("path", { class: line.label ? "p-line p-limit" : "p-line p-guide", d: path }, svg("title", null, line.title)));
+        const [ex, ey] = line.points[line.points.length - 1] ?? [0, 0];
+        if (line.label) root.append(svg("text", { class: "p-tick", x: x.toPixel(ex) - 2, y: y.toPixel(ey) - 5, "text-anchor": "end" }, line.label));
       }
       paths.forEach((path, series) => {
         if (path.length)
@@ -415,7 +417,10 @@ export function scatter(options) {
         event.preventDefault();
         event.stopPropagation();
       } else if (event.key === "Enter" && placed[at] && options.open) {
+        hideTip();
         options.open(placed[at].point);
+        // Where that moves the focus, the same key is not for what has it then.
+        event.preventDefault();
         event.stopPropagation();
       }
     },
@@ -425,7 +430,8 @@ export function scatter(options) {
     at = index;
     const place = placed[index];
     if (!place) return;
-    marked.setAttribute("d", `M${place.x - 7},${place.y}a7,7 0 1,0 14,0a7,7 0 1,0 -14,0z`);
+    const r = Math.max(7, (place.point.size ?? 4) + 3);
+    marked.setAttribute("d", `M${place.x - r},${place.y}a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0z`);
     const bounds = chart.root.getBoundingClientRect();
     showTip(bounds.left + place.x, bounds.top + place.y, options.tip(place.point));
   }

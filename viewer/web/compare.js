@@ -22,6 +22,7 @@ const REST = 4;
 export const compare = {
   id: "compare",
   title: "Compare",
+  whole: true,
   /** @param {HTMLElement} container @param {Context} context @returns {import("./panels/shared.js").Mounted} */
   mount(container, context) {
     /** @type {Record<string, any>} */
@@ -119,7 +120,7 @@ export const compare = {
         try {
           const comparison = await context.api.json("compare", { a: context.info.id, b: other });
           const latest = await second(context, other);
-          const here = await context.analysis();
+          const here = await context.wholeAnalysis();
           if (mine !== asked) return;
           there = latest;
           generation = context.info.generation;

@@ -90,11 +90,11 @@ export class PathLine {
     this.parts = [];
     /** The piece that was gone to last; -1: none. */
     this.at = -1;
-    /** Of which generation the pieces are, or will be. @type {import("./api.js").RecordingApi | null} */
-    this.of = null;
+    /** Of which generation and steps the pieces are, or will be. */
+    this.of = "";
     /** @type {Promise<void>} */
     this.loading = Promise.resolve();
-    timeline.state.subscribe(["path"], () => {
+    timeline.state.subscribe(["path", "steps"], () => {
       void this.load();
       timeline.invalidateOverlay();
     });
@@ -105,33 +105,40 @@ export class PathLine {
     return this.timeline.state.get().path && this.pieces ? this : null;
   }
 
-  /** Asks for the pieces of the present generation, where they are to be shown and are not there. @returns {Promise<void>} */
+  /** Of what the pieces should be. @private */
+  wanted() {
+    return `${this.timeline.context.api.generation} ${this.timeline.state.get().steps}`;
+  }
+
+  /** Asks for the pieces of the present generation and steps, where they are to be shown and are not there. @returns {Promise<void>} */
   load() {
     const { context } = this.timeline;
-    if (this.of !== context.api) {
+    const wanted = this.wanted();
+    if (this.of !== wanted) {
       // Rows may have other numbers.
       this.pieces = null;
       this.at = -1;
     }
-    if (!this.timeline.state.get().path || this.of === context.api) return this.loading;
-    this.of = context.api;
-    this.loading = this.ask(context.api);
+    if (!this.timeline.state.get().path || this.of === wanted) return this.loading;
+    this.of = wanted;
+    this.loading = this.ask(context.api, wanted);
     return this.loading;
   }
 
-  /** @private @param {import("./api.js").RecordingApi} api */
-  async ask(api) {
+  /** @private @param {import("./api.js").RecordingApi} api @param {string} wanted */
+  async ask(api, wanted) {
     const { timeline } = this;
+    const { steps } = timeline.state.get();
     try {
       if (timeline.context.info.growing) throw new Error("there when the recording has ended");
-      const [path, pieces] = await Promise.all([api.criticalPath(), api.pathPieces()]);
-      if (this.of !== api) return;
+      const [path, pieces] = await Promise.all([api.criticalPath(steps), api.pathPieces(steps)]);
+      if (this.of !== wanted) return;
       this.parts = path.parts;
       this.pieces = pieces;
       timeline.invalidateOverlay();
     } catch (error) {
-      if (this.of !== api) return;
-      this.of = null;
+      if (this.of !== wanted) return;
+      this.of = "";
       timeline.state.set({ path: false });
       const line = /** @type {any} */ (error)?.message ?? String(error);
       timeline.context.announce(`Critical path: ${line}`);

@@ -2,25 +2,19 @@
 /** The flame graph of an area: what threads were in, merged by name, as wide as it took. */
 
 import { h, replace } from "./dom.js";
+import { FlameGraph, pathOf } from "./flame_graph.js";
 import { count, csv, middle, percent, time } from "./format.js";
 import { written } from "./names.js";
-import { SHADES } from "./raster.js";
 import { download } from "./table.js";
 
 /**
- * One node as the server says it, and what is below it here.
+ * One node as the server says it.
  * @typedef {{parent: number | null, id: number, name: string, kind: number, count: number, total: number, self: number,
  *   longest: import("./state.js").Ref}} FlameNode
- * @typedef {{at: number, depth: number, x: number, width: number}} Placed   `x` and `width` of 1
  */
 
-/** Height of a line, and the narrowest node that is drawn, CSS pixels. */
-const LINE = 19;
-const NARROW = 2;
 /** So long nothing is said of what is on its way. */
 const PATIENCE_MS = 300;
-/** Narrower than this there is no name in it. */
-const NAMED = 24;
 
 /**
  * What a tree may be of: the server's word, ours, and which rows it takes.
@@ -43,53 +37,6 @@ export const KINDS = [
   },
 ];
 
-/**
- * Where nodes lie: each as wide as its share of the whole, below what it lies in. `root`, if given, is as wide as all.
- * @param {FlameNode[]} nodes each behind its parent, those of one parent in order
- * @param {number} total
- * @param {number | null} root
- * @returns {Placed[]} by node; those that are not seen are missing
- */
-export function place(nodes, total, root) {
-  /** @type {Placed[]} */
-  const placed = [];
-  /** Where the next child of each begins. @type {number[]} */
-  const next = [];
-  /** What of a child's share its parent has room for: children that overlap take turns. @type {Map<number | null, number>} */
-  const sums = new Map();
-  for (const node of nodes) sums.set(node.parent, (sums.get(node.parent) ?? 0) + node.total);
-  /** @type {Set<number>} */
-  const above = new Set();
-  for (let at = root; at !== null; at = nodes[at].parent) above.add(at);
-  let right = 0;
-  nodes.forEach((node, at) => {
-    const parent = node.parent === null ? null : placed[node.parent];
-    const depth = node.parent === null ? 0 : (parent?.depth ?? -1) + 1;
-    if (node.parent !== null && !parent) return;
-    if (root !== null && above.has(at)) placed[at] = { at, depth, x: 0, width: 1 };
-    else if (root !== null && (node.parent === null || (above.has(node.parent) && node.parent !== root))) return;
-    else if (node.parent === null || !parent) {
-      const width = total > 0 ? node.total / total : 0;
-      placed[at] = { at, depth, x: right, width };
-      right += width;
-    } else {
-      const whole = Math.max(1, nodes[node.parent].total, sums.get(node.parent) ?? 0);
-      const width = (parent.width * node.total) / whole;
-      placed[at] = { at, depth, x: next[node.parent], width };
-      next[node.parent] += width;
-    }
-    next[at] = placed[at].x;
-  });
-  return placed;
-}
-
-/** The names from the outermost to a node. @param {FlameNode[]} nodes @param {number} at */
-export function pathOf(nodes, at) {
-  const path = [];
-  for (let here = /** @type {number | null} */ (at); here !== null; here = nodes[here].parent) path.unshift(nodes[here].name);
-  return path;
-}
-
 export class Flame {
   /** @param {import("./timeline.js").Timeline} timeline */
   constructor(timeline) {
@@ -98,41 +45,29 @@ export class Flame {
     this.mergeNumbers = true;
     /** @type {{total: number, threads: number, nodes: FlameNode[], more: number, left_out: number} | null} */
     this.tree = null;
-    /** The node that fills the width, and the one that keys act on. @type {number | null} */
-    this.root = null;
-    /** @type {number | null} */
-    this.current = null;
     /** @type {AbortController | null} */
     this.controller = null;
     /** @type {import("./state.js").Area | null} */
     this.area = null;
     /** What answered. @type {import("./api.js").RecordingApi | null} */
     this.api = null;
-    /** @type {Placed[]} */
-    this.placed = [];
-    this.drawnWidth = 0;
-    this.graph = h("div", { class: "flame", role: "group", "aria-label": "Flame graph" });
+    this.graph = new FlameGraph({
+      inks: () => this.timeline.theme.inks,
+      written,
+      words: (at) => this.words(at),
+      say: (at) => this.say(at),
+      choose: (at) => this.choose(at),
+      empty: "Nothing of this kind was recorded in this area.",
+    });
     this.said = h("div", { class: "flame-said" });
     this.tools = h("div", { class: "p-tools" });
-    this.element = h("div", { class: "flame-box" }, this.tools, this.said, this.graph);
-    new ResizeObserver(() => {
-      if (Math.abs(this.graph.clientWidth - this.drawnWidth) > 8) requestAnimationFrame(() => this.draw());
-    }).observe(this.graph);
-    this.graph.addEventListener("click", (event) => {
-      const at = this.nodeOf(event.target);
-      if (at !== null) this.choose(at);
-    });
-    this.graph.addEventListener("dblclick", (event) => {
-      const at = this.nodeOf(event.target);
-      if (at !== null) this.zoom(this.root === at ? this.tree?.nodes[at].parent ?? null : at);
-    });
-    this.graph.addEventListener("pointerover", (event) => {
-      const at = this.nodeOf(event.target);
-      if (at !== null) this.say(at);
-    });
-    this.graph.addEventListener("pointerleave", () => this.say(this.current));
-    this.graph.addEventListener("keydown", (event) => this.key(event));
-    timeline.state.subscribe(["names", "dark"], () => this.draw());
+    this.element = h("div", { class: "flame-box" }, this.tools, this.said, this.graph.element);
+    timeline.state.subscribe(["names", "dark"], () => this.graph.draw());
+  }
+
+  /** The node that fills the width. */
+  get root() {
+    return this.graph.root;
   }
 
   /** The rows that a tree of an area is of: those in it that fit, else those of the ranks in it. @private */
@@ -154,7 +89,7 @@ export class Flame {
   /** Shows an area; the same one of the same generation is there already. @param {import("./state.js").Area} area */
   take(area) {
     const { api } = this.timeline.context;
-    if (this.area === area && this.api === api && this.tree) return this.draw();
+    if (this.area === area && this.api === api && this.tree) return this.graph.draw();
     return this.show(area);
   }
 
@@ -183,10 +118,8 @@ export class Flame {
         return at < 0 ? null : at;
       };
       this.tree = tree;
-      this.root = found(this.root);
-      this.current = found(this.current);
-      this.draw();
-      this.say(this.current);
+      this.graph.take(tree.nodes, tree.total, { root: found(this.graph.root), current: found(this.graph.current) });
+      this.say(this.graph.current);
     } catch (error) {
       if (!signal.aborted) this.instead(h("p", { class: "bad" }, /** @type {Error} */ (error).message));
     } finally {
@@ -206,9 +139,8 @@ export class Flame {
   /** Shows a line where the graph would be. @private @param {Node} line */
   instead(line) {
     this.tree = null;
-    this.graph.style.height = "auto";
     replace(this.said);
-    replace(this.graph, line);
+    this.graph.instead(line);
   }
 
   /** @private */
@@ -266,65 +198,6 @@ export class Flame {
     );
   }
 
-  /** Draws what is wide enough to be seen. */
-  draw() {
-    const { tree, graph } = this;
-    if (!tree || !graph.isConnected) return;
-    this.drawnWidth = graph.clientWidth;
-    if (tree.nodes.length === 0) {
-      graph.style.height = "auto";
-      replace(graph, h("p", { class: "faint" }, "Nothing of this kind was recorded in this area."));
-      return;
-    }
-    const { inks } = this.timeline.theme;
-    this.placed = place(tree.nodes, tree.total, this.root);
-    let deepest = 0;
-    // Tab leads to one box: the current one, or the nearest around it that is wide enough to be drawn.
-    const isDrawn = (/** @type {number} */ at) => (this.placed[at]?.width ?? 0) * this.drawnWidth >= NARROW;
-    let stop = /** @type {number | null} */ (this.current ?? this.root ?? 0);
-    while (stop !== null && !isDrawn(stop)) stop = tree.nodes[stop].parent;
-    stop ??= tree.nodes.findIndex((_, at) => isDrawn(at));
-    const boxes = this.placed.flatMap(({ at, depth, x, width }) => {
-      const pixels = width * this.drawnWidth;
-      if (pixels < NARROW) return [];
-      deepest = Math.max(deepest, depth);
-      const node = tree.nodes[at];
-      return h(
-        "button",
-        {
-          type: "button",
-          class: `flame-node kind-${node.kind}${this.root !== null && depth < this.placed[this.root].depth ? " outer" : ""}`,
-          tabindex: at === stop ? 0 : -1,
-          dataset: { at },
-          "aria-label": `${middle(written(node.name), 120)}: ${this.words(at)}`,
-          "aria-pressed": String(at === this.current),
-          style: {
-            left: `${(100 * x).toFixed(4)}%`,
-            width: `calc(${(100 * width).toFixed(4)}% - 1px)`,
-            top: `${depth * LINE}px`,
-            color: inks[SHADES * node.kind] ?? inks[0],
-          },
-        },
-        pixels > NAMED ? written(node.name) : "",
-      );
-    });
-    graph.style.height = `${(deepest + 1) * LINE + 4}px`;
-    const had = graph.contains(document.activeElement);
-    replace(graph, boxes);
-    if (had) this.box(stop)?.focus({ preventScroll: true });
-  }
-
-  /** @private @param {number} at @returns {HTMLElement | null} */
-  box(at) {
-    return this.graph.querySelector(`[data-at="${at}"]`);
-  }
-
-  /** @private @param {EventTarget | null} target @returns {number | null} */
-  nodeOf(target) {
-    const box = target instanceof Element ? target.closest(".flame-node") : null;
-    return box instanceof HTMLElement ? Number(box.dataset.at) : null;
-  }
-
   /** The numbers of a node. @private @param {number} at */
   words(at) {
     const { total, nodes } = /** @type {NonNullable<typeof this.tree>} */ (this.tree);
@@ -362,7 +235,7 @@ export class Flame {
       this.said,
       h("strong", {}, middle(written(node.name), 160)),
       h("span", { class: "quiet" }, ` ${this.words(at)}`),
-      at === this.current &&
+      at === this.graph.current &&
         h(
           "span",
           { class: "details-tools" },
@@ -376,8 +249,8 @@ export class Flame {
             },
             "find all",
           ),
-          h("button", { class: "link", type: "button", title: "Fills the width with it", onclick: () => this.zoom(at) }, "alone"),
-          this.root !== null && h("button", { class: "link", type: "button", onclick: () => this.zoom(null) }, "all"),
+          h("button", { class: "link", type: "button", title: "Fills the width with it", onclick: () => this.graph.zoom(at) }, "alone"),
+          this.root !== null && h("button", { class: "link", type: "button", onclick: () => this.graph.zoom(null) }, "all"),
         ),
     );
   }
@@ -386,45 +259,8 @@ export class Flame {
   choose(at) {
     const { tree, timeline } = this;
     if (!tree) return;
-    this.current = at;
-    for (const box of this.graph.children) {
-      if (!(box instanceof HTMLElement)) continue;
-      const own = Number(box.dataset.at) === at;
-      box.setAttribute("aria-pressed", String(own));
-      box.tabIndex = own ? 0 : -1;
-    }
-    this.box(at)?.focus({ preventScroll: true });
+    this.graph.mark(at);
     this.say(at);
     timeline.point(tree.nodes[at].longest);
-  }
-
-  /** Fills the width with a node and what lies in it; null with all. @private @param {number | null} at */
-  zoom(at) {
-    this.root = at;
-    if (at !== null) this.current = at;
-    this.draw();
-    this.say(this.current);
-  }
-
-  /** @private @param {KeyboardEvent} event */
-  key(event) {
-    const { tree } = this;
-    const at = this.nodeOf(event.target);
-    if (!tree || at === null || event.ctrlKey || event.altKey || event.metaKey) return;
-    const shown = (/** @type {number} */ other) => this.box(other) !== null;
-    const beside = tree.nodes.map((_, other) => other).filter((other) => tree.nodes[other].parent === tree.nodes[at].parent && shown(other));
-    const here = beside.indexOf(at);
-    const next = event.key === "ArrowRight" ? beside[here + 1] : event.key === "ArrowLeft" ? beside[here - 1] : event.key === "ArrowUp" ? tree.nodes[at].parent
-      : event.key === "ArrowDown" ? tree.nodes.findIndex((node, other) => node.parent === at && shown(other)) : undefined;
-    if (event.key.startsWith("Arrow")) {
-      if (typeof next === "number" && next >= 0) {
-        this.box(next)?.focus();
-        this.say(next);
-      }
-    } else if (event.key === "+" || event.key === "=") this.zoom(at);
-    else if (event.key === "-" || event.key === "Backspace") this.zoom(this.root === null ? null : tree.nodes[this.root].parent);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
   }
 }

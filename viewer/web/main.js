@@ -4,6 +4,7 @@
 import { ApiError, RecordingApi, getJson } from "./api.js";
 import * as panels from "./panels/index.js";
 import { Bar } from "./bar.js";
+import { ChosenSteps } from "./chosen_steps.js";
 import { h, replace } from "./dom.js";
 import { shellLine } from "./format.js";
 import { Store, initialState } from "./state.js";
@@ -21,7 +22,8 @@ import { UrlKeeper, href, parse } from "./url.js";
  * @property {Store<ViewState>} state
  * @property {RecordingApi} api          of the present generation
  * @property {any} info                  the answer of /info
- * @property {() => Promise<any>} analysis   asked for once a generation
+ * @property {() => Promise<any>} analysis   of the chosen steps, asked for once a generation
+ * @property {() => Promise<any>} wholeAnalysis   of all
  * @property {(to: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => Promise<void>} goTo
  * @property {(ref: Ref | null, options?: {reveal?: boolean}) => void} select
  * @property {(text: string) => void} search
@@ -102,8 +104,8 @@ export class Page {
     this.id = id;
     this.info = info;
     this.api = new RecordingApi(id, info.generation);
-    /** @type {Promise<any> | null} */
-    this.analysisOnce = null;
+    /** By the steps that they are of; "" are all. @type {Map<string, Promise<any>>} */
+    this.analyses = new Map();
     this.modules = panels;
     this.panels = panels.panels ?? [];
     /** @type {Map<string, any>} */
@@ -122,10 +124,8 @@ export class Page {
       get info() {
         return page.info;
       },
-      analysis: () => (page.analysisOnce ??= page.api.analysis("").catch((error) => {
-        page.analysisOnce = null;
-        throw error;
-      })),
+      analysis: () => page.analysisOf(state.get().steps),
+      wholeAnalysis: () => page.analysisOf(""),
       goTo: (to) => page.goTo(to),
       select: (ref, options) => page.timeline?.select(ref, options),
       search: (text) => {
@@ -148,8 +148,10 @@ export class Page {
       writeNames(names);
       for (const { handle } of this.mounted.values()) handle?.refresh?.();
     });
+    state.subscribe(["steps"], () => this.refresh((id) => !this.isWhole(id)));
     this.live = new Live(this);
     this.bar = new Bar(this);
+    this.chosenSteps = new ChosenSteps(this, region("steps"));
     this.url = new UrlKeeper(id, this.context, () => this.timeline);
   }
 
@@ -161,14 +163,16 @@ export class Page {
     writeNames(place.names ?? "short");
     state.set({
       names: place.names ?? "short",
+      steps: place.steps ?? "",
       zero: place.zero ?? null,
       generation: info.generation,
       window: place.window ?? [info.begin, Math.max(info.begin + 1, info.end)],
       follow: Boolean(info.growing) && !place.window,
     });
     document.body.classList.remove("choosing");
-    for (const id of ["answer", "overview", "tabs"]) region(id).hidden = false;
+    for (const id of ["answer", "overview", "views"]) region(id).hidden = false;
     this.bar.mount();
+    this.chosenSteps.draw();
     this.tabs();
     state.subscribe(["tab"], () => this.tabChanged());
     this.tabChanged();
@@ -194,6 +198,32 @@ export class Page {
     return all.map(({ id, title, key }) => ({ id, title, keys: key ?? (digits < 9 ? String((digits += 1)) : "") }));
   }
 
+  /** Whether a view shows the whole run whatever steps are chosen. @param {string} tab */
+  isWhole(tab) {
+    return tab === "timeline" || Boolean(this.panels.find((/** @type {any} */ { id }) => id === tab)?.whole);
+  }
+
+  /** The analysis of some steps; "" are all. @param {string} steps @returns {Promise<any>} */
+  analysisOf(steps) {
+    const { analyses } = this;
+    const known = analyses.get(steps);
+    if (known) return known;
+    // Of what was tried before only the whole is kept.
+    for (const other of analyses.keys()) if (other !== "" && other !== state.get().steps) analyses.delete(other);
+    const asked = this.api.analysis(steps).catch((error) => {
+      analyses.delete(steps);
+      throw error;
+    });
+    analyses.set(steps, asked);
+    return asked;
+  }
+
+  /** Draws the strip and the mounted views anew, or some of these. @param {(id: string) => boolean} [isWanted] */
+  refresh(isWanted = () => true) {
+    this.answer?.refresh?.();
+    for (const [id, { handle }] of this.mounted) if (isWanted(id)) handle?.refresh?.();
+  }
+
   /** Everything that can be done, for the palette. */
   commands() {
     // Of two timelines, the one that was pointed at last.
@@ -203,6 +233,7 @@ export class Page {
       ...(timeline?.input.commands() ?? []),
       ...(pair?.ready ? pair.commands() : []),
       ...this.views().map(({ id, title, keys }) => ({ title: `Show ${title}`, group: "Views", keys, run: () => this.show(id) })),
+      ...this.chosenSteps.commands(),
       ...this.bar.commands(),
       { title: "Keys", group: "Page", keys: "?", run: () => this.context.openHelp() },
       { title: "Follow the end", group: "Page", keys: "L", run: () => this.live.toggle() },
@@ -325,14 +356,14 @@ export class Page {
     if (typeof before.reading === "number" && !whole) state.set({ window: [shown[0] + later, shown[1] + later] });
     this.info = info;
     this.api = new RecordingApi(this.id, info.generation);
-    this.analysisOnce = null;
+    this.analyses = new Map();
     await this.timeline?.load();
     // Who looked at all of it looks at all of it.
     if (whole) this.timeline?.moveTo(info.begin, Math.max(info.begin + 1, info.end), { glide: false });
     state.set({ generation: info.generation });
     this.bar.mount();
-    this.answer?.refresh?.();
-    for (const { handle } of this.mounted.values()) handle?.refresh?.();
+    this.chosenSteps.refresh();
+    this.refresh();
   }
 }
 

@@ -17,9 +17,9 @@
  *   start: number} | null, area?: [number, number] | null}} Comparison
  *
  * Who launched what: by what, of which rank's device ("all", "0.1"), what is sorted by, and which places of a tree are open;
- * null: as it is at first.
+ * null: as it is at first. `flame`: trees are flame graphs, and the place `zoom` fills the width of one.
  * @typedef {{by: "operators" | "shapes" | "products" | "modules" | "classes" | "stacks", rank: string,
- *   sort: {key: string, descending: boolean} | null, open: number[] | null}} OperatorsView
+ *   sort: {key: string, descending: boolean} | null, open: number[] | null, flame?: boolean, zoom?: number}} OperatorsView
  *
  * @typedef {object} ViewState
  * @property {[number, number]} window      the time shown, ns since the recording's origin
@@ -44,6 +44,7 @@
  * @property {string[]} changes             that are tried together, as for `--set`
  * @property {Comparison | null} compare     what is shown beside this recording, and how the two are aligned
  * @property {OperatorsView | null} operators
+ * @property {string} steps                 that all numbers are of, as the server takes them: "5-20"; "" is the whole run
  * @property {number} generation            of the loaded state of the recording
  */
 
@@ -72,6 +73,7 @@ export function initialState() {
     changes: [],
     compare: null,
     operators: null,
+    steps: "",
     generation: 0,
   };
 }

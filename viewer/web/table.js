@@ -398,6 +398,21 @@ export function table(options) {
       page = 0;
       update();
     },
+    /** Goes to a row, also where the filter hides it. @param {Row} row */
+    reveal(row) {
+      if (filter && !ordered(true).includes(row)) {
+        filter = "";
+        const input = element.querySelector("input");
+        if (input) input.value = "";
+      }
+      const at = ordered(true).indexOf(row);
+      if (at < 0) return;
+      page = Math.floor(at / pageRows);
+      void update();
+      const line = body.rows[shown.indexOf(row)];
+      line?.scrollIntoView({ block: "nearest" });
+      /** @type {HTMLElement | null | undefined} */ (line?.querySelector(".p-open"))?.focus({ focusVisible: true, preventScroll: true });
+    },
     /** The rows as they are shown now. */
     shown: () => shown,
   };

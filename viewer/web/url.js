@@ -3,6 +3,7 @@
 
 import { numbersOf, ranges } from "./api.js";
 import { spell, unspell } from "./rows.js";
+import { stepRange } from "./step_range.js";
 
 /**
  * What a link says; absent members are left as they are.
@@ -27,6 +28,7 @@ import { spell, unspell } from "./rows.js";
  * @property {import("./state.js").OperatorsView} [operators]
  * @property {true} [path]      the critical path shows
  * @property {string[]} [changes]
+ * @property {string} [steps]
  * @property {number | "clock"} [zero]
  * @property {"full"} [names]
  */
@@ -99,6 +101,8 @@ function operatorsOf(fields) {
     rank: rank ? rank[0] : "all",
     sort: sort ? { key: sort[2], descending: sort[1] === "-" } : null,
     open: numbersOf(fields.get("open"), OPENED),
+    ...(fields.get("graph") === "flame" ? { flame: true } : {}),
+    ...(/^\d{1,9}$/.test(fields.get("zoom") ?? "") ? { zoom: Number(fields.get("zoom")) } : {}),
   };
 }
 
@@ -151,6 +155,8 @@ export function parse(hash) {
   if (fields.get("path") === "shown") place.path = true;
   const changes = fields.getAll("set").filter((text) => text.length <= 1000);
   if (changes.length) place.changes = changes.slice(0, CHANGES);
+  const steps = stepRange(fields.get("steps") ?? "");
+  if (steps) place.steps = steps;
   const zero = fields.get("zero");
   if (zero === "clock") place.zero = "clock";
   else if (zero && Number.isFinite(Number(zero))) place.zero = Number(zero);
@@ -201,14 +207,17 @@ export function href(place) {
     if (area) add("ca", area.map((value) => Number(value.toFixed(0))).join("~"));
   }
   if (place.operators) {
-    const { by, rank, sort, open } = place.operators;
+    const { by, rank, sort, open, flame, zoom } = place.operators;
     add("by", by);
     if (rank !== "all") add("of", rank);
     if (sort) add("sort", `${sort.descending ? "-" : ""}${sort.key}`);
     if (open) add("open", ranges(open.slice(0, OPENED)));
+    if (flame) add("graph", "flame");
+    if (zoom !== undefined) add("zoom", String(zoom));
   }
   if (place.path) add("path", "shown");
   for (const change of (place.changes ?? []).slice(0, CHANGES)) add("set", change);
+  if (place.steps) add("steps", place.steps);
   if (place.zero !== undefined) add("zero", String(place.zero));
   if (place.names) add("names", place.names);
   return `#${parts.join("&")}`;
@@ -255,6 +264,7 @@ export class UrlKeeper {
         "changes",
         "compare",
         "operators",
+        "steps",
         "zero",
         "names",
       ],
@@ -286,7 +296,7 @@ export class UrlKeeper {
       pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
       compare: state.tab === "compare" ? state.compare ?? undefined : undefined,
       operators: state.tab === "operators" ? state.operators ?? undefined : undefined,
-      path: state.path || undefined, changes: state.changes,
+      path: state.path || undefined, changes: state.changes, steps: state.steps,
       zero: state.zero ?? undefined, names: state.names === "full" ? "full" : undefined,
     });
   }
@@ -333,6 +343,7 @@ export class UrlKeeper {
       changes: place.changes ?? [],
       ...(place.compare ? { compare: place.compare } : {}),
       ...(place.tab === "operators" ? { operators: place.operators ?? null } : {}),
+      steps: place.steps ?? "",
       zero: place.zero ?? null,
       names: place.names ?? "short",
     });

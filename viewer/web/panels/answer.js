@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import * as format from "../format.js";
 import { costliest, showCollective } from "./collectives.js";
 import { leadOf, summary } from "./findings.js";
-import { mounted, severalDevices, shareParts } from "./shared.js";
+import { mounted, ofSteps, severalDevices, shareParts } from "./shared.js";
 
 /**
  * @param {HTMLElement} container
@@ -25,7 +25,7 @@ function draw(analysis, context, keep) {
   if (!analysis.ranks.length) {
     return h("p", { class: "p-quiet" }, "No rank of this recording ran anything on a GPU. ", analysis.losses.length ? "See Devices for what was lost." : "");
   }
-  return [figures(analysis, context), findings(analysis, context, keep)];
+  return [ofSteps(context), figures(analysis, context), findings(analysis, context, keep)];
 }
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */

@@ -6,7 +6,8 @@ import { h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
 import { lateRank } from "./findings.js";
-import { failed, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
+import { chosenSteps, failed, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
+import { within } from "./step_choice.js";
 
 /** So many collectives are drawn at most; of more, stretches that are evenly spread. */
 const DRAWN = 5000;
@@ -23,7 +24,7 @@ export const collectives = panel("collectives", "Collectives", (analysis, contex
     transfers(analysis),
     list(analysis, context, keep),
   ];
-});
+}, { partly: "The list of all collectives is" });
 
 /**
  * All collectives, or where there are too many, evenly spread stretches of them.
@@ -53,10 +54,13 @@ async function sample(context) {
 /** @param {HTMLElement} box @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 async function drawCharts(box, analysis, context) {
   try {
-    const { all, total } = await sample(context);
+    const sampled = await sample(context);
+    const { total } = sampled;
+    const all = chosenSteps(context) ? sampled.all.filter(within(analysis)) : sampled.all;
     // The first state of a recording that is opened has no collectives yet; the next one comes by itself.
     if (!total && context.info.analysed === false) return;
-    const partly = all.length < total ? ` ${format.count(all.length)} of ${format.count(total)} are drawn, evenly spread.` : "";
+    const whole = chosenSteps(context) ? "them" : format.count(total);
+    const partly = sampled.all.length < total ? ` ${format.count(all.length)} of ${whole} are drawn, evenly spread.` : "";
     const late = [skews(all, analysis, context, partly), arrivals(analysis, context)];
     const bySize = sizes(analysis, all);
     replace(box, bandwidths(all, analysis, context, partly), analysis.arrivals.length ? [late, bySize] : [bySize, late]);
@@ -87,8 +91,10 @@ export async function showCollective(one, context) {
  * @param {import("./shared.js").Context} context
  */
 export async function costliest(rank, context) {
-  const { collectives } = await context.api.rec("collectives", { sort: "cost", order: "desc", last_rank: rank, limit: 1 });
-  return collectives[0]?.start_ns === undefined || collectives[0].start_ns === null ? null : collectives[0];
+  const isPart = chosenSteps(context) !== "";
+  const { collectives } = await context.api.rec("collectives", { sort: "cost", order: "desc", last_rank: rank, limit: isPart ? 1000 : 1 });
+  const isMeant = isPart ? within(await context.analysis()) : (/** @type {any} */ one) => typeof one.start_ns === "number";
+  return collectives.find(isMeant) ?? null;
 }
 
 /** @param {any[]} all @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {string} partly */

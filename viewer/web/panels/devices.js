@@ -25,7 +25,7 @@ export const devices = panel("devices", "Devices", (analysis, context, keep) => 
     cost(analysis, keep),
     unfinished(analysis, context),
   ];
-});
+}, { partly: "Counters, losses and what recording cost are" });
 
 /** What is missing, and what was assumed. @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function truth(analysis, context) {

@@ -138,4 +138,4 @@ export const memory = panel("memory", "Memory", (analysis, context) => {
     section("Peaks", null, list.element),
     sampled,
   ];
-});
+}, { whole: true });

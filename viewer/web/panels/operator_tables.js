@@ -25,6 +25,23 @@ import { timeColumn } from "./shared.js";
 /** @param {number} part @param {number} whole */
 export const shareOf = (part, whole) => (whole > 0 ? part / whole : null);
 
+/**
+ * GPU time of nobody that is known, in parts.
+ * @param {Attribution} all
+ * @param {What} what
+ * @returns {{title: string, colour: string, hatched?: boolean, value: number}[]}
+ */
+export function remainders({ unattributed: of }, what) {
+  if (!of) return [];
+  const nobody = { operator: of.no_operator_ns, module: of.no_module_ns, function: of.no_stack_ns }[what];
+  const graphs = what === "operator" ? of.graph_ns : 0;
+  return [
+    { title: `no ${what}: graphs`, colour: "var(--cause-5)", value: graphs },
+    { title: `no ${what}`, colour: "var(--cause-6)", value: nobody - graphs },
+    { title: "launch not recorded", colour: "var(--cause-7)", hatched: true, value: of.launch_not_recorded_ns },
+  ].filter((part) => part.value > 0);
+}
+
 /** Where stacks were not recorded. */
 const NO_STACKS = "Not recorded: torch.profiler.profile(with_stack=True) records modules and Python functions.";
 /** Where shapes were not. */
@@ -113,7 +130,7 @@ const ofWhole = ({ unattributed }, rows) => share((row) => shareOf(total(row), u
 const wholeTime = timeColumn("total_ns", "Total", total, { hint: "Forward, recomputed and backward, with modules inside it" });
 
 /** The sizes of a product. @param {any} row */
-function sizeOf({ batch, m, n, k, input_dims: dims }) {
+export function sizeOf({ batch, m, n, k, input_dims: dims }) {
   const sizes = [batch, m, n, k];
   return sizes.includes(null) ? inputs(dims, null).sizes || format.NONE : sizes.join("×");
 }

@@ -6,8 +6,10 @@ import { h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { shortType } from "../shapes.js";
 import { table } from "../table.js";
-import { TABLES, shareOf } from "./operator_tables.js";
-import { choice, mounted, nothing, section, select, severalDevices } from "./shared.js";
+import { OperatorFlame } from "./operator_flame.js";
+import { TABLES, remainders, shareOf } from "./operator_tables.js";
+import { roofline } from "./roofline.js";
+import { choice, mounted, nothing, ofSteps, section, select, severalDevices } from "./shared.js";
 
 /** @typedef {import("../../types/analysis.js").Analysis} Analysis */
 /** @typedef {import("../../types/analysis.js").Attribution} Attribution */
@@ -29,8 +31,8 @@ export const operators = {
   /** @param {HTMLElement} container @param {Context} context @returns {import("./shared.js").Mounted} */
   mount(container, context) {
     const part = new OperatorsPart(context);
-    const handle = mounted(container, context, (analysis, _, __, redraw) => part.draw(analysis, redraw), TITLE);
-    const end = context.state.subscribe(["operators"], () => part.changed());
+    const handle = mounted(container, context, (analysis, _, __, redraw) => [ofSteps(context), part.draw(analysis, redraw)], TITLE);
+    const end = context.state.subscribe(["operators", "steps"], (/** @type {any} */ _, /** @type {Set<string>} */ changed) => part.changed(changed));
     return {
       ...handle,
       destroy() {
@@ -49,6 +51,8 @@ class OperatorsPart {
     this.drawn = "";
     /** @type {() => void} */
     this.redraw = () => {};
+    /** @type {OperatorFlame | null} */
+    this.flame = null;
     /** By table: its filter and page. @type {Record<string, import("../table.js").Kept>} */
     this.kept = {};
     /** By table: what was chosen in it, while another one shows. @type {Record<string, Partial<View>>} */
@@ -67,9 +71,17 @@ class OperatorsPart {
     this.context.state.set({ operators });
   }
 
-  /** A link or Back says something else. */
-  changed() {
-    if (JSON.stringify(this.view) !== this.drawn) this.redraw();
+  /** What places in trees are of has changed: those that were chosen are of others now. @param {Partial<View>} patch */
+  chooseAnew(patch) {
+    for (const one of Object.values(this.left)) one.open = null;
+    this.choose({ ...patch, open: null, zoom: undefined });
+  }
+
+  /** A link or Back says something else, or other steps are chosen. @param {Set<string>} changed */
+  changed(changed) {
+    // A link has places of its own.
+    if (changed.has("steps") && !changed.has("operators")) this.chooseAnew({});
+    else if (JSON.stringify(this.view) !== this.drawn) this.redraw();
   }
 
   /** @param {Analysis} analysis @param {() => void} redraw */
@@ -86,8 +98,20 @@ class OperatorsPart {
     const body = h("div", null);
     const fill = () => {
       const { rank } = this.view;
-      replace(body, this.body(having.find((one) => idOf(one) === rank) ?? analysis.over_ranks ?? having[0]));
+      const all = having.find((one) => idOf(one) === rank) ?? analysis.over_ranks ?? having[0];
+      const { tree, rows } = TABLES[this.view.by];
+      as.hidden = !tree || rows(all).length === 0;
+      replace(body, this.body(all));
     };
+    const as = choice(
+      "Shown as",
+      [{ id: "table", title: "Table" }, { id: "flame", title: "Flame graph", hint: "Each as wide as the GPU time that was launched in it" }],
+      this.view.flame ? "flame" : "table",
+      (id) => {
+        this.choose({ flame: id === "flame" || undefined, zoom: undefined });
+        fill();
+      },
+    );
     const by = choice(
       "By",
       Object.entries(TABLES).map(([id, { title, hint }]) => ({ id, title, hint })),
@@ -95,7 +119,7 @@ class OperatorsPart {
       (id) => {
         const { by: before, sort, open } = this.view;
         this.left[before] = { sort, open };
-        this.choose({ sort: null, open: null, ...this.left[id], by: /** @type {View["by"]} */ (id) });
+        this.choose({ sort: null, open: null, ...this.left[id], by: /** @type {View["by"]} */ (id), zoom: undefined });
         fill();
       },
     );
@@ -106,9 +130,7 @@ class OperatorsPart {
             [{ id: "all", title: "all ranks" }, ...having.map((one) => ({ id: idOf(one), title: format.place(one, several) }))],
             this.view.rank,
             (id) => {
-              // Places in trees are those of one choice of ranks.
-              for (const one of Object.values(this.left)) one.open = null;
-              this.choose({ rank: id, open: null });
+              this.chooseAnew({ rank: id });
               fill();
             },
           )
@@ -117,19 +139,24 @@ class OperatorsPart {
     return section(
       "Who launched what",
       "Times are sums of durations on GPUs, not time that passed. Whoever launches belongs to the innermost operator, module and function open at the call.",
-      h("div", { class: "p-bar" }, by, rank),
+      h("div", { class: "p-bar" }, by, as, rank),
       body,
     );
   }
 
   /** @param {Attribution} all */
   body(all) {
-    const { by, sort, open } = this.view;
+    const { by, sort, open, flame, zoom } = this.view;
     const { what, rows, columns, tree, search, empty, first } = TABLES[by];
     const keep = (this.kept[by] ??= {});
     keep.sort = sort ?? undefined;
     const list = rows(all);
     const { context } = this;
+    if (flame && (by === "modules" || by === "stacks") && list.length) {
+      this.flame ??= new OperatorFlame(context, (root) => this.choose({ zoom: root ?? undefined }));
+      this.flame.take(all, by, zoom ?? null);
+      return [accounted(all, what), this.flame.element];
+    }
     const one = table({
       name: by,
       keep,
@@ -156,7 +183,7 @@ class OperatorsPart {
             }
           : {}),
     });
-    return [accounted(all, what), peak(all), one.element];
+    return [accounted(all, what), peak(all), by === "products" ? [modelled(all), roofline(all, (row) => one.reveal(row))] : null, one.element];
   }
 }
 
@@ -165,16 +192,10 @@ function accounted(all, what) {
   const { unattributed: of } = all;
   if (!of) return null;
   const whole = of.operations_ns;
-  const nobody = { operator: of.no_operator_ns, module: of.no_module_ns, function: of.no_stack_ns }[what];
-  const graphs = what === "operator" ? of.graph_ns : 0;
-  const known = whole - nobody - of.launch_not_recorded_ns;
+  const rest = remainders(all, what);
+  const known = rest.reduce((left, { value }) => left - value, whole);
   const words = { operator: "operators", module: "modules", function: "Python functions" }[what];
-  const parts = [
-    { title: `launched by ${words}`, colour: "var(--kind-compute)", value: known },
-    { title: `no ${what}: graphs`, colour: "var(--cause-5)", value: graphs },
-    { title: `no ${what}`, colour: "var(--cause-6)", value: nobody - graphs },
-    { title: "launch not recorded", colour: "var(--cause-7)", hatched: true, value: of.launch_not_recorded_ns },
-  ].filter((part) => part.value > 0);
+  const parts = [{ title: `launched by ${words}`, colour: "var(--kind-compute)", value: known }, ...rest].filter((part) => part.value > 0);
   const said = (/** @type {number} */ value) => `${format.time(value)} (${format.percent(shareOf(value, whole))})`;
   return h(
     "div",
@@ -183,6 +204,12 @@ function accounted(all, what) {
     legend(parts.map((part) => ({ ...part, title: `${part.title} ${said(part.value)}` }))),
     shareBar(parts, { format: format.time, label: "GPU time by who launched it" }),
   );
+}
+
+/** How much of all time the products stand for. @param {Attribution} all */
+function modelled({ modelled_share: share }) {
+  if (share === null) return null;
+  return h("p", { class: "p-note p-peak" }, `${format.percent(share)} of the GPU time is in operators whose FLOP are known.`);
 }
 
 /** What the GPU can do at most. @param {Attribution} all */

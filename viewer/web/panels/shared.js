@@ -3,6 +3,7 @@
 
 import { h, replace } from "../dom.js";
 import * as format from "../format.js";
+import { stepWords } from "../step_range.js";
 
 /**
  * What every panel is given.
@@ -10,7 +11,8 @@ import * as format from "../format.js";
  * @property {any} state
  * @property {any} api
  * @property {any} info
- * @property {() => Promise<import("../../types/analysis.js").Analysis>} analysis
+ * @property {() => Promise<import("../../types/analysis.js").Analysis>} analysis   of the chosen steps
+ * @property {() => Promise<import("../../types/analysis.js").Analysis>} wholeAnalysis   of all
  * @property {(place: {from: number, to: number, key?: string, start?: number, rank?: number, device?: number}) => Promise<void> | void} goTo
  * @property {(ref: any, options?: {reveal?: boolean}) => void} [select]
  * @property {(text: string) => void} [search]
@@ -23,22 +25,39 @@ import * as format from "../format.js";
 /** @typedef {{refresh: () => void, destroy: () => void, [more: string]: any}} Mounted */
 
 /**
- * A panel that draws itself from the analysis, again when there is a newer one. `keep` lives as long as the panel and
- * holds what the user chose in it.
+ * A panel that draws itself from the analysis, again when there is a newer one or other steps are chosen. `keep` lives as long
+ * as the panel and holds what the user chose in it.
  * @param {string} id
  * @param {string} title
  * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>,
  *   redraw: () => void) => import("../dom.js").Child} draw
+ * @param {{whole?: boolean, partly?: string}} [of]   whether it is of the whole run whatever steps are chosen, or what of it is
  */
-export function panel(id, title, draw) {
+export function panel(id, title, draw, { whole = false, partly } = {}) {
   return {
     id,
     title,
+    whole,
     /** @param {HTMLElement} container @param {Context} context @returns {Mounted} */
     mount(container, context) {
-      return mounted(container, context, draw, title);
+      if (whole) return mounted(container, context, draw, title, context.wholeAnalysis);
+      return mounted(container, context, (analysis, ...rest) => [ofSteps(context, partly), draw(analysis, ...rest)], title);
     },
   };
+}
+
+/** The chosen steps, as the server takes them; "" are all. @param {Context} context @returns {string} */
+export const chosenSteps = (context) => context.state?.get().steps ?? "";
+
+/**
+ * Says that what follows is of the chosen steps alone, or what of it is of the whole run all the same.
+ * @param {Context} context
+ * @param {string} [whole] what of it
+ */
+export function ofSteps(context, whole) {
+  const steps = chosenSteps(context);
+  if (!steps) return null;
+  return h("p", { class: "p-ofsteps" }, `Only ${stepWords(steps)}.`, whole ? ` ${whole} of the whole run.` : "");
 }
 
 /**
@@ -47,26 +66,35 @@ export function panel(id, title, draw) {
  * @param {(analysis: import("../../types/analysis.js").Analysis, context: Context, keep: Record<string, any>,
  *   redraw: () => void) => import("../dom.js").Child} draw
  * @param {string} title
+ * @param {() => Promise<import("../../types/analysis.js").Analysis>} [ask]
  * @returns {Mounted}
  */
-export function mounted(container, context, draw, title) {
+export function mounted(container, context, draw, title, ask = context.analysis) {
   /** @type {Record<string, any>} */
   const keep = {};
   let asked = 0;
+  /** Of which steps it is. @type {string | null} */
+  let drawn = null;
   const load = async () => {
     const mine = ++asked;
+    const steps = chosenSteps(context);
+    container.setAttribute("aria-busy", String(drawn !== null && drawn !== steps));
     const doing = typeof context.info.reading === "number" ? "Reading" : "Analysing";
     if (!container.hasChildNodes() || container.querySelector(":scope > .p-loading"))
       replace(container, h("div", { class: "p-loading", role: "status" }, `${doing} the recording …`));
     try {
-      const analysis = await context.analysis();
+      const analysis = await ask();
       if (mine !== asked) return;
       replace(container, draw(analysis, context, keep, load));
+      drawn = steps;
     } catch (error) {
       // What was read meanwhile is another generation, which the page is about to take.
       if (mine !== asked || /** @type {any} */ (error)?.status === 410) return;
-      replace(container, failed(error, load, title));
+      drawn = steps;
+      const none = steps && /** @type {any} */ (error)?.status === 404;
+      replace(container, none ? noneOfThese(error, context) : failed(error, load, title));
     }
+    container.setAttribute("aria-busy", "false");
   };
   load();
   return {
@@ -97,6 +125,13 @@ export function afterTyping(container, run) {
     }, { once: true });
   };
   return when;
+}
+
+/** Leads from steps that there are none of to all. @param {any} error @param {Context} context */
+function noneOfThese(error, context) {
+  return h("div", { class: "p-failed", role: "alert" },
+    h("p", null, `Only ${stepWords(chosenSteps(context))}: ${error.message}`),
+    h("button", { type: "button", class: "p-button", onclick: () => context.state.set({ steps: "" }) }, "All steps"));
 }
 
 /**

@@ -5,7 +5,9 @@ import { axisBelow, axisLeft, box, frame, hatching, hideTip, legend, linear, sha
 import { h, svg } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { PARTS, choice, nothing, panel, meanParts, resolution, section, severalDevices, shareParts } from "./shared.js";
+import { PARTS, choice, chosenSteps, nothing, panel, meanParts, resolution, section, severalDevices, shareParts } from "./shared.js";
+import { number, rangeLine } from "./step_choice.js";
+import { ratesOf, utilization } from "./step_rates.js";
 
 /** A bar is at least so wide, else neighbours share one. */
 const LEAST_BAR = 4;
@@ -61,11 +63,6 @@ export function axisTop(durations) {
 /** What a step that is not like the others is called. @param {any} step */
 const standing = (step) => (step.warm_up ? "warm-up" : step.outlier ? "outlier" : "");
 
-/** A step's number as the axis writes it: what its name ends with. @param {any} step @param {number} index */
-function number(step, index) {
-  return /(\d+)(?: \(detected\))?$/.exec(step.name)?.[1] ?? String(index);
-}
-
 /**
  * @param {any[]} ranks
  * @param {import("../../types/analysis.js").Analysis} analysis
@@ -100,13 +97,15 @@ function chartSection(ranks, analysis, context, keep, redraw) {
         ? `${format.count(facts.count)} ${facts.count === 1 ? "step" : "steps"}${detected ? ", guessed from the order of the kernels" : ""}: ` +
           `median ${format.time(facts.p50_ns)}, mean ${format.time(facts.mean_ns)}${facts.warm_up.length ? " without warm-up" : ""}, ` +
           `p99 ${format.time(facts.p99_ns)}, longest ${format.time(facts.max_ns)}. ` +
-          `${detected ? "" : "A step is what was launched in it, from its first operation to the next step's. "}Choose one to see it on the timeline.`
+          `${detected ? "" : "A step is what was launched in it, from its first operation to the next step's. "}Choose one to see it on the timeline, ` +
+          "or drag over several."
         : null;
   return section(
     facts?.count === 1 ? "Time of the step" : "Time of each step",
     note,
     h("div", { class: "p-bar" }, legend(PARTS.map((part) => ({ ...part }))), h("span", { class: "p-spacer" }), measure),
-    chart.element);
+    chart.element,
+    chart.range.element);
 }
 
 /** @typedef {{name: string, top: number, bars: (ReturnType<typeof bars>[number] & {rank: any, label: string})[]}} Row */
@@ -144,6 +143,13 @@ function stepChart(ranks, keep, rowHeight, context, several) {
   let pitch = 1;
   let chosen = { row: 0, bar: -1 };
   const marked = svg("rect", { class: "p-markedbar" });
+  /** Bars of a row that are chosen together, from the one that was taken first. @type {{row: number, first: number, last: number} | null} */
+  let held = null;
+  let isDragged = false;
+  /** How many steps one bar is. */
+  let every = 1;
+  const holding = svg("rect", { class: "p-heldbars" });
+  const range = rangeLine(context, () => hold(null));
   const longest = Math.max(...rowsOf(1).map((row) => row.bars.length));
   const chart = frame({
     height: margin.top + rowCount * (rowHeight + gap) + margin.bottom - gap,
@@ -151,7 +157,10 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     draw(width, height, root) {
       const room = width - margin.right;
       const share = keep.measure === "share";
-      const every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (room - margin.left)));
+      const before = every;
+      every = Math.max(1, Math.ceil((longest * LEAST_BAR) / (room - margin.left)));
+      // Bars that were chosen are others now.
+      if (every !== before) held = null;
       pitch = Math.min(few ? 88 : 72, (room - margin.left) / Math.ceil(longest / every));
       const right = Math.min(room, Math.max(margin.left + 240, margin.left + pitch * Math.ceil(longest / every) + 8));
       const thick = Math.max(1, pitch - Math.min(10, Math.max(1, pitch * 0.22)));
@@ -209,15 +218,20 @@ function stepChart(ranks, keep, rowHeight, context, several) {
           );
         }
       });
-      root.append(marked);
+      root.append(holding, marked);
+      hold(held);
     },
     keys(event) {
       const moves = /** @type {Record<string, [number, number]>} */ ({ ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] });
       const move = moves[event.key];
       if (move) {
-        const row = Math.max(0, Math.min(rows.length - 1, chosen.row + move[0]));
-        mark(row, Math.max(0, Math.min(rows[row].bars.length - 1, chosen.bar + move[1])));
-      } else if (event.key === "Enter") open();
+        const row = event.shiftKey ? chosen.row : Math.max(0, Math.min(rows.length - 1, chosen.row + move[0]));
+        const bar = Math.max(0, Math.min(rows[row].bars.length - 1, chosen.bar + move[1]));
+        if (event.shiftKey) hold({ row, first: held?.row === row ? held.first : Math.max(0, chosen.bar), last: bar });
+        mark(row, bar);
+      } else if (event.key === "Enter" && event.shiftKey) range.only();
+      else if (event.key === "Enter") open();
+      else if (event.key === "Escape" && held) hold(null);
       else return;
       event.preventDefault();
       event.stopPropagation();
@@ -229,6 +243,15 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     hideTip();
     const { rank } = bar;
     context.goTo({ from: bar.first.start_ns, to: bar.last.end_ns, rank: rank.rank ?? undefined, device: rank.device_index });
+  }
+  /** Chooses bars together. @param {typeof held} next */
+  function hold(next) {
+    held = next;
+    const some = held && rows[held.row]?.bars.slice(Math.min(held.first, held.last), Math.max(held.first, held.last) + 1);
+    const place = held && some?.length ? { x: margin.left + Math.min(held.first, held.last) * pitch, width: some.length * pitch, y: rows[held.row].top - 4 }
+      : { x: 0, width: 0, y: 0 };
+    for (const [name, value] of Object.entries({ ...place, height: rowHeight + 8 })) holding.setAttribute(name, String(value));
+    range.show(some?.length ? some.flatMap((bar) => [bar.first, bar.last]) : []);
   }
   /** @param {number} row @param {number} at */
   function mark(row, at) {
@@ -257,18 +280,38 @@ function stepChart(ranks, keep, rowHeight, context, several) {
             value: `${format.time(bar.parts[part.key])}  ${format.percent(bar.duration ? bar.parts[part.key] / bar.duration : 0)}`,
           })),
           { name: "together", value: format.time(bar.duration), strong: true },
+          ...(bar.count === 1 ? ratesOf(bar.first) : []),
         ],
       ),
     );
   }
-  chart.root.classList.add("p-pointing");
-  chart.root.addEventListener("pointermove", (event) => {
+  /** The bar at the pointer. @param {Event} event */
+  function under(event) {
     const pointer = /** @type {PointerEvent} */ (event);
     const bounds = chart.root.getBoundingClientRect();
-    const at = Math.floor((pointer.clientX - bounds.left - margin.left) / pitch);
+    const bar = Math.floor((pointer.clientX - bounds.left - margin.left) / pitch);
     const y = pointer.clientY - bounds.top;
     const row = rows.findIndex((one) => y >= one.top - gap / 2 && y < one.top + rowHeight + gap / 2);
-    if (row >= 0 && at >= 0 && at < rows[row].bars.length) return mark(row, at);
+    return row >= 0 && bar >= 0 && bar < rows[row].bars.length ? { row, bar } : null;
+  }
+  /** Where a drag began. @type {{row: number, bar: number} | null} */
+  let from = null;
+  chart.root.classList.add("p-pointing");
+  chart.root.addEventListener("pointerdown", (event) => {
+    const at = under(event);
+    // With Shift what is held goes on to here.
+    const isLonger = /** @type {PointerEvent} */ (event).shiftKey && at;
+    if (isLonger) hold({ row: at.row, first: held?.row === at.row ? held.first : at.bar, last: at.bar });
+    from = isLonger ? null : at;
+    isDragged = Boolean(isLonger);
+  });
+  chart.root.addEventListener("pointermove", (event) => {
+    const at = under(event);
+    if (from && at && /** @type {PointerEvent} */ (event).buttons & 1 && (isDragged || at.bar !== from.bar)) {
+      isDragged = true;
+      hold({ row: from.row, first: from.bar, last: at.bar });
+    }
+    if (at) return mark(at.row, at.bar);
     unmark();
   });
   const unmark = () => {
@@ -277,8 +320,8 @@ function stepChart(ranks, keep, rowHeight, context, several) {
     hideTip();
   };
   chart.root.addEventListener("pointerleave", unmark);
-  chart.root.addEventListener("click", open);
-  return chart;
+  chart.root.addEventListener("click", () => (isDragged ? undefined : open()));
+  return { ...chart, range };
 }
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
@@ -306,7 +349,7 @@ function rankSection(analysis, context) {
       { key: "host", title: "Host", spare: 3, value: (rank) => rank.host },
     ],
   });
-  return section("The whole run by rank", "Each moment counts once: the parts sum to the span.", parts.element);
+  return section(chosenSteps(context) ? "These steps by rank" : "The whole run by rank", "Each moment counts once: the parts sum to the span.", parts.element);
 }
 
 /**
@@ -377,6 +420,7 @@ function stepTable(ranks, analysis, context, keep) {
   const fine = resolution(analysis);
   const rows = ranks.flatMap((rank) => rank.steps.map((/** @type {any} */ step, /** @type {number} */ index) => ({ rank, step, index })));
   const longest = Math.max(1, ...rows.map((row) => row.step.duration_ns));
+  const chosen = chosenSteps(context);
   keep.table ??= {};
   const list = table({
     name: "steps",
@@ -420,12 +464,25 @@ function stepTable(ranks, analysis, context, keep) {
         text: (row) => format.time(row.step.host_duration_ns),
       },
       ...partColumns((/** @type {any} */ row) => row.step, format.time, { compute: 1, overlap: 3 }),
+      ...utilization(rows),
       {
         key: "outlier",
         title: "",
         value: (row) => row.step.outlier,
         cell: (row) => (standing(row.step) ? h("span", { class: "p-badge" }, standing(row.step)) : ""),
         hint: "Further from the median than 3 robust standard deviations and 5 %; slow first ones are warm-up, and left out of means",
+      },
+      {
+        key: "only",
+        title: "",
+        hint: "Limit all numbers of the page to a step",
+        fixed: true,
+        value: () => "",
+        cell: ({ step, index }) => {
+          const one = number(step, index);
+          return one === chosen ? "" : h("button", { type: "button", class: "p-link", title: `Limit all numbers of the page to ${step.name}`,
+            onclick: () => context.state.set({ steps: one }) }, "only");
+        },
       },
     ],
   });

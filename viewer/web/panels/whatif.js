@@ -77,8 +77,8 @@ export class WhatIfPart {
       this.result, this.chosen, h("div", { class: "p-bar" }, this.input, add), this.error, this.singles);
     /** What there is without changes. @type {WhatIf | null} */
     this.base = null;
-    /** Of which generation. @type {any} */
-    this.of = null;
+    /** Of which generation and steps. */
+    this.of = "";
     /** @type {AbortController | null} */
     this.asking = null;
     this.pending = false;
@@ -104,7 +104,7 @@ export class WhatIfPart {
     if (!change) return;
     const changes = withChange(this.changes, change);
     try {
-      await this.context.api.whatIf(changes);
+      await this.context.api.whatIf(changes, this.steps);
     } catch (error) {
       return this.wrong(/** @type {Error} */ (error).message);
     }
@@ -118,11 +118,17 @@ export class WhatIfPart {
     this.error.textContent = line ?? "";
   }
 
-  /** Asks what there is, where that was not asked of this generation. */
+  /** @returns {string} */
+  get steps() {
+    return this.context.state.get().steps;
+  }
+
+  /** Asks what there is, where that was not asked of this generation and these steps. */
   renew() {
     const { api, info } = this.context;
-    if (this.of === api) return;
-    this.of = api;
+    const wanted = `${api.generation} ${this.steps}`;
+    if (this.of === wanted) return;
+    this.of = wanted;
     this.asking?.abort();
     this.asking = null;
     if (info.growing) {
@@ -130,21 +136,25 @@ export class WhatIfPart {
       return;
     }
     if (!this.base) replace(this.result, h("div", { class: "p-loading", role: "status" }, "Building the graph of all ranks …"));
-    void this.begin(api);
+    else this.result.classList.add("p-stale");
+    void this.begin(api, wanted);
   }
 
-  /** @private @param {any} api */
-  async begin(api) {
+  /** @private @param {any} api @param {string} wanted */
+  async begin(api, wanted) {
     try {
-      const base = await api.whatIf([]);
-      if (this.of !== api) return;
+      const base = await api.whatIf([], this.steps);
+      if (this.of !== wanted) return;
       this.base = base;
       this.fill();
       this.changed();
     } catch (error) {
-      if (this.of !== api || /** @type {any} */ (error)?.status === 410) return;
+      if (this.of !== wanted || /** @type {any} */ (error)?.status === 410) return;
+      this.base = null;
+      this.result.classList.remove("p-stale");
+      replace(this.singles);
       const again = () => {
-        this.of = null;
+        this.of = "";
         this.renew();
       };
       replace(
@@ -295,7 +305,7 @@ export class WhatIfPart {
     if (changes.length === 0) return this.show(base, null);
     const asking = (this.asking = new AbortController());
     try {
-      const answer = await this.context.api.whatIf(changes, asking.signal);
+      const answer = await this.context.api.whatIf(changes, this.steps, asking.signal);
       if (!asking.signal.aborted) this.show(answer, null);
     } catch (error) {
       if (!asking.signal.aborted && /** @type {any} */ (error)?.status !== 410) this.show(null, /** @type {Error} */ (error).message);

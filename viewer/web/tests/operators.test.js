@@ -2,7 +2,11 @@
 import { numbersOf, ranges } from "../api.js";
 import { table } from "../table.js";
 import { Tree } from "../tree.js";
+import { place } from "../flame_graph.js";
+import { flameNodes } from "../panels/operator_flame.js";
 import { TABLES } from "../panels/operator_tables.js";
+import { roofs } from "../panels/roofline.js";
+import { ratesOf, utilization } from "../panels/step_rates.js";
 import { frameOf, inputs } from "../shapes.js";
 import { href, parse } from "../url.js";
 import { deepEqual, equal, ok } from "./assert.js";
@@ -94,10 +98,58 @@ export const tests = {
         const operators = { by: /** @type {"stacks"} */ ("stacks"), rank: "none.3", sort, open };
         deepEqual(parse(href({ tab: "operators", operators })), { tab: "operators", operators });
       }
+    const flame = { by: /** @type {"modules"} */ ("modules"), rank: "all", sort: null, open: null, flame: true, zoom: 17 };
+    deepEqual(parse(href({ tab: "operators", operators: flame })), { tab: "operators", operators: flame });
+    equal(parse("#tab=operators&by=modules&zoom=-1&graph=x").operators?.zoom, undefined);
     equal(parse("#tab=operators&by=nonsense").operators, undefined);
     deepEqual(parse("#tab=operators&by=modules&of=x&sort=a b&open=0-x").operators, { by: "modules", rank: "all", sort: null, open: null });
     deepEqual(numbersOf("0-999999999", 3), [0, 1, 2]);
     equal(ranges(numbersOf("0-2,5", 9) ?? []), "0-2,5");
+  },
+  "boxes of a flame graph sum to all GPU time"() {
+    const module = (/** @type {number | null} */ parent, /** @type {number} */ forward, /** @type {number} */ recomputed, /** @type {number} */ backward) => ({
+      name: "Linear_0", parent, calls: 1, forward_ns: 0, recompute_ns: 0, backward_ns: 0,
+      forward_self_ns: forward, recompute_self_ns: recomputed, backward_self_ns: backward,
+    });
+    // What is recomputed in an inner module is in no column of the outer one.
+    const all = rank({
+      modules: [module(null, 10, 0, 0), module(0, 5, 7, 3), module(1, 5, 0, 0), module(null, 20, 0, 10)],
+      unattributed: { ...unattributed, no_module_ns: 25, launch_not_recorded_ns: 15 },
+    });
+    const { nodes, total } = flameNodes(all, "modules");
+    equal(total, 100);
+    deepEqual(nodes.map((node) => node.total), [30, 20, 5, 30, 25, 15]);
+    deepEqual(nodes.slice(4).map((node) => [node.name, node.rest]), [["no module", true], ["launch not recorded", true]]);
+    deepEqual(nodes[0].sums, { forward: 20, recomputed: 7, backward: 3 });
+    const outermost = place(nodes, total, null).filter(({ depth }) => depth === 0);
+    ok(Math.abs(outermost.reduce((sum, { width }) => sum + width, 0) - 1) < 1e-12);
+    // Functions: backward launches are of their own.
+    const stack = (/** @type {number | null} */ parent, /** @type {number} */ own, /** @type {number} */ backward) =>
+      ({ name: "a.py(1): f", parent, kernels: 1, direct_ns: own, backward_ns: backward, subtree_ns: 0 });
+    const stacks = flameNodes(rank({ stacks: [stack(null, 1, 0), stack(0, 59, 20)], unattributed: { ...unattributed, no_stack_ns: 40 } }), "stacks").nodes;
+    deepEqual(stacks.map((node) => node.total), [60, 59, 40]);
+    deepEqual(stacks[0].sums, { forward: 40, backward: 20 });
+  },
+  "marks under the roof are as large as their time"() {
+    const product = (/** @type {any} */ more) => ({
+      name: "aten::mm", batch: 1, m: 2, n: 3, k: 4, input_dims: null, dtype: "c10::BFloat16", calls: 1, flops: 100, bytes: 10, time_ns: 100,
+      flops_per_second: 1e12, bytes_per_second: 1e11, peak_flops_per_second: 9e14, peak_share: 0.1, bound: "compute", ...more,
+    });
+    const products = [product({}), product({ time_ns: 25, dtype: "float", peak_flops_per_second: 6e13 }), product({ bytes: null }), product({ flops_per_second: null })];
+    const peak = { flops_per_second: 9e14, bytes_per_second: 3e12, dtype: "c10::BFloat16", source: "data sheet" };
+    const { marks, peaks, bytes } = roofs(rank({ products, peak }));
+    deepEqual(marks.map(({ x, y }) => [x, y]), [[10, 1e12], [10, 1e12]]);
+    equal(marks[0].size / marks[1].size, 2, "areas are as times");
+    deepEqual([...peaks], [["BFloat16", 9e14], ["float", 6e13]]);
+    equal(bytes, 3e12);
+    equal(roofs(rank({ products })).marks.length, 0, "no roof is known");
+  },
+  "columns of utilization are there where a step has one"() {
+    const step = (/** @type {number | null} */ mfu, /** @type {number | null} */ hfu) => /** @type {any} */ ({ step: { mfu, hfu } });
+    deepEqual(utilization([step(null, null)]), []);
+    deepEqual(utilization([step(null, null), step(0.4, null)]).map(({ title }) => title), ["MFU"]);
+    deepEqual(utilization([step(0.4, 0.5)]).map(({ title, text }) => [title, text?.(step(0.4, 0.5))]), [["MFU", "40.0\u202f%"], ["HFU", "50.0\u202f%"]]);
+    deepEqual(ratesOf(step(0.25, null).step), [{ name: "MFU", value: "25.0\u202f%" }]);
   },
   "inputs and functions are short"() {
     deepEqual(inputs('[[64, 512], [], [512, 10], [], []]', '["c10::BFloat16", "Scalar", "float", "", "Scalar"]'), {

@@ -2,7 +2,7 @@
 /** What times are counted from, and where nodes of a flame graph lie. */
 
 import { partOf } from "../bar.js";
-import { pathOf, place } from "../flame.js";
+import { pathOf, place } from "../flame_graph.js";
 import { initialState } from "../state.js";
 import { clock, hasClock, stamp, ticksFrom, zeroHere, zeroName } from "../times.js";
 import { href, parse } from "../url.js";
