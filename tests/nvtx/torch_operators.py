@@ -9,9 +9,11 @@ import sys
 import gpu
 import gputrace.nvtx
 import gputrace.torch
+
+# Before PyTorch brings NVIDIA's own libcupti, which knows nothing of the stand-in.
+program = gpu.Gpu()
 import torch
 
-program = gpu.Gpu()
 library = torch.library.Library("gputrace_test", "DEF")
 library.define("work(Tensor x, int kernels) -> Tensor")
 
