@@ -64,8 +64,10 @@ const NAMESPACES: [&str; 10] = [
     "_c10d_functional",
     "torch::autograd",
 ];
-/// Operators without a namespace or a sequence number (torch/csrc/distributed/c10d/ParamCommsUtils.hpp, torch/_dynamo).
-const OPERATORS: [&str; 2] = ["record_param_comms", "Torch-Compiled Region"];
+/// Operators without a namespace or a sequence number (torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
+/// torch/csrc/autograd/VariableTypeManual.cpp), and what those begin with that torch.compile made.
+const OPERATORS: [&str; 3] = ["record_param_comms", "detach", "detach_"];
+const COMPILED: [&str; 2] = ["Torch-Compiled Region", "triton_"];
 /// Ranges that process groups make of their own (torch/csrc/distributed/c10d/Work.cpp): they have sizes and are no operators.
 const PROCESS_GROUPS: [&str; 4] = ["nccl:", "gloo:", "mpi:", "ucc:"];
 /// Lists in lists: an operator's inputs, tensors of an input, sizes of a tensor.
@@ -95,12 +97,11 @@ pub fn range(text: &[u8]) -> Option<Range<'_>> {
         fields.has_number,
         fields.input_dims.is_some(),
     );
+    let begins = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
+    let is_known = OPERATORS.contains(&name) || begins(&COMPILED);
     let is_own = step_word(name.as_bytes()).is_some()
-        || PROCESS_GROUPS.iter().any(|group| name.starts_with(group))
-        || !is_namespaced
-            && !has_sequence
-            && !has_dims
-            && !OPERATORS.iter().any(|operator| name.starts_with(operator));
+        || begins(&PROCESS_GROUPS)
+        || !is_namespaced && !has_sequence && !has_dims && !is_known;
     if is_own {
         return has_number.then_some(Range::Own(name));
     }
@@ -301,6 +302,10 @@ mod tests {
             "Torch-Compiled Region: 0/0"
         );
         assert_eq!(
+            operator("triton_poi_fused_relu_0, op_id = 3").name,
+            "triton_poi_fused_relu_0"
+        );
+        assert_eq!(
             operator("MyFunction, seq = 7, op_id = 3").forward_thread,
             None,
             "a function that a program defines"
@@ -355,6 +360,7 @@ mod tests {
             ("ProfilerStep#3, op_id = 9", "ProfilerStep#3"),
             ("forward, op_id = 9", "forward"),
             ("Optimizer.step#SGD.step, op_id = 9", "Optimizer.step#SGD.step"),
+            ("detach the graph, op_id = 9", "detach the graph"),
             ("nccl:all_reduce, op_id = 9, sizes = [[5]]", "nccl:all_reduce"),
         ] {
             assert_eq!(range(text.as_bytes()), Some(Range::Own(name)), "{text}");
