@@ -10,24 +10,24 @@ mod entry;
 mod extension;
 mod injection;
 mod names;
+mod operator;
 mod payload_data;
 mod payloads;
-mod pytorch;
 mod range;
 mod stack;
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gputrace_trace::pytorch::{OperatorRange, Range as Said};
+use gputrace_trace::pytorch::{OperatorRange, Range as Said, range as range_of};
 use gputrace_trace::{TimeNs, now};
 
 pub(crate) use domains::domain_name;
 pub use injection::InitializeInjectionNvtx2;
 pub(crate) use names::NameRecord;
+pub(crate) use operator::Operator;
 pub(crate) use payload_data::PayloadData;
 pub(crate) use payloads::{FIELD_BYTES, FIRST_SCHEMA, FieldKind, PayloadRecord, SchemaField, plain_field};
-pub(crate) use pytorch::Operator;
 use range::{Label, MARK, Open, START_END};
 pub(crate) use range::{Payload, Range};
 pub(crate) use stack::Stack;
@@ -41,9 +41,23 @@ const NOT_TRACKED: c_int = -2;
 
 static NEXT_RANGE: AtomicU64 = AtomicU64::new(1);
 
+/// What PyTorch says by a range; of any other `None`. PyTorch has no domain and says nothing but a text.
+///
+/// It is taken apart on the thread that pushes it: the whole text has numbers in it and never comes again, while names and sizes
+/// do, so that they are sent once.
+#[inline]
+fn said_by_pytorch<'a>(domain: u32, label: &Label<'a>) -> Option<Said<'a>> {
+    let is_text_alone = domain == 0
+        && label.category.is_none()
+        && label.color.is_none()
+        && label.payload.is_none()
+        && label.extended.is_empty();
+    is_text_alone.then(|| range_of(label.text.bytes)).flatten()
+}
+
 #[inline]
 fn push(domain: u32, mut label: Label<'_>) -> c_int {
-    let said = pytorch::said(domain, &label);
+    let said = said_by_pytorch(domain, &label);
     if let Some(said) = &said {
         label.text = Text::new(said.name().as_bytes());
     }

@@ -1,7 +1,7 @@
 //! A range on its way to the writer: the fields of its record.
 
+use super::operator::{self, Operator};
 use super::payload_data::PayloadData;
-use super::pytorch::{self, Operator};
 use crate::host_events::{Text, record};
 
 /// Range kinds of the markers table.
@@ -73,7 +73,7 @@ pub(crate) struct Range {
 }
 
 /// Fields of the record of a range that is open, at the most.
-const OPEN_FIELDS: usize = pytorch::FIELDS;
+const OPEN_FIELDS: usize = operator::FIELDS;
 
 /// A range that is open, as its record will be: what a push adds last is the start, and a pop the duration.
 #[derive(Clone, Copy)]

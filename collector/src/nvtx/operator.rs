@@ -1,22 +1,4 @@
-//! Ranges by which PyTorch tells of operators and modules, on their way to the writer.
-//!
-//! They are taken apart on the thread that pushes them: the whole text has numbers in it and never comes again, while names and
-//! sizes do, so that they are sent once.
-
-use gputrace_trace::pytorch;
-
-use super::range::Label;
-
-/// What PyTorch says by a range; of any other `None`. PyTorch has no domain and says nothing but a text.
-#[inline]
-pub(super) fn said<'a>(domain: u32, label: &Label<'a>) -> Option<pytorch::Range<'a>> {
-    let is_text_alone = domain == 0
-        && label.category.is_none()
-        && label.color.is_none()
-        && label.payload.is_none()
-        && label.extended.is_empty();
-    is_text_alone.then(|| pytorch::range(label.text.bytes)).flatten()
-}
+//! An operator of PyTorch's on its way to the writer: the fields of its record.
 
 /// Fields of an operator's record, at the most.
 pub(super) const FIELDS: usize = 7;
