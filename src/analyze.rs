@@ -120,7 +120,8 @@ fn print_json(analysis: &Analysis) -> Result<(), Failure> {
 fn nothing_of_the_kind(recording: &Recording) -> Failure {
     Failure::new(format!(
         "{}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
-         record_shapes=True, modules and stacks with with_stack=True",
+         record_shapes=True, modules and stacks with with_stack=True; gputrace record has operators, shapes and modules of programs \
+         that use gputrace.torch.operators() or emit_nvtx()",
         recording.path.display()
     ))
 }

@@ -45,7 +45,6 @@ mod overhead;
 mod parts;
 mod pauses;
 mod prepared;
-pub mod pytorch;
 mod queues;
 mod recording_cost;
 mod state;

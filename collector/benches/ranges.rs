@@ -2,7 +2,7 @@
 //! collector fills in.
 //!
 //! `cargo bench -p gputrace-collector --bench ranges` prints nanoseconds a pair beside those of two clock reads, for a
-//! plain text, a registered string and a new text each time. Instructions a pair, clock reads apart, are the difference
+//! plain text, a registered string, a new text each time, and PyTorch's operators, whose texts are new each time too. Instructions a pair, clock reads apart, are the difference
 //! of two runs under callgrind; `--instructions` runs both and prints it.
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -99,7 +99,7 @@ fn attach() -> Nvtx {
 }
 
 /// Pairs of one kind. The rings take what fits their budget before a recording begins, 4 MiB: some 80,000 ranges.
-fn pairs(nvtx: &Nvtx, what: &str, count: usize) {
+fn pairs(nvtx: &Nvtx, what: &str, count: usize, texts: &[CString]) {
     let attributes = Attributes {
         version: 3,
         size: 48,
@@ -120,12 +120,8 @@ fn pairs(nvtx: &Nvtx, what: &str, count: usize) {
                 black_box((nvtx.domain_pop)(nvtx.domain));
             }
         }
-        "new" => {
-            let texts: Vec<CString> = (0..count)
-                .map(|number| CString::new(format!("step number {number}")))
-                .collect::<Result<_, _>>()
-                .expect("no zeros");
-            for text in &texts {
+        "new" | "operator" => {
+            for text in texts {
                 black_box((nvtx.push)(text.as_ptr()));
                 black_box((nvtx.pop)());
             }
@@ -137,6 +133,24 @@ fn pairs(nvtx: &Nvtx, what: &str, count: usize) {
             }
         }
     }
+}
+
+/// A text of its own for each pair, where the kind has such.
+fn texts(what: &str, count: usize) -> Vec<CString> {
+    let text = |number: usize| match what {
+        "new" => format!("step number {number}"),
+        _ => format!(
+            "aten::addmm, seq = {number}, op_id = {number}, sizes = [[1024], [512, 4096], [4096, 1024], [], []], \
+             input_op_ids = [(0,-1), ({number},0), (7,0), (0,-1), (0,-1)]"
+        ),
+    };
+    let count = if matches!(what, "new" | "operator") {
+        count
+    } else {
+        0
+    };
+    let texts = (0..count).map(|number| CString::new(text(number)));
+    texts.collect::<Result<_, _>>().expect("no zeros")
 }
 
 /// Instructions of a run of this program under callgrind.
@@ -157,19 +171,19 @@ fn main() {
     let nvtx = attach();
     if let Some(place) = arguments.iter().position(|argument| argument == "--pairs") {
         let count = arguments[place + 2].parse().expect("a number");
-        pairs(&nvtx, &arguments[place + 1], count);
+        pairs(&nvtx, &arguments[place + 1], count, &[]);
         return;
     }
     const COUNT: usize = 10_000;
     // The thread's ring is made, and each text is sent once.
     for what in ["plain", "registered"] {
-        pairs(&nvtx, what, 100);
+        pairs(&nvtx, what, 100, &[]);
     }
     let clocks = (0..5)
         .map(|_| time(&nvtx, "clocks", COUNT))
         .fold(f64::MAX, f64::min);
     println!("two clock reads: {clocks:.0} ns");
-    for what in ["plain", "registered", "new"] {
+    for what in ["plain", "registered", "new", "operator"] {
         let pair = (0..2).map(|_| time(&nvtx, what, COUNT)).fold(f64::MAX, f64::min);
         println!(
             "push/pop, {what} text: {pair:.0} ns a pair, {:.0} more than the clocks (50 wanted)",
@@ -194,7 +208,8 @@ fn main() {
 
 /// Nanoseconds a pair.
 fn time(nvtx: &Nvtx, what: &str, count: usize) -> f64 {
+    let texts = texts(what, count);
     let started = Instant::now();
-    pairs(nvtx, what, count);
+    pairs(nvtx, what, count, &texts);
     started.elapsed().as_nanos() as f64 / count as f64
 }

@@ -30,6 +30,7 @@ pub mod parallel;
 pub mod place;
 mod private_file;
 mod process;
+pub mod pytorch;
 pub mod recording;
 pub mod redact;
 pub mod seal;

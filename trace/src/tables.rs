@@ -547,7 +547,8 @@ macro_rules! each_table {
             input_values: Option<NameId>,
             /// Autograd's number of the operator: that of its backward pass is the same. It counts by thread.
             sequence: Option<u32>,
-            /// Of an operator of the backward pass: PyTorch's number of the thread that ran its forward operator.
+            /// Of an operator of the backward pass: PyTorch's number of the thread that ran its forward operator; 0 where only that
+            /// it is of the backward pass is known.
             forward_thread: Option<u32>,
             /// PyTorch's number of the operator, which counts as they begin: of two with one time the smaller holds the other.
             number: Option<u32>,

@@ -1,11 +1,11 @@
 //! Which operator, module and Python function each call of a process was made in.
 
+use gputrace_trace::pytorch::{begins_backward, is_backward_node, module_name};
 use gputrace_trace::tables::{ApiCalls, Operators};
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
 
 use super::nesting::{NONE, Nesting};
-use crate::pytorch::{begins_backward, is_backward_node, module_name};
 
 /// Marks operators outside of the backward pass.
 const FORWARD: u32 = u32::MAX - 1;

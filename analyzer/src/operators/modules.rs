@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use gputrace_trace::Interner;
+use gputrace_trace::pytorch::module_name;
 use gputrace_trace::tables::PythonFrames;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -12,7 +13,6 @@ use super::branches::Branches;
 use super::launched::Launched;
 use super::launched_by::LaunchedBy;
 use super::nesting::NONE;
-use crate::pytorch::module_name;
 
 /// Sums of durations of operations launched for a module, by pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -204,6 +204,14 @@ impl Rows {
                 let range = nvtx::Range::read(&record.fields);
                 self.range(&range, thread, writer, gate);
             }
+            record::OPERATOR_RANGE => {
+                let operator = nvtx::Operator::read(&record.fields);
+                self.operator(&operator, thread, writer, gate);
+            }
+            record::MODULE_RANGE => {
+                let range = nvtx::Range::read(&record.fields);
+                self.module(&range, thread, writer, gate);
+            }
             record::RANGE_START => self.range_starts(&record.fields, thread, writer, gate),
             record::RANGE_END => self.range_ends(&record.fields, writer, gate),
             record::OPERATION => {
@@ -297,6 +305,40 @@ impl Rows {
             payload_integer: range.payload.and_then(nvtx::Payload::as_integer),
         };
         writer.tables.markers.push(row);
+    }
+
+    fn operator(&self, operator: &nvtx::Operator, thread: u32, writer: &mut ProcessWriter, gate: &mut Gate) {
+        let start_ns = TimeNs(operator.start_ns);
+        if !gate.wants(Kind::Ranges) || !gate.keeps(start_ns, "operators") {
+            return;
+        }
+        let list = |text: u64| (text != 0).then(|| self.name(text));
+        writer.tables.operators.push(tables::Operator {
+            start_ns,
+            duration_ns: DurationNs(operator.duration_ns),
+            name: self.name(operator.name),
+            thread,
+            input_dims: list(operator.input_dims),
+            input_types: list(operator.input_types),
+            input_values: None,
+            sequence: operator.sequence,
+            forward_thread: operator.forward_thread,
+            number: operator.number,
+        });
+    }
+
+    fn module(&self, range: &nvtx::Range, thread: u32, writer: &mut ProcessWriter, gate: &mut Gate) {
+        let start_ns = TimeNs(range.start_ns);
+        if !gate.wants(Kind::Ranges) || !gate.keeps(start_ns, "python_frames") {
+            return;
+        }
+        writer.tables.python_frames.push(tables::PythonFrame {
+            start_ns,
+            duration_ns: DurationNs(range.duration_ns.unwrap_or_default()),
+            name: self.name(range.text),
+            thread,
+            number: None,
+        });
     }
 
     /// The two halves of a range may come in either order when they are of two threads.

@@ -10,6 +10,7 @@ mod entry;
 mod extension;
 mod injection;
 mod names;
+mod operator;
 mod payload_data;
 mod payloads;
 mod range;
@@ -18,18 +19,20 @@ mod stack;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gputrace_trace::pytorch::{OperatorRange, Range as Said, range as range_of};
 use gputrace_trace::{TimeNs, now};
 
 pub(crate) use domains::domain_name;
 pub use injection::InitializeInjectionNvtx2;
 pub(crate) use names::NameRecord;
+pub(crate) use operator::Operator;
 pub(crate) use payload_data::PayloadData;
 pub(crate) use payloads::{FIELD_BYTES, FIRST_SCHEMA, FieldKind, PayloadRecord, SchemaField, plain_field};
 use range::{Label, MARK, Open, START_END};
 pub(crate) use range::{Payload, Range};
 pub(crate) use stack::Stack;
 
-use crate::host_events::{Lost, record, with_thread};
+use crate::host_events::{Lost, Text, Thread, record, with_thread};
 use crate::nccl;
 use crate::windows::watch;
 
@@ -38,17 +41,40 @@ const NOT_TRACKED: c_int = -2;
 
 static NEXT_RANGE: AtomicU64 = AtomicU64::new(1);
 
+/// What PyTorch says by a range; of any other `None`. PyTorch has no domain and says nothing but a text.
+///
+/// It is taken apart on the thread that pushes it: the whole text has numbers in it and never comes again, while names and sizes
+/// do, so that they are sent once.
 #[inline]
-fn push(domain: u32, label: Label<'_>) -> c_int {
+fn said_by_pytorch<'a>(domain: u32, label: &Label<'a>) -> Option<Said<'a>> {
+    let is_text_alone = domain == 0
+        && label.category.is_none()
+        && label.color.is_none()
+        && label.payload.is_none()
+        && label.extended.is_empty();
+    is_text_alone.then(|| range_of(label.text.bytes)).flatten()
+}
+
+#[inline]
+fn push(domain: u32, mut label: Label<'_>) -> c_int {
+    let said = said_by_pytorch(domain, &label);
+    if let Some(said) = &said {
+        label.text = Text::new(said.name().as_bytes());
+    }
     let depth = with_thread(Lost::Ranges, |thread| {
         let text = thread.text(label.text);
         if nccl::is_nccl(domain) {
             nccl::call_begins(thread, label.extended.first());
             nccl::group_range(thread, &label.text);
         }
+        let mut range = match &said {
+            Some(Said::Operator(operator)) => open_operator(thread, text, operator),
+            Some(Said::Module(_)) => Open::module(text),
+            Some(Said::Own(_)) | None => Open::new(domain, text, &label),
+        };
         // The clock last, so that what happens here is not in the range.
         let start = now();
-        let range = Open::new(domain, text, &label, start.0);
+        range.begin(start.0);
         let depth = thread.ranges.push(range);
         if !label.extended.is_empty() {
             payloads::pass_on(thread, domain, start.0, text, label.extended);
@@ -62,6 +88,21 @@ fn push(domain: u32, label: Label<'_>) -> c_int {
         depth
     });
     depth.flatten().map_or(NOT_TRACKED, c_int::from)
+}
+
+/// An operator with the text of this number; its lists are texts too.
+fn open_operator(thread: &mut Thread, name: u64, said: &OperatorRange<'_>) -> Open {
+    let mut list = |list: Option<&str>| list.map_or(0, |list| thread.text(Text::new(list.as_bytes())));
+    Open::operator(&Operator {
+        start_ns: 0,
+        duration_ns: 0,
+        name,
+        input_dims: list(said.input_dims),
+        input_types: list(said.input_types),
+        sequence: said.sequence,
+        number: said.number,
+        forward_thread: said.forward_thread,
+    })
 }
 
 #[inline]
@@ -83,7 +124,7 @@ fn pop_with(domain: u32, extended: &[PayloadData]) -> c_int {
         let mut range = range?;
         watch::range_ends(range.text(), TimeNs(end_ns));
         thread.set_open_ranges(thread.ranges.open.len());
-        thread.push(Lost::Ranges, record::RANGE, range.end(end_ns));
+        thread.push(Lost::Ranges, range.record, range.end(end_ns));
         if !extended.is_empty() {
             payloads::pass_on(thread, domain, range.start_ns(), range.text(), extended);
         }

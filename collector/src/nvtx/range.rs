@@ -1,7 +1,8 @@
 //! A range on its way to the writer: the fields of its record.
 
+use super::operator::{self, Operator};
 use super::payload_data::PayloadData;
-use crate::host_events::Text;
+use crate::host_events::{Text, record};
 
 /// Range kinds of the markers table.
 pub(super) const PUSH_POP: u8 = 0;
@@ -71,28 +72,60 @@ pub(crate) struct Range {
     pub(crate) payload: Option<Payload>,
 }
 
-/// A range that is open, as its record will be: what a pop adds is the duration.
+/// Fields of the record of a range that is open, at the most.
+const OPEN_FIELDS: usize = operator::FIELDS;
+
+/// A range that is open, as its record will be: what a push adds last is the start, and a pop the duration.
 #[derive(Clone, Copy)]
 pub(super) struct Open {
-    fields: [u64; FIELDS],
+    fields: [u64; OPEN_FIELDS],
     count: u8,
+    /// What kind of record it will be.
+    pub(super) record: u8,
     pub(super) domain: u32,
     pub(super) depth: u16,
 }
 
 impl Open {
-    /// One that began at `start_ns`.
+    /// One of the program's.
     #[inline]
-    pub(super) fn new(domain: u32, text: u64, label: &Label<'_>, start_ns: i64) -> Self {
-        let mut range = Range::new(PUSH_POP, domain, text, label);
-        range.start_ns = start_ns;
-        let (fields, count) = range.fields();
+    pub(super) fn new(domain: u32, text: u64, label: &Label<'_>) -> Self {
+        let (of_range, count) = Range::new(PUSH_POP, domain, text, label).fields();
+        let mut fields = [0; OPEN_FIELDS];
+        fields[..FIELDS].copy_from_slice(&of_range);
+        Self::of(record::RANGE, fields, count, domain)
+    }
+
+    /// An operator of PyTorch's.
+    #[inline]
+    pub(super) fn operator(operator: &Operator) -> Self {
+        let (fields, count) = operator.fields();
+        Self::of(record::OPERATOR_RANGE, fields, count, 0)
+    }
+
+    /// A module of PyTorch's, by its text.
+    #[inline]
+    pub(super) fn module(text: u64) -> Self {
+        let mut fields = [0; OPEN_FIELDS];
+        fields[3] = text;
+        Self::of(record::MODULE_RANGE, fields, 4, 0)
+    }
+
+    #[inline]
+    fn of(record: u8, fields: [u64; OPEN_FIELDS], count: usize, domain: u32) -> Self {
         Self {
             fields,
             count: count as u8,
+            record,
             domain,
             depth: 0,
         }
+    }
+
+    /// Says when it began.
+    #[inline]
+    pub(super) fn begin(&mut self, start_ns: i64) {
+        self.fields[1] = start_ns.cast_unsigned();
     }
 
     /// Says how many ranges enclose it.

@@ -142,6 +142,126 @@ fn ranges_marks_and_domains_arrive_as_nvtx_defines_them() {
     assert_eq!(rows[7].thread, outer.thread, "the thread that began it");
 }
 
+#[test]
+fn pytorchs_operators_and_modules_are_rows_of_their_own() {
+    let turn = testing::turn();
+    let plain = |text: &'static str| Label {
+        text: Text::new(text.as_bytes()),
+        ..Label::default()
+    };
+    let texts = [
+        "step 3, op_id = 1",
+        "nn.Module: Linear_0",
+        "aten::linear, op_id = 2, sizes = [[2, 3], [4, 3], []]",
+        "aten::addmm, seq = 5, sizes = [[4], [2, 3], [3, 4]], types = [\"float\", \"float\", \"float\"]",
+        "MmBackward0, seq = 5, op_id = 3, fwd_thread = 1",
+        "MmBackward0, seq = 5, op_id = 4, fwd_thread = 20000000",
+        "forward",
+    ];
+    for (depth, text) in (0..).zip(texts) {
+        assert_eq!(push(0, plain(text)), depth);
+    }
+    for depth in (0..7).rev() {
+        assert_eq!(pop(0), depth);
+    }
+    // What says more than a text, or in a domain, or begins and ends anywhere, is somebody else's.
+    let colored = Label {
+        color: Some(7),
+        ..plain("aten::mm")
+    };
+    push(0, colored);
+    pop(0);
+    let domain = domains::domain_number(domains::create_domain("pytorch test"));
+    push(domain, plain("aten::mm"));
+    pop(domain);
+    end(start(0, plain("aten::mm")));
+    let (tables, names) = turn.written();
+    let text = |name| names.get(name);
+    let markers = &tables.markers;
+    let own: Vec<_> = (0..markers.len())
+        .map(|row| (text(markers.name[row]), markers.depth[row]))
+        .collect();
+    assert_eq!(
+        own,
+        [
+            ("forward", 6),
+            ("step 3", 0),
+            ("aten::mm", 0),
+            ("aten::mm", 0),
+            ("aten::mm", 0)
+        ]
+    );
+    let operators: Vec<_> = (0..tables.operators.len())
+        .map(|row| tables.operators.row(row))
+        .collect();
+    let found: Vec<_> = operators
+        .iter()
+        .map(|row| {
+            (
+                text(row.name),
+                row.input_dims.map(text),
+                row.input_types.map(text),
+                (row.sequence, row.forward_thread, row.number),
+            )
+        })
+        .collect();
+    let floats = Some("[\"float\", \"float\", \"float\"]");
+    assert_eq!(
+        found,
+        [
+            ("MmBackward0", None, None, (Some(5), Some(0), Some(4))),
+            ("MmBackward0", None, None, (Some(5), Some(1), Some(3))),
+            (
+                "aten::addmm",
+                Some("[[4], [2, 3], [3, 4]]"),
+                floats,
+                (Some(5), None, None)
+            ),
+            (
+                "aten::linear",
+                Some("[[2, 3], [4, 3], []]"),
+                None,
+                (None, None, Some(2))
+            ),
+        ]
+    );
+    let frames = &tables.python_frames;
+    assert_eq!(
+        (frames.len(), text(frames.name[0]), frames.thread[0]),
+        (1, "nn.Module: Linear_0", operators[0].thread)
+    );
+    for inner in &operators {
+        assert!(frames.start_ns[0] < inner.start_ns);
+        let end = frames.start_ns[0] + frames.duration_ns[0];
+        assert!(
+            inner.start_ns + inner.duration_ns < end,
+            "the module is around it"
+        );
+    }
+}
+
+#[test]
+fn numbered_operators_take_no_room_for_names() {
+    let turn = testing::turn();
+    for number in 0..20_000 {
+        let text = format!(
+            "aten::relu_, seq = {number}, op_id = {number}, sizes = [[8, {}]], input_op_ids = [(7,0)]",
+            number % 3
+        );
+        push(
+            0,
+            Label {
+                text: Text::new(text.as_bytes()),
+                ..Label::default()
+            },
+        );
+        pop(0);
+    }
+    let (tables, names) = turn.written();
+    assert_eq!(tables.operators.len(), 20_000);
+    assert!(names.len() < 40, "{} names", names.len());
+}
+
 /// The rows in the order of this thread's events, with ranges whose two halves came from two threads at the end.
 fn written(turn: &testing::Turn) -> (Vec<Marker>, Interner) {
     let (tables, names) = turn.written();

@@ -1,9 +1,11 @@
-//! NVTX ranges and marks, and calls of MPI, which older versions write as NVTX ranges and newer ones as tables.
+//! NVTX ranges and marks, and calls of MPI, which older versions write as NVTX ranges and newer ones as tables. Ranges by which
+//! PyTorch tells of operators and modules become those.
 
 use std::cmp::Reverse;
 
-use gputrace_trace::tables::{Marker, Markers};
-use gputrace_trace::{NameId, Table};
+use gputrace_trace::pytorch::{self, Range};
+use gputrace_trace::tables::{Marker, Markers, Operator, PythonFrame, Tables};
+use gputrace_trace::{DurationNs, Interner, NameId, Table, TimeNs};
 use rustc_hash::FxHashMap;
 
 use super::losses::Wrong;
@@ -166,8 +168,26 @@ fn nvtx(import: &mut Import<'_>) -> u64 {
             }
             break;
         }
-        let name = match cells.text(TEXT)? {
-            Some(text) => import.names.intern(&text),
+        let text = cells.text(TEXT)?;
+        let is_text_alone = kind == PUSH_POP
+            && domain.unwrap_or(0) == 0
+            && category.unwrap_or(0) == 0
+            && color.is_none()
+            && payload.is_none();
+        let said = match &text {
+            Some(text) if is_text_alone => pytorch::range(text.as_bytes()),
+            _ => None,
+        };
+        if let (Some(said @ (Range::Operator(_) | Range::Module(_))), Some(duration_ns)) =
+            (&said, duration_ns)
+        {
+            let tables = &mut import.processes.list_mut()[place].tables;
+            let span = (start_ns, duration_ns, thread_of(global));
+            of_pytorch(said, span, tables, &mut import.names);
+            return Ok(());
+        }
+        let name = match &text {
+            Some(text) => import.names.intern(said.map_or(text, |said| said.name())),
             None => import.strings.first_of(&[text_id], &mut import.names),
         };
         let domain = match domain {
@@ -196,6 +216,37 @@ fn nvtx(import: &mut Import<'_>) -> u64 {
         Ok(())
     });
     elsewhere
+}
+
+/// An operator or a module. PyTorch registers no texts, so that those that stand in the row are all.
+fn of_pytorch(
+    said: &Range<'_>,
+    (start_ns, duration_ns, thread): (TimeNs, DurationNs, u32),
+    tables: &mut Tables,
+    names: &mut Interner,
+) {
+    let Range::Operator(operator) = said else {
+        tables.python_frames.push(PythonFrame {
+            start_ns,
+            duration_ns,
+            name: names.intern(said.name()),
+            thread,
+            number: None,
+        });
+        return;
+    };
+    tables.operators.push(Operator {
+        start_ns,
+        duration_ns,
+        name: names.intern(operator.name),
+        thread,
+        input_dims: operator.input_dims.map(|list| names.intern(list)),
+        input_types: operator.input_types.map(|list| names.intern(list)),
+        input_values: None,
+        sequence: operator.sequence,
+        forward_thread: operator.forward_thread,
+        number: operator.number,
+    });
 }
 
 /// MPI calls in tables of their own become ranges of the domain "MPI", as they were in older versions.

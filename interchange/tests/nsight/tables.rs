@@ -257,6 +257,56 @@ fn nvtx_ranges_keep_kind_domain_depth_and_payload() {
 }
 
 #[test]
+fn ranges_of_pytorch_become_operators_and_modules() {
+    let export = Export::new();
+    let thread = tid(100, 101);
+    export.kernel(100, 1000, 1).run(&format!(
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId, globalTid, domainId, category, color, uint64Value, doubleValue) VALUES
+            (100, 900, 59, 'step 4, op_id = 1', NULL, {thread}, 0, NULL, NULL, NULL, NULL),
+            (150, 800, 59, 'nn.Module: Linear_2', NULL, {thread}, 0, NULL, NULL, NULL, NULL),
+            (200, 300, 59, 'aten::mm, seq = 7, op_id = 2, sizes = [[2, 3], [3, 4]]', NULL, {thread}, 0, NULL, NULL, NULL, NULL),
+            (400, 500, 59, 'MmBackward0, seq = 7, op_id = 3', NULL, {thread}, 0, NULL, NULL, NULL, NULL),
+            (600, 700, 60, 'aten::mm', NULL, {thread}, 0, NULL, NULL, NULL, NULL),
+            (600, 700, 59, 'aten::mm', NULL, {thread}, 3, NULL, NULL, NULL, NULL);"
+    ));
+    let (recording, process) = export.only();
+    let tables = &process.tables;
+    let own: Vec<_> = tables
+        .markers
+        .name
+        .iter()
+        .map(|id| name(&recording, id))
+        .collect();
+    assert_eq!(own, ["step 4", "aten::mm", "aten::mm"]);
+    let operators: Vec<_> = (0..tables.operators.len())
+        .map(|index| tables.operators.row(index))
+        .map(|row| {
+            (
+                name(&recording, &row.name),
+                row.input_dims.map(|list| name(&recording, &list).to_owned()),
+                (row.sequence, row.forward_thread, row.number),
+                (row.start_ns.0 - EPOCH, row.duration_ns.0, row.thread),
+            )
+        })
+        .collect();
+    let dims = Some("[[2, 3], [3, 4]]".to_owned());
+    assert_eq!(
+        operators,
+        [
+            ("aten::mm", dims, (Some(7), None, Some(2)), (200, 100, 101)),
+            ("MmBackward0", None, (Some(7), Some(0), Some(3)), (400, 100, 101)),
+        ]
+    );
+    let modules: Vec<_> = tables
+        .python_frames
+        .name
+        .iter()
+        .map(|id| name(&recording, id))
+        .collect();
+    assert_eq!(modules, ["nn.Module: Linear_2"]);
+}
+
+#[test]
 fn whole_graphs_become_kernels_unless_their_nodes_are_there() {
     let export = Export::new();
     export.kernel(100, 1000, 1).run(&format!(

@@ -4,8 +4,8 @@
 
 use std::cmp::Reverse;
 
-use gputrace_analyzer::pytorch::{begins_backward, is_backward_node, module_name};
 use gputrace_trace::NameId;
+use gputrace_trace::pytorch::{begins_backward, is_backward_node, module_name};
 use gputrace_trace::tables::{Operator, Operators, PythonFrames};
 
 use super::answers::{LaunchedBy, OperatorOf};

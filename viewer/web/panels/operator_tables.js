@@ -43,9 +43,11 @@ export function remainders({ unattributed: of }, what) {
 }
 
 /** Where stacks were not recorded. */
-const NO_STACKS = "Not recorded: torch.profiler.profile(with_stack=True) records modules and Python functions.";
+const NO_STACKS =
+  "Not recorded: torch.profiler.profile(with_stack=True) records modules and Python functions, gputrace.torch.operators() modules.";
 /** Where shapes were not. */
-const NO_SHAPES = "Not recorded: torch.profiler.profile(record_shapes=True) records the shapes of inputs.";
+const NO_SHAPES =
+  "Not recorded: torch.profiler.profile(record_shapes=True) and gputrace.torch.operators() record the shapes of inputs.";
 
 /** @param {string} key @param {string} title @param {Partial<Column>} [more] @returns {Column} */
 const count = (key, title, more) => ({ key, title, number: true, value: (row) => row[key], text: (row) => format.count(row[key]), ...more });

@@ -1,12 +1,12 @@
 //! Modules whose kernels are shorter than the host takes to launch them.
 
+use gputrace_trace::pytorch::module_name;
 use rustc_hash::FxHashMap;
 
 use super::{Advice, Seen};
 use crate::facts::Facts;
 use crate::operators::modules::class;
 use crate::operators::nesting::NONE;
-use crate::pytorch::module_name;
 use crate::units::duration;
 
 /// In such a module the host takes so many times as long as its kernels.

@@ -24,6 +24,8 @@ pub struct Columns<'r> {
     pub overheads: Vec<Named<'r>>,
     pub markers: Vec<Named<'r>>,
     pub operators: Vec<Named<'r>>,
+    /// The same, of operators of the backward pass whose forward operator's thread is not known.
+    pub backward_operators: Vec<Named<'r>>,
     /// The same, of operators whose arguments Kineto could not have written.
     pub odd_operators: Vec<Named<'r>>,
     pub python_frames: Vec<Named<'r>>,
@@ -106,6 +108,11 @@ impl<'r> Columns<'r> {
                 &tables.operators,
                 &[&["name", "thread"], operator_args::COLUMNS].concat(),
             ),
+            backward_operators: {
+                let mut said = [&["name", "thread"], operator_args::COLUMNS].concat();
+                said.retain(|column| *column != "forward_thread");
+                but(&tables.operators, &said)
+            },
             odd_operators: but(&tables.operators, &["name", "thread"]),
             python_frames: but(&tables.python_frames, &["name", "thread"]),
             collectives: but(&tables.collectives, &["kernel"]),

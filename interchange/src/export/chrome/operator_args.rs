@@ -18,6 +18,15 @@ pub const COLUMNS: &[&str] = &[
     "number",
 ];
 
+/// Which columns of an operator were written as Kineto's members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    All,
+    /// It is of the backward pass, and the forward operator's thread is not known: Kineto has no word for that.
+    ButForwardThread,
+    Nothing,
+}
+
 /// Writes the members of operators.
 pub struct OperatorArgs<'r> {
     operators: &'r Operators,
@@ -46,18 +55,17 @@ impl<'r> OperatorArgs<'r> {
         })
     }
 
-    /// Writes the members of an operator; nothing, and `false`, where they would not be read back as they are.
-    pub fn write(&mut self, row: usize, writer: &mut EventWriter<'_>) -> bool {
+    /// Writes the members of an operator; nothing where they would not be read back as they are.
+    pub fn write(&mut self, row: usize, writer: &mut EventWriter<'_>) -> Written {
         let operators = self.operators;
         let (dims, types) = (operators.input_dims[row], operators.input_types[row]);
         let (values, number) = (operators.input_values[row], operators.number[row]);
         let (sequence, thread) = (operators.sequence[row], operators.forward_thread[row]);
         let name = self.names.get(operators.name[row]);
-        let is_usual = thread != Some(0)
-            && values.is_none_or(|_| needs_values(name.as_bytes()))
+        let is_usual = values.is_none_or(|_| needs_values(name.as_bytes()))
             && [dims, types, values].into_iter().all(|list| self.is_list(list));
         if !is_usual {
-            return false;
+            return Written::Nothing;
         }
         writer.maybe("External id", number);
         for (key, list) in [
@@ -70,7 +78,10 @@ impl<'r> OperatorArgs<'r> {
             }
         }
         writer.maybe("Sequence number", sequence);
+        if thread == Some(0) {
+            return Written::ButForwardThread;
+        }
         writer.maybe("Fwd thread id", thread);
-        true
+        Written::All
     }
 }

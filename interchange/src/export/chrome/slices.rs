@@ -7,6 +7,7 @@ use gputrace_trace::copy_words::memory_name;
 use super::event::{EventWriter, Place, json_string};
 use super::gputrace_members::Odd;
 use super::names::Of;
+use super::operator_args::Written;
 use super::process::{Caches, Exporter};
 use crate::export::layout::{Slice, Source};
 use crate::export::words;
@@ -52,8 +53,9 @@ impl Exporter<'_> {
                 let name = caches.names.json(Of::Other, row.name[index]);
                 self.begin(head!("cpu_op"), name, slice, place, writer);
                 let columns = match caches.operators.write(index, writer) {
-                    true => &self.columns.operators,
-                    false => &self.columns.odd_operators,
+                    Written::All => &self.columns.operators,
+                    Written::ButForwardThread => &self.columns.backward_operators,
+                    Written::Nothing => &self.columns.odd_operators,
                 };
                 let mut odd = self.odd(slice, row.duration_ns[index].0, writer);
                 odd.thread(row.thread[index], place);
