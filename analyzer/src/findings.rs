@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::analysis::RankAnalysis;
 use crate::arrivals::{ArrivalAnalysis, counts};
 use crate::collectives::Collective;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::graph::causes::Causes;
+use crate::hangs;
+use crate::kernels::KernelAnalysis;
 use crate::units::{duration, three_digits};
-use crate::{KernelAnalysis, RankAnalysis, hangs};
 use gputrace_trace::hang::Hang;
 
 /// Exposed communication is worth a sentence from this share of the span on.

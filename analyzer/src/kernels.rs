@@ -13,8 +13,8 @@ use crate::kinds::{Kind, KindFrom, reason};
 use crate::measures::union_of_kind;
 use crate::occupancy::Occupancy;
 use crate::operations::{Name, Operation};
+use crate::options::{Options, Sort};
 use crate::statistics::{Distribution, sum};
-use crate::{Options, Sort};
 
 /// All operations of one name on one device. Times are sums and statistics over operations, not time passed.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -5,6 +5,7 @@
 //! over operations never.
 
 mod alike;
+mod analysis;
 mod arrivals;
 mod calls;
 mod cause;
@@ -41,6 +42,7 @@ mod operation;
 mod operation_name;
 mod operations;
 mod operators;
+mod options;
 mod overhead;
 mod parts;
 mod pauses;
@@ -60,13 +62,12 @@ pub mod units;
 
 use std::collections::BTreeMap;
 
-use gputrace_trace::hang::Hang;
 use gputrace_trace::manifest::Device;
 pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
-use gputrace_trace::{Loss, Process, Recording, TimeNs, parallel};
+use gputrace_trace::{Process, Recording, TimeNs, parallel};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
+pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;
 pub use collectives::Collective;
@@ -92,6 +93,7 @@ pub use operators::{
     Attribution, ModuleAnalysis, ModuleClassAnalysis, ModuleTimes, OperatorAnalysis, Peak, ProductAnalysis,
     ShapeAnalysis, StackAnalysis, Unattributed,
 };
+pub use options::{Options, Sort};
 pub use overhead::RecordingOverhead;
 pub use parts::{PARTS, Part, Parts};
 pub use queues::QueueAnalysis;
@@ -110,156 +112,6 @@ use operators::Attributions;
 use pauses::Pauses;
 use prepared::{Prepared, ROWS_FOR_FINDINGS, ROWS_FOR_WHAT_IF, Steps};
 use queues::Queues;
-
-/// What kernels are ordered by, greatest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sort {
-    /// Sum of durations.
-    #[default]
-    Total,
-    /// How many.
-    Count,
-    /// Mean duration.
-    Mean,
-    /// Longest.
-    Max,
-}
-
-/// What to analyse and how to order it.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Only the steps from the first number to the second, both counted.
-    pub steps: Option<(u64, u64)>,
-    /// Order of the kernels.
-    pub sort: Sort,
-    /// Kernels by their demangled short names.
-    pub short_names: bool,
-}
-
-/// One rank's device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RankAnalysis {
-    /// The rank in the job, where it is known.
-    pub rank: Option<u32>,
-    /// Device index within the process.
-    pub device_index: u32,
-    /// The device's name, where it is known.
-    pub device_name: Option<String>,
-    /// Host of the process.
-    pub host: String,
-    /// From the run's first operation (on any device) to this device's; null where the ranks' times do not overlap.
-    pub idle_before_ns: Option<i64>,
-    /// From this device's last operation to the run's; null where the ranks' times do not overlap.
-    pub idle_after_ns: Option<i64>,
-    /// The measures over the whole span.
-    #[serde(flatten)]
-    pub measures: Measures,
-    /// What the span is made of; the parts sum to `span_ns`.
-    pub parts: Parts,
-    /// Idle time by cause; the parts sum to `idle_ns`.
-    pub idle_causes: BTreeMap<String, i64>,
-    /// The cause `host_late` by what the launching thread was doing; the parts sum to it.
-    pub host_late_by: BTreeMap<String, i64>,
-    /// The longest gaps, longest first.
-    pub longest_gaps: Vec<Gap>,
-    /// By stream.
-    pub streams: Vec<StreamAnalysis>,
-    /// By kind.
-    pub kinds: Vec<KindAnalysis>,
-    /// By name.
-    pub kernels: Vec<KernelAnalysis>,
-    /// By communicator and collective.
-    pub communication: Vec<CommunicationAnalysis>,
-    /// By direction and pair of places.
-    pub copies: Vec<CopyAnalysis>,
-    /// By launching call.
-    pub launches: Vec<LaunchAnalysis>,
-    /// How full the streams' queues were.
-    pub queues: Vec<QueueAnalysis>,
-    /// Device memory; null where it is not recorded.
-    pub memory: Option<MemoryAnalysis>,
-    /// By who launched it: operators, modules, Python stacks.
-    #[serde(flatten)]
-    pub attribution: Attribution,
-    /// By training step.
-    pub steps: Vec<StepAnalysis>,
-    /// The steps summed up; null without steps.
-    pub step_summary: Option<StepSummary>,
-}
-
-/// Everything that is known of a recording.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Analysis {
-    /// "gputrace.analysis/1".
-    pub schema: &'static str,
-    /// Where the recording is.
-    pub source: String,
-    /// "cuda", "sim" or "imported"; "unknown" where nothing is left that says.
-    pub device: String,
-    /// The job's step, over all ranks; null without steps.
-    pub step: Option<JobStep>,
-    /// One entry for each rank and device, by rank.
-    pub ranks: Vec<RankAnalysis>,
-    /// Who launched what over all of `ranks`: sums by name, shape, size or place in a tree. Null where there is one alone, or
-    /// nobody is known.
-    pub over_ranks: Option<Attribution>,
-    /// Matched over ranks, by when they were enqueued.
-    pub collectives: Vec<Collective>,
-    /// Who is in which communicator, and what it cost; those first that a rank waits longest on without computing.
-    pub communicators: Vec<CommunicatorAnalysis>,
-    /// Sends and receives by pair of ranks.
-    pub transfers: Vec<TransferAnalysis>,
-    /// How fast collectives of each kind and size went, where the source says their bytes.
-    pub collective_sizes: Vec<CollectiveSize>,
-    /// How each rank came to its collectives.
-    pub arrivals: Vec<ArrivalAnalysis>,
-    /// The catalogue of measures: what of `ranks` and their `steps` is one, and what each means.
-    pub measures: &'static [Measure],
-    /// What is assumed of the ranks' clocks wherever ranks are compared.
-    pub clock: String,
-    /// Median difference between the first and the last rank's end of collectives that no rank can leave early: about as
-    /// much can clocks differ. Null without such collectives.
-    pub clock_end_spread_ns: Option<i64>,
-    /// Operations that ranks waited in and that never ended: those first that explain others.
-    pub hangs: Vec<Hang>,
-    /// What had begun and not ended when the recording did; of each process the first hundred.
-    pub unfinished: Vec<UnfinishedOperation>,
-    /// What recording cost each process, as its collector measured it itself.
-    pub recording_cost: Vec<RecordingCost>,
-    /// What recording added to the steps; null where it was not switched off and on to measure that.
-    pub recording_overhead: Option<RecordingOverhead>,
-    /// The GPUs while the run went on, as the recorder sampled them.
-    pub device_state: Vec<DeviceState>,
-    /// The processes' host side while the run went on, likewise.
-    pub host_state: Vec<HostState>,
-    /// What the steps' time was spent on, over all ranks; null where nothing ran, or where a single step is too much to follow.
-    pub critical_path: Option<CriticalPath>,
-    /// Hangs first, then by what mending them surely saves, then by what it may save.
-    pub findings: Vec<Finding>,
-    /// What was lost, while recording and in the analysis.
-    pub losses: Vec<Loss>,
-    /// What was ignored, rebuilt or assumed.
-    pub notes: Vec<String>,
-}
-
-impl Analysis {
-    /// Who launched what over all ranks; `None` where nobody is known.
-    #[must_use]
-    pub fn attribution(&self) -> Option<&Attribution> {
-        let of_one = || self.ranks.first().map(|rank| &rank.attribution);
-        self.over_ranks
-            .as_ref()
-            .or_else(of_one)
-            .filter(|all| all.unattributed.is_some())
-    }
-
-    /// Keeps of each device's kernels the first `top`, in the order in which they are.
-    pub fn keep_top_kernels(&mut self, top: usize) {
-        for rank in &mut self.ranks {
-            rank.kernels.truncate(top);
-        }
-    }
-}
 
 /// Whether any process of the recording used CUDA. Processes of our own recordings are there because they did; an imported
 /// one shows it by an operation or a call.

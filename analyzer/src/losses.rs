@@ -6,11 +6,12 @@ use gputrace_trace::hang::Hang;
 use gputrace_trace::options::Kind as Asked;
 use gputrace_trace::{Loss, Process, Recording};
 
+use crate::analysis::RankAnalysis;
 use crate::collective_parts::Parts;
 use crate::collectives::Matched;
+use crate::idle;
 use crate::kinds::KindFrom;
 use crate::operations::ProcessOperations;
-use crate::{RankAnalysis, idle};
 
 /// What the analysis met on its way.
 pub(crate) struct Found<'a> {

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::RankAnalysis;
+use crate::analysis::RankAnalysis;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::findings::{label, of_rank, percent_of_span};

@@ -30,7 +30,6 @@ workloads/src: model/attention model/block model/dense model/edges model/embeddi
 workloads/src: options train/fsdp train/measure train/plan train/reducer train/replicated
 workloads/src: puzzlers/collectives puzzlers/contest
 workloads/src: store/meeting store/mod
-analyzer/src: findings kernels lib losses state_findings
 analyzer/src: hangs/mod hangs/words
 viewer/src: report/bars report/mod report/steps report/timeline/drawing report/timeline/mod
 viewer/src: server/api/analysis server/api/info server/api/mod server/api/parameters server/api/pictures \

@@ -156,7 +156,7 @@ impl<'a> Attributions<'a> {
             all_ns,
             memory,
         };
-        let advice = seen.advice();
+        let advice = advice::advice(&seen);
         let attribution = Attribution {
             operators: self.host.operators(&of, is_first),
             shapes: self.host.shapes(&of, &worked, is_first),

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::candidate::WORTH_A_SENTENCE;
 use super::replay::{Remedy, Replay};
 use super::set_saved;
-use crate::RankAnalysis;
+use crate::analysis::RankAnalysis;
 use crate::finding::{CauseLink, Finding};
 use crate::findings::{label, of_rank};
 use crate::graph::dag::Node;

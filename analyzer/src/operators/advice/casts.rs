@@ -3,7 +3,7 @@
 use gputrace_trace::NameId;
 use rustc_hash::FxHashMap;
 
-use super::{Advice, Better, Seen, longest, percent, sum};
+use super::seen::{Advice, Better, Seen, longest, percent, sum};
 use crate::facts::Facts;
 use crate::kinds::Kind;
 use crate::operation_name::Name;

@@ -5,7 +5,7 @@ use gputrace_trace::NameId;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use super::{Advice, Better, Seen, longest, percent, sum};
+use super::seen::{Advice, Better, Seen, longest, percent, sum};
 use crate::facts::Facts;
 use crate::operation_name::Name;
 use crate::operations::Operation;

@@ -3,7 +3,7 @@
 use gputrace_trace::pytorch::module_name;
 use rustc_hash::FxHashMap;
 
-use super::{Advice, Seen};
+use super::seen::{Advice, Seen};
 use crate::facts::Facts;
 use crate::operators::modules::class;
 use crate::operators::nesting::NONE;

@@ -7,164 +7,24 @@ mod chains;
 mod launch_bound;
 mod optimizer;
 mod recomputed;
+mod seen;
 mod slow_products;
 mod tf32;
 
-use gputrace_trace::{Interner, Process};
+pub(super) use seen::Seen;
+pub(crate) use seen::{Advice, Better};
 
-use super::branches::Branches;
-use super::launched::Launched;
-use super::launched_by::LaunchedBy;
-use super::nesting::NONE;
-use super::peaks::Peaks;
-use super::products::{ProductAnalysis, Worked};
-use crate::facts::Facts;
-use crate::kinds::Kind;
-use crate::measures::ratio;
-use crate::operations::Operation;
-
-/// What takes less than this share of a device's time is not worth looking at.
-const LEAST_SHARE: f64 = 0.02;
-
-/// Something that a device's operators could do better.
-#[derive(Clone, Debug)]
-pub(crate) struct Advice {
-    /// What it is about, without figures: what is told of several devices is one finding.
-    pub(crate) about: String,
-    pub(crate) facts: Facts,
-    pub(crate) text: String,
-    /// The figures of this device.
-    pub(crate) evidence: String,
-    /// The operations that would take less.
-    pub(crate) operations: Vec<Better>,
-    /// Host time that would be gone: thread, start and end.
-    pub(crate) host: Vec<(u32, i64, i64)>,
-    /// Whether all of that is surely saved; else it is at most that, and perhaps nothing.
-    pub(crate) is_sure: bool,
-    /// "kernel" or "host", its name and when: one place where it can be seen.
-    pub(crate) seen: (&'static str, String, i64),
-}
-
-/// An operation that would take less.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Better {
-    pub(crate) kind: Kind,
-    /// Its row in the table of its kind.
-    pub(crate) row: u32,
-    /// What it takes.
-    pub(crate) work_ns: i64,
-    /// What it would take at best.
-    pub(crate) at_best_ns: i64,
-}
-
-impl Better {
-    fn of(operation: &Operation, at_best_ns: i64) -> Self {
-        Self {
-            kind: operation.kind,
-            row: operation.row,
-            work_ns: operation.end - operation.start,
-            at_best_ns,
-        }
-    }
-
-    /// What would be saved of it.
-    pub(crate) fn saved_ns(&self) -> i64 {
-        self.work_ns.saturating_sub(self.at_best_ns)
-    }
-}
-
-/// What is known of a device when advice is looked for.
-pub(super) struct Seen<'a> {
-    pub(super) process: &'a Process,
-    pub(super) names: &'a Interner,
-    pub(super) by: &'a LaunchedBy<'a>,
-    /// By start.
-    pub(super) operations: &'a [Operation],
-    /// Those of them whose launch is recorded.
-    pub(super) launched: &'a [Launched],
-    pub(super) branches: &'a Branches<2>,
-    pub(super) worked: &'a Worked,
-    /// With the numbers of their sizes.
-    pub(super) products: &'a [(u32, ProductAnalysis)],
-    pub(super) peaks: Option<Peaks>,
-    /// Sum of durations of all operations.
-    pub(super) all_ns: i64,
-    /// Most memory that was held at once, and all that the device has.
-    pub(super) memory: Option<(u64, u64)>,
-}
-
-impl<'a> Seen<'a> {
-    /// All that could be better.
-    pub(super) fn advice(&self) -> Vec<Advice> {
-        let mut all = slow_products::advice(self);
-        let others = [
-            tf32::advice,
-            recomputed::advice,
-            casts::advice,
-            chains::advice,
-            optimizer::advice,
-            launch_bound::advice,
-        ];
-        all.extend(others.iter().filter_map(|advice| advice(self)));
-        all
-    }
-
-    fn operation(&self, launched: &Launched) -> &'a Operation {
-        &self.operations[launched.place as usize]
-    }
-
-    /// What operators launched whose work is of the size with this number.
-    fn of_size(&self, size: u32) -> impl Iterator<Item = &'a Operation> {
-        let launched = self.launched.iter();
-        launched
-            .filter(move |one| self.size(one.operator) == Some(size))
-            .map(|one| self.operation(one))
-    }
-
-    /// The size of the work that the operator at a place is a part of.
-    fn size(&self, operator: u32) -> Option<u32> {
-        let number = self.branches.places.binary_search(&operator).ok()?;
-        self.worked.size_of(number)
-    }
-
-    /// The name of an operator.
-    fn operator_name(&self, place: u32) -> &'a str {
-        let row = self.by.operators.row(place);
-        self.names.get(self.process.tables.operators.name[row])
-    }
-
-    /// The operators around the one at a place, itself first.
-    fn operators_around(&self, place: u32) -> impl Iterator<Item = u32> {
-        let first = (place != NONE).then_some(place);
-        std::iter::successors(first, |place| self.by.operators.parent(*place))
-    }
-
-    fn operation_name(&self, operation: &Operation) -> String {
-        operation.name.text(self.names).into_owned()
-    }
-
-    /// A time over that of all operations, if it is worth looking at.
-    fn share(&self, time_ns: i64) -> Option<f64> {
-        ratio(time_ns, self.all_ns).filter(|share| *share >= LEAST_SHARE)
-    }
-}
-
-/// The sum of some times; damaged recordings have times of many years.
-fn sum(times: impl Iterator<Item = i64>) -> i64 {
-    times.fold(0, i64::saturating_add)
-}
-
-/// "12.3 %".
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-/// The longest of some operations.
-fn longest<'a>(operations: impl Iterator<Item = &'a Operation>) -> Option<&'a Operation> {
-    operations.max_by_key(|operation| {
-        (
-            operation.end - operation.start,
-            std::cmp::Reverse(operation.start),
-        )
-    })
+/// All that a device's operators could do better.
+pub(super) fn advice(seen: &Seen<'_>) -> Vec<Advice> {
+    let mut all = slow_products::advice(seen);
+    let others = [
+        tf32::advice,
+        recomputed::advice,
+        casts::advice,
+        chains::advice,
+        optimizer::advice,
+        launch_bound::advice,
+    ];
+    all.extend(others.iter().filter_map(|advice| advice(seen)));
+    all
 }

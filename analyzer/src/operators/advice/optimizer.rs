@@ -1,6 +1,6 @@
 //! An optimizer that goes over its tensors one by one.
 
-use super::{Advice, Seen};
+use super::seen::{Advice, Seen, sum};
 use crate::facts::Facts;
 use crate::operators::nesting::NONE;
 use crate::units::duration;
@@ -59,7 +59,7 @@ pub(super) fn advice(seen: &Seen<'_>) -> Option<Advice> {
         return None;
     }
     let first = first?;
-    let host_ns = super::sum(steps.iter().map(|step| step.end - step.start));
+    let host_ns = sum(steps.iter().map(|step| step.end - step.start));
     let mean = |ns: i64| duration(ns / i64::try_from(count).unwrap_or(1));
     Some(Advice {
         about: format!("optimizer {name}"),

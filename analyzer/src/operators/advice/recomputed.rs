@@ -1,6 +1,6 @@
 //! Forward passes that are done once more in the backward pass, though there is memory left.
 
-use super::{Advice, Better, Seen, longest, percent, sum};
+use super::seen::{Advice, Better, Seen, longest, percent, sum};
 use crate::facts::Facts;
 use crate::operators::launched_by::Pass;
 use crate::units::{bytes, duration};

@@ -1,6 +1,6 @@
 //! Matrix products that are far slower than others of their size, or than the device could be.
 
-use super::{Advice, Better, Seen, longest, percent};
+use super::seen::{Advice, Better, Seen, longest, percent};
 use crate::facts::Facts;
 use crate::operators::products::ProductAnalysis;
 use crate::units::three_digits;

@@ -1,6 +1,6 @@
 //! Matrix products in float32 on a device that has TF32.
 
-use super::{Advice, Better, Seen, longest, percent, sum};
+use super::seen::{Advice, Better, Seen, longest, percent, sum};
 use crate::facts::Facts;
 
 /// A product at more than this share of the peak of plain float32 has used something faster, whatever its kernel is called.

@@ -1,0 +1,26 @@
+//! What to analyse.
+
+/// What kernels are ordered by, greatest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// Sum of durations.
+    #[default]
+    Total,
+    /// How many.
+    Count,
+    /// Mean duration.
+    Mean,
+    /// Longest.
+    Max,
+}
+
+/// What to analyse and how to order it.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only the steps from the first number to the second, both counted.
+    pub steps: Option<(u64, u64)>,
+    /// Order of the kernels.
+    pub sort: Sort,
+    /// Kernels by their demangled short names.
+    pub short_names: bool,
+}
