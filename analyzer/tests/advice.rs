@@ -45,14 +45,14 @@ impl Job {
         (TimeNs(start), DurationNs(self.host_ns - start))
     }
 
-    fn operator(&mut self, name: &str, row: Operator, inside: impl FnOnce(&mut Self)) {
+    fn operator(&mut self, name: &str, row: &Operator, inside: impl FnOnce(&mut Self)) {
         let (start_ns, duration_ns) = self.around(inside);
         let name = self.recording.names.intern(name);
         self.recording.processes[0].tables.operators.push(Operator {
             start_ns,
             duration_ns,
             name,
-            ..row
+            ..row.clone()
         });
     }
 
@@ -80,7 +80,7 @@ impl Job {
             ..Operator::default()
         };
         self.gpu_name = kernel;
-        self.operator(name, row, |job| job.launch(takes_ns));
+        self.operator(name, &row, |job| job.launch(takes_ns));
     }
 
     fn launch(&mut self, takes_ns: i64) {
@@ -293,7 +293,7 @@ fn casts_and_copies_are_told_apart_by_their_types() {
 fn checkpointed(job: &mut Job) {
     job.module("Model_0", |job| product(job, 4096, 400_000));
     let evaluate = "autograd::engine::evaluate_function: CheckpointFunctionBackward";
-    job.operator(evaluate, Operator::default(), |job| {
+    job.operator(evaluate, &Operator::default(), |job| {
         job.module("Model_0", |job| product(job, 4096, 400_000));
         product(job, 4096, 800_000);
     });
@@ -337,7 +337,7 @@ fn recomputation_saves_what_it_takes_unless_the_memory_is_needed() {
 /// A step that the GPU waits for: an optimizer launches so many kernels of 100 ns each.
 fn optimizer(job: &mut Job, operator: &str, kernels: usize) {
     product(job, 4096, 50_000);
-    job.operator("Optimizer.step#SGD.step", Operator::default(), |job| {
+    job.operator("Optimizer.step#SGD.step", &Operator::default(), |job| {
         for _ in 0..kernels {
             job.run(
                 operator,
