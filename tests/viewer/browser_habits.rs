@@ -446,11 +446,12 @@ fn all_in_view_is_where_the_window_goes() {
         browser.evaluate("[viewer.state().area.from, viewer.state().area.to]"),
         browser.evaluate("viewer.state().target")
     );
-    // Words beside the pointer go with the timeline.
+    // Words beside the pointer go with the timeline. Kernels fill a stream's row, wherever they are in this recording; other rows have
+    // slices that a pointer may pass by.
     browser.press("Escape", "");
     browser.evaluate(
         "(() => { const t = viewer.page.timeline; \
-         const item = t.layout.items.find((item) => item.counter) ?? t.layout.items.find((item) => item.row); \
+         const item = t.layout.items.find((item) => item.label.startsWith('stream')); \
          t.state.set({ pins: [item.key] }); })()",
     );
     // What the row shows has to be there before anything can be said of it.

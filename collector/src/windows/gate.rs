@@ -11,6 +11,7 @@ use gputrace_trace::{TimeNs, now};
 
 use super::detector::{Detector, Seen};
 use super::filter::{self, Moment};
+use super::launches::Launches;
 use super::switch::Switch;
 use super::{Event, Machine, Phase, Window, watch};
 use crate::buffers::Full;
@@ -21,8 +22,6 @@ use crate::{config, kinds, walk};
 const LATEST_START_NS: i64 = 600_000_000_000;
 /// Windows whose launches are remembered.
 const REMEMBERED: usize = 64;
-/// Launches that are remembered for the moment of a detected step.
-const LAUNCHES: usize = 1 << 16;
 
 /// The calls of a window, by correlation id.
 struct Launched {
@@ -56,8 +55,8 @@ pub(crate) struct Gate {
     launched: VecDeque<Launched>,
     /// Whether calls come at all: without them nobody knows when that was which has no time of its own.
     has_calls: bool,
-    /// Correlation id and start of calls, for detected steps.
-    calls: VecDeque<(u32, i64)>,
+    /// When detected steps were launched.
+    launches: Launches,
     /// Kinds that are switched on for our own sake and make no rows, by bit.
     hidden: u128,
     left_out: BTreeMap<&'static str, u64>,
@@ -84,7 +83,7 @@ impl Gate {
             known_until: start,
             launched: VecDeque::new(),
             has_calls: options.records(Kind::Calls) || kinds::needs_calls(options),
-            calls: VecDeque::new(),
+            launches: Launches::default(),
             hidden: hidden
                 .iter()
                 .fold(0, |bits, kind| bits | 1u128.checked_shl(*kind).unwrap_or(0)),
@@ -192,9 +191,10 @@ impl Gate {
         self.look();
         let all = all || self.is_full();
         if self.detects() {
-            self.detect();
+            self.detect(all);
         }
         let horizon = self.detector.as_ref().map_or(0, |detector| detector.horizon);
+        let horizon = self.launches.known_until(horizon);
         let waits = self.detects() && !all;
         let is_undecided = self.is_undecided();
         let (held, decided): (Vec<Held>, Vec<Held>) = std::mem::take(&mut self.held)
@@ -214,19 +214,19 @@ impl Gate {
         released
     }
 
-    /// Finds the steps in what has come.
-    fn detect(&mut self) {
+    /// Finds the steps in what has come. `all`: calls that have not come are not waited for.
+    fn detect(&mut self, all: bool) {
         let Some(detector) = &mut self.detector else {
             return;
         };
         let mut kernels = Vec::new();
         for held in self.held.iter_mut().filter(|held| !held.is_scanned) {
             held.is_scanned = true;
-            let (calls, last_call) = (&mut self.calls, &mut held.last_call);
+            let (launches, last_call) = (&mut self.launches, &mut held.last_call);
             walk::walk(held.full.bytes(), &self.sizes, |record_kind, bytes| {
                 if let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) {
                     *last_call = correlation.max(*last_call);
-                    calls.push_back((correlation, start));
+                    launches.add_call(correlation, start);
                 } else if kinds::is_kernels(record_kind) {
                     let record: records::Kernel = read(bytes);
                     if record.start != 0 {
@@ -241,24 +241,9 @@ impl Gate {
                 }
             });
         }
-        let excess = self.calls.len().saturating_sub(LAUNCHES);
-        self.calls.drain(..excess);
         kernels.sort_by_key(|kernel| kernel.start);
         let begins = detector.take(&kernels);
-        if begins.is_empty() {
-            return;
-        }
-        // A runtime call and the driver call inside it share the id: the outer one began first.
-        self.calls.make_contiguous().sort_unstable();
-        for kernel in begins {
-            let place = self
-                .calls
-                .partition_point(|(correlation, _)| *correlation < kernel.correlation);
-            let launch = self
-                .calls
-                .get(place)
-                .filter(|(correlation, _)| *correlation == kernel.correlation);
-            let at = launch.map_or(kernel.start, |(_, start)| TimeNs(*start));
+        for at in self.launches.place(begins, all || !self.has_calls) {
             self.machine.apply(at, Event::DetectedStep);
         }
     }

@@ -6,6 +6,7 @@
 mod detector;
 mod filter;
 mod gate;
+mod launches;
 mod switch;
 #[cfg(test)]
 mod tests;
