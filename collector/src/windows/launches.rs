@@ -43,7 +43,7 @@ impl Launches {
                 .partition_point(|(correlation, _)| *correlation < kernel.correlation);
             match self.calls.get(place) {
                 Some((correlation, start)) if *correlation == kernel.correlation => {
-                    placed.push(TimeNs(*start))
+                    placed.push(TimeNs(*start));
                 }
                 _ if all => placed.push(kernel.start),
                 _ => break,
