@@ -153,14 +153,13 @@ impl Baseline {
     /// The mean step after changes, with the gaps kept and dropped. The latter is scaled to what was measured, so that no change
     /// predicts what was measured either way.
     pub(crate) fn predict(&self, job: &Job, changed: &edits::Changed) -> Interval {
-        let (kept, dropped) = self.steps(job, changed);
+        let (kept, dropped) = self.steps(job, changed, &kept_ends(job, changed));
         Interval::between(&kept, &dropped)
     }
 
-    /// The same of each step.
-    fn steps(&self, job: &Job, changed: &edits::Changed) -> (Vec<f64>, Vec<f64>) {
+    /// The same of each step; `kept_ends` is when nodes end with the gaps kept.
+    fn steps(&self, job: &Job, changed: &edits::Changed, kept_ends: &[i64]) -> (Vec<f64>, Vec<f64>) {
         let graph = changed.graph.as_ref().unwrap_or(&job.graph);
-        let mut ends = Vec::new();
         let times = |ends: &[i64], scale: f64| -> Vec<f64> {
             let times = job.step_times(ends);
             times
@@ -168,14 +167,14 @@ impl Baseline {
                 .map(|time| (time as f64 * scale).max(0.0))
                 .collect()
         };
-        graph.replay(&changed.work, &changed.gap, &mut ends);
-        let kept = times(&ends, 1.0);
+        let kept = times(kept_ends, 1.0);
         let gaps: Vec<i64> = changed
             .gap
             .iter()
             .zip(&self.without_gaps)
             .map(|(gap, none)| *gap.min(none))
             .collect();
+        let mut ends = Vec::new();
         graph.replay(&changed.work, &gaps, &mut ends);
         // Where rules explain hardly anything, what is left without the gaps says nothing of the step.
         if self.dropped_ns < LEAST_EXPLAINED * self.kept_ns {
@@ -247,7 +246,8 @@ impl Model {
 fn predict(model: &Model, changes: &[Edit]) -> Result<WhatIf, String> {
     let (job, baseline, names) = (&model.job, &model.baseline, &model.names);
     let changed = edits::apply(job, changes, names)?;
-    let (kept, dropped) = baseline.steps(job, &changed);
+    let ends = kept_ends(job, &changed);
+    let (kept, dropped) = baseline.steps(job, &changed, &ends);
     let mut predicted = Interval::between(&kept, &dropped);
     let middle = predicted.middle();
     let around = baseline.noise_ns + OFF_BY * middle;
@@ -286,7 +286,7 @@ fn predict(model: &Model, changes: &[Edit]) -> Result<WhatIf, String> {
         },
         singles,
         critical_path: model.critical_path().clone(),
-        ranks: rank_times(job, &kept_ends(job, &changed), &changed.work),
+        ranks: rank_times(job, &ends, &changed.work),
         operations: job.counts.operations,
         without_launch: job.counts.without_launch,
         in_time: job.counts.in_time,

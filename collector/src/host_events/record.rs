@@ -30,9 +30,9 @@ pub(crate) const NAME: u8 = 12;
 pub(crate) const SCHEMA: u8 = 13;
 /// An enumeration: domain, number, bytes of a value; then values and names as bytes.
 pub(crate) const ENUM: u8 = 14;
-/// A range that is over by which PyTorch tells of an operator (`nvtx::Operator`).
-pub(crate) const OPERATOR_RANGE: u8 = 17;
-/// ... of a module: its fields are those of [`RANGE`], up to the text.
-pub(crate) const MODULE_RANGE: u8 = 18;
 /// A payload with a schema (`nvtx::PayloadRecord`), and its bytes.
 pub(crate) const PAYLOAD: u8 = 15;
+/// A finished range around an operator of PyTorch's (`nvtx::Operator`).
+pub(crate) const OPERATOR_RANGE: u8 = 17;
+/// A finished range around a module of PyTorch's: the fields of [`RANGE`], up to the text.
+pub(crate) const MODULE_RANGE: u8 = 18;

@@ -1,7 +1,7 @@
 //! When detected steps were launched.
 //!
-//! Calls come in other buffers than kernels, some of them later: a step whose call is still to come waits for it. Its kernel's start
-//! would be too late, since a host that runs ahead has launched most of the step by then.
+//! Calls come in other buffers than kernels, some of them a flush later: a step whose call is still to come waits for that flush. Its
+//! kernel's start would be too late, since a host that runs ahead has launched most of the step by then.
 
 use std::collections::VecDeque;
 
@@ -26,10 +26,11 @@ impl Launches {
     }
 
     /// When the steps began that these kernels and those before them begin, in their order, as far as their calls have come.
-    /// `all`: where these have not, when the kernels began.
+    /// Where one has not by the next time (it was dropped, or forgotten), or with `all`, it is when the kernel began.
     pub(super) fn place(&mut self, begins: Vec<Seen>, all: bool) -> Vec<TimeNs> {
         let excess = self.calls.len().saturating_sub(MOST_CALLS);
         self.calls.drain(..excess);
+        let mut waited = self.waiting.len();
         self.waiting.extend(begins);
         if self.waiting.is_empty() {
             return Vec::new();
@@ -45,9 +46,10 @@ impl Launches {
                 Some((correlation, start)) if *correlation == kernel.correlation => {
                     placed.push(TimeNs(*start));
                 }
-                _ if all => placed.push(kernel.start),
+                _ if all || waited > 0 => placed.push(kernel.start),
                 _ => break,
             }
+            waited = waited.saturating_sub(1);
             self.waiting.pop_front();
         }
         placed
@@ -85,10 +87,14 @@ mod tests {
         assert_eq!(launches.known_until(12), 6);
         // Those behind it keep their order.
         launches.add_call(9, 130);
-        assert_eq!(launches.place(Vec::new(), false), []);
         launches.add_call(7, 110);
         assert_eq!(launches.place(Vec::new(), false), [TimeNs(110), TimeNs(130)]);
         assert_eq!(launches.known_until(12), 12);
+        // It waits once, and those behind it no longer than themselves.
+        assert_eq!(launches.place(vec![begins(15, 700)], false), []);
+        assert_eq!(launches.place(vec![begins(18, 800)], false), [TimeNs(700)]);
+        assert_eq!(launches.known_until(20), 17);
+        assert_eq!(launches.place(Vec::new(), false), [TimeNs(800)]);
         // One that never comes.
         assert_eq!(launches.place(vec![begins(20, 900)], true), [TimeNs(900)]);
     }

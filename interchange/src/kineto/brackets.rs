@@ -45,15 +45,21 @@ fn prefix_xor(mut bits: u64) -> u64 {
 }
 
 /// What is open at a place.
-struct State {
+#[derive(Default)]
+pub(super) struct State {
     depth: usize,
     in_text: bool,
     after_backslash: bool,
 }
 
 impl State {
+    /// Whether neither a bracket nor a string is open.
+    pub(super) fn is_outside(&self) -> bool {
+        self.depth == 0 && !self.in_text
+    }
+
     /// Steps over a byte; whether it closes the last bracket.
-    fn step(&mut self, byte: u8) -> bool {
+    pub(super) fn step(&mut self, byte: u8) -> bool {
         if self.in_text {
             match byte {
                 _ if self.after_backslash => self.after_backslash = false,

@@ -210,35 +210,19 @@ pub(crate) fn members<'a>(
 
 /// Steps over one element of a list, or one member of an object, that may be longer than the memory allows: it is fed
 /// block by block.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Skipper {
-    depth: usize,
-    in_text: bool,
-    after_backslash: bool,
-}
+#[derive(Default)]
+pub(crate) struct Skipper(brackets::State);
 
 impl Skipper {
     /// Takes the next bytes; how many of them come before the comma or bracket that ends the element, once it is there.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
-        for (index, &byte) in bytes.iter().enumerate() {
-            if self.in_text {
-                match byte {
-                    _ if self.after_backslash => self.after_backslash = false,
-                    b'\\' => self.after_backslash = true,
-                    b'"' => self.in_text = false,
-                    _ => {}
-                }
-                continue;
+        bytes.iter().position(|&byte| {
+            let ends = self.0.is_outside() && matches!(byte, b'}' | b']' | b',');
+            if !ends {
+                self.0.step(byte);
             }
-            match byte {
-                b'"' => self.in_text = true,
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' | b',' if self.depth == 0 => return Some(index),
-                b'}' | b']' => self.depth -= 1,
-                _ => {}
-            }
-        }
-        None
+            ends
+        })
     }
 }
 

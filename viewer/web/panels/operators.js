@@ -92,7 +92,8 @@ class OperatorsPart {
     if (!having.length)
       return nothing(
         "No operators are recorded.",
-        "PyTorch's profiler records them with shapes, modules and Python stacks: torch.profiler.profile(record_shapes=True, with_stack=True). Our own recordings have them of programs that use gputrace.torch.operators().",
+        "PyTorch's profiler records them with shapes, modules and Python stacks: torch.profiler.profile(record_shapes=True, " +
+          "with_stack=True). Our own recordings have them of programs that use gputrace.torch.operators().",
       );
     const several = severalDevices(analysis);
     const body = h("div", null);

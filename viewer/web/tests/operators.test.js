@@ -135,7 +135,12 @@ export const tests = {
       name: "aten::mm", batch: 1, m: 2, n: 3, k: 4, input_dims: null, dtype: "c10::BFloat16", calls: 1, flops: 100, bytes: 10, time_ns: 100,
       flops_per_second: 1e12, bytes_per_second: 1e11, peak_flops_per_second: 9e14, peak_share: 0.1, bound: "compute", ...more,
     });
-    const products = [product({}), product({ time_ns: 25, dtype: "float", peak_flops_per_second: 6e13 }), product({ bytes: null }), product({ flops_per_second: null })];
+    const products = [
+      product({}),
+      product({ time_ns: 25, dtype: "float", peak_flops_per_second: 6e13 }),
+      product({ bytes: null }),
+      product({ flops_per_second: null }),
+    ];
     const peak = { flops_per_second: 9e14, bytes_per_second: 3e12, dtype: "c10::BFloat16", source: "data sheet" };
     const { marks, peaks, bytes } = roofs(rank({ products, peak }));
     deepEqual(marks.map(({ x, y }) => [x, y]), [[10, 1e12], [10, 1e12]]);

@@ -19,7 +19,7 @@ use crate::graph::whatif::{Baseline, Interval};
 use crate::kinds::Kind;
 use crate::operators::{Advice, Better};
 
-/// Without a replay an advice is worth a sentence from this share of the span on.
+/// Without a replay an advice is worth a sentence from this share of the longest span on.
 const WORTH_IT_ALONE: f64 = 0.05;
 
 /// What could be better on one device.
@@ -68,7 +68,10 @@ pub(crate) fn findings(
     let nodes = replay.as_ref().map(|replay| Nodes::of(replay.job, recording));
     let found = by_about.into_values().filter_map(|told| {
         let Some((replay, nodes)) = replay.as_ref().zip(nodes.as_ref()) else {
-            return alone(told, ranks);
+            // What the worst device would save at most. What is on the host alone can't be told then.
+            let finding = finding(told, ranks)?;
+            let span_ns = ranks.iter().map(|rank| rank.measures.span_ns).max()?;
+            return (finding.saves_ns? as f64 >= WORTH_IT_ALONE * span_ns as f64).then_some(finding);
         };
         let surely = told.iter().all(|(_, advice)| advice.is_sure);
         let remedy = nodes.remedy(replay, &told, &places);
@@ -104,41 +107,17 @@ fn finding(told: Vec<Told>, ranks: &[RankAnalysis]) -> Option<Finding> {
         .into_iter()
         .max_by_key(|(place, advice)| (time(advice), Reverse(*place)))?;
     let rank = &ranks[place];
+    let saves_ns = at_most(&advice);
+    let evidence = format!("{}: {}", label(rank), advice.evidence);
     let (what, name, start_ns) = advice.seen;
     Some(Finding {
-        rank: rank.rank,
-        device_index: Some(rank.device_index),
         cause: vec![CauseLink {
             what: what.to_owned(),
             rank: rank.rank,
             name,
             start_ns: Some(TimeNs(start_ns)),
         }],
-        ..Finding::new(
-            advice.facts,
-            advice.text,
-            format!("{}: {}", label(rank), advice.evidence),
-        )
-    })
-}
-
-/// Without a replay: what the device would save at most on which it is worst. What is on the host alone can't be told then.
-fn alone(told: Vec<Told>, ranks: &[RankAnalysis]) -> Option<Finding> {
-    let (place, saves_ns) = told
-        .iter()
-        .map(|(place, advice)| (*place, at_most(advice)))
-        .max_by_key(|(place, saves_ns)| (*saves_ns, Reverse(*place)))?;
-    let rank = &ranks[place];
-    if (saves_ns as f64) < WORTH_IT_ALONE * rank.measures.span_ns as f64 {
-        return None;
-    }
-    let finding = finding(told, ranks)?;
-    let facts = finding.facts.clone();
-    let alone = of_rank(rank, saves_ns, facts, String::new(), String::new());
-    Some(Finding {
-        saves_ns: alone.saves_ns,
-        saves_per_step_ns: alone.saves_per_step_ns,
-        ..finding
+        ..of_rank(rank, saves_ns, advice.facts, advice.text, evidence)
     })
 }
 

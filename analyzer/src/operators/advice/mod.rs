@@ -1,6 +1,6 @@
-//! What operators could do better: the work that there would be less of then, and the words for it.
+//! What operators could do better: which operations and host time would shrink, and the finding's text.
 //!
-//! What it saves is found by a replay of all ranks (`graph::causes::advised`), or, without one, is at most the time of that work.
+//! `graph::causes::advised` replays all ranks to say what that saves; without a replay it is at most the time of those operations.
 
 mod casts;
 mod chains;
