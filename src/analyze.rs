@@ -13,6 +13,7 @@ use crate::cli::{AnalyzeArgs, SortChoice};
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 use crate::opening;
+use crate::print_json::print_json;
 use crate::report::{self, View};
 
 /// Kernels in the table, unless --top says otherwise.
@@ -89,7 +90,7 @@ fn write_tables(analysis: &Analysis, target: &Target) -> Result<(), Failure> {
 }
 
 /// Why none of the chosen steps is there: which are.
-fn no_such_steps(recording: &Recording) -> Failure {
+pub fn no_such_steps(recording: &Recording) -> Failure {
     let whole = gputrace_analyzer::analyze(recording, &Options::default());
     let steps = whole.ranks.iter().flat_map(|rank| &rank.steps);
     let numbers: Vec<u64> = steps
@@ -103,17 +104,6 @@ fn no_such_steps(recording: &Recording) -> Failure {
         "{}: none of the chosen steps is in it: {has}",
         recording.path.display()
     ))
-}
-
-/// Prints the JSON as it is made: it may be longer than what it is of.
-fn print_json(analysis: &Analysis) -> Result<(), Failure> {
-    use io::Write;
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let written = serde_json::to_writer_pretty(&mut out, analysis).map_err(io::Error::from);
-    written
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))
 }
 
 /// Nothing of what --by asks for is in the recording.
@@ -152,6 +142,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         steps: args.steps,
         sort,
         short_names: args.short_names,
+        by_step: false,
     };
     let mut analysis = gputrace_analyzer::analyze(&recording, &options);
     if args.steps.is_some() && analysis.ranks.is_empty() {

@@ -1,8 +1,11 @@
 //! `gputrace`: the command line. What it does lives in the library crates; here is only what it says.
 
 mod analyze;
+mod baseline;
+mod check;
 mod cli;
 mod device;
+mod diff;
 mod doctor;
 mod export;
 mod failure;
@@ -11,8 +14,10 @@ mod manual;
 mod merge;
 mod nvml;
 mod opening;
+mod print_json;
 mod record;
 mod report;
+mod runs;
 mod say;
 mod serve;
 mod text;
@@ -54,6 +59,9 @@ fn main() {
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::WhatIf(args) => whatif::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Baseline(args) => baseline::run(&args),
         Command::Export(args) => export::run(&args),
         Command::View(args) => view::run(&args),
         Command::Serve(args) => serve::run(&args),

@@ -1,12 +1,11 @@
 //! `gputrace whatif`: what a step would take if something were different.
 
-use std::io;
-
 use gputrace_analyzer::graph::{Edit, Interval, WhatIf};
 
 use crate::cli::WhatIfArgs;
 use crate::failure::Failure;
 use crate::opening;
+use crate::print_json::print_json;
 use crate::report::{Overflow, print_table};
 use crate::text::{duration, thousands};
 
@@ -28,9 +27,7 @@ pub fn run(args: &WhatIfArgs) -> Result<i32, Failure> {
     let predicted = gputrace_analyzer::what_if(&recording, args.steps, &changes)
         .map_err(|error| Failure::new(format!("{}: {error}", recording.path.display())))?;
     if args.json {
-        let json = serde_json::to_string_pretty(&predicted).map_err(io::Error::from);
-        let json = json.map_err(|error| Failure::new(format!("cannot be written as JSON: {error}")))?;
-        anstream::println!("{json}");
+        print_json(&predicted)?;
         return Ok(0);
     }
     if recording.is_simulated() {

@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::cause::Cause;
 use crate::kernel_names;
 use crate::kinds::{Kind, KindFrom};
+use crate::step_sums::StepSums;
 
 /// What an [`crate::Analysis`] does not list.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Details {
     pub collectives: Vec<Vec<CollectivePart>>,
     /// The pieces of [`crate::Analysis::critical_path`], by time.
     pub critical_path: Vec<crate::graph::piece::Piece>,
+    /// What each device did in its steps, likewise, where that was asked for.
+    pub(crate) steps: Vec<StepSums>,
 }
 
 /// The gaps of a device: the stretches of its span in which it executes nothing.

@@ -48,6 +48,24 @@ pub(crate) struct IdleCauses {
     pub(crate) longest: Vec<Gap>,
     /// All gaps by time, where they were asked for.
     pub(crate) all: Vec<CausedGap>,
+    /// The same with their parts, where those were asked for.
+    pub(crate) parts: Vec<GapParts>,
+}
+
+/// A gap's parts by cause, in the order of [`Cause::ALL`]; they sum to its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GapParts {
+    pub(crate) start_ns: i64,
+    pub(crate) parts: [i64; Cause::ALL.len()],
+}
+
+/// What of single gaps is kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keep {
+    /// Each with the cause of its longest part.
+    pub(crate) gaps: bool,
+    /// Each with its parts.
+    pub(crate) parts: bool,
 }
 
 /// A gap's parts by cause.
@@ -100,7 +118,7 @@ pub(crate) fn causes(
     queues: &BTreeMap<u32, Queues>,
     pauses: &Pauses,
     names: &Interner,
-    keep_all: bool,
+    keep: Keep,
 ) -> Explained {
     // By launching thread: the stretches before the calls.
     let mut before: BTreeMap<u32, Vec<Stretch>> = BTreeMap::new();
@@ -144,7 +162,7 @@ pub(crate) fn causes(
     }
     let explained = devices
         .into_iter()
-        .map(|device| device.explained(names, keep_all));
+        .map(|device| device.explained(names, keep));
     Explained {
         devices: all.devices.keys().copied().zip(explained).collect(),
         not_looked_into,
@@ -245,7 +263,7 @@ impl Gaps<'_> {
         rest > 0
     }
 
-    fn explained(self, names: &Interner, keep_all: bool) -> IdleCauses {
+    fn explained(self, names: &Interner, keep: Keep) -> IdleCauses {
         let Self {
             parts,
             found,
@@ -271,12 +289,22 @@ impl Gaps<'_> {
             causes: causes.collect(),
             host_late_by,
             longest: longest(&found, &parts, names),
-            all: if keep_all {
+            all: if keep.gaps {
                 let gaps = found.iter().zip(&parts);
                 gaps.map(|(&(start_ns, end_ns, _), parts)| CausedGap {
                     start_ns,
                     end_ns,
                     cause: parts.greatest(),
+                })
+                .collect()
+            } else {
+                Vec::new()
+            },
+            parts: if keep.parts {
+                let gaps = found.iter().zip(&parts);
+                gaps.map(|(&(start_ns, ..), parts)| GapParts {
+                    start_ns,
+                    parts: parts.0,
                 })
                 .collect()
             } else {

@@ -7,8 +7,10 @@
 mod alike;
 mod analysis;
 mod arrivals;
+pub mod baseline;
 mod calls;
 mod cause;
+pub mod check;
 mod clocks;
 mod collective_parts;
 mod collectives;
@@ -19,6 +21,7 @@ mod copies;
 mod derive;
 mod details;
 mod device_steps;
+pub mod diff;
 mod facts;
 mod finding;
 mod findings;
@@ -54,6 +57,7 @@ mod state_findings;
 mod statistics;
 mod step_detection;
 mod step_summary;
+mod step_sums;
 mod steps;
 pub mod tables;
 mod transfers;
@@ -112,6 +116,7 @@ use operators::Attributions;
 use pauses::Pauses;
 use prepared::{Prepared, ROWS_FOR_FINDINGS, ROWS_FOR_WHAT_IF, Steps};
 use queues::Queues;
+use step_sums::StepSums;
 
 /// Whether any process of the recording used CUDA. Processes of our own recordings are there because they did; an imported
 /// one shows it by an operation or a call.
@@ -235,12 +240,14 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         )
     });
     let (mut ranks, mut devices, mut advice) = (Vec::new(), Vec::new(), Vec::new());
+    let mut step_sums = Vec::new();
     let mut too_much = losses::TooMuch::default();
     for (of_process, too_much_of_it) in analysed {
-        for (rank, gaps, of_device) in of_process {
-            ranks.push(rank);
-            devices.push(gaps);
-            advice.push(of_device);
+        for device in of_process {
+            ranks.push(device.rank);
+            devices.push(device.gaps);
+            advice.push(device.advice);
+            step_sums.extend(device.step_sums);
         }
         too_much.add(too_much_of_it);
     }
@@ -281,6 +288,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             .map(|collective| std::mem::take(&mut collective.parts))
             .collect(),
         critical_path: pieces,
+        steps: step_sums,
     };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",
@@ -331,6 +339,14 @@ struct Run {
 /// Steps that the devices of one process may have together: each device has all that ranges name.
 const MOST_STEPS: usize = 1 << 20;
 
+/// What is found of a device.
+struct AnalysedDevice {
+    rank: RankAnalysis,
+    gaps: DeviceGaps,
+    advice: OfDevice,
+    step_sums: Option<StepSums>,
+}
+
 fn analyze_process(
     place: usize,
     process: &Process,
@@ -341,7 +357,7 @@ fn analyze_process(
     recording: &Recording,
     options: &Options,
     in_detail: bool,
-) -> (Vec<(RankAnalysis, DeviceGaps, OfDevice)>, losses::TooMuch) {
+) -> (Vec<AnalysedDevice>, losses::TooMuch) {
     let (names, tables) = (&recording.names, &process.tables);
     // Operators count that the host began in the chosen steps; where no range names them, while the devices were at them.
     let chosen = options.steps.and_then(|_| {
@@ -355,7 +371,11 @@ fn analyze_process(
         .map(|(&device, operations)| (device, Queues::new(operations.uncut(), &tables.api_calls)))
         .collect();
     let pauses = Pauses::of(process, names);
-    let mut idle = idle_causes::causes(all, process, &queues, &pauses, names, in_detail);
+    let keep = idle_causes::Keep {
+        gaps: in_detail,
+        parts: options.by_step,
+    };
+    let mut idle = idle_causes::causes(all, process, &queues, &pauses, names, keep);
     let mut too_much = losses::TooMuch {
         causes: idle.not_looked_into,
         ..losses::TooMuch::default()
@@ -394,6 +414,9 @@ fn analyze_process(
         let mut steps = steps::steps(windows, &sums);
         let step_summary = step_summary::summary(&mut steps);
         let idle = idle.devices.remove(&device_index).unwrap_or_default();
+        let step_sums = options
+            .by_step
+            .then(|| StepSums::new(&attributions, whole, windows, &idle.parts));
         let gaps = DeviceGaps {
             process: u32::try_from(place).unwrap_or(u32::MAX),
             device_index,
@@ -440,7 +463,12 @@ fn analyze_process(
             step_summary,
             device_name,
         };
-        ranks.push((rank, gaps, advice));
+        ranks.push(AnalysedDevice {
+            rank,
+            gaps,
+            advice,
+            step_sums,
+        });
     }
     (ranks, too_much)
 }

@@ -23,4 +23,6 @@ pub struct Options {
     pub sort: Sort,
     /// Kernels by their demangled short names.
     pub short_names: bool,
+    /// What each step of each device is made of, by name, in the details too.
+    pub by_step: bool,
 }

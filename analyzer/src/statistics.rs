@@ -1,6 +1,6 @@
 //! Statistics of durations: exact, by sorting.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The smallest of sorted values that at least `percent` of them do not exceed (nearest rank); 0 of none.
 pub(crate) fn nearest_rank(sorted: &[i64], percent: usize) -> i64 {
@@ -14,7 +14,7 @@ pub(crate) fn sum(values: &[i64]) -> i64 {
 }
 
 /// What is said of many durations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distribution {
     /// Mean, rounded down.
     pub mean_ns: i64,

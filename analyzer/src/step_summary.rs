@@ -141,22 +141,47 @@ pub(crate) fn summary(steps: &mut [StepAnalysis]) -> Option<StepSummary> {
     })
 }
 
+/// What tells each of a device's steps from its others: how often its number was there before (where numbers begin anew with each
+/// epoch), and the number.
+pub(crate) fn numbered(steps: &[StepAnalysis]) -> impl Iterator<Item = ((u64, u64), &StepAnalysis)> {
+    let mut met: FxHashMap<u64, u64> = FxHashMap::default();
+    (0u64..).zip(steps).map(move |(place, step)| {
+        let number = step_number(step.name.trim_end_matches(" (detected)")).unwrap_or(place);
+        let before = met.entry(number).or_default();
+        *before += 1;
+        ((*before - 1, number), step)
+    })
+}
+
+/// The longest that each step of the job took on any device, and its name, in order.
+fn longest<'a>(
+    devices: impl Iterator<Item = &'a [StepAnalysis]>,
+) -> BTreeMap<(u64, u64), (i64, &'a str)> {
+    let mut longest: BTreeMap<(u64, u64), (i64, &str)> = BTreeMap::new();
+    for (number, step) in devices.flat_map(numbered) {
+        let found = longest.entry(number).or_insert((step.duration_ns, &step.name));
+        found.0 = found.0.max(step.duration_ns);
+    }
+    longest
+}
+
+/// The steps of the job with their names, in order, and how many of them are warm-up.
+pub(crate) fn job_steps<'a>(
+    devices: impl Iterator<Item = &'a [StepAnalysis]>,
+) -> (Vec<((u64, u64), &'a str)>, usize) {
+    let longest = longest(devices);
+    let durations: Vec<i64> = longest.values().map(|(duration, _)| *duration).collect();
+    let warm_up = match durations.is_empty() {
+        true => 0,
+        false => Spread::of(&durations).warm_up(&durations),
+    };
+    let steps = longest.into_iter().map(|(number, (_, name))| (number, name));
+    (steps.collect(), warm_up)
+}
+
 /// The step of the job, of the steps of each of its devices; `None` where none has any.
 pub(crate) fn job_step<'a>(devices: impl Iterator<Item = &'a [StepAnalysis]>) -> Option<JobStep> {
-    // By how often the number was there before (where numbers begin anew with each epoch), and the number.
-    let mut longest: BTreeMap<(u64, u64), (i64, &str)> = BTreeMap::new();
-    for steps in devices {
-        let mut met: FxHashMap<u64, u64> = FxHashMap::default();
-        for (place, step) in (0u64..).zip(steps) {
-            let number = step_number(step.name.trim_end_matches(" (detected)")).unwrap_or(place);
-            let before = met.entry(number).or_default();
-            let found = longest
-                .entry((*before, number))
-                .or_insert((step.duration_ns, &step.name));
-            found.0 = found.0.max(step.duration_ns);
-            *before += 1;
-        }
-    }
+    let longest = longest(devices);
     let durations: Vec<i64> = longest.values().map(|(duration, _)| *duration).collect();
     if durations.is_empty() {
         return None;

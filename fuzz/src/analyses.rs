@@ -120,6 +120,7 @@ pub fn check(recording: &Recording) {
         steps: Some((1, 2)),
         sort: Sort::Mean,
         short_names: true,
+        by_step: true,
     };
     let part = analyze(recording, &part);
     part.ranks.iter().for_each(check_rank);

@@ -1,5 +1,6 @@
 //! The command line: what can be typed, with its help.
 
+mod compare;
 #[cfg(test)]
 mod documents;
 mod export;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use compare::{BaselineArgs, BaselineCommand, CheckArgs, DiffArgs};
 pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
 pub use record::RecordArgs;
 
@@ -32,6 +34,8 @@ Examples:
   gputrace analyze report.sqlite                  an Nsight Systems export
   gputrace export run1 --format chrome -o run1.json.gz
   gputrace view run1                              the same in the browser, with a timeline
+  gputrace diff run1 run2                         what changed, and how sure that is
+  gputrace check run1 --budget budget.toml        a gate for CI: exit status 1 when over
   gputrace merge node0/run1 node1/run1 -o run1    parts of one run from several hosts
   gputrace doctor                                 what this machine has and lacks";
 
@@ -91,6 +95,43 @@ TARGET is kernel:GLOB, collective:NAME, communication, communicator:NAME, copy:H
 CHANGE is 0.8x, none, +5us (ns, us, ms, s; -5us) or as-others: the median of its peers at the same place."
     )]
     WhatIf(WhatIfArgs),
+    /// Say what changed between two runs, and how sure that is
+    #[command(after_help = "\
+Examples:
+  gputrace diff before after
+  gputrace diff before after --by kernel          every kernel, slower ones first (operator, module, collective, step, rank)
+  gputrace diff --a a1 --a a2 --a a3 --b b1 --b b2 --b b3    several runs a side: how much runs differ by themselves
+  gputrace diff main after --json                 a saved baseline, by its name
+  gputrace diff h100/ mi300/ --by operator        PyTorch traces of two kinds of GPUs
+
+Steps are the sample: medians with 95 % confidence intervals. Of the rows called slower or faster at most one in twenty is not.")]
+    Diff(DiffArgs),
+    /// Hold a run against a budget: exit status 1 when over, 2 when it can't be judged
+    #[command(after_help = "\
+Examples:
+  gputrace check --init run1 --budget budget.toml      a budget that run1 is within, with room for its noise
+  gputrace check run2 --budget budget.toml
+  gputrace check run2 --budget budget.toml --baseline main --junit junit.xml --markdown summary.md
+
+A budget:
+  step.p50 <= \"120ms\"
+  step.p50 <= \"+3%\"                      against --baseline
+  overlap.min >= 0.6                      of all ranks; also .worst, .mean, .max, .rank3
+  exposed_communication.ratio <= 0.1      of the step
+  idle.host_late <= \"5ms\"
+  kernel.\"flash_fwd*\".mean <= \"80us\"
+  arrivals.skew.p99 <= \"200us\"
+  lost.rows = 0
+
+Where GitHub runs it, limits that are not kept become annotations, and the table stands in the job's summary.")]
+    Check(CheckArgs),
+    /// Save what a run took in a small file, to compare later runs with
+    #[command(after_help = "\
+Examples:
+  gputrace baseline save main run1       gputrace-baselines/main.json, small enough to be committed
+  gputrace baseline list
+  gputrace diff main run2")]
+    Baseline(BaselineArgs),
     /// Write a recording in another tool's format
     #[command(after_help = "\
 Examples:

@@ -4,7 +4,7 @@ use super::table::{MOST_PRINTED, and_more, terminal_width};
 use crate::text::{one_line, wrap};
 
 /// Prints a title and lines under it, where there are any.
-pub(super) fn print_list(title: &str, mut lines: impl Iterator<Item = String>) {
+pub fn print_list(title: &str, mut lines: impl Iterator<Item = String>) {
     let width = terminal_width();
     for (index, line) in lines.by_ref().take(MOST_PRINTED).enumerate() {
         if index == 0 {

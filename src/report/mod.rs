@@ -16,7 +16,7 @@ use gputrace_analyzer::Analysis;
 use gputrace_trace::Loss;
 
 use crate::text::{duration, thousands};
-use list::print_list;
+pub use list::print_list;
 pub use operators::By;
 pub use table::{Overflow, print_table, terminal_width};
 pub use view::View;

@@ -18,7 +18,7 @@ mod shape;
 mod stacks;
 mod work;
 
-use gputrace_trace::{Interner, Process, derived};
+use gputrace_trace::{Interner, NameId, Process, derived};
 
 use crate::calls::Calls;
 use crate::measures::ratio;
@@ -174,6 +174,25 @@ impl<'a> Attributions<'a> {
             unattributed: Some(unattributed),
         };
         (attribution, advice)
+    }
+
+    /// Whether operators are recorded, and whether modules are.
+    pub(crate) fn know(&self) -> (bool, bool) {
+        let modules = |place: u32| self.by.is_module(place);
+        (
+            !self.by.operators.is_empty(),
+            self.by.frames.places().any(modules),
+        )
+    }
+
+    /// The names of the innermost operator and module around a row of the table of calls.
+    pub(crate) fn around(&self, call: u32) -> (Option<NameId>, Option<NameId>) {
+        let tables = &self.process.tables;
+        let row = |nesting: &Nesting<'_>, place: u32| (place != NONE).then(|| nesting.row(place));
+        (
+            row(&self.by.operators, self.by.operator(call)).map(|row| tables.operators.name[row]),
+            row(&self.by.frames, self.by.module(call).1).map(|row| tables.python_frames.name[row]),
+        )
     }
 
     /// Operator, shapes and module of each kernel, by row; empty columns without operators and Python functions.

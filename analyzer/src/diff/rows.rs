@@ -1,0 +1,312 @@
+//! What became of each kernel, operator, module, collective, step and rank.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::estimate::{Difference, Estimate, FEWEST_STEPS, difference, estimate, false_discovery_limit, median};
+use crate::baseline::{Baseline, By, Series};
+
+/// At most this share of the rows that are called slower or faster are not.
+const FALSE_SHARE: f64 = 0.05;
+
+/// What became of something from the first side to the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It takes more time.
+    Slower,
+    /// It takes less time.
+    Faster,
+    /// No difference that these runs can show.
+    Same,
+    /// There are too few steps to know.
+    Unknown,
+    /// Only in the second.
+    New,
+    /// Only in the first.
+    Gone,
+}
+
+impl Verdict {
+    /// Its word in JSON and in tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Slower => "slower",
+            Self::Faster => "faster",
+            Self::Same => "same",
+            Self::Unknown => "unknown",
+            Self::New => "new",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// Of a change of which it is known whether it is one, or not known.
+pub(super) fn verdict_of(change_ns: i64, is_one: Option<bool>) -> Verdict {
+    match is_one {
+        None => Verdict::Unknown,
+        Some(true) if change_ns > 0 => Verdict::Slower,
+        Some(true) if change_ns < 0 => Verdict::Faster,
+        Some(_) => Verdict::Same,
+    }
+}
+
+/// One thing compared, in nanoseconds a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What it is.
+    pub by: By,
+    /// Its name.
+    pub name: String,
+    /// "time"; of collectives "transfer" and "wait".
+    pub what: String,
+    /// The rank; null is the mean over all GPUs.
+    pub rank: Option<u32>,
+    /// The device, where the rank has several.
+    pub device_index: Option<u32>,
+    /// What it typically takes in a step of the first: as [`super::StepChange::a_ns`]. Null where it is not in the first.
+    pub a_ns: Option<i64>,
+    /// In the second.
+    pub b_ns: Option<i64>,
+    /// Second minus first; what is not there takes nothing.
+    pub change_ns: i64,
+    /// From here ...
+    pub low_ns: Option<i64>,
+    /// ... to here: the change's 95 % confidence interval. Null where there are too few steps, and of what is new or gone.
+    pub high_ns: Option<i64>,
+    /// What became of it. All rows are tested at once: of those that are called slower or faster at most one in twenty is not.
+    pub verdict: Verdict,
+    /// How many there were in a step of the first, on all GPUs or on the one; null of what is not counted.
+    pub count_a: Option<f64>,
+    /// In the second.
+    pub count_b: Option<f64>,
+}
+
+/// How much of what took time has something to be compared with: sums of durations over the steps that count, on all GPUs. Matched
+/// and unmatched sum to the total.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// What it is matched by.
+    pub by: By,
+    /// All time of the first side.
+    pub total_a_ns: i64,
+    /// What of it is in both.
+    pub matched_a_ns: i64,
+    /// What is gone.
+    pub unmatched_a_ns: i64,
+    /// All time of the second side.
+    pub total_b_ns: i64,
+    /// What of it is in both.
+    pub matched_b_ns: i64,
+    /// What is new.
+    pub unmatched_b_ns: i64,
+}
+
+/// What rows of two sides are matched by. Ranks are matched by number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    by: By,
+    name: String,
+    what: String,
+    device: Option<(u32, u32)>,
+}
+
+/// One side's series by what they are matched by: of each run, or `None` where it has none.
+type Found<'a> = BTreeMap<Key, Vec<Option<&'a Series>>>;
+
+fn found(side: &[Baseline], by: Option<By>) -> Found<'_> {
+    let mut found: Found<'_> = BTreeMap::new();
+    for (place, run) in side.iter().enumerate() {
+        for series in &run.series {
+            if series.by == By::Measure || by.is_some_and(|by| by != series.by) {
+                continue;
+            }
+            let device = series.device.and_then(|device| run.devices.get(device as usize));
+            let key = Key {
+                by: series.by,
+                name: series.name.clone(),
+                what: series.what.clone(),
+                device: device.map(|device| (device.rank, device.device_index)),
+            };
+            found.entry(key).or_insert_with(|| vec![None; side.len()])[place] = Some(series);
+        }
+    }
+    found
+}
+
+/// What one side says of a row.
+struct Side {
+    estimate: Estimate,
+    /// By step, on all GPUs or on the one.
+    count: Option<f64>,
+    total_ns: i64,
+}
+
+impl Side {
+    fn of(runs: &[Option<&Series>], side: &[Baseline]) -> Self {
+        // A run that lacks it spends nothing on it.
+        let nothing: Vec<Vec<i64>> = side.iter().map(|run| vec![0; run.steps()]).collect();
+        let values: Vec<&[i64]> = runs
+            .iter()
+            .zip(&nothing)
+            .map(|(series, nothing)| series.map_or(nothing.as_slice(), |series| series.values.as_slice()))
+            .collect();
+        let count: u64 = runs.iter().flatten().map(|series| series.count).sum();
+        let steps: usize = side.iter().map(Baseline::steps).sum();
+        Self {
+            estimate: estimate(&values),
+            count: (count > 0).then(|| count as f64 / steps.max(1) as f64),
+            total_ns: runs.iter().flatten().fold(0, |sum, series| sum.saturating_add(series.total_ns)),
+        }
+    }
+}
+
+/// The rows, and how much of the time they match.
+pub(super) fn rows(a: &[Baseline], b: &[Baseline], by: Option<By>) -> (Vec<Row>, Vec<Coverage>) {
+    let (first, second) = (found(a, by), found(b, by));
+    let several = |side: &[Baseline]| {
+        let devices = side.iter().flat_map(|run| &run.devices);
+        let ranks: BTreeSet<u32> = devices.clone().map(|device| device.rank).collect();
+        devices.map(|device| (device.rank, device.device_index)).collect::<BTreeSet<_>>().len() > ranks.len()
+    };
+    let several = several(a) || several(b);
+    let keys: BTreeSet<&Key> = first.keys().chain(second.keys()).collect();
+    let mut all: Vec<(Row, Option<f64>)> = Vec::new();
+    let mut coverage: BTreeMap<By, Coverage> = BTreeMap::new();
+    for key in keys {
+        let one = first.get(key).map(|runs| Side::of(runs, a));
+        let other = second.get(key).map(|runs| Side::of(runs, b));
+        if key.device.is_none() && !matches!(key.by, By::Rank) {
+            cover(&mut coverage, key.by, one.as_ref(), other.as_ref());
+        }
+        all.push(row(key, one.as_ref(), other.as_ref(), several));
+    }
+    if let ([a], [b]) = (a, b)
+        && by.is_none_or(|by| by == By::Step)
+    {
+        all.extend(steps(a, b));
+    }
+    let probabilities: Vec<f64> = all.iter().filter_map(|(_, p)| *p).collect();
+    let limit = false_discovery_limit(&probabilities, FALSE_SHARE);
+    let mut rows: Vec<Row> = all
+        .into_iter()
+        .map(|(mut row, p)| {
+            if !matches!(row.verdict, Verdict::New | Verdict::Gone) {
+                row.verdict = verdict_of(row.change_ns, p.map(|p| p <= limit));
+            }
+            row
+        })
+        .collect();
+    let changed = |row: &Row| !matches!(row.verdict, Verdict::Same | Verdict::Unknown);
+    rows.sort_by(|a, b| {
+        let order = |row: &Row| (!changed(row), std::cmp::Reverse(row.change_ns.unsigned_abs()));
+        order(a).cmp(&order(b)).then_with(|| (a.by, &a.name, &a.what, a.rank).cmp(&(b.by, &b.name, &b.what, b.rank)))
+    });
+    (rows, coverage.into_values().collect())
+}
+
+fn cover(coverage: &mut BTreeMap<By, Coverage>, by: By, one: Option<&Side>, other: Option<&Side>) {
+    let of = coverage.entry(by).or_insert(Coverage {
+        by,
+        total_a_ns: 0,
+        matched_a_ns: 0,
+        unmatched_a_ns: 0,
+        total_b_ns: 0,
+        matched_b_ns: 0,
+        unmatched_b_ns: 0,
+    });
+    let [a, b] = [one, other].map(|side| side.map_or(0, |side| side.total_ns));
+    let both = one.is_some() && other.is_some();
+    of.total_a_ns = of.total_a_ns.saturating_add(a);
+    of.total_b_ns = of.total_b_ns.saturating_add(b);
+    let (first, second) = match both {
+        true => (&mut of.matched_a_ns, &mut of.matched_b_ns),
+        false => (&mut of.unmatched_a_ns, &mut of.unmatched_b_ns),
+    };
+    *first = first.saturating_add(a);
+    *second = second.saturating_add(b);
+}
+
+fn row(key: &Key, one: Option<&Side>, other: Option<&Side>, several: bool) -> (Row, Option<f64>) {
+    let value = |side: Option<&Side>| side.map(|side| side.estimate.value.round() as i64);
+    let (a_ns, b_ns) = (value(one), value(other));
+    let change_ns = b_ns.unwrap_or(0) - a_ns.unwrap_or(0);
+    let (verdict, found) = match (one, other) {
+        (None, _) => (Verdict::New, None),
+        (_, None) => (Verdict::Gone, None),
+        (Some(one), Some(other)) => (Verdict::Unknown, Some(difference(&one.estimate, &other.estimate))),
+    };
+    let half = found.and_then(|found| found.half_width);
+    let row = Row {
+        by: key.by,
+        name: key.name.clone(),
+        what: key.what.clone(),
+        rank: key.device.map(|(rank, _)| rank),
+        device_index: key.device.filter(|_| several).map(|(_, device)| device),
+        a_ns,
+        b_ns,
+        change_ns,
+        low_ns: half.map(|half| change_ns - half.ceil() as i64),
+        high_ns: half.map(|half| change_ns + half.ceil() as i64),
+        verdict,
+        count_a: one.and_then(|side| side.count),
+        count_b: other.and_then(|side| side.count),
+    };
+    (row, found.and_then(|found| found.p))
+}
+
+/// Steps at the same place of their runs. A single step is off by as much as steps usually are.
+fn steps(a: &Baseline, b: &Baseline) -> Vec<(Row, Option<f64>)> {
+    if a.whole_run.is_some() || b.whole_run.is_some() {
+        return Vec::new();
+    }
+    let of = |run: &Baseline, place: usize| {
+        let value = *run.step_ns.get(place)?;
+        let enough = run.steps() >= FEWEST_STEPS;
+        Some(Estimate {
+            value: value as f64,
+            error: enough.then(|| usual_distance(&run.step_ns)),
+            freedom: (run.steps() - 1) as f64,
+        })
+    };
+    let rows = (0..a.steps().max(b.steps())).map(|place| {
+        let (one, other) = (of(a, place), of(b, place));
+        let name = [a, b].iter().find_map(|run| run.step_names.get(place));
+        let value = |side: Option<Estimate>| side.map(|side| side.value as i64);
+        let (a_ns, b_ns) = (value(one), value(other));
+        let change_ns = b_ns.unwrap_or(0) - a_ns.unwrap_or(0);
+        let found: Option<Difference> = one.zip(other).map(|(one, other)| difference(&one, &other));
+        let half = found.and_then(|found| found.half_width);
+        let row = Row {
+            by: By::Step,
+            name: name.cloned().unwrap_or_default(),
+            what: "time".to_owned(),
+            rank: None,
+            device_index: None,
+            a_ns,
+            b_ns,
+            change_ns,
+            low_ns: half.map(|half| change_ns - half.ceil() as i64),
+            high_ns: half.map(|half| change_ns + half.ceil() as i64),
+            verdict: match (one, other) {
+                (None, _) => Verdict::New,
+                (_, None) => Verdict::Gone,
+                _ => Verdict::Unknown,
+            },
+            count_a: None,
+            count_b: None,
+        };
+        (row, found.and_then(|found| found.p))
+    });
+    rows.collect()
+}
+
+/// What a standard deviation is where most steps are alike: 1.4826 times the median distance from the median, and a thousandth of
+/// that at least.
+fn usual_distance(steps: &[i64]) -> f64 {
+    let middle = median(&mut steps.to_vec());
+    let mut distances: Vec<i64> = steps.iter().map(|step| (*step as f64 - middle).abs() as i64).collect();
+    (1.4826 * median(&mut distances)).max(middle * 0.001).max(1.0)
+}
