@@ -58,6 +58,12 @@ pub fn signed(ns: i64) -> String {
     }
 }
 
+/// "1 step", "2 steps".
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", thousands(count as u64))
+}
+
 fn percent_of(change: i64, whole: i64) -> String {
     if whole == 0 {
         return "-".to_owned();
@@ -71,9 +77,15 @@ fn print(found: &Diff, by: Option<By>, top: usize) {
             let simulated = if run.device == "sim" { " SIMULATED GPUs." } else { "" };
             let steps = match run.steps {
                 0 => "no steps: the whole run is compared".to_owned(),
-                steps => format!("{} steps, {} slow first ones left out", thousands(steps as u64), run.warm_up),
+                steps => {
+                    let left_out = match run.warm_up {
+                        0 => String::new(),
+                        more => format!(" (and {more} slow at the start, left out)"),
+                    };
+                    format!("{}{left_out}", counted(steps, "step"))
+                }
             };
-            anstream::println!("{side}  {}: {} GPUs, {steps}.{simulated}", run.source, run.gpus);
+            anstream::println!("{side}  {}: {}, {steps}.{simulated}", run.source, counted(run.gpus, "GPU"));
         }
     }
     let step = &found.step;
@@ -83,6 +95,7 @@ fn print(found: &Diff, by: Option<By>, top: usize) {
     };
     let what = if found.a.iter().chain(&found.b).any(|run| run.steps == 0) { "run" } else { "step" };
     let verdict = match (step.verdict, step.least_ns) {
+        (Verdict::Same, _) if found.step.change_ns == 0 => "no difference".to_owned(),
         (Verdict::Same, Some(least)) => format!(
             "no difference that these runs can show: one of {} ({}) would have been",
             duration(least),
@@ -100,7 +113,9 @@ fn print(found: &Diff, by: Option<By>, top: usize) {
     );
     print_parts(found);
     let shown = [By::Kernel, By::Operator, By::Module, By::Collective, By::Rank, By::Step];
-    for kind in shown.into_iter().filter(|kind| by.is_none_or(|by| by == *kind)) {
+    // Single steps say little of a run, and there are many.
+    let is_wanted = |kind: &By| by.map_or(*kind != By::Step, |by| by == *kind);
+    for kind in shown.into_iter().filter(is_wanted) {
         print_rows(found, kind, top, by.is_some());
     }
     print_renamed(&found.renamed, top);
@@ -114,16 +129,12 @@ fn print_parts(found: &Diff) {
     let mut rows: Vec<Vec<String>> = parts
         .into_iter()
         .map(|(name, change)| {
-            let verdict = found
-                .rows
-                .iter()
-                .find(|row| row.by == By::Rank && row.rank.is_none() && row.name == *name);
             vec![
                 name.clone(),
                 duration(of(&found.parts_a, name)),
                 duration(of(&found.parts_b, name)),
                 signed(change),
-                verdict.map_or_else(|| "-".to_owned(), |row| row.verdict.word().to_owned()),
+                found.part_verdicts.get(name).map_or("-", |verdict| verdict.word()).to_owned(),
             ]
         })
         .collect();

@@ -6,6 +6,7 @@ mod advice;
 mod by_hand;
 mod chosen_steps;
 mod communicators;
+mod compared;
 mod declarations;
 mod derived;
 mod hangs;

@@ -30,7 +30,7 @@ pub(super) fn notes(a: &[Baseline], b: &[Baseline]) -> Vec<String> {
                 ));
             } else if run.steps() < FEWEST_STEPS {
                 notes.push(format!(
-                    "{side} ({}) has {} steps that count: fewer than {FEWEST_STEPS} are no sample, so no verdict rests on them",
+                    "{side} ({}) has {} of the {FEWEST_STEPS} steps that a verdict needs at least",
                     run.source,
                     run.steps()
                 ));

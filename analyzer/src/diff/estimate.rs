@@ -82,7 +82,7 @@ fn typical(values: &[i64], spare: &mut Vec<i64>) -> f64 {
 }
 
 /// Standard deviation of a sample; `None` of fewer than two.
-fn deviation(values: &[f64]) -> Option<f64> {
+pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     if values.len() < 2 {
         return None;

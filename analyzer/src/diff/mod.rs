@@ -69,6 +69,8 @@ pub struct Diff {
     pub parts_a: BTreeMap<String, i64>,
     /// In the second.
     pub parts_b: BTreeMap<String, i64>,
+    /// What became of each part, and of the `step` itself on the mean GPU.
+    pub part_verdicts: BTreeMap<String, Verdict>,
     /// All else, what is sure and costs most first.
     pub rows: Vec<Row>,
     /// Kernels with other names in the second run, at the same place of a step.
@@ -98,7 +100,10 @@ pub fn diff(a: &[Baseline], b: &[Baseline], by: Option<By>) -> Diff {
         change_ns,
         low_ns: found.half_width.map(|half| change_ns - half.ceil() as i64),
         high_ns: found.half_width.map(|half| change_ns + half.ceil() as i64),
-        verdict: rows::verdict_of(change_ns, found.half_width.map(|half| change_ns.abs() as f64 > half)),
+        verdict: match a.iter().map(|run| &run.step_ns).eq(b.iter().map(|run| &run.step_ns)) {
+            true => Verdict::Same,
+            false => rows::verdict_of(change_ns, found.half_width.map(|half| change_ns.abs() as f64 > half)),
+        },
         least_ns: found.half_width.map(|half| half.ceil() as i64),
     };
     let [parts_a, parts_b] = [parts::parts(a, values[0]), parts::parts(b, values[1])];
@@ -120,6 +125,7 @@ pub fn diff(a: &[Baseline], b: &[Baseline], by: Option<By>) -> Diff {
         parts,
         parts_a,
         parts_b,
+        part_verdicts: rows::of_parts(a, b),
         rows,
         coverage,
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::estimate::{Difference, Estimate, FEWEST_STEPS, difference, estimate, false_discovery_limit, median};
+use super::estimate::{Difference, Estimate, FEWEST_STEPS, deviation, difference, estimate, false_discovery_limit, median};
 use crate::baseline::{Baseline, By, Series};
 
 /// At most this share of the rows that are called slower or faster are not.
@@ -137,15 +137,17 @@ fn found(side: &[Baseline], by: Option<By>) -> Found<'_> {
 }
 
 /// What one side says of a row.
-struct Side {
+struct Side<'a> {
+    /// By run and step.
+    values: Vec<Option<&'a [i64]>>,
     estimate: Estimate,
     /// By step, on all GPUs or on the one.
     count: Option<f64>,
     total_ns: i64,
 }
 
-impl Side {
-    fn of(runs: &[Option<&Series>], side: &[Baseline]) -> Self {
+impl<'a> Side<'a> {
+    fn of(runs: &[Option<&'a Series>], side: &[Baseline]) -> Self {
         // A run that lacks it spends nothing on it.
         let nothing: Vec<Vec<i64>> = side.iter().map(|run| vec![0; run.steps()]).collect();
         let values: Vec<&[i64]> = runs
@@ -156,11 +158,19 @@ impl Side {
         let count: u64 = runs.iter().flatten().map(|series| series.count).sum();
         let steps: usize = side.iter().map(Baseline::steps).sum();
         Self {
+            values: runs.iter().map(|series| series.map(|series| series.values.as_slice())).collect(),
             estimate: estimate(&values),
             count: (count > 0).then(|| count as f64 / steps.max(1) as f64),
             total_ns: runs.iter().flatten().fold(0, |sum, series| sum.saturating_add(series.total_ns)),
         }
     }
+}
+
+/// What became of each part of the step, of the mean over the GPUs.
+pub(super) fn of_parts(a: &[Baseline], b: &[Baseline]) -> BTreeMap<String, Verdict> {
+    let (rows, _) = rows(a, b, Some(By::Rank));
+    let parts = rows.into_iter().filter(|row| row.rank.is_none());
+    parts.map(|row| (row.name, row.verdict)).collect()
 }
 
 /// The rows, and how much of the time they match.
@@ -193,7 +203,7 @@ pub(super) fn rows(a: &[Baseline], b: &[Baseline], by: Option<By>) -> (Vec<Row>,
     let mut rows: Vec<Row> = all
         .into_iter()
         .map(|(mut row, p)| {
-            if !matches!(row.verdict, Verdict::New | Verdict::Gone) {
+            if row.verdict == Verdict::Unknown {
                 row.verdict = verdict_of(row.change_ns, p.map(|p| p <= limit));
             }
             row
@@ -207,7 +217,7 @@ pub(super) fn rows(a: &[Baseline], b: &[Baseline], by: Option<By>) -> (Vec<Row>,
     (rows, coverage.into_values().collect())
 }
 
-fn cover(coverage: &mut BTreeMap<By, Coverage>, by: By, one: Option<&Side>, other: Option<&Side>) {
+fn cover(coverage: &mut BTreeMap<By, Coverage>, by: By, one: Option<&Side<'_>>, other: Option<&Side<'_>>) {
     let of = coverage.entry(by).or_insert(Coverage {
         by,
         total_a_ns: 0,
@@ -229,13 +239,15 @@ fn cover(coverage: &mut BTreeMap<By, Coverage>, by: By, one: Option<&Side>, othe
     *second = second.saturating_add(b);
 }
 
-fn row(key: &Key, one: Option<&Side>, other: Option<&Side>, several: bool) -> (Row, Option<f64>) {
-    let value = |side: Option<&Side>| side.map(|side| side.estimate.value.round() as i64);
+fn row(key: &Key, one: Option<&Side<'_>>, other: Option<&Side<'_>>, several: bool) -> (Row, Option<f64>) {
+    let value = |side: Option<&Side<'_>>| side.map(|side| side.estimate.value.round() as i64);
     let (a_ns, b_ns) = (value(one), value(other));
     let change_ns = b_ns.unwrap_or(0) - a_ns.unwrap_or(0);
     let (verdict, found) = match (one, other) {
         (None, _) => (Verdict::New, None),
         (_, None) => (Verdict::Gone, None),
+        // However few steps there are: it is the same run.
+        (Some(one), Some(other)) if one.values == other.values => (Verdict::Same, Some(difference(&one.estimate, &other.estimate))),
         (Some(one), Some(other)) => (Verdict::Unknown, Some(difference(&one.estimate, &other.estimate))),
     };
     let half = found.and_then(|found| found.half_width);
@@ -293,6 +305,7 @@ fn steps(a: &Baseline, b: &Baseline) -> Vec<(Row, Option<f64>)> {
             verdict: match (one, other) {
                 (None, _) => Verdict::New,
                 (_, None) => Verdict::Gone,
+                _ if a.step_ns == b.step_ns => Verdict::Same,
                 _ => Verdict::Unknown,
             },
             count_a: None,
@@ -303,10 +316,10 @@ fn steps(a: &Baseline, b: &Baseline) -> Vec<(Row, Option<f64>)> {
     rows.collect()
 }
 
-/// What a standard deviation is where most steps are alike: 1.4826 times the median distance from the median, and a thousandth of
-/// that at least.
+/// How far a single step usually is from the others: the deviation of the sample, hiccups and all, and a thousandth of the median at
+/// least.
 fn usual_distance(steps: &[i64]) -> f64 {
-    let middle = median(&mut steps.to_vec());
-    let mut distances: Vec<i64> = steps.iter().map(|step| (*step as f64 - middle).abs() as i64).collect();
-    (1.4826 * median(&mut distances)).max(middle * 0.001).max(1.0)
+    let values: Vec<f64> = steps.iter().map(|step| *step as f64).collect();
+    let finest = median(&mut steps.to_vec()) * 0.001;
+    deviation(&values).unwrap_or(0.0).max(finest).max(1.0)
 }
