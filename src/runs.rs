@@ -4,15 +4,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::Options;
-use gputrace_analyzer::baseline::{Baseline, SCHEMA, baseline};
+use gputrace_analyzer::baseline::{Baseline, SCHEMA};
 
 use crate::analyze::{never_used_cuda, no_such_steps};
 use crate::failure::Failure;
 use crate::opening;
 
-/// Where baselines are saved under names, unless --dir says otherwise.
-pub const FOLDER: &str = "gputrace-baselines";
 /// No baseline of ours is longer.
 const LONGEST: u64 = 64 << 20;
 /// A baseline begins with its schema.
@@ -89,14 +86,9 @@ fn analysed(path: &Path, steps: Option<(u64, u64)>) -> Result<Baseline, Failure>
     if !gputrace_analyzer::used_cuda(&recording) {
         return Err(never_used_cuda(&recording));
     }
-    let options = Options {
-        steps,
-        by_step: true,
-        ..Options::default()
-    };
-    let (analysis, details) = gputrace_analyzer::analyze_in_detail(&recording, &options);
+    let (analysis, baseline) = gputrace_analyzer::by_step(&recording, steps);
     if steps.is_some() && analysis.ranks.is_empty() {
         return Err(no_such_steps(&recording));
     }
-    Ok(baseline(&recording, &analysis, &details))
+    Ok(baseline)
 }

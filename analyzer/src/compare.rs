@@ -1,40 +1,16 @@
-//! Two analyses side by side: by rank, by step, by name.
+//! Two analyses side by side: by rank, by step, by name. What became of each is what [`diff`] says.
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::measures::Measures;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::{Analysis, Measures, Parts, RankAnalysis};
-
-/// A change below this share of the first run's figure is called none.
-const LEAST_CHANGE: f64 = 0.02;
-
-/// What became of something from the first run to the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// Only in the second.
-    New,
-    /// Only in the first.
-    Gone,
-    /// More than 2 % more time.
-    Slower,
-    /// More than 2 % less time.
-    Faster,
-    /// About the same.
-    Same,
-}
-
-/// The change from one time to another.
-fn change(a: Option<i64>, b: Option<i64>) -> Change {
-    match (a, b) {
-        (None, _) => Change::New,
-        (_, None) => Change::Gone,
-        (Some(a), Some(b)) if b.saturating_sub(a) as f64 > LEAST_CHANGE * a as f64 => Change::Slower,
-        (Some(a), Some(b)) if a.saturating_sub(b) as f64 > LEAST_CHANGE * a as f64 => Change::Faster,
-        _ => Change::Same,
-    }
-}
+use crate::analysis::{Analysis, RankAnalysis};
+use crate::baseline::{Baseline, By};
+use crate::diff::{Diff, Verdict, diff, single_steps};
+use crate::parts::Parts;
+use crate::steps::StepAnalysis;
 
 /// Operations of one name, over all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,7 +30,7 @@ pub struct ComparedKernel {
     /// Second minus first.
     pub difference_ns: i64,
     /// What became of it.
-    pub change: Change,
+    pub change: Verdict,
 }
 
 /// Steps that stand at the same place of their runs, on one rank's device.
@@ -75,7 +51,7 @@ pub struct ComparedStep {
     /// Its duration in the second run.
     pub duration_b_ns: Option<i64>,
     /// What became of it.
-    pub change: Change,
+    pub change: Verdict,
 }
 
 /// One rank's device.
@@ -94,12 +70,14 @@ pub struct ComparedRank {
     /// What the second run's span is made of.
     pub parts_b: Option<Parts>,
     /// What became of its span.
-    pub change: Change,
+    pub change: Verdict,
 }
 
 /// Two analyses compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
+    /// What changed in a step, and how sure that is.
+    pub diff: Diff,
     /// By rank and device.
     pub ranks: Vec<ComparedRank>,
     /// By place.
@@ -123,9 +101,35 @@ fn by_place(analysis: &Analysis) -> BTreeMap<Place, &RankAnalysis> {
     places
 }
 
-/// Compares the second analysis with the first. Both must have been made with all kernels (no `top`) and the same names.
+/// What became of something that a comparison of steps has no row for.
+fn there(a: bool, b: bool) -> Verdict {
+    match (a, b) {
+        (false, true) => Verdict::New,
+        (true, false) => Verdict::Gone,
+        _ => Verdict::Unknown,
+    }
+}
+
+/// The steps of a device without the slow first ones: their durations.
+fn durations(rank: Option<&&RankAnalysis>) -> Vec<i64> {
+    let steps = rank.into_iter().flat_map(|rank| &rank.steps);
+    steps.filter(|step| !step.warm_up).map(|step| step.duration_ns).collect()
+}
+
+/// Compares the second run with the first. Both analyses must have been made with all kernels (no `top`) and the same names.
 #[must_use]
-pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
+pub fn compare((a, baseline_a): (&Analysis, &Baseline), (b, baseline_b): (&Analysis, &Baseline)) -> Comparison {
+    let found = diff(std::slice::from_ref(baseline_a), std::slice::from_ref(baseline_b), None);
+    let alone = baseline_a.devices.len() == 1 && baseline_b.devices.len() == 1;
+    // Where no rank has several devices, rows name none.
+    let mut verdicts: FxHashMap<(By, &str, Option<u32>, Option<u32>), Verdict> = FxHashMap::default();
+    for row in &found.rows {
+        verdicts.insert((row.by, &row.name, row.rank, row.device_index), row.verdict);
+    }
+    let verdict = |by: By, name: &str, device: Option<(u32, u32)>| {
+        let of = |index: Option<u32>| verdicts.get(&(by, name, device.map(|(rank, _)| rank), index)).copied();
+        of(device.map(|(_, index)| index)).or_else(|| of(None))
+    };
     let (ranks_a, ranks_b) = (by_place(a), by_place(b));
     let mut places: Vec<Place> = ranks_a.keys().chain(ranks_b.keys()).copied().collect();
     places.sort_unstable();
@@ -135,7 +139,10 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
     for place in places {
         let (one, other) = (ranks_a.get(&place), ranks_b.get(&place));
         let measures = |rank: Option<&&RankAnalysis>| rank.map(|rank| rank.measures.clone());
-        let span = |rank: Option<&&RankAnalysis>| rank.map(|rank| rank.measures.span_ns);
+        let is_in_both = one.is_some() && other.is_some();
+        let number = place.0.unwrap_or_else(|| u32::try_from(place.2).unwrap_or(u32::MAX));
+        let device = (!alone).then_some((number, place.1));
+        let of_rank = is_in_both.then(|| verdict(By::Rank, "step", device)).flatten();
         ranks.push(ComparedRank {
             rank: place.0,
             device_index: place.1,
@@ -143,25 +150,26 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
             b: measures(other),
             parts_a: one.map(|rank| rank.parts),
             parts_b: other.map(|rank| rank.parts),
-            change: change(span(one), span(other)),
+            change: of_rank.unwrap_or_else(|| there(one.is_some(), other.is_some())),
         });
+        let single = single_steps(&durations(one), &durations(other));
         let of = |rank: Option<&&RankAnalysis>| rank.map_or(0, |rank| rank.steps.len());
         for index in 0..of(one).max(of(other)) {
-            let step = |rank: Option<&&RankAnalysis>| {
-                rank.and_then(|rank| rank.steps.get(index))
-                    .map(|step| (step.name.clone(), step.duration_ns))
-            };
+            let step = |rank: Option<&&RankAnalysis>| -> Option<StepAnalysis> { rank?.steps.get(index).cloned() };
             let (first, second) = (step(one), step(other));
-            let duration = |step: &Option<(String, i64)>| step.as_ref().map(|(_, duration)| *duration);
+            let duration = |step: &Option<StepAnalysis>| step.as_ref().map(|step| step.duration_ns);
             steps.push(ComparedStep {
                 rank: place.0,
                 device_index: place.1,
                 place: index,
                 duration_a_ns: duration(&first),
                 duration_b_ns: duration(&second),
-                change: change(duration(&first), duration(&second)),
-                name_a: first.map(|(name, _)| name),
-                name_b: second.map(|(name, _)| name),
+                change: match (&first, &second) {
+                    (Some(first), Some(second)) => single.verdict(first.duration_ns, second.duration_ns),
+                    _ => there(first.is_some(), second.is_some()),
+                },
+                name_a: first.map(|step| step.name),
+                name_b: second.map(|step| step.name),
             });
         }
     }
@@ -186,10 +194,7 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
                 total_a_ns,
                 total_b_ns,
                 difference_ns: total_b_ns.saturating_sub(total_a_ns),
-                change: change(
-                    (count_a > 0).then_some(total_a_ns),
-                    (count_b > 0).then_some(total_b_ns),
-                ),
+                change: verdict(By::Kernel, name, None).unwrap_or_else(|| there(count_a > 0, count_b > 0)),
             },
         )
         .collect();
@@ -199,24 +204,11 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
             .cmp(&size(a))
             .then_with(|| (&a.name, &a.kind).cmp(&(&b.name, &b.kind)))
     });
+    drop(verdicts);
     Comparison {
+        diff: found,
         ranks,
         steps,
         kernels,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_have_names() {
-        assert_eq!(change(None, Some(1)), Change::New);
-        assert_eq!(change(Some(1), None), Change::Gone);
-        assert_eq!(change(Some(100), Some(103)), Change::Slower);
-        assert_eq!(change(Some(100), Some(97)), Change::Faster);
-        assert_eq!(change(Some(100), Some(102)), Change::Same);
-        assert_eq!(change(Some(0), Some(0)), Change::Same);
     }
 }

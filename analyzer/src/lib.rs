@@ -77,7 +77,7 @@ pub use cause::Cause;
 pub use collectives::Collective;
 pub use communication::CommunicationAnalysis;
 pub use communicators::CommunicatorAnalysis;
-pub use compare::{Change, ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};
+pub use compare::{ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};
 pub use copies::CopyAnalysis;
 pub use derive::{derive, derive_from};
 pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
@@ -142,6 +142,19 @@ pub fn analyze(recording: &Recording, options: &Options) -> Analysis {
 #[must_use]
 pub fn analyze_in_detail(recording: &Recording, options: &Options) -> (Analysis, Details) {
     analysis(recording, options, true)
+}
+
+/// A recording's analysis with what it is compared by; of some steps, or of all.
+#[must_use]
+pub fn by_step(recording: &Recording, steps: Option<(u64, u64)>) -> (Analysis, baseline::Baseline) {
+    let options = Options {
+        steps,
+        by_step: true,
+        ..Options::default()
+    };
+    let (analysis, details) = analyze_in_detail(recording, &options);
+    let baseline = baseline::baseline(recording, &analysis, &details);
+    (analysis, baseline)
 }
 
 /// Predicts what a step would take with changes.

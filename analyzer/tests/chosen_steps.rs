@@ -2,7 +2,8 @@
 
 use crate::support;
 
-use gputrace_analyzer::{Change, Options, analyze, compare};
+use gputrace_analyzer::diff::Verdict;
+use gputrace_analyzer::{Options, analyze, by_step, compare};
 use support::Build;
 
 #[test]
@@ -119,15 +120,16 @@ fn two_runs_are_compared_by_rank_step_and_name() {
         .kernel(0, "gemm", 7, 0, 130, 1)
         .kernel(0, "gelu", 7, 140, 150, 2)
         .kernel(1, "gelu", 7, 0, 10, 1);
-    let of = |build: &Build| analyze(&build.recording, &Options::default());
-    let comparison = compare(&of(&first), &of(&second));
-    let ranks: Vec<(Option<u32>, Change)> = comparison
+    let of = |build: &Build| by_step(&build.recording, None);
+    let ((a, baseline_a), (b, baseline_b)) = (of(&first), of(&second));
+    let comparison = compare((&a, &baseline_a), (&b, &baseline_b));
+    let ranks: Vec<(Option<u32>, Verdict)> = comparison
         .ranks
         .iter()
         .map(|rank| (rank.rank, rank.change))
         .collect();
-    // Spans: 160 and 150; rank 1 is there only in the second.
-    assert_eq!(ranks, [(Some(0), Change::Faster), (Some(1), Change::New)]);
+    // One step of each is no sample; rank 1 is there only in the second.
+    assert_eq!(ranks, [(Some(0), Verdict::Unknown), (Some(1), Verdict::New)]);
     let steps: Vec<_> = comparison
         .steps
         .iter()
@@ -136,8 +138,8 @@ fn two_runs_are_compared_by_rank_step_and_name() {
     assert_eq!(
         steps,
         [
-            (0, Some(100), Some(150), Change::Slower),
-            (1, Some(100), None, Change::Gone)
+            (0, Some(100), Some(150), Verdict::Unknown),
+            (1, Some(100), None, Verdict::Gone)
         ]
     );
     let kernels: Vec<_> = comparison
@@ -156,9 +158,9 @@ fn two_runs_are_compared_by_rank_step_and_name() {
     assert_eq!(
         kernels,
         [
-            ("gemm", 2, 1, 30, Change::Slower),
-            ("gelu", 0, 2, 20, Change::New),
-            ("relu", 1, 0, -10, Change::Gone),
+            ("gemm", 2, 1, 30, Verdict::Unknown),
+            ("gelu", 0, 2, 20, Verdict::New),
+            ("relu", 1, 0, -10, Verdict::Gone),
         ]
     );
 }
@@ -172,8 +174,8 @@ fn processes_without_ranks_are_compared_in_their_order() {
     for process in &mut build.recording.processes {
         process.header.rank = None;
     }
-    let analysis = analyze(&build.recording, &Options::default());
-    let comparison = compare(&analysis, &analysis);
+    let (analysis, baseline) = by_step(&build.recording, None);
+    let comparison = compare((&analysis, &baseline), (&analysis, &baseline));
     assert_eq!(comparison.ranks.len(), 2);
-    assert!(comparison.ranks.iter().all(|rank| rank.change == Change::Same));
+    assert!(comparison.ranks.iter().all(|rank| rank.change == Verdict::Same));
 }

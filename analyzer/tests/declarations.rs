@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::Build;
-use gputrace_analyzer::{CATALOGUE, Options, PARTS, analyze, compare};
+use gputrace_analyzer::{CATALOGUE, Options, PARTS, analyze, by_step, compare};
 use serde_json::Value;
 
 /// What the page gets: everything else is found from these.
@@ -160,7 +160,7 @@ fn variants(lines: &[&str], attributes: &str) -> Shape {
 fn all_types() -> BTreeMap<String, Type> {
     let mut found = BTreeMap::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let own = ["src", "src/operators"]
+    let own = ["src", "src/operators", "src/diff", "src/baseline"]
         .into_iter()
         .flat_map(|folder| fs::read_dir(root.join(folder)).expect("our sources"));
     let own = own.map(|entry| entry.expect("an entry").path());
@@ -468,6 +468,7 @@ fn the_json_is_what_the_declarations_say() {
             && !analysis.ranks[0].steps.is_empty()
     );
     check("analysis", &json, "Analysis", &types);
-    let comparison = serde_json::to_value(compare(&analysis, &analysis)).expect("JSON");
+    let (whole, baseline) = by_step(&build.recording, None);
+    let comparison = serde_json::to_value(compare((&whole, &baseline), (&whole, &baseline))).expect("JSON");
     check("comparison", &comparison, "Comparison", &types);
 }

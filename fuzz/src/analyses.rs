@@ -1,7 +1,7 @@
 //! What must hold of the analysis of any recording: parts sum to their wholes.
 
 use gputrace_analyzer::tables::tables;
-use gputrace_analyzer::{Measures, Options, RankAnalysis, Sort, analyze, compare};
+use gputrace_analyzer::{Measures, Options, RankAnalysis, Sort, analyze, by_step, compare};
 use gputrace_trace::Recording;
 
 fn sum<'a>(parts: impl IntoIterator<Item = &'a i64>) -> i128 {
@@ -124,6 +124,7 @@ pub fn check(recording: &Recording) {
     };
     let part = analyze(recording, &part);
     part.ranks.iter().for_each(check_rank);
-    let same = compare(&all, &all);
+    let (whole, baseline) = by_step(recording, None);
+    let same = compare((&whole, &baseline), (&whole, &baseline));
     serde_json::to_vec(&same).expect("a comparison as JSON");
 }

@@ -6,7 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use gputrace_analyzer::baseline::By;
 
 use super::{ImportArgs, parse_steps};
-use crate::runs::FOLDER;
+
+/// Where baselines are saved under names, unless --dir says otherwise.
+const FOLDER: &str = "gputrace-baselines";
 
 #[derive(Args, Debug)]
 pub struct DiffArgs {

@@ -8,6 +8,7 @@ mod causes;
 mod checkpoints;
 mod clock_step;
 mod collective_times;
+mod compared;
 mod cost;
 mod dump;
 mod faults;

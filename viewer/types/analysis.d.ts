@@ -214,6 +214,8 @@ export type CommunicatorAnalysis = {
 
 /** Two analyses compared. */
 export type Comparison = {
+  /** What changed in a step, and how sure that is. */
+  diff: Diff;
   /** By rank and device. */
   ranks: ComparedRank[];
   /** By place. */
@@ -239,11 +241,8 @@ export type ComparedKernel = {
   /** Second minus first. */
   difference_ns: number;
   /** What became of it. */
-  change: Change;
+  change: Verdict;
 };
-
-/** What became of something from the first run to the second. */
-export type Change = "new" | "gone" | "slower" | "faster" | "same";
 
 /** One rank's device. */
 export type ComparedRank = {
@@ -260,7 +259,7 @@ export type ComparedRank = {
   /** What the second run's span is made of. */
   parts_b: Parts | null;
   /** What became of its span. */
-  change: Change;
+  change: Verdict;
 };
 
 /** Steps that stand at the same place of their runs, on one rank's device. */
@@ -280,7 +279,7 @@ export type ComparedStep = {
   /** Its duration in the second run. */
   duration_b_ns: number | null;
   /** What became of it. */
-  change: Change;
+  change: Verdict;
 };
 
 /** What the steps' time was spent on, one thing at a time: whatever the next thing was waiting for. */
@@ -310,6 +309,58 @@ export type DeviceState = {
   /** Mean clock of the multiprocessors in the samples in which heat or the hardware held it down; null without any. */
   throttled_clock_mhz: number | null;
 };
+
+/** Two sides compared. */
+export type Diff = {
+  /** "gputrace.diff/1". */
+  schema: string;
+  /** The first side's runs. */
+  a: Run[];
+  /** The second side's runs. */
+  b: Run[];
+  /** The step. */
+  step: StepChange;
+  /** What the step's change is made of, in nanoseconds a step: the parts sum to `step.change_ns`. */
+  parts: Record<string, number>;
+  /** What the step is made of in the first: sums to `step.a_ns`. */
+  parts_a: Record<string, number>;
+  /** In the second. */
+  parts_b: Record<string, number>;
+  /** What became of each part, and of the `step` itself on the mean GPU. */
+  part_verdicts: Record<string, Verdict>;
+  /** All else, what is sure and costs most first. */
+  rows: Row[];
+  /** Kernels with other names in the second run, at the same place of a step. */
+  renamed: Renamed[];
+  /** How much of the time has something to be compared with. */
+  coverage: Coverage[];
+  /** What can't be compared, and what has to be known to read this. */
+  notes: string[];
+};
+
+/**
+ * How much of what took time has something to be compared with: sums of durations over the steps that count, on all GPUs. Matched
+ * and unmatched sum to the total.
+ */
+export type Coverage = {
+  /** What it is matched by. */
+  by: By;
+  /** All time of the first side. */
+  total_a_ns: number;
+  /** What of it is in both. */
+  matched_a_ns: number;
+  /** What is gone. */
+  unmatched_a_ns: number;
+  /** All time of the second side. */
+  total_b_ns: number;
+  /** What of it is in both. */
+  matched_b_ns: number;
+  /** What is new. */
+  unmatched_b_ns: number;
+};
+
+/** What a series, or a row of a comparison, is of. */
+export type By = "kernel" | "operator" | "module" | "collective" | "step" | "rank" | "measure";
 
 /** What is said of many durations. */
 export type Distribution = {
@@ -1296,6 +1347,70 @@ export type RecordingOverhead = {
   relative_high: number;
 };
 
+/** Kernels of the first run in whose place others run in the second, in the step of median length on the first GPU. */
+export type Renamed = {
+  /** In the first, in order. */
+  a: string[];
+  /** In the second. */
+  b: string[];
+  /** The operator that launches them in both; null where that is not known. */
+  operator: string | null;
+  /** In how many places of the step. */
+  places: number;
+  /** What those of the first take there: the sum of their durations. */
+  a_ns: number;
+  /** Those of the second. */
+  b_ns: number;
+  /** Second minus first. */
+  change_ns: number;
+};
+
+/** One thing compared, in nanoseconds a step. */
+export type Row = {
+  /** What it is. */
+  by: By;
+  /** Its name. */
+  name: string;
+  /** "time"; of collectives "transfer" and "wait". */
+  what: string;
+  /** The rank; null is the mean over all GPUs. */
+  rank: number | null;
+  /** The device, where the rank has several. */
+  device_index: number | null;
+  /** What it typically takes in a step of the first: as `crate::diff::StepChange::a_ns`. Null where it is not in the first. */
+  a_ns: number | null;
+  /** In the second. */
+  b_ns: number | null;
+  /** Second minus first; what is not there takes nothing. */
+  change_ns: number;
+  /** From here ... */
+  low_ns: number | null;
+  /** ... to here: the change's 95 % confidence interval. Null where there are too few steps, and of what is new or gone. */
+  high_ns: number | null;
+  /** What became of it. All rows are tested at once: of those that are called slower or faster at most one in twenty is not. */
+  verdict: Verdict;
+  /** How many there were in a step of the first, on all GPUs or on the one; null of what is not counted. */
+  count_a: number | null;
+  /** In the second. */
+  count_b: number | null;
+};
+
+/** One run of a side. */
+export type Run = {
+  /** Where it is. */
+  source: string;
+  /** "cuda", "sim" or "imported". */
+  device: string;
+  /** How many GPUs it has. */
+  gpus: number;
+  /** How many steps count. */
+  steps: number;
+  /** How many slow first ones are left out. */
+  warm_up: number;
+  /** What was lost. */
+  losses: Loss[];
+};
+
 /** What a sampled quantity came to. */
 export type Sampled = {
   /** Samples. */
@@ -1373,6 +1488,24 @@ export type StepAnalysis = Measures & {
   hfu: number | null;
   /** What the step is made of; the parts sum to `duration_ns`. */
   parts: Parts;
+};
+
+/** The step of the job. */
+export type StepChange = {
+  /** What it typically takes in the first: the median over its steps; over several runs the mean of their medians. */
+  a_ns: number;
+  /** In the second. */
+  b_ns: number;
+  /** Second minus first. */
+  change_ns: number;
+  /** From here ... */
+  low_ns: number | null;
+  /** ... to here: the change's 95 % confidence interval. Null where there are too few steps. */
+  high_ns: number | null;
+  /** What became of it. */
+  verdict: Verdict;
+  /** The smallest change that these runs could show; null likewise. */
+  least_ns: number | null;
 };
 
 /** All steps of one device. */
@@ -1510,6 +1643,9 @@ export type UnfinishedOperation = {
   /** From then to the last moment that the process's recording knows of: it took at least so long. */
   at_least_ns: number;
 };
+
+/** What became of something from the first side to the second. */
+export type Verdict = "slower" | "faster" | "same" | "unknown" | "new" | "gone";
 
 /** A rank that waits. */
 export type Waiting = {

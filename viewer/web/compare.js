@@ -5,6 +5,7 @@ import { legend, lines, shareBar } from "./charts.js";
 import { h, replace } from "./dom.js";
 import * as format from "./format.js";
 import { CHANGES, changed, difference } from "./panels/change.js";
+import { changedStep, interval } from "./panels/changed_step.js";
 import { pairView } from "./panels/pair_view.js";
 import { PARTS, afterTyping, choice, failed, kindMark, nameCell, nothing, section, select, shareParts } from "./panels/shared.js";
 import { table } from "./table.js";
@@ -135,7 +136,7 @@ export const compare = {
           const window = loaded === other ? null : known?.window ?? null;
           stepless = settings.align === "beginning" && wanted.align === "beginning";
           reveal(true);
-          await view.load([context.info, there.info], [here.ranks, there.ranks], settings, window);
+          await view.load([context.info, there.info], [here.ranks, there.ranks], comparison.diff, settings, window);
           if (loaded !== other && known) await view.pair.choose(known.selection ?? null, known.area ?? null);
           if (mine !== asked) return;
           loaded = other;
@@ -294,7 +295,8 @@ export function alike(one, others) {
 
 /** @param {any} comparison @param {any} here @param {any} there @param {Context} context @param {Record<string, any>} keep */
 function draw(comparison, here, there, context, keep) {
-  return [rankSection(comparison, keep), stepSection(comparison, here, there, context, keep), kernelSection(comparison, context, keep)];
+  const steps = stepSection(comparison, here, there, context, keep);
+  return [changedStep(comparison.diff), rankSection(comparison, keep), steps, kernelSection(comparison, context, keep)];
 }
 
 /** @param {any} comparison @param {Record<string, any>} keep */
@@ -475,12 +477,16 @@ function diverging(share) {
 
 /** @param {any} comparison @param {Context} context @param {Record<string, any>} keep */
 function kernelSection(comparison, context, keep) {
-  const kinds = /** @type {(keyof typeof CHANGES)[]} */ (["slower", "faster", "new", "gone", "same"]);
+  const kinds = /** @type {(keyof typeof CHANGES)[]} */ (["slower", "faster", "new", "gone", "same", "unknown"]);
   const counts = Object.fromEntries(kinds.map((kind) => [kind, comparison.kernels.filter((/** @type {any} */ row) => row.change === kind).length]));
   const rows = () =>
     comparison.kernels.filter((/** @type {any} */ row) =>
-      keep.change === "all" ? true : keep.change === "changed" ? row.change !== "same" : row.change === keep.change,
+      keep.change === "all" ? true : keep.change === "changed" ? !["same", "unknown"].includes(row.change) : row.change === keep.change,
     );
+  /** How sure a kernel's change a step is, by name. @type {Map<string, any>} */
+  const sure = new Map();
+  for (const row of comparison.diff.rows) if (row.by === "kernel" && row.rank === null) sure.set(row.name, row);
+  const of = (/** @type {any} */ row) => sure.get(row.name);
   const greatest = Math.max(1, ...comparison.kernels.map((/** @type {any} */ row) => Math.abs(row.difference_ns)));
   keep.kernels ??= {};
   const mean = (/** @type {number} */ total, /** @type {number} */ count) => (count ? total / count : null);
@@ -499,7 +505,7 @@ function kernelSection(comparison, context, keep) {
         keep.view.say(`${format.shortName(row.name)} could not be looked for: ${/** @type {Error} */ (error).message}`);
       }
     },
-    empty: keep.change === "changed" ? "No kernel changed by more than 2 %." : "None.",
+    empty: keep.change === "changed" ? "No kernel is sure to have changed." : "None.",
     tools: [
       choice(
         "Changes",
@@ -530,6 +536,15 @@ function kernelSection(comparison, context, keep) {
       { key: "change", title: "Change", value: (row) => row.change, cell: (row) => changed(row.change) },
       { key: "difference_ns", title: "Difference", number: true, value: (row) => row.difference_ns, cell: (row) => difference(row.total_a_ns, row.total_b_ns) },
       { key: "bar", title: "", fixed: true, spare: 1, value: () => "", cell: (row) => diverging(row.difference_ns / greatest) },
+      {
+        key: "step_change_ns",
+        title: "A step",
+        number: true,
+        spare: 1,
+        value: (row) => of(row)?.change_ns ?? null,
+        text: (row) => format.signed(format.time, of(row)?.change_ns),
+      },
+      { key: "sure", title: "95 %", spare: 2, value: (row) => of(row)?.low_ns ?? null, text: (row) => interval(of(row)?.low_ns, of(row)?.high_ns) },
       { key: "total_a_ns", title: "Total, first", number: true, value: (row) => row.total_a_ns, text: (row) => format.time(row.total_a_ns) },
       { key: "total_b_ns", title: "second", number: true, value: (row) => row.total_b_ns, text: (row) => format.time(row.total_b_ns) },
       { key: "count_a", title: "Count, first", number: true, spare: 2, value: (row) => row.count_a, text: (row) => format.count(row.count_a) },
@@ -548,5 +563,5 @@ function kernelSection(comparison, context, keep) {
       },
     ],
   });
-  return section("Kernels", "Over all ranks, the greatest difference first. Below 2 % of the first it is the same.", list.element);
+  return section("Kernels", "Over all ranks, the greatest difference first. Of those called slower or faster at most one in twenty is not.", list.element);
 }

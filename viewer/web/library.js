@@ -30,7 +30,14 @@ function stateOf(one) {
   if (one.growing) return h("span", { class: "p-live" }, "recording");
   if (one.state === "loading")
     return h("span", { class: "p-quiet" }, typeof one.progress === "number" ? `reading, ${format.percent(one.progress)}` : "reading");
+  if (one.exit_status) return h("span", { class: "p-bad", title: "The command's exit status" }, `failed: exit status ${one.exit_status}`);
   return h("span", { class: "p-faint" }, one.state === "ready" ? "open" : "");
+}
+
+/** The two that are ticked last, in the order in which they were. @param {string[]} ticked @param {string} id @param {boolean} on */
+export function tick(ticked, id, on) {
+  const others = ticked.filter((one) => one !== id);
+  return on ? [...others, id].slice(-2) : others;
 }
 
 /** @param {any} one */
@@ -41,9 +48,9 @@ function deviceOf(one) {
 
 /**
  * @param {HTMLElement} container
- * @param {{api: any, open: (id: string) => void}} context
+ * @param {{api: any, open: (id: string) => void, compare: (a: string, b: string) => void}} context
  */
-export function mountLibrary(container, { api, open }) {
+export function mountLibrary(container, { api, open, compare }) {
   container.classList.add("p-library");
   let timer = 0;
   let stopped = false;
@@ -51,6 +58,19 @@ export function mountLibrary(container, { api, open }) {
   let rows = [];
   let last = "";
   const head = h("p", { class: "p-quiet" });
+  /** @type {string[]} */
+  let ticked = [];
+  const together = h("button", { class: "p-button", disabled: true, title: "Tick two recordings", onclick: () => compare(ticked[0], ticked[1]) }, "Compare");
+  /** A box to tick. @param {any} one */
+  const box = (one) => h("input", {
+    type: "checkbox", checked: ticked.includes(one.id), "aria-label": `Compare ${one.name}`,
+    onclick: (/** @type {Event} */ event) => {
+      event.stopPropagation();
+      ticked = tick(ticked, one.id, /** @type {HTMLInputElement} */ (event.target).checked);
+      /** @type {HTMLButtonElement} */ (together).disabled = ticked.length < 2;
+      list.setRows(rows);
+    },
+  });
   const list = table({
     name: "recordings",
     rows,
@@ -61,9 +81,13 @@ export function mountLibrary(container, { api, open }) {
     openHint: (one) => `Open ${one.name}`,
     open: (one) => open(one.id),
     columns: [
+      { key: "tick", title: "", fixed: true, value: () => "", cell: box },
       { key: "name", title: "Recording", wide: true, value: (one) => one.name, cell: (one) => h("strong", { class: "p-name" }, one.name) },
       { key: "state", title: "State", value: (one) => (one.growing ? "recording" : one.state), cell: stateOf },
       { key: "device", title: "Device", spare: 1, value: (one) => one.device, cell: deviceOf },
+      { key: "step_ns", title: "Step", number: true, spare: 1, value: (one) => one.step_ns, text: (one) => format.time(one.step_ns) },
+      { key: "exposed_ratio", title: "Exposed", number: true, spare: 2, value: (one) => one.exposed_ratio, text: (one) => format.percent(one.exposed_ratio) },
+      { key: "gpus", title: "GPUs", number: true, spare: 2, value: (one) => one.gpus, text: (one) => (one.gpus ? format.count(one.gpus) : format.NONE) },
       { key: "ranks", title: "Ranks", number: true, value: (one) => one.ranks, text: (one) => (one.ranks ? format.count(one.ranks) : format.NONE) },
       { key: "events", title: "Events", number: true, spare: 2, value: (one) => one.events, text: (one) => format.countShort(one.events) },
       { key: "bytes", title: "Size", number: true, spare: 1, value: (one) => one.bytes, text: (one) => format.bytes(one.bytes) },
@@ -81,7 +105,7 @@ export function mountLibrary(container, { api, open }) {
   });
   const trouble = h("div", null);
   const notes = h("div", null);
-  replace(container, h("header", { class: "p-head" }, h("h1", null, "Recordings"), head), trouble, notes, list.element);
+  replace(container, h("header", { class: "p-head" }, h("h1", null, "Recordings"), head, together), trouble, notes, list.element);
 
   async function look() {
     clearTimeout(timer);

@@ -424,7 +424,12 @@ async function start() {
     else {
       message(null);
       region("library").hidden = false;
-      panels.mountLibrary(region("library"), { api: new RecordingApi("", 0), open: (/** @type {string} */ rec) => location.assign(href({ rec })) });
+      panels.mountLibrary(region("library"), {
+        api: new RecordingApi("", 0),
+        open: (/** @type {string} */ rec) => location.assign(href({ rec })),
+        compare: (/** @type {string} */ rec, /** @type {string} */ other) =>
+          location.assign(href({ rec, tab: "compare", compare: { other, settings: {}, window: null } })),
+      });
       addEventListener("hashchange", () => location.reload());
       return;
     }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gputrace_trace::measures::{CATALOGUE, Getter};
+use gputrace_trace::measures::{CATALOGUE, Getter, Measures};
 use gputrace_trace::{Interner, Recording};
 use rustc_hash::FxHashMap;
 
 use super::per_step::{Key, PerStep};
-use super::{Baseline, BaselineDevice, By, Durations, Placed, SCHEMA};
+use super::model::{Baseline, BaselineDevice, By, Durations, Placed, SCHEMA};
 use crate::analysis::{Analysis, RankAnalysis};
 use crate::cause::Cause;
 use crate::details::Details;
@@ -106,7 +106,7 @@ struct OfStep {
 }
 
 impl OfStep {
-    fn new(duration_ns: i64, parts: &Parts, idle: &[(&str, i64)], measures: &crate::Measures) -> Self {
+    fn new(duration_ns: i64, parts: &Parts, idle: &[(&str, i64)], measures: &Measures) -> Self {
         let mut all: Vec<(String, i64)> = Vec::new();
         for (part, time) in parts.each() {
             if part.name != "idle" {

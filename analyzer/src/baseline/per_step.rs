@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{By, Series};
+use super::model::{By, Series};
 
 /// What series are told apart by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

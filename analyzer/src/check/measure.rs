@@ -1,13 +1,16 @@
 //! What a budget can limit, by name.
 
+use std::collections::BTreeSet;
+
+use gputrace_trace::measures::{CATALOGUE, Getter};
+
 use super::limit::Unit;
-use crate::baseline::{Baseline, By, Series};
+use crate::baseline::{Baseline, BaselineDevice, By, Series};
 use crate::cause::Cause;
 use crate::diff::{Estimate, estimate};
 use crate::glob::matches;
 use crate::measures::ratio;
-use crate::statistics::nearest_rank;
-use crate::{CATALOGUE, Getter};
+use crate::statistics::{Distribution, nearest_rank};
 
 /// Ratios are estimated as whole numbers of this.
 const RATIO_UNIT: f64 = 1e-9;
@@ -320,7 +323,7 @@ fn over_ranks(
     of: impl Fn(&Baseline, u32) -> ByStep,
 ) -> Result<Value, String> {
     let mut of_ranks: Vec<Value> = Vec::new();
-    let devices: std::collections::BTreeSet<(u32, u32)> = runs
+    let devices: BTreeSet<(u32, u32)> = runs
         .iter()
         .flat_map(|run| run.devices.iter().map(|device| (device.rank, device.device_index)))
         .collect();
@@ -332,7 +335,7 @@ fn over_ranks(
         let found: Option<Vec<Vec<i64>>> = runs
             .iter()
             .map(|run| {
-                let is = |device: &crate::baseline::BaselineDevice| (device.rank, device.device_index) == (rank, device_index);
+                let is = |device: &BaselineDevice| (device.rank, device.device_index) == (rank, device_index);
                 let place = run.devices.iter().position(is)?;
                 let (values, of_one) = of(run, u32::try_from(place).ok()?)?;
                 unit = of_one;
@@ -433,7 +436,7 @@ fn summed(runs: &[Baseline], by: By, glob: &str, what: Option<&str>) -> Result<V
 /// Of all operations that match, on all devices; percentiles are of the name where they are greatest.
 fn kernel(run: &Baseline, glob: &str, statistic: Statistic) -> Result<Value, String> {
     let found: Vec<_> = run.kernels.iter().filter(|kernel| matches(glob, &kernel.name)).collect();
-    let of = |get: fn(&crate::Distribution) -> i64| found.iter().map(move |kernel| get(&kernel.durations));
+    let of = |get: fn(&Distribution) -> i64| found.iter().map(move |kernel| get(&kernel.durations));
     let value = match statistic {
         Statistic::Mean => {
             let count: usize = found.iter().map(|kernel| kernel.count).sum();

@@ -2,9 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use super::Run;
+use gputrace_trace::Loss;
+use serde::Serialize;
+
 use super::estimate::FEWEST_STEPS;
 use crate::baseline::{Baseline, By};
+
+/// One run of a side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// Where it is.
+    pub source: String,
+    /// "cuda", "sim" or "imported".
+    pub device: String,
+    /// How many GPUs it has.
+    pub gpus: usize,
+    /// How many steps count.
+    pub steps: usize,
+    /// How many slow first ones are left out.
+    pub warm_up: usize,
+    /// What was lost.
+    pub losses: Vec<Loss>,
+}
 
 pub(super) fn run(run: &Baseline) -> Run {
     Run {

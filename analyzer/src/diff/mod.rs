@@ -4,34 +4,20 @@ mod describe;
 mod estimate;
 mod parts;
 mod renamed;
+mod row;
 mod rows;
+mod single;
 
 use std::collections::BTreeMap;
 
-use gputrace_trace::Loss;
 use serde::Serialize;
 
 use crate::baseline::{Baseline, By};
 pub(crate) use estimate::{Estimate, difference, estimate};
 pub use renamed::Renamed;
-pub use rows::{Coverage, Row, Verdict};
-
-/// One run of a side.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Run {
-    /// Where it is.
-    pub source: String,
-    /// "cuda", "sim" or "imported".
-    pub device: String,
-    /// How many GPUs it has.
-    pub gpus: usize,
-    /// How many steps count.
-    pub steps: usize,
-    /// How many slow first ones are left out.
-    pub warm_up: usize,
-    /// What was lost.
-    pub losses: Vec<Loss>,
-}
+pub use describe::Run;
+pub use row::{Coverage, Row, Verdict};
+pub(crate) use single::single_steps;
 
 /// The step of the job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,7 +88,7 @@ pub fn diff(a: &[Baseline], b: &[Baseline], by: Option<By>) -> Diff {
         high_ns: found.half_width.map(|half| change_ns + half.ceil() as i64),
         verdict: match a.iter().map(|run| &run.step_ns).eq(b.iter().map(|run| &run.step_ns)) {
             true => Verdict::Same,
-            false => rows::verdict_of(change_ns, found.half_width.map(|half| change_ns.abs() as f64 > half)),
+            false => row::verdict_of(change_ns, found.half_width.map(|half| change_ns.abs() as f64 > half)),
         },
         least_ns: found.half_width.map(|half| half.ceil() as i64),
     };

@@ -2,107 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
-use super::estimate::{Difference, Estimate, FEWEST_STEPS, deviation, difference, estimate, false_discovery_limit, median};
+use super::estimate::{Estimate, difference, estimate, false_discovery_limit};
+use super::row::{Coverage, Row, Verdict, verdict_of};
+use super::single::rows as single_rows;
 use crate::baseline::{Baseline, By, Series};
 
 /// At most this share of the rows that are called slower or faster are not.
 const FALSE_SHARE: f64 = 0.05;
-
-/// What became of something from the first side to the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// It takes more time.
-    Slower,
-    /// It takes less time.
-    Faster,
-    /// No difference that these runs can show.
-    Same,
-    /// There are too few steps to know.
-    Unknown,
-    /// Only in the second.
-    New,
-    /// Only in the first.
-    Gone,
-}
-
-impl Verdict {
-    /// Its word in JSON and in tables.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Slower => "slower",
-            Self::Faster => "faster",
-            Self::Same => "same",
-            Self::Unknown => "unknown",
-            Self::New => "new",
-            Self::Gone => "gone",
-        }
-    }
-}
-
-/// Of a change of which it is known whether it is one, or not known.
-pub(super) fn verdict_of(change_ns: i64, is_one: Option<bool>) -> Verdict {
-    match is_one {
-        None => Verdict::Unknown,
-        Some(true) if change_ns > 0 => Verdict::Slower,
-        Some(true) if change_ns < 0 => Verdict::Faster,
-        Some(_) => Verdict::Same,
-    }
-}
-
-/// One thing compared, in nanoseconds a step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// What it is.
-    pub by: By,
-    /// Its name.
-    pub name: String,
-    /// "time"; of collectives "transfer" and "wait".
-    pub what: String,
-    /// The rank; null is the mean over all GPUs.
-    pub rank: Option<u32>,
-    /// The device, where the rank has several.
-    pub device_index: Option<u32>,
-    /// What it typically takes in a step of the first: as [`super::StepChange::a_ns`]. Null where it is not in the first.
-    pub a_ns: Option<i64>,
-    /// In the second.
-    pub b_ns: Option<i64>,
-    /// Second minus first; what is not there takes nothing.
-    pub change_ns: i64,
-    /// From here ...
-    pub low_ns: Option<i64>,
-    /// ... to here: the change's 95 % confidence interval. Null where there are too few steps, and of what is new or gone.
-    pub high_ns: Option<i64>,
-    /// What became of it. All rows are tested at once: of those that are called slower or faster at most one in twenty is not.
-    pub verdict: Verdict,
-    /// How many there were in a step of the first, on all GPUs or on the one; null of what is not counted.
-    pub count_a: Option<f64>,
-    /// In the second.
-    pub count_b: Option<f64>,
-}
-
-/// How much of what took time has something to be compared with: sums of durations over the steps that count, on all GPUs. Matched
-/// and unmatched sum to the total.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Coverage {
-    /// What it is matched by.
-    pub by: By,
-    /// All time of the first side.
-    pub total_a_ns: i64,
-    /// What of it is in both.
-    pub matched_a_ns: i64,
-    /// What is gone.
-    pub unmatched_a_ns: i64,
-    /// All time of the second side.
-    pub total_b_ns: i64,
-    /// What of it is in both.
-    pub matched_b_ns: i64,
-    /// What is new.
-    pub unmatched_b_ns: i64,
-}
 
 /// What rows of two sides are matched by. Ranks are matched by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,21 +22,28 @@ struct Key {
 /// One side's series by what they are matched by: of each run, or `None` where it has none.
 type Found<'a> = BTreeMap<Key, Vec<Option<&'a Series>>>;
 
-fn found(side: &[Baseline], by: Option<By>) -> Found<'_> {
+/// `with_devices`: what a run has of its only GPU is its rank's too, where other runs have several.
+fn found(side: &[Baseline], by: Option<By>, with_devices: bool) -> Found<'_> {
     let mut found: Found<'_> = BTreeMap::new();
     for (place, run) in side.iter().enumerate() {
         for series in &run.series {
             if series.by == By::Measure || by.is_some_and(|by| by != series.by) {
                 continue;
             }
-            let device = series.device.and_then(|device| run.devices.get(device as usize));
-            let key = Key {
-                by: series.by,
-                name: series.name.clone(),
-                what: series.what.clone(),
-                device: device.map(|device| (device.rank, device.device_index)),
+            let only = match run.devices.as_slice() {
+                [only] if with_devices => Some(only),
+                _ => None,
             };
-            found.entry(key).or_insert_with(|| vec![None; side.len()])[place] = Some(series);
+            let own = series.device.and_then(|device| run.devices.get(device as usize));
+            for device in [Some(own), only.map(Some)].into_iter().flatten() {
+                let key = Key {
+                    by: series.by,
+                    name: series.name.clone(),
+                    what: series.what.clone(),
+                    device: device.map(|device| (device.rank, device.device_index)),
+                };
+                found.entry(key).or_insert_with(|| vec![None; side.len()])[place] = Some(series);
+            }
         }
     }
     found
@@ -175,7 +88,8 @@ pub(super) fn of_parts(a: &[Baseline], b: &[Baseline]) -> BTreeMap<String, Verdi
 
 /// The rows, and how much of the time they match.
 pub(super) fn rows(a: &[Baseline], b: &[Baseline], by: Option<By>) -> (Vec<Row>, Vec<Coverage>) {
-    let (first, second) = (found(a, by), found(b, by));
+    let with_devices = a.iter().chain(b).any(|run| run.devices.len() > 1);
+    let (first, second) = (found(a, by, with_devices), found(b, by, with_devices));
     let several = |side: &[Baseline]| {
         let devices = side.iter().flat_map(|run| &run.devices);
         let ranks: BTreeSet<u32> = devices.clone().map(|device| device.rank).collect();
@@ -196,7 +110,7 @@ pub(super) fn rows(a: &[Baseline], b: &[Baseline], by: Option<By>) -> (Vec<Row>,
     if let ([a], [b]) = (a, b)
         && by.is_none_or(|by| by == By::Step)
     {
-        all.extend(steps(a, b));
+        all.extend(single_rows(a, b));
     }
     let probabilities: Vec<f64> = all.iter().filter_map(|(_, p)| *p).collect();
     let limit = false_discovery_limit(&probabilities, FALSE_SHARE);
@@ -269,57 +183,3 @@ fn row(key: &Key, one: Option<&Side<'_>>, other: Option<&Side<'_>>, several: boo
     (row, found.and_then(|found| found.p))
 }
 
-/// Steps at the same place of their runs. A single step is off by as much as steps usually are.
-fn steps(a: &Baseline, b: &Baseline) -> Vec<(Row, Option<f64>)> {
-    if a.whole_run.is_some() || b.whole_run.is_some() {
-        return Vec::new();
-    }
-    let of = |run: &Baseline, place: usize| {
-        let value = *run.step_ns.get(place)?;
-        let enough = run.steps() >= FEWEST_STEPS;
-        Some(Estimate {
-            value: value as f64,
-            error: enough.then(|| usual_distance(&run.step_ns)),
-            freedom: (run.steps() - 1) as f64,
-        })
-    };
-    let rows = (0..a.steps().max(b.steps())).map(|place| {
-        let (one, other) = (of(a, place), of(b, place));
-        let name = [a, b].iter().find_map(|run| run.step_names.get(place));
-        let value = |side: Option<Estimate>| side.map(|side| side.value as i64);
-        let (a_ns, b_ns) = (value(one), value(other));
-        let change_ns = b_ns.unwrap_or(0) - a_ns.unwrap_or(0);
-        let found: Option<Difference> = one.zip(other).map(|(one, other)| difference(&one, &other));
-        let half = found.and_then(|found| found.half_width);
-        let row = Row {
-            by: By::Step,
-            name: name.cloned().unwrap_or_default(),
-            what: "time".to_owned(),
-            rank: None,
-            device_index: None,
-            a_ns,
-            b_ns,
-            change_ns,
-            low_ns: half.map(|half| change_ns - half.ceil() as i64),
-            high_ns: half.map(|half| change_ns + half.ceil() as i64),
-            verdict: match (one, other) {
-                (None, _) => Verdict::New,
-                (_, None) => Verdict::Gone,
-                _ if a.step_ns == b.step_ns => Verdict::Same,
-                _ => Verdict::Unknown,
-            },
-            count_a: None,
-            count_b: None,
-        };
-        (row, found.and_then(|found| found.p))
-    });
-    rows.collect()
-}
-
-/// How far a single step usually is from the others: the deviation of the sample, hiccups and all, and a thousandth of the median at
-/// least.
-fn usual_distance(steps: &[i64]) -> f64 {
-    let values: Vec<f64> = steps.iter().map(|step| *step as f64).collect();
-    let finest = median(&mut steps.to_vec()) * 0.001;
-    deviation(&values).unwrap_or(0.0).max(finest).max(1.0)
-}

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use gputrace_analyzer::{Analysis, Measures};
 use gputrace_interchange::import;
 use gputrace_trace::beneath;
 use serde_json::{Value, json};
@@ -32,6 +33,8 @@ pub(super) struct Glance {
     events: Option<u64>,
     bytes: u64,
     modified_ms: u64,
+    /// The command's exit status, where the manifest says it.
+    exit_status: Option<i32>,
 }
 
 impl Glance {
@@ -40,6 +43,13 @@ impl Glance {
         let quiet = now_ms().saturating_sub(self.modified_ms) > QUIET_MS;
         if quiet { 10 * HOLDS } else { HOLDS }
     }
+}
+
+/// Exposed communication over the spans of all GPUs.
+fn exposed_ratio(analysis: &Analysis) -> Option<f64> {
+    let sum = |of: fn(&Measures) -> i64| analysis.ranks.iter().map(|rank| of(&rank.measures) as f64).sum::<f64>();
+    let whole = sum(|measures| measures.span_ns);
+    (whole > 0.0).then(|| sum(|measures| measures.communication_exposed_ns) / whole)
 }
 
 /// A recording, opened or not.
@@ -138,6 +148,7 @@ impl Entry {
             _ => None,
         };
         let mut glance = Glance {
+            exit_status: manifest.as_ref().and_then(|manifest| manifest.exit_status),
             bytes: signature.bytes,
             modified_ms: signature.modified_ms,
             growing: self.grows(&signature),
@@ -196,10 +207,17 @@ impl Entry {
             (None, _, Some(_)) => "failed",
             (None, _, None) => "unopened",
         };
+        // Known of what is open.
+        let whole = inner.generations.last().and_then(|loaded| loaded.analysis());
+        let analysis = whole.as_ref().map(|whole| &whole.analysis);
         json!({
             "id": self.id,
             "name": self.name,
             "state": state,
+            "exit_status": glance.exit_status,
+            "gpus": analysis.map(|analysis| analysis.ranks.len()),
+            "step_ns": analysis.and_then(|analysis| analysis.step.as_ref()).map(|step| step.mean_ns),
+            "exposed_ratio": analysis.and_then(|analysis| exposed_ratio(analysis)),
             "growing": glance.growing,
             "device": glance.device,
             "simulated": glance.simulated,

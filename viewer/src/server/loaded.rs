@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
+use gputrace_analyzer::baseline::Baseline;
 use gputrace_analyzer::graph::Model;
 use gputrace_analyzer::{Analysis, Options, analyze};
 use gputrace_trace::time::relative_to;
@@ -120,6 +121,7 @@ pub struct Loaded {
     pub since: Instant,
     parts: Kept<Steps, Bytes>,
     models: Kept<Option<Steps>, KeptModel>,
+    baseline: Arc<OnceCell<Arc<Baseline>>>,
 }
 
 impl Loaded {
@@ -149,6 +151,7 @@ impl Loaded {
             since: Instant::now(),
             parts: Kept::new(KEPT_ANALYSES),
             models: Kept::new(KEPT_MODELS),
+            baseline: Arc::default(),
         }
     }
 
@@ -202,6 +205,18 @@ impl Loaded {
     #[must_use]
     pub fn make_model(&self, steps: Option<Steps>) -> KeptModel {
         gputrace_analyzer::model(&self.timeline.recording(), steps).map(Arc::new)
+    }
+
+    /// The place of what it is compared by.
+    #[must_use]
+    pub fn baseline(&self) -> Arc<OnceCell<Arc<Baseline>>> {
+        self.baseline.clone()
+    }
+
+    /// Makes that.
+    #[must_use]
+    pub fn make_baseline(&self) -> Arc<Baseline> {
+        Arc::new(gputrace_analyzer::by_step(&self.timeline.recording(), None).1)
     }
 
     /// Analyses some steps; nothing where the recording has none of them.

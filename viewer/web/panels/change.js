@@ -4,7 +4,7 @@
 import { h } from "../dom.js";
 import * as format from "../format.js";
 
-/** Changes up to this share of the first are none; the analyzer's own bound. */
+/** Differences up to this share of the first have no colour; what is sure to be a change the analysis says. */
 const SAME = 0.02;
 
 /** @param {number | null | undefined} a @param {number | null | undefined} b */
@@ -18,6 +18,7 @@ export const CHANGES = /** @type {const} */ ({
   new: { sign: "+", title: "new", class: "p-slower" },
   gone: { sign: "\u2212", title: "gone", class: "p-faster" },
   same: { sign: "=", title: "same", class: "p-faint" },
+  unknown: { sign: "?", title: "can't be decided", class: "p-faint" },
 });
 
 /** @typedef {keyof typeof CHANGES} Change */

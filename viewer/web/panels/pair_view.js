@@ -7,9 +7,11 @@ import * as format from "../format.js";
 import { iconButton } from "../icons.js";
 import { Pair } from "../pair.js";
 import { changeOf, changed, difference } from "./change.js";
-import { PARTS, choice, meanParts, select, severalDevices, shareParts } from "./shared.js";
+import { verdictOf } from "./changed_step.js";
+import { PARTS, choice, select, severalDevices, shareParts } from "./shared.js";
 
 /** @typedef {import("../pair.js").Settings} Settings */
+/** @typedef {import("../../types/analysis.js").Diff} Diff */
 /** @typedef {import("../counterpart.js").Pairing} Pairing */
 
 /** Heights, CSS pixels: of a timeline's head, of its rows where they are few, where there is little room, and of what stands under both. */
@@ -23,32 +25,18 @@ const TOO_MANY = "too many of this name in the step to pair them";
 const SMALL = 0.002;
 
 /**
- * What both recordings spend their time on: a step on average where both have steps (the first one, which warms up in
- * most programs, only where it is the only one), else the whole. Over the ranks that are in both; the parts sum to the time.
+ * What both recordings spend their time on: a typical step, or the whole where there are none. The parts sum to the time.
  * @typedef {{time: number, parts: import("../../types/analysis.js").Parts}} Side
- * @param {any[]} first ranks of the first analysis
- * @param {any[]} second
- * @returns {{steps: number, a: Side, b: Side} | null}
+ * @param {import("../../types/analysis.js").Diff} diff
+ * @returns {{a: Side, b: Side}}
  */
-export function verdict(first, second) {
-  const both = first.flatMap((a) => {
-    const b = second.find((other) => (other.rank ?? null) === (a.rank ?? null) && other.device_index === a.device_index);
-    return b ? [[a, b]] : [];
-  });
-  // Where no rank is in both, the first of each are what is shown.
-  if (!both.length && first.length && second.length) both.push([first[0], second[0]]);
-  const pairs = both.flatMap(([a, b]) => {
-    const count = Math.min(a.steps.length, b.steps.length);
-    const places = Array.from({ length: count }, (_, at) => at).slice(count > 1 ? 1 : 0);
-    return places.map((at) => [a.steps[at], b.steps[at]]);
-  });
-  const of = (/** @type {any[]} */ list, /** @type {string} */ span) => {
-    const time = list.reduce((sum, one) => sum + one[span], 0) / list.length;
-    return { time, parts: meanParts(list.map(({ parts }) => parts)) };
+export function sides(diff) {
+  const side = (/** @type {number} */ time, /** @type {Record<string, number>} */ all) => {
+    const of = (/** @type {string} */ name) => all[name] ?? 0;
+    const [compute, hidden, exposed, copies] = ["compute", "hidden", "exposed", "copies"].map(of);
+    return { time, parts: { compute, hidden, exposed, copies, idle: time - compute - hidden - exposed - copies } };
   };
-  const side = (/** @type {any[][]} */ list, /** @type {string} */ span) => ({ a: of(list.map(([a]) => a), span), b: of(list.map(([, b]) => b), span) });
-  if (pairs.length) return { steps: pairs.length, ...side(pairs, "duration_ns") };
-  return both.length ? { steps: 0, ...side(both, "span_ns") } : null;
+  return { a: side(diff.step.a_ns, diff.parts_a), b: side(diff.step.b_ns, diff.parts_b) };
 }
 
 /**
@@ -344,28 +332,27 @@ export function pairView(context, top, told) {
     );
   }
 
-  /** The answer in one look: how much slower or faster, and by what. @param {any[][]} ranks */
-  function drawAnswer(ranks) {
-    const both = verdict(ranks[0], ranks[1]);
-    if (!both) {
+  /** The answer in one look: how much slower or faster, and by what. @param {any[][]} ranks @param {Diff} diff */
+  function drawAnswer(ranks, diff) {
+    if (!ranks[0].length || !ranks[1].length) {
       replace(answer, h("p", { class: "p-quiet" }, "Nothing ran on a GPU in one of them."));
       return;
     }
-    const { a, b, steps } = both;
-    const parts = changes(both);
-    const by = b.time - a.time;
-    const change = changeOf(a.time, b.time);
-    const whose = `of ${format.place(ranks[0][0], several)} and ${format.place(ranks[1][0], several)}`;
-    const onRanks = `${format.count(places.length)} ${places.length === 1 ? "rank" : "ranks"}`;
+    const { a, b } = sides(diff);
+    const parts = changes({ a, b });
+    const by = diff.step.change_ns;
+    const steps = Math.min(...[...diff.a, ...diff.b].map((run) => run.steps));
+    const change = diff.step.verdict;
     const unit = steps ? "a step" : "the span";
     const cause = parts
       .filter((part) => Math.sign(part.by) === Math.sign(by) && Math.abs(part.by) >= SMALL * a.time)
       .slice(0, 2)
       .map((part) => `${part.title} ${format.signed(format.time, part.by)}`);
+    const share = a.time > 0 ? format.percent(Math.abs(by) / a.time) : "";
     const head =
-      change === "same"
+      change === "same" || by === 0
         ? `${steps ? "Steps take as long in both" : "Both take as long"}`
-        : `The second is ${a.time > 0 ? format.percent(Math.abs(by) / a.time) : ""} ${change}`;
+        : `The second is ${share} ${by > 0 ? "slower" : "faster"}`;
     const figure = (/** @type {string} */ name, /** @type {number} */ from, /** @type {number} */ to, /** @type {string} */ hint) => {
       const step = to - from;
       const small = Math.abs(step) < SMALL * Math.max(a.time, 1);
@@ -383,21 +370,22 @@ export function pairView(context, top, told) {
         "p",
         { class: "pair-head" },
         h("strong", { class: change === "slower" ? "p-slower" : change === "faster" ? "p-faster" : "" }, head),
-        change === "same" ? "." : [`: ${format.signed(format.time, by)}${steps ? " a step" : ""}`, cause.length ? [", ", cause.join(", ")] : null, "."],
+        change === "same" || by === 0
+          ? "."
+          : [`: ${format.signed(format.time, by)}${steps ? " a step" : ""}`, cause.length ? [", ", cause.join(", ")] : null, "."],
         h(
           "span",
           { class: "p-faint" },
-          steps === 1
-            ? ` One step of each${places.length ? "" : `, ${whose}`}.`
-            : steps
-              ? ` Mean of ${format.count(steps)} steps of each, the first left out, ${places.length ? `on ${onRanks}` : whose}.`
-              : ` Steps are not marked in both, so the whole spans are compared${places.length ? "" : `, ${whose}`}.`,
+          ` ${verdictOf(diff)} `,
+          steps
+            ? `Medians of ${format.count(diff.a[0].steps)} and ${format.count(diff.b[0].steps)} steps.`
+            : "Steps are not marked in both, so the whole spans are compared.",
         ),
       ),
       h(
         "div",
         { class: "p-figures" },
-        figure(steps ? "A step" : "Span", a.time, b.time, `${unit}, on average over ranks`),
+        figure(steps ? "A step" : "Span", a.time, b.time, `${unit} of the slowest GPU`),
         parts
           .filter((part) => part.a > 0 || part.b > 0)
           .map((part) => figure(part.title[0].toUpperCase() + part.title.slice(1), part.a, part.b, part.hint)),
@@ -429,8 +417,8 @@ export function pairView(context, top, told) {
     element,
     bar,
     pair,
-    /** @param {any[]} both infos @param {any[][]} ranks @param {Settings} settings @param {[number, number] | null} window */
-    async load(both, ranks, settings, window) {
+    /** @param {any[]} both infos @param {any[][]} ranks @param {Diff} diff @param {Settings} settings @param {[number, number] | null} window */
+    async load(both, ranks, diff, settings, window) {
       infos = both;
       const here = (/** @type {any} */ one) => ({ rank: one.rank ?? null, device_index: one.device_index });
       several = ranks.some((list) => severalDevices({ ranks: list }));
@@ -443,7 +431,7 @@ export function pairView(context, top, told) {
           h("strong", { title: both[side].name }, format.middle(both[side].name, 26)),
         ),
       );
-      drawAnswer(ranks);
+      drawAnswer(ranks, diff);
       appear();
       await pair.load(both, ranks, known || !places.length ? settings : { ...settings, place: places[0] }, window);
       drawStep();

@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use gputrace_analyzer::baseline::Baseline;
 use gputrace_analyzer::graph::{Edit, Model};
 use serde::Deserialize;
 
@@ -169,18 +170,30 @@ async fn opened(app: &Shared, rec: String) -> Result<Arc<Loaded>, Refusal> {
     }
 }
 
+/// What a recording is compared by, made when it is first asked for.
+async fn baseline(app: &Shared, loaded: &Arc<Loaded>) -> Result<Arc<Baseline>, Refusal> {
+    let place = loaded.baseline();
+    let make = async || {
+        loaded.there().await?;
+        let whole = loaded.clone();
+        run_queued(app, Work::Model, move || whole.make_baseline()).await
+    };
+    place.get_or_try_init(make).await.cloned()
+}
+
 /// Two recordings side by side.
 pub async fn compare(State(app): State<Shared>, query: Result<Query<Pair>, QueryRejection>) -> Answer {
     let Pair { a, b } = parameters::query(query)?;
     let mut both = Vec::new();
     for rec in [a, b] {
-        both.push(whole(&*opened(&app, rec).await?).await?);
+        let loaded = opened(&app, rec).await?;
+        both.push((whole(&loaded).await?, baseline(&app, &loaded).await?));
     }
     let comparison = run_queued(&app, Work::Long, move || {
-        let [a, b] = both.as_slice() else {
+        let [(a, baseline_a), (b, baseline_b)] = both.as_slice() else {
             return Err(Refusal::wrong("two recordings are compared"));
         };
-        json_of(&gputrace_analyzer::compare(&a.analysis, &b.analysis))
+        json_of(&gputrace_analyzer::compare((&a.analysis, baseline_a), (&b.analysis, baseline_b)))
     });
     comparison.await?
 }
