@@ -56,10 +56,30 @@ const PLANTED: &[Planted] = &[
         found: |row| text(row, "by") == "collective" && text(row, "what") == "transfer",
     },
     Planted {
-        name: "buckets so large that overlap is lost",
+        name: "buckets so large that 5 % of overlap is lost",
         sim: &[],
-        workload: &["ddp", "--bucket-mb", "0.5"],
-        clean: &["ddp", "--bucket-mb", "0.25"],
+        workload: &[
+            "ddp",
+            "--layers",
+            "8",
+            "--hidden",
+            "256",
+            "--batch",
+            "768",
+            "--bucket-mb",
+            "1",
+        ],
+        clean: &[
+            "ddp",
+            "--layers",
+            "8",
+            "--hidden",
+            "256",
+            "--batch",
+            "768",
+            "--bucket-mb",
+            "0.25",
+        ],
         found: |row| text(row, "by") == "rank" && ["exposed", "hidden"].contains(&text(row, "name")),
     },
 ];
@@ -67,7 +87,11 @@ const PLANTED: &[Planted] = &[
 fn program(arguments: &[&str], paths: &[&Path]) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
     let output = command.args(arguments).args(paths).output().expect("starts");
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     output.stdout
 }
 
@@ -80,7 +104,10 @@ fn baseline(folder: &Path, name: &str, seed: usize, sim: &[&str], workload: &[&s
         let run = keep.path().join("run");
         let seed = seed.to_string();
         let seeded = format!("SEED={seed}");
-        let settings: Vec<&str> = [SCALE, seeded.as_str()].into_iter().chain(sim.iter().copied()).collect();
+        let settings: Vec<&str> = [SCALE, seeded.as_str()]
+            .into_iter()
+            .chain(sim.iter().copied())
+            .collect();
         let rest = ["--steps", STEPS, "--seed", seed.as_str()];
         let workload: Vec<&str> = workload.iter().copied().chain(rest).collect();
         record(&run, &settings, &workload);
@@ -110,7 +137,9 @@ fn main() {
     let folder = keep.unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder).expect("a folder");
     println!("Alike: pairs of runs that differ by their seed alone\n");
-    println!("| workload | pairs | step slower or faster | any row | a row, at most | smallest step change shown, median |");
+    println!(
+        "| workload | pairs | step slower or faster | any row | a row, at most | smallest step change shown, median |"
+    );
     println!("|---|---|---|---|---|---|");
     let (mut all_pairs, mut all_steps, mut worst) = (0, 0, BTreeMap::<String, usize>::new());
     for workload in WORKLOADS {
@@ -124,20 +153,31 @@ fn main() {
                 let found = diff(a, b);
                 pairs += 1;
                 steps += usize::from(is_change(&found["step"]));
-                let changed: Vec<&Value> = found["rows"].as_array().expect("rows").iter().filter(|row| is_change(row)).collect();
+                let changed: Vec<&Value> = found["rows"]
+                    .as_array()
+                    .expect("rows")
+                    .iter()
+                    .filter(|row| is_change(row))
+                    .collect();
                 any += usize::from(!changed.is_empty());
                 for row in changed {
                     *rows.entry(key(row)).or_default() += 1;
                     *worst.entry(key(row)).or_default() += 1;
                 }
-                let share = found["step"]["least_ns"].as_f64().expect("an interval") / found["step"]["a_ns"].as_f64().expect("a step");
+                let share = found["step"]["least_ns"].as_f64().expect("an interval")
+                    / found["step"]["a_ns"].as_f64().expect("a step");
                 least.push(share);
             }
         }
         least.sort_by(f64::total_cmp);
         let most = rows.iter().max_by_key(|(_, count)| **count);
-        let most = most.map_or("0".to_owned(), |(name, count)| format!("{count} ({})", name.replace('"', "")));
-        println!("| {workload} | {pairs} | {steps} | {any} | {most} | {:.2} % |", least[least.len() / 2] * 100.0);
+        let most = most.map_or("0".to_owned(), |(name, count)| {
+            format!("{count} ({})", name.replace('"', ""))
+        });
+        println!(
+            "| {workload} | {pairs} | {steps} | {any} | {most} | {:.2} % |",
+            least[least.len() / 2] * 100.0
+        );
         all_pairs += pairs;
         all_steps += steps;
     }
@@ -148,7 +188,9 @@ fn main() {
         share(all_steps),
         share(most)
     );
-    println!("Worse: found and named\n\n| planted | pairs | found | its change | step changed by | step called slower |\n|---|---|---|---|---|---|");
+    println!(
+        "Worse: found and named\n\n| planted | pairs | found | its change | step changed by | step called slower |\n|---|---|---|---|---|---|"
+    );
     for planted in PLANTED {
         let (mut found, mut slower, mut changes, mut of_step) = (0, 0, Vec::new(), Vec::new());
         for seed in 0..2 * runs {
@@ -161,13 +203,17 @@ fn main() {
             let row = rows.filter(|row| is_change(row)).find(|row| (planted.found)(row));
             found += usize::from(row.is_some());
             slower += usize::from(text(&answer["step"], "verdict") == "slower");
-            let change = |of: &Value| of["change_ns"].as_f64().unwrap_or(0.0) / of["a_ns"].as_f64().unwrap_or(1.0).max(1.0);
+            let change = |of: &Value| {
+                of["change_ns"].as_f64().unwrap_or(0.0) / of["a_ns"].as_f64().unwrap_or(1.0).max(1.0)
+            };
             changes.extend(row.map(change));
             of_step.push(change(&answer["step"]));
         }
         let middle = |values: &mut Vec<f64>| {
             values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).map_or("-".to_owned(), |value| format!("{:+.1} %", 100.0 * value))
+            values
+                .get(values.len() / 2)
+                .map_or("-".to_owned(), |value| format!("{:+.1} %", 100.0 * value))
         };
         println!(
             "| {} | {} | {found} | {} | {} | {slower} |",

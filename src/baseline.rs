@@ -50,7 +50,11 @@ fn save(run: &Baseline, folder: &Path, name: &str, force: bool) -> Result<i32, F
     let path = runs::named(folder, name);
     access::follow_umask();
     let target = Target {
-        existing: if force { Existing::IsReplaced } else { Existing::StaysUnlessForced },
+        existing: if force {
+            Existing::IsReplaced
+        } else {
+            Existing::StaysUnlessForced
+        },
         // The folder of names is ours to make.
         parents: true,
         ..Target::new(&path)
@@ -77,12 +81,23 @@ fn save(run: &Baseline, folder: &Path, name: &str, force: bool) -> Result<i32, F
 fn names(folder: &Path) -> Result<Vec<String>, Failure> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Failure::new(format!("{}: cannot be read: {error}", folder.display()))),
+        Err(error) => {
+            return Err(Failure::new(format!(
+                "{}: cannot be read: {error}",
+                folder.display()
+            )));
+        }
         Ok(entries) => entries,
     };
     let mut names: Vec<String> = entries
         .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".json").map(str::to_owned))
+        .filter_map(|entry| {
+            entry
+                .file_name()
+                .to_str()?
+                .strip_suffix(".json")
+                .map(str::to_owned)
+        })
         .collect();
     names.sort();
     Ok(names)
@@ -92,7 +107,9 @@ fn names(folder: &Path) -> Result<Vec<String>, Failure> {
 fn step(run: &Baseline) -> String {
     let mut steps = run.step_ns.clone();
     steps.sort_unstable();
-    steps.get(steps.len() / 2).map_or_else(|| "-".to_owned(), |step| duration(*step))
+    steps
+        .get(steps.len() / 2)
+        .map_or_else(|| "-".to_owned(), |step| duration(*step))
 }
 
 fn list(folder: &Path, json: bool) -> Result<i32, Failure> {
@@ -121,7 +138,10 @@ fn list(folder: &Path, json: bool) -> Result<i32, Failure> {
     if json {
         crate::print_json::print_json(&objects)?;
     } else if rows.is_empty() {
-        anstream::println!("No baselines in {}: gputrace baseline save NAME PATH", folder.display());
+        anstream::println!(
+            "No baselines in {}: gputrace baseline save NAME PATH",
+            folder.display()
+        );
     } else {
         print_table(
             "Baselines",
@@ -135,10 +155,18 @@ fn list(folder: &Path, json: bool) -> Result<i32, Failure> {
 
 fn show(folder: &Path, name: &str) -> Result<i32, Failure> {
     let path = Path::new(name);
-    let path = if path.is_file() { path.to_owned() } else { runs::named(folder, name) };
+    let path = if path.is_file() {
+        path.to_owned()
+    } else {
+        runs::named(folder, name)
+    };
     if !path.is_file() {
         let there = names(folder)?.join(", ");
-        let there = if there.is_empty() { "none".to_owned() } else { there };
+        let there = if there.is_empty() {
+            "none".to_owned()
+        } else {
+            there
+        };
         return Err(Failure::new(format!(
             "{name}: there is no baseline of this name in {}: there are {there}",
             folder.display()

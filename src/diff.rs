@@ -74,7 +74,11 @@ fn percent_of(change: i64, whole: i64) -> String {
 fn print(found: &Diff, by: Option<By>, top: usize) {
     for (side, runs) in [("A", &found.a), ("B", &found.b)] {
         for run in runs {
-            let simulated = if run.device == "sim" { " SIMULATED GPUs." } else { "" };
+            let simulated = if run.device == "sim" {
+                " SIMULATED GPUs."
+            } else {
+                ""
+            };
             let steps = match run.steps {
                 0 => "no steps: the whole run is compared".to_owned(),
                 steps => {
@@ -85,7 +89,11 @@ fn print(found: &Diff, by: Option<By>, top: usize) {
                     format!("{}{left_out}", counted(steps, "step"))
                 }
             };
-            anstream::println!("{side}  {}: {}, {steps}.{simulated}", run.source, counted(run.gpus, "GPU"));
+            anstream::println!(
+                "{side}  {}: {}, {steps}.{simulated}",
+                run.source,
+                counted(run.gpus, "GPU")
+            );
         }
     }
     let step = &found.step;
@@ -93,7 +101,11 @@ fn print(found: &Diff, by: Option<By>, top: usize) {
         (Some(low), Some(high)) => format!(" ({} to {} with 95 % confidence)", signed(low), signed(high)),
         _ => " (too few steps to say how sure that is)".to_owned(),
     };
-    let what = if found.a.iter().chain(&found.b).any(|run| run.steps == 0) { "run" } else { "step" };
+    let what = if found.a.iter().chain(&found.b).any(|run| run.steps == 0) {
+        "run"
+    } else {
+        "step"
+    };
     let verdict = match (step.verdict, step.least_ns) {
         (Verdict::Same, _) if found.step.change_ns == 0 => "no difference".to_owned(),
         (Verdict::Same, Some(least)) => format!(
@@ -112,7 +124,14 @@ fn print(found: &Diff, by: Option<By>, top: usize) {
         percent_of(step.change_ns, step.a_ns),
     );
     print_parts(found);
-    let shown = [By::Kernel, By::Operator, By::Module, By::Collective, By::Rank, By::Step];
+    let shown = [
+        By::Kernel,
+        By::Operator,
+        By::Module,
+        By::Collective,
+        By::Rank,
+        By::Step,
+    ];
     // Single steps say little of a run, and there are many.
     let is_wanted = |kind: &By| by.map_or(*kind != By::Step, |by| by == *kind);
     for kind in shown.into_iter().filter(is_wanted) {
@@ -125,7 +144,9 @@ fn print(found: &Diff, by: Option<By>, top: usize) {
 fn print_parts(found: &Diff) {
     let mut parts: Vec<(&String, i64)> = found.parts.iter().map(|(name, change)| (name, *change)).collect();
     parts.sort_by_key(|(_, change)| std::cmp::Reverse(change.unsigned_abs()));
-    let of = |parts: &std::collections::BTreeMap<String, i64>, name: &String| parts.get(name).copied().unwrap_or(0);
+    let of = |parts: &std::collections::BTreeMap<String, i64>, name: &String| {
+        parts.get(name).copied().unwrap_or(0)
+    };
     let mut rows: Vec<Vec<String>> = parts
         .into_iter()
         .map(|(name, change)| {
@@ -134,7 +155,11 @@ fn print_parts(found: &Diff) {
                 duration(of(&found.parts_a, name)),
                 duration(of(&found.parts_b, name)),
                 signed(change),
-                found.part_verdicts.get(name).map_or("-", |verdict| verdict.word()).to_owned(),
+                found
+                    .part_verdicts
+                    .get(name)
+                    .map_or("-", |verdict| verdict.word())
+                    .to_owned(),
             ]
         })
         .collect();
@@ -155,14 +180,16 @@ fn print_parts(found: &Diff) {
 
 /// A rank's row says something that the mean over ranks does not.
 fn is_worth_it(row: &Row, rows: &[Row]) -> bool {
-    let mean = rows
-        .iter()
-        .find(|mean| mean.rank.is_none() && (mean.by, &mean.name, &mean.what) == (row.by, &row.name, &row.what));
-    row.rank.is_none() || mean.is_none_or(|mean| row.change_ns.unsigned_abs() > 2 * mean.change_ns.unsigned_abs())
+    let mean = rows.iter().find(|mean| {
+        mean.rank.is_none() && (mean.by, &mean.name, &mean.what) == (row.by, &row.name, &row.what)
+    });
+    row.rank.is_none()
+        || mean.is_none_or(|mean| row.change_ns.unsigned_abs() > 2 * mean.change_ns.unsigned_abs())
 }
 
 fn print_rows(found: &Diff, by: By, top: usize, all: bool) {
-    let is_of = |row: &&Row| row.by == by && (all || !matches!(row.verdict, Verdict::Same | Verdict::Unknown));
+    let is_of =
+        |row: &&Row| row.by == by && (all || !matches!(row.verdict, Verdict::Same | Verdict::Unknown));
     let rows: Vec<&Row> = found
         .rows
         .iter()
@@ -205,7 +232,8 @@ fn print_rows(found: &Diff, by: By, top: usize, all: bool) {
                 rank,
                 row.verdict.word().to_owned(),
                 signed(row.change_ns),
-                row.a_ns.map_or_else(|| "-".to_owned(), |a| percent_of(row.change_ns, a)),
+                row.a_ns
+                    .map_or_else(|| "-".to_owned(), |a| percent_of(row.change_ns, a)),
                 time(row.a_ns),
                 time(row.b_ns),
                 sure,
@@ -223,7 +251,10 @@ fn print_rows(found: &Diff, by: By, top: usize, all: bool) {
         Overflow::Drop,
     );
     if rows.len() > top {
-        anstream::println!("  and {} more: --top N, or --json", thousands((rows.len() - top) as u64));
+        anstream::println!(
+            "  and {} more: --top N, or --json",
+            thousands((rows.len() - top) as u64)
+        );
     }
 }
 

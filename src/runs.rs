@@ -29,7 +29,10 @@ pub fn named(folder: &Path, name: &str) -> PathBuf {
 
 /// A run by what the user names: a recording, a trace, a baseline's file, or the name of one that was saved.
 pub fn open(path: &Path, folder: &Path, steps: Option<(u64, u64)>) -> Result<Baseline, Failure> {
-    let saved = path.to_str().map(|name| named(folder, name)).filter(|saved| saved.is_file());
+    let saved = path
+        .to_str()
+        .map(|name| named(folder, name))
+        .filter(|saved| saved.is_file());
     let file = match (path.exists(), saved) {
         (false, Some(saved)) => Some(saved),
         (true, _) => path
@@ -62,7 +65,9 @@ pub fn read(path: &Path) -> Result<Baseline, Failure> {
         .read_to_string(&mut text)
         .map_err(|error| failed(format!("cannot be read: {error}")))?;
     if length as u64 > LONGEST {
-        return Err(failed(format!("it is longer than any baseline ({LONGEST} bytes)")));
+        return Err(failed(format!(
+            "it is longer than any baseline ({LONGEST} bytes)"
+        )));
     }
     if let Some(rest) = text.strip_prefix(BEGINNING) {
         let version = rest.split('"').next().unwrap_or_default();
@@ -76,7 +81,9 @@ pub fn read(path: &Path) -> Result<Baseline, Failure> {
         .map_err(|error| failed(format!("it is damaged or no baseline ({error}): save it again")))?;
     match baseline.is_whole() {
         true => Ok(baseline),
-        false => Err(failed("it is damaged: its series do not have a value a step: save it again".to_owned())),
+        false => Err(failed(
+            "it is damaged: its series do not have a value a step: save it again".to_owned(),
+        )),
     }
 }
 

@@ -113,13 +113,23 @@ fn there(a: bool, b: bool) -> Verdict {
 /// The steps of a device without the slow first ones: their durations.
 fn durations(rank: Option<&&RankAnalysis>) -> Vec<i64> {
     let steps = rank.into_iter().flat_map(|rank| &rank.steps);
-    steps.filter(|step| !step.warm_up).map(|step| step.duration_ns).collect()
+    steps
+        .filter(|step| !step.warm_up)
+        .map(|step| step.duration_ns)
+        .collect()
 }
 
 /// Compares the second run with the first. Both analyses must have been made with all kernels (no `top`) and the same names.
 #[must_use]
-pub fn compare((a, baseline_a): (&Analysis, &Baseline), (b, baseline_b): (&Analysis, &Baseline)) -> Comparison {
-    let found = diff(std::slice::from_ref(baseline_a), std::slice::from_ref(baseline_b), None);
+pub fn compare(
+    (a, baseline_a): (&Analysis, &Baseline),
+    (b, baseline_b): (&Analysis, &Baseline),
+) -> Comparison {
+    let found = diff(
+        std::slice::from_ref(baseline_a),
+        std::slice::from_ref(baseline_b),
+        None,
+    );
     let alone = baseline_a.devices.len() == 1 && baseline_b.devices.len() == 1;
     // Where no rank has several devices, rows name none.
     let mut verdicts: FxHashMap<(By, &str, Option<u32>, Option<u32>), Verdict> = FxHashMap::default();
@@ -127,7 +137,11 @@ pub fn compare((a, baseline_a): (&Analysis, &Baseline), (b, baseline_b): (&Analy
         verdicts.insert((row.by, &row.name, row.rank, row.device_index), row.verdict);
     }
     let verdict = |by: By, name: &str, device: Option<(u32, u32)>| {
-        let of = |index: Option<u32>| verdicts.get(&(by, name, device.map(|(rank, _)| rank), index)).copied();
+        let of = |index: Option<u32>| {
+            verdicts
+                .get(&(by, name, device.map(|(rank, _)| rank), index))
+                .copied()
+        };
         of(device.map(|(_, index)| index)).or_else(|| of(None))
     };
     let (ranks_a, ranks_b) = (by_place(a), by_place(b));
@@ -140,7 +154,9 @@ pub fn compare((a, baseline_a): (&Analysis, &Baseline), (b, baseline_b): (&Analy
         let (one, other) = (ranks_a.get(&place), ranks_b.get(&place));
         let measures = |rank: Option<&&RankAnalysis>| rank.map(|rank| rank.measures.clone());
         let is_in_both = one.is_some() && other.is_some();
-        let number = place.0.unwrap_or_else(|| u32::try_from(place.2).unwrap_or(u32::MAX));
+        let number = place
+            .0
+            .unwrap_or_else(|| u32::try_from(place.2).unwrap_or(u32::MAX));
         let device = (!alone).then_some((number, place.1));
         let of_rank = is_in_both.then(|| verdict(By::Rank, "step", device)).flatten();
         ranks.push(ComparedRank {
@@ -155,7 +171,8 @@ pub fn compare((a, baseline_a): (&Analysis, &Baseline), (b, baseline_b): (&Analy
         let single = single_steps(&durations(one), &durations(other));
         let of = |rank: Option<&&RankAnalysis>| rank.map_or(0, |rank| rank.steps.len());
         for index in 0..of(one).max(of(other)) {
-            let step = |rank: Option<&&RankAnalysis>| -> Option<StepAnalysis> { rank?.steps.get(index).cloned() };
+            let step =
+                |rank: Option<&&RankAnalysis>| -> Option<StepAnalysis> { rank?.steps.get(index).cloned() };
             let (first, second) = (step(one), step(other));
             let duration = |step: &Option<StepAnalysis>| step.as_ref().map(|step| step.duration_ns);
             steps.push(ComparedStep {

@@ -160,9 +160,7 @@ pub(crate) fn causes(
             .map(|device| u64::from(device.add_rest()))
             .sum();
     }
-    let explained = devices
-        .into_iter()
-        .map(|device| device.explained(names, keep));
+    let explained = devices.into_iter().map(|device| device.explained(names, keep));
     Explained {
         devices: all.devices.keys().copied().zip(explained).collect(),
         not_looked_into,

@@ -154,9 +154,7 @@ pub(crate) fn numbered(steps: &[StepAnalysis]) -> impl Iterator<Item = ((u64, u6
 }
 
 /// The longest that each step of the job took on any device, and its name, in order.
-fn longest<'a>(
-    devices: impl Iterator<Item = &'a [StepAnalysis]>,
-) -> BTreeMap<(u64, u64), (i64, &'a str)> {
+fn longest<'a>(devices: impl Iterator<Item = &'a [StepAnalysis]>) -> BTreeMap<(u64, u64), (i64, &'a str)> {
     let mut longest: BTreeMap<(u64, u64), (i64, &str)> = BTreeMap::new();
     for (number, step) in devices.flat_map(numbered) {
         let found = longest.entry(number).or_insert((step.duration_ns, &step.name));

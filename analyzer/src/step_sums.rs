@@ -140,7 +140,11 @@ impl<'a> Steps<'a> {
     }
 
     fn at(&mut self, moment: i64) -> Option<u32> {
-        while self.windows.get(self.next).is_some_and(|window| window.start <= moment) {
+        while self
+            .windows
+            .get(self.next)
+            .is_some_and(|window| window.start <= moment)
+        {
             self.next += 1;
         }
         let step = self.next.checked_sub(1)?;

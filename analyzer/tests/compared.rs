@@ -23,7 +23,14 @@ fn run(gemm: &str, gemm_ns: i64, period_ns: i64) -> Baseline {
         job.call(at + 100, at + 150, correlation);
         job.call(at + 200, at + 250, correlation + 1);
         job.kernel(0, gemm, 7, at + 1000, at + 1000 + gemm_ns, correlation);
-        job.kernel(0, "add", 7, at + 1000 + gemm_ns, at + 1500 + gemm_ns, correlation + 1);
+        job.kernel(
+            0,
+            "add",
+            7,
+            at + 1000 + gemm_ns,
+            at + 1500 + gemm_ns,
+            correlation + 1,
+        );
     }
     let options = Options {
         by_step: true,
@@ -39,7 +46,11 @@ fn compared(a: Baseline, b: Baseline) -> Diff {
 
 fn row<'a>(found: &'a Diff, by: By, name: &str) -> &'a Row {
     let is = |row: &&Row| row.by == by && row.name == name && row.rank.is_none();
-    found.rows.iter().find(is).unwrap_or_else(|| panic!("no {name} among {:#?}", found.rows))
+    found
+        .rows
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("no {name} among {:#?}", found.rows))
 }
 
 fn sum(parts: &std::collections::BTreeMap<String, i64>) -> i64 {
@@ -63,7 +74,10 @@ fn a_run_is_what_its_steps_are() {
         assert_eq!(parts, run.step_ns[step], "parts of step {step}");
     }
     let gemm = run.series(By::Kernel, "gemm", None).unwrap();
-    assert_eq!((gemm.values.as_slice(), gemm.total_ns, gemm.count), (&[4000; 12][..], 48_000, 12));
+    assert_eq!(
+        (gemm.values.as_slice(), gemm.total_ns, gemm.count),
+        (&[4000; 12][..], 48_000, 12)
+    );
 }
 
 #[test]
@@ -78,13 +92,21 @@ fn a_slower_kernel_is_named_with_what_it_adds_to_the_step() {
     assert_eq!(step.verdict, Verdict::Slower);
     assert!(step.low_ns.unwrap() > 0 && step.high_ns.unwrap() < 800);
     let gemm = row(&found, By::Kernel, "gemm");
-    assert_eq!((gemm.a_ns, gemm.b_ns, gemm.change_ns), (Some(4000), Some(4400), 400));
+    assert_eq!(
+        (gemm.a_ns, gemm.b_ns, gemm.change_ns),
+        (Some(4000), Some(4400), 400)
+    );
     assert_eq!((gemm.verdict, gemm.count_a), (Verdict::Slower, Some(1.0)));
     assert_eq!(row(&found, By::Kernel, "add").verdict, Verdict::Same);
     assert_eq!(found.part_verdicts["compute"], Verdict::Slower);
     let of_kernels = found.coverage.iter().find(|of| of.by == By::Kernel).unwrap();
     assert_eq!(
-        (of_kernels.total_a_ns, of_kernels.matched_a_ns, of_kernels.unmatched_a_ns, of_kernels.total_b_ns),
+        (
+            of_kernels.total_a_ns,
+            of_kernels.matched_a_ns,
+            of_kernels.unmatched_a_ns,
+            of_kernels.total_b_ns
+        ),
         (12 * 4500, 12 * 4500, 0, 12 * 4900)
     );
     assert!(found.notes.iter().any(|note| note.starts_with("one run a side")));
@@ -94,22 +116,39 @@ fn a_slower_kernel_is_named_with_what_it_adds_to_the_step() {
 fn a_run_is_no_different_from_itself() {
     let found = compared(run("gemm", 4000, 10_000), run("gemm", 4000, 10_000));
     assert_eq!((found.step.change_ns, found.step.verdict), (0, Verdict::Same));
-    assert!(found.rows.iter().all(|row| row.verdict == Verdict::Same && row.change_ns == 0));
+    assert!(
+        found
+            .rows
+            .iter()
+            .all(|row| row.verdict == Verdict::Same && row.change_ns == 0)
+    );
     assert!(found.parts.values().all(|change| *change == 0));
     assert!(found.renamed.is_empty());
 }
 
 #[test]
 fn a_renamed_kernel_is_found_by_its_place() {
-    let found = compared(run("gemm_128x64", 4000, 10_000), run("gemm_256x128", 3000, 10_000));
+    let found = compared(
+        run("gemm_128x64", 4000, 10_000),
+        run("gemm_256x128", 3000, 10_000),
+    );
     assert_eq!(row(&found, By::Kernel, "gemm_128x64").verdict, Verdict::Gone);
     let new = row(&found, By::Kernel, "gemm_256x128");
-    assert_eq!((new.verdict, new.a_ns, new.b_ns, new.change_ns), (Verdict::New, None, Some(3000), 3000));
+    assert_eq!(
+        (new.verdict, new.a_ns, new.b_ns, new.change_ns),
+        (Verdict::New, None, Some(3000), 3000)
+    );
     let [renamed] = found.renamed.as_slice() else {
         panic!("{:?}", found.renamed);
     };
-    assert_eq!((renamed.a.as_slice(), renamed.b.as_slice()), (&["gemm_128x64".to_owned()][..], &["gemm_256x128".to_owned()][..]));
-    assert_eq!((renamed.places, renamed.a_ns, renamed.b_ns, renamed.change_ns), (1, 4000, 3000, -1000));
+    assert_eq!(
+        (renamed.a.as_slice(), renamed.b.as_slice()),
+        (&["gemm_128x64".to_owned()][..], &["gemm_256x128".to_owned()][..])
+    );
+    assert_eq!(
+        (renamed.places, renamed.a_ns, renamed.b_ns, renamed.change_ns),
+        (1, 4000, 3000, -1000)
+    );
     let kernels = found.coverage.iter().find(|of| of.by == By::Kernel).unwrap();
     assert_eq!((kernels.unmatched_a_ns, kernels.matched_a_ns), (48_000, 6000));
 }
@@ -118,7 +157,11 @@ fn a_renamed_kernel_is_found_by_its_place() {
 fn several_runs_a_side_say_how_runs_differ() {
     let side = |times: [i64; 3]| times.map(|time| run("gemm", time, time + 6000));
     let near = diff(&side([4000, 4400, 3600]), &side([4200, 4600, 3800]), None);
-    assert_eq!((near.step.change_ns, near.step.verdict), (200, Verdict::Same), "runs differ by twice that");
+    assert_eq!(
+        (near.step.change_ns, near.step.verdict),
+        (200, Verdict::Same),
+        "runs differ by twice that"
+    );
     let far = diff(&side([4000, 4010, 3990]), &side([4200, 4210, 4190]), None);
     assert_eq!((far.step.change_ns, far.step.verdict), (200, Verdict::Slower));
     assert_eq!(sum(&far.parts), 200);
@@ -140,7 +183,13 @@ fn sides_that_lack_something_say_so() {
     few.parts.values_mut().for_each(|values| values.truncate(3));
     few.series.iter_mut().for_each(|series| series.values.truncate(3));
     let found = compared(few, other);
-    let says = |text: &str| assert!(found.notes.iter().any(|note| note.contains(text)), "{text}: {:?}", found.notes);
+    let says = |text: &str| {
+        assert!(
+            found.notes.iter().any(|note| note.contains(text)),
+            "{text}: {:?}",
+            found.notes
+        )
+    };
     says("has 3 of the 4 steps");
     says("has losses");
     says("\"cuda\", B of \"sim\"");
@@ -184,24 +233,48 @@ fn limits_are_held_against_a_run() {
     );
     assert_eq!(checked.verdict, Over);
     let line = &checked.lines[1];
-    assert_eq!((line.value, line.limit_value, line.margin), (Some(10_000.0), Some(9900.0), Some(-100.0)));
+    assert_eq!(
+        (line.value, line.limit_value, line.margin),
+        (Some(10_000.0), Some(9900.0), Some(-100.0))
+    );
     assert!(line.low.unwrap() < 10_000.0 && line.high.unwrap() > 10_000.0);
-    assert!(checked.lines[7].why.as_ref().unwrap().contains("no kernel matches"));
+    assert!(
+        checked.lines[7]
+            .why
+            .as_ref()
+            .unwrap()
+            .contains("no kernel matches")
+    );
 }
 
 #[test]
 fn limits_against_a_baseline_are_on_the_change() {
-    let lines = [("step.p50", "<= +3%"), ("step.p50", "<= +500ns"), ("kernel.gemm.total", "<= +5%")];
+    let lines = [
+        ("step.p50", "<= +3%"),
+        ("step.p50", "<= +500ns"),
+        ("kernel.gemm.total", "<= +5%"),
+    ];
     let budget = budget(&lines).unwrap();
     assert!(budget.needs_baseline());
     let checked = budget.check(&[run("gemm", 4400, 10_400)], &[run("gemm", 4000, 10_000)]);
     assert_eq!(verdicts(&checked), [Within::Over, Within::Within, Within::Over]);
-    assert_eq!((checked.lines[0].baseline, checked.lines[0].limit_value), (Some(10_000.0), Some(10_300.0)));
+    assert_eq!(
+        (checked.lines[0].baseline, checked.lines[0].limit_value),
+        (Some(10_000.0), Some(10_300.0))
+    );
     let alone = budget.check(&[run("gemm", 4400, 10_400)], &[]);
     assert_eq!(alone.verdict, Within::Unknown);
     // Runs that differ by as much as that among themselves: nothing is known of a change.
-    let noisy = [run("gemm", 4000, 10_000), run("gemm", 5000, 11_000), run("gemm", 3000, 9000)];
-    let more = [run("gemm", 4400, 10_400), run("gemm", 5400, 11_400), run("gemm", 3400, 9400)];
+    let noisy = [
+        run("gemm", 4000, 10_000),
+        run("gemm", 5000, 11_000),
+        run("gemm", 3000, 9000),
+    ];
+    let more = [
+        run("gemm", 4400, 10_400),
+        run("gemm", 5400, 11_400),
+        run("gemm", 3400, 9400),
+    ];
     let checked = budget.check(&more, &noisy);
     assert_eq!(checked.lines[0].verdict, Within::Unknown);
     assert!(checked.lines[0].why.as_ref().unwrap().contains("may be none"));
@@ -215,10 +288,23 @@ fn what_rests_on_losses_can_t_be_judged() {
         count: Some(3),
         affects: "everything in its last moments".to_owned(),
     });
-    let lines = [("step.p50", "<= 1s"), ("lost.rows", "= 0"), ("steps.count", ">= 2")];
+    let lines = [
+        ("step.p50", "<= 1s"),
+        ("lost.rows", "= 0"),
+        ("steps.count", ">= 2"),
+    ];
     let checked = budget(&lines).unwrap().check(&[lossy], &[]);
-    assert_eq!(verdicts(&checked), [Within::Unknown, Within::Over, Within::Within]);
-    assert!(checked.lines[0].why.as_ref().unwrap().contains("kernels that were dropped"));
+    assert_eq!(
+        verdicts(&checked),
+        [Within::Unknown, Within::Over, Within::Within]
+    );
+    assert!(
+        checked.lines[0]
+            .why
+            .as_ref()
+            .unwrap()
+            .contains("kernels that were dropped")
+    );
 }
 
 #[test]
@@ -256,7 +342,12 @@ fn any_run() -> impl Strategy<Value = Baseline> {
         made.step_ns = steps.iter().map(|parts| parts.iter().sum()).collect();
         let names = ["compute", "exposed", "idle.host_late"];
         made.parts = (0..3)
-            .map(|part| (names[part].to_owned(), steps.iter().map(|step| step[part]).collect()))
+            .map(|part| {
+                (
+                    names[part].to_owned(),
+                    steps.iter().map(|step| step[part]).collect(),
+                )
+            })
             .collect();
         for series in &mut made.series {
             series.values = steps.iter().map(|step| step[0]).collect();

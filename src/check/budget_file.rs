@@ -98,7 +98,9 @@ fn parts(name: &str) -> Result<Vec<String>, String> {
         }
     }
     match quoted.is_some() || parts.iter().any(String::is_empty) {
-        true => Err(format!("{name}: write parts with dots between them, as in kernel.\"flash*\".mean")),
+        true => Err(format!(
+            "{name}: write parts with dots between them, as in kernel.\"flash*\".mean"
+        )),
         false => Ok(parts),
     }
 }
@@ -106,7 +108,11 @@ fn parts(name: &str) -> Result<Vec<String>, String> {
 fn flatten(table: &Table, path: &mut Vec<String>, lines: &mut Lines) -> Result<(), String> {
     for (name, value) in table {
         // "step.p50" in quotes is meant as step.p50.
-        let split = if path.is_empty() { parts(name)? } else { vec![name.clone()] };
+        let split = if path.is_empty() {
+            parts(name)?
+        } else {
+            vec![name.clone()]
+        };
         let length = path.len();
         path.extend(split);
         match value {
@@ -114,7 +120,12 @@ fn flatten(table: &Table, path: &mut Vec<String>, lines: &mut Lines) -> Result<(
             Value::String(limit) => lines.push((path.clone(), limit.clone())),
             Value::Integer(number) => lines.push((path.clone(), format!("= {number}"))),
             Value::Array(several) if several.iter().all(Value::is_str) => {
-                lines.extend(several.iter().filter_map(Value::as_str).map(|limit| (path.clone(), limit.to_owned())));
+                lines.extend(
+                    several
+                        .iter()
+                        .filter_map(Value::as_str)
+                        .map(|limit| (path.clone(), limit.to_owned())),
+                );
             }
             other => {
                 return Err(format!(
@@ -138,12 +149,16 @@ mod tests {
     }
 
     fn line(path: &[&str], limit: &str) -> (Vec<String>, String) {
-        (path.iter().map(|part| (*part).to_owned()).collect(), limit.to_owned())
+        (
+            path.iter().map(|part| (*part).to_owned()).collect(),
+            limit.to_owned(),
+        )
     }
 
     #[test]
     fn comparisons_and_toml_are_read_alike() {
-        let compared = read("step.p50 <= \"120ms\" # ours\nkernel.\"a<b*\".mean <= \"+3%\"\noverlap.min >= 0.6\n");
+        let compared =
+            read("step.p50 <= \"120ms\" # ours\nkernel.\"a<b*\".mean <= \"+3%\"\noverlap.min >= 0.6\n");
         assert_eq!(
             compared,
             [
@@ -152,7 +167,9 @@ mod tests {
                 line(&["overlap", "min"], ">= 0.6"),
             ]
         );
-        let toml = read("lost.rows = 0\n[step]\np50 = \"<= 120ms\"\n[kernel.\"a.b*\"]\nmean = '<= 3us'\n\"p99\" < 5us\n");
+        let toml = read(
+            "lost.rows = 0\n[step]\np50 = \"<= 120ms\"\n[kernel.\"a.b*\"]\nmean = '<= 3us'\n\"p99\" < 5us\n",
+        );
         assert_eq!(
             toml,
             [
@@ -162,14 +179,21 @@ mod tests {
                 line(&["kernel", "a.b*", "p99"], "< 5us"),
             ]
         );
-        assert_eq!(read("\"step.p50\" = \"<= 1s\"\n"), [line(&["step", "p50"], "<= 1s")]);
+        assert_eq!(
+            read("\"step.p50\" = \"<= 1s\"\n"),
+            [line(&["step", "p50"], "<= 1s")]
+        );
         // One name may be limited as a whole and in parts.
         assert_eq!(read("idle <= 5ms\nidle.host_late <= 1ms\n").len(), 2);
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert!(lines("step.p50 = 120.5\n").unwrap_err().contains("a limit is text"));
+        assert!(
+            lines("step.p50 = 120.5\n")
+                .unwrap_err()
+                .contains("a limit is text")
+        );
         assert!(lines("step.p50 = \n").unwrap_err().contains("no TOML"));
         assert!(lines("step..p50 <= 1ms\n").unwrap_err().contains("line 1"));
     }

@@ -27,7 +27,10 @@ pub fn run(args: &CheckArgs) -> Result<i32, Failure> {
     access::follow_umask();
     let folder = Path::new(&args.dir);
     let open = |paths: &[PathBuf]| -> Result<Vec<Baseline>, Failure> {
-        paths.iter().map(|path| runs::open(path, folder, args.steps)).collect()
+        paths
+            .iter()
+            .map(|path| runs::open(path, folder, args.steps))
+            .collect()
     };
     if args.init {
         let text = propose(&open(&args.paths)?);
@@ -115,7 +118,11 @@ fn print(checked: &Check) {
     );
     for line in &checked.lines {
         if let Some(why) = &line.why {
-            anstream::println!(" {}: {}", crate::text::one_line(&line.measure), crate::text::one_line(why));
+            anstream::println!(
+                " {}: {}",
+                crate::text::one_line(&line.measure),
+                crate::text::one_line(why)
+            );
         }
     }
 }

@@ -28,7 +28,8 @@ pub struct Shown {
 
 impl Shown {
     pub fn of(line: &Line) -> Self {
-        let value = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| number(value, line.unit));
+        let value =
+            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| number(value, line.unit));
         let change = |value: f64| match line.unit {
             "ns" => signed(value.round() as i64),
             _ => format!("{value:+.3}"),
@@ -65,7 +66,13 @@ fn number(value: f64, unit: &str) -> String {
 
 /// The answer in a sentence.
 pub fn sentence(checked: &Check) -> String {
-    let count = |verdict| checked.lines.iter().filter(|line| line.verdict == verdict).count();
+    let count = |verdict| {
+        checked
+            .lines
+            .iter()
+            .filter(|line| line.verdict == verdict)
+            .count()
+    };
     let (over, unknown) = (count(Within::Over), count(Within::Unknown));
     let all = checked.lines.len();
     match (over, unknown) {
@@ -124,7 +131,9 @@ pub fn markdown(checked: &Check) -> String {
     if checked.device == "sim" {
         text.push_str("Simulated GPUs: device times are modelled, not measured.\n\n");
     }
-    text.push_str("| measure | | limit | value | baseline | margin | 95 % |\n|---|---|---|---|---|---|---|\n");
+    text.push_str(
+        "| measure | | limit | value | baseline | margin | 95 % |\n|---|---|---|---|---|---|---|\n",
+    );
     for line in &checked.lines {
         let shown = Shown::of(line);
         let _ = writeln!(
@@ -164,7 +173,10 @@ pub fn github(checked: &Check, markdown: &str) {
         let opened = OpenOptions::new().append(true).create(true).open(&path);
         let written = opened.and_then(|mut file| file.write_all(markdown.as_bytes()));
         if let Err(error) = written {
-            anstream::eprintln!("gputrace: {}: no summary written: {error}", Path::new(&path).display());
+            anstream::eprintln!(
+                "gputrace: {}: no summary written: {error}",
+                Path::new(&path).display()
+            );
         }
     }
 }

@@ -11,12 +11,23 @@ use serde_json::Value;
 /// Records data parallel training on GPUs that are slow enough for two cores to keep up.
 fn record(folder: &Path, slow: Option<&str>, steps: &str) {
     let mut command = gputrace();
-    command.args(["record", "--quiet", "--device", "sim", "--sim", "SCALE=4000", "-o"]);
+    command.args([
+        "record",
+        "--quiet",
+        "--device",
+        "sim",
+        "--sim",
+        "SCALE=4000",
+        "-o",
+    ]);
     command.arg(folder);
     if let Some(slow) = slow {
         command.args(["--sim", slow]);
     }
-    expect_status(command.args(["--", "workload", "ddp", "--ranks", "2", "--steps", steps]), 0);
+    expect_status(
+        command.args(["--", "workload", "ddp", "--ranks", "2", "--steps", steps]),
+        0,
+    );
 }
 
 fn json(arguments: &[&str], paths: &[&Path], status: i32) -> Value {
@@ -31,7 +42,8 @@ fn ns(value: &Value) -> i64 {
 /// The rows of a kind that are called so.
 fn called<'a>(diff: &'a Value, by: &str, verdict: &str) -> Vec<&'a Value> {
     let rows = diff["rows"].as_array().expect("rows").iter();
-    rows.filter(|row| row["by"] == by && row["verdict"] == verdict).collect()
+    rows.filter(|row| row["by"] == by && row["verdict"] == verdict)
+        .collect()
 }
 
 #[test]
@@ -44,25 +56,39 @@ fn a_kernel_that_is_slower_on_one_rank_is_named() {
     record(&after, Some("SLOW=kernel:*gemm*nn*@1=1.1"), "24");
     let diff = json(&["diff"], &[&before, &after], 0);
     assert_eq!(diff["schema"], "gputrace.diff/1");
-    assert_eq!((&diff["a"][0]["device"], &diff["a"][0]["gpus"]), (&Value::from("sim"), &Value::from(2)));
+    assert_eq!(
+        (&diff["a"][0]["device"], &diff["a"][0]["gpus"]),
+        (&Value::from("sim"), &Value::from(2))
+    );
     let sum = |parts: &Value| -> i64 { parts.as_object().expect("parts").values().map(ns).sum() };
     let step = &diff["step"];
     assert_eq!(sum(&diff["parts"]), ns(&step["change_ns"]));
     assert_eq!(ns(&step["change_ns"]), ns(&step["b_ns"]) - ns(&step["a_ns"]));
     assert_eq!(sum(&diff["parts_a"]), ns(&step["a_ns"]));
     let slower = called(&diff, "kernel", "slower");
-    let named = |row: &&&Value| row["rank"] == 1 && row["name"].as_str().is_some_and(|name| name.contains("gemm"));
-    let row = slower.iter().find(named).unwrap_or_else(|| panic!("it is not named: {slower:#?}"));
+    let named =
+        |row: &&&Value| row["rank"] == 1 && row["name"].as_str().is_some_and(|name| name.contains("gemm"));
+    let row = slower
+        .iter()
+        .find(named)
+        .unwrap_or_else(|| panic!("it is not named: {slower:#?}"));
     let ratio = ns(&row["b_ns"]) as f64 / ns(&row["a_ns"]) as f64;
     assert!((1.05..1.15).contains(&ratio), "{ratio}: {row}");
     // The other rank's are as they were.
-    let on_other = |row: &&&Value| row["rank"] == 0 && row["name"].as_str().is_some_and(|name| name.contains("gemm"));
+    let on_other =
+        |row: &&&Value| row["rank"] == 0 && row["name"].as_str().is_some_and(|name| name.contains("gemm"));
     assert!(slower.iter().find(on_other).is_none(), "{slower:#?}");
     let by = json(&["diff", "--by", "kernel", "--top", "3"], &[&before, &after], 0);
     let rows = by["rows"].as_array().expect("rows");
     assert!(rows.len() == 3 && rows.iter().all(|row| row["by"] == "kernel"));
     let shown = stdout(&expect_status(gputrace().arg("diff").args([&before, &after]), 0));
-    for said in ["SIMULATED GPUs", "What the change is made of", "By kernel, a step: what changed", "slower", "one run a side"] {
+    for said in [
+        "SIMULATED GPUs",
+        "What the change is made of",
+        "By kernel, a step: what changed",
+        "slower",
+        "one run a side",
+    ] {
         assert!(shown.contains(said), "no {said:?} in\n{shown}");
     }
 }
@@ -79,17 +105,37 @@ fn a_budget_is_kept_exceeded_or_can_t_be_judged() {
     let check = |budget: &Path, status: i32| {
         let mut command = gputrace();
         command.env_remove("GITHUB_ACTIONS").current_dir(keep.path());
-        expect_status(command.args(["check", "--json"]).arg(&run).arg("--budget").arg(budget), status)
+        expect_status(
+            command
+                .args(["check", "--json"])
+                .arg(&run)
+                .arg("--budget")
+                .arg(budget),
+            status,
+        )
     };
-    let lines = |output: &std::process::Output| -> Value { serde_json::from_slice(&output.stdout).expect("JSON") };
-    let kept = lines(&check(&file("kept.toml", "step.p50 <= \"100s\"\nlost.rows = 0\n"), 0));
-    assert_eq!((&kept["schema"], &kept["verdict"]), (&Value::from("gputrace.check/1"), &Value::from("within")));
+    let lines =
+        |output: &std::process::Output| -> Value { serde_json::from_slice(&output.stdout).expect("JSON") };
+    let kept = lines(&check(
+        &file("kept.toml", "step.p50 <= \"100s\"\nlost.rows = 0\n"),
+        0,
+    ));
+    assert_eq!(
+        (&kept["schema"], &kept["verdict"]),
+        (&Value::from("gputrace.check/1"), &Value::from("within"))
+    );
     let over = lines(&check(&file("over.toml", "[step]\np50 = \"<= 1us\"\n"), 1));
     assert_eq!(over["verdict"], "over");
     let line = &over["lines"][0];
-    assert_eq!((&line["measure"], &line["limit"]), (&Value::from("step.p50"), &Value::from("<= 1us")));
+    assert_eq!(
+        (&line["measure"], &line["limit"]),
+        (&Value::from("step.p50"), &Value::from("<= 1us"))
+    );
     assert!(line["value"].as_f64() > Some(1000.0) && line["margin"].as_f64() < Some(0.0));
-    let unknown = lines(&check(&file("unknown.toml", "kernel.\"no such*\".mean <= \"1us\"\n"), 2));
+    let unknown = lines(&check(
+        &file("unknown.toml", "kernel.\"no such*\".mean <= \"1us\"\n"),
+        2,
+    ));
     assert_eq!(unknown["verdict"], "unknown");
     // Wrong budgets: one line, with the file and what to write.
     let wrong = |text: &str| one_line(&check(&file("wrong.toml", text), 2));
@@ -101,7 +147,10 @@ fn a_budget_is_kept_exceeded_or_can_t_be_judged() {
     // What --init writes is kept by the run that it was written from, and is never overwritten.
     let init = || {
         let mut command = gputrace();
-        command.current_dir(keep.path()).args(["check", "--init", "--budget", "made.toml"]).arg(&run);
+        command
+            .current_dir(keep.path())
+            .args(["check", "--init", "--budget", "made.toml"])
+            .arg(&run);
         command
     };
     expect_status(&mut init(), 0);
@@ -110,21 +159,43 @@ fn a_budget_is_kept_exceeded_or_can_t_be_judged() {
     // For CI.
     let mut command = gputrace();
     let summary = keep.path().join("summary.md");
-    command.current_dir(keep.path()).env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", &summary);
-    command.args(["check", "--budget", "over.toml", "--junit", "junit.xml", "--markdown", "table.md"]).arg(&run);
+    command
+        .current_dir(keep.path())
+        .env("GITHUB_ACTIONS", "true")
+        .env("GITHUB_STEP_SUMMARY", &summary);
+    command
+        .args([
+            "check",
+            "--budget",
+            "over.toml",
+            "--junit",
+            "junit.xml",
+            "--markdown",
+            "table.md",
+        ])
+        .arg(&run);
     let said = expect_status(&mut command, 1);
     assert!(stderr(&said).contains("::error title=gputrace check::step.p50 is "));
     assert!(stdout(&said).contains("1 of 1 limits exceeded"));
     let xml = fs::read_to_string(keep.path().join("junit.xml")).expect("JUnit");
-    assert!(xml.contains("<testcase name=\"step.p50\"") && xml.contains("<failure"), "{xml}");
+    assert!(
+        xml.contains("<testcase name=\"step.p50\"") && xml.contains("<failure"),
+        "{xml}"
+    );
     let table = fs::read_to_string(keep.path().join("table.md")).expect("Markdown");
-    assert!(table.contains("| `step.p50` | over |") && table.contains("Simulated GPUs"), "{table}");
+    assert!(
+        table.contains("| `step.p50` | over |") && table.contains("Simulated GPUs"),
+        "{table}"
+    );
     assert_eq!(fs::read_to_string(summary).expect("the summary"), table);
     // Written again over its own, and never over anything else.
     expect_status(&mut command, 1);
     fs::write(keep.path().join("table.md"), "mine").expect("written");
     expect_status(&mut command, 2);
-    assert_eq!(fs::read_to_string(keep.path().join("table.md")).expect("there"), "mine");
+    assert_eq!(
+        fs::read_to_string(keep.path().join("table.md")).expect("there"),
+        "mine"
+    );
 }
 
 #[test]
@@ -143,17 +214,25 @@ fn baselines_are_saved_listed_and_compared_with() {
     run_in(&["baseline", "save", "main", path, "--force"], 0);
     assert!(one_line(&run_in(&["baseline", "save", "../main", path], 2)).contains("no name for a baseline"));
     assert!(stdout(&run_in(&["baseline", "list"], 0)).contains("main"));
-    let shown: Value = serde_json::from_slice(&run_in(&["baseline", "show", "main"], 0).stdout).expect("JSON");
+    let shown: Value =
+        serde_json::from_slice(&run_in(&["baseline", "show", "main"], 0).stdout).expect("JSON");
     assert_eq!(shown["schema"], "gputrace.baseline/1");
     // By its name, and by its file; a run is no different from its own baseline.
     for name in ["main", "gputrace-baselines/main.json"] {
-        let diff: Value = serde_json::from_slice(&run_in(&["diff", name, path, "--json"], 0).stdout).expect("JSON");
-        assert_eq!((&diff["step"]["change_ns"], &diff["step"]["verdict"]), (&Value::from(0), &Value::from("same")));
+        let diff: Value =
+            serde_json::from_slice(&run_in(&["diff", name, path, "--json"], 0).stdout).expect("JSON");
+        assert_eq!(
+            (&diff["step"]["change_ns"], &diff["step"]["verdict"]),
+            (&Value::from(0), &Value::from("same"))
+        );
         let rows = diff["rows"].as_array().expect("rows");
         assert!(!rows.is_empty() && rows.iter().all(|row| row["verdict"] == "same"));
     }
     fs::write(keep.path().join("budget.toml"), "step.p50 <= \"+3%\"\n").expect("written");
-    run_in(&["check", path, "--budget", "budget.toml", "--baseline", "main"], 0);
+    run_in(
+        &["check", path, "--budget", "budget.toml", "--baseline", "main"],
+        0,
+    );
     // Damaged, of a newer version, of no such name.
     let text = fs::read_to_string(&saved).expect("saved");
     let spoil = |text: &str| fs::write(&saved, text).expect("written");

@@ -6,8 +6,8 @@ use gputrace_trace::measures::{CATALOGUE, Getter, Measures};
 use gputrace_trace::{Interner, Recording};
 use rustc_hash::FxHashMap;
 
-use super::per_step::{Key, PerStep};
 use super::model::{Baseline, BaselineDevice, By, Durations, Placed, SCHEMA};
+use super::per_step::{Key, PerStep};
 use crate::analysis::{Analysis, RankAnalysis};
 use crate::cause::Cause;
 use crate::details::Details;
@@ -34,14 +34,16 @@ pub fn baseline(recording: &Recording, analysis: &Analysis, details: &Details) -
         })
         .collect();
     let steps = Steps::of(ranks);
-    let whole_run = steps.kept.is_empty().then(|| match ranks.iter().any(|rank| !rank.steps.is_empty()) {
-        true => "its ranks have no step in common".to_owned(),
-        false => "it has no steps".to_owned(),
-    });
+    let whole_run = steps
+        .kept
+        .is_empty()
+        .then(|| match ranks.iter().any(|rank| !rank.steps.is_empty()) {
+            true => "its ranks have no step in common".to_owned(),
+            false => "it has no steps".to_owned(),
+        });
     let count = if whole_run.is_some() { 1 } else { steps.kept.len() };
     let mut per_step = PerStep::new(count, devices.len());
     let mut step_ns = vec![0i64; count];
-    let mut sums = vec![0i128; count];
     let mut parts: BTreeMap<String, Vec<i128>> = BTreeMap::new();
     for (place, (device, rank)) in (0u32..).zip(ranks).enumerate() {
         let times = match whole_run.is_some() {
@@ -50,7 +52,6 @@ pub fn baseline(recording: &Recording, analysis: &Analysis, details: &Details) -
         };
         for (step, time) in times.iter().enumerate() {
             step_ns[step] = step_ns[step].max(time.duration_ns);
-            sums[step] += i128::from(time.duration_ns);
             let mut add = |by, name: &str, ns| {
                 let key = Key {
                     by,
@@ -70,11 +71,17 @@ pub fn baseline(recording: &Recording, analysis: &Analysis, details: &Details) -
         }
         match whole_run.is_some() {
             true => add_run(&mut per_step, device, rank),
-            false => steps.add_names(&mut per_step, device, rank, details.steps.get(place), &recording.names),
+            false => steps.add_names(
+                &mut per_step,
+                device,
+                rank,
+                details.steps.get(place),
+                &recording.names,
+            ),
         }
     }
     add_collectives(&mut per_step, analysis, details, &steps, whole_run.is_some());
-    let parts = means(parts, &step_ns, &sums, devices.len());
+    let parts = means(parts, &step_ns, devices.len());
     let typical = details.steps.first().and_then(|sums| sums.typical.as_ref());
     let (texts, order) = typical.map_or_else(Default::default, |(_, order)| placed(order, &recording.names));
     let names: Vec<String> = steps.kept.iter().map(|(_, name)| name.clone()).collect();
@@ -82,9 +89,16 @@ pub fn baseline(recording: &Recording, analysis: &Analysis, details: &Details) -
         schema: SCHEMA.to_owned(),
         source: analysis.source.clone(),
         device: analysis.device.clone(),
-        step_names: if whole_run.is_some() { vec!["the run".to_owned()] } else { names },
+        step_names: if whole_run.is_some() {
+            vec!["the run".to_owned()]
+        } else {
+            names
+        },
         warm_up: steps.warm_up,
-        detected: ranks.iter().flat_map(|rank| &rank.steps).any(|step| step.detected),
+        detected: ranks
+            .iter()
+            .flat_map(|rank| &rank.steps)
+            .any(|step| step.detected),
         whole_run,
         step_ns,
         parts,
@@ -173,7 +187,11 @@ impl Steps {
             .map(|(number, name)| (*number, (*name).to_owned()))
             .collect();
         Self {
-            place: kept.iter().zip(0..).map(|((number, _), place)| (*number, place)).collect(),
+            place: kept
+                .iter()
+                .zip(0..)
+                .map(|((number, _), place)| (*number, place))
+                .collect(),
             kept,
             warm_up: slow.iter().map(|(_, name)| (*name).to_owned()).collect(),
         }
@@ -192,7 +210,10 @@ impl Steps {
             let (Some(place), step) = (place, &rank.steps[index]) else {
                 continue;
             };
-            let causes = sums.and_then(|sums| sums.idle.get(index)).copied().unwrap_or_default();
+            let causes = sums
+                .and_then(|sums| sums.idle.get(index))
+                .copied()
+                .unwrap_or_default();
             let idle: Vec<(&str, i64)> = Cause::ALL
                 .iter()
                 .zip(causes)
@@ -217,8 +238,14 @@ impl Steps {
         for (took, steps) in sums.into_iter().flat_map(|sums| &sums.sums) {
             let (by, name) = match *took {
                 Took::Operation(name, _) => (By::Kernel, name.text(names).into_owned()),
-                Took::Operator(name) => (By::Operator, name.map_or("(no operator)", |name| names.get(name)).to_owned()),
-                Took::Module(name) => (By::Module, name.map_or("(no module)", |name| names.get(name)).to_owned()),
+                Took::Operator(name) => (
+                    By::Operator,
+                    name.map_or("(no operator)", |name| names.get(name)).to_owned(),
+                ),
+                Took::Module(name) => (
+                    By::Module,
+                    name.map_or("(no module)", |name| names.get(name)).to_owned(),
+                ),
             };
             for (step, count, time) in steps {
                 if let Some(place) = places.get(*step as usize).copied().flatten() {
@@ -286,7 +313,8 @@ fn add_collectives(
             continue;
         }
         for part in parts {
-            let (Some((device, _)), Some(start), Some(end)) = (part.kernel, part.start_ns, part.end_ns) else {
+            let (Some((device, _)), Some(start), Some(end)) = (part.kernel, part.start_ns, part.end_ns)
+            else {
                 continue;
             };
             let Some((place, times)) = devices.get(&(part.process, device)) else {
@@ -328,7 +356,9 @@ fn members(ranks: &[u32]) -> String {
     match sorted.as_slice() {
         [] => "?".to_owned(),
         [one] => format!("rank {one}"),
-        [first, .., last] if *last - *first == u32::try_from(sorted.len() - 1).unwrap_or(0) && sorted.len() > 2 => {
+        [first, .., last]
+            if *last - *first == u32::try_from(sorted.len() - 1).unwrap_or(0) && sorted.len() > 2 =>
+        {
             format!("ranks {first} to {last}")
         }
         all => {
@@ -339,24 +369,24 @@ fn members(ranks: &[u32]) -> String {
 }
 
 /// Means over the devices of what steps are made of, and what they lack of the longest device's step.
-fn means(
-    parts: BTreeMap<String, Vec<i128>>,
-    step_ns: &[i64],
-    sums: &[i128],
-    devices: usize,
-) -> BTreeMap<String, Vec<i64>> {
+fn means(parts: BTreeMap<String, Vec<i128>>, step_ns: &[i64], devices: usize) -> BTreeMap<String, Vec<i64>> {
     let devices = i128::try_from(devices.max(1)).unwrap_or(1);
     let mut all: BTreeMap<String, Vec<i64>> = parts
         .into_iter()
-        .map(|(name, sums)| (name, sums.into_iter().map(|sum| sum.div_euclid(devices) as i64).collect()))
+        .map(|(name, sums)| {
+            (
+                name,
+                sums.into_iter()
+                    .map(|sum| sum.div_euclid(devices) as i64)
+                    .collect(),
+            )
+        })
         .collect();
     let spread: Vec<i64> = (0..step_ns.len())
         .map(|step| step_ns[step] - all.values().map(|values| values[step]).sum::<i64>())
         .collect();
     // Of one device it is nothing, and of several what is rounded off is in it too.
-    if sums.len() == step_ns.len() && spread.iter().any(|time| *time != 0) {
-        all.insert(RANK_SPREAD.to_owned(), spread);
-    }
+    all.insert(RANK_SPREAD.to_owned(), spread);
     all.retain(|_, values| values.iter().any(|value| *value != 0));
     all
 }
@@ -379,7 +409,10 @@ fn kernels(ranks: &[RankAnalysis]) -> Vec<Durations> {
 }
 
 fn skew(analysis: &Analysis) -> Option<Distribution> {
-    let collectives = analysis.collectives.iter().filter(|collective| !collective.warm_up);
+    let collectives = analysis
+        .collectives
+        .iter()
+        .filter(|collective| !collective.warm_up);
     let mut skews: Vec<i64> = collectives.filter_map(|collective| collective.skew_ns).collect();
     (!skews.is_empty()).then(|| Distribution::of(&mut skews))
 }

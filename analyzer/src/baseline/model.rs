@@ -175,7 +175,10 @@ impl Baseline {
                 series.values.len() == steps && series.device.is_none_or(|device| device < devices)
             })
             && self.kernels.iter().all(|kernel| kernel.device < devices)
-            && self.order.iter().all(|placed| placed.name < texts && placed.operator.is_none_or(|name| name < texts))
+            && self
+                .order
+                .iter()
+                .all(|placed| placed.name < texts && placed.operator.is_none_or(|name| name < texts))
     }
 
     /// "rank 3", and its device where the rank has several.

@@ -98,7 +98,8 @@ impl fmt::Display for Limit {
     }
 }
 
-const HOW: &str = "write \"<= 120ms\", \">= 0.6\", \"= 0\", or against the baseline \"<= +3%\" or \"<= +2ms\"";
+const HOW: &str =
+    "write \"<= 120ms\", \">= 0.6\", \"= 0\", or against the baseline \"<= +3%\" or \"<= +2ms\"";
 
 impl Limit {
     /// Reads a limit for something that counts in `unit`.
@@ -154,7 +155,9 @@ impl Limit {
 }
 
 fn bound(text: &str, unit: Unit) -> Result<Bound, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_alphabetic() || letter == '%').trim_end();
+    let digits = text
+        .trim_end_matches(|letter: char| letter.is_alphabetic() || letter == '%')
+        .trim_end();
     let suffix = text[digits.len()..].trim();
     let number: f64 = digits
         .replace('_', "")
@@ -179,9 +182,13 @@ fn bound(text: &str, unit: Unit) -> Result<Bound, String> {
         (_, _, Unit::Ns) => match nanoseconds {
             Some(scale) if relative => Ok(Bound::More(number * scale)),
             Some(scale) => Ok(Bound::Absolute(number * scale)),
-            None => Err(format!("\"{suffix}\" is no unit of time: ns, us, ms or s, or a change as +3%")),
+            None => Err(format!(
+                "\"{suffix}\" is no unit of time: ns, us, ms or s, or a change as +3%"
+            )),
         },
-        (_, _, Unit::Ratio) => Err(format!("\"{suffix}\" does not fit: it is a ratio, from 0 to 1 or in %")),
+        (_, _, Unit::Ratio) => Err(format!(
+            "\"{suffix}\" does not fit: it is a ratio, from 0 to 1 or in %"
+        )),
         (_, _, Unit::Count) => Err(format!("\"{suffix}\" does not fit: it is a number")),
     }
 }

@@ -32,15 +32,27 @@ pub(super) enum Wanted {
     /// How many steps count.
     Steps,
     /// A measure of the catalogue within the step, over the ranks.
-    Measure { name: &'static str, over: Over, share: bool },
+    Measure {
+        name: &'static str,
+        over: Over,
+        share: bool,
+    },
     /// Idle time by cause within the step.
-    Idle { cause: &'static str, over: Over, share: bool },
+    Idle {
+        cause: &'static str,
+        over: Over,
+        share: bool,
+    },
     /// Skew of collectives.
     Skew(Statistic),
     /// Single operations.
     Kernel { glob: String, statistic: Statistic },
     /// Sums within the step, the mean over the ranks.
-    Sum { by: By, glob: String, what: Option<&'static str> },
+    Sum {
+        by: By,
+        glob: String,
+        what: Option<&'static str>,
+    },
     /// Rows that were lost.
     Lost,
 }
@@ -104,16 +116,28 @@ pub(super) struct Value {
 
 impl Value {
     fn exact(value: f64) -> Self {
-        Self { value, estimate: None }
+        Self {
+            value,
+            estimate: None,
+        }
     }
 }
 
 /// All names that begin a measure, and what follows them: for help and for the nearest of a wrong one.
 pub fn known() -> Vec<String> {
-    let mut all: Vec<String> = ["step.p50", "step.p99", "step.mean", "step.min", "step.max", "steps.count"]
-        .map(str::to_owned)
-        .to_vec();
-    let plain = CATALOGUE.iter().map(|measure| plain_name(measure.name).to_owned());
+    let mut all: Vec<String> = [
+        "step.p50",
+        "step.p99",
+        "step.mean",
+        "step.min",
+        "step.max",
+        "steps.count",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let plain = CATALOGUE
+        .iter()
+        .map(|measure| plain_name(measure.name).to_owned());
     all.extend(plain);
     all.extend(ALIASES.iter().map(|(name, _)| (*name).to_owned()));
     all.extend(Cause::NAMES.iter().map(|cause| format!("idle.{cause}")));
@@ -140,8 +164,13 @@ fn plain_name(name: &str) -> &str {
 
 /// The measure of the catalogue of this name, with or without its unit.
 fn of_catalogue(name: &str) -> Option<&'static str> {
-    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
-    let found = CATALOGUE.iter().find(|measure| measure.name == name || plain_name(measure.name) == name);
+    let name = ALIASES
+        .iter()
+        .find(|(alias, _)| *alias == name)
+        .map_or(name, |(_, name)| name);
+    let found = CATALOGUE
+        .iter()
+        .find(|measure| measure.name == name || plain_name(measure.name) == name);
     found.map(|measure| measure.name)
 }
 
@@ -221,18 +250,27 @@ impl Wanted {
                 with_steps(runs)?;
                 return Ok(of_estimate(estimate(&steps), 1.0));
             }
-            Self::Measure { name, over, share } => return over_ranks(runs, *over, is_low_bad(name), |run, device| {
-                by_step(run, device, name, *share)
-            }),
+            Self::Measure { name, over, share } => {
+                return over_ranks(runs, *over, is_low_bad(name), |run, device| {
+                    by_step(run, device, name, *share)
+                });
+            }
             Self::Idle { cause, over, share } => {
                 let name = format!("idle.{cause}");
-                return over_ranks(runs, *over, false, |run, device| idle_by_step(run, device, &name, *share));
+                return over_ranks(runs, *over, false, |run, device| {
+                    idle_by_step(run, device, &name, *share)
+                });
             }
             Self::Sum { by, glob, what } => return summed(runs, *by, glob, *what),
-            other => runs.iter().map(|run| other.of_run(run)).collect::<Result<_, _>>()?,
+            other => runs
+                .iter()
+                .map(|run| other.of_run(run))
+                .collect::<Result<_, _>>()?,
         };
         let count = values.len().max(1) as f64;
-        Ok(Value::exact(values.iter().map(|value| value.value).sum::<f64>() / count))
+        Ok(Value::exact(
+            values.iter().map(|value| value.value).sum::<f64>() / count,
+        ))
     }
 
     fn of_run(&self, run: &Baseline) -> Result<Value, String> {
@@ -241,13 +279,19 @@ impl Wanted {
                 with_steps(std::slice::from_ref(run))?;
                 Ok(Value::exact(of_values(&run.step_ns, *statistic)))
             }
-            Self::Steps => Ok(Value::exact(if run.whole_run.is_some() { 0.0 } else { run.steps() as f64 })),
+            Self::Steps => Ok(Value::exact(if run.whole_run.is_some() {
+                0.0
+            } else {
+                run.steps() as f64
+            })),
             Self::Lost => {
                 let rows = run.losses.iter().map(|loss| loss.count.unwrap_or(1) as f64);
                 Ok(Value::exact(rows.sum()))
             }
             Self::Skew(statistic) => {
-                let skew = run.skew.ok_or("no collective whose arrivals can be compared is recorded")?;
+                let skew = run
+                    .skew
+                    .ok_or("no collective whose arrivals can be compared is recorded")?;
                 Ok(Value::exact(match statistic {
                     Statistic::P50 => skew.p50_ns,
                     Statistic::P99 => skew.p99_ns,
@@ -257,27 +301,41 @@ impl Wanted {
                 } as f64))
             }
             Self::Kernel { glob, statistic } => kernel(run, glob, *statistic),
-            Self::Measure { .. } | Self::Idle { .. } | Self::Sum { .. } => Err("it is computed over runs".to_owned()),
+            Self::Measure { .. } | Self::Idle { .. } | Self::Sum { .. } => {
+                Err("it is computed over runs".to_owned())
+            }
         }
     }
 
     /// Whether a loss is of what this is made of, by the words for what it touches.
     pub(super) fn touched_by(&self, affects: &str) -> bool {
         let says = |words: &[&str]| words.iter().any(|word| affects.contains(word));
-        let all = says(&["every", "whatever", "duration", "busy", "kernels", "ranks of that file", "steps"]);
+        let all = says(&[
+            "every",
+            "whatever",
+            "duration",
+            "busy",
+            "kernels",
+            "ranks of that file",
+            "steps",
+        ]);
         match self {
             Self::Lost | Self::Steps => false,
             Self::Idle { .. } => all || says(&["idle", "synchronizations", "host waited"]),
-            Self::Skew(_) | Self::Sum { by: By::Collective, .. } => {
-                all || says(&["wait", "transfer", "skew", "matching", "communicator", "compares"])
-            }
+            Self::Skew(_)
+            | Self::Sum {
+                by: By::Collective, ..
+            } => all || says(&["wait", "transfer", "skew", "matching", "communicator", "compares"]),
             _ => all || says(&["overlap"]),
         }
     }
 }
 
 fn with_steps(runs: &[Baseline]) -> Result<(), String> {
-    match runs.iter().find_map(|run| run.whole_run.as_ref().map(|why| (run, why))) {
+    match runs
+        .iter()
+        .find_map(|run| run.whole_run.as_ref().map(|why| (run, why)))
+    {
         Some((run, why)) => Err(format!("{}: {why}", run.source)),
         None => Ok(()),
     }
@@ -325,7 +383,11 @@ fn over_ranks(
     let mut of_ranks: Vec<Value> = Vec::new();
     let devices: BTreeSet<(u32, u32)> = runs
         .iter()
-        .flat_map(|run| run.devices.iter().map(|device| (device.rank, device.device_index)))
+        .flat_map(|run| {
+            run.devices
+                .iter()
+                .map(|device| (device.rank, device.device_index))
+        })
         .collect();
     for (rank, device_index) in devices {
         if matches!(over, Over::Rank(wanted) if wanted != rank) {
@@ -380,9 +442,13 @@ fn of_device<'a>(run: &'a Baseline, by: By, name: &str, device: u32) -> Option<&
 
 /// A measure of the catalogue by step; ratios, and shares of the step, in [`RATIO_UNIT`]s.
 fn by_step(run: &Baseline, device: u32, name: &str, share: bool) -> ByStep {
-    let values = |name: &str| of_device(run, By::Measure, name, device).map(|series| series.values.as_slice());
+    let values =
+        |name: &str| of_device(run, By::Measure, name, device).map(|series| series.values.as_slice());
     let quotient = |part: &[i64], whole: &[i64]| {
-        let ratios = part.iter().zip(whole).filter_map(|(part, whole)| ratio(*part, *whole));
+        let ratios = part
+            .iter()
+            .zip(whole)
+            .filter_map(|(part, whole)| ratio(*part, *whole));
         let ratios: Vec<i64> = ratios.map(|ratio| (ratio / RATIO_UNIT).round() as i64).collect();
         (!ratios.is_empty()).then_some((ratios, RATIO_UNIT))
     };
@@ -402,8 +468,14 @@ fn idle_by_step(run: &Baseline, device: u32, name: &str, share: bool) -> ByStep 
     if !share {
         return Some((values.clone(), 1.0));
     }
-    let ratios = values.iter().zip(step).filter_map(|(part, whole)| ratio(*part, *whole));
-    Some((ratios.map(|ratio| (ratio / RATIO_UNIT).round() as i64).collect(), RATIO_UNIT))
+    let ratios = values
+        .iter()
+        .zip(step)
+        .filter_map(|(part, whole)| ratio(*part, *whole));
+    Some((
+        ratios.map(|ratio| (ratio / RATIO_UNIT).round() as i64).collect(),
+        RATIO_UNIT,
+    ))
 }
 
 /// What all that matches takes in a step, the mean over the devices.
@@ -435,7 +507,11 @@ fn summed(runs: &[Baseline], by: By, glob: &str, what: Option<&str>) -> Result<V
 
 /// Of all operations that match, on all devices; percentiles are of the name where they are greatest.
 fn kernel(run: &Baseline, glob: &str, statistic: Statistic) -> Result<Value, String> {
-    let found: Vec<_> = run.kernels.iter().filter(|kernel| matches(glob, &kernel.name)).collect();
+    let found: Vec<_> = run
+        .kernels
+        .iter()
+        .filter(|kernel| matches(glob, &kernel.name))
+        .collect();
     let of = |get: fn(&Distribution) -> i64| found.iter().map(move |kernel| get(&kernel.durations));
     let value = match statistic {
         Statistic::Mean => {

@@ -107,7 +107,9 @@ impl Budget {
         });
         let limits: Vec<_> = limits.collect::<Result<_, String>>()?;
         match limits.is_empty() {
-            true => Err("it limits nothing: write step.p50 = \"<= 120ms\", say, or let --init write one".to_owned()),
+            true => Err(
+                "it limits nothing: write step.p50 = \"<= 120ms\", say, or let --init write one".to_owned(),
+            ),
             false => Ok(Self { limits }),
         }
     }
@@ -145,7 +147,10 @@ impl Budget {
 
 /// A name as it is written in a budget.
 fn name_of(path: &[String]) -> String {
-    let plain = |part: &String| part.chars().all(|letter| letter.is_alphanumeric() || "_-".contains(letter));
+    let plain = |part: &String| {
+        part.chars()
+            .all(|letter| letter.is_alphanumeric() || "_-".contains(letter))
+    };
     let parts: Vec<String> = path
         .iter()
         .map(|part| match plain(part) {
@@ -187,7 +192,14 @@ fn similar_to(a: &str, b: &str) -> f64 {
     2.0 * shared as f64 / all.max(1) as f64
 }
 
-fn line(name: &str, wanted: &Wanted, unit: Unit, limit: &Limit, runs: &[Baseline], baseline: &[Baseline]) -> Line {
+fn line(
+    name: &str,
+    wanted: &Wanted,
+    unit: Unit,
+    limit: &Limit,
+    runs: &[Baseline],
+    baseline: &[Baseline],
+) -> Line {
     let mut line = Line {
         measure: name.to_owned(),
         limit: limit.to_string(),
@@ -213,7 +225,8 @@ fn line(name: &str, wanted: &Wanted, unit: Unit, limit: &Limit, runs: &[Baseline
     let before = match (limit.is_relative(), baseline.is_empty()) {
         (false, _) => None,
         (true, true) => {
-            line.why = Some("it is a limit against a baseline, and there is none: --baseline PATH".to_owned());
+            line.why =
+                Some("it is a limit against a baseline, and there is none: --baseline PATH".to_owned());
             return line;
         }
         (true, false) => match wanted.of(baseline) {
@@ -247,7 +260,8 @@ fn line(name: &str, wanted: &Wanted, unit: Unit, limit: &Limit, runs: &[Baseline
         .flat_map(|run| &run.losses)
         .find(|loss| wanted.touched_by(&loss.affects));
     // Beyond the limit by what may be no change at all says nothing.
-    let is_noise = !holds && interval.is_some_and(|(low, high, is_change)| is_change && low <= 0.0 && high >= 0.0);
+    let is_noise =
+        !holds && interval.is_some_and(|(low, high, is_change)| is_change && low <= 0.0 && high >= 0.0);
     line.verdict = match (loss, is_noise, holds) {
         (Some(loss), ..) => {
             line.why = Some(format!("it rests on what was lost: {}", loss.what));

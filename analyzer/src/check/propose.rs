@@ -19,7 +19,12 @@ pub fn propose(runs: &[Baseline]) -> String {
     if let Ok(step) = (Wanted::Step(Statistic::P50)).of(runs) {
         line(&mut text, "step.p50", &time(upper(&step)));
     }
-    for name in ["exposed_communication", "idle.worst", "idle.host_late", "idle.nothing_submitted"] {
+    for name in [
+        "exposed_communication",
+        "idle.worst",
+        "idle.host_late",
+        "idle.nothing_submitted",
+    ] {
         if let Some(value) = of(name, runs).filter(|value| value.value > 0.0) {
             line(&mut text, name, &time(upper(&value)));
         }

@@ -99,7 +99,11 @@ pub(super) fn notes(a: &[Baseline], b: &[Baseline]) -> Vec<String> {
         })
     });
     if gpus[0] != gpus[1] && !gpus[0].is_empty() && !gpus[1].is_empty() {
-        notes.push(format!("A ran on {}, B on {}", listed(&gpus[0]), listed(&gpus[1])));
+        notes.push(format!(
+            "A ran on {}, B on {}",
+            listed(&gpus[0]),
+            listed(&gpus[1])
+        ));
     }
     let counts = sides.map(|(_, runs)| set(runs, &|run| vec![run.devices.len().to_string()]));
     if counts[0] != counts[1] {
@@ -110,7 +114,10 @@ pub(super) fn notes(a: &[Baseline], b: &[Baseline]) -> Vec<String> {
         ));
     }
     for by in [By::Operator, By::Module] {
-        let has = |runs: &[Baseline]| runs.iter().any(|run| run.series.iter().any(|series| series.by == by));
+        let has = |runs: &[Baseline]| {
+            runs.iter()
+                .any(|run| run.series.iter().any(|series| series.by == by))
+        };
         let (first, second) = (has(a), has(b));
         if first != second {
             let without = if first { "B" } else { "A" };

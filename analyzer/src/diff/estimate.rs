@@ -67,7 +67,10 @@ pub(crate) fn median(values: &mut [i64]) -> f64 {
     if count % 2 == 1 {
         return upper;
     }
-    below.iter().max().map_or(upper, |lower| f64::midpoint(*lower as f64, upper))
+    below
+        .iter()
+        .max()
+        .map_or(upper, |lower| f64::midpoint(*lower as f64, upper))
 }
 
 /// What a step typically takes: the median, or the mean of what not even half of the steps have.
@@ -107,7 +110,10 @@ pub(crate) fn estimate(runs: &[&[i64]]) -> Estimate {
         }
         (Some(between), Some(_)) => {
             let count = values.len() as f64;
-            (Some((between / count.sqrt()).max(finest / count.sqrt())), count - 1.0)
+            (
+                Some((between / count.sqrt()).max(finest / count.sqrt())),
+                count - 1.0,
+            )
         }
     };
     Estimate {
@@ -193,7 +199,9 @@ pub(crate) fn false_discovery_limit(probabilities: &[f64], share: f64) -> f64 {
     let mut sorted = probabilities.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len() as f64;
-    let fits = (1..).zip(&sorted).filter(|(rank, p)| **p <= share * f64::from(*rank) / count);
+    let fits = (1..)
+        .zip(&sorted)
+        .filter(|(rank, p)| **p <= share * f64::from(*rank) / count);
     fits.last().map_or(0.0, |(_, p)| *p)
 }
 
@@ -208,14 +216,21 @@ mod tests {
         assert_eq!(median(&mut []), 0.0);
         // One step of four has it: the mean.
         assert_eq!(typical(&[0, 0, 80, 0], &mut Vec::new()), 20.0);
-        assert_eq!(typical(&[0, 70, 80, 0], &mut Vec::new()), 35.0, "half have it: the median");
+        assert_eq!(
+            typical(&[0, 70, 80, 0], &mut Vec::new()),
+            35.0,
+            "half have it: the median"
+        );
     }
 
     #[test]
     fn steps_that_are_all_alike_are_known_to_a_thousandth() {
         let steps = [1_000_000; 20];
         let found = estimate(&[&steps]);
-        assert_eq!((found.value, found.error, found.freedom), (1e6, Some(1000.0), 4.0));
+        assert_eq!(
+            (found.value, found.error, found.freedom),
+            (1e6, Some(1000.0), 4.0)
+        );
         let slower = estimate(&[&[1_030_000; 20]]);
         let difference = difference(&found, &slower);
         assert_eq!(difference.change, 30_000.0);

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::baseline::{Baseline, By};
+pub use describe::Run;
 pub(crate) use estimate::{Estimate, difference, estimate};
 pub use renamed::Renamed;
-pub use describe::Run;
 pub use row::{Coverage, Row, Verdict};
 pub(crate) use single::single_steps;
 
@@ -86,9 +86,16 @@ pub fn diff(a: &[Baseline], b: &[Baseline], by: Option<By>) -> Diff {
         change_ns,
         low_ns: found.half_width.map(|half| change_ns - half.ceil() as i64),
         high_ns: found.half_width.map(|half| change_ns + half.ceil() as i64),
-        verdict: match a.iter().map(|run| &run.step_ns).eq(b.iter().map(|run| &run.step_ns)) {
+        verdict: match a
+            .iter()
+            .map(|run| &run.step_ns)
+            .eq(b.iter().map(|run| &run.step_ns))
+        {
             true => Verdict::Same,
-            false => row::verdict_of(change_ns, found.half_width.map(|half| change_ns.abs() as f64 > half)),
+            false => row::verdict_of(
+                change_ns,
+                found.half_width.map(|half| change_ns.abs() as f64 > half),
+            ),
         },
         least_ns: found.half_width.map(|half| half.ceil() as i64),
     };

@@ -73,13 +73,20 @@ pub(super) fn renamed(a: &Baseline, b: &Baseline) -> Vec<Renamed> {
     let (first, second) = (Named::of(a), Named::of(b));
     let known = |named: &Named<'_>| named.operators.iter().any(Option::is_some);
     let mut found: BTreeMap<(Vec<&str>, Vec<&str>, Option<&str>), (usize, i64, i64)> = BTreeMap::new();
-    let (in_first, in_second): (BTreeSet<&str>, BTreeSet<&str>) =
-        (first.names.iter().copied().collect(), second.names.iter().copied().collect());
+    let (in_first, in_second): (BTreeSet<&str>, BTreeSet<&str>) = (
+        first.names.iter().copied().collect(),
+        second.names.iter().copied().collect(),
+    );
     let mut add = |x: std::ops::Range<usize>, y: std::ops::Range<usize>, operator: Option<&'_ str>| {
         let (names, others) = (&first.names[x.clone()], &second.names[y.clone()]);
-        let is_change = names.iter().any(|name| !in_second.contains(name)) && others.iter().any(|name| !in_first.contains(name));
+        let is_change = names.iter().any(|name| !in_second.contains(name))
+            && others.iter().any(|name| !in_first.contains(name));
         if is_change && x.len() <= LONGEST && y.len() <= LONGEST {
-            let key = (names.to_vec(), others.to_vec(), operator.map(|operator| intern(&first, operator)));
+            let key = (
+                names.to_vec(),
+                others.to_vec(),
+                operator.map(|operator| intern(&first, operator)),
+            );
             let sums = found.entry(key).or_default();
             sums.0 += 1;
             sums.1 = sums.1.saturating_add(first.time(x));
@@ -89,20 +96,39 @@ pub(super) fn renamed(a: &Baseline, b: &Baseline) -> Vec<Renamed> {
     if known(&first) && known(&second) {
         let ((operators, begins), (others, other_begins)) = (first.by_operator(), second.by_operator());
         for op in capture_diff_slices(Algorithm::Patience, &operators, &others) {
-            if let DiffOp::Equal { old_index, new_index, len } = op {
+            if let DiffOp::Equal {
+                old_index,
+                new_index,
+                len,
+            } = op
+            {
                 for place in 0..len {
                     let (x, y) = (old_index + place, new_index + place);
                     let stretches = (begins[x]..begins[x + 1], other_begins[y]..other_begins[y + 1]);
                     if first.names[stretches.0.clone()] != second.names[stretches.1.clone()] {
-                        add(stretches.0, stretches.1, Some(operators[x]).filter(|operator| !operator.is_empty()));
+                        add(
+                            stretches.0,
+                            stretches.1,
+                            Some(operators[x]).filter(|operator| !operator.is_empty()),
+                        );
                     }
                 }
             }
         }
     } else {
         for op in capture_diff_slices(Algorithm::Patience, &first.names, &second.names) {
-            if let DiffOp::Replace { old_index, old_len, new_index, new_len } = op {
-                add(old_index..old_index + old_len, new_index..new_index + new_len, None);
+            if let DiffOp::Replace {
+                old_index,
+                old_len,
+                new_index,
+                new_len,
+            } = op
+            {
+                add(
+                    old_index..old_index + old_len,
+                    new_index..new_index + new_len,
+                    None,
+                );
             }
         }
     }
@@ -125,5 +151,11 @@ pub(super) fn renamed(a: &Baseline, b: &Baseline) -> Vec<Renamed> {
 
 /// The same text, as long as the first run lives.
 fn intern<'a>(named: &Named<'a>, operator: &str) -> &'a str {
-    named.operators.iter().flatten().find(|known| **known == operator).copied().unwrap_or("")
+    named
+        .operators
+        .iter()
+        .flatten()
+        .find(|known| **known == operator)
+        .copied()
+        .unwrap_or("")
 }

@@ -71,10 +71,16 @@ impl<'a> Side<'a> {
         let count: u64 = runs.iter().flatten().map(|series| series.count).sum();
         let steps: usize = side.iter().map(Baseline::steps).sum();
         Self {
-            values: runs.iter().map(|series| series.map(|series| series.values.as_slice())).collect(),
+            values: runs
+                .iter()
+                .map(|series| series.map(|series| series.values.as_slice()))
+                .collect(),
             estimate: estimate(&values),
             count: (count > 0).then(|| count as f64 / steps.max(1) as f64),
-            total_ns: runs.iter().flatten().fold(0, |sum, series| sum.saturating_add(series.total_ns)),
+            total_ns: runs
+                .iter()
+                .flatten()
+                .fold(0, |sum, series| sum.saturating_add(series.total_ns)),
         }
     }
 }
@@ -93,7 +99,11 @@ pub(super) fn rows(a: &[Baseline], b: &[Baseline], by: Option<By>) -> (Vec<Row>,
     let several = |side: &[Baseline]| {
         let devices = side.iter().flat_map(|run| &run.devices);
         let ranks: BTreeSet<u32> = devices.clone().map(|device| device.rank).collect();
-        devices.map(|device| (device.rank, device.device_index)).collect::<BTreeSet<_>>().len() > ranks.len()
+        devices
+            .map(|device| (device.rank, device.device_index))
+            .collect::<BTreeSet<_>>()
+            .len()
+            > ranks.len()
     };
     let several = several(a) || several(b);
     let keys: BTreeSet<&Key> = first.keys().chain(second.keys()).collect();
@@ -126,7 +136,9 @@ pub(super) fn rows(a: &[Baseline], b: &[Baseline], by: Option<By>) -> (Vec<Row>,
     let changed = |row: &Row| !matches!(row.verdict, Verdict::Same | Verdict::Unknown);
     rows.sort_by(|a, b| {
         let order = |row: &Row| (!changed(row), std::cmp::Reverse(row.change_ns.unsigned_abs()));
-        order(a).cmp(&order(b)).then_with(|| (a.by, &a.name, &a.what, a.rank).cmp(&(b.by, &b.name, &b.what, b.rank)))
+        order(a)
+            .cmp(&order(b))
+            .then_with(|| (a.by, &a.name, &a.what, a.rank).cmp(&(b.by, &b.name, &b.what, b.rank)))
     });
     (rows, coverage.into_values().collect())
 }
@@ -161,7 +173,9 @@ fn row(key: &Key, one: Option<&Side<'_>>, other: Option<&Side<'_>>, several: boo
         (None, _) => (Verdict::New, None),
         (_, None) => (Verdict::Gone, None),
         // However few steps there are: it is the same run.
-        (Some(one), Some(other)) if one.values == other.values => (Verdict::Same, Some(difference(&one.estimate, &other.estimate))),
+        (Some(one), Some(other)) if one.values == other.values => {
+            (Verdict::Same, Some(difference(&one.estimate, &other.estimate)))
+        }
         (Some(one), Some(other)) => (Verdict::Unknown, Some(difference(&one.estimate, &other.estimate))),
     };
     let half = found.and_then(|found| found.half_width);
@@ -182,4 +196,3 @@ fn row(key: &Key, one: Option<&Side<'_>>, other: Option<&Side<'_>>, several: boo
     };
     (row, found.and_then(|found| found.p))
 }
-

@@ -18,9 +18,14 @@ pub(crate) struct SingleSteps {
 pub(crate) fn single_steps(a: &[i64], b: &[i64]) -> SingleSteps {
     let of = |steps: &[i64]| {
         let enough = steps.len() >= FEWEST_STEPS;
-        (enough.then(|| usual_distance(steps)), steps.len().saturating_sub(1) as f64)
+        (
+            enough.then(|| usual_distance(steps)),
+            steps.len().saturating_sub(1) as f64,
+        )
     };
-    SingleSteps { sides: [of(a), of(b)] }
+    SingleSteps {
+        sides: [of(a), of(b)],
+    }
 }
 
 impl SingleSteps {

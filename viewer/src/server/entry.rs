@@ -47,7 +47,13 @@ impl Glance {
 
 /// Exposed communication over the spans of all GPUs.
 fn exposed_ratio(analysis: &Analysis) -> Option<f64> {
-    let sum = |of: fn(&Measures) -> i64| analysis.ranks.iter().map(|rank| of(&rank.measures) as f64).sum::<f64>();
+    let sum = |of: fn(&Measures) -> i64| {
+        analysis
+            .ranks
+            .iter()
+            .map(|rank| of(&rank.measures) as f64)
+            .sum::<f64>()
+    };
     let whole = sum(|measures| measures.span_ns);
     (whole > 0.0).then(|| sum(|measures| measures.communication_exposed_ns) / whole)
 }

@@ -193,7 +193,10 @@ pub async fn compare(State(app): State<Shared>, query: Result<Query<Pair>, Query
         let [(a, baseline_a), (b, baseline_b)] = both.as_slice() else {
             return Err(Refusal::wrong("two recordings are compared"));
         };
-        json_of(&gputrace_analyzer::compare((&a.analysis, baseline_a), (&b.analysis, baseline_b)))
+        json_of(&gputrace_analyzer::compare(
+            (&a.analysis, baseline_a),
+            (&b.analysis, baseline_b),
+        ))
     });
     comparison.await?
 }
