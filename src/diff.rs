@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gputrace_analyzer::baseline::{Baseline, By};
 use gputrace_analyzer::diff::{Diff, Renamed, Row, Verdict, diff};
-use gputrace_analyzer::short_name;
+use gputrace_analyzer::{is_communication, short_name};
 
 use crate::cli::DiffArgs;
 use crate::failure::Failure;
@@ -190,6 +190,7 @@ fn is_worth_it(row: &Row, rows: &[Row]) -> bool {
 fn print_rows(found: &Diff, by: By, top: usize, all: bool) {
     let is_of =
         |row: &&Row| row.by == by && (all || !matches!(row.verdict, Verdict::Same | Verdict::Unknown));
+    let waits_apart = found.rows.iter().any(|row| row.what == "wait");
     let rows: Vec<&Row> = found
         .rows
         .iter()
@@ -197,6 +198,8 @@ fn print_rows(found: &Diff, by: By, top: usize, all: bool) {
         // The parts of the step stand above.
         .filter(|row| all || by != By::Rank || row.rank.is_some())
         .filter(|row| is_worth_it(row, &found.rows))
+        // A kernel of NCCL that takes longer may just wait for another rank: where that is told apart, the collectives say it.
+        .filter(|row| all || by != By::Kernel || !waits_apart || !is_communication(&row.name))
         .collect();
     if rows.is_empty() {
         if all {
@@ -244,9 +247,10 @@ fn print_rows(found: &Diff, by: By, top: usize, all: bool) {
         true => format!("By {}, a step", by.word()),
         false => format!("By {}, a step: what changed", by.word()),
     };
+    let heading = if by == By::Rank { "part" } else { by.word() };
     print_table(
         &title,
-        &[by.word(), "rank", "verdict", "change", "%", "A", "B", "95 %"],
+        &[heading, "rank", "verdict", "change", "%", "A", "B", "95 %"],
         &cells,
         Overflow::Drop,
     );

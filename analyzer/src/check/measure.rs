@@ -37,9 +37,9 @@ pub(super) enum Wanted {
         over: Over,
         share: bool,
     },
-    /// Idle time by cause within the step.
+    /// Idle time within the step, by cause or all of it.
     Idle {
-        cause: &'static str,
+        cause: Option<&'static str>,
         over: Over,
         share: bool,
     },
@@ -194,8 +194,14 @@ pub(super) fn parse(path: &[String]) -> Option<(Wanted, Unit)> {
         ["collective", glob, "transfer"] => Some((sum(By::Collective, glob, Some("transfer")), Unit::Ns)),
         ["collective", glob, "wait"] => Some((sum(By::Collective, glob, Some("wait")), Unit::Ns)),
         ["idle", cause, rest @ ..] if Cause::NAMES.contains(cause) => {
-            let cause = Cause::NAMES.iter().find(|name| *name == cause)?;
+            let cause = Cause::NAMES.iter().find(|name| *name == cause).copied();
             let (over, share) = over_and_share(rest)?;
+            Some((Wanted::Idle { cause, over, share }, unit(share)))
+        }
+        // What the catalogue calls so ends with the last operation of the step.
+        ["idle" | "idle_ns", rest @ ..] => {
+            let (over, share) = over_and_share(rest)?;
+            let cause = None;
             Some((Wanted::Idle { cause, over, share }, unit(share)))
         }
         [name, rest @ ..] => {
@@ -256,10 +262,7 @@ impl Wanted {
                 });
             }
             Self::Idle { cause, over, share } => {
-                let name = format!("idle.{cause}");
-                return over_ranks(runs, *over, false, |run, device| {
-                    idle_by_step(run, device, &name, *share)
-                });
+                return over_ranks(runs, *over, false, |run, device| idle_by_step(run, device, *cause, *share));
             }
             Self::Sum { by, glob, what } => return summed(runs, *by, glob, *what),
             other => runs
@@ -285,8 +288,8 @@ impl Wanted {
                 run.steps() as f64
             })),
             Self::Lost => {
-                let rows = run.losses.iter().map(|loss| loss.count.unwrap_or(1) as f64);
-                Ok(Value::exact(rows.sum()))
+                let rows: u64 = run.losses.iter().map(|loss| loss.count.unwrap_or(1)).sum();
+                Ok(Value::exact(rows as f64))
             }
             Self::Skew(statistic) => {
                 let skew = run
@@ -460,22 +463,23 @@ fn by_step(run: &Baseline, device: u32, name: &str, share: bool) -> ByStep {
     }
 }
 
-fn idle_by_step(run: &Baseline, device: u32, name: &str, share: bool) -> ByStep {
+/// Idle time by step, of one cause or of all.
+fn idle_by_step(run: &Baseline, device: u32, cause: Option<&str>, share: bool) -> ByStep {
     let step = &of_device(run, By::Rank, "step", device)?.values;
     // A cause that no gap has took nothing.
-    let nothing = vec![0; run.steps()];
-    let values = of_device(run, By::Rank, name, device).map_or(&nothing, |series| &series.values);
-    if !share {
-        return Some((values.clone(), 1.0));
+    let mut values = vec![0i64; run.steps()];
+    for name in Cause::NAMES.iter().filter(|name| cause.is_none_or(|cause| cause == **name)) {
+        if let Some(series) = of_device(run, By::Rank, &format!("idle.{name}"), device) {
+            for (sum, value) in values.iter_mut().zip(&series.values) {
+                *sum = sum.saturating_add(*value);
+            }
+        }
     }
-    let ratios = values
-        .iter()
-        .zip(step)
-        .filter_map(|(part, whole)| ratio(*part, *whole));
-    Some((
-        ratios.map(|ratio| (ratio / RATIO_UNIT).round() as i64).collect(),
-        RATIO_UNIT,
-    ))
+    if !share {
+        return Some((values, 1.0));
+    }
+    let ratios = values.iter().zip(step).filter_map(|(part, whole)| ratio(*part, *whole));
+    Some((ratios.map(|ratio| (ratio / RATIO_UNIT).round() as i64).collect(), RATIO_UNIT))
 }
 
 /// What all that matches takes in a step, the mean over the devices.

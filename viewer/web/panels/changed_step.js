@@ -28,6 +28,11 @@ export function verdictOf({ step, a, b }) {
   return `${interval(step.low_ns, step.high_ns)}, with 95 % confidence.`;
 }
 
+/** What a part is called. @param {string} name */
+function titleOf(name) {
+  return name.replace(/^(exposed|hidden)$/, "$1 communication").replace("idle.", "idle: ").replace("rank_spread", "the slowest GPU beyond the mean").replaceAll("_", " ");
+}
+
 /** The parts, the greatest change first. @param {Diff} diff */
 export function partsOf(diff) {
   return Object.entries(diff.parts)
@@ -49,7 +54,7 @@ export function changedStep(diff) {
     plain: true,
     rows: partsOf(diff),
     columns: [
-      { key: "name", title: "Part", value: (row) => row.name, text: (row) => row.name.replace("idle.", "idle: ").replaceAll("_", " ") },
+      { key: "name", title: "Part", value: (row) => row.name, text: (row) => titleOf(row.name) },
       { key: "a_ns", title: "First", number: true, value: (row) => row.a_ns, text: (row) => format.time(row.a_ns) },
       { key: "b_ns", title: "Second", number: true, value: (row) => row.b_ns, text: (row) => format.time(row.b_ns) },
       { key: "change_ns", title: "Difference", number: true, value: (row) => row.change_ns, cell: (row) => difference(row.a_ns, row.b_ns) },
