@@ -30,7 +30,8 @@ export function verdictOf({ step, a, b }) {
 
 /** What a part is called. @param {string} name */
 function titleOf(name) {
-  return name.replace(/^(exposed|hidden)$/, "$1 communication").replace("idle.", "idle: ").replace("rank_spread", "the slowest GPU beyond the mean").replaceAll("_", " ");
+  if (name === "rank_spread") return "the slowest GPU beyond the mean";
+  return name.replace(/^(exposed|hidden)$/, "$1 communication").replace("idle.", "idle: ").replaceAll("_", " ");
 }
 
 /** The parts, the greatest change first. @param {Diff} diff */
