@@ -244,3 +244,14 @@ fn baselines_are_saved_listed_and_compared_with() {
     assert!(one_line(&run_in(&["baseline", "show", "nobody"], 2)).contains("there are main"));
     assert!(one_line(&run_in(&["diff", path], 2)).contains("two sides"));
 }
+
+#[test]
+fn a_workload_of_our_own_keeps_its_budget() {
+    common::schedule::alone();
+    let (_keep, run) = fresh_folder("run");
+    record(&run, None, "16");
+    let budget = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/ddp-budget.toml");
+    let mut command = gputrace();
+    command.env_remove("GITHUB_ACTIONS");
+    expect_status(command.arg("check").arg(&run).arg("--budget").arg(budget), 0);
+}
