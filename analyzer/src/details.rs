@@ -149,7 +149,7 @@ impl<'a> KernelKinds<'a> {
 
     #[inline]
     fn is_named_so(&mut self, name: NameId) -> bool {
-        match self.by_name.get(name.0 as usize) {
+        match self.by_name.get(name.number() as usize) {
             Some(1) => false,
             Some(2) => true,
             _ => self.look_at_name(name),
@@ -158,7 +158,7 @@ impl<'a> KernelKinds<'a> {
 
     #[cold]
     fn look_at_name(&mut self, name: NameId) -> bool {
-        let place = name.0 as usize;
+        let place = name.number() as usize;
         let told = kernel_names::communication(self.names.get(name)).is_some();
         if place < self.names.len() {
             if place >= self.by_name.len() {

@@ -201,7 +201,7 @@ mod tests {
                         correlation: row,
                         row,
                         call: NO_CALL,
-                        name: Name::Kernel(NameId(0)),
+                        name: Name::Kernel(NameId::default()),
                         kind: Kind::ALL[*kind],
                         kind_from: KindFrom::Record,
                     }

@@ -67,7 +67,7 @@ mod tests {
                     correlation: 0,
                     row: 0,
                     call: crate::operations::NO_CALL,
-                    name: Name::Kernel(NameId(name)),
+                    name: Name::Kernel(NameId::new(name)),
                     kind: Kind::Compute,
                     kind_from: KindFrom::Record,
                 }

@@ -37,7 +37,7 @@ fn open(folder: &Path) -> Result<Recording, String> {
 fn tables_with_numbers_of(process: &Process, names: &Interner, other: &Interner) -> Tables {
     let numbers: Vec<NameId> = (0..names.len())
         .map(|number| {
-            let text = names.get(NameId(u32::try_from(number).unwrap()));
+            let text = names.get(NameId::new(u32::try_from(number).unwrap()));
             other.find(text).unwrap_or_else(|| panic!("{text:?} is new"))
         })
         .collect();
@@ -237,7 +237,7 @@ fn rows_of_many_groups_come_back_in_their_order() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("a");
     let mut recording = anything(7, 0, 1);
-    let names = [NameId(1), NameId(2), NameId(3)];
+    let names = [1, 2, 3].map(NameId::new);
     recording.processes[0]
         .tables
         .each_columns(&mut |table, _, columns| {

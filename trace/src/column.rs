@@ -34,14 +34,14 @@ impl Dictionary {
 
     #[inline]
     fn place(&mut self, id: NameId, names: &Interner) -> i32 {
-        match self.places.get(id.0 as usize) {
+        match self.places.get(id.number() as usize) {
             Some(&place) if place >= 0 => place,
             _ => self.new_place(id, names),
         }
     }
 
     fn new_place(&mut self, id: NameId, names: &Interner) -> i32 {
-        let index = id.0 as usize;
+        let index = id.number() as usize;
         if index >= self.places.len() {
             self.places.resize(names.len().max(index + 1), -1);
         }
@@ -440,7 +440,7 @@ impl Value for NameId {
     const NAMED: bool = true;
     #[inline]
     fn renumber(&mut self, numbers: &[NameId]) {
-        *self = numbers.get(self.0 as usize).copied().unwrap_or_default();
+        *self = numbers.get(self.number() as usize).copied().unwrap_or_default();
     }
     fn data_type() -> DataType {
         name_type()

@@ -1,15 +1,50 @@
 //! String interning: kernel names, API names and marker texts are stored once and named by number.
 
+use std::fmt;
 use std::hash::BuildHasher;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
 /// The number of a string in an [`Interner`]. Number 0 is the empty string.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// It is kept as one more, which is never 0: so a name that may be absent takes no more memory than one that is there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
-pub struct NameId(pub u32);
+pub struct NameId(NonZeroU32);
+
+impl NameId {
+    /// The name of a number; of `u32::MAX`, which no interner gives, the one before.
+    #[must_use]
+    #[inline]
+    pub const fn new(number: u32) -> Self {
+        match NonZeroU32::new(number.saturating_add(1)) {
+            Some(kept) => Self(kept),
+            None => Self(NonZeroU32::MIN),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    #[inline]
+    pub const fn number(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+impl Default for NameId {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl fmt::Debug for NameId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NameId").field(&self.number()).finish()
+    }
+}
 
 /// Strings side by side: traces can have millions of them, and an allocation for each costs more than most are long.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +108,9 @@ impl Layer {
             known.is_some_and(|known| known.as_bytes() == text)
         };
         let place = *self.numbers.find(hash, is_it)?;
-        Some(NameId(u32::try_from(self.first + place as usize).unwrap_or(0)))
+        Some(NameId::new(
+            u32::try_from(self.first + place as usize).unwrap_or(0),
+        ))
     }
 
     /// Adds a text that is not there.
@@ -155,7 +192,7 @@ impl Interner {
     }
 
     fn add_hashed(&mut self, text: &str, hash: u64) -> NameId {
-        let id = NameId(u32::try_from(self.len()).unwrap_or(0));
+        let id = NameId::new(u32::try_from(self.len()).unwrap_or(0));
         self.own.add(text, hash, &self.hasher);
         id
     }
@@ -188,6 +225,12 @@ impl Interner {
         self.room_bytes = room_bytes;
     }
 
+    /// Strings for which there was no room, since they were taken last.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
     /// Strings since the last call for which there was no room.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
@@ -196,7 +239,7 @@ impl Interner {
     /// The string of a number; the empty string for a number that this interner never gave.
     #[must_use]
     pub fn get(&self, id: NameId) -> &str {
-        let place = id.0 as usize;
+        let place = id.number() as usize;
         let layer = match place.checked_sub(self.own.first) {
             Some(_) => &self.own,
             None => {
@@ -287,7 +330,7 @@ mod tests {
         let mut names = Interner::default();
         let mut copies: Vec<(usize, Interner)> = Vec::new();
         for number in 0..300 {
-            assert_eq!(names.intern(&format!("name {number}")).0, number + 1);
+            assert_eq!(names.intern(&format!("name {number}")).number(), number + 1);
             if number % 7 == 0 {
                 let copy = names.share();
                 copies.push((copy.len(), copy));
@@ -298,16 +341,16 @@ mod tests {
         for (len, copy) in &mut copies {
             assert_eq!(copy.len(), *len);
             for number in 0..300u32 {
-                let (id, text) = (NameId(number + 1), format!("name {number}"));
+                let (id, text) = (NameId::new(number + 1), format!("name {number}"));
                 let is_there = (number as usize) + 1 < *len;
                 assert_eq!(copy.get(id), if is_there { &text } else { "" });
                 assert_eq!(copy.find(&text), is_there.then_some(id));
             }
-            assert_eq!(copy.intern("another").0 as usize, *len);
+            assert_eq!(copy.intern("another").number() as usize, *len);
             let mut other = Interner::default();
             assert_eq!(
                 other.absorb(copy),
-                (0..=*len as u32).map(NameId).collect::<Vec<_>>()
+                (0..=*len as u32).map(NameId::new).collect::<Vec<_>>()
             );
         }
         assert_eq!(names.find("another"), None);
@@ -335,7 +378,7 @@ mod tests {
         let numbers = some.take_in(names).expect("new numbers");
         for (number, id) in (0..100_000).zip(ids) {
             assert_eq!(
-                (whole.get(id), some.get(numbers[id.0 as usize])),
+                (whole.get(id), some.get(numbers[id.number() as usize])),
                 (&*text(number), &*text(number))
             );
         }

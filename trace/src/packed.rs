@@ -66,7 +66,7 @@ pack! {
     f64, |v| v.to_bits(), |k| f64::from_bits(k);
     TimeNs, |v| v.0.cast_unsigned() ^ SIGN, |k| TimeNs((k ^ SIGN).cast_signed());
     DurationNs, |v| v.0.cast_unsigned() ^ SIGN, |k| DurationNs((k ^ SIGN).cast_signed());
-    NameId, |v| v.0.into(), |k| NameId(k as u32);
+    NameId, |v| v.number().into(), |k| NameId::new(k as u32);
 }
 
 /// How the values of a column lie in memory.
@@ -495,7 +495,7 @@ mod tests {
             packed(&signed);
             packed(&near);
             packed(&doubles);
-            let names: Vec<Option<NameId>> = near.iter().map(|n| u32::try_from(*n).ok().map(NameId)).collect();
+            let names: Vec<Option<NameId>> = near.iter().map(|n| u32::try_from(*n).ok().map(NameId::new)).collect();
             packed(&names);
         }
     }
@@ -507,7 +507,7 @@ mod tests {
             tables.kernels.push(Kernel {
                 start_ns: TimeNs(1_700_000_000_000_000_000 + i64::from(row) * 5000),
                 duration_ns: DurationNs(i64::from(row % 90) * 100),
-                name: NameId(row % 5),
+                name: NameId::new(row % 5),
                 stream: 7 + row % 3,
                 correlation: row,
                 grid_x: 1 << (row % 9),

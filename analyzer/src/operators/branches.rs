@@ -43,33 +43,36 @@ pub(crate) struct Branches<const N: usize> {
 impl<const N: usize> Branches<N> {
     /// From (place, kind, sum) triples. Those with the place [`NONE`] are skipped.
     pub(crate) fn new(nesting: &Nesting<'_>, launched: impl Iterator<Item = (u32, usize, Sum)>) -> Self {
-        let mut sums: FxHashMap<u32, [Sum; N]> = FxHashMap::default();
+        let mut launched: Vec<(u32, usize, Sum)> = launched.filter(|(place, ..)| *place != NONE).collect();
+        // Operations come nearly in the order of their launches.
+        launched.sort_by_key(|(place, ..)| *place);
+        let (mut places, mut parents) = (Vec::new(), Vec::new());
+        let mut direct: Vec<[Sum; N]> = Vec::new();
+        let mut new: Vec<u32> = Vec::new();
         for (place, kind, sum) in launched {
-            if place != NONE {
-                sums.entry(place).or_insert([Sum::default(); N])[kind].add(sum);
-            }
-        }
-        let mut places: Vec<u32> = sums.keys().copied().collect();
-        let mut at = 0;
-        while at < places.len() {
-            if let Some(parent) = nesting.parent(places[at]) {
-                sums.entry(parent).or_insert_with(|| {
-                    places.push(parent);
-                    [Sum::default(); N]
+            if places.last() != Some(&place) {
+                // What holds this one and begins before the last, or is the last, holds the last too: it is there.
+                let first_new = places.last().map_or(0, |last| last + 1);
+                let mut around = Some(place);
+                while let Some(one) = around.filter(|one| *one >= first_new) {
+                    new.push(one);
+                    around = nesting.parent(one);
+                }
+                let mut parent = around.map_or(NONE, |around| {
+                    let found = places.binary_search(&around);
+                    found.map_or(NONE, |number| u32::try_from(number).unwrap_or(NONE))
                 });
+                while let Some(one) = new.pop() {
+                    parents.push(parent);
+                    parent = u32::try_from(places.len()).unwrap_or(NONE);
+                    places.push(one);
+                    direct.push([Sum::default(); N]);
+                }
             }
-            at += 1;
+            if let Some(sums) = direct.last_mut() {
+                sums[kind].add(sum);
+            }
         }
-        places.sort_unstable();
-        let number_of = |place: u32| {
-            let found = places.binary_search(&place);
-            found.map_or(NONE, |number| u32::try_from(number).unwrap_or(NONE))
-        };
-        let parents: Vec<u32> = places
-            .iter()
-            .map(|place| nesting.parent(*place).map_or(NONE, number_of))
-            .collect();
-        let direct: Vec<[Sum; N]> = places.iter().map(|place| sums[place]).collect();
         let mut subtree = direct.clone();
         for number in (0..places.len()).rev() {
             let parent = parents[number];
@@ -95,33 +98,66 @@ impl<const N: usize> Branches<N> {
     }
 
     /// For each span: whether no ancestor has the same key.
-    pub(crate) fn outermost<K: Copy + Eq + std::hash::Hash>(&self, key: impl Fn(u32) -> K) -> Vec<bool> {
-        let keys: Vec<K> = self.places.iter().map(|place| key(*place)).collect();
-        outermost(&keys, |number| self.parent(number))
+    pub(crate) fn outermost<K>(&self, keys: &Keys<K>) -> Vec<bool> {
+        outermost(keys, |number| self.parent(number))
     }
 }
 
 /// For each item of a forest in pre-order: whether no ancestor has the same key.
-pub(crate) fn outermost<K: Copy + Eq + std::hash::Hash>(
-    keys: &[K],
-    parent: impl Fn(usize) -> Option<usize>,
-) -> Vec<bool> {
+pub(crate) fn outermost<K>(keys: &Keys<K>, parent: impl Fn(usize) -> Option<usize>) -> Vec<bool> {
     let mut open: Vec<usize> = Vec::new();
-    let mut counts: FxHashMap<K, u32> = FxHashMap::default();
-    (0..keys.len())
+    let mut counts = vec![0u32; keys.distinct.len()];
+    let key = |number: usize| keys.of[number] as usize;
+    (0..keys.of.len())
         .map(|number| {
             let parent = parent(number);
             while open.last().copied() != parent
                 && let Some(last) = open.pop()
             {
-                *counts.entry(keys[last]).or_default() -= 1;
+                counts[key(last)] -= 1;
             }
             open.push(number);
-            let count = counts.entry(keys[number]).or_default();
-            *count += 1;
-            *count == 1
+            counts[key(number)] += 1;
+            counts[key(number)] == 1
         })
         .collect()
+}
+
+/// Distinct keys, and which of them each item has.
+pub(crate) struct Keys<K> {
+    pub(crate) distinct: Vec<K>,
+    /// By item: the place in `distinct`.
+    pub(crate) of: Vec<u32>,
+}
+
+impl<K: Copy + Eq + std::hash::Hash> Keys<K> {
+    pub(crate) fn new(items: impl Iterator<Item = K>) -> Self {
+        let mut numbers: FxHashMap<K, u32> = FxHashMap::default();
+        let mut distinct: Vec<K> = Vec::new();
+        // By key: the one that came after it last. Jobs repeat themselves, so it mostly comes again.
+        let mut after: Vec<u32> = Vec::new();
+        let mut last = 0;
+        let of = items
+            .map(|key| {
+                let likely = after.get(last).copied().unwrap_or(0);
+                let number = if distinct.get(likely as usize) == Some(&key) {
+                    likely
+                } else {
+                    *numbers.entry(key).or_insert_with(|| {
+                        distinct.push(key);
+                        after.push(0);
+                        u32::try_from(distinct.len() - 1).unwrap_or(NONE)
+                    })
+                };
+                if let Some(after) = after.get_mut(last) {
+                    *after = number;
+                }
+                last = number as usize;
+                number
+            })
+            .collect();
+        Self { distinct, of }
+    }
 }
 
 #[cfg(test)]
@@ -166,7 +202,9 @@ mod tests {
                 operations: 2
             }
         );
-        let outermost = branches.outermost(|place| names[place as usize]);
+        let outermost = branches.outermost(&Keys::new(
+            branches.places.iter().map(|place| names[*place as usize]),
+        ));
         assert_eq!(outermost, [true, true, false, true]);
     }
 }

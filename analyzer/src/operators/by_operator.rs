@@ -8,7 +8,7 @@ use gputrace_trace::{Interner, NameId};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::branches::{Branches, Sum, outermost};
+use super::branches::{Branches, Keys, Sum, outermost};
 use super::launched_by::LaunchedBy;
 use super::nesting::Nesting;
 use super::products::{Done, Worked};
@@ -77,19 +77,19 @@ fn on_host<K: Copy + Eq + Hash>(
     key: impl Fn(usize) -> K,
 ) -> FxHashMap<K, OnHost> {
     let nesting = &by.operators;
-    let keys: Vec<K> = nesting.places().map(|place| key(nesting.row(place))).collect();
+    let keys = Keys::new(nesting.places().map(|place| key(nesting.row(place))));
     let parent = |number: usize| {
         let place = u32::try_from(number).unwrap_or(u32::MAX);
         nesting.parent(place).map(|parent| parent as usize)
     };
     let outermost = outermost(&keys, parent);
-    let mut all: FxHashMap<K, OnHost> = FxHashMap::default();
+    let mut all = vec![OnHost::default(); keys.distinct.len()];
     for (place, number) in nesting.places().zip(0..) {
         let start = nesting.start(place);
         if chosen.is_some_and(|(first, end)| !(first..end).contains(&start)) {
             continue;
         }
-        let of_key = all.entry(keys[number]).or_default();
+        let of_key = &mut all[keys.of[number] as usize];
         of_key.calls += 1;
         of_key.self_ns = of_key.self_ns.saturating_add(self_ns[number]);
         of_key.calls_ns = of_key.calls_ns.saturating_add(by.calls_ns[number]);
@@ -97,7 +97,8 @@ fn on_host<K: Copy + Eq + Hash>(
             of_key.total_ns = of_key.total_ns.saturating_add(nesting.end(place) - start);
         }
     }
-    all
+    let called = keys.distinct.into_iter().zip(all);
+    called.filter(|(_, on_host)| on_host.calls > 0).collect()
 }
 
 impl HostTimes {
@@ -205,10 +206,11 @@ struct OnDevice {
 }
 
 fn on_device<K: Copy + Eq + Hash>(branches: &Branches<2>, key: impl Fn(u32) -> K) -> FxHashMap<K, OnDevice> {
-    let outermost = branches.outermost(&key);
-    let mut all: FxHashMap<K, OnDevice> = FxHashMap::default();
-    for (number, place) in branches.places.iter().enumerate() {
-        let of_key = all.entry(key(*place)).or_default();
+    let keys = Keys::new(branches.places.iter().map(|place| key(*place)));
+    let outermost = branches.outermost(&keys);
+    let mut all = vec![OnDevice::default(); keys.distinct.len()];
+    for (number, of_key) in keys.of.iter().enumerate() {
+        let of_key = &mut all[*of_key as usize];
         for kind in branches.direct[number] {
             of_key.direct.add(kind);
         }
@@ -218,7 +220,7 @@ fn on_device<K: Copy + Eq + Hash>(branches: &Branches<2>, key: impl Fn(u32) -> K
             }
         }
     }
-    all
+    keys.distinct.into_iter().zip(all).collect()
 }
 
 fn order(operator: &OperatorAnalysis) -> (Reverse<i64>, Reverse<i64>, Reverse<i64>, &str) {

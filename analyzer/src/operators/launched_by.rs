@@ -231,7 +231,7 @@ fn modules(frames: &Nesting<'_>, frame_names: &[NameId], names: &Interner) -> Ve
 /// Forward operators by sequence number.
 #[derive(Default)]
 struct Forward {
-    /// By sequence number and thread: the last to begin.
+    /// By sequence number and thread, where several threads have the number: the last to begin.
     by_thread: FxHashMap<(u32, u32), u32>,
     /// By sequence number, over all threads.
     last: FxHashMap<u32, Last>,
@@ -250,13 +250,17 @@ struct Last {
 impl Forward {
     /// Adds an operator. Places come in order of threads and starts.
     fn add(&mut self, sequence: u32, thread: u32, start: i64, place: u32) {
-        self.by_thread.insert((sequence, thread), place);
         let last = self.last.entry(sequence).or_insert(Last {
             start,
             place,
             only_thread: Some(thread),
         });
-        last.only_thread = last.only_thread.filter(|only| *only == thread);
+        if last.only_thread != Some(thread) {
+            if let Some(only) = last.only_thread.take() {
+                self.by_thread.insert((sequence, only), last.place);
+            }
+            self.by_thread.insert((sequence, thread), place);
+        }
         if start >= last.start {
             (last.start, last.place) = (start, place);
         }

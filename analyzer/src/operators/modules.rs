@@ -9,7 +9,7 @@ use gputrace_trace::tables::PythonFrames;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use super::branches::Branches;
+use super::branches::{Branches, Keys};
 use super::launched::Launched;
 use super::launched_by::LaunchedBy;
 use super::nesting::NONE;
@@ -275,7 +275,7 @@ fn in_order(known: &Known<'_>) -> (Vec<Option<usize>>, Vec<usize>) {
 
 /// Times by key; frames without one are no modules.
 fn sums(branches: &Branches<3>, key: impl Fn(u32) -> Option<usize>) -> FxHashMap<usize, ModuleTimes> {
-    let outermost = branches.outermost(&key);
+    let outermost = branches.outermost(&Keys::new(branches.places.iter().map(|place| key(*place))));
     let mut times: FxHashMap<usize, ModuleTimes> = FxHashMap::default();
     for (number, place) in branches.places.iter().enumerate() {
         let Some(key) = key(*place) else {

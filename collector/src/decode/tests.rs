@@ -108,14 +108,19 @@ fn decode(buffers: &[&[u8]], sizes: fn(u32) -> Option<usize>) -> (Decoded, Table
     writer.close().expect("the disk takes it");
     let mut recording = Recording::open(root.path()).expect("a recording");
     let names = (0..recording.names.len())
-        .map(|id| recording.names.get(gputrace_trace::NameId(id as u32)).to_owned())
+        .map(|id| {
+            recording
+                .names
+                .get(gputrace_trace::NameId::new(id as u32))
+                .to_owned()
+        })
         .collect();
     let tables = recording.processes.remove(0).tables;
     (all, tables, decoder, names)
 }
 
 fn call_names(tables: &Tables, names: &[String]) -> Vec<String> {
-    let name = |id: &gputrace_trace::NameId| names[id.0 as usize].clone();
+    let name = |id: &gputrace_trace::NameId| names[id.number() as usize].clone();
     tables.api_calls.name.iter().map(name).collect()
 }
 
@@ -235,7 +240,7 @@ fn what_has_no_whole_times_is_kept_apart() {
         assert_eq!(untimed.kind, [10, 10, 1]);
         assert_eq!(untimed.correlation, [2, 3, 5]);
         assert_eq!(untimed.bytes, [None, None, Some(4096)]);
-        let named = untimed.name[0].map(|id| names[id.0 as usize].as_str());
+        let named = untimed.name[0].map(|id| names[id.number() as usize].as_str());
         assert_eq!((named, untimed.name[2]), (Some("saxpy"), None));
         assert_eq!(tables.copies.start_ns, []);
     }
@@ -343,7 +348,7 @@ fn what_older_records_do_not_reach_is_unknown_and_not_nought() {
             (decoded.records, decoded.unknown, decoded.unread_bytes),
             (8, 0, 0)
         );
-        let text = |id: Option<gputrace_trace::NameId>| id.map(|id| names[id.0 as usize].as_str());
+        let text = |id: Option<gputrace_trace::NameId>| id.map(|id| names[id.number() as usize].as_str());
         let only_new = |value| is_new.then_some(value);
 
         let synchronizations = &tables.synchronizations;

@@ -5,7 +5,7 @@ use super::scan::{Cursor, Go, Raw, RawText, members};
 
 /// What Kineto says of a kernel, a copy, a memset, a call or a synchronisation. Names as in its output_json.cpp and
 /// MetadataFieldCatalog.h (2026-08), and those of earlier versions and of ROCm.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Args<'a> {
     pub(crate) device: Option<i64>,
     pub(crate) context: Option<i64>,

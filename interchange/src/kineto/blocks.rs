@@ -40,8 +40,9 @@ pub(crate) struct Blocks<'p> {
     /// Place of `start` in the unpacked file.
     offset: u64,
     ended: bool,
-    /// What was read of the file itself.
+    /// What was read of the file itself, and what there is.
     packed_bytes: Rc<Cell<u64>>,
+    file_bytes: u64,
     /// How packed bytes ended early, where they did.
     pub(crate) damage: Option<String>,
 }
@@ -50,6 +51,7 @@ impl<'p> Blocks<'p> {
     /// Opens a file, which may be packed by gzip or zstd (told by its first bytes, not by its name).
     pub(crate) fn open(path: &Path, done_bytes: &'p AtomicU64) -> io::Result<Self> {
         let mut file = beneath::open(path)?;
+        let file_bytes = file.metadata().map_or(0, |file| file.len());
         let mut magic = [0; 4];
         let mut known = 0;
         while known < magic.len() {
@@ -84,6 +86,7 @@ impl<'p> Blocks<'p> {
             ended: false,
             damage: None,
             packed_bytes,
+            file_bytes,
         })
     }
 
@@ -95,6 +98,12 @@ impl<'p> Blocks<'p> {
     /// The place of the first byte of [`Self::data`] in the unpacked file.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// How much of the file is still to be read, as a multiple of what was read; 0 where its length is not known.
+    pub(crate) fn to_come(&self) -> f64 {
+        let read = self.packed_bytes.get();
+        self.file_bytes.saturating_sub(read) as f64 / read.max(1) as f64
     }
 
     /// Leaves the first `count` bytes behind.

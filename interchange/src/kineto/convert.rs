@@ -1,5 +1,6 @@
 //! Events to rows.
 
+use gputrace_trace::table::TableVisitor;
 use gputrace_trace::tables::{
     ApiCall, Copy, Counter, Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, PythonFrame,
     Synchronization,
@@ -139,9 +140,9 @@ impl Converter {
             .collect()
     }
 
-    /// Bytes in memory, about.
+    /// Bytes in memory, about. Room for rows that are still to come is none yet.
     pub(crate) fn bytes(&self) -> usize {
-        self.tables.bytes()
+        self.row_bytes()
             + self.names.bytes()
             + self.communicators.bytes()
             + self.host_pids.capacity() * size_of::<(u32, u64)>()
@@ -149,6 +150,19 @@ impl Converter {
             + self.threads.bytes()
             + self.streams.bytes()
             + self.counts.unused.len() * UNUSED_BYTES
+    }
+
+    /// Bytes of all rows.
+    pub(super) fn row_bytes(&self) -> usize {
+        struct Sum(usize);
+        impl TableVisitor for Sum {
+            fn table<T: Table>(&mut self, table: &T) {
+                self.0 += table.len() * size_of::<T::Row>();
+            }
+        }
+        let mut sum = Sum(0);
+        self.tables.visit(&mut sum);
+        sum.0
     }
 
     /// Whether any event has become a row.
@@ -304,7 +318,7 @@ impl Converter {
     #[inline]
     fn host_thread(&mut self, event: &Event<'_>) -> u32 {
         if let Some(pid) = small(integer(event.pid)) {
-            *self.host_pids.entry(pid).or_default() += 1;
+            self.of_host(pid);
         }
         self.threads.number(event.tid)
     }
@@ -330,11 +344,7 @@ impl Converter {
     fn call(&mut self, event: &Event<'_>, name: RawText<'_>, span: Span, kind: u8) {
         let args = self.args(event);
         let thread = self.host_thread(event);
-        let caller = small(integer(event.pid));
-        if caller != self.last_caller {
-            self.last_caller = caller;
-            self.calling_pids.extend(caller);
-        }
+        self.called_by(small(integer(event.pid)));
         let correlation = self.correlation(&args);
         let name = self.names.intern(name);
         self.tables.api_calls.push(ApiCall {

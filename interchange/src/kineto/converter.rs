@@ -66,3 +66,37 @@ pub(crate) struct Converter {
     pub(super) threads: Ids,
     pub(super) streams: Ids,
 }
+
+impl Converter {
+    /// Counts an event of a host process.
+    #[inline]
+    pub(super) fn of_host(&mut self, pid: u32) {
+        *self.host_pids.entry(pid).or_default() += 1;
+    }
+
+    /// Notes whose call it is.
+    #[inline]
+    pub(super) fn called_by(&mut self, caller: Option<u32>) {
+        if caller != self.last_caller {
+            self.last_caller = caller;
+            self.calling_pids.extend(caller);
+        }
+    }
+
+    /// Whatever was counted because something was not as it should be.
+    pub(super) fn trouble(&self) -> u64 {
+        let Counts {
+            out_of_range,
+            no_time,
+            backwards,
+            no_name,
+            damaged_args,
+            odd_devices,
+            duplicates,
+            odd_correlations,
+            ..
+        } = &self.counts;
+        let of_events = out_of_range + no_time + backwards + no_name + damaged_args + odd_devices;
+        of_events + duplicates + odd_correlations + self.names.trouble()
+    }
+}

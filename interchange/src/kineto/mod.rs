@@ -4,6 +4,7 @@
 //! memory are the columns of the tables. Times become integer nanoseconds without passing through a float. Whatever can't be
 //! used is counted, by what it is, in the recording's losses; what is left alone on purpose stands in its notes.
 
+mod after;
 mod args;
 mod blocks;
 mod brackets;
@@ -21,6 +22,8 @@ mod number;
 pub(crate) mod operator_args;
 mod owners;
 mod reader;
+mod repeated_row;
+mod repeats;
 mod scan;
 mod text;
 
@@ -148,7 +151,7 @@ fn restore_recording(recording: &mut Recording, results: &[Result<ReadFile, Unre
     true
 }
 
-/// Finds the events of a file and uses none of them: how many there are. [`import`]'s limit, for benchmarks.
+/// Cuts every member of every event of a file out and uses none: how many events there are. What [`import`] is measured beside.
 ///
 /// # Errors
 /// When the file can't be read or is no trace.
@@ -212,6 +215,11 @@ fn read_all(sources: &[Source], progress: &Progress) -> Vec<Result<ReadFile, Unr
     let results = parallel::map(order.len(), |place| {
         let path = &sources[order[place]].path;
         let mut read = reader::read(path, &progress.done_bytes, &memory);
+        if let Ok(file) = &mut read {
+            for owner in &mut file.owners.all {
+                owner.converter.tables.shrink();
+            }
+        }
         if let (Ok(file), Some(arrived)) = (&mut read, progress.arrived())
             && order.len() > 1
         {
@@ -384,7 +392,6 @@ fn add(
     {
         tables.renumber(&numbers);
     }
-    tables.shrink();
     let started = [
         tables.kernels.start_ns.first(),
         tables.operators.start_ns.first(),

@@ -73,6 +73,72 @@ pub(crate) fn microseconds_to_ns(text: &[u8]) -> Result<i64, NoNumber> {
     Ok(if negative { -ns } else { ns })
 }
 
+/// The number that `text` begins with, of up to 18 digits, and how many they are. Eight digits are read at once, as bytes of one
+/// word whose neighbours are added up.
+#[inline]
+pub(crate) fn leading_digits(text: &[u8]) -> (u64, usize) {
+    const POWERS: [u64; 9] = [
+        1,
+        10,
+        100,
+        1000,
+        10_000,
+        100_000,
+        1_000_000,
+        10_000_000,
+        100_000_000,
+    ];
+    let each = |byte: u8| u64::from_le_bytes([byte; 8]);
+    let (mut value, mut length) = (0u64, 0);
+    while length < 16
+        && let Some(bytes) = text[length..].first_chunk()
+    {
+        let word = u64::from_le_bytes(*bytes);
+        // A digit is 3 in its upper half, and still is with 6 more. A byte that carries into the next is none itself.
+        let high = each(0xf0);
+        let others = ((word & high) ^ each(b'0')) | ((word.wrapping_add(each(6)) & high) ^ each(b'0'));
+        let digits = (others.trailing_zeros() / 8) as usize;
+        if digits == 0 {
+            return (value, length);
+        }
+        let word = (word << (64 - 8 * digits)) & each(0x0f);
+        let pairs = (word.wrapping_mul(10) + (word >> 8)) & 0x00ff_00ff_00ff_00ff;
+        let fours = (pairs.wrapping_mul(100) + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+        let eight = (fours.wrapping_mul(10_000) + (fours >> 32)) & 0xffff_ffff;
+        value = value * POWERS[digits] + eight;
+        length += digits;
+        if digits < 8 {
+            return (value, length);
+        }
+    }
+    while length < 18
+        && let Some(digit @ 0..10) = text.get(length).map(|byte| byte.wrapping_sub(b'0'))
+    {
+        value = value * 10 + u64::from(digit);
+        length += 1;
+    }
+    (value, length)
+}
+
+/// The nanoseconds that `text` begins with as microseconds with up to three decimal places, and its length; `None` where
+/// [`microseconds_to_ns`] has to look.
+#[inline]
+pub(crate) fn leading_microseconds(text: &[u8]) -> Option<(i64, usize)> {
+    let (whole, mut length) = leading_digits(text);
+    let whole = i64::try_from(whole).ok()?;
+    if length == 0 || whole > LARGEST_NS / 1000 {
+        return None;
+    }
+    let mut ns = whole * 1000;
+    if text.get(length) == Some(&b'.') {
+        let (fraction, places) = leading_digits(&text[length + 1..]);
+        let scale = [1, 100, 10, 1].get(places)?;
+        ns += i64::try_from(fraction).ok()? * scale;
+        length += 1 + places;
+    }
+    Some((ns, length))
+}
+
 /// Numbers with an exponent or with very many digits.
 #[cold]
 fn slow(text: &[u8]) -> Result<i64, NoNumber> {
@@ -236,8 +302,27 @@ mod tests {
         }
 
         #[test]
+        fn numbers_at_the_beginning_are_what_they_are_alone(
+            digits in "[0-9]{0,18}",
+            fraction in "(\\.[0-9]{0,3})?",
+            behind in proptest::collection::vec(any::<u8>(), 0..12),
+        ) {
+            let text = format!("{digits}{fraction}");
+            let mut bytes = text.clone().into_bytes();
+            // A digit more, or a point, would be of the number.
+            bytes.push(b',');
+            bytes.extend(&behind);
+            let (value, length) = leading_digits(&bytes);
+            prop_assert_eq!((value, length), (digits.parse().unwrap_or(0), digits.len()));
+            let read = leading_microseconds(&bytes);
+            prop_assert_eq!(read.map(|(ns, _)| ns), microseconds_to_ns(text.as_bytes()).ok());
+            prop_assert!(read.is_none_or(|(_, length)| length == text.len()));
+        }
+
+        #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), digits in "[-0-9.eE]{0,40}") {
             let _ = (microseconds_to_ns(&bytes), integer(&bytes), float(&bytes));
+            let _ = (leading_digits(&bytes), leading_microseconds(&bytes));
             let _ = (microseconds_to_ns(digits.as_bytes()), integer(digits.as_bytes()));
         }
     }

@@ -4,7 +4,7 @@ use super::number::integer;
 use super::scan::{Cursor, Go, Raw, RawText, members};
 
 /// What PyTorch says of an operator (torch/csrc/profiler/collection.cpp and kineto_shim.cpp, 2026-08), as it stands there.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct OperatorArgs<'a> {
     pub(crate) input_dims: Option<RawText<'a>>,
     pub(crate) input_types: Option<RawText<'a>>,

@@ -9,6 +9,8 @@ use super::args::Args;
 use super::converter::Converter;
 use super::event::Event;
 use super::gputrace_members;
+use super::repeated_row::Before;
+use super::repeats::Repeats;
 
 /// The process of a file that owns some of its events.
 #[derive(Default)]
@@ -26,6 +28,8 @@ const FIRST_NAMES_BYTES: usize = 512 << 20;
 pub(crate) struct Owners {
     /// There is always one.
     pub(crate) all: Vec<Owner>,
+    /// What the events are like, as long as the first process owns them all.
+    repeats: Repeats,
     by_number: FxHashMap<u64, usize>,
     /// By the text of a process id, the owner of its events.
     by_pid: FxHashMap<Vec<u8>, usize>,
@@ -43,6 +47,7 @@ impl Default for Owners {
         first.converter.names.interner.limit(FIRST_NAMES_BYTES);
         Self {
             all: vec![first],
+            repeats: Repeats::default(),
             by_number: FxHashMap::default(),
             by_pid: FxHashMap::default(),
             unowned: 0,
@@ -58,7 +63,29 @@ impl Owners {
         let texts = self.by_pid.keys().map(Vec::len).sum::<usize>();
         let slots = self.by_pid.capacity() * size_of::<(Vec<u8>, usize)>();
         let converters = self.all.iter().map(|owner| owner.converter.bytes());
-        texts + slots + converters.sum::<usize>() + self.all.capacity() * size_of::<Owner>()
+        self.repeats.bytes()
+            + texts
+            + slots
+            + converters.sum::<usize>()
+            + self.all.capacity() * size_of::<Owner>()
+    }
+
+    /// Makes room for rows: so many times as many more as there are, as far as that is not too much. A table that grows bit by bit
+    /// is copied again and again, and leaves holes in memory.
+    pub(crate) fn reserve(&mut self, times: f64) {
+        /// What is reserved and then not used is only given back at the end.
+        const MOST_BYTES: f64 = (256 << 20) as f64;
+        /// The rest of a file has seldom exactly as many.
+        const MORE: f64 = 1.02;
+        let rows = self.all.iter().map(|owner| owner.converter.row_bytes());
+        let held = rows.sum::<usize>();
+        let times = times.min(MOST_BYTES / held.max(1) as f64) * MORE;
+        for owner in &mut self.all {
+            let tables = &mut owner.converter.tables;
+            for (table, rows) in tables.row_counts() {
+                tables.reserve(table, (rows as f64 * times) as usize);
+            }
+        }
     }
 
     /// Lets the names of each process take so many bytes more.
@@ -73,9 +100,29 @@ impl Owners {
         &mut self.all[0].converter
     }
 
-    /// Takes one event in.
+    /// Whether events are compared with earlier ones: those of our own exports are read by other rules.
     #[inline]
-    pub(crate) fn event(&mut self, event: &Event<'_>) {
+    fn compares(&self) -> bool {
+        self.repeats.is_on() && self.by_pid.is_empty() && self.all[0].converter.own.is_none()
+    }
+
+    #[cfg(test)]
+    pub(super) fn repeats_are_on(&self) -> bool {
+        self.repeats.is_on()
+    }
+
+    /// Takes in the event that the bytes begin with, where it is one that is like an earlier one; its length.
+    #[inline]
+    pub(crate) fn repeated(&mut self, bytes: &[u8]) -> Option<usize> {
+        if !self.compares() {
+            return None;
+        }
+        self.repeats.take(bytes, &mut self.all[0].converter)
+    }
+
+    /// Takes one event in, which has this text.
+    #[inline]
+    pub(crate) fn event(&mut self, event: &Event<'_>, text: &[u8]) {
         if event.phase == b'M' {
             self.metadata(event);
         }
@@ -84,7 +131,15 @@ impl Owners {
         } else {
             self.owner(event)
         };
-        self.all[owner].converter.event(event);
+        let compares = self.compares();
+        let converter = &mut self.all[owner].converter;
+        if compares {
+            let before = Before::of(converter);
+            converter.event(event);
+            self.repeats.learn(event, text, &before, converter);
+        } else {
+            converter.event(event);
+        }
     }
 
     fn owner(&mut self, event: &Event<'_>) -> usize {

@@ -87,6 +87,8 @@ struct Reader<'p> {
     memory: Share<'p>,
     /// Where in the unpacked file it is looked at next what is held.
     next_look: u64,
+    /// Where the tables are made as long as they are going to be.
+    next_reserve: u64,
     blocks: Blocks<'p>,
     owners: Owners,
     frame: Frame,
@@ -114,8 +116,7 @@ pub(crate) fn read(path: &Path, done_bytes: &AtomicU64, memory: &Memory) -> Resu
     read_with(path, done_bytes, memory, Reader::element)
 }
 
-/// Cuts every member of every event out and uses none: how many events there are, and the time that no reader of this
-/// file can do without.
+/// Cuts every member of every event out and uses none: how many events there are. It compares no event with another.
 pub(crate) fn scan(path: &Path) -> Result<u64, Unreadable> {
     let memory = Memory::default();
     let mut file = read_with(
@@ -143,6 +144,7 @@ fn read_with(
     let mut reader = Reader {
         memory: memory.share(),
         next_look: LOOK_BYTES,
+        next_reserve: LOOK_BYTES,
         blocks: Blocks::open(path, done_bytes)?,
         owners: Owners::default(),
         frame: Frame::default(),
@@ -374,6 +376,11 @@ impl Reader<'_> {
         let room = self.memory.check(held, self.blocks.offset())?;
         self.owners
             .limit_names(usize::try_from(room).unwrap_or(usize::MAX));
+        if self.blocks.offset() >= self.next_reserve {
+            self.owners.reserve(self.blocks.to_come());
+            // Files hold events of one kind after those of another: what was expected is mended a few times.
+            self.next_reserve = 2 * self.blocks.offset();
+        }
         let processes = self.owners.all.len() as u64;
         self.next_look = self.blocks.offset() + LOOK_BYTES.max(processes * LOOK_BYTES_A_PROCESS);
         Ok(())
@@ -407,11 +414,16 @@ impl Reader<'_> {
     ) -> Result<Step, Stop> {
         match cursor.token()? {
             b'{' => {
+                if let Some(length) = owners.repeated(cursor.rest()) {
+                    cursor.step_over(length);
+                    *damaged_in_a_row = 0;
+                    return Ok(Step::More);
+                }
                 let start = cursor.clone();
                 match Event::read(cursor) {
                     Ok(event) => {
                         *damaged_in_a_row = 0;
-                        owners.event(&event);
+                        owners.event(&event, &start.rest()[..cursor.at() - start.at()]);
                     }
                     Err(Stop::End) => return Err(Stop::End),
                     Err(bad) => {

@@ -71,6 +71,18 @@ impl<'a> Cursor<'a> {
         self.at += 1;
     }
 
+    /// What was not stepped over.
+    #[inline]
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// Steps over so many bytes of [`Self::rest`].
+    #[inline]
+    pub(crate) fn step_over(&mut self, length: usize) {
+        self.at += length;
+    }
+
     /// The next byte that is not blank, without stepping over it.
     #[inline]
     pub(crate) fn token(&mut self) -> Result<u8, Stop> {

@@ -194,6 +194,16 @@ impl Names {
         name
     }
 
+    /// Strings that were not as they should be, or found no room.
+    pub(super) fn trouble(&self) -> u64 {
+        let TextTrouble {
+            not_utf8,
+            bad_escapes,
+            too_long,
+        } = self.trouble;
+        not_utf8 + bad_escapes + too_long + self.interner.refused()
+    }
+
     /// Bytes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         self.interner.bytes() + self.escaped.bytes() + self.lists.bytes()

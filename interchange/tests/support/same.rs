@@ -23,7 +23,7 @@ fn rows(process: &Process, names: &Interner, common: &mut Interner) -> Vec<(&'st
     // Control characters become spaces.
     let clean = |text: &str| text.replace(char::is_control, " ");
     let numbers: Vec<_> = (0..names.len())
-        .map(|number| common.intern(&clean(names.get(NameId(number as u32)))))
+        .map(|number| common.intern(&clean(names.get(NameId::new(number as u32)))))
         .collect();
     tables.renumber(&numbers);
     let mut rows = Rows::default();

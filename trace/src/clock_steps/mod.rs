@@ -177,7 +177,7 @@ fn lanes(names: &[&str], columns: &[&mut dyn Column], rows: usize) -> Vec<Vec<u3
         } else if let Some(values) = column.downcast_ref::<Vec<NameId>>() {
             keys.iter_mut()
                 .zip(values)
-                .for_each(|(key, value)| mix(key, u64::from(value.0) + 1));
+                .for_each(|(key, value)| mix(key, u64::from(value.number()) + 1));
         }
     }
     let mut places: HashMap<(u64, u64), usize> = HashMap::new();

@@ -62,8 +62,8 @@ impl Arriving {
         }
         let markers = &process.tables.markers;
         for (name, color) in markers.name.iter().zip(&markers.color) {
-            if let (Some(name), Some(color)) = (numbers.get(name.0 as usize), color) {
-                all.colors.entry(name.0).or_insert(*color);
+            if let (Some(name), Some(color)) = (numbers.get(name.number() as usize), color) {
+                all.colors.entry(name.number()).or_insert(*color);
             }
         }
         all.processes.push(Arrived {

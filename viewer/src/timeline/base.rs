@@ -206,7 +206,7 @@ fn colors(processes: &[Process]) -> FxHashMap<u32, u32> {
         let markers = &process.tables.markers;
         for (name, color) in markers.name.iter().zip(&markers.color) {
             if let Some(color) = color {
-                colors.entry(name.0).or_insert(*color);
+                colors.entry(name.number()).or_insert(*color);
             }
         }
     }

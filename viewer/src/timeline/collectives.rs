@@ -73,7 +73,7 @@ impl Known {
                         known.names.push(collective.name.clone());
                         u32::try_from(recorded.len() + known.names.len() - 1).unwrap_or(u32::MAX)
                     },
-                    |name| name.0,
+                    gputrace_trace::NameId::number,
                 )
             });
             for part in details.collectives.get(place as usize).into_iter().flatten() {

@@ -270,9 +270,9 @@ fn ranges(process: &Process, files: &Files) -> Result<(Places, Vec<(u32, u32)>),
             let thread = Place::Ranges(markers.thread[place]);
             places.add(thread, gather::of_marker(markers, place, row));
             if let Some(color) = markers.color[place]
-                && seen.insert(markers.name[place].0)
+                && seen.insert(markers.name[place].number())
             {
-                colors.push((markers.name[place].0, color));
+                colors.push((markers.name[place].number(), color));
             }
         }
     })?;
@@ -385,7 +385,7 @@ impl Promise {
         }
         let mut names = self.outline.names.clone();
         let numbers = names.absorb(&recording.names);
-        if (0u32..).zip(&numbers).any(|(old, new)| old != new.0) {
+        if (0u32..).zip(&numbers).any(|(old, new)| old != new.number()) {
             for process in recording.processes.iter_mut().chain(&mut recording.hosts) {
                 process.tables.renumber(&numbers);
             }

@@ -489,7 +489,7 @@ pub(crate) fn of_nccl(process: &Process, mut add: impl FnMut(Place, Item)) {
         add(Place::Proxy(proxy.thread[index]), item);
     }
     for (index, row) in rows(channels.start_ns.len()) {
-        let phase = channels.phase[index].filter(|phase| *phase != NameId(0));
+        let phase = channels.phase[index].filter(|phase| *phase != NameId::default());
         let item = Item {
             start: channels.start_ns[index].0,
             duration: channels.duration_ns[index].0,

@@ -408,7 +408,7 @@ impl Timeline {
             };
             found.names.insert(id, text);
             if let (Some((Class::Range, _)), Some(name)) = (names::parts(id), names::recorded(id))
-                && let Some(color) = self.base.colors.get(&name.0)
+                && let Some(color) = self.base.colors.get(&name.number())
             {
                 found.colors.insert(id, format!("#{:06x}", color & 0xff_ffff));
             }
@@ -567,7 +567,7 @@ impl Shades for Timeline {
             names::parts(name),
             Some((Class::Compute | Class::Communication, _))
         );
-        let Some(kept) = self.base.shades[usize::from(!is_kernel)].get(recorded.0 as usize) else {
+        let Some(kept) = self.base.shades[usize::from(!is_kernel)].get(recorded.number() as usize) else {
             return shade();
         };
         match kept.load(Ordering::Relaxed) {

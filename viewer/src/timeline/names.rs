@@ -107,7 +107,7 @@ pub(crate) fn number(class: Class, member: u32) -> u32 {
 /// The number of a name of the recording.
 #[inline]
 pub(crate) fn named(class: Class, name: NameId) -> u32 {
-    number(class, name.0)
+    number(class, name.number())
 }
 
 /// The number of a copy.
@@ -145,15 +145,16 @@ pub(crate) fn recorded(number: u32) -> Option<NameId> {
             | Class::Collective
             | Class::Wait
     )
-    .then_some(NameId(member))
+    .then_some(NameId::new(member))
 }
 
 /// The same where names of the recording have other numbers.
 pub(crate) fn renumbered(number: u32, numbers: &[NameId]) -> u32 {
     match (parts(number), recorded(number)) {
-        (Some((class, _)), Some(name)) => {
-            named(class, numbers.get(name.0 as usize).copied().unwrap_or_default())
-        }
+        (Some((class, _)), Some(name)) => named(
+            class,
+            numbers.get(name.number() as usize).copied().unwrap_or_default(),
+        ),
         _ => number,
     }
 }
@@ -183,7 +184,7 @@ pub(crate) struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     fn get(&self, name: NameId) -> Option<&'a str> {
-        let place = name.0 as usize;
+        let place = name.number() as usize;
         match place.checked_sub(self.recorded.len()) {
             None => Some(self.recorded.get(name)),
             Some(place) => self.more.get(place).map(String::as_str),
@@ -230,7 +231,7 @@ const MOST_CHARACTERS: usize = 200;
 pub(crate) fn short(number: u32, texts: Texts<'_>) -> Option<String> {
     let text = match parts(number)? {
         (Class::Compute | Class::Communication, member) => {
-            gputrace_analyzer::short_name(texts.get(NameId(member))?)
+            gputrace_analyzer::short_name(texts.get(NameId::new(member))?)
         }
         _ => full(number, texts)?,
     };
@@ -306,7 +307,7 @@ mod tests {
             told(number(Class::Wait, 3)),
             expect(kinds::WAIT, "SendRecv: wait", "SendRecv: wait")
         );
-        assert_eq!(full(named(Class::Compute, NameId(999)), texts), None);
+        assert_eq!(full(named(Class::Compute, NameId::new(999)), texts), None);
         assert_eq!(full(u32::MAX, texts), None);
         assert_eq!(short(u32::MAX, texts), None);
     }

@@ -31,7 +31,7 @@ impl<'r> Names<'r> {
 
     pub fn json(&mut self, of: Of, name: NameId) -> &[u8] {
         let known = &mut self.known[of as usize];
-        let place = name.0 as usize;
+        let place = name.number() as usize;
         if known.len() <= place {
             known.resize(self.names.len().max(place + 1), None);
         }
@@ -60,11 +60,11 @@ impl Originals {
     pub fn of(of: Of, column: &[NameId], names: &Interner) -> Self {
         let mut used = vec![false; names.len()];
         for name in column {
-            used[name.0 as usize] = true;
+            used[name.number() as usize] = true;
         }
         let mut by_written: BTreeMap<String, Vec<NameId>> = BTreeMap::new();
         for (number, _) in (0u32..).zip(&used).filter(|(_, used)| **used) {
-            let name = NameId(number);
+            let name = NameId::new(number);
             let written = written(of, names.get(name));
             by_written.entry(written).or_default().push(name);
         }

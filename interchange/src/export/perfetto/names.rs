@@ -53,7 +53,7 @@ impl<'r> Names<'r> {
     /// The number of a table's name.
     #[inline]
     pub(super) fn of(&mut self, wording: Wording, id: NameId, packets: &mut Packets<'_>) -> io::Result<u64> {
-        match self.known[wording as usize].get(id.0 as usize) {
+        match self.known[wording as usize].get(id.number() as usize) {
             Some(&iid) if iid != 0 => Ok(iid.into()),
             _ => self.tell(wording, id, packets),
         }
@@ -70,7 +70,7 @@ impl<'r> Names<'r> {
         };
         let iid = self.next(&text, packets)?;
         let known = &mut self.known[wording as usize];
-        let place = id.0 as usize;
+        let place = id.number() as usize;
         if place >= known.len() {
             known.resize(place + 1, 0);
         }

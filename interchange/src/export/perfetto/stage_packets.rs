@@ -45,7 +45,7 @@ impl Exporter<'_, '_> {
                 let text = self.layout.recording.names.get(name);
                 let architecture = self.device(device).and_then(|device| device.compute_capability);
                 let numbers = self.stages.as_mut().map(|(_, numbers)| numbers);
-                let kernel = (name.0, device);
+                let kernel = (name.number(), device);
                 numbers
                     .map(|numbers| numbers.kernel(kernel, text, architecture, packets))
                     .transpose()?

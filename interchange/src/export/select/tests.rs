@@ -16,7 +16,7 @@ fn what_has_a_part_in_the_window_with_its_launches() {
         tables.api_calls.push(gputrace_trace::tables::ApiCall {
             start_ns: TimeNs(at),
             duration_ns: DurationNs(10),
-            name: gputrace_trace::NameId(0),
+            name: gputrace_trace::NameId::default(),
             kind: 5,
             callback: 0,
             thread: 1,
@@ -76,7 +76,7 @@ fn kernel() -> gputrace_trace::tables::Kernel {
     gputrace_trace::tables::Kernel {
         start_ns: TimeNs(0),
         duration_ns: DurationNs(0),
-        name: gputrace_trace::NameId(0),
+        name: gputrace_trace::NameId::default(),
         device: 0,
         context: 1,
         stream: 7,

@@ -96,7 +96,7 @@ impl Kinds {
 
     #[inline]
     fn is_named_so(&mut self, name: NameId, names: &Interner) -> bool {
-        let place = name.0 as usize;
+        let place = name.number() as usize;
         if place >= self.by_name.len() {
             self.by_name.resize(names.len().max(place + 1), 0);
         }
@@ -154,7 +154,8 @@ mod tests {
         // A second launch of the same.
         assert_eq!(kinds.learn(&none, &launched(9, 91), &nodes).launches.len(), 1);
         let names = Interner::default();
-        let mut communicates = |correlation| kinds.communicates(3, NameId(0), correlation, None, &names);
+        let mut communicates =
+            |correlation| kinds.communicates(3, NameId::default(), correlation, None, &names);
         assert_eq!([70, 80, 90, 91].map(&mut communicates), [true, false, true, true]);
     }
 }

@@ -179,7 +179,7 @@ impl OfProcess {
         for (place, row) in (0..of.markers.len()).zip(0u32..) {
             let markers = &of.markers;
             if let Some(color) = markers.color[place] {
-                colors.entry(markers.name[place].0).or_insert(color);
+                colors.entry(markers.name[place].number()).or_insert(color);
             }
             add(
                 Place::Ranges(markers.thread[place]),
