@@ -49,12 +49,29 @@ fn end_where_nothing_can_be_printed() {
     }));
 }
 
+/// All threads take memory from one place, and what one gives back another takes: a tenth less at the peak of a large import, and no
+/// slower, since importing takes it in large pieces.
+fn share_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no other thread runs yet, and the parameter is one that glibc knows.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 fn main() {
     // A reader that goes away (`gputrace analyze ... | head`) ends us quietly, as it does any other tool.
     // SAFETY: no other thread runs yet, and SIG_DFL is a valid disposition.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     end_where_nothing_can_be_printed();
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    if matches!(
+        cli.command,
+        Command::Analyze(_) | Command::WhatIf(_) | Command::Diff(_) | Command::Check(_) | Command::Baseline(_)
+    ) {
+        share_memory();
+    }
+    let result = match cli.command {
         Command::Record(args) => record::run(&args),
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
