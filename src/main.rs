@@ -2,6 +2,7 @@
 
 mod analyze;
 mod cli;
+mod demo;
 mod device;
 mod doctor;
 mod export;
@@ -15,6 +16,7 @@ mod record;
 mod report;
 mod say;
 mod serve;
+mod start;
 mod text;
 mod topology;
 mod view;
@@ -49,13 +51,18 @@ fn main() {
     // SAFETY: no other thread runs yet, and SIG_DFL is a valid disposition.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     end_where_nothing_can_be_printed();
-    let result = match Cli::parse().command {
+    let Some(command) = Cli::parse().command else {
+        start::print();
+        return;
+    };
+    let result = match command {
         Command::Record(args) => record::run(&args),
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
         Command::WhatIf(args) => whatif::run(&args),
         Command::Export(args) => export::run(&args),
         Command::View(args) => view::run(&args),
+        Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Doctor(args) => doctor::run(&args),
