@@ -75,7 +75,7 @@ pub fn collector() -> Result<PathBuf, Failure> {
         Some(version) if version == ours => Ok(path),
         found => Err(Failure::new(format!(
             "{}: is {}, and this is gputrace {ours}: install both from one package, or name the folder of its own in \
-             GPUTRACE_LIB_DIR; nothing was run",
+             GPUTRACE_LIB_DIR",
             path.display(),
             found.map_or_else(
                 || "no collector of gputrace, or one from before 0.1.0".to_owned(),

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 try:
     from lightning.pytorch.callbacks import Callback
 except ImportError:
-    from pytorch_lightning.callbacks import Callback
+    from pytorch_lightning.callbacks import Callback  # type: ignore[assignment,no-redef]
 
 from .marks import Profile
 

@@ -66,6 +66,7 @@ class Profile:
     """
 
     def __init__(self, schedule: Optional[Callable[[int], bool]] = None, first: int = 0) -> None:
+        #: Of the step that is open, or comes next.
         self.number = first
         self._is_active = schedule or (lambda number: True)
         self._captures = False
@@ -80,20 +81,23 @@ class Profile:
 
     def start(self) -> None:
         """Begins the step `number`; does nothing inside one."""
-        if self._is_open or not nvtx.is_recording():
+        if self._is_open:
             return
-        if not self._captures and self._is_active(self.number):
-            nvtx.push(CAPTURE)
-            self._captures = True
-        nvtx.push(f"step {self.number}")
         self._is_open = True
+        if nvtx.is_recording():
+            if not self._captures and self._is_active(self.number):
+                nvtx.push(CAPTURE)
+                self._captures = True
+            nvtx.push(f"step {self.number}")
 
     def end(self) -> None:
-        """Ends the step; what comes until the next `start` is in none. Ends what is captured, where the next step is not."""
+        """Ends the step; what comes until the next `start` is in none, and is captured where the next step is."""
+        if not self._is_open:
+            return
+        self._is_open = False
         self.number += 1
-        if self._is_open:
+        if nvtx.is_recording():
             nvtx.pop()
-            self._is_open = False
             if self._captures and not self._is_active(self.number):
                 nvtx.pop()
                 self._captures = False
@@ -104,9 +108,8 @@ class Profile:
         self.start()
 
     def stop(self) -> None:
-        """Ends the step, and with it what is captured."""
-        if self._is_open:
-            nvtx.pop()
+        """Ends the step, and what is captured."""
+        self.end()
         if self._captures:
             nvtx.pop()
-        self._is_open = self._captures = False
+            self._captures = False

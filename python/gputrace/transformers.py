@@ -14,7 +14,7 @@ from .marks import Profile
 __all__ = ["Steps"]
 
 
-class Steps(TrainerCallback):  # type: ignore[misc]
+class Steps(TrainerCallback):
     """Each step of the optimizer is a step, with all the batches that it accumulates gradients of; numbered from 0."""
 
     def __init__(self, schedule: Optional[Callable[[int], bool]] = None) -> None:
