@@ -14,6 +14,7 @@ import os
 import subprocess
 import tempfile
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, TypedDict, Union
 
 from ._program import GputraceError, find, run
@@ -101,18 +102,14 @@ class Tables(Mapping[str, Table]):
 class View:
     """The page of a recording, served until `close` or the end of this process."""
 
-    def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
+    def __init__(self, url: str, process: subprocess.Popen[bytes]) -> None:
         #: With its token: whoever has it can look.
         self.url = url
-        self._process = process
+        self._end = weakref.finalize(self, _end, process)
 
     def close(self) -> None:
         """Ends the server."""
-        self._process.terminate()
-        self._process.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe:
-                pipe.close()
+        self._end()
 
     def __enter__(self) -> View:
         return self
@@ -120,16 +117,19 @@ class View:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if self._process.poll() is None:
-            self.close()
-
     def _repr_html_(self) -> str:
         url = html.escape(self.url)
         return f'<a href="{url}" target="_blank" rel="noopener noreferrer">{url}</a>'
 
     def __repr__(self) -> str:
         return self.url
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
 
 
 class Report:
@@ -181,15 +181,15 @@ class Recording:
     def view(self) -> View:
         """Serves the page on this machine, at a free port, and gives its address. A notebook shows it as a link."""
         command = [find(), "view", "--no-open", "--", *self.paths]
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True
-        )
-        assert process.stdout is not None and process.stderr is not None
-        url = process.stdout.readline().strip()
-        if not url:
-            _, said = process.communicate()
-            raise GputraceError(said.strip() or f"gputrace view ended with status {process.returncode}")
-        return View(url, process)
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
+            assert process.stdout is not None
+            url = process.stdout.readline().decode().strip()
+            if url:
+                return View(url, process)
+            _end(process)
+            said.seek(0)
+            raise GputraceError(said.read().decode("utf-8", "replace").strip() or "gputrace view gave no address")
 
     def report(self) -> Report:
         """The page as one file (`gputrace export --format html`), which a notebook shows in its cell."""
