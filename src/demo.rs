@@ -52,7 +52,7 @@ pub fn run(args: DemoArgs) -> Result<i32, Failure> {
 }
 
 fn unpack(folder: &Path) -> Result<(), Failure> {
-    let written = Target::new(folder).write_recording(|folder| fill(folder));
+    let written = Target::new(folder).write_recording(fill);
     written.map_err(|error| Failure::new(cannot_be_written(folder, &error)))?;
     Ok(())
 }

@@ -63,27 +63,41 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
         &format!(
             "needed for the bundled multi-GPU workloads: {}; PyTorch brings its own",
             install(
-                if is_cuda_12 { "nvidia-nccl-cu12" } else { "nvidia-nccl-cu13" },
+                if is_cuda_12 {
+                    "nvidia-nccl-cu12"
+                } else {
+                    "nvidia-nccl-cu13"
+                },
                 "libnccl2",
                 "-c conda-forge nccl"
             )
         ),
     ));
-    findings.push(match load(&["libcublas.so.13", "libcublas.so.12", "libcublas.so"]) {
-        Some((name, _)) => Finding::present("cuBLAS", name),
-        None => Finding::absent(
-            "cuBLAS",
-            "not found",
-            format!(
-                "needed for the bundled workloads on a real GPU: {}",
-                install(
-                    if is_cuda_12 { "nvidia-cublas-cu12" } else { "nvidia-cublas" },
-                    if is_cuda_12 { "libcublas-12-9" } else { "libcublas-13-0" },
-                    "-c nvidia libcublas"
-                )
+    findings.push(
+        match load(&["libcublas.so.13", "libcublas.so.12", "libcublas.so"]) {
+            Some((name, _)) => Finding::present("cuBLAS", name),
+            None => Finding::absent(
+                "cuBLAS",
+                "not found",
+                format!(
+                    "needed for the bundled workloads on a real GPU: {}",
+                    install(
+                        if is_cuda_12 {
+                            "nvidia-cublas-cu12"
+                        } else {
+                            "nvidia-cublas"
+                        },
+                        if is_cuda_12 {
+                            "libcublas-12-9"
+                        } else {
+                            "libcublas-13-0"
+                        },
+                        "-c nvidia libcublas"
+                    )
+                ),
             ),
-        ),
-    });
+        },
+    );
     findings.push(own_library("collector", libraries::collector()));
     findings.push(own_library("simulated GPU", libraries::find(libraries::SIMGPU)));
     findings.push(sandbox::finding());

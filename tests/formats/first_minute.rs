@@ -21,7 +21,10 @@ fn the_program_alone_says_what_to_do_next() {
     ] {
         assert!(said.contains(command), "{said}");
     }
-    assert!(!said.contains("gputrace view"), "there is nothing to view: {said}");
+    assert!(
+        !said.contains("gputrace view"),
+        "there is nothing to view: {said}"
+    );
     let demo = folder.path().join("a run");
     expect_status(gputrace().args(["demo", "--output"]).arg(&demo), 0);
     let said = stdout(&expect_status(gputrace().current_dir(folder.path()), 0));
@@ -146,7 +149,12 @@ fn all_pages_of_the_manual_are_written_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let pages = folder.path().join("man1");
     expect_status(gputrace().args(["man", "--output"]).arg(&pages), 0);
-    for page in ["gputrace", "gputrace-record", "gputrace-workload-ddp", "gputrace-demo"] {
+    for page in [
+        "gputrace",
+        "gputrace-record",
+        "gputrace-workload-ddp",
+        "gputrace-demo",
+    ] {
         let text = std::fs::read_to_string(pages.join(format!("{page}.1"))).expect(page);
         assert!(text.contains(".TH"), "{page}: {text}");
     }

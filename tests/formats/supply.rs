@@ -52,7 +52,10 @@ fn crates_have_no_more_unsafe_code_than_is_said() {
         sources(&folder, &mut files);
         let count: usize = files.iter().map(|file| unsafe_parts(file)).sum();
         println!("{name}: {count} of at most {most}");
-        assert!(count <= most, "{name}: {count}, and SECURITY.md says at most {most}");
+        assert!(
+            count <= most,
+            "{name}: {count}, and SECURITY.md says at most {most}"
+        );
     }
     assert_eq!(
         unsafe_parts("unsafe { x } // unsafe { y }\nunsafe impl Send for T {}\n#![forbid(unsafe_code)]"),
