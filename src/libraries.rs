@@ -44,7 +44,7 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
         .and_then(|path| path.canonicalize())
         .map_err(|error| {
             Failure::new(format!(
-                "cannot tell where gputrace itself is: {error}; set GPUTRACE_LIB_DIR"
+                "cannot tell where gputrace itself is (/proc/self/exe: {error}): mount /proc, or set GPUTRACE_LIB_DIR"
             ))
         })?;
     let folder = executable.parent().unwrap_or(Path::new("/"));
@@ -65,22 +65,44 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
         })
 }
 
-/// A folder where the stand-in goes by the names of NVIDIA's libraries, to be put first in LD_LIBRARY_PATH.
-///
-/// All names are links to one file, which so is loaded once however many of them a program opens. The folder is made
-/// once a user and build, and used again.
-pub fn stand_in_folder() -> Result<PathBuf, Failure> {
+/// The collector, if it is of this program's version: what the two tell each other changes between versions.
+pub fn collector() -> Result<PathBuf, Failure> {
+    let path = find(COLLECTOR)?;
+    let bytes = std::fs::read(&path)
+        .map_err(|error| Failure::new(format!("{}: cannot be read: {error}", path.display())))?;
+    let ours = env!("CARGO_PKG_VERSION");
+    match version_in(&bytes) {
+        Some(version) if version == ours => Ok(path),
+        found => Err(Failure::new(format!(
+            "{}: is {}, and this is gputrace {ours}: install both from one package, or name the folder of its own in \
+             GPUTRACE_LIB_DIR",
+            path.display(),
+            found.map_or_else(
+                || "no collector of gputrace, or one from before 0.1.0".to_owned(),
+                |version| format!("the collector of gputrace {version}")
+            )
+        ))),
+    }
+}
+
+/// The version that stands in the collector's file.
+fn version_in(file: &[u8]) -> Option<String> {
+    let mark = gputrace_collector::VERSION_MARK.as_bytes();
+    let start = memchr::memmem::find(file, mark)? + mark.len();
+    let version = file[start..].split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(version).into_owned())
+}
+
+/// A folder for what is made once and used again: gputrace-UID among the temporary files, this user's alone.
+pub fn own_folder() -> Result<PathBuf, Failure> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
-    let library = find(SIMGPU)?
-        .canonicalize()
-        .map_err(|error| Failure::new(format!("{SIMGPU}: {error}")))?;
     // SAFETY: getuid has no preconditions and cannot fail.
     let user = unsafe { libc::getuid() };
     let base = std::env::temp_dir().join(format!("gputrace-{user}"));
     let failed = |path: &Path, error: std::io::Error| {
         Failure::new(format!(
-            "{}: cannot set up the simulated GPU there: {error}; set TMPDIR to a folder of yours",
+            "{}: cannot be made: {error}; set TMPDIR to a folder of yours",
             path.display()
         ))
     };
@@ -96,6 +118,24 @@ pub fn stand_in_folder() -> Result<PathBuf, Failure> {
             base.display()
         )));
     }
+    Ok(base)
+}
+
+/// A folder where the stand-in goes by the names of NVIDIA's libraries, to be put first in LD_LIBRARY_PATH.
+///
+/// All names are links to one file, which so is loaded once however many of them a program opens. The folder is made
+/// once a user and build, and used again.
+pub fn stand_in_folder() -> Result<PathBuf, Failure> {
+    let library = find(SIMGPU)?
+        .canonicalize()
+        .map_err(|error| Failure::new(format!("{SIMGPU}: {error}")))?;
+    let base = own_folder()?;
+    let failed = |path: &Path, error: std::io::Error| {
+        Failure::new(format!(
+            "{}: cannot set up the simulated GPU there: {error}; set TMPDIR to a folder of yours",
+            path.display()
+        ))
+    };
     let folder = base.join(format!(
         "simgpu-{:016x}",
         fnv1a(library.as_os_str().as_encoded_bytes())
@@ -124,8 +164,8 @@ pub fn stand_in_folder() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// FNV-1a, 64 bits: names a folder after a path.
-fn fnv1a(bytes: &[u8]) -> u64 {
+/// FNV-1a, 64 bits: names a folder after a path or a content.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -139,4 +179,18 @@ pub fn library_path_with(folder: &Path) -> std::ffi::OsString {
         path.push(rest);
     }
     path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_in_a_file_is_what_stands_behind_the_mark() {
+        let mark = gputrace_collector::VERSION_MARK;
+        let file = format!("\x7fELF{mark}1.2.3\0more\0");
+        assert_eq!(version_in(file.as_bytes()).as_deref(), Some("1.2.3"));
+        assert_eq!(version_in(b"\x7fELF gputrace collector"), None);
+        assert_eq!(version_in(mark.as_bytes()).as_deref(), Some(""));
+    }
 }

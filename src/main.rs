@@ -4,6 +4,7 @@ mod analyze;
 mod baseline;
 mod check;
 mod cli;
+mod demo;
 mod device;
 mod diff;
 mod doctor;
@@ -20,6 +21,7 @@ mod report;
 mod runs;
 mod say;
 mod serve;
+mod start;
 mod text;
 mod topology;
 mod view;
@@ -64,14 +66,17 @@ fn main() {
     // SAFETY: no other thread runs yet, and SIG_DFL is a valid disposition.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     end_where_nothing_can_be_printed();
-    let cli = Cli::parse();
+    let Some(command) = Cli::parse().command else {
+        start::print();
+        return;
+    };
     if matches!(
-        cli.command,
+        command,
         Command::Analyze(_) | Command::WhatIf(_) | Command::Diff(_) | Command::Check(_) | Command::Baseline(_)
     ) {
         share_memory();
     }
-    let result = match cli.command {
+    let result = match command {
         Command::Record(args) => record::run(&args),
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
@@ -81,6 +86,7 @@ fn main() {
         Command::Baseline(args) => baseline::run(&args),
         Command::Export(args) => export::run(&args),
         Command::View(args) => view::run(&args),
+        Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Doctor(args) => doctor::run(&args),

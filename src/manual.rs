@@ -1,6 +1,7 @@
 //! What is made of the command line's own description: completions for shells, and pages for `man`.
 
 use std::io;
+use std::path::Path;
 
 use clap::{Command, CommandFactory};
 
@@ -26,11 +27,17 @@ pub fn print_completions(args: &CompletionsArgs) -> Result<i32, Failure> {
     print(&text)
 }
 
-/// Prints the page of the whole, or of a command.
+/// Prints the page of the whole, or of a command, or writes all of them into a folder.
 pub fn print_page(args: &ManArgs) -> Result<i32, Failure> {
     let mut page = command();
     // Gives each command its whole name.
     page.build();
+    if let Some(folder) = &args.output {
+        std::fs::create_dir_all(folder)
+            .and_then(|()| write_pages(folder, &page))
+            .map_err(|error| Failure::new(format!("{}: cannot be written: {error}", folder.display())))?;
+        return Ok(0);
+    }
     for name in &args.command {
         let Some(found) = page.find_subcommand(name) else {
             let names: Vec<&str> = page
@@ -45,12 +52,25 @@ pub fn print_page(args: &ManArgs) -> Result<i32, Failure> {
         };
         page = found.clone();
     }
+    let (_, text) = rendered(page).map_err(|error| Failure::new(error.to_string()))?;
+    print(&text)
+}
+
+/// A page's name and text.
+fn rendered(page: Command) -> io::Result<(String, Vec<u8>)> {
     let name = page.get_bin_name().unwrap_or("gputrace").replace(' ', "-");
     let mut text = Vec::new();
-    clap_mangen::Man::new(page.display_name(name))
-        .render(&mut text)
-        .map_err(|error| Failure::new(error.to_string()))?;
-    print(&text)
+    clap_mangen::Man::new(page.display_name(&name)).render(&mut text)?;
+    Ok((name, text))
+}
+
+/// The pages of a command and of those below it.
+fn write_pages(folder: &Path, page: &Command) -> io::Result<()> {
+    for below in page.get_subcommands().filter(|below| below.get_name() != "help") {
+        write_pages(folder, below)?;
+    }
+    let (name, text) = rendered(page.clone())?;
+    std::fs::write(folder.join(format!("{name}.1")), text)
 }
 
 fn print(text: &[u8]) -> Result<i32, Failure> {

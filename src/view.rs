@@ -83,7 +83,7 @@ mod tests {
 
     fn runs_of(arguments: &[&str]) -> Vec<usize> {
         let all = ["gputrace", "view"].iter().chain(arguments);
-        let Chosen::View(args) = Cli::parse_from(all).command else {
+        let Some(Chosen::View(args)) = Cli::parse_from(all).command else {
             panic!("it is view");
         };
         runs(&args).iter().map(Vec::len).collect()

@@ -42,9 +42,18 @@ use std::ffi::c_int;
 
 pub use nvtx::InitializeInjectionNvtx2;
 
+/// What stands before the version in the library's file, by which `gputrace` refuses one of another version: no symbol says it,
+/// and loading it for that would begin something.
+pub const VERSION_MARK: &str = "\0gputrace collector, version ";
+
+/// The mark with this library's version, up to the next zero byte.
+static VERSION: &str = concat!("\0gputrace collector, version ", env!("CARGO_PKG_VERSION"), "\0");
+
 /// Called by the CUDA driver inside the process's first `cuInit`, when CUDA_INJECTION64_PATH names this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
+    // It has to be in the file.
+    std::hint::black_box(VERSION);
     panics::watch();
     // A panic must not reach the driver; without a session the program simply runs unrecorded.
     drop(std::panic::catch_unwind(|| signals::uncancelled(session::begin)));

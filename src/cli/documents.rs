@@ -55,8 +55,8 @@ fn wrong(words: &[String]) -> Option<String> {
         Err(error) => return Some(error.to_string()),
     };
     let workload = match &parsed.command {
-        Command::Workload(args) => args.arguments.as_slice(),
-        Command::Record(args) => match args.command.split_first() {
+        Some(Command::Workload(args)) => args.arguments.as_slice(),
+        Some(Command::Record(args)) => match args.command.split_first() {
             Some((first, rest)) if first == "workload" => rest,
             _ => &[],
         },

@@ -20,8 +20,9 @@ pub use record::RecordArgs;
 #[derive(Parser, Debug)]
 #[command(name = "gputrace", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
+    /// Without one: what to do next on this machine.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 const EXAMPLES: &str = "\
@@ -37,6 +38,7 @@ Examples:
   gputrace diff run1 run2                         what changed, and how sure that is
   gputrace check run1 --budget budget.toml        a gate for CI: exit status 1 when over
   gputrace merge node0/run1 node1/run1 -o run1    parts of one run from several hosts
+  gputrace demo                                   a recording that comes with gputrace, in the browser
   gputrace doctor                                 what this machine has and lacks";
 
 #[derive(Subcommand, Debug)]
@@ -157,6 +159,12 @@ A recording that is still written is followed.
 The address has a token in it: without it the server answers nobody. GPUTRACE_TOKEN sets it for scripts, which send it \
 as `Authorization: Bearer TOKEN`; /api/openapi.json describes what they can ask.")]
     View(ViewArgs),
+    /// Look at a recording that comes with gputrace: a pipeline of four simulated GPUs, one of them late
+    #[command(after_help = "\
+Examples:
+  gputrace demo
+  gputrace demo --output demo                    only write it there: gputrace analyze demo")]
+    Demo(DemoArgs),
     /// The same for a folder: its recordings, those that are still to come too
     #[command(after_help = "\
 Examples:
@@ -185,6 +193,7 @@ Examples:
 Examples:
   gputrace man | man -l -
   gputrace man record > gputrace-record.1
+  gputrace man --output ~/.local/share/man/man1
   gputrace man workload ddp | man -l -")]
     Man(ManArgs),
 }
@@ -313,6 +322,18 @@ pub struct ViewArgs {
 }
 
 #[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Write the recording into this folder, which must not exist yet, and show nothing
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["no_open", "port", "listen"])]
+    pub output: Option<PathBuf>,
+    /// Do not open the browser
+    #[arg(long)]
+    pub no_open: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+#[derive(Args, Debug)]
 pub struct ServeArgs {
     /// The folder whose recordings are listed
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -386,6 +407,9 @@ pub struct ManArgs {
     /// The command, or a command and a workload [default: the page of the whole]
     #[arg(value_name = "COMMAND")]
     pub command: Vec<String>,
+    /// Write all pages into this folder instead
+    #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
+    pub output: Option<PathBuf>,
 }
 
 fn parse_perfetto_ui(text: &str) -> Result<String, String> {

@@ -54,23 +54,52 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
         topology,
     } = gpus();
     let mut findings = vec![finding, cupti::finding(driver_version)];
+    // Without a driver what is newest is advised.
+    let is_cuda_12 = driver_version.is_some_and(|version| version < 13_000);
     findings.push(versioned(
         "NCCL",
         &["libnccl.so.2", "libnccl.so"],
         c"ncclGetVersion",
-        "needed for the bundled multi-GPU workloads: `pip install nvidia-nccl-cu13`, and put its folder into \
-         LD_LIBRARY_PATH; PyTorch brings its own",
-    ));
-    findings.push(match load(&["libcublas.so.13", "libcublas.so.12", "libcublas.so"]) {
-        Some((name, _)) => Finding::present("cuBLAS", name),
-        None => Finding::absent(
-            "cuBLAS",
-            "not found",
-            "needed for the bundled workloads on a real GPU: install the CUDA toolkit or `pip install nvidia-cublas`",
+        &format!(
+            "needed for the bundled multi-GPU workloads: {}; PyTorch brings its own",
+            install(
+                if is_cuda_12 {
+                    "nvidia-nccl-cu12"
+                } else {
+                    "nvidia-nccl-cu13"
+                },
+                "libnccl2",
+                "-c conda-forge nccl"
+            )
         ),
-    });
-    findings.push(own_library("collector", libraries::COLLECTOR));
-    findings.push(own_library("simulated GPU", libraries::SIMGPU));
+    ));
+    findings.push(
+        match load(&["libcublas.so.13", "libcublas.so.12", "libcublas.so"]) {
+            Some((name, _)) => Finding::present("cuBLAS", name),
+            None => Finding::absent(
+                "cuBLAS",
+                "not found",
+                format!(
+                    "needed for the bundled workloads on a real GPU: {}",
+                    install(
+                        if is_cuda_12 {
+                            "nvidia-cublas-cu12"
+                        } else {
+                            "nvidia-cublas"
+                        },
+                        if is_cuda_12 {
+                            "libcublas-12-9"
+                        } else {
+                            "libcublas-13-0"
+                        },
+                        "-c nvidia libcublas"
+                    )
+                ),
+            ),
+        },
+    );
+    findings.push(own_library("collector", libraries::collector()));
+    findings.push(own_library("simulated GPU", libraries::find(libraries::SIMGPU)));
     findings.push(sandbox::finding());
     findings.extend(other_tools());
     if args.json {
@@ -143,7 +172,8 @@ struct Gpus {
 
 fn gpus() -> Gpus {
     const WITHOUT: &str = "bundled workloads run on simulated GPUs: `gputrace record -- workload ddp`; \
-                           for real ones install NVIDIA's driver, or give the container its GPUs (--gpus all)";
+                           for real ones `apt install nvidia-driver` (Ubuntu: `ubuntu-drivers install`) and restart; a container \
+                           needs `docker run --gpus all`, `--nv` (Apptainer) or a limit of nvidia.com/gpu (Kubernetes)";
     let nvml = match Nvml::init() {
         Ok(nvml) => nvml,
         Err(error) => {
@@ -241,11 +271,20 @@ fn loaded_from(handle: *mut c_void) -> Option<PathBuf> {
     Some(PathBuf::from(path.to_string_lossy().into_owned()))
 }
 
-fn own_library(what: &'static str, name: &str) -> Finding {
-    match libraries::find(name) {
+/// A library of ours.
+fn own_library(what: &'static str, found: Result<PathBuf, Failure>) -> Finding {
+    match found {
         Ok(path) => Finding::present(what, path.display().to_string()),
-        Err(error) => Finding::absent(what, "not found", error.to_string()),
+        Err(error) => Finding::absent(what, "none that can be used", error.to_string()),
     }
+}
+
+/// The lines that mend it, by whatever a machine gets its packages. The loader has to find what pip installs.
+fn install(pip: &str, apt: &str, conda: &str) -> String {
+    format!(
+        "`apt install {apt}` from NVIDIA's repository, `conda install {conda}`, or `pip install {pip}` with the folder of its \
+         .so files in LD_LIBRARY_PATH"
+    )
 }
 
 /// Settings of other tools that would keep the collector out.

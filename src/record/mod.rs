@@ -72,7 +72,7 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
         access::follow_umask();
     }
     exports::check(args)?;
-    let collector = libraries::find(libraries::COLLECTOR)?;
+    let collector = libraries::collector()?;
     let device = device::choose(args.device, bundled)?;
     check_simulation(args, device)?;
     let mut command = command_line(args, bundled)?;

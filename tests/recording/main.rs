@@ -25,6 +25,7 @@ mod nccl_graphs;
 mod nvtx_programs;
 mod parallelisms;
 mod puzzlers;
+mod python_marks;
 mod pytorch_operators;
 mod rank_dies;
 mod record_options;

@@ -257,9 +257,9 @@ impl Drop for Running {
 /// A name that no other run has.
 fn name_of_run() -> Result<String, Error> {
     let mut bytes = [0u8; 16];
-    // SAFETY: fills the buffer of the length that is said.
-    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if filled != bytes.len() as isize {
+    // SAFETY: fills the buffer of the length that is said. glibc has it as a function from 2.25 on.
+    let filled = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
+    if filled != bytes.len() as libc::c_long {
         return Err(std::io::Error::last_os_error().into());
     }
     Ok(format!("{:032x}", u128::from_le_bytes(bytes)))

@@ -242,8 +242,8 @@ fn take_new() -> Vec<(Arc<ThreadInfo>, Consumer)> {
     taken
 }
 
-/// The calling thread's id (`gettid`).
+/// The calling thread's id (`gettid`, which glibc has as a function from 2.30 on).
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: no preconditions.
-    unsafe { libc::gettid() }.cast_unsigned()
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }

@@ -155,8 +155,8 @@ fn is_driver_call_enabled(callback: u32) -> bool {
 fn thread_id() -> u32 {
     THREAD.with(|cached| {
         if cached.get() == 0 {
-            // SAFETY: gettid has no preconditions.
-            cached.set(unsafe { libc::gettid() }.cast_unsigned());
+            // SAFETY: gettid has no preconditions. glibc has it as a function from 2.30 on.
+            cached.set(unsafe { libc::syscall(libc::SYS_gettid) as u32 });
         }
         cached.get()
     })

@@ -46,8 +46,8 @@ pub(super) fn host_hash() -> u64 {
 /// A random number: names processes and communicators, and whoever does not know it cannot talk to them.
 pub(super) fn random() -> u64 {
     let mut bytes = [0u8; 8];
-    // SAFETY: a buffer with its size.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    // SAFETY: a buffer with its size. glibc has it as a function from 2.25 on.
+    let got = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
     if got == 8 {
         return u64::from_ne_bytes(bytes);
     }

@@ -237,8 +237,8 @@ fn set_length(file: RawFd, bytes: libc::off_t) -> bool {
 /// New memory of so many bytes, whose size stays as it is.
 pub(super) fn memory(bytes: usize) -> Option<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: a name and plain values.
-    let descriptor = unsafe { libc::memfd_create(c"simgpu".as_ptr(), flags) };
+    // SAFETY: a name and plain values. glibc has it as a function from 2.27 on.
+    let descriptor = unsafe { libc::syscall(libc::SYS_memfd_create, c"simgpu".as_ptr(), flags) as i32 };
     if descriptor < 0 {
         return None;
     }

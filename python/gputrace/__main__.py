@@ -1,0 +1,5 @@
+"""`python -m gputrace`: the program itself."""
+
+from ._program import main
+
+main()
