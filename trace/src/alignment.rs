@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::Process;
+use crate::time::{DurationNs, TimeNs};
+
 /// A clock drifts by at most 100 ppm: two by twice that, nanoseconds a second.
 const DRIFT_NS_PER_S: f64 = 2e5;
 /// And wanders by at most 10 us in a second: two by 1.4 times that, of which this is 3.5 standard deviations (5 of one).
@@ -186,6 +189,121 @@ impl Course {
         }
         hull.filter(|(low, high)| *low > i64::MIN && *high < i64::MAX)
     }
+}
+
+/// One clock of a recording: a host's, usually.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostClock {
+    /// The host; several clocks may have one name.
+    pub host: String,
+    /// Its place among the clocks is that of the one that its course counts from, which may be itself. Those of one reference are
+    /// an island; times of several islands have nothing in common.
+    pub reference: u32,
+    /// Against the reference.
+    pub course: Course,
+    /// Between which moments of its own it was compared with others; both 0 where it was not.
+    pub from_ns: i64,
+    /// The last of them.
+    pub to_ns: i64,
+    /// How many collectives the estimate rests on; of a reference those that it shares with others.
+    pub collectives: u64,
+    /// Collectives that were left out because the others contradict them.
+    pub contradicted: u64,
+    /// When it was set against the reference, by itself, and by how much.
+    pub steps: Vec<(i64, i64)>,
+}
+
+impl HostClock {
+    /// The 99 % half width at a moment of the reference.
+    #[must_use]
+    pub fn half_width_at_reference(&self, time_ns: i64) -> i64 {
+        // Offsets change slowly, so that a few rounds find the moment.
+        let mut local_ns = time_ns;
+        for _ in 0..3 {
+            local_ns = time_ns.saturating_add(self.course.at(local_ns).offset_ns);
+        }
+        self.course.at(local_ns).half_width_ns
+    }
+}
+
+/// The half width of what two errors make together that do not depend on each other.
+#[must_use]
+pub fn together(a: i64, b: i64) -> i64 {
+    if a == 0 || b == 0 {
+        return a.max(b);
+    }
+    let width = (a as f64).hypot(b as f64).ceil();
+    if width < i64::MAX as f64 { width as i64 } else { i64::MAX }
+}
+
+/// The clocks of a recording, whose stamps were moved to those of the references.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Alignment {
+    /// Where it is from: "estimated", or the file that says it.
+    pub source: String,
+    /// The clocks. Processes have their places in [`ProcessHeader::clock`](crate::manifest::ProcessHeader::clock).
+    pub clocks: Vec<HostClock>,
+}
+
+impl Alignment {
+    /// The 99 % half width of the difference of stamps by two clocks at a moment of their reference: 0 of one clock, `None`
+    /// where they have nothing in common.
+    #[must_use]
+    pub fn half_width(&self, a: u32, b: u32, time_ns: i64) -> Option<i64> {
+        if a == b {
+            return Some(0);
+        }
+        let (a, b) = (self.clocks.get(a as usize)?, self.clocks.get(b as usize)?);
+        if a.reference != b.reference {
+            return None;
+        }
+        let (a, b) = (a.half_width_at_reference(time_ns), b.half_width_at_reference(time_ns));
+        Some(together(a, b))
+    }
+}
+
+/// Moves all stamps of a process, which were made by a clock of this course, to the reference's.
+pub(crate) fn move_stamps(process: &mut Process, course: &Course) {
+    if course.knots.is_empty() {
+        return;
+    }
+    let moved = |stamp: i64| course.to_reference(stamp);
+    process.tables.each_columns(&mut |_, _, columns| {
+        let mut columns = columns.into_iter();
+        let mut starts: Option<Vec<i64>> = None;
+        // What lasts from the row's time on; columns of times come before those of durations.
+        let mut lasts = true;
+        for column in columns.by_ref() {
+            if let Some(times) = column.downcast_mut::<Vec<TimeNs>>() {
+                let before: Vec<i64> = times.iter().map(|time| time.0).collect();
+                times.iter_mut().for_each(|time| time.0 = moved(time.0));
+                starts.get_or_insert(before);
+            } else if let Some(times) = column.downcast_mut::<Vec<Option<TimeNs>>>() {
+                times.iter_mut().flatten().for_each(|time| time.0 = moved(time.0));
+            } else if let Some(starts) = starts.as_ref().filter(|_| lasts) {
+                let longer = |(duration, start): (&mut DurationNs, &i64)| {
+                    let length = moved(start.saturating_add(duration.0)).saturating_sub(moved(*start));
+                    // Set back in between, the clock does not say how long it took.
+                    duration.0 = if duration.0 >= 0 { length.max(0) } else { length };
+                };
+                if let Some(durations) = column.downcast_mut::<Vec<DurationNs>>() {
+                    durations.iter_mut().zip(starts).for_each(longer);
+                    lasts = false;
+                } else if let Some(durations) = column.downcast_mut::<Vec<Option<DurationNs>>>() {
+                    let known = durations.iter_mut().zip(starts);
+                    known
+                        .filter_map(|(duration, start)| Some((duration.as_mut()?, start)))
+                        .for_each(longer);
+                    lasts = false;
+                }
+            }
+        }
+    });
+    let header = &mut process.header;
+    header.started_ns = moved(header.started_ns);
+    header.ended_ns = header.ended_ns.map(moved);
 }
 
 #[cfg(test)]

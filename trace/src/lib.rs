@@ -5,6 +5,7 @@
 //! reads what still grows. This crate knows no CUDA and no web.
 
 pub mod access;
+pub mod alignment;
 pub mod beneath;
 pub mod body;
 pub mod clock_reading;

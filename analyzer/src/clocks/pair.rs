@@ -78,7 +78,7 @@ fn student(freedom: f64) -> f64 {
 
 /// The same with some more for few: which of them count was decided by them.
 fn quantile(freedom: f64) -> f64 {
-    student(freedom) * (1.0 + 3.0 / freedom)
+    student(freedom) * (1.05 + 3.0 / freedom)
 }
 
 /// The operations between two settings of the clock.

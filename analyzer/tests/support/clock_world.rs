@@ -1,5 +1,7 @@
 //! Hosts with clocks that are wrong in known ways, and the collectives of their ranks.
 
+#![allow(dead_code, reason = "test and bench each use a part")]
+
 use gputrace_analyzer::clocks::{Estimated, Meeting, Member, estimate};
 
 /// Numbers that look random: SplitMix64.
