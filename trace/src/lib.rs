@@ -22,6 +22,7 @@ pub mod hang;
 pub mod json_file;
 pub mod manifest;
 pub mod measures;
+mod moved_stamps;
 pub mod names;
 pub mod near_sort;
 pub mod occupancy;

@@ -11,12 +11,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::alignment::{Alignment, HostClock, move_stamps};
+use crate::alignment::{Alignment, HostClock};
 use crate::beneath::{self, Kind};
 use crate::clock_steps;
 use crate::json_file::{Json, read_json};
 pub use crate::manifest::LossEntry as Loss;
 use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION, Version};
+use crate::moved_stamps::move_stamps;
 use crate::names::Interner;
 use crate::parallel;
 pub use crate::process::Process;
