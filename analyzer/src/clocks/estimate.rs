@@ -269,6 +269,18 @@ fn without_overlaps(knots: &[Knot]) -> Vec<Knot> {
             from = place;
         }
     }
+    let ends_of = |piece: &[Knot]| (piece[0], piece[piece.len() - 1]);
+    let reference = |knot: Knot| knot.local_ns.saturating_sub(knot.offset_ns);
+    // It was set somewhere between two operations: until the second it may still have gone on as before, and from the first on
+    // have been set.
+    let until = |place: usize| {
+        let (own, next) = (ends_of(pieces[place]).1, ends_of(pieces[place + 1]).0);
+        reference(next).saturating_add(own.offset_ns)
+    };
+    let since = |place: usize| {
+        let (before, own) = (ends_of(pieces[place - 1]).1, ends_of(pieces[place]).0);
+        reference(before).saturating_add(own.offset_ns)
+    };
     for (place, piece) in pieces.iter().enumerate() {
         let line = Course {
             knots: piece.to_vec(),
@@ -279,8 +291,8 @@ fn without_overlaps(knots: &[Knot]) -> Vec<Knot> {
             ..line.at(local_ns)
         };
         let begins = piece[0].local_ns;
-        let ended = pieces[..place].iter().map(|before| before[before.len() - 1].local_ns).max();
-        let next = pieces[place + 1..].iter().map(|next| next[0].local_ns).min();
+        let ended = (0..place).map(until).max();
+        let next = (place + 1..pieces.len()).map(since).min();
         let ends = piece[piece.len() - 1].local_ns;
         let first = ended.map_or(begins, |ended| ended.max(begins));
         let last = next.map_or(ends, |next| next.min(ends));

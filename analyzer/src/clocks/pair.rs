@@ -287,11 +287,13 @@ pub(super) fn fit(samples: &[Sample], quantum_ns: i64) -> Fit {
                 kept.push(sample);
             }
         }
-        let (Some(first), Some(last)) = (inside.first(), inside.last()) else {
+        // What contradicts at either end may have been stamped before the clock was set, or after.
+        let (Some(first), Some(last)) = (kept.first(), kept.last()) else {
             continue;
         };
         let limits = tightest(first.time_ns, last.time_ns, &kept);
-        for knot in knots(stretch, &limits, origin, always, exact) {
+        let ends = (seconds(first.time_ns), seconds(last.time_ns));
+        for knot in knots(stretch, &limits, origin, ends, always, exact) {
             let jump = knot.jump && !fit.knots.is_empty();
             if let Some(before) = fit.knots.last().filter(|_| jump) {
                 let by_ns = knot.offset_ns.saturating_sub(before.offset_ns);
@@ -386,10 +388,14 @@ fn bounds_at(limits: &Limits, time_ns: i64) -> (i64, i64) {
 }
 
 /// The moments of one stretch; the first is marked as a jump.
-fn knots(stretch: &Stretch, limits: &Limits, origin: Sample, always: f64, exact: f64) -> Vec<PairKnot> {
-    let (Some(first), Some(last)) = (stretch.xs.first().copied(), stretch.xs.last().copied()) else {
-        return Vec::new();
-    };
+fn knots(
+    stretch: &Stretch,
+    limits: &Limits,
+    origin: Sample,
+    (first, last): (f64, f64),
+    always: f64,
+    exact: f64,
+) -> Vec<PairKnot> {
     let mut times = vec![first];
     if let Some([curve, ..]) = &stretch.curves {
         times.extend(curve.points.iter().map(|point| point.x));

@@ -57,7 +57,7 @@ pub struct World {
     pub drift_ppm: f64,
     /// Microseconds in a second.
     pub wander_us: f64,
-    /// How often a clock is set, of all together, and by at most how much.
+    /// How often a clock is set, of all together, and by at most how much; at least by a tenth of that.
     pub steps: usize,
     pub step_ms: f64,
     /// Scatter of ends, microseconds.
@@ -163,8 +163,13 @@ impl World {
             .collect();
         for _ in 0..self.steps {
             let host = 1 + (draw.even() * (self.hosts - 1) as f64) as usize;
-            let when = length_s * (0.2 + 0.6 * draw.even());
-            clocks[host].steps.push((when, self.step_ms * 1e6 * draw.about()));
+            // Two that lie closer together are found as one.
+            let mut when = length_s * (0.2 + 0.6 * draw.even());
+            while clocks[host].steps.iter().any(|(other, _): &(f64, f64)| (when - other).abs() < 24.0 * self.apart_s) {
+                when = length_s * (0.2 + 0.6 * draw.even());
+            }
+            let by = draw.about();
+            clocks[host].steps.push((when, self.step_ms * 1e6 * (0.1 * by.signum() + 0.9 * by)));
         }
         clocks
     }
