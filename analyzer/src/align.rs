@@ -12,6 +12,7 @@ use crate::collectives::{self, Collective, is_synchronizing};
 use crate::comparable::Comparison;
 use crate::given_clocks::GivenClocks;
 use crate::operations::ProcessOperations;
+use crate::units::duration;
 use crate::{collective_parts, prepared};
 
 /// What to do about the clocks of several hosts.
@@ -64,8 +65,46 @@ fn apply(recording: &mut Recording, groups: &[Group], alignment: Alignment) {
     if alignment.clocks.iter().all(|clock| clock.reference == 0) {
         recording.unaligned = None;
     }
+    let notes = notes(recording, &alignment);
+    recording.notes.extend(notes);
     recording.align(alignment);
     recording.sort_processes();
+}
+
+/// What was moved by how much, for those who see the times without the analysis.
+fn notes(recording: &Recording, alignment: &Alignment) -> Vec<String> {
+    const MOST: usize = 16;
+    let name = |number: usize| {
+        let clock = alignment.clocks.get(number);
+        match clock.map_or("", |clock| clock.host.as_str()) {
+            "" => {
+                let headers = recording.processes.iter().map(|process| &process.header);
+                let own = headers.filter(|header| header.clock.is_some_and(|clock| clock as usize == number));
+                let lowest = own.filter_map(|header| header.rank).min();
+                lowest.map_or_else(|| "a file".to_owned(), |rank| format!("the file of rank {rank}"))
+            }
+            host => host.to_owned(),
+        }
+    };
+    let moved = |(number, clock): (usize, &HostClock)| {
+        let at = clock.course.at(i64::midpoint(clock.from_ns, clock.to_ns));
+        (!clock.course.knots.is_empty()).then(|| {
+            format!(
+                "times of {} are given by the clock of {}: its own was ahead by {}, right within {}",
+                name(number),
+                name(clock.reference as usize),
+                duration(at.offset_ns),
+                duration(at.half_width_ns)
+            )
+        })
+    };
+    let mut notes: Vec<String> = alignment.clocks.iter().enumerate().filter_map(moved).collect();
+    let more = notes.len().saturating_sub(MOST);
+    notes.truncate(MOST);
+    if more > 0 {
+        notes.push(format!("and times of {more} more clocks likewise"));
+    }
+    notes
 }
 
 /// Whether one clock may not have stamped everything.
@@ -187,11 +226,7 @@ fn meetings(collectives: &[Collective]) -> Vec<Meeting> {
         let class = *classes
             .entry((&collective.name, size, collective.communicator_ranks))
             .or_insert(next);
-        meetings.push(Meeting {
-            class,
-            kind,
-            members,
-        });
+        meetings.push(Meeting { class, kind, members });
     }
     meetings
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::collectives::{Collective, BandwidthRange, Timing};
+use crate::collectives::{BandwidthRange, Collective, Timing};
 use crate::graph::blame::Blame;
 use crate::statistics::{Distribution, sum};
 
@@ -196,7 +196,11 @@ pub(crate) fn sizes(collectives: &[Collective]) -> Vec<CollectiveSize> {
                 algbw,
                 busbw: algbw.map(|algbw| algbw * size.factor),
                 algbw_range: algbw.map(|_| {
-                    BandwidthRange::of(size.timed_bytes as u64, size.timed_ns as i64, size.error_ns as i64)
+                    BandwidthRange::of(
+                        size.timed_bytes as u64,
+                        size.timed_ns as i64,
+                        size.error_ns as i64,
+                    )
                 }),
                 best_busbw: algbw.map(|_| size.best_busbw),
                 kernel: Distribution::of(&mut size.kernels),

@@ -121,7 +121,13 @@ fn of(number: u32, clock: &HostClock, source: &str) -> ClockAnalysis {
         reference: clock.reference as usize,
         at_ns: (!is_alone).then_some(TimeNs(middle)),
         offset_ns: (!is_alone).then_some(found.offset_ns),
-        drift: (!is_alone).then(|| if passed > 0 { grown as f64 / passed as f64 } else { 0.0 }),
+        drift: (!is_alone).then(|| {
+            if passed > 0 {
+                grown as f64 / passed as f64
+            } else {
+                0.0
+            }
+        }),
         half_width_ns: (!is_alone).then_some(found.half_width_ns),
         hard_low_ns: bounds.filter(|_| !is_alone).map(|(low, _)| low),
         hard_high_ns: bounds.filter(|_| !is_alone).map(|(_, high)| high),
@@ -135,7 +141,11 @@ fn of(number: u32, clock: &HostClock, source: &str) -> ClockAnalysis {
                 by_ns: *by_ns,
             })
             .collect(),
-        course: if is_reference || length == 0 { Vec::new() } else { course.collect() },
+        course: if is_reference || length == 0 {
+            Vec::new()
+        } else {
+            course.collect()
+        },
         source: if is_alone {
             "it shares no collective with other hosts".to_owned()
         } else {
@@ -150,10 +160,13 @@ fn by_host(recording: &Recording, ranks: &[Option<u32>]) -> Vec<ClockAnalysis> {
     let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
     for (process, rank) in recording.processes.iter().zip(ranks) {
         let host = process.header.host.as_str();
-        let place = hosts.iter().position(|(known, _)| *known == host).unwrap_or_else(|| {
-            hosts.push((host, Vec::new()));
-            hosts.len() - 1
-        });
+        let place = hosts
+            .iter()
+            .position(|(known, _)| *known == host)
+            .unwrap_or_else(|| {
+                hosts.push((host, Vec::new()));
+                hosts.len() - 1
+            });
         hosts[place].1.extend(rank);
     }
     let is_one = hosts.len() == 1;

@@ -44,7 +44,11 @@ pub(crate) fn groups(recording: &Recording, ranks: &[Option<u32>], meetings: &[M
         }));
     }
     groups.sort_by_key(|group| {
-        let lowest = group.processes.iter().map(|place| ranks[*place].unwrap_or(u32::MAX)).min();
+        let lowest = group
+            .processes
+            .iter()
+            .map(|place| ranks[*place].unwrap_or(u32::MAX))
+            .min();
         (lowest, group.processes.first().copied())
     });
     groups
@@ -72,7 +76,10 @@ fn by_clock(processes: &[usize], meetings: &[Meeting]) -> Vec<Vec<usize>> {
     let mut here: Vec<(usize, i64)> = Vec::new();
     for meeting in meetings {
         here.clear();
-        let members = meeting.members.iter().map(|member| (member.clock as usize, member.end_ns));
+        let members = meeting
+            .members
+            .iter()
+            .map(|member| (member.clock as usize, member.end_ns));
         here.extend(members.filter(|(place, _)| processes.binary_search(place).is_ok()));
         if here.len() < 2 {
             continue;
@@ -91,7 +98,9 @@ fn by_clock(processes: &[usize], meetings: &[Meeting]) -> Vec<Vec<usize>> {
             let (first, second) = off.split_at(off.len().div_ceil(2));
             let (early, late) = (median(&mut first.to_vec()), median(&mut second.to_vec()));
             let from = |half: &[i64], middle: i64| {
-                half.iter().map(|off| off.saturating_sub(middle).saturating_abs()).collect::<Vec<_>>()
+                half.iter()
+                    .map(|off| off.saturating_sub(middle).saturating_abs())
+                    .collect::<Vec<_>>()
             };
             let mut apart = from(first, early);
             apart.extend(from(second, late));
@@ -136,7 +145,8 @@ mod tests {
                 members: (0u32..)
                     .zip(offsets)
                     .map(|(clock, offset)| {
-                        let end_ns = 1_000_000 * number + offset(number) + 700 * ((number + i64::from(clock)) % 3);
+                        let end_ns =
+                            1_000_000 * number + offset(number) + 700 * ((number + i64::from(clock)) % 3);
                         Member {
                             clock,
                             start_ns: end_ns - 100_000,

@@ -103,7 +103,9 @@ impl BandwidthRange {
         let in_time = |time_ns: i64| bytes as f64 / time_ns as f64;
         Self {
             low: in_time(time_ns.saturating_add(error_ns)),
-            high: Some(time_ns.saturating_sub(error_ns)).filter(|time| *time > 0).map(in_time),
+            high: Some(time_ns.saturating_sub(error_ns))
+                .filter(|time| *time > 0)
+                .map(in_time),
         }
     }
 }
@@ -355,7 +357,9 @@ impl Errors {
     fn undecided(&self, arrivals: &[Arrival], late: Arrival) -> Option<Undecided> {
         let margins = arrivals.iter().zip(&self.to_last);
         margins
-            .filter(|(arrival, _)| (arrival.rank, arrival.device, arrival.process) != (late.rank, late.device, late.process))
+            .filter(|(arrival, _)| {
+                (arrival.rank, arrival.device, arrival.process) != (late.rank, late.device, late.process)
+            })
             .map(|(arrival, error)| Undecided {
                 rank: late.rank,
                 margin_ns: late.start - arrival.start,
@@ -523,7 +527,9 @@ impl Matched {
             bytes,
             dtype: parts.first().map(|part| part.dtype.clone()).unwrap_or_default(),
             algbw,
-            algbw_range: slowest.zip(bytes).map(|(time, bytes)| BandwidthRange::of(bytes, time, errors.widest)),
+            algbw_range: slowest
+                .zip(bytes)
+                .map(|(time, bytes)| BandwidthRange::of(bytes, time, errors.widest)),
             clock_error_ns: whole.then_some(errors.widest),
             last_undecided,
             busbw: algbw

@@ -6,8 +6,8 @@ use gputrace_trace::Recording;
 use gputrace_trace::alignment::{Alignment, HostClock, together};
 
 use crate::measures::window;
-use crate::units::duration;
 use crate::operations::ProcessOperations;
+use crate::units::duration;
 
 /// What is assumed of the ranks' clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,8 @@ fn aligned(
     let islands: Vec<String> = references
         .iter()
         .map(|reference| {
-            let own = (0..alignment.clocks.len()).filter(|place| alignment.clocks[*place].reference == *reference);
+            let own =
+                (0..alignment.clocks.len()).filter(|place| alignment.clocks[*place].reference == *reference);
             let mut own: Vec<String> = own.map(name).collect();
             let more = own.len().saturating_sub(4);
             own.truncate(4);
@@ -138,7 +139,10 @@ fn aligned(
             duration(width)
         ),
         (file, 0) => format!("{count} clocks set by {file}"),
-        (file, width) => format!("{count} clocks set by {file}: the worst is right within {}", duration(width)),
+        (file, width) => format!(
+            "{count} clocks set by {file}: the worst is right within {}",
+            duration(width)
+        ),
     };
     let assumption = match islands.as_slice() {
         [_] => how,

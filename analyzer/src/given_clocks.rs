@@ -78,7 +78,9 @@ impl GivenClocks {
             ));
         }
         // All that are given count from one reference, which need be none of them.
-        let first = groups.iter().position(|group| self.hosts.contains_key(&group.host));
+        let first = groups
+            .iter()
+            .position(|group| self.hosts.contains_key(&group.host));
         let clocks = groups.iter().enumerate().map(|(number, group)| {
             let own = u32::try_from(number).unwrap_or(u32::MAX);
             let Some(given) = self.hosts.get(&group.host) else {
@@ -132,11 +134,24 @@ mod tests {
 
     #[test]
     fn a_file_of_clocks() {
-        let given = GivenClocks::parse(r#"{"b": {"offset_ns": -5, "drift": 1e-6}, "a": {"offset_ns": 0}}"#, "f").unwrap();
+        let given = GivenClocks::parse(
+            r#"{"b": {"offset_ns": -5, "drift": 1e-6}, "a": {"offset_ns": 0}}"#,
+            "f",
+        )
+        .unwrap();
         assert_eq!(given.hosts["b"].offset_ns, -5);
-        for wrong in ["[]", "{\"a\": 5}", "{\"a\": {\"ofset_ns\": 5}}", "", "{\"a\": {\"drift\": 1.0}}"] {
+        for wrong in [
+            "[]",
+            "{\"a\": 5}",
+            "{\"a\": {\"ofset_ns\": 5}}",
+            "",
+            "{\"a\": {\"drift\": 1.0}}",
+        ] {
             let error = GivenClocks::parse(wrong, "clocks.json").unwrap_err();
-            assert!(error.starts_with("clocks.json: ") && !error.contains('\n'), "{error}");
+            assert!(
+                error.starts_with("clocks.json: ") && !error.contains('\n'),
+                "{error}"
+            );
         }
     }
 }

@@ -77,7 +77,7 @@ pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;
 pub use clock_analysis::{ClockAnalysis, ClockMoment, ClockSet};
-pub use collectives::{Collective, BandwidthRange, Undecided};
+pub use collectives::{BandwidthRange, Collective, Undecided};
 pub use communication::CommunicationAnalysis;
 pub use communicators::CommunicatorAnalysis;
 pub use compare::{Change, ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};

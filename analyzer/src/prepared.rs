@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use gputrace_trace::{Process, Recording, parallel};
 
 use crate::collectives::Job;
+use crate::comparable::{self, Comparison};
 use crate::device_steps::HostSteps;
 use crate::operations::ProcessOperations;
 use crate::pauses::Pauses;
-use crate::comparable::{self, Comparison};
 use crate::{collective_parts, collectives, graph, step_detection, steps};
 
 /// Operations and calls in the graph that findings are replayed on, about thirty times; the first steps stand for all.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::collectives::{Collective, BandwidthRange};
+use crate::collectives::{BandwidthRange, Collective};
 
 /// What one rank sent to another on one communicator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -82,7 +82,9 @@ pub(crate) fn transfers(collectives: &[Collective]) -> Vec<TransferAnalysis> {
         };
         found.timed += 1;
         found.undecided += usize::from(collective.last_undecided.is_some());
-        found.clock_error_ns = found.clock_error_ns.saturating_add(collective.timing.clock_error_ns);
+        found.clock_error_ns = found
+            .clock_error_ns
+            .saturating_add(collective.timing.clock_error_ns);
         found.transfer_ns = found.transfer_ns.saturating_add(longest);
         sums.timed_bytes = sums.timed_bytes.saturating_add(collective.bytes.unwrap_or(0));
         for end in participants {

@@ -51,7 +51,10 @@ fn two_clocks_by_hand() {
     // Nothing ends before another began: the offset is within 40 us down and 30 us up of the true one.
     let (low, high) = found[1].course.bounds_at(local(10)).expect("bounds");
     assert_eq!((low, high), (5_010_000 - 30_000, 5_010_000 + 40_000));
-    assert_eq!(found[1].course.to_reference(local(10)), local(10) - middle.offset_ns);
+    assert_eq!(
+        found[1].course.to_reference(local(10)),
+        local(10) - middle.offset_ns
+    );
 }
 
 #[test]
@@ -61,12 +64,21 @@ fn clocks_that_share_nothing_are_islands_and_those_between_join() {
         let off = |clock: u32| i64::from(clock) * 50_000_000;
         meeting(
             (number % 2) as u32,
-            &[(a, end - 9_000 + off(a), end + off(a)), (b, end - 9_000 + off(b), end + off(b))],
+            &[
+                (a, end - 9_000 + off(a), end + off(a)),
+                (b, end - 9_000 + off(b), end + off(b)),
+            ],
         )
     };
     // 0 - 1 - 2, 3 - 4, and 5 alone.
     let meetings: Vec<Meeting> = (0..30)
-        .flat_map(|number| [pair(0, 1, 3 * number), pair(1, 2, 3 * number + 1), pair(3, 4, 3 * number + 2)])
+        .flat_map(|number| {
+            [
+                pair(0, 1, 3 * number),
+                pair(1, 2, 3 * number + 1),
+                pair(3, 4, 3 * number + 2),
+            ]
+        })
         .collect();
     let found = estimate(6, &meetings);
     let references: Vec<u32> = found.iter().map(|clock| clock.reference).collect();
@@ -80,19 +92,33 @@ fn clocks_that_share_nothing_are_islands_and_those_between_join() {
     assert!(width(2, 100_000_000) > width(1, 50_000_000));
     assert_eq!(found[5].collectives, 0);
     assert!(estimate(0, &[]).is_empty());
-    assert_eq!(estimate(2, &[]).iter().map(|clock| clock.reference).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(
+        estimate(2, &[])
+            .iter()
+            .map(|clock| clock.reference)
+            .collect::<Vec<_>>(),
+        [0, 1]
+    );
 }
 
 #[test]
 fn a_clock_that_was_set_is_found_and_wrong_matches_are_left_out() {
-    let world = World { steps: 1, step_ms: 8.0, collectives: 400, ..PLAIN };
+    let world = World {
+        steps: 1,
+        step_ms: 8.0,
+        collectives: 400,
+        ..PLAIN
+    };
     let (meetings, judge) = world.meet(5);
     let found = estimate(2, &meetings);
     let mut outcome = Outcome::default();
     judge(&found, &mut outcome);
     assert_eq!(found[1].steps.len(), 1, "{:?}", found[1].steps);
     assert!(outcome.is_always_bounded());
-    let world = World { mismatched: 0.03, ..PLAIN };
+    let world = World {
+        mismatched: 0.03,
+        ..PLAIN
+    };
     let (meetings, judge) = world.meet(5);
     let found = estimate(2, &meetings);
     let mut outcome = Outcome::default();
@@ -188,14 +214,25 @@ fn two_hosts(ahead: i64, drift_ppm: i64) -> Build {
         for rank in 0..4usize {
             let stamp = |time: i64| {
                 let time = 50_000_000 + number * 1_000_000 + time;
-                if rank < 2 { time } else { time + ahead + time * drift_ppm / 1_000_000 }
+                if rank < 2 {
+                    time
+                } else {
+                    time + ahead + time * drift_ppm / 1_000_000
+                }
             };
             let late = [0, 7_000, 3_000, 60_000][rank];
             // Ends scatter by some hundred nanoseconds.
             let end = 200_000 + (number * 7 + rank as i64 * 13) % 10 * 40;
             let name = if number % 2 == 0 { ALL_REDUCE } else { ALL_GATHER };
             build.kernel(rank, name, 7, stamp(late), stamp(end), number as u32 + 1);
-            build.kernel(rank, "gemm", 7, stamp(400_000), stamp(900_000), number as u32 + 1001);
+            build.kernel(
+                rank,
+                "gemm",
+                7,
+                stamp(400_000),
+                stamp(900_000),
+                number as u32 + 1001,
+            );
         }
     }
     build
@@ -220,7 +257,10 @@ fn clocks_that_are_wrong_give_what_clocks_that_are_right_give() {
         assert!(withheld.arrivals.is_empty() && withheld.clocks[1].offset_ns.is_none());
         let found = aligned(&wrong, &ClockChoice::Estimate);
         let clock = &found.clocks[1];
-        assert_eq!((found.clocks.len(), clock.reference, clock.host.as_str()), (2, 0, "node-b"));
+        assert_eq!(
+            (found.clocks.len(), clock.reference, clock.host.as_str()),
+            (2, 0, "node-b")
+        );
         assert_eq!((clock.ranks.as_slice(), clock.collectives), (&[2, 3][..], 40));
         let at = clock.at_ns.expect("a moment").0;
         let truth = ahead + (at - ahead) * drift / 1_000_000;
@@ -228,14 +268,21 @@ fn clocks_that_are_wrong_give_what_clocks_that_are_right_give() {
         let width = clock.half_width_ns.expect("a width");
         assert!(off <= width && width < 7_000, "{off} {width}");
         assert!(clock.hard_low_ns.unwrap() <= truth && truth <= clock.hard_high_ns.unwrap());
-        assert!((clock.drift.unwrap() * 1e6 - drift as f64).abs() < 20.0, "{clock:?}");
+        assert!(
+            (clock.drift.unwrap() * 1e6 - drift as f64).abs() < 20.0,
+            "{clock:?}"
+        );
         assert_eq!(found.collectives.len(), right.collectives.len());
         for (found, right) in found.collectives.iter().zip(&right.collectives) {
             let error = found.clock_error_ns.expect("compared");
             assert!(error > 0 && error < 10_000);
             assert_eq!(found.last_rank, right.last_rank);
             for (rank, wait) in &right.wait_ns {
-                assert!((found.wait_ns[rank] - wait).abs() <= error, "{rank}: {wait} {} {error}", found.wait_ns[rank]);
+                assert!(
+                    (found.wait_ns[rank] - wait).abs() <= error,
+                    "{rank}: {wait} {} {error}",
+                    found.wait_ns[rank]
+                );
                 assert!((found.transfer_ns[rank] - right.transfer_ns[rank]).abs() <= error);
             }
             assert!((found.skew_ns.unwrap() - right.skew_ns.unwrap()).abs() <= error);
@@ -254,16 +301,28 @@ fn who_was_last_is_not_said_where_clocks_cannot_decide_it() {
     let given = ClockChoice::Given(GivenClocks::parse(given, "clocks.json").expect("clocks"));
     let found = aligned(&build, &given);
     let one = &found.collectives[4];
-    assert_eq!((one.last_rank, one.last_rank_cost_ns, one.clock_error_ns), (None, None, Some(80_000)));
+    assert_eq!(
+        (one.last_rank, one.last_rank_cost_ns, one.clock_error_ns),
+        (None, None, Some(80_000))
+    );
     let undecided = one.last_undecided.expect("undecided");
-    assert_eq!((undecided.rank, undecided.margin_ns, undecided.clock_error_ns), (3, 53_000, 80_000));
-    assert_eq!((found.arrivals[3].last_count, found.arrivals[3].undecided_count), (0, 40));
+    assert_eq!(
+        (undecided.rank, undecided.margin_ns, undecided.clock_error_ns),
+        (3, 53_000, 80_000)
+    );
+    assert_eq!(
+        (found.arrivals[3].last_count, found.arrivals[3].undecided_count),
+        (0, 40)
+    );
     // Right within less than the margin it is decided, and the numbers are the true ones.
     let given = r#"{"node-a": {"offset_ns": 0}, "node-b": {"offset_ns": 1000000, "half_width_ns": 50000}}"#;
     let given = ClockChoice::Given(GivenClocks::parse(given, "clocks.json").expect("clocks"));
     let found = aligned(&build, &given);
     let one = &found.collectives[4];
-    assert_eq!((one.last_rank, one.last_rank_cost_ns, one.skew_ns), (Some(3), Some(53_000), Some(60_000)));
+    assert_eq!(
+        (one.last_rank, one.last_rank_cost_ns, one.skew_ns),
+        (Some(3), Some(53_000), Some(60_000))
+    );
     assert_eq!(one.wait_ns["0"], 60_000);
 }
 
@@ -272,9 +331,16 @@ fn clocks_are_given_for_hosts_that_are_there() {
     let given = GivenClocks::parse(r#"{"node-x": {"offset_ns": 0}}"#, "clocks.json").expect("clocks");
     let mut recording = two_hosts(0, 0).recording;
     let error = align(&mut recording, &ClockChoice::Given(given)).expect_err("no such host");
-    assert!(error.contains("clocks.json") && error.contains("node-x") && error.contains("node-a, node-b"), "{error}");
+    assert!(
+        error.contains("clocks.json") && error.contains("node-x") && error.contains("node-a, node-b"),
+        "{error}"
+    );
     let found = aligned(&two_hosts(0, 0), &ClockChoice::None);
-    assert!(found.arrivals.is_empty() && found.clock.contains("not aligned"), "{}", found.clock);
+    assert!(
+        found.arrivals.is_empty() && found.clock.contains("not aligned"),
+        "{}",
+        found.clock
+    );
 }
 
 #[test]
@@ -308,7 +374,11 @@ fn hosts_of_one_name_are_told_apart_once_their_recordings_are_merged() {
         process.header.host = "localhost".to_owned();
     }
     let found = aligned(&build, &ClockChoice::Estimate);
-    let hosts: Vec<(&str, usize)> = found.clocks.iter().map(|clock| (clock.host.as_str(), clock.reference)).collect();
+    let hosts: Vec<(&str, usize)> = found
+        .clocks
+        .iter()
+        .map(|clock| (clock.host.as_str(), clock.reference))
+        .collect();
     assert_eq!(hosts, [("localhost", 0), ("localhost", 0)]);
 }
 
@@ -339,7 +409,10 @@ fn islands_are_said_and_compared_within() {
     assert!(found.clock.contains(said), "{}", found.clock);
     assert_eq!(found.collectives.len(), 60);
     for collective in &found.collectives {
-        assert!((collective.skew_ns.expect("compared") - 9_000).abs() <= collective.clock_error_ns.expect("compared"));
+        assert!(
+            (collective.skew_ns.expect("compared") - 9_000).abs()
+                <= collective.clock_error_ns.expect("compared")
+        );
     }
     assert!(found.ranks.iter().all(|rank| rank.idle_before_ns.is_none()));
     // Without any in common nothing is.
@@ -349,7 +422,12 @@ fn islands_are_said_and_compared_within() {
     }
     let found = aligned(&build, &ClockChoice::Estimate);
     assert!(found.clock.contains("share no collective"), "{}", found.clock);
-    assert!(found.clocks.iter().all(|clock| clock.offset_ns.is_none() && clock.source.contains("no collective")));
+    assert!(
+        found
+            .clocks
+            .iter()
+            .all(|clock| clock.offset_ns.is_none() && clock.source.contains("no collective"))
+    );
 }
 
 #[test]
@@ -363,9 +441,18 @@ fn stamps_are_moved_and_durations_stretched() {
     // At its first stamp the offset is what was given; 1 ms later it is 1 us more, and 500 us last 499.5.
     assert_eq!(after.start_ns[0], TimeNs(before.start_ns[0].0 - 5_000_000));
     let later = before.start_ns[2].0 - before.start_ns[0].0;
-    assert_eq!(after.start_ns[2].0, before.start_ns[2].0 - 5_000_000 - later / 1000);
-    assert_eq!((before.duration_ns[1].0, after.duration_ns[1].0), (500_000, 499_500));
-    assert_eq!(recording.processes[0].tables.kernels, two_hosts(5_000_000, 0).recording.processes[0].tables.kernels);
+    assert_eq!(
+        after.start_ns[2].0,
+        before.start_ns[2].0 - 5_000_000 - later / 1000
+    );
+    assert_eq!(
+        (before.duration_ns[1].0, after.duration_ns[1].0),
+        (500_000, 499_500)
+    );
+    assert_eq!(
+        recording.processes[0].tables.kernels,
+        two_hosts(5_000_000, 0).recording.processes[0].tables.kernels
+    );
     // Once.
     let moved = recording.clone();
     align(&mut recording, &given).expect("aligns");

@@ -283,11 +283,21 @@ fn clocks(analysis: &Analysis) {
             let bounds = clock.hard_low_ns.zip(clock.hard_high_ns);
             let is_reference = place == clock.reference && clock.offset_ns.is_some();
             vec![
-                if clock.host.is_empty() { "not named".to_owned() } else { shorten(&clock.host, 24) },
+                if clock.host.is_empty() {
+                    "not named".to_owned()
+                } else {
+                    shorten(&clock.host, 24)
+                },
                 shorten(&ranks.join(" "), 24),
-                if is_reference { "the reference".to_owned() } else { or_dash(clock.offset_ns, duration) },
+                if is_reference {
+                    "the reference".to_owned()
+                } else {
+                    or_dash(clock.offset_ns, duration)
+                },
                 or_dash(clock.half_width_ns, |width| format!("±{}", duration(width))),
-                or_dash(bounds, |(low, high)| format!("{} to {}", duration(low), duration(high))),
+                or_dash(bounds, |(low, high)| {
+                    format!("{} to {}", duration(low), duration(high))
+                }),
                 or_dash(clock.drift, |drift| format!("{:.3} ppm", drift * 1e6)),
                 thousands(clock.collectives),
             ]
@@ -299,7 +309,15 @@ fn clocks(analysis: &Analysis) {
     };
     print_table(
         &format!("Clocks ({}{more})", analysis.clock),
-        &["host", "ranks", "ahead by", "99 %", "surely", "drift", "collectives"],
+        &[
+            "host",
+            "ranks",
+            "ahead by",
+            "99 %",
+            "surely",
+            "drift",
+            "collectives",
+        ],
         &rows,
         Overflow::Continue,
     );

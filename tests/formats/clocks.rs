@@ -58,7 +58,11 @@ fn write(folder: &Path, clocks: &[(i64, i64)], base_ns: i64) {
             }
         }
         trace["baseTimeNanoseconds"] = base_ns.into();
-        let name = path.file_name().expect("a name").to_string_lossy().replace(".gz", "");
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .replace(".gz", "");
         std::fs::write(folder.join(name), trace.to_string()).expect("a file");
     }
 }
@@ -69,17 +73,28 @@ fn base_ns() -> i64 {
     write(right.path(), &[(0, 0); 8], 0);
     let analysis = analyze(right.path(), "none");
     let starts = analysis["collectives"].as_array().expect("collectives").iter();
-    starts.filter_map(|one| one["start_ns"].as_i64()).min().expect("collectives")
+    starts
+        .filter_map(|one| one["start_ns"].as_i64())
+        .min()
+        .expect("collectives")
 }
 
 #[test]
 fn clocks_of_a_real_job_come_back_as_they_were_set() {
     let base_ns = base_ns();
-    let (right, wrong) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let (right, wrong) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("a folder"),
+    );
     write(right.path(), &[(0, 0); 8], base_ns);
     write(wrong.path(), &CLOCKS, base_ns);
     let right = analyze(right.path(), "estimate");
-    assert_eq!(right["clocks"].as_array().map(Vec::len), Some(1), "{}", right["clocks"]);
+    assert_eq!(
+        right["clocks"].as_array().map(Vec::len),
+        Some(1),
+        "{}",
+        right["clocks"]
+    );
     let wrong = analyze(wrong.path(), "estimate");
     let clocks = wrong["clocks"].as_array().expect("clocks");
     assert_eq!(clocks.len(), 8, "{}", wrong["clock"]);
@@ -89,31 +104,49 @@ fn clocks_of_a_real_job_come_back_as_they_were_set() {
         let number = |key: &str| clock[key].as_i64().unwrap_or_else(|| panic!("{key} of {clock}"));
         // The reference is right, so that what this clock shows beyond it is what was added.
         let shown = number("at_ns") - base_ns;
-        let truth = ahead_ns + ((shown - ahead_ns) as f64 * gains as f64 / (1e9 + gains as f64)).round() as i64;
+        let truth =
+            ahead_ns + ((shown - ahead_ns) as f64 * gains as f64 / (1e9 + gains as f64)).round() as i64;
         let off = (number("offset_ns") - truth).abs();
-        println!("rank {rank}: off by {off} ns, said ±{} ns", number("half_width_ns"));
+        println!(
+            "rank {rank}: off by {off} ns, said ±{} ns",
+            number("half_width_ns")
+        );
         assert!(off <= 2_000, "rank {rank}: {truth}, {clock}");
         assert!(off <= number("half_width_ns"), "rank {rank}: {truth}, {clock}");
-        assert!((number("hard_low_ns")..=number("hard_high_ns")).contains(&truth), "rank {rank}: {truth}, {clock}");
+        assert!(
+            (number("hard_low_ns")..=number("hard_high_ns")).contains(&truth),
+            "rank {rank}: {truth}, {clock}"
+        );
     }
     // Rank 0's own times are those of both, and what ranks waited is the same within what is said.
     let all = |analysis: &Value| -> Vec<Value> {
         let mut all = analysis["collectives"].as_array().expect("collectives").clone();
-        all.sort_by_key(|one| (one["name"].to_string(), one["sequence"].as_u64(), one["start_ns"].as_i64()));
+        all.sort_by_key(|one| {
+            (
+                one["name"].to_string(),
+                one["sequence"].as_u64(),
+                one["start_ns"].as_i64(),
+            )
+        });
         all
     };
     let (right, wrong) = (all(&right), all(&wrong));
     assert_eq!(right.len(), wrong.len());
     let mut compared = 0;
     for (right, wrong) in right.iter().zip(&wrong) {
-        let Some(error) = wrong["clock_error_ns"].as_i64() else { continue };
+        let Some(error) = wrong["clock_error_ns"].as_i64() else {
+            continue;
+        };
         for (rank, wait) in right["wait_ns"].as_object().expect("waits") {
             let wait = wait.as_i64().expect("a wait");
             let off = wrong["wait_ns"][rank].as_i64().expect("a wait") - wait;
             assert!(off.abs() <= error, "{rank}: {wait}, {wrong}");
             compared += 1;
         }
-        assert!(wrong["last_rank"].is_null() || wrong["last_rank"] == right["last_rank"], "{right} {wrong}");
+        assert!(
+            wrong["last_rank"].is_null() || wrong["last_rank"] == right["last_rank"],
+            "{right} {wrong}"
+        );
     }
     assert!(compared >= 40, "{compared}");
 }

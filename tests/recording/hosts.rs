@@ -258,7 +258,9 @@ fn one_recorder_records_both_hosts_into_a_folder_that_both_see() {
 /// What the clock of a rank was ahead by, by its truth log: the delivered end of an operation near a moment less the true one.
 fn true_offset(truth: &Path, rank: u32, at_ns: i64) -> i64 {
     let text = read(truth, &format!("rank{rank}.jsonl"));
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let ends = lines.map(|line| {
         let delivered = line["delivered_end_ns"].as_i64().expect("skewed");
         (delivered, delivered - line["end_ns"].as_i64().expect("an end"))
@@ -302,13 +304,22 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
     let clocks = found["clocks"].as_array().expect("clocks");
     assert_eq!(clocks.len(), 2, "{clocks:?}");
     let clock = &clocks[1];
-    assert_eq!((&clock["host"], &clock["ranks"]), (&json!("host-b"), &json!([2, 3])));
+    assert_eq!(
+        (&clock["host"], &clock["ranks"]),
+        (&json!("host-b"), &json!([2, 3]))
+    );
     let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("{value} in {clock}"));
     let at_ns = number(&clock["at_ns"]);
     let offset_ns = true_offset(&truth, 2, at_ns);
     let (estimate, width) = (number(&clock["offset_ns"]), number(&clock["half_width_ns"]));
-    assert!((estimate - offset_ns).abs() <= width, "{estimate} ±{width}, truly {offset_ns}");
-    assert!((number(&clock["hard_low_ns"])..=number(&clock["hard_high_ns"])).contains(&offset_ns), "{clock}");
+    assert!(
+        (estimate - offset_ns).abs() <= width,
+        "{estimate} ±{width}, truly {offset_ns}"
+    );
+    assert!(
+        (number(&clock["hard_low_ns"])..=number(&clock["hard_high_ns"])).contains(&offset_ns),
+        "{clock}"
+    );
     assert!(number(&clock["collectives"]) >= 30, "{clock}");
 
     // With the clocks as they truly were.
@@ -317,7 +328,9 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
     std::fs::write(&list, known.to_string()).expect("a file");
     let analyze = |clocks: &str| -> Value {
         let mut command = gputrace();
-        command.args(["analyze", "--json", "--clocks", clocks]).arg(&merged);
+        command
+            .args(["analyze", "--json", "--clocks", clocks])
+            .arg(&merged);
         serde_json::from_str(&stdout(&expect_status(&mut command, 0))).expect("JSON")
     };
     let right = analyze(list.to_str().expect("a path"));
@@ -326,7 +339,9 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
     assert_eq!(found.len(), right.len());
     let mut compared = 0;
     for (found, right) in found.iter().zip(&right) {
-        let Some(error) = found["clock_error_ns"].as_i64() else { continue };
+        let Some(error) = found["clock_error_ns"].as_i64() else {
+            continue;
+        };
         for (rank, wait) in right["wait_ns"].as_object().expect("waits") {
             let off = found["wait_ns"][rank].as_i64().expect("a wait") - wait.as_i64().expect("a wait");
             assert!(off.abs() <= error, "{rank}: {found} {right}");
@@ -344,5 +359,9 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
     let refused = expect_status(command.args(["analyze", "--clocks"]).arg(&list).arg(&merged), 2);
     assert!(one_line(&refused).contains("host-c"), "{}", one_line(&refused));
     let table = expect_status(gputrace().arg("analyze").arg(&merged), 0);
-    assert!(stdout(&table).contains("Clocks (2 clocks compared"), "{}", stdout(&table));
+    assert!(
+        stdout(&table).contains("Clocks (2 clocks compared"),
+        "{}",
+        stdout(&table)
+    );
 }

@@ -47,8 +47,14 @@ pub struct Limits {
 impl Limits {
     fn at(&self, time_ns: i64) -> (i64, i64) {
         let change = |time: i64| most_change_ns(time_ns.saturating_sub(time));
-        let low = self.lows.iter().map(|(time, low)| low.saturating_sub(change(*time)));
-        let high = self.highs.iter().map(|(time, high)| high.saturating_add(change(*time)));
+        let low = self
+            .lows
+            .iter()
+            .map(|(time, low)| low.saturating_sub(change(*time)));
+        let high = self
+            .highs
+            .iter()
+            .map(|(time, high)| high.saturating_add(change(*time)));
         (low.max().unwrap_or(i64::MIN), high.min().unwrap_or(i64::MAX))
     }
 }
@@ -120,7 +126,9 @@ impl Course {
                 let near = if local_ns < middle { before } else { after };
                 let sides = self.around_jump(next);
                 let widest = sides.iter().map(|knot| knot.half_width_ns).max().unwrap_or(0);
-                let off = sides.iter().map(|knot| knot.offset_ns.saturating_sub(near.offset_ns).saturating_abs());
+                let off = sides
+                    .iter()
+                    .map(|knot| knot.offset_ns.saturating_sub(near.offset_ns).saturating_abs());
                 let drifted = most_change_ns(after.local_ns.saturating_sub(before.local_ns));
                 let room = off.max().unwrap_or(0).saturating_add(drifted);
                 Knot {
@@ -154,7 +162,10 @@ impl Course {
 
     /// The knots before and after a jump to the knot at `place`, and those of jumps that follow each other around it.
     fn around_jump(&self, place: usize) -> &[Knot] {
-        let from = (0..place).rev().find(|before| !self.knots[*before].jump).unwrap_or(0);
+        let from = (0..place)
+            .rev()
+            .find(|before| !self.knots[*before].jump)
+            .unwrap_or(0);
         let after = (place + 1..self.knots.len()).find(|after| !self.knots[*after].jump);
         &self.knots[from..after.unwrap_or(self.knots.len())]
     }
@@ -231,7 +242,11 @@ pub fn together(a: i64, b: i64) -> i64 {
         return a.max(b);
     }
     let width = (a as f64).hypot(b as f64).ceil();
-    if width < i64::MAX as f64 { width as i64 } else { i64::MAX }
+    if width < i64::MAX as f64 {
+        width as i64
+    } else {
+        i64::MAX
+    }
 }
 
 /// The clocks of a recording, whose stamps were moved to those of the references.
@@ -256,7 +271,10 @@ impl Alignment {
         if a.reference != b.reference {
             return None;
         }
-        let (a, b) = (a.half_width_at_reference(time_ns), b.half_width_at_reference(time_ns));
+        let (a, b) = (
+            a.half_width_at_reference(time_ns),
+            b.half_width_at_reference(time_ns),
+        );
         Some(together(a, b))
     }
 }

@@ -36,8 +36,9 @@ fn within(z: f64) -> f64 {
     // Abramowitz and Stegun 7.1.26: right within 1.5e-7.
     let x = z / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
-    let series = t * (0.254_829_592
-        + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
+    let series = t
+        * (0.254_829_592
+            + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
     1.0 - series * (-x * x).exp()
 }
 
@@ -66,7 +67,10 @@ pub(super) fn half_width(kinds: &[KindMean], error: f64) -> f64 {
         for (kind, weight) in kinds.iter().zip(&weights) {
             logarithm += 0.5 * weight.ln() - 0.5 * weight * (kind.mean - common).powi(2);
         }
-        weighed.push((logarithm + prior.ln(), (error * error + tau * tau * shares).sqrt()));
+        weighed.push((
+            logarithm + prior.ln(),
+            (error * error + tau * tau * shares).sqrt(),
+        ));
     }
     let greatest = weighed.iter().map(|(weight, _)| *weight).fold(f64::MIN, f64::max);
     for (weight, _) in &mut weighed {

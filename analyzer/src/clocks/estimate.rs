@@ -68,7 +68,10 @@ pub fn estimate(clocks: usize, meetings: &[Meeting]) -> Vec<Estimated> {
                 let course = behind(&before.course, fit);
                 let own = |time_ns: i64| {
                     let at = fit.knots.partition_point(|knot| knot.time_ns <= time_ns);
-                    let offset = fit.knots.get(at.saturating_sub(1)).map_or(0, |knot| knot.offset_ns);
+                    let offset = fit
+                        .knots
+                        .get(at.saturating_sub(1))
+                        .map_or(0, |knot| knot.offset_ns);
                     time_ns.saturating_add(offset)
                 };
                 Estimated {
@@ -96,7 +99,10 @@ fn parts(clocks: usize, meetings: &[Meeting]) -> Vec<Vec<Part>> {
     let mut members: Vec<(u32, i64, i64)> = Vec::new();
     for (meeting, place) in meetings.iter().zip(0u32..) {
         members.clear();
-        let of_known = meeting.members.iter().filter(|member| (member.clock as usize) < clocks);
+        let of_known = meeting
+            .members
+            .iter()
+            .filter(|member| (member.clock as usize) < clocks);
         members.extend(of_known.map(|member| (member.clock, member.end_ns, member.start_ns)));
         members.sort_unstable();
         for of_clock in members.chunk_by(|a, b| a.0 == b.0) {
@@ -107,7 +113,11 @@ fn parts(clocks: usize, meetings: &[Meeting]) -> Vec<Vec<Part>> {
             } else {
                 i64::midpoint(of_clock[middle - 1].1, of_clock[middle].1)
             };
-            let last_start_ns = of_clock.iter().map(|(.., start)| *start).max().unwrap_or(first_end_ns);
+            let last_start_ns = of_clock
+                .iter()
+                .map(|(.., start)| *start)
+                .max()
+                .unwrap_or(first_end_ns);
             // By one clock one ended before another had begun: a wrong match.
             if last_start_ns <= first_end_ns {
                 parts[clock as usize].push(Part {
@@ -169,7 +179,12 @@ fn ways(clocks: usize, shared: &BTreeMap<(u32, u32), u32>) -> Vec<(usize, Option
             ways[clock] = Some((reference, from, hops));
             for (other, more) in &neighbours[clock] {
                 if ways[*other].is_none() {
-                    next.push(Reverse((cost.saturating_add(*more), hops + 1, *other, Some(clock))));
+                    next.push(Reverse((
+                        cost.saturating_add(*more),
+                        hops + 1,
+                        *other,
+                        Some(clock),
+                    )));
                 }
             }
         }
@@ -233,14 +248,23 @@ fn behind(parent: &Course, fit: &Fit) -> Course {
         let knot = Knot {
             local_ns: time_ns.saturating_add(own.offset_ns),
             offset_ns: own.offset_ns.saturating_add(before.offset_ns),
-            half_width_ns: if width < 9e18 { width.ceil() as i64 } else { i64::MAX },
+            half_width_ns: if width < 9e18 {
+                width.ceil() as i64
+            } else {
+                i64::MAX
+            },
             jump,
         };
         knots.push(knot);
     }
     let mut bounds = parent.bounds.clone();
     let moved = |limits: &Limits| {
-        let each = |values: &[(i64, i64)]| values.iter().map(|(time, value)| (parent.to_reference(*time), *value)).collect();
+        let each = |values: &[(i64, i64)]| {
+            values
+                .iter()
+                .map(|(time, value)| (parent.to_reference(*time), *value))
+                .collect()
+        };
         Limits {
             from_ns: parent.to_reference(limits.from_ns),
             to_ns: parent.to_reference(limits.to_ns),
@@ -303,7 +327,11 @@ fn without_overlaps(knots: &[Knot]) -> Vec<Knot> {
             continue;
         }
         kept.push(at(first, jump));
-        kept.extend(piece.iter().filter(|knot| knot.local_ns > first && knot.local_ns < last));
+        kept.extend(
+            piece
+                .iter()
+                .filter(|knot| knot.local_ns > first && knot.local_ns < last),
+        );
         kept.push(at(last, false));
     }
     let mut latest = i64::MIN;
@@ -358,4 +386,3 @@ fn thinned(knots: &[Knot], wander_ns: i64) -> Vec<Knot> {
     }
     kept
 }
-

@@ -226,7 +226,11 @@ fn scatter(samples: &[Sample], stretches: &[Stretch]) -> BTreeMap<u32, f64> {
 /// Tukey's weight.
 fn weight(off: f64) -> f64 {
     let part = off / FARTHEST;
-    if part.abs() >= 1.0 { 0.0 } else { (1.0 - part * part).powi(2) }
+    if part.abs() >= 1.0 {
+        0.0
+    } else {
+        (1.0 - part * part).powi(2)
+    }
 }
 
 /// Fits the second clock against the first. `samples` are in the order of their time; `quantum_ns`: what stamps are multiples
@@ -297,7 +301,8 @@ pub(super) fn fit(samples: &[Sample], quantum_ns: i64) -> Fit {
             let jump = knot.jump && !fit.knots.is_empty();
             if let Some(before) = fit.knots.last().filter(|_| jump) {
                 let by_ns = knot.offset_ns.saturating_sub(before.offset_ns);
-                fit.steps.push((i64::midpoint(before.time_ns, knot.time_ns), by_ns));
+                fit.steps
+                    .push((i64::midpoint(before.time_ns, knot.time_ns), by_ns));
             }
             fit.knots.push(PairKnot { jump, ..knot });
         }
@@ -364,7 +369,11 @@ fn knot(
     let (offset, chance) = stretch.at(x);
     let offset_ns = origin.offset_ns.saturating_add(offset.round() as i64);
     let width = chance.hypot(always) + exact;
-    let half_width_ns = if width < 9e18 { width.ceil() as i64 } else { i64::MAX };
+    let half_width_ns = if width < 9e18 {
+        width.ceil() as i64
+    } else {
+        i64::MAX
+    };
     // Where both disagree the bounds hold.
     let one = bounds_at(limits, time_ns);
     let (low, high) = (one.0.min(one.1), one.0.max(one.1));
@@ -405,7 +414,9 @@ fn knots(
     times.sort_by(f64::total_cmp);
     times.dedup_by(|a, b| *a - *b < 1e-9);
     let gap = |place: usize| {
-        let before = place.checked_sub(1).map_or(0.0, |other| times[place] - times[other]);
+        let before = place
+            .checked_sub(1)
+            .map_or(0.0, |other| times[place] - times[other]);
         let after = times.get(place + 1).map_or(0.0, |other| other - times[place]);
         (before.max(after) * 1e9) as i64
     };

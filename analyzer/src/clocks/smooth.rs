@@ -128,7 +128,11 @@ fn pass(points: &[Point], wander: f64) -> Pass {
         }
     }
     // Less one for the drift.
-    let scale_squared = if count > 1.0 { (squares / (count - 1.0)).max(1e-6) } else { 1.0 };
+    let scale_squared = if count > 1.0 {
+        (squares / (count - 1.0)).max(1e-6)
+    } else {
+        1.0
+    };
     Pass {
         likelihood: -count * scale_squared.ln() - logarithms,
         scale_squared,
@@ -155,7 +159,11 @@ impl Curve {
         let (width, apart) = points.windows(2).fold((0.0, 0.0), |(width, apart), pair| {
             (width + pair[1].width, apart + pair[1].x - pair[0].x)
         });
-        let farther = if apart > 0.0 { (1.0 - width / (3.0 * apart)).max(0.5).recip() } else { 1.0 };
+        let farther = if apart > 0.0 {
+            (1.0 - width / (3.0 * apart)).max(0.5).recip()
+        } else {
+            1.0
+        };
         let with = |(wander, pass): &(f64, Pass)| Self::with(points, wander * farther, pass);
         Some([with(best)?, with(least)?, with(most)?])
     }
@@ -193,10 +201,16 @@ impl Curve {
             smoothed[place] = State {
                 offset: now.offset + gain[0] * off + gain[1] * off_drift,
                 drift: now.drift + gain[2] * off + gain[3] * off_drift,
-                oo: (now.oo + gain[0] * (gain[0] * oo + gain[1] * od) + gain[1] * (gain[0] * od + gain[1] * dd))
+                oo: (now.oo
+                    + gain[0] * (gain[0] * oo + gain[1] * od)
+                    + gain[1] * (gain[0] * od + gain[1] * dd))
                     .max(0.0),
-                od: now.od + gain[2] * (gain[0] * oo + gain[1] * od) + gain[3] * (gain[0] * od + gain[1] * dd),
-                dd: (now.dd + gain[2] * (gain[2] * oo + gain[3] * od) + gain[3] * (gain[2] * od + gain[3] * dd))
+                od: now.od
+                    + gain[2] * (gain[0] * oo + gain[1] * od)
+                    + gain[3] * (gain[0] * od + gain[1] * dd),
+                dd: (now.dd
+                    + gain[2] * (gain[2] * oo + gain[3] * od)
+                    + gain[3] * (gain[2] * od + gain[3] * dd))
                     .max(0.0),
             };
         }

@@ -51,7 +51,11 @@ fn best_split(ys: &[f64]) -> usize {
 pub(super) fn steps(xs: &[f64], ys: &[f64]) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     for window in WINDOWS {
-        let window = if window == WINDOWS[0] { window.min(ys.len() / 4) } else { window };
+        let window = if window == WINDOWS[0] {
+            window.min(ys.len() / 4)
+        } else {
+            window
+        };
         if window < 6 || ys.len() < 4 * window {
             continue;
         }
@@ -79,10 +83,18 @@ fn within(xs: &[f64], ys: &[f64], window: usize) -> Vec<usize> {
     let middle = |range: std::ops::Range<usize>| median(&mut flat[range].to_vec());
     let differences: Vec<(usize, f64)> = (window..=flat.len() - window)
         .step_by(stride)
-        .map(|place| (place, middle(place..place + window) - middle(place - window..place)))
+        .map(|place| {
+            (
+                place,
+                middle(place..place + window) - middle(place - window..place),
+            )
+        })
         .collect();
     let usual = median(&mut differences.iter().map(|(_, value)| *value).collect::<Vec<_>>());
-    let mut off: Vec<f64> = differences.iter().map(|(_, value)| (value - usual).abs()).collect();
+    let mut off: Vec<f64> = differences
+        .iter()
+        .map(|(_, value)| (value - usual).abs())
+        .collect();
     let limit = (TIMES * 1.4826 * median(&mut off)).max(LEAST_NS);
     let mut left: Vec<(usize, f64)> = differences
         .into_iter()

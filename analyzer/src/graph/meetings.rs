@@ -31,10 +31,7 @@ pub(crate) struct Joined<'a> {
 }
 
 /// The kernels (device and row) of each process that meet those of others.
-pub(crate) fn kernels(
-    processes: usize,
-    collectives: &[Collective],
-) -> Vec<FxHashMap<(u32, u32), u32>> {
+pub(crate) fn kernels(processes: usize, collectives: &[Collective]) -> Vec<FxHashMap<(u32, u32), u32>> {
     let mut kernels = vec![FxHashMap::default(); processes];
     for (place, collective) in (0..).zip(collectives) {
         if !meets(collective) {

@@ -165,11 +165,17 @@ impl World {
             let host = 1 + (draw.even() * (self.hosts - 1) as f64) as usize;
             // Two that lie closer together are found as one.
             let mut when = length_s * (0.2 + 0.6 * draw.even());
-            while clocks[host].steps.iter().any(|(other, _): &(f64, f64)| (when - other).abs() < 24.0 * self.apart_s) {
+            while clocks[host]
+                .steps
+                .iter()
+                .any(|(other, _): &(f64, f64)| (when - other).abs() < 24.0 * self.apart_s)
+            {
                 when = length_s * (0.2 + 0.6 * draw.even());
             }
             let by = draw.about();
-            clocks[host].steps.push((when, self.step_ms * 1e6 * (0.1 * by.signum() + 0.9 * by)));
+            clocks[host]
+                .steps
+                .push((when, self.step_ms * 1e6 * (0.1 * by.signum() + 0.9 * by)));
         }
         clocks
     }
@@ -183,7 +189,9 @@ impl World {
         let bias: Vec<Vec<f64>> = (0..self.hosts)
             .map(|_| (0..self.kinds).map(|_| self.bias_us * draw.even()).collect())
             .collect();
-        let takes: Vec<f64> = (0..self.kinds).map(|_| 20.0 * 10f64.powf(2.0 * draw.even())).collect();
+        let takes: Vec<f64> = (0..self.kinds)
+            .map(|_| 20.0 * 10f64.powf(2.0 * draw.even()))
+            .collect();
         let mut meetings = Vec::with_capacity(self.collectives);
         let mut before: Option<Vec<(i64, i64)>> = None;
         for number in 0..self.collectives {
@@ -201,7 +209,11 @@ impl World {
             };
             for host in hosts {
                 for rank in 0..self.ranks {
-                    let waits_us = if host * self.ranks + rank == last { 0.0 } else { 50.0 * draw.exponential() };
+                    let waits_us = if host * self.ranks + rank == last {
+                        0.0
+                    } else {
+                        50.0 * draw.exponential()
+                    };
                     let mut late_us = bias[host][kind as usize] + (self.scatter_us * draw.normal()).abs();
                     if draw.even() < self.late {
                         late_us += self.late_us * draw.exponential();
@@ -217,7 +229,10 @@ impl World {
                     }
                 }
             }
-            let stamps = members.iter().map(|member| (member.start_ns, member.end_ns)).collect();
+            let stamps = members
+                .iter()
+                .map(|member| (member.start_ns, member.end_ns))
+                .collect();
             if draw.even() < self.mismatched
                 && let Some(before) = &before
             {
@@ -250,7 +265,10 @@ impl World {
                     let off = (found.offset_ns as f64 - truth).abs();
                     outcome.moments += 1;
                     outcome.covered += usize::from(off <= found.half_width_ns as f64);
-                    let (low, high) = estimate.course.bounds_at(local_ns).unwrap_or((i64::MIN, i64::MAX));
+                    let (low, high) = estimate
+                        .course
+                        .bounds_at(local_ns)
+                        .unwrap_or((i64::MIN, i64::MAX));
                     outcome.bounded += usize::from(low as f64 <= truth && truth <= high as f64);
                     outcome.errors.push(off);
                     outcome.widths.push(found.half_width_ns as f64);
@@ -296,6 +314,7 @@ impl Outcome {
 }
 
 /// Named settings: what is wrong with clocks and ends, one at a time and together.
+#[rustfmt::skip]
 pub fn settings() -> Vec<(&'static str, World)> {
     let few = World { collectives: 8, ..PLAIN };
     let many = World { collectives: 100_000, apart_s: 0.01, ..PLAIN };

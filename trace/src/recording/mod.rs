@@ -435,7 +435,10 @@ impl Recording {
         let mut all: Vec<Mutex<&mut Process>> = all.map(Mutex::new).collect();
         parallel::map(all.len(), |place| {
             let mut process = all[place].lock().unwrap_or_else(PoisonError::into_inner);
-            let clock = process.header.clock.and_then(|clock| alignment.clocks.get(clock as usize));
+            let clock = process
+                .header
+                .clock
+                .and_then(|clock| alignment.clocks.get(clock as usize));
             if let Some(clock) = clock {
                 move_stamps(&mut process, &clock.course);
             }
