@@ -257,14 +257,10 @@ fn one_recorder_records_both_hosts_into_a_folder_that_both_see() {
 
 /// What the clock of a rank was ahead by, by its truth log: the delivered end of an operation near a moment less the true one.
 fn true_offset(truth: &Path, rank: u32, at_ns: i64) -> i64 {
-    let text = read(truth, &format!("rank{rank}.jsonl"));
-    let lines = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let ends = lines.map(|line| {
-        let delivered = line["delivered_end_ns"].as_i64().expect("skewed");
-        (delivered, delivered - line["end_ns"].as_i64().expect("an end"))
-    });
+    let operations = common::truth_of_rank(truth, rank);
+    let ends = operations
+        .values()
+        .map(|one| (one.delivered_end_ns, one.delivered_end_ns - one.end_ns));
     let nearest = ends.min_by_key(|(delivered, _)| delivered.abs_diff(at_ns));
     nearest.expect("operations").1
 }
@@ -288,7 +284,7 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
         "",
         None,
         &[
-            ("RECORD", &record),
+            ("RECORD", record.as_str()),
             ("SKEW", "3000000,40"),
             ("SIMGPU_TRUTH", truth.to_str().expect("a path")),
         ],
