@@ -194,24 +194,45 @@ fn clock(group: &Group, found: Estimated, span: Option<(i64, i64)>) -> HostClock
     }
 }
 
+/// With fewer collectives that surely need all ranks those count too that probably do.
+const FEW: usize = 12;
+/// Where nobody needs to have waited for a rank its arrival says nothing: it is taken to be so long before its end.
+const LONG_NS: i64 = 3_600_000_000_000;
+
 /// The collectives that no rank can leave before the last has arrived, each in a kernel of its own; clocks are numbered as
-/// processes.
+/// processes. Of few, kernels of sends and receives among all ranks of a communicator too: PyTorch's all-to-all is one. Their ends
+/// count, and no bounds.
 fn meetings(collectives: &[Collective]) -> Vec<Meeting> {
+    let is_sure = |one: &Collective| is_synchronizing(&one.name) && one.shared_kernel == 1;
+    let is_likely = |one: &Collective| {
+        let has_ends = one.sender.is_some() || one.receiver.is_some();
+        one.name == "SendRecv" && !has_ends && one.shared_kernel == 1 && one.parts.len() > 2
+    };
+    let sure = collectives
+        .iter()
+        .filter(|one| is_sure(one) && one.parts.len() > 1);
+    let few = sure.count() < FEW;
     let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
     let mut classes: BTreeMap<(&str, Option<u32>, Option<u32>), u32> = BTreeMap::new();
     let mut meetings = Vec::new();
     for collective in collectives {
-        if !is_synchronizing(&collective.name) || collective.shared_kernel != 1 {
+        let is_sure = is_sure(collective);
+        if !is_sure && !(few && is_likely(collective)) {
             continue;
         }
         let members: Vec<Member> = collective
             .parts
             .iter()
             .filter_map(|part| {
+                let (start_ns, end_ns) = (part.start_ns?, part.end_ns?);
                 Some(Member {
                     clock: part.process,
-                    start_ns: part.start_ns?,
-                    end_ns: part.end_ns?,
+                    start_ns: if is_sure {
+                        start_ns
+                    } else {
+                        end_ns.saturating_sub(LONG_NS)
+                    },
+                    end_ns,
                 })
             })
             .collect();
