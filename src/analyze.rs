@@ -1,9 +1,10 @@
 //! `gputrace analyze`: the tables, one JSON object, or files of tables.
 
-use std::io;
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::{Analysis, Options, Sort, tables};
+use gputrace_analyzer::{Analysis, ClockChoice, GivenClocks, Options, Sort, tables};
 use gputrace_interchange::export::files;
 use gputrace_interchange::tables::{csv_to, parquet_to};
 use gputrace_trace::place::Target;
@@ -20,6 +21,29 @@ use crate::report::{self, View};
 const DEFAULT_TOP: usize = 10;
 /// Rows of a table that is asked for alone.
 const DEFAULT_TOP_OF_ONE: usize = 50;
+
+/// What --clocks says.
+fn clock_choice(clocks: &Path) -> Result<ClockChoice, Failure> {
+    /// More is no list of hosts.
+    const MOST_BYTES: u64 = 16 << 20;
+    match clocks.to_str() {
+        Some("none") => return Ok(ClockChoice::None),
+        Some("estimate") => return Ok(ClockChoice::Estimate),
+        _ => {}
+    }
+    let name = clocks.display().to_string();
+    let cannot = |error: io::Error| {
+        Failure::new(format!(
+            "{name}: cannot be read: {error}; --clocks takes none, estimate, or a JSON file of hosts with their offsets"
+        ))
+    };
+    let mut text = String::new();
+    let file = fs::File::open(clocks).map_err(cannot)?;
+    file.take(MOST_BYTES).read_to_string(&mut text).map_err(cannot)?;
+    GivenClocks::parse(&text, &name)
+        .map(ClockChoice::Given)
+        .map_err(Failure::new)
+}
 
 /// A recording in which no process ever used CUDA has nothing to show.
 pub fn never_used_cuda(recording: &Recording) -> Failure {
@@ -39,8 +63,8 @@ pub fn never_used_cuda(recording: &Recording) -> Failure {
     ))
 }
 
-fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {
-    let recording = opening::open(paths)?;
+fn open(paths: &[PathBuf], clocks: &Path) -> Result<Recording, Failure> {
+    let recording = opening::open_with_clocks(paths, &clock_choice(clocks)?)?;
     if gputrace_analyzer::used_cuda(&recording) {
         Ok(recording)
     } else {
@@ -137,7 +161,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         checked.map_err(|refused| Failure::new(refused.to_string()))?;
         interrupted::leaves_nothing();
     }
-    let recording = open(&args.paths)?;
+    let recording = open(&args.paths, &args.clocks)?;
     let options = Options {
         steps: args.steps,
         sort,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use gputrace_analyzer::{ClockChoice, align};
 use gputrace_interchange::import::{self, Progress};
 use gputrace_trace::{Recording, beneath};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,8 +16,19 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// How often the bar moves.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Opens paths as one run.
+/// Opens paths as one run, with the clocks of its hosts aligned.
 pub fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {
+    open_with_clocks(paths, &ClockChoice::default())
+}
+
+/// The same, with what is to be done about clocks.
+pub fn open_with_clocks(paths: &[PathBuf], clocks: &ClockChoice) -> Result<Recording, Failure> {
+    let mut recording = read(paths)?;
+    align(&mut recording, clocks).map_err(Failure::new)?;
+    Ok(recording)
+}
+
+fn read(paths: &[PathBuf]) -> Result<Recording, Failure> {
     // All of them first: links in one may lead into another.
     paths.iter().for_each(|path| beneath::name(path));
     let progress = Progress::default();

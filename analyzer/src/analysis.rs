@@ -8,6 +8,7 @@ use gputrace_trace::measures::{Measure, Measures};
 use serde::Serialize;
 
 use crate::arrivals::{ArrivalAnalysis, CollectiveSize};
+use crate::clock_analysis::ClockAnalysis;
 use crate::collectives::Collective;
 use crate::communication::CommunicationAnalysis;
 use crate::communicators::CommunicatorAnalysis;
@@ -111,6 +112,8 @@ pub struct Analysis {
     pub measures: &'static [Measure],
     /// What is assumed of the ranks' clocks wherever ranks are compared.
     pub clock: String,
+    /// Each clock that stamped the recording, by its lowest rank.
+    pub clocks: Vec<ClockAnalysis>,
     /// Median difference between the first and the last rank's end of collectives that no rank can leave early: about as
     /// much can clocks differ. Null without such collectives.
     pub clock_end_spread_ns: Option<i64>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::collectives::{Collective, Timing};
+use crate::collectives::{BandwidthRange, Collective, Timing};
 use crate::graph::blame::Blame;
 use crate::statistics::{Distribution, sum};
 
@@ -24,6 +24,10 @@ pub struct ArrivalAnalysis {
     pub cost_ns: i64,
     /// Over all: how long it waited for the last to arrive.
     pub wait_ns: i64,
+    /// Those in which it was last by the stamps, but clocks are not exact enough to decide it: not in `last_count`.
+    pub undecided_count: usize,
+    /// How far off `wait_ns` may be because of the clocks (99 %): the sum over all, since they are off alike for long.
+    pub clock_error_ns: i64,
     /// Over those in which it came last: how long the first rank waited for it.
     pub skew_ns: i64,
     /// Whose fault it was that it came last, by what that cost, greatest first; of the steps that were replayed. Empty without.
@@ -61,6 +65,8 @@ pub struct CollectiveSize {
     pub algbw: Option<f64>,
     /// The same times nccl-tests' factor.
     pub busbw: Option<f64>,
+    /// What `algbw` lies between, where clocks differ by as much as they may.
+    pub algbw_range: Option<BandwidthRange>,
     /// Greatest busbw of one.
     pub best_busbw: Option<f64>,
     /// The longest kernel of each, with the waiting.
@@ -87,6 +93,10 @@ pub(crate) fn arrivals(collectives: &[Collective], blame: Option<&Blame>) -> Vec
                 });
             entry.collectives += 1;
             entry.wait_ns = entry.wait_ns.saturating_add(participant.wait_ns);
+            let error_ns = collective.timing.clock_error_ns;
+            entry.clock_error_ns = entry.clock_error_ns.saturating_add(error_ns);
+            let undecided = collective.last_undecided;
+            entry.undecided_count += usize::from(undecided.is_some_and(|undecided| undecided.rank == rank));
             if collective.timing.last == Some((rank, device_index)) {
                 entry.last_count += 1;
                 entry.cost_ns = entry
@@ -130,6 +140,7 @@ struct Size {
     timed: usize,
     timed_bytes: f64,
     timed_ns: f64,
+    error_ns: f64,
     factor: f64,
     best_busbw: f64,
     kernels: Vec<i64>,
@@ -163,6 +174,7 @@ pub(crate) fn sizes(collectives: &[Collective]) -> Vec<CollectiveSize> {
             size.timed += 1;
             size.timed_bytes += bytes as f64;
             size.timed_ns += bytes as f64 / algbw;
+            size.error_ns += collective.timing.clock_error_ns as f64;
             size.factor = busbw / algbw;
             size.best_busbw = size.best_busbw.max(busbw);
         }
@@ -183,6 +195,13 @@ pub(crate) fn sizes(collectives: &[Collective]) -> Vec<CollectiveSize> {
                 timed: size.timed,
                 algbw,
                 busbw: algbw.map(|algbw| algbw * size.factor),
+                algbw_range: algbw.map(|_| {
+                    BandwidthRange::of(
+                        size.timed_bytes as u64,
+                        size.timed_ns as i64,
+                        size.error_ns as i64,
+                    )
+                }),
                 best_busbw: algbw.map(|_| size.best_busbw),
                 kernel: Distribution::of(&mut size.kernels),
                 algbw_with_waiting: (kernel_ns > 0).then(|| size.kernel_bytes / kernel_ns as f64),

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::collective_parts::{Part, Participant, Parts};
 use crate::communication::communicator_text;
+use crate::comparable::Comparison;
 use crate::details::CollectivePart;
 use crate::statistics::nearest_rank;
 
@@ -43,6 +44,11 @@ pub struct Collective {
     pub algbw: Option<f64>,
     /// algbw times nccl-tests' factor for the operation.
     pub busbw: Option<f64>,
+    /// What algbw is between, where clocks differ by as much as they may; null where algbw is.
+    pub algbw_range: Option<BandwidthRange>,
+    /// Of several hosts: with a probability of 99 % each wait, transfer and skew is right within this. 0 by one clock; null where
+    /// arrivals are not compared.
+    pub clock_error_ns: Option<i64>,
     /// By rank: from its own arrival to the last rank's, or to its own end where that comes first. Where several GPUs of a
     /// process take part the key is "rank.device".
     pub wait_ns: BTreeMap<String, i64>,
@@ -52,6 +58,8 @@ pub struct Collective {
     pub skew_ns: Option<i64>,
     /// The rank that arrived last; null where all arrived at the same time or that is not known.
     pub last_rank: Option<u32>,
+    /// Why it is not known, where clocks are not exact enough: which it seems to be, and by how much; else null.
+    pub last_undecided: Option<Undecided>,
     /// Last arrival minus the last but one: what the last rank alone cost.
     pub last_rank_cost_ns: Option<i64>,
     /// "communicator and sequence", or "order" where there is no sequence number: the n-th of its kind on each rank.
@@ -66,6 +74,40 @@ pub struct Collective {
     /// What sums over collectives need and the JSON has in other words.
     #[serde(skip)]
     pub(crate) timing: Timing,
+}
+
+/// Who was last cannot be decided: clocks may be off by more than what lies between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Undecided {
+    /// The rank that was last by the stamps.
+    pub rank: u32,
+    /// By how much, before the one that may have been last as well.
+    pub margin_ns: i64,
+    /// By how much their clocks may be off (99 %).
+    pub clock_error_ns: i64,
+}
+
+/// What a bandwidth lies between.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BandwidthRange {
+    /// At least, GB/s.
+    pub low: f64,
+    /// At most; null where the time may have been nothing.
+    pub high: Option<f64>,
+}
+
+impl BandwidthRange {
+    /// Of so many bytes in `time_ns`, which may be off by `error_ns`.
+    pub(crate) fn of(bytes: u64, time_ns: i64, error_ns: i64) -> Self {
+        // Bytes a nanosecond are GB/s.
+        let in_time = |time_ns: i64| bytes as f64 / time_ns as f64;
+        Self {
+            low: in_time(time_ns.saturating_add(error_ns)),
+            high: Some(time_ns.saturating_sub(error_ns))
+                .filter(|time| *time > 0)
+                .map(in_time),
+        }
+    }
 }
 
 /// One GPU's part in a collective, apart.
@@ -91,6 +133,10 @@ pub(crate) struct Timing {
     /// Whether each rank needs every other one. Of a kernel of unknown transfers (PyTorch's all-to-all is a group of sends
     /// and receives) that is assumed.
     pub(crate) all_meet: bool,
+    /// Whether stamps of all parts can be compared, whoever is missing...
+    pub(crate) common_clock: bool,
+    /// ... and how well.
+    pub(crate) clock_error_ns: i64,
 }
 
 /// nccl-tests' factor from algbw to busbw (its PERFORMANCE.md, and gather.cu and scatter.cu for the last two).
@@ -111,7 +157,7 @@ fn counts_all_ranks(name: &str) -> bool {
 }
 
 /// Whether no rank can end before the last has arrived.
-fn is_synchronizing(name: &str) -> bool {
+pub(crate) fn is_synchronizing(name: &str) -> bool {
     matches!(
         name,
         "AllReduce" | "AllGather" | "ReduceScatter" | "AlltoAll" | "Barrier"
@@ -144,8 +190,6 @@ pub(crate) struct Matched {
 /// What matching needs to know of the job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// Whether stamps of different ranks can be compared.
-    pub(crate) one_clock: bool,
     /// Ranks in the job, as far as that is known.
     pub(crate) ranks: u32,
 }
@@ -166,8 +210,8 @@ struct Key {
 /// Those that have one communicator and name, and no numbers.
 type Unnumbered<'a> = (Option<u64>, &'a str);
 
-/// Matches the parts of all processes.
-pub(crate) fn collectives(parts: &[Parts], job: Job) -> Matched {
+/// Matches the parts of all processes; `comparison` says which of their stamps can be compared, and how well.
+pub(crate) fn collectives(parts: &[Parts], job: Job, comparison: &Comparison<'_>) -> Matched {
     let mut matched = Matched::default();
     let mut groups: BTreeMap<Key, Vec<&Part>> = BTreeMap::new();
     // How many unnumbered ones each participant has.
@@ -229,12 +273,12 @@ pub(crate) fn collectives(parts: &[Parts], job: Job) -> Matched {
             // The n-th here need not be the n-th there: each stays alone.
             matched.uneven += parts.len() as u64;
             for part in parts {
-                let alone = matched.collective(&key, &[part], None);
+                let alone = matched.collective(&key, &[part], None, comparison);
                 found.push((part.enqueued, vec![part], alone));
             }
         } else {
             let enqueued = parts.iter().map(|part| part.enqueued).min().unwrap_or(0);
-            let all = matched.collective(&key, &parts, Some(job));
+            let all = matched.collective(&key, &parts, Some(job), comparison);
             found.push((enqueued, parts, all));
         }
     }
@@ -277,11 +321,52 @@ fn mark_kernels(found: &mut [(i64, Vec<&Part>, Collective)]) {
 /// A participant's kernel.
 #[derive(Clone, Copy)]
 struct Arrival {
+    process: u32,
     rank: u32,
     device: u32,
     start: i64,
     end: i64,
     sends: bool,
+}
+
+/// How well the stamps of a collective's participants can be compared: 99 % half widths.
+#[derive(Clone, Debug, Default)]
+struct Errors {
+    /// Of any two.
+    widest: i64,
+    /// Of each and the last, in the order of arrivals.
+    to_last: Vec<i64>,
+}
+
+impl Errors {
+    /// `None` where some cannot be compared.
+    fn of(arrivals: &[Arrival], comparison: &Comparison<'_>) -> Option<Self> {
+        let Some(last) = arrivals.last() else {
+            return Some(Self::default());
+        };
+        let widest = comparison.widest(arrivals.iter().map(|arrival| arrival.process), last.start)?;
+        let to_last = |arrival: &Arrival| match widest {
+            0 => Some(0),
+            _ => comparison.half_width(arrival.process, last.process, last.start),
+        };
+        let to_last = arrivals.iter().map(to_last).collect::<Option<_>>()?;
+        Some(Self { widest, to_last })
+    }
+
+    /// Whether somebody else may have been last.
+    fn undecided(&self, arrivals: &[Arrival], late: Arrival) -> Option<Undecided> {
+        let margins = arrivals.iter().zip(&self.to_last);
+        margins
+            .filter(|(arrival, _)| {
+                (arrival.rank, arrival.device, arrival.process) != (late.rank, late.device, late.process)
+            })
+            .map(|(arrival, error)| Undecided {
+                rank: late.rank,
+                margin_ns: late.start - arrival.start,
+                clock_error_ns: *error,
+            })
+            .rfind(|found| found.clock_error_ns > 0 && found.margin_ns <= found.clock_error_ns)
+    }
 }
 
 /// When a participant's kernel began, how long it waited from then for the last, and how long it took after that. What need
@@ -318,12 +403,19 @@ fn each_part(parts: &[&Part], last_start: Option<i64>) -> Vec<CollectivePart> {
 
 impl Matched {
     /// One collective; without a job its arrivals are not compared.
-    fn collective(&mut self, key: &Key, parts: &[&Part], job: Option<Job>) -> Collective {
+    fn collective(
+        &mut self,
+        key: &Key,
+        parts: &[&Part],
+        job: Option<Job>,
+        comparison: &Comparison<'_>,
+    ) -> Collective {
         let mut arrivals: Vec<Arrival> = parts
             .iter()
             .filter_map(|part| {
                 let kernel = part.kernel?;
                 Some(Arrival {
+                    process: part.participant.process,
                     rank: part.rank?,
                     device: kernel.device,
                     start: kernel.start,
@@ -348,8 +440,14 @@ impl Matched {
         };
         // Arrivals can only be compared when all ranks are there and share a clock.
         let complete = ranks.is_some_and(|ranks| arrivals.len() == ranks as usize);
-        let whole =
-            complete && job.is_some_and(|job| job.one_clock) && self.is_plausible(&key.function, &arrivals);
+        let errors = Errors::of(&arrivals, comparison);
+        let whole = complete
+            && job.is_some()
+            && errors
+                .as_ref()
+                .is_some_and(|errors| self.is_plausible(&key.function, &arrivals, errors.widest));
+        let (errors_known, widest) = errors.as_ref().map_or((false, 0), |errors| (true, errors.widest));
+        let errors = errors.filter(|_| whole).unwrap_or_default();
         let last = arrivals.last().copied().filter(|_| whole);
         let first_start = arrivals.first().map(|arrival| arrival.start);
         let (mut wait_ns, mut transfer_ns) = (BTreeMap::new(), BTreeMap::new());
@@ -391,6 +489,8 @@ impl Matched {
             .map(|(last, first)| last.start - first);
         let late = last.filter(|_| skew_ns.is_some_and(|skew| skew > 0));
         let before_last = arrivals.len().checked_sub(2).map(|index| arrivals[index].start);
+        let last_undecided = late.and_then(|late| errors.undecided(&arrivals, late));
+        let late = late.filter(|_| last_undecided.is_none());
         let per_rank = parts.iter().filter_map(|part| part.bytes).max();
         let bytes = if counts_all_ranks(&key.function) {
             per_rank
@@ -427,6 +527,11 @@ impl Matched {
             bytes,
             dtype: parts.first().map(|part| part.dtype.clone()).unwrap_or_default(),
             algbw,
+            algbw_range: slowest
+                .zip(bytes)
+                .map(|(time, bytes)| BandwidthRange::of(bytes, time, errors.widest)),
+            clock_error_ns: whole.then_some(errors.widest),
+            last_undecided,
             busbw: algbw
                 .zip(ranks)
                 .map(|(algbw, ranks)| algbw * bus_factor(&key.function, f64::from(ranks))),
@@ -449,6 +554,8 @@ impl Matched {
                 last: late.map(|late| (late.rank, late.device)),
                 repeats_kernel: false,
                 all_meet: key.pair.is_none() && !has_root(&key.function),
+                common_clock: errors_known,
+                clock_error_ns: widest,
             },
             name: key.function.clone(),
         }
@@ -456,13 +563,15 @@ impl Matched {
 
     /// Whether the kernels can be one operation: of one that no rank can leave before the last has arrived all run at one
     /// time. Notes how far apart they ended.
-    fn is_plausible(&mut self, function: &str, arrivals: &[Arrival]) -> bool {
+    fn is_plausible(&mut self, function: &str, arrivals: &[Arrival], error_ns: i64) -> bool {
         if arrivals.len() < 2 || !is_synchronizing(function) {
             return true;
         }
         let first_end = arrivals.iter().map(|arrival| arrival.end).min().unwrap_or(0);
         let last_end = arrivals.iter().map(|arrival| arrival.end).max().unwrap_or(0);
-        let plausible = arrivals.last().is_some_and(|last| last.start <= first_end);
+        let plausible = arrivals
+            .last()
+            .is_some_and(|last| last.start <= first_end.saturating_add(error_ns));
         if plausible {
             self.end_spreads.push(last_end - first_end);
         } else {

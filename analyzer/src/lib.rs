@@ -4,6 +4,7 @@
 //! `docs/measures.md`. Intervals are half-open, in nanoseconds as `i64`, and never rounded; unions are called time, sums
 //! over operations never.
 
+mod align;
 mod alike;
 mod analysis;
 mod arrivals;
@@ -11,11 +12,14 @@ pub mod baseline;
 mod calls;
 mod cause;
 pub mod check;
-mod clocks;
+mod clock_analysis;
+mod clock_groups;
+pub mod clocks;
 mod collective_parts;
 mod collectives;
 mod communication;
 mod communicators;
+mod comparable;
 mod compare;
 mod copies;
 mod derive;
@@ -25,6 +29,7 @@ pub mod diff;
 mod facts;
 mod finding;
 mod findings;
+mod given_clocks;
 mod glob;
 pub mod graph;
 pub mod hangs;
@@ -71,10 +76,12 @@ pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
 use gputrace_trace::{Process, Recording, TimeNs, parallel};
 use rustc_hash::FxHashMap;
 
+pub use align::{ClockChoice, align};
 pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;
-pub use collectives::Collective;
+pub use clock_analysis::{ClockAnalysis, ClockMoment, ClockSet};
+pub use collectives::{BandwidthRange, Collective, Undecided};
 pub use communication::CommunicationAnalysis;
 pub use communicators::CommunicatorAnalysis;
 pub use compare::{ComparedKernel, ComparedRank, ComparedStep, Comparison, compare};
@@ -83,6 +90,7 @@ pub use derive::{derive, derive_from};
 pub use details::{CausedGap, CollectivePart, Details, DeviceGaps, KernelKinds};
 pub use facts::Facts;
 pub use finding::{CauseLink, Finding};
+pub use given_clocks::{GivenClock, GivenClocks};
 pub use graph::CriticalPath;
 pub use idle::StreamAnalysis;
 pub use idle_causes::Gap;
@@ -331,6 +339,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         arrivals,
         measures: CATALOGUE,
         clock: clocks.assumption,
+        clocks: clock_analysis::clocks(recording, &rank_by_place),
         clock_end_spread_ns: matched.end_spread_ns,
         unfinished: unfinished::unfinished(processes, names),
         recording_cost: recording_cost::costs(processes),

@@ -105,6 +105,12 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
         found.matched.apart,
         "wait, transfer and skew of those collectives, which are left out",
     );
+    let clocks = recording.clocks.iter().flat_map(|alignment| &alignment.clocks);
+    lose(
+        "collectives whose times contradict those of the others on the same hosts: a wrong match, or a clock that was set",
+        clocks.map(|clock| clock.contradicted).sum(),
+        "the bounds of the clocks' offsets, which go by the others",
+    );
     lose(
         "operations that begin before the call that launched them: stamps of host and device differ by more than a launch takes",
         found.operations.iter().map(|process| process.before_call).sum(),

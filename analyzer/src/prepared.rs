@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use gputrace_trace::{Process, Recording, parallel};
 
 use crate::collectives::Job;
+use crate::comparable::{self, Comparison};
 use crate::device_steps::HostSteps;
 use crate::operations::ProcessOperations;
 use crate::pauses::Pauses;
-use crate::{clocks, collective_parts, collectives, graph, step_detection, steps};
+use crate::{collective_parts, collectives, graph, step_detection, steps};
 
 /// Operations and calls in the graph that findings are replayed on, about thirty times; the first steps stand for all.
 pub(crate) const ROWS_FOR_FINDINGS: u64 = 400_000;
@@ -18,7 +19,7 @@ pub(crate) const ROWS_FOR_WHAT_IF: u64 = 3_000_000;
 /// What all that is asked of a recording starts from.
 pub(crate) struct Prepared {
     pub(crate) operations: Vec<ProcessOperations>,
-    pub(crate) clocks: clocks::Clocks,
+    pub(crate) clocks: comparable::Clocks,
     /// By process: its rank.
     pub(crate) ranks: Vec<Option<u32>>,
     pub(crate) parts: Vec<collective_parts::Parts>,
@@ -34,20 +35,17 @@ impl Prepared {
         let operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
             ProcessOperations::new(&processes[index], names)
         });
-        let clocks = clocks::clocks(recording, &operations);
-        // Where no process says its rank, their order is as good as any; beside others that do it is not.
-        let any_rank = processes.iter().any(|process| process.header.rank.is_some());
-        let rank_of = |index: usize| {
-            let place = u32::try_from(index).unwrap_or(u32::MAX);
-            processes[index].header.rank.or((!any_rank).then_some(place))
-        };
-        let ranks: Vec<Option<u32>> = (0..processes.len()).map(rank_of).collect();
+        let clocks = comparable::clocks(recording, &operations);
+        let ranks = ranks(recording);
         let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
             let place = u32::try_from(index).unwrap_or(u32::MAX);
             collective_parts::parts(&processes[index], place, ranks[index], &operations[index], names)
         });
         // Collectives are matched whole, before anything is cut to steps.
-        let matched = collectives::collectives(&parts, job(processes, &operations, clocks.comparable));
+        let matched = {
+            let comparison = Comparison::of(recording, &clocks);
+            collectives::collectives(&parts, job(recording, &operations), &comparison)
+        };
         let windows: Vec<Steps> = parallel::map(processes.len(), |index| {
             Steps::of(&processes[index], &operations[index], recording)
         });
@@ -94,9 +92,20 @@ impl Prepared {
     }
 }
 
+/// By process: its rank. Where no process says its rank, their order is as good as any; beside others that do it is not.
+pub(crate) fn ranks(recording: &Recording) -> Vec<Option<u32>> {
+    let own = || recording.processes.iter().map(|process| process.header.rank);
+    let any_rank = own().any(|rank| rank.is_some());
+    own()
+        .zip(0u32..)
+        .map(|(rank, place)| rank.or((!any_rank).then_some(place)))
+        .collect()
+}
+
 /// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.
-fn job(processes: &[Process], operations: &[ProcessOperations], one_clock: bool) -> Job {
-    let said = processes
+pub(crate) fn job(recording: &Recording, operations: &[ProcessOperations]) -> Job {
+    let said = recording
+        .processes
         .iter()
         .filter_map(|process| process.header.world_size)
         .max();
@@ -105,7 +114,6 @@ fn job(processes: &[Process], operations: &[ProcessOperations], one_clock: bool)
         .filter(|operations| !operations.devices.is_empty());
     let here = u32::try_from(used.count()).unwrap_or(u32::MAX);
     Job {
-        one_clock,
         ranks: said.unwrap_or(0).max(here),
     }
 }

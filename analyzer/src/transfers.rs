@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::collectives::Collective;
+use crate::collectives::{BandwidthRange, Collective};
 
 /// What one rank sent to another on one communicator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -31,6 +31,12 @@ pub struct TransferAnalysis {
     pub receiver_wait_ns: i64,
     /// Over those: from when both were there to the later end of the two kernels.
     pub transfer_ns: i64,
+    /// Those of them in which clocks are not exact enough to say which end came first.
+    pub undecided: usize,
+    /// How far off each of the three times may be because of the clocks (99 %).
+    pub clock_error_ns: i64,
+    /// What `bandwidth` lies between, where clocks differ by as much as they may.
+    pub bandwidth_range: Option<BandwidthRange>,
     /// Bytes of those over `transfer_ns`, GB/s. Where kernels are shared their whole transfer counts: it is at least as much.
     pub bandwidth: Option<f64>,
 }
@@ -75,6 +81,10 @@ pub(crate) fn transfers(collectives: &[Collective]) -> Vec<TransferAnalysis> {
             continue;
         };
         found.timed += 1;
+        found.undecided += usize::from(collective.last_undecided.is_some());
+        found.clock_error_ns = found
+            .clock_error_ns
+            .saturating_add(collective.timing.clock_error_ns);
         found.transfer_ns = found.transfer_ns.saturating_add(longest);
         sums.timed_bytes = sums.timed_bytes.saturating_add(collective.bytes.unwrap_or(0));
         for end in participants {
@@ -90,6 +100,8 @@ pub(crate) fn transfers(collectives: &[Collective]) -> Vec<TransferAnalysis> {
         .into_values()
         .map(|Sums { found, timed_bytes }| TransferAnalysis {
             // Bytes a nanosecond are GB/s.
+            bandwidth_range: (timed_bytes > 0 && found.transfer_ns > 0)
+                .then(|| BandwidthRange::of(timed_bytes, found.transfer_ns, found.clock_error_ns)),
             bandwidth: (timed_bytes > 0 && found.transfer_ns > 0)
                 .then(|| timed_bytes as f64 / found.transfer_ns as f64),
             ..found

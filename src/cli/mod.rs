@@ -242,6 +242,10 @@ pub struct AnalyzeArgs {
     /// Show kernels' whole names in tables; JSON has them anyway
     #[arg(long, conflicts_with_all = ["short_names", "json"])]
     pub full_names: bool,
+    /// Clocks of several hosts: estimate (by what their ranks did together), none (compare nothing between them), or a JSON file of
+    /// hosts: {"HOST": {"offset_ns": 1500, "drift": 2e-6}, ...}
+    #[arg(long, value_name = "none|estimate|FILE", default_value = "estimate")]
+    pub clocks: PathBuf,
     /// Say of each name why it counts as compute, communication, copy or memset
     #[arg(long)]
     pub explain: bool,

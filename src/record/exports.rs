@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use gputrace_analyzer::{ClockChoice, align};
 use gputrace_interchange::export::select::{Stretch, Window, cut};
 use gputrace_trace::{Derived, DurationNs, Process, Recording, TimeNs, access};
 
@@ -139,7 +140,10 @@ impl Exports {
         let (repeat, wanted, folder) = (self.next, self.wanted.clone(), self.folder.clone());
         self.next += 1;
         let work = move || match Recording::open(&folder) {
-            Ok(recording) => export_repeat(&recording, repeat, &wanted),
+            Ok(mut recording) => match align(&mut recording, &ClockChoice::Estimate) {
+                Ok(()) => export_repeat(&recording, repeat, &wanted),
+                Err(error) => vec![Err(format!("repeat {repeat} was not exported: {error}"))],
+            },
             Err(error) => vec![Err(format!("repeat {repeat} was not exported: {error}"))],
         };
         self.working = Some(std::thread::spawn(work));

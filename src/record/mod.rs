@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use gputrace_analyzer::{ClockChoice, align};
 use gputrace_trace::follow::Counts;
 use gputrace_trace::json_file::{write_json, write_json_durably};
 use gputrace_trace::manifest::Manifest;
@@ -395,7 +396,12 @@ impl Running<'_> {
         } else {
             opening::open(std::slice::from_ref(folder))
         };
-        let mut recording = match opened {
+        // Of several hosts that saw one folder.
+        let aligned = opened.and_then(|mut recording| {
+            align(&mut recording, &ClockChoice::Estimate).map_err(Failure::new)?;
+            Ok(recording)
+        });
+        let mut recording = match aligned {
             Ok(recording) => recording,
             Err(failure) => {
                 say!("gputrace: {failure}");

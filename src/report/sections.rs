@@ -105,6 +105,7 @@ pub fn print(analysis: &Analysis, view: View) {
     );
     communicators::communicators(analysis);
     communicators::transfers(analysis);
+    clocks(analysis);
     arrivals(analysis);
     collective_sizes(analysis);
     by_rank(
@@ -266,6 +267,62 @@ fn late_because(arrival: &ArrivalAnalysis) -> String {
     })
 }
 
+/// The clocks of several hosts; where nothing was compared, why.
+fn clocks(analysis: &Analysis) {
+    if analysis.clocks.len() < 2 {
+        return;
+    }
+    let left_out = analysis.clocks.len().saturating_sub(MOST_ROWS);
+    let rows: Vec<Vec<String>> = analysis
+        .clocks
+        .iter()
+        .enumerate()
+        .take(MOST_ROWS)
+        .map(|(place, clock)| {
+            let ranks: Vec<String> = clock.ranks.iter().map(ToString::to_string).collect();
+            let bounds = clock.hard_low_ns.zip(clock.hard_high_ns);
+            let is_reference = place == clock.reference && clock.offset_ns.is_some();
+            vec![
+                if clock.host.is_empty() {
+                    "not named".to_owned()
+                } else {
+                    shorten(&clock.host, 24)
+                },
+                shorten(&ranks.join(" "), 24),
+                if is_reference {
+                    "the reference".to_owned()
+                } else {
+                    or_dash(clock.offset_ns, duration)
+                },
+                or_dash(clock.half_width_ns, |width| format!("±{}", duration(width))),
+                or_dash(bounds, |(low, high)| {
+                    format!("{} to {}", duration(low), duration(high))
+                }),
+                or_dash(clock.drift, |drift| format!("{:.3} ppm", drift * 1e6)),
+                thousands(clock.collectives),
+            ]
+        })
+        .collect();
+    let more = match left_out {
+        0 => String::new(),
+        more => format!("; --json has {more} more"),
+    };
+    print_table(
+        &format!("Clocks ({}{more})", analysis.clock),
+        &[
+            "host",
+            "ranks",
+            "ahead by",
+            "99 %",
+            "surely",
+            "drift",
+            "collectives",
+        ],
+        &rows,
+        Overflow::Continue,
+    );
+}
+
 fn arrivals(analysis: &Analysis) {
     if analysis.arrivals.len() < 2 {
         return;
@@ -274,12 +331,20 @@ fn arrivals(analysis: &Analysis) {
         .arrivals
         .iter()
         .map(|arrival| {
+            let error = match arrival.clock_error_ns {
+                0 => String::new(),
+                error => format!(" ±{}", duration(error)),
+            };
+            let undecided = match arrival.undecided_count {
+                0 => String::new(),
+                count => format!(" (and {} that clocks can't decide)", thousands(count as u64)),
+            };
             vec![
                 format!("{} (GPU {})", arrival.rank, arrival.device_index),
                 thousands(arrival.collectives as u64),
-                thousands(arrival.last_count as u64),
+                format!("{}{undecided}", thousands(arrival.last_count as u64)),
                 duration(arrival.cost_ns),
-                duration(arrival.wait_ns),
+                format!("{}{error}", duration(arrival.wait_ns)),
                 late_because(arrival),
             ]
         })

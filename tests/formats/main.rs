@@ -7,6 +7,7 @@ mod all_files;
 mod bad_input;
 mod chrome_files;
 mod chrome_hta;
+mod clocks;
 mod conformance;
 mod export_again;
 mod export_command;

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{analysis, expect_status, gputrace, simulated_workload, stdout};
+use common::{analysis, expect_status, gputrace, one_line, simulated_workload, stdout};
+use serde_json::{Value, json};
 
 /// Says why nothing is tested here, if so.
 fn cannot_make_hosts() -> bool {
@@ -28,16 +29,18 @@ fn cannot_make_hosts() -> bool {
 }
 
 /// Starts ranks 0 and 1 on one host, 2 and 3 on the other, with the command in "$@". Kills rank $KILL when they train.
-/// Leaves out, err, pid and status of each rank in $FOLDER.
+/// Leaves out, err, pid and status of each rank in $FOLDER. $RECORD, with a rank's number behind it, is a command that records
+/// each rank; the second host's clock is off by $SKEW.
 const TWO_HOSTS: &str = r#"
 start() {
   RANK=$1 LOCAL_RANK=$(($1 % 2)) WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=$(($1 / 2)) \
-    MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 sh -c 'echo $$ >$FOLDER/pid$RANK; exec "$@"' - $COMMAND \
+    MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 sh -c 'echo $$ >$FOLDER/pid$RANK; exec "$@"' - ${RECORD:+$RECORD$1 --} $COMMAND \
     >$FOLDER/out$1 2>$FOLDER/err$1
   echo $? >$FOLDER/status$1
 }
 if [ "$HOST" = b ]; then
   hostname host-b
+  [ -z "$SKEW" ] || export SIMGPU_SKEW=$SKEW
   until ip link show cable-b >/dev/null 2>&1; do sleep 0.02; done
   ip link set lo up; ip address add 10.77.0.2/24 dev cable-b; ip link set cable-b up
   start 2 & start 3 & wait
@@ -62,6 +65,17 @@ wait
 
 /// Runs the workload on two hosts in `folder`; kills a rank where one is named. `recording`: where to record it.
 fn on_two_hosts(folder: &Path, arguments: &str, kill: &str, recording: Option<&Path>) {
+    on_hosts_with(folder, arguments, kill, recording, &[]);
+}
+
+/// The same with more settings.
+fn on_hosts_with(
+    folder: &Path,
+    arguments: &str,
+    kill: &str,
+    recording: Option<&Path>,
+    settings: &[(&str, &str)],
+) {
     let workload = simulated_workload();
     let program = workload.get_program().to_str().expect("a path");
     let mut command = match recording {
@@ -89,6 +103,7 @@ fn on_two_hosts(folder: &Path, arguments: &str, kill: &str, recording: Option<&P
         .env("FOLDER", folder)
         .env("KILL", kill)
         .env("COMMAND", format!("{program} workload {arguments}"))
+        .envs(settings.iter().copied())
         .stdin(Stdio::null());
     for (name, value) in workload.get_envs() {
         match value {
@@ -237,5 +252,112 @@ fn one_recorder_records_both_hosts_into_a_folder_that_both_see() {
         ],
         "{}",
         everything(folder.path())
+    );
+}
+
+/// What the clock of a rank was ahead by, by its truth log: the delivered end of an operation near a moment less the true one.
+fn true_offset(truth: &Path, rank: u32, at_ns: i64) -> i64 {
+    let operations = common::truth_of_rank(truth, rank);
+    let ends = operations
+        .values()
+        .map(|one| (one.delivered_end_ns, one.delivered_end_ns - one.end_ns));
+    let nearest = ends.min_by_key(|(delivered, _)| delivered.abs_diff(at_ns));
+    nearest.expect("operations").1
+}
+
+#[test]
+fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
+    if cannot_make_hosts() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let truth = folder.path().join("truth");
+    std::fs::create_dir(&truth).expect("a folder");
+    let program = gputrace().get_program().to_string_lossy().into_owned();
+    let record = format!(
+        "{program} record --quiet --device sim -o {}",
+        folder.path().join("recording-").display()
+    );
+    on_hosts_with(
+        folder.path(),
+        "ddp --ranks 4 --steps 30 --batch 96",
+        "",
+        None,
+        &[
+            ("RECORD", record.as_str()),
+            ("SKEW", "3000000"),
+            ("SIMGPU_TRUTH", truth.to_str().expect("a path")),
+        ],
+    );
+    let merged = folder.path().join("merged");
+    let mut merge = gputrace();
+    merge.arg("merge");
+    for rank in 0..4 {
+        merge.arg(folder.path().join(format!("recording-{rank}")));
+    }
+    expect_status(merge.arg("-o").arg(&merged), 0);
+    let found = analysis(&merged);
+    let clocks = found["clocks"].as_array().expect("clocks");
+    assert_eq!(clocks.len(), 2, "{clocks:?}");
+    let clock = &clocks[1];
+    assert_eq!(
+        (&clock["host"], &clock["ranks"]),
+        (&json!("host-b"), &json!([2, 3]))
+    );
+    let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("{value} in {clock}"));
+    let at_ns = number(&clock["at_ns"]);
+    let offset_ns = true_offset(&truth, 2, at_ns);
+    let (estimate, width) = (number(&clock["offset_ns"]), number(&clock["half_width_ns"]));
+    assert!(
+        (estimate - offset_ns).abs() <= width,
+        "{estimate} ±{width}, truly {offset_ns}"
+    );
+    assert!(
+        (number(&clock["hard_low_ns"])..=number(&clock["hard_high_ns"])).contains(&offset_ns),
+        "{clock}"
+    );
+    assert!(number(&clock["collectives"]) >= 30, "{clock}");
+
+    // With the clocks as they truly were.
+    let list = folder.path().join("clocks.json");
+    let known = json!({"host-a": {}, "host-b": {"offset_ns": offset_ns}});
+    std::fs::write(&list, known.to_string()).expect("a file");
+    let analyze = |clocks: &str| -> Value {
+        let mut command = gputrace();
+        command
+            .args(["analyze", "--json", "--clocks", clocks])
+            .arg(&merged);
+        serde_json::from_str(&stdout(&expect_status(&mut command, 0))).expect("JSON")
+    };
+    let right = analyze(list.to_str().expect("a path"));
+    let all = |analysis: &Value| analysis["collectives"].as_array().expect("collectives").clone();
+    let (found, right) = (all(&found), all(&right));
+    assert_eq!(found.len(), right.len());
+    let mut compared = 0;
+    for (found, right) in found.iter().zip(&right) {
+        let Some(error) = found["clock_error_ns"].as_i64() else {
+            continue;
+        };
+        for (rank, wait) in right["wait_ns"].as_object().expect("waits") {
+            let off = found["wait_ns"][rank].as_i64().expect("a wait") - wait.as_i64().expect("a wait");
+            assert!(off.abs() <= error, "{rank}: {found} {right}");
+            compared += 1;
+        }
+        let last = &found["last_rank"];
+        assert!(last.is_null() || last == &right["last_rank"], "{found} {right}");
+    }
+    assert!(compared >= 120, "{compared}");
+
+    // Without, nothing is compared, and a list that names a host that is not there is refused.
+    assert_eq!(analyze("none")["arrivals"], json!([]));
+    std::fs::write(&list, json!({"host-c": {}}).to_string()).expect("a file");
+    let mut command = gputrace();
+    let refused = expect_status(command.args(["analyze", "--clocks"]).arg(&list).arg(&merged), 2);
+    assert!(one_line(&refused).contains("host-c"), "{}", one_line(&refused));
+    let table = expect_status(gputrace().arg("analyze").arg(&merged), 0);
+    assert!(
+        stdout(&table).contains("Clocks (2 clocks compared"),
+        "{}",
+        stdout(&table)
     );
 }

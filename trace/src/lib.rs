@@ -5,6 +5,7 @@
 //! reads what still grows. This crate knows no CUDA and no web.
 
 pub mod access;
+pub mod alignment;
 pub mod beneath;
 pub mod body;
 pub mod clock_reading;
@@ -21,6 +22,7 @@ pub mod hang;
 pub mod json_file;
 pub mod manifest;
 pub mod measures;
+mod moved_stamps;
 pub mod names;
 pub mod near_sort;
 pub mod occupancy;

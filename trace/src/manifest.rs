@@ -279,6 +279,9 @@ pub struct ProcessHeader {
     pub segment: u32,
     /// Host name.
     pub host: String,
+    /// Which of [`Recording::clocks`](crate::Recording::clocks) stamped it, once they were compared; never on disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<u32>,
     /// Process id.
     pub pid: u32,
     /// Parent's process id.

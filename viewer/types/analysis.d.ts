@@ -34,6 +34,8 @@ export type Analysis = {
   measures: Measure[];
   /** What is assumed of the ranks' clocks wherever ranks are compared. */
   clock: string;
+  /** Each clock that stamped the recording, by its lowest rank. */
+  clocks: ClockAnalysis[];
   /**
    * Median difference between the first and the last rank's end of collectives that no rank can leave early: about as
    * much can clocks differ. Null without such collectives.
@@ -78,6 +80,10 @@ export type ArrivalAnalysis = {
   cost_ns: number;
   /** Over all: how long it waited for the last to arrive. */
   wait_ns: number;
+  /** Those in which it was last by the stamps, but clocks are not exact enough to decide it: not in `last_count`. */
+  undecided_count: number;
+  /** How far off `wait_ns` may be because of the clocks (99 %): the sum over all, since they are off alike for long. */
+  clock_error_ns: number;
   /** Over those in which it came last: how long the first rank waited for it. */
   skew_ns: number;
   /** Whose fault it was that it came last, by what that cost, greatest first; of the steps that were replayed. Empty without. */
@@ -104,6 +110,59 @@ export type Attribution = {
   modelled_share: number | null;
   /** The device's peak rate for the data type with the most FLOP; null where the device is unknown or no FLOP are counted. */
   peak: Peak | null;
+};
+
+/** A clock, against the one that stamps were moved to. */
+export type ClockAnalysis = {
+  /** The host; empty where the source does not name it. Several clocks may have one name. */
+  host: string;
+  /** The ranks that it stamped. */
+  ranks: number[];
+  /**
+   * The place among the clocks of the one that it is compared with, which may be itself. Clocks of different references have
+   * nothing in common.
+   */
+  reference: number;
+  /** The moment in the middle of what it was compared by, by itself, for which the next numbers are; null where it was not. */
+  at_ns: Stamp | null;
+  /** What it showed beyond the reference then; null where that is not known. */
+  offset_ns: number | null;
+  /** By how much that grows, of the time that passes: 1e-6 is a microsecond a second. */
+  drift: number | null;
+  /** With a probability of 99 % the offset is right within this; null where that is not known. */
+  half_width_ns: number | null;
+  /** The offset cannot be smaller: an operation would have ended before another had begun that it needed. */
+  hard_low_ns: number | null;
+  /** Nor greater. */
+  hard_high_ns: number | null;
+  /** How many collectives that rests on; of a reference, how many it shares with others. */
+  collectives: number;
+  /** Collectives that were left out because the others contradict them: wrong matches. */
+  contradicted: number;
+  /** When it was set while the recording went on, as far as that was found by comparing. */
+  set: ClockSet[];
+  /** The offset over time, at most 65 moments of it. */
+  course: ClockMoment[];
+  /** What the numbers rest on, or why there are none. */
+  source: string;
+};
+
+/** A clock at a moment. */
+export type ClockMoment = {
+  /** By itself. */
+  at_ns: Stamp;
+  /** What it shows beyond the reference. */
+  offset_ns: number;
+  /** With a probability of 99 % that is right within this. */
+  half_width_ns: number;
+};
+
+/** A clock was set. */
+export type ClockSet = {
+  /** About when, by itself. */
+  at_ns: Stamp;
+  /** Forward where positive. */
+  by_ns: number;
 };
 
 /** One collective over the ranks that took part. */
@@ -139,6 +198,13 @@ export type Collective = {
   algbw: number | null;
   /** algbw times nccl-tests' factor for the operation. */
   busbw: number | null;
+  /** What algbw is between, where clocks differ by as much as they may; null where algbw is. */
+  algbw_range: BandwidthRange | null;
+  /**
+   * Of several hosts: with a probability of 99 % each wait, transfer and skew is right within this. 0 by one clock; null where
+   * arrivals are not compared.
+   */
+  clock_error_ns: number | null;
   /**
    * By rank: from its own arrival to the last rank's, or to its own end where that comes first. Where several GPUs of a
    * process take part the key is "rank.device".
@@ -150,6 +216,8 @@ export type Collective = {
   skew_ns: number | null;
   /** The rank that arrived last; null where all arrived at the same time or that is not known. */
   last_rank: number | null;
+  /** Why it is not known, where clocks are not exact enough: which it seems to be, and by how much; else null. */
+  last_undecided: Undecided | null;
   /** Last arrival minus the last but one: what the last rank alone cost. */
   last_rank_cost_ns: number | null;
   /** "communicator and sequence", or "order" where there is no sequence number: the n-th of its kind on each rank. */
@@ -158,6 +226,14 @@ export type Collective = {
   warm_up: boolean;
   /** Operations that ran in the same kernel; with more than one the times are those of all of them. */
   shared_kernel: number;
+};
+
+/** What a bandwidth lies between. */
+export type BandwidthRange = {
+  /** At least, GB/s. */
+  low: number;
+  /** At most; null where the time may have been nothing. */
+  high: number | null;
 };
 
 /**
@@ -181,6 +257,8 @@ export type CollectiveSize = {
   algbw: number | null;
   /** The same times nccl-tests' factor. */
   busbw: number | null;
+  /** What `algbw` lies between, where clocks differ by as much as they may. */
+  algbw_range: BandwidthRange | null;
   /** Greatest busbw of one. */
   best_busbw: number | null;
   /** The longest kernel of each, with the waiting. */
@@ -1597,6 +1675,12 @@ export type TransferAnalysis = {
   receiver_wait_ns: number;
   /** Over those: from when both were there to the later end of the two kernels. */
   transfer_ns: number;
+  /** Those of them in which clocks are not exact enough to say which end came first. */
+  undecided: number;
+  /** How far off each of the three times may be because of the clocks (99 %). */
+  clock_error_ns: number;
+  /** What `bandwidth` lies between, where clocks differ by as much as they may. */
+  bandwidth_range: BandwidthRange | null;
   /** Bytes of those over `transfer_ns`, GB/s. Where kernels are shared their whole transfer counts: it is at least as much. */
   bandwidth: number | null;
 };
@@ -1618,6 +1702,16 @@ export type Unattributed = {
   no_module_ns: number;
   /** Launched by a call outside of all Python functions, and not in the backward pass of what one did. */
   no_stack_ns: number;
+};
+
+/** Who was last cannot be decided: clocks may be off by more than what lies between. */
+export type Undecided = {
+  /** The rank that was last by the stamps. */
+  rank: number;
+  /** By how much, before the one that may have been last as well. */
+  margin_ns: number;
+  /** By how much their clocks may be off (99 %). */
+  clock_error_ns: number;
 };
 
 /** Something that began, and whose end is not recorded. */

@@ -380,6 +380,10 @@ export class Details {
       collective.bytes !== null && collective.bytes !== undefined && bytes(collective.bytes),
       collective.busbw && `busbw ${bandwidth(collective.busbw)}`,
       collective.skew_ns && `skew ${time(collective.skew_ns)}`,
+      // Of several hosts: how far off it may be because of their clocks.
+      collective.clock_error_ns > 0 && `clocks within ±${time(collective.clock_error_ns)}`,
+      collective.last_undecided &&
+        `who was last can't be decided: margin ${time(collective.last_undecided.margin_ns)}, clocks ±${time(collective.last_undecided.clock_error_ns)}`,
       collective.communicator_name,
     ].filter(Boolean);
     return h(

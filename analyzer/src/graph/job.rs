@@ -125,7 +125,7 @@ impl Job {
             }
         }
         let chosen = choose(recording, operations, steps_of, chosen, most_rows)?;
-        let meeting = meetings::kernels(processes.len(), collectives, comparable);
+        let meeting = meetings::kernels(processes.len(), collectives);
         let made: Vec<Nodes> = parallel::map(processes.len(), |place| {
             let windows = chosen.windows(&steps_of[place]);
             let devices = steps_of[place].devices.filter(|_| chosen.by_steps);

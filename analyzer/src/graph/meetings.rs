@@ -9,7 +9,7 @@ use super::process::bytes;
 use crate::collectives::Collective;
 use crate::details::CollectivePart;
 
-/// Stamps of ranks may be so far apart the wrong way.
+/// Stamps of ranks may be so far apart the wrong way, and as much more as their clocks may differ.
 const JITTER_NS: i64 = 20_000;
 
 /// Whether data goes from one rank to all others, or from all to one; `None` where all need all.
@@ -31,14 +31,10 @@ pub(crate) struct Joined<'a> {
 }
 
 /// The kernels (device and row) of each process that meet those of others.
-pub(crate) fn kernels(
-    processes: usize,
-    collectives: &[Collective],
-    comparable: bool,
-) -> Vec<FxHashMap<(u32, u32), u32>> {
+pub(crate) fn kernels(processes: usize, collectives: &[Collective]) -> Vec<FxHashMap<(u32, u32), u32>> {
     let mut kernels = vec![FxHashMap::default(); processes];
     for (place, collective) in (0..).zip(collectives) {
-        if !comparable || !meets(collective) {
+        if !meets(collective) {
             continue;
         }
         for part in &collective.parts {
@@ -50,7 +46,7 @@ pub(crate) fn kernels(
     kernels
 }
 
-/// Whether its parts can be joined: there are several, and the match is one that times allow. Of a communicator of which not
+/// Whether its parts can be joined: there are several, their stamps can be compared, and the match is one that times allow. Of a communicator of which not
 /// all ranks were recorded those that were meet all the same.
 fn meets(collective: &Collective) -> bool {
     let with_kernel = collective
@@ -62,7 +58,7 @@ fn meets(collective: &Collective) -> bool {
         && collective
             .communicator_ranks
             .is_some_and(|ranks| ranks as usize > with_kernel);
-    with_kernel >= 2 && (collective.skew_ns.is_some() || partly)
+    collective.timing.common_clock && with_kernel >= 2 && (collective.skew_ns.is_some() || partly)
 }
 
 /// Joins the parts of all collectives.
@@ -106,7 +102,8 @@ pub(crate) fn join(
         };
         let root = parts.iter().find(|(part, ..)| is_root(part) == Some(true));
         let direction = direction(&collective.name).filter(|_| root.is_some());
-        let all = |end: Node, joined: &Joined<'_>| joined.ends[end as usize] + JITTER_NS >= last;
+        let jitter = JITTER_NS.saturating_add(collective.timing.clock_error_ns);
+        let all = |end: Node, joined: &Joined<'_>| joined.ends[end as usize].saturating_add(jitter) >= last;
         // Those that need all others.
         let mut together: Vec<Node> = Vec::new();
         for (part, arrival, end) in &parts {

@@ -1,12 +1,14 @@
 //! What our own export says beyond Kineto's words, taken back: `gputrace` in events' `args`, in events called so, and
 //! beside `traceEvents` (docs/formats.md describes it). With it a recording comes back as it was.
 
+use gputrace_trace::alignment::Alignment;
 use gputrace_trace::json_file::Versioned;
 
 use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::tables::{Counter, Tables};
 use gputrace_trace::{Interner, Loss, NameId, Table, TimeNs};
 use rustc_hash::FxHashMap;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::converter::Converter;
@@ -24,6 +26,7 @@ pub(crate) struct OwnRecording {
     pub(crate) losses: Vec<Loss>,
     pub(crate) notes: Vec<String>,
     pub(crate) unaligned: Option<String>,
+    pub(crate) clocks: Option<Alignment>,
 }
 
 impl OwnRecording {
@@ -47,6 +50,9 @@ impl OwnRecording {
                 .filter_map(|note| note.as_str().map(ToOwned::to_owned))
                 .collect(),
             unaligned: text(value, "unaligned"),
+            clocks: value
+                .get("clocks")
+                .and_then(|clocks| Option::deserialize(clocks).ok()?),
         })
     }
 }

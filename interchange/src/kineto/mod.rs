@@ -135,6 +135,7 @@ fn restore_recording(recording: &mut Recording, results: &[Result<ReadFile, Unre
     };
     recording.manifest = first.manifest.clone();
     recording.unaligned.clone_from(&first.unaligned);
+    recording.clocks.clone_from(&first.clocks);
     // Each file of a recording says the same.
     let mut known = FxHashSet::default();
     for loss in own.iter().flat_map(|one| &one.losses) {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::alignment::Alignment;
 use gputrace_trace::manifest::{Manifest, ProcessHeader, Version};
 use gputrace_trace::{Loss, Process, Recording};
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,9 @@ pub struct Facts {
     pub notes: Vec<String>,
     /// Why stamps of different processes have no time zero in common.
     pub unaligned: Option<String>,
+    /// How the clocks stand that stamped it, where stamps were moved to one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<Alignment>,
 }
 
 /// One process.
@@ -165,6 +169,7 @@ impl Facts {
             losses: recording.losses.clone(),
             notes: recording.notes.clone(),
             unaligned: recording.unaligned.clone(),
+            clocks: recording.clocks.clone(),
         }
     }
 }

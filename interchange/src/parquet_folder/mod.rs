@@ -98,6 +98,7 @@ pub fn import(folder: &Path, done_bytes: &AtomicU64) -> Result<Recording, Import
     recording.losses.append(&mut facts.losses);
     recording.notes = facts.notes;
     recording.unaligned = facts.unaligned;
+    recording.clocks = facts.clocks;
     let hosts = facts.hosts.into_iter().map(|host| (host, true));
     let all: Vec<(ProcessFacts, bool)> = facts
         .processes

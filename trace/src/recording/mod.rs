@@ -9,12 +9,15 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
+use crate::alignment::{Alignment, HostClock};
 use crate::beneath::{self, Kind};
 use crate::clock_steps;
 use crate::json_file::{Json, read_json};
 pub use crate::manifest::LossEntry as Loss;
 use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION, Version};
+use crate::moved_stamps::move_stamps;
 use crate::names::Interner;
 use crate::parallel;
 pub use crate::process::Process;
@@ -55,6 +58,8 @@ pub struct Recording {
     pub notes: Vec<String>,
     /// Why stamps of different processes have no time zero in common, where the source has none to give.
     pub unaligned: Option<String>,
+    /// How the clocks stand that stamped it, where there are several and stamps were moved to one: see [`Recording::align`].
+    pub clocks: Option<Alignment>,
 }
 
 const NOT_CLOSED: &str = "is not closed: its recorder still runs, or was killed";
@@ -159,7 +164,7 @@ impl Recording {
 
     /// The recording without some of its tables, and the folders of each of its processes, in the order of their rows: for a look
     /// at those tables that does not take all of them into memory. `None` where its clocks were set, since what was stamped
-    /// after that is mended by all tables together.
+    /// after that is mended by all tables together, and where it is of several hosts, whose clocks are compared by all of it.
     ///
     /// # Errors
     /// As [`Recording::open`].
@@ -170,7 +175,9 @@ impl Recording {
             .filter(|name| !tables.contains(name))
             .collect();
         let (recording, was_set) = Self::open_some(path, &others)?;
-        if was_set {
+        let mut hosts = recording.processes.iter().map(|process| &process.header.host);
+        let first = hosts.next();
+        if was_set || hosts.any(|host| Some(host) != first) {
             return Ok(None);
         }
         let mut folders: Vec<(String, u64, PathBuf)> = process_folders(path)
@@ -349,7 +356,12 @@ impl Recording {
 
     /// The same of many.
     pub fn absorb_all(&mut self, others: impl IntoIterator<Item = Self>) {
-        for other in others {
+        for mut other in others {
+            if self.clocks != other.clocks {
+                // Each counts from a clock of its own: they are compared anew.
+                self.forget_clocks();
+                other.forget_clocks();
+            }
             let numbers = self.names.take_in(other.names);
             let renumbered = |mut process: Process| {
                 if let Some(numbers) = &numbers {
@@ -363,6 +375,13 @@ impl Recording {
             self.notes.extend(other.notes);
         }
         self.sort_processes();
+    }
+
+    fn forget_clocks(&mut self) {
+        self.clocks = None;
+        for process in self.processes.iter_mut().chain(&mut self.hosts) {
+            process.header.clock = None;
+        }
     }
 
     /// Puts the parts of each process together that a recording kept below a size consists of.
@@ -402,6 +421,30 @@ impl Recording {
         for process in self.processes.iter_mut().chain(&mut self.hosts) {
             process.header.redact();
         }
+    }
+
+    /// Moves the stamps of all processes to those of the clocks' references, by the clocks that their headers name. What is
+    /// sampled of a host goes with the first of its clocks.
+    pub fn align(&mut self, alignment: Alignment) {
+        for host in &mut self.hosts {
+            let named = |clock: &HostClock| clock.host == host.header.host;
+            let place = alignment.clocks.iter().position(named);
+            host.header.clock = place.and_then(|place| u32::try_from(place).ok());
+        }
+        let all = self.processes.iter_mut().chain(&mut self.hosts);
+        let mut all: Vec<Mutex<&mut Process>> = all.map(Mutex::new).collect();
+        parallel::map(all.len(), |place| {
+            let mut process = all[place].lock().unwrap_or_else(PoisonError::into_inner);
+            let clock = process
+                .header
+                .clock
+                .and_then(|clock| alignment.clocks.get(clock as usize));
+            if let Some(clock) = clock {
+                move_stamps(&mut process, &clock.course);
+            }
+        });
+        all.clear();
+        self.clocks = Some(alignment);
     }
 
     /// Puts the processes in their order: by rank, and then by folder.

@@ -188,6 +188,7 @@ impl Store {
             losses: whole.losses.clone(),
             notes: whole.notes.clone(),
             unaligned: whole.unaligned.clone(),
+            clocks: whole.clocks.clone(),
         };
         Self {
             outline: Arc::new(outline),

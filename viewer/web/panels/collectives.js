@@ -511,7 +511,10 @@ function list(analysis, context, keep) {
         title: "Last",
         spare: 1,
         value: (row) => row.last_rank,
-        text: (row) => (row.last_rank === null ? format.NONE : `rank ${row.last_rank}`),
+        text: (row) => {
+          if (row.last_rank !== null) return `rank ${row.last_rank}`;
+          return row.last_undecided ? `undecided (rank ${row.last_undecided.rank}?)` : format.NONE;
+        },
         fixed: true,
       },
       {

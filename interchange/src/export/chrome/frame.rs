@@ -82,6 +82,7 @@ fn own(recording: &Recording) -> io::Result<Value> {
         "losses": losses,
         "notes": recording.notes,
         "unaligned": recording.unaligned,
+        "clocks": recording.clocks,
     }))
 }
 

@@ -302,6 +302,7 @@ pub fn cut(
         losses: recording.losses.clone(),
         notes: recording.notes.clone(),
         unaligned: recording.unaligned.clone(),
+        clocks: recording.clocks.clone(),
     };
     let each = windows.iter().flat_map(|window| [window.devices, window.host]);
     let bounded = each.filter(|window| *window != Window::ALWAYS && window.from < window.to);

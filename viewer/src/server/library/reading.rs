@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gputrace_analyzer::{Options, analyze_in_detail};
+use gputrace_analyzer::{ClockChoice, Options, align, analyze_in_detail};
 use gputrace_interchange::import;
 use gputrace_trace::recording::is_unclosed;
 use tokio::sync::watch;
@@ -169,6 +169,7 @@ impl Library {
         drop(following);
         let opened = import::open(&entry.paths, progress);
         let mut recording = opened.map_err(|error| self.told_apart(entry, &error))?;
+        align(&mut recording, &ClockChoice::Estimate)?;
         let preview = lock(&entry.inner).preview.take();
         if let Some(preview) = preview {
             preview.close();

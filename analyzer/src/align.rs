@@ -1,0 +1,270 @@
+//! The clocks of a recording's hosts: found, compared, and stamps moved to one of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gputrace_trace::alignment::{Alignment, HostClock};
+use gputrace_trace::{Recording, parallel};
+use rustc_hash::FxHashMap;
+
+use crate::clock_groups::{self, Group};
+use crate::clocks::{Estimated, Meeting, Member, estimate};
+use crate::collectives::{self, Collective, is_synchronizing};
+use crate::comparable::Comparison;
+use crate::given_clocks::GivenClocks;
+use crate::operations::ProcessOperations;
+use crate::units::duration;
+use crate::{collective_parts, prepared};
+
+/// What to do about the clocks of several hosts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ClockChoice {
+    /// Nothing: what ranks of several hosts did is not compared.
+    None,
+    /// Compare them by what their ranks did together.
+    #[default]
+    Estimate,
+    /// They are known.
+    Given(GivenClocks),
+}
+
+/// Compares the clocks that stamped a recording, and moves all stamps to one of them; where hosts have nothing in common, to one
+/// of each island. What was done stands in [`Recording::clocks`]. A recording of one clock stays as it is, and so does one whose
+/// stamps were moved before.
+///
+/// # Errors
+/// When clocks are given for hosts that the recording does not have.
+pub fn align(recording: &mut Recording, choice: &ClockChoice) -> Result<(), String> {
+    if recording.clocks.is_some() {
+        return Ok(());
+    }
+    for process in &mut recording.processes {
+        process.header.clock = None;
+    }
+    match choice {
+        ClockChoice::None => {}
+        ClockChoice::Given(given) => {
+            let (groups, alignment) = given.alignment(recording)?;
+            apply(recording, &groups, alignment);
+        }
+        ClockChoice::Estimate => {
+            if let Some((groups, alignment)) = estimated(recording) {
+                apply(recording, &groups, alignment);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn apply(recording: &mut Recording, groups: &[Group], alignment: Alignment) {
+    for (group, number) in groups.iter().zip(0u32..) {
+        for place in &group.processes {
+            recording.processes[*place].header.clock = Some(number);
+        }
+    }
+    // What has no common zero has one now, if everything was compared.
+    if alignment.clocks.iter().all(|clock| clock.reference == 0) {
+        recording.unaligned = None;
+    }
+    let notes = notes(recording, &alignment);
+    recording.notes.extend(notes);
+    recording.align(alignment);
+    recording.sort_processes();
+}
+
+/// What was moved by how much, for those who see the times without the analysis.
+fn notes(recording: &Recording, alignment: &Alignment) -> Vec<String> {
+    const MOST: usize = 16;
+    let name = |number: usize| {
+        let clock = alignment.clocks.get(number);
+        match clock.map_or("", |clock| clock.host.as_str()) {
+            "" => {
+                let headers = recording.processes.iter().map(|process| &process.header);
+                let own = headers.filter(|header| header.clock.is_some_and(|clock| clock as usize == number));
+                let lowest = own.filter_map(|header| header.rank).min();
+                lowest.map_or_else(|| "a file".to_owned(), |rank| format!("the file of rank {rank}"))
+            }
+            host => host.to_owned(),
+        }
+    };
+    let moved = |(number, clock): (usize, &HostClock)| {
+        let at = clock.course.at(i64::midpoint(clock.from_ns, clock.to_ns));
+        (!clock.course.knots.is_empty()).then(|| {
+            format!(
+                "times of {} are given by the clock of {}: its own was ahead by {}, right within {}",
+                name(number),
+                name(clock.reference as usize),
+                duration(at.offset_ns),
+                duration(at.half_width_ns)
+            )
+        })
+    };
+    let mut notes: Vec<String> = alignment.clocks.iter().enumerate().filter_map(moved).collect();
+    let more = notes.len().saturating_sub(MOST);
+    notes.truncate(MOST);
+    if more > 0 {
+        notes.push(format!("and times of {more} more clocks likewise"));
+    }
+    notes
+}
+
+/// Whether one clock may not have stamped everything.
+fn may_differ(recording: &Recording) -> bool {
+    let hosts: BTreeSet<&str> = recording
+        .processes
+        .iter()
+        .map(|process| process.header.host.as_str())
+        .collect();
+    // Hosts may have one name, and traces of others may name none.
+    recording.processes.len() > 1
+        && (hosts.len() > 1
+            || recording.manifest.device == "imported"
+            || recording.unaligned.is_some()
+            || !recording.manifest.merged.is_empty())
+}
+
+fn estimated(recording: &Recording) -> Option<(Vec<Group>, Alignment)> {
+    if !may_differ(recording) {
+        return None;
+    }
+    let names = &recording.names;
+    let processes = &recording.processes;
+    let operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
+        ProcessOperations::new(&processes[index], names)
+    });
+    let ranks = prepared::ranks(recording);
+    let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
+        let place = u32::try_from(index).unwrap_or(u32::MAX);
+        collective_parts::parts(&processes[index], place, ranks[index], &operations[index], names)
+    });
+    let job = prepared::job(recording, &operations);
+    let matched = collectives::collectives(&parts, job, &Comparison::none());
+    let meetings = meetings(&matched.collectives);
+    let groups = clock_groups::groups(recording, &ranks, &meetings);
+    if groups.len() < 2 {
+        return None;
+    }
+    let clock_of: FxHashMap<u32, u32> = (0u32..)
+        .zip(&groups)
+        .flat_map(|(number, group)| {
+            let own = group.processes.iter();
+            own.map(move |place| (u32::try_from(*place).unwrap_or(u32::MAX), number))
+        })
+        .collect();
+    let by_clock: Vec<Meeting> = meetings
+        .iter()
+        .map(|meeting| Meeting {
+            members: meeting
+                .members
+                .iter()
+                .filter_map(|member| {
+                    Some(Member {
+                        clock: *clock_of.get(&member.clock)?,
+                        ..*member
+                    })
+                })
+                .collect(),
+            ..*meeting
+        })
+        .collect();
+    let found = estimate(groups.len(), &by_clock);
+    let spans = spans(groups.len(), &by_clock);
+    let clocks = groups
+        .iter()
+        .zip(found)
+        .zip(spans)
+        .map(|((group, found), span)| clock(group, found, span));
+    let alignment = Alignment {
+        source: "estimated".to_owned(),
+        clocks: clocks.collect(),
+    };
+    Some((groups, alignment))
+}
+
+fn clock(group: &Group, found: Estimated, span: Option<(i64, i64)>) -> HostClock {
+    let (from_ns, to_ns) = span.unwrap_or_default();
+    HostClock {
+        host: group.host.clone(),
+        reference: found.reference,
+        course: found.course,
+        from_ns,
+        to_ns,
+        collectives: found.collectives as u64,
+        contradicted: found.contradicted as u64,
+        steps: found.steps,
+    }
+}
+
+/// With fewer collectives that surely need all ranks those count too that probably do.
+const FEW: usize = 12;
+/// Where nobody needs to have waited for a rank its arrival says nothing: it is taken to be so long before its end.
+const LONG_NS: i64 = 3_600_000_000_000;
+
+/// The collectives that no rank can leave before the last has arrived, each in a kernel of its own; clocks are numbered as
+/// processes. Of few, kernels of sends and receives among all ranks of a communicator too: PyTorch's all-to-all is one. Their ends
+/// count, and no bounds.
+fn meetings(collectives: &[Collective]) -> Vec<Meeting> {
+    let is_sure = |one: &Collective| is_synchronizing(&one.name) && one.shared_kernel == 1;
+    let is_likely = |one: &Collective| {
+        let has_ends = one.sender.is_some() || one.receiver.is_some();
+        one.name == "SendRecv" && !has_ends && one.shared_kernel == 1 && one.parts.len() > 2
+    };
+    let sure = collectives
+        .iter()
+        .filter(|one| is_sure(one) && one.parts.len() > 1);
+    let few = sure.count() < FEW;
+    let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut classes: BTreeMap<(&str, Option<u32>, Option<u32>), u32> = BTreeMap::new();
+    let mut meetings = Vec::new();
+    for collective in collectives {
+        let is_sure = is_sure(collective);
+        if !is_sure && !(few && is_likely(collective)) {
+            continue;
+        }
+        let members: Vec<Member> = collective
+            .parts
+            .iter()
+            .filter_map(|part| {
+                let (start_ns, end_ns) = (part.start_ns?, part.end_ns?);
+                Some(Member {
+                    clock: part.process,
+                    start_ns: if is_sure {
+                        start_ns
+                    } else {
+                        end_ns.saturating_sub(LONG_NS)
+                    },
+                    end_ns,
+                })
+            })
+            .collect();
+        let first = members.first().map(|member| member.clock);
+        if members.iter().all(|member| Some(member.clock) == first) {
+            continue;
+        }
+        let next = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
+        let kind = *kinds.entry(&collective.name).or_insert(next);
+        let size = collective.bytes.filter(|bytes| *bytes > 0).map(u64::ilog2);
+        let next = u32::try_from(classes.len()).unwrap_or(u32::MAX);
+        let class = *classes
+            .entry((&collective.name, size, collective.communicator_ranks))
+            .or_insert(next);
+        meetings.push(Meeting { class, kind, members });
+    }
+    meetings
+}
+
+/// Between which moments of its own each clock took part in what others did too.
+fn spans(clocks: usize, meetings: &[Meeting]) -> Vec<Option<(i64, i64)>> {
+    let mut spans: Vec<Option<(i64, i64)>> = vec![None; clocks];
+    for meeting in meetings {
+        let first = meeting.members.first().map(|member| member.clock);
+        if meeting.members.iter().all(|member| Some(member.clock) == first) {
+            continue;
+        }
+        for member in &meeting.members {
+            let span = &mut spans[member.clock as usize];
+            let (from, to) = span.unwrap_or((member.end_ns, member.end_ns));
+            *span = Some((from.min(member.end_ns), to.max(member.end_ns)));
+        }
+    }
+    spans
+}

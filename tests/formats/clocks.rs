@@ -1,0 +1,152 @@
+//! Traces whose files' clocks differ: a real job's, each rank's times moved and stretched by hand.
+
+use crate::common;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use common::{expect_status, gputrace, stdout};
+use serde_json::Value;
+
+/// Nanoseconds that each rank's clock is ahead by, and parts in a billion that it gains.
+const CLOCKS: [(i64, i64); 8] = [
+    (0, 0),
+    (3_000_000, 20_000),
+    (-150_000, -80_000),
+    (900_000_000, 100_000),
+    (-700_000_000, -100_000),
+    (120_000, 5_000),
+    (61_000_000, 0),
+    (-1_000_000, 50_000),
+];
+
+fn traces() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kineto/dlrm8_v100");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("test data")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.to_string_lossy().ends_with(".json.gz"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn analyze(path: &Path, clocks: &str) -> Value {
+    let mut command = gputrace();
+    command.args(["analyze", "--json", "--clocks", clocks]).arg(path);
+    serde_json::from_str(&stdout(&expect_status(&mut command, 0))).expect("one JSON object")
+}
+
+/// Writes the files with their times moved and stretched. Microseconds since 1970 have no room in a double for the nanoseconds,
+/// so that they count from `base_ns`.
+fn write(folder: &Path, clocks: &[(i64, i64)], base_ns: i64) {
+    for (path, (ahead_ns, gains)) in traces().iter().zip(clocks) {
+        let mut text = Vec::new();
+        let file = std::fs::File::open(path).expect("test data");
+        flate2::read::GzDecoder::new(file)
+            .read_to_end(&mut text)
+            .expect("gzip");
+        let mut trace: Value = serde_json::from_slice(&text).expect("JSON");
+        let stretched = |ns: i64| ns + (i128::from(ns) * i128::from(*gains) / 1_000_000_000) as i64;
+        for event in trace["traceEvents"].as_array_mut().expect("events") {
+            let ns = |value: &Value| value.as_f64().map(|us| (us * 1e3).round() as i64);
+            if let Some(start_ns) = ns(&event["ts"]) {
+                event["ts"] = ((stretched(start_ns - base_ns) + ahead_ns) as f64 / 1e3).into();
+            }
+            if let Some(length_ns) = ns(&event["dur"]) {
+                event["dur"] = (stretched(length_ns) as f64 / 1e3).into();
+            }
+        }
+        trace["baseTimeNanoseconds"] = base_ns.into();
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .replace(".gz", "");
+        std::fs::write(folder.join(name), trace.to_string()).expect("a file");
+    }
+}
+
+/// About when the first operations ran.
+fn base_ns() -> i64 {
+    let right = tempfile::tempdir().expect("a folder");
+    write(right.path(), &[(0, 0); 8], 0);
+    let analysis = analyze(right.path(), "none");
+    let starts = analysis["collectives"].as_array().expect("collectives").iter();
+    starts
+        .filter_map(|one| one["start_ns"].as_i64())
+        .min()
+        .expect("collectives")
+}
+
+#[test]
+fn clocks_of_a_real_job_come_back_as_they_were_set() {
+    let base_ns = base_ns();
+    let (right, wrong) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("a folder"),
+    );
+    write(right.path(), &[(0, 0); 8], base_ns);
+    write(wrong.path(), &CLOCKS, base_ns);
+    let right = analyze(right.path(), "estimate");
+    assert_eq!(
+        right["clocks"].as_array().map(Vec::len),
+        Some(1),
+        "{}",
+        right["clocks"]
+    );
+    let wrong = analyze(wrong.path(), "estimate");
+    let clocks = wrong["clocks"].as_array().expect("clocks");
+    assert_eq!(clocks.len(), 8, "{}", wrong["clock"]);
+    for clock in &clocks[1..] {
+        let rank = clock["ranks"][0].as_u64().expect("a rank") as usize;
+        let (ahead_ns, gains) = CLOCKS[rank];
+        let number = |key: &str| clock[key].as_i64().unwrap_or_else(|| panic!("{key} of {clock}"));
+        // The reference is right, so that what this clock shows beyond it is what was added.
+        let shown = number("at_ns") - base_ns;
+        let truth =
+            ahead_ns + ((shown - ahead_ns) as f64 * gains as f64 / (1e9 + gains as f64)).round() as i64;
+        let off = (number("offset_ns") - truth).abs();
+        println!(
+            "rank {rank}: off by {off} ns, said ±{} ns",
+            number("half_width_ns")
+        );
+        assert!(off <= 2_000, "rank {rank}: {truth}, {clock}");
+        assert!(off <= number("half_width_ns"), "rank {rank}: {truth}, {clock}");
+        assert!(
+            (number("hard_low_ns")..=number("hard_high_ns")).contains(&truth),
+            "rank {rank}: {truth}, {clock}"
+        );
+    }
+    // Rank 0's own times are those of both, and what ranks waited is the same within what is said.
+    let all = |analysis: &Value| -> Vec<Value> {
+        let mut all = analysis["collectives"].as_array().expect("collectives").clone();
+        all.sort_by_key(|one| {
+            (
+                one["name"].to_string(),
+                one["sequence"].as_u64(),
+                one["start_ns"].as_i64(),
+            )
+        });
+        all
+    };
+    let (right, wrong) = (all(&right), all(&wrong));
+    assert_eq!(right.len(), wrong.len());
+    let mut compared = 0;
+    for (right, wrong) in right.iter().zip(&wrong) {
+        let Some(error) = wrong["clock_error_ns"].as_i64() else {
+            continue;
+        };
+        for (rank, wait) in right["wait_ns"].as_object().expect("waits") {
+            let wait = wait.as_i64().expect("a wait");
+            let off = wrong["wait_ns"][rank].as_i64().expect("a wait") - wait;
+            assert!(off.abs() <= error, "{rank}: {wait}, {wrong}");
+            compared += 1;
+        }
+        assert!(
+            wrong["last_rank"].is_null() || wrong["last_rank"] == right["last_rank"],
+            "{right} {wrong}"
+        );
+    }
+    assert!(compared >= 40, "{compared}");
+}
