@@ -62,8 +62,8 @@ fn median(values: &mut [i64]) -> i64 {
     }
 }
 
-/// How a process's ends lie against the median of its host's: in the first half of the collectives, in the second, and how far
-/// they usually are from that.
+/// How a process's ends lie against the median of its host's: in the first half of the collectives, in the second, and by how much
+/// that usually differs from one collective to the next.
 struct Ends {
     early: i64,
     late: i64,
@@ -97,13 +97,15 @@ fn by_clock(processes: &[usize], meetings: &[Meeting]) -> Vec<Vec<usize>> {
         .map(|(place, off)| {
             let (first, second) = off.split_at(off.len().div_ceil(2));
             let (early, late) = (median(&mut first.to_vec()), median(&mut second.to_vec()));
-            let from = |half: &[i64], middle: i64| {
-                half.iter()
-                    .map(|off| off.saturating_sub(middle).saturating_abs())
-                    .collect::<Vec<_>>()
-            };
-            let mut apart = from(first, early);
-            apart.extend(from(second, late));
+            // Between one collective and the next, less what the clock drifts meanwhile.
+            let mut apart: Vec<i64> = off
+                .windows(2)
+                .map(|pair| pair[1].saturating_sub(pair[0]))
+                .collect();
+            let drift = median(&mut apart);
+            for step in &mut apart {
+                *step = step.saturating_sub(drift).saturating_abs();
+            }
             let usual = median(&mut apart);
             (place, Ends { early, late, usual })
         })

@@ -92,6 +92,7 @@ fn every_member_has_the_name_that_is_promised() {
             "arrivals",
             "measures",
             "clock",
+            "clocks",
             "clock_end_spread_ns",
             "hangs",
             "critical_path",
@@ -240,6 +241,9 @@ fn every_member_has_the_name_that_is_promised() {
         "skew_ns",
         "last_rank",
         "last_rank_cost_ns",
+        "last_undecided",
+        "clock_error_ns",
+        "algbw_range",
         "matched_by",
         "warm_up",
         "shared_kernel",
@@ -250,6 +254,23 @@ fn every_member_has_the_name_that_is_promised() {
         collective["bytes"].is_null(),
         "three elements of a size that is not known"
     );
+    let of_clock = [
+        "host",
+        "ranks",
+        "reference",
+        "at_ns",
+        "offset_ns",
+        "drift",
+        "half_width_ns",
+        "hard_low_ns",
+        "hard_high_ns",
+        "collectives",
+        "contradicted",
+        "set",
+        "course",
+        "source",
+    ];
+    check(&json["clocks"][0], &[&of_clock]);
     let of_communicator = [
         "communicator",
         "communicator_name",
