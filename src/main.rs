@@ -72,7 +72,11 @@ fn main() {
     };
     if matches!(
         command,
-        Command::Analyze(_) | Command::WhatIf(_) | Command::Diff(_) | Command::Check(_) | Command::Baseline(_)
+        Command::Analyze(_)
+            | Command::WhatIf(_)
+            | Command::Diff(_)
+            | Command::Check(_)
+            | Command::Baseline(_)
     ) {
         share_memory();
     }

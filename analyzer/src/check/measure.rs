@@ -262,7 +262,9 @@ impl Wanted {
                 });
             }
             Self::Idle { cause, over, share } => {
-                return over_ranks(runs, *over, false, |run, device| idle_by_step(run, device, *cause, *share));
+                return over_ranks(runs, *over, false, |run, device| {
+                    idle_by_step(run, device, *cause, *share)
+                });
             }
             Self::Sum { by, glob, what } => return summed(runs, *by, glob, *what),
             other => runs
@@ -468,7 +470,10 @@ fn idle_by_step(run: &Baseline, device: u32, cause: Option<&str>, share: bool) -
     let step = &of_device(run, By::Rank, "step", device)?.values;
     // A cause that no gap has took nothing.
     let mut values = vec![0i64; run.steps()];
-    for name in Cause::NAMES.iter().filter(|name| cause.is_none_or(|cause| cause == **name)) {
+    for name in Cause::NAMES
+        .iter()
+        .filter(|name| cause.is_none_or(|cause| cause == **name))
+    {
         if let Some(series) = of_device(run, By::Rank, &format!("idle.{name}"), device) {
             for (sum, value) in values.iter_mut().zip(&series.values) {
                 *sum = sum.saturating_add(*value);
@@ -478,8 +483,14 @@ fn idle_by_step(run: &Baseline, device: u32, cause: Option<&str>, share: bool) -
     if !share {
         return Some((values, 1.0));
     }
-    let ratios = values.iter().zip(step).filter_map(|(part, whole)| ratio(*part, *whole));
-    Some((ratios.map(|ratio| (ratio / RATIO_UNIT).round() as i64).collect(), RATIO_UNIT))
+    let ratios = values
+        .iter()
+        .zip(step)
+        .filter_map(|(part, whole)| ratio(*part, *whole));
+    Some((
+        ratios.map(|ratio| (ratio / RATIO_UNIT).round() as i64).collect(),
+        RATIO_UNIT,
+    ))
 }
 
 /// What all that matches takes in a step, the mean over the devices.
