@@ -3,10 +3,10 @@
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::by_step::StepSums;
 use crate::cause::Cause;
 use crate::kernel_names;
 use crate::kinds::{Kind, KindFrom};
-use crate::step_sums::StepSums;
 
 /// What an [`crate::Analysis`] does not list.
 #[derive(Clone, Debug, Default)]

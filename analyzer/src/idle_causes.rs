@@ -6,6 +6,7 @@ use gputrace_trace::{Interner, Process, TimeNs};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::by_step::GapParts;
 use crate::cause::Cause;
 use crate::details::CausedGap;
 use crate::host_activity::{Activity, Silence, Stretch, activities};
@@ -50,13 +51,6 @@ pub(crate) struct IdleCauses {
     pub(crate) all: Vec<CausedGap>,
     /// The same with their parts, where those were asked for.
     pub(crate) parts: Vec<GapParts>,
-}
-
-/// A gap's parts by cause, in the order of [`Cause::ALL`]; they sum to its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GapParts {
-    pub(crate) start_ns: i64,
-    pub(crate) parts: [i64; Cause::ALL.len()],
 }
 
 /// What of single gaps is kept.

@@ -9,6 +9,7 @@ mod alike;
 mod analysis;
 mod arrivals;
 pub mod baseline;
+mod by_step;
 mod calls;
 mod cause;
 pub mod check;
@@ -117,6 +118,7 @@ pub use steps::{StepAnalysis, step_number};
 pub use transfers::TransferAnalysis;
 pub use unfinished::{UnfinishedOperation, last_moment};
 
+use by_step::StepSums;
 use graph::causes::advised::OfDevice;
 use measures::{Sums, window};
 use operations::ProcessOperations;
@@ -124,7 +126,7 @@ use operators::Attributions;
 use pauses::Pauses;
 use prepared::{Prepared, ROWS_FOR_FINDINGS, ROWS_FOR_WHAT_IF, Steps};
 use queues::Queues;
-use step_sums::StepSums;
+use step_sums::step_sums;
 
 /// Whether any process of the recording used CUDA. Processes of our own recordings are there because they did; an imported
 /// one shows it by an operation or a call.
@@ -261,14 +263,14 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         )
     });
     let (mut ranks, mut devices, mut advice) = (Vec::new(), Vec::new(), Vec::new());
-    let mut step_sums = Vec::new();
+    let mut sums_by_step = Vec::new();
     let mut too_much = losses::TooMuch::default();
     for (of_process, too_much_of_it) in analysed {
         for device in of_process {
             ranks.push(device.rank);
             devices.push(device.gaps);
             advice.push(device.advice);
-            step_sums.extend(device.step_sums);
+            sums_by_step.extend(device.step_sums);
         }
         too_much.add(too_much_of_it);
     }
@@ -309,7 +311,7 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
             .map(|collective| std::mem::take(&mut collective.parts))
             .collect(),
         critical_path: pieces,
-        steps: step_sums,
+        steps: sums_by_step,
     };
     let analysis = Analysis {
         schema: "gputrace.analysis/1",
@@ -438,7 +440,7 @@ fn analyze_process(
         let idle = idle.devices.remove(&device_index).unwrap_or_default();
         let step_sums = options
             .by_step
-            .then(|| StepSums::new(&attributions, whole, windows, &idle.parts));
+            .then(|| step_sums(&attributions, whole, windows, &idle.parts));
         let gaps = DeviceGaps {
             process: u32::try_from(place).unwrap_or(u32::MAX),
             device_index,

@@ -173,9 +173,9 @@ mod tests {
         assert_eq!(
             toml,
             [
-                line(&["kernel", "a.b*", "mean"], "<= 3us"),
                 line(&["lost", "rows"], "= 0"),
                 line(&["step", "p50"], "<= 120ms"),
+                line(&["kernel", "a.b*", "mean"], "<= 3us"),
                 line(&["kernel", "a.b*", "p99"], "< 5us"),
             ]
         );

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use gputrace_analyzer::baseline::By;
 
-use super::{ImportArgs, parse_steps};
+use super::values::{ImportArgs, parse_steps};
 
 /// Where baselines are saved under names, unless --dir says otherwise.
 const FOLDER: &str = "gputrace-baselines";

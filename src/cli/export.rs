@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use gputrace_trace::place::{Existing, Target};
 
-use super::ImportArgs;
-use super::parse_steps;
-use super::record::{Ranks, parse_ranks};
+use super::values::{ImportArgs, Ranks, parse_ranks, parse_steps};
 
 #[derive(Args, Debug)]
 pub struct ExportArgs {

@@ -5,6 +5,7 @@ mod compare;
 mod documents;
 mod export;
 mod record;
+mod values;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use compare::{BaselineArgs, BaselineCommand, CheckArgs, DiffArgs};
 pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
 pub use record::RecordArgs;
+pub use values::{DeviceChoice, ImportArgs, parse_steps};
 
 /// Why a multi-GPU training job is slow: record it, analyse it, hand it on.
 #[derive(Parser, Debug)]
@@ -198,17 +200,6 @@ Examples:
     Man(ManArgs),
 }
 
-/// Which GPUs to use.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// The real GPU where there is one; else, for bundled workloads only, the simulated one
-    Auto,
-    /// The real GPU
-    Cuda,
-    /// The simulated GPU
-    Sim,
-}
-
 #[derive(Args, Debug)]
 pub struct WorkloadArgs {
     /// The workload's name and options, or --list, or --help
@@ -286,23 +277,6 @@ pub enum SortChoice {
     Count,
     Mean,
     Max,
-}
-
-/// How much importing may take.
-#[derive(Args, Debug)]
-pub struct ImportArgs {
-    /// Read trace files however much memory that takes (otherwise up to 2 GiB or 4 times the unpacked size) and however much they unpack to (otherwise up to 512 MiB or 250 times their size)
-    #[arg(long)]
-    pub no_import_limits: bool,
-}
-
-impl ImportArgs {
-    /// From now on it is so.
-    pub fn apply(&self) {
-        if self.no_import_limits {
-            gputrace_interchange::limits::lift();
-        }
-    }
 }
 
 #[derive(Args, Debug)]
@@ -430,17 +404,6 @@ fn parse_host_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Two numbers, both counted.
-pub fn parse_steps(text: &str) -> Result<(u64, u64), String> {
-    let wrong = || "expected A..B, for example 5..20".to_owned();
-    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
-    let (first, last) = (first.trim().parse().ok(), last.trim().parse().ok());
-    match (first, last) {
-        (Some(first), Some(last)) if first <= last => Ok((first, last)),
-        _ => Err(wrong()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -448,12 +411,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         <Cli as clap::CommandFactory>::command().debug_assert();
-    }
-
-    #[test]
-    fn steps_are_two_numbers_in_order() {
-        assert_eq!(parse_steps("3..9"), Ok((3, 9)));
-        assert!(parse_steps("9..3").is_err());
-        assert!(parse_steps("3").is_err());
     }
 }

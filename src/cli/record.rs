@@ -8,7 +8,7 @@ use clap::Args;
 use gputrace_trace::options::{GraphLevel, Kind, Schedule};
 
 use super::export::{ExportTarget, WritingArgs, parse_target};
-use super::{DeviceChoice, parse_steps};
+use super::values::{DeviceChoice, Ranks, parse_ranks, parse_steps};
 
 /// Steps of a block of --measure-overhead, unless said otherwise.
 const OVERHEAD_STEPS: &str = "10";
@@ -140,28 +140,6 @@ fn parse_kinds(text: &str) -> Result<Kinds, String> {
         }
     }
     Ok(Kinds(kinds))
-}
-
-/// Ranks to record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ranks(pub Vec<u32>);
-
-/// Numbers and ranges of them, with commas.
-pub fn parse_ranks(text: &str) -> Result<Ranks, String> {
-    /// More than any job has.
-    const MOST: u32 = 1 << 20;
-    let wrong = || "expected ranks as 0,8 or 0..7".to_owned();
-    let mut ranks = BTreeSet::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once("..").unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse().ok().filter(|rank| *rank < MOST);
-        let (first, last): (u32, u32) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
-        if first > last {
-            return Err(wrong());
-        }
-        ranks.extend(first..=last);
-    }
-    Ok(Ranks(ranks.into_iter().collect()))
 }
 
 fn parse_graphs(text: &str) -> Result<GraphLevel, String> {
@@ -309,15 +287,6 @@ mod tests {
         );
         for wrong in ["", ",", "kernels,+memory"] {
             assert!(parse_kinds(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn ranks_are_numbers_and_ranges() {
-        assert_eq!(parse_ranks("8, 0"), Ok(Ranks(vec![0, 8])));
-        assert_eq!(parse_ranks("0..3,2,9"), Ok(Ranks(vec![0, 1, 2, 3, 9])));
-        for wrong in ["", "3..1", "-1", "0..4294967295", "a", "1,"] {
-            assert!(parse_ranks(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -41,7 +41,6 @@ viewer/src: timeline/base timeline/collectives timeline/counters timeline/mod ti
 viewer/src: timeline/lanes timeline/slices/mod timeline/slices/summary
 viewer/src: timeline/pieces timeline/store
 src: analyze export/html export/mod
-src: cli/export cli/mod cli/record
 src: doctor/cupti doctor/mod doctor/sandbox
 ";
 

@@ -9,12 +9,12 @@ use rustc_hash::FxHashMap;
 use super::model::{Baseline, BaselineDevice, By, Durations, Placed, SCHEMA};
 use super::per_step::{Key, PerStep};
 use crate::analysis::{Analysis, RankAnalysis};
+use crate::by_step::{InOrder, Key as Took, StepSums};
 use crate::cause::Cause;
 use crate::details::Details;
 use crate::parts::Parts;
 use crate::statistics::Distribution;
 use crate::step_summary::{job_steps, numbered};
-use crate::step_sums::{InOrder, Key as Took, StepSums};
 
 /// The slowest device's step beyond the mean over the devices.
 const RANK_SPREAD: &str = "rank_spread";
