@@ -217,7 +217,7 @@ fn meetings(collectives: &[Collective]) -> Vec<Meeting> {
     let mut meetings = Vec::new();
     for collective in collectives {
         let is_sure = is_sure(collective);
-        if !is_sure && !(few && is_likely(collective)) {
+        if !(is_sure || few && is_likely(collective)) {
             continue;
         }
         let members: Vec<Member> = collective

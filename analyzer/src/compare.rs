@@ -101,6 +101,9 @@ fn by_place(analysis: &Analysis) -> BTreeMap<Place, &RankAnalysis> {
     places
 }
 
+/// What a row is of: its kind, its name, its rank and device.
+type RowKey<'a> = (By, &'a str, Option<u32>, Option<u32>);
+
 /// What became of something that a comparison of steps has no row for.
 fn there(a: bool, b: bool) -> Verdict {
     match (a, b) {
@@ -132,7 +135,7 @@ pub fn compare(
     );
     let alone = baseline_a.devices.len() == 1 && baseline_b.devices.len() == 1;
     // Where no rank has several devices, rows name none.
-    let mut verdicts: FxHashMap<(By, &str, Option<u32>, Option<u32>), Verdict> = FxHashMap::default();
+    let mut verdicts: FxHashMap<RowKey<'_>, Verdict> = FxHashMap::default();
     for row in &found.rows {
         verdicts.insert((row.by, &row.name, row.rank, row.device_index), row.verdict);
     }

@@ -42,7 +42,7 @@ impl GivenClocks {
             )
         })?;
         for (host, clock) in &hosts {
-            if !(clock.drift.abs() <= 0.01) || clock.half_width_ns < 0 {
+            if clock.drift.is_nan() || clock.drift.abs() > 0.01 || clock.half_width_ns < 0 {
                 return Err(format!(
                     "{source}: {host}: a drift is at most 0.01 either way (1e-6 is a microsecond a second), and half_width_ns no \
                      negative number"

@@ -163,10 +163,11 @@ fn longest<'a>(devices: impl Iterator<Item = &'a [StepAnalysis]>) -> BTreeMap<(u
     longest
 }
 
+/// A step of the job: what tells it from others, and its name.
+type Named<'a> = ((u64, u64), &'a str);
+
 /// The steps of the job with their names, in order, and how many of them are warm-up.
-pub(crate) fn job_steps<'a>(
-    devices: impl Iterator<Item = &'a [StepAnalysis]>,
-) -> (Vec<((u64, u64), &'a str)>, usize) {
+pub(crate) fn job_steps<'a>(devices: impl Iterator<Item = &'a [StepAnalysis]>) -> (Vec<Named<'a>>, usize) {
     let longest = longest(devices);
     let durations: Vec<i64> = longest.values().map(|(duration, _)| *duration).collect();
     let warm_up = match durations.is_empty() {

@@ -188,7 +188,7 @@ fn sides_that_lack_something_say_so() {
             found.notes.iter().any(|note| note.contains(text)),
             "{text}: {:?}",
             found.notes
-        )
+        );
     };
     says("has 3 of the 4 steps");
     says("has losses");

@@ -287,6 +287,9 @@ fn add_run(per_step: &mut PerStep, device: u32, rank: &RankAnalysis) {
     }
 }
 
+/// Start and end of a step, and its place among those that count.
+type Time = (i64, i64, usize);
+
 /// Each rank's time in collectives by step: apart as waiting and transfer where arrivals can be compared.
 fn add_collectives(
     per_step: &mut PerStep,
@@ -296,7 +299,7 @@ fn add_collectives(
     whole_run: bool,
 ) {
     // By process and device: its place among the devices, and when its steps begin.
-    let mut devices: FxHashMap<(u32, u32), (u32, Vec<(i64, i64, usize)>)> = FxHashMap::default();
+    let mut devices: FxHashMap<(u32, u32), (u32, Vec<Time>)> = FxHashMap::default();
     for ((place, rank), of) in (0u32..).zip(&analysis.ranks).zip(&details.devices) {
         let times = steps.places(rank).into_iter().zip(&rank.steps);
         let times = times.filter_map(|(place, step)| Some((step.start_ns.0, step.end_ns.0, place?)));

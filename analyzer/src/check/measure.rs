@@ -416,10 +416,9 @@ fn over_ranks(
     }
     let by_value = |a: &&Value, b: &&Value| a.value.total_cmp(&b.value);
     let chosen = match over {
-        Over::Min => of_ranks.iter().min_by(by_value),
-        Over::Max => of_ranks.iter().max_by(by_value),
-        Over::Worst if low_is_bad => of_ranks.iter().min_by(by_value),
-        Over::Worst | Over::Rank(_) => of_ranks.iter().max_by(by_value),
+        Over::Max | Over::Rank(_) => of_ranks.iter().max_by(by_value),
+        Over::Worst if !low_is_bad => of_ranks.iter().max_by(by_value),
+        Over::Min | Over::Worst => of_ranks.iter().min_by(by_value),
         Over::Mean => {
             let count = of_ranks.len() as f64;
             let mean = of_ranks.iter().map(|value| value.value).sum::<f64>() / count;

@@ -125,10 +125,10 @@ impl Stretch {
                 to = (from + 1..to).find(gap).unwrap_or(to);
             }
             let (mut weight, mut x, mut y) = (0.0, 0.0, 0.0);
-            for place in from..to {
-                weight += precision[place];
-                x += precision[place] * self.xs[place];
-                y += precision[place] * (self.ys[place] - drift * (self.xs[place] - self.xs[from]));
+            for (place, own) in (from..to).zip(&precision[from..to]) {
+                weight += own;
+                x += own * self.xs[place];
+                y += own * (self.ys[place] - drift * (self.xs[place] - self.xs[from]));
             }
             if weight > 0.0 {
                 let x = x / weight;

@@ -68,11 +68,14 @@ impl<'a> Named<'a> {
     }
 }
 
+/// Names in the first, names in the second, and the operator that launches both.
+type Change<'a> = (Vec<&'a str>, Vec<&'a str>, Option<&'a str>);
+
 /// What took whose place, most time first.
 pub(super) fn renamed(a: &Baseline, b: &Baseline) -> Vec<Renamed> {
     let (first, second) = (Named::of(a), Named::of(b));
     let known = |named: &Named<'_>| named.operators.iter().any(Option::is_some);
-    let mut found: BTreeMap<(Vec<&str>, Vec<&str>, Option<&str>), (usize, i64, i64)> = BTreeMap::new();
+    let mut found: BTreeMap<Change<'_>, (usize, i64, i64)> = BTreeMap::new();
     let (in_first, in_second): (BTreeSet<&str>, BTreeSet<&str>) = (
         first.names.iter().copied().collect(),
         second.names.iter().copied().collect(),
