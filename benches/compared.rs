@@ -12,13 +12,14 @@
 //! | `COMPARED_RUNS=n` | so many seeds; 10, which is 45 pairs a workload |
 //! | `COMPARED_KEEP=FOLDER` | the runs' baselines stay there, and those that are there are taken |
 
+#[allow(dead_code, reason = "predictions are for other benches")]
 mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::record;
+use common::{json, record};
 use serde_json::Value;
 
 const WORKLOADS: [&str; 5] = ["ddp", "fsdp", "tp", "pp", "single"];
@@ -84,17 +85,6 @@ const PLANTED: &[Planted] = &[
     },
 ];
 
-fn program(arguments: &[&str], paths: &[&Path]) -> Vec<u8> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
-    let output = command.args(arguments).args(paths).output().expect("starts");
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    output.stdout
-}
-
 /// The baseline of a run, recorded unless it is there.
 fn baseline(folder: &Path, name: &str, seed: usize, sim: &[&str], workload: &[&str]) -> PathBuf {
     let name = format!("{name}-{seed}");
@@ -112,13 +102,17 @@ fn baseline(folder: &Path, name: &str, seed: usize, sim: &[&str], workload: &[&s
         let workload: Vec<&str> = workload.iter().copied().chain(rest).collect();
         record(&run, &settings, &workload);
         let dir = folder.to_str().expect("a name");
-        program(&["baseline", "save", &name, "--dir", dir], &[&run]);
+        let saved = Command::new(env!("CARGO_BIN_EXE_gputrace"))
+            .args(["baseline", "save", &name, "--dir", dir])
+            .arg(&run)
+            .output();
+        assert!(saved.expect("starts").status.success(), "{name} is not saved");
     }
     path
 }
 
 fn diff(a: &Path, b: &Path) -> Value {
-    serde_json::from_slice(&program(&["diff", "--json"], &[a, b])).expect("JSON")
+    json(b, &["diff", a.to_str().expect("a name")])
 }
 
 /// What a row is of.
