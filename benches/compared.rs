@@ -57,7 +57,7 @@ const PLANTED: &[Planted] = &[
         found: |row| text(row, "by") == "collective" && text(row, "what") == "transfer",
     },
     Planted {
-        name: "buckets so large that 5 % of overlap is lost",
+        name: "buckets four times as large",
         sim: &[],
         workload: &[
             "ddp",
