@@ -5,7 +5,6 @@
 //! they launched have been seen. Then each record is kept or left out, in place.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
 use gputrace_trace::options::{CollectorOptions, Kind};
 use gputrace_trace::{TimeNs, now};
@@ -244,10 +243,7 @@ impl Gate {
         }
         kernels.sort_by_key(|kernel| kernel.start);
         let begins = detector.take(&kernels);
-        for at in self
-            .launches
-            .place(begins, all || !self.has_calls, Instant::now())
-        {
+        for at in self.launches.place(begins, all || !self.has_calls) {
             self.machine.apply(at, Event::DetectedStep);
         }
     }
