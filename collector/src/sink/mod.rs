@@ -32,7 +32,7 @@ use crate::dump;
 use crate::host_events;
 use crate::records::RecordSizes;
 use crate::rivals::Rivals;
-use crate::windows::Gate;
+use crate::windows::{Gate, Records};
 use crate::{config, graphs, kinds, panics, power, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
@@ -222,7 +222,7 @@ impl Sink {
                 } else {
                     // SAFETY: CUPTI just delivered the buffer to this process.
                     let kept = unsafe { self.gate.leave_out(full.bytes_mut()) };
-                    self.decode(full, kept);
+                    self.decode(Records::Buffer(full), kept);
                 }
             }
         }
@@ -248,8 +248,8 @@ impl Sink {
 
     /// Decodes the held buffers of which it is known what is recorded.
     fn release(&mut self, all: bool) {
-        for (full, kept) in self.gate.release(all) {
-            self.decode(full, kept);
+        for (records, kept) in self.gate.release(all) {
+            self.decode(records, kept);
         }
         if all && self.gate.is_undecided() {
             self.take_host_events();
@@ -257,11 +257,11 @@ impl Sink {
     }
 
     /// Makes rows of the first `length` bytes of a buffer, and gives it back.
-    fn decode(&mut self, full: buffers::Full, length: usize) {
+    fn decode(&mut self, records: Records, length: usize) {
         // SAFETY: CUPTI just delivered the buffer to this process, so the names in it are text.
         let decoded = unsafe {
             self.decoder
-                .decode(&full.bytes()[..length], &mut self.disk.writer)
+                .decode(&records.bytes()[..length], &mut self.disk.writer)
         };
         cost::records_read(decoded.records);
         self.disk.writer.lose(
@@ -285,7 +285,7 @@ impl Sink {
         let unread = "bytes of CUPTI records of unknown length";
         self.disk.writer.lose(unread, decoded.unread_bytes, "everything");
         self.disk.rows_written(BATCH_ROWS);
-        buffers::recycle(full);
+        records.recycle();
         if self.decoder.devices().len() != self.disk.header.devices.len() {
             self.disk.header.devices = self.decoder.devices().to_vec();
             self.disk.header_changed = true;

@@ -5,12 +5,14 @@
 //! they launched have been seen. Then each record is kept or left out, in place.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 
 use gputrace_trace::options::{CollectorOptions, Kind};
 use gputrace_trace::{TimeNs, now};
 
 use super::detector::{Detector, Seen};
 use super::filter::{self, Moment};
+use super::held::Records;
 use super::launches::Launches;
 use super::switch::Switch;
 use super::{Event, Machine, Phase, Window, watch};
@@ -32,9 +34,11 @@ struct Launched {
 }
 
 struct Held {
-    full: Full,
-    /// The highest correlation id of a call in it.
-    last_call: u32,
+    records: Records,
+    /// The highest correlation id of a call, an operation or what is joined to one in it.
+    last_id: u32,
+    /// The latest moment of what has no such number.
+    last_moment: i64,
     is_scanned: bool,
 }
 
@@ -170,12 +174,14 @@ impl Gate {
         &self.left_out
     }
 
-    /// Keeps a buffer until the next flush.
+    /// Keeps a buffer's records until the next flush.
     pub(crate) fn hold(&mut self, full: Full) {
-        self.held_bytes += full.capacity();
+        let records = Records::waiting(full);
+        self.held_bytes += records.capacity();
         self.held.push(Held {
-            full,
-            last_call: 0,
+            records,
+            last_id: 0,
+            last_moment: i64::MIN,
             is_scanned: false,
         });
     }
@@ -185,31 +191,39 @@ impl Gate {
         self.held_bytes >= self.most_held_bytes
     }
 
-    /// After a flush: the held buffers that can be decided, each with only what is recorded at its front, and the length of
+    /// After a flush: the held records of which all can be decided, with only what is recorded at the front, and the length of
     /// that. `all`: decides the others too, by what is known.
-    pub(crate) fn release(&mut self, all: bool) -> Vec<(Full, usize)> {
+    pub(crate) fn release(&mut self, all: bool) -> Vec<(Records, usize)> {
         self.look();
         let all = all || self.is_full();
         if self.detects() {
             self.detect(all);
         }
-        let horizon = self.detector.as_ref().map_or(0, |detector| detector.horizon);
-        let horizon = self.launches.known_until(horizon);
-        let waits = self.detects() && !all;
-        let is_undecided = self.is_undecided();
-        let (held, decided): (Vec<Held>, Vec<Held>) = std::mem::take(&mut self.held)
-            .into_iter()
-            .partition(|held| waits && (is_undecided || held.last_call > horizon));
-        self.held = held;
-        for held in &decided {
-            self.learn_launches(held.full.bytes());
+        // Until where it is known what steps things belong to: a number of calls, and a moment.
+        let (mut until, mut moment) = (u32::MAX, i64::MAX);
+        if self.detects() && !all {
+            let horizon = self.detector.as_ref().map_or(0, |detector| detector.horizon);
+            (until, moment) = match self.is_undecided() {
+                true => (0, i64::MIN),
+                false => self.launches.known_until(horizon),
+            };
         }
+        let held = std::mem::take(&mut self.held);
+        // Of what is decided the calls may be in a buffer that is not.
+        if until > 0 {
+            for held in &held {
+                self.learn_launches(held.records.bytes(), until);
+            }
+        }
+        let waits = |held: &Held| until == 0 || held.last_id > until || held.last_moment > moment;
+        let (held, decided): (Vec<Held>, Vec<Held>) = held.into_iter().partition(waits);
+        self.held = held;
         let mut released = Vec::new();
-        for Held { mut full, .. } in decided {
-            self.held_bytes -= full.capacity();
-            // SAFETY: CUPTI delivered the buffer to this process, and it is decided once.
-            let kept = unsafe { self.leave_out(full.bytes_mut()) };
-            released.push((full, kept));
+        for Held { mut records, .. } in decided {
+            self.held_bytes -= records.capacity();
+            // SAFETY: CUPTI delivered the records to this process, and they are decided once.
+            let kept = unsafe { self.leave_out(records.bytes_mut()) };
+            released.push((records, kept));
         }
         released
     }
@@ -222,12 +236,21 @@ impl Gate {
         let mut kernels = Vec::new();
         for held in self.held.iter_mut().filter(|held| !held.is_scanned) {
             held.is_scanned = true;
-            let (launches, last_call) = (&mut self.launches, &mut held.last_call);
-            walk::walk(held.full.bytes(), &self.sizes, |record_kind, bytes| {
-                if let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) {
-                    *last_call = correlation.max(*last_call);
-                    launches.add_call(correlation, start);
-                } else if kinds::is_kernels(record_kind) {
+            let (launches, last_id, last_moment) =
+                (&mut self.launches, &mut held.last_id, &mut held.last_moment);
+            walk::walk(held.records.bytes(), &self.sizes, |record_kind, bytes| {
+                match filter::moment(record_kind, bytes) {
+                    Moment::Call { start, correlation } => {
+                        *last_id = correlation.max(*last_id);
+                        launches.add_call(correlation, start);
+                    }
+                    Moment::Operation { correlation, .. } | Moment::Joined { correlation } => {
+                        *last_id = correlation.max(*last_id);
+                    }
+                    Moment::Began { start } => *last_moment = start.max(*last_moment),
+                    Moment::Always => {}
+                }
+                if kinds::is_kernels(record_kind) {
                     let record: records::Kernel = read(bytes);
                     if record.start != 0 {
                         kernels.push(Seen {
@@ -243,18 +266,24 @@ impl Gate {
         }
         kernels.sort_by_key(|kernel| kernel.start);
         let begins = detector.take(&kernels);
-        for at in self.launches.place(begins, all || !self.has_calls) {
+        for at in self
+            .launches
+            .place(begins, all || !self.has_calls, Instant::now())
+        {
             self.machine.apply(at, Event::DetectedStep);
         }
     }
 
-    /// Learns which calls were made in windows.
-    fn learn_launches(&mut self, bytes: &[u8]) {
+    /// Learns which calls up to a number were made in windows.
+    fn learn_launches(&mut self, bytes: &[u8], until: u32) {
         let (machine, launched) = (&self.machine, &mut self.launched);
         walk::walk(bytes, &self.sizes, |record_kind, bytes| {
             let Moment::Call { start, correlation } = filter::moment(record_kind, bytes) else {
                 return;
             };
+            if correlation > until {
+                return;
+            }
             let Some(window) = machine.window_at(TimeNs(start)) else {
                 return;
             };
@@ -403,7 +432,7 @@ mod tests {
             recorded[id..id + 4].copy_from_slice(&correlation.to_le_bytes());
             buffer.extend(recorded);
         }
-        gate.learn_launches(&buffer);
+        gate.learn_launches(&buffer, u32::MAX);
         // SAFETY: no record of these kinds has memory or addresses.
         let kept = unsafe { gate.leave_out(&mut buffer) };
         let mut recordings = 0;
@@ -420,5 +449,130 @@ mod tests {
         // Where calls are recorded, one whose call is not there was made outside of all windows.
         assert_eq!(kept(&["synchronizations", "calls"], false), 0);
         assert_eq!(kept(&["synchronizations"], false), 2);
+    }
+
+    /// Steps of a loop of ten kernels, of which the host launches each 1,000 ns before it runs, and the gate that records steps 5 to 7.
+    struct Loop {
+        gate: Gate,
+        begin: i64,
+    }
+
+    impl Loop {
+        fn new() -> Self {
+            let sizes = |record_kind| match record_kind {
+                kind::CONCURRENT_KERNEL => Some(size_of::<records::Kernel>()),
+                kind::DRIVER => Some(40),
+                _ => None,
+            };
+            let options = Box::leak(Box::new(CollectorOptions {
+                steps: Some((5, 7)),
+                ..CollectorOptions::default()
+            }));
+            let gate = Gate::new(options, RecordSizes::ask(sizes), &[]);
+            let begin = now().0;
+            Self { gate, begin }
+        }
+
+        /// Holds a buffer with the calls or the kernels of some steps.
+        fn hold(&mut self, steps: std::ops::Range<u32>, kernels: bool) {
+            let mut bytes = Vec::new();
+            for number in steps.start * 10..steps.end * 10 {
+                let (step, place) = (number / 10, number % 10);
+                let launched = self.begin + i64::from(step) * 10_000 + i64::from(place) * 100;
+                let mut put = |record: &mut [u8], at: usize, value: u64, length: usize| {
+                    record[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
+                };
+                if kernels {
+                    use std::mem::offset_of;
+                    let mut record = [0u8; size_of::<records::Kernel>()];
+                    let ran = launched + 1000;
+                    put(&mut record, 0, kind::CONCURRENT_KERNEL.into(), 4);
+                    put(
+                        &mut record,
+                        offset_of!(records::Kernel, start),
+                        ran.cast_unsigned(),
+                        8,
+                    );
+                    put(
+                        &mut record,
+                        offset_of!(records::Kernel, end),
+                        (ran + 90).cast_unsigned(),
+                        8,
+                    );
+                    put(&mut record, offset_of!(records::Kernel, stream), 7, 4);
+                    put(
+                        &mut record,
+                        offset_of!(records::Kernel, correlation),
+                        (number + 1).into(),
+                        4,
+                    );
+                    put(
+                        &mut record,
+                        offset_of!(records::Kernel, name),
+                        (place + 1).into(),
+                        8,
+                    );
+                    bytes.extend(record);
+                } else {
+                    use std::mem::offset_of;
+                    let mut record = [0u8; 40];
+                    put(&mut record, 0, kind::DRIVER.into(), 4);
+                    put(
+                        &mut record,
+                        offset_of!(records::ApiCall, start),
+                        launched.cast_unsigned(),
+                        8,
+                    );
+                    put(
+                        &mut record,
+                        offset_of!(records::ApiCall, correlation),
+                        (number + 1).into(),
+                        4,
+                    );
+                    bytes.extend(record);
+                }
+            }
+            self.gate.held_bytes += bytes.capacity();
+            self.gate.held.push(Held {
+                records: Records::Copy(bytes),
+                last_id: 0,
+                last_moment: i64::MIN,
+                is_scanned: false,
+            });
+        }
+
+        /// How many kernels a flush leaves of what it decides.
+        fn kernels(&mut self, all: bool) -> usize {
+            let released = self.gate.release(all);
+            let mut kernels = 0;
+            for (records, kept) in released {
+                walk::walk(&records.bytes()[..kept], &self.gate.sizes, |record_kind, _| {
+                    kernels += usize::from(kinds::is_kernels(record_kind));
+                });
+            }
+            kernels
+        }
+    }
+
+    #[test]
+    fn kernels_wait_for_the_calls_that_say_when_their_steps_began() {
+        let _turn = testing::turn();
+        let mut job = Loop::new();
+        // The kernels of ten steps have come, the calls of six: where the seventh and the tenth began is not known.
+        job.hold(0..10, true);
+        job.hold(0..6, false);
+        assert_eq!(job.kernels(false), 0);
+        job.hold(6..12, false);
+        job.hold(10..12, true);
+        assert_eq!(job.kernels(false), 30);
+        assert_eq!(job.kernels(true), 0);
+        assert!(job.gate.held.is_empty() && job.gate.held_bytes == 0);
+        // As many where the calls come first, and where all comes at once at the end.
+        for all in [false, true] {
+            let mut job = Loop::new();
+            job.hold(0..12, false);
+            job.hold(0..12, true);
+            assert_eq!(job.kernels(all), 30);
+        }
     }
 }

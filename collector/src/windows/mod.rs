@@ -6,6 +6,7 @@
 mod detector;
 mod filter;
 mod gate;
+mod held;
 mod launches;
 mod switch;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use gputrace_trace::options::{CollectorOptions, Schedule};
 use gputrace_trace::step_names::StepWord;
 
 pub(crate) use gate::Gate;
+pub(crate) use held::Records;
 
 /// Windows that are remembered, for what is told late of times in them.
 const REMEMBERED: usize = 1024;
