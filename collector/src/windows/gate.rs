@@ -479,7 +479,7 @@ mod tests {
             for number in steps.start * 10..steps.end * 10 {
                 let (step, place) = (number / 10, number % 10);
                 let launched = self.begin + i64::from(step) * 10_000 + i64::from(place) * 100;
-                let mut put = |record: &mut [u8], at: usize, value: u64, length: usize| {
+                let put = |record: &mut [u8], at: usize, value: u64, length: usize| {
                     record[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
                 };
                 if kernels {
