@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gputrace_trace::Recording;
 
 use crate::clocks::Meeting;
+use crate::statistics::median_ns;
 
 /// Ends of one collective on one host lie microseconds apart. Clocks that differ by less than this on the median are taken for
 /// one.
@@ -54,14 +55,6 @@ pub(crate) fn groups(recording: &Recording, ranks: &[Option<u32>], meetings: &[M
     groups
 }
 
-fn median(values: &mut [i64]) -> i64 {
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0,
-        _ => *values.select_nth_unstable(middle).1,
-    }
-}
-
 /// How a process's ends lie against the median of its host's: in the first half of the collectives, in the second, and by how much
 /// that usually differs from one collective to the next.
 struct Ends {
@@ -86,7 +79,11 @@ fn by_clock(processes: &[usize], meetings: &[Meeting]) -> Vec<Vec<usize>> {
         }
         // Of two, which one is off is not known: off the first, then.
         let mut all: Vec<i64> = here.iter().map(|(_, end)| *end).collect();
-        let middle = if all.len() == 2 { all[0] } else { median(&mut all) };
+        let middle = if all.len() == 2 {
+            all[0]
+        } else {
+            median_ns(&mut all)
+        };
         for (place, end) in &here {
             ends.entry(*place).or_default().push(end.saturating_sub(middle));
         }
@@ -96,17 +93,17 @@ fn by_clock(processes: &[usize], meetings: &[Meeting]) -> Vec<Vec<usize>> {
         .filter(|(_, off)| off.len() >= LEAST)
         .map(|(place, off)| {
             let (first, second) = off.split_at(off.len().div_ceil(2));
-            let (early, late) = (median(&mut first.to_vec()), median(&mut second.to_vec()));
+            let (early, late) = (median_ns(&mut first.to_vec()), median_ns(&mut second.to_vec()));
             // Between one collective and the next, less what the clock drifts meanwhile.
             let mut apart: Vec<i64> = off
                 .windows(2)
                 .map(|pair| pair[1].saturating_sub(pair[0]))
                 .collect();
-            let drift = median(&mut apart);
+            let drift = median_ns(&mut apart);
             for step in &mut apart {
                 *step = step.saturating_sub(drift).saturating_abs();
             }
-            let usual = median(&mut apart);
+            let usual = median_ns(&mut apart);
             (place, Ends { early, late, usual })
         })
         .collect();

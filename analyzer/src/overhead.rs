@@ -11,6 +11,7 @@ use gputrace_trace::{Interner, Process};
 use serde::Serialize;
 
 use crate::pauses::{Pauses, active_windows};
+use crate::statistics::median;
 use crate::steps;
 
 /// What recording added, by blocks of steps with and without it.
@@ -46,17 +47,6 @@ struct Block {
     is_on: bool,
     steps: usize,
     time_ns: f64,
-}
-
-/// The median, of an even number the mean of the two in the middle; 0 of none.
-fn median(values: &mut [i64]) -> f64 {
-    values.sort_unstable();
-    let middle = values.len() / 2;
-    match (values.len() % 2, values.get(middle)) {
-        (_, None) => 0.0,
-        (1, Some(value)) => *value as f64,
-        (_, Some(value)) => f64::midpoint(*value as f64, values[middle - 1] as f64),
-    }
 }
 
 /// The blocks of a process; empty where no window was switched off.

@@ -13,6 +13,27 @@ pub(crate) fn sum(values: &[i64]) -> i64 {
     values.iter().fold(0i64, |sum, value| sum.saturating_add(*value))
 }
 
+/// The two values in the middle, of an odd number the same twice; the values are reordered. None of none.
+fn middle(values: &mut [i64]) -> Option<(i64, i64)> {
+    let count = values.len();
+    if count == 0 {
+        return None;
+    }
+    let (below, upper, _) = values.select_nth_unstable(count / 2);
+    let lower = (count % 2 == 0).then(|| below.iter().max().copied()).flatten();
+    Some((lower.unwrap_or(*upper), *upper))
+}
+
+/// The median of values in any order (the mean of the middle two), which are reordered; 0 of none.
+pub(crate) fn median(values: &mut [i64]) -> f64 {
+    middle(values).map_or(0.0, |(lower, upper)| f64::midpoint(lower as f64, upper as f64))
+}
+
+/// [`median`] in whole nanoseconds: moments since 1970 don't fit a float.
+pub(crate) fn median_ns(values: &mut [i64]) -> i64 {
+    middle(values).map_or(0, |(lower, upper)| i64::midpoint(lower, upper))
+}
+
 /// What is said of many durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distribution {
@@ -56,6 +77,17 @@ fn select_rank(values: &mut [i64], percent: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn medians_by_hand() {
+        assert_eq!(median(&mut [5, 1, 3]), 3.0);
+        assert_eq!(median(&mut [4, 1, 3, 2]), 2.5);
+        assert_eq!(median(&mut []), 0.0);
+        let moment = 1_700_000_000_000_000_001;
+        assert_eq!(median_ns(&mut [moment + 4, moment, moment + 2]), moment + 2);
+        assert_eq!(median_ns(&mut [moment, moment + 2]), moment + 1);
+        assert_eq!(median_ns(&mut []), 0);
+    }
 
     #[test]
     fn percentiles_are_nearest_ranks() {

@@ -13,7 +13,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::statistics::sum;
+use crate::statistics::{median, sum};
 
 /// Resamples of the bootstrap.
 const RESAMPLES: usize = 200;
@@ -54,23 +54,6 @@ impl Estimate {
         let distribution = StudentsT::new(0.0, 1.0, self.freedom.max(1.0)).ok()?;
         Some(distribution.inverse_cdf(0.975) * self.error?)
     }
-}
-
-/// The median of values in any order (the mean of the middle two), which are reordered; 0 of none.
-pub(crate) fn median(values: &mut [i64]) -> f64 {
-    let count = values.len();
-    if count == 0 {
-        return 0.0;
-    }
-    let (below, middle, _) = values.select_nth_unstable(count / 2);
-    let upper = *middle as f64;
-    if count % 2 == 1 {
-        return upper;
-    }
-    below
-        .iter()
-        .max()
-        .map_or(upper, |lower| f64::midpoint(*lower as f64, upper))
 }
 
 /// What a step typically takes: the median, or the mean of what not even half of the steps have.
@@ -210,10 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_means_by_hand() {
-        assert_eq!(median(&mut [5, 1, 3]), 3.0);
-        assert_eq!(median(&mut [4, 1, 3, 2]), 2.5);
-        assert_eq!(median(&mut []), 0.0);
+    fn what_few_steps_have_is_their_mean() {
         // One step of four has it: the mean.
         assert_eq!(typical(&[0, 0, 80, 0], &mut Vec::new()), 20.0);
         assert_eq!(

@@ -1,9 +1,10 @@
 //! Single steps at the same place of two runs. One step is no sample: it may be off by as much as the run's steps are from each
 //! other.
 
-use super::estimate::{Difference, Estimate, FEWEST_STEPS, deviation, difference, median};
+use super::estimate::{Difference, Estimate, FEWEST_STEPS, deviation, difference};
 use super::row::{Row, Verdict, verdict_of};
 use crate::baseline::{Baseline, By};
+use crate::statistics::median;
 
 /// A single step is called slower or faster below this probability: of a run of fifty alike one is, about.
 const RARE: f64 = 0.02;

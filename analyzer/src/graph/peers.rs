@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::dag::Node;
 use super::job::Job;
 use super::nodes::{Label, Part};
+use crate::statistics::median_ns;
 
 /// Things that are compared with each other: in one step, of one kind, name and size.
 type Place = (u32, Part, Label, Option<u32>);
@@ -175,7 +176,7 @@ impl Among<'_> {
             if !same.is_empty() {
                 for (place, node) in own.iter().enumerate() {
                     let mut theirs: Vec<i64> = same.iter().map(|nodes| self.work(nodes[place])).collect();
-                    works.entry(*node).or_insert(median(&mut theirs));
+                    works.entry(*node).or_insert(median_ns(&mut theirs));
                 }
                 continue;
             }
@@ -188,7 +189,7 @@ impl Among<'_> {
             if totals.is_empty() {
                 continue;
             }
-            let (theirs, total) = (median(&mut totals), total(own));
+            let (theirs, total) = (median_ns(&mut totals), total(own));
             let factor = if total > 0 {
                 theirs as f64 / total as f64
             } else {
@@ -236,7 +237,7 @@ impl Among<'_> {
             .map(|(place, alike)| {
                 let at = |place: usize| {
                     let mut theirs: Vec<i64> = alike.iter().map(|nodes| self.work(nodes[place])).collect();
-                    median(&mut theirs)
+                    median_ns(&mut theirs)
                 };
                 (place, (0..place.0).map(at).collect())
             })
@@ -251,16 +252,5 @@ impl Among<'_> {
                 }
             }
         }
-    }
-}
-
-/// The median: of an even number the mean of the two in the middle.
-fn median(values: &mut [i64]) -> i64 {
-    values.sort_unstable();
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        i64::midpoint(values[middle - 1], values[middle])
     }
 }
