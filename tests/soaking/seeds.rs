@@ -293,7 +293,7 @@ fn write_rank(
         segment: 0,
     };
     let mut writing = Rank {
-        writer: ProcessWriter::in_folder(&folder, identity),
+        writer: ProcessWriter::in_folder(OwnFiles::shared(), &folder, identity),
         rank,
         words,
         random,

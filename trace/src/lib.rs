@@ -15,6 +15,7 @@ pub mod column;
 pub mod columns;
 pub mod control;
 pub mod copy_words;
+pub mod daemon;
 pub mod derived;
 pub mod follow;
 mod frame;

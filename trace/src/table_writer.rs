@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use arrow_ipc::CompressionType;
@@ -15,7 +16,7 @@ use arrow_schema::ArrowError;
 use crate::body;
 use crate::column::Dictionary;
 use crate::names::Interner;
-use crate::private_file::PrivateFile;
+use crate::private_file::{Files, PrivateFile};
 use crate::seal::{Identity, PREFIX_BYTES, Sealer};
 use crate::table::{Dictionaries, Holds, Table};
 
@@ -46,15 +47,15 @@ pub struct TableWriter<T: Table> {
 }
 
 impl<T: Table> TableWriter<T> {
-    /// A writer of `folder/NAME.arrows`; the file appears with the first batch. `identity`: whose file it is.
+    /// A writer of `folder/NAME.arrows`; the file appears with the first batch. `files`: who makes it; `identity`: whose file it is.
     #[must_use]
-    pub fn new(folder: &Path, identity: Identity) -> Self {
+    pub fn new(files: &Arc<dyn Files>, folder: &Path, identity: Identity) -> Self {
         Self {
             rows: T::default(),
             dictionaries: Vec::new(),
             encoder: None,
             sealer: Sealer::new(T::NAME, identity),
-            file: PrivateFile::new(folder.join(format!("{}.arrows", T::NAME))),
+            file: PrivateFile::new(Arc::clone(files), folder.join(format!("{}.arrows", T::NAME))),
             waiting: VecDeque::new(),
             rows_encoded: 0,
             bytes_written: 0,
@@ -195,7 +196,7 @@ pub trait AnyTableWriter {
     /// As [`Self::flush`].
     fn close(&mut self, names: &Interner) -> io::Result<()>;
     /// From now on writes into another folder, where nothing of this table is yet: the process's next segment.
-    fn begin_segment(&mut self, folder: &Path);
+    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path);
 }
 
 impl<T: Table> AnyTableWriter for TableWriter<T> {
@@ -236,7 +237,7 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
         self.write_waiting()
     }
 
-    fn begin_segment(&mut self, folder: &Path) {
+    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path) {
         // What stands is encoded anew, and so kept anew for the next.
         let mut rows = std::mem::take(&mut self.standing);
         for row in 0..self.rows.len() {
@@ -245,7 +246,7 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
         let lost_rows = self.lost_rows;
         let mut identity = self.sealer.identity();
         identity.segment += 1;
-        *self = Self::new(folder, identity);
+        *self = Self::new(files, folder, identity);
         self.rows = rows;
         self.lost_rows = lost_rows;
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::seal::Identity;
-use gputrace_trace::writer::ProcessWriter;
+use gputrace_trace::writer::{OwnFiles, ProcessWriter};
 
 use super::{Sink, asked};
 use crate::cupti::Cupti;
@@ -38,7 +38,7 @@ impl Thread {
             drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 if let Ok(work) = receiver.recv() {
                     // Made here, on a stack that is ours: it is large, and the program's may be small.
-                    let writer = ProcessWriter::in_folder(&work.folder, work.identity);
+                    let writer = ProcessWriter::in_folder(OwnFiles::shared(), &work.folder, work.identity);
                     Sink::new(writer, *work.header, work.cupti).run_to_the_end();
                 }
             })));
