@@ -10,7 +10,7 @@ use gputrace_trace::tables::{
     ApiCall, Clock, Collective, Communicator, Context, Copy, Counter, EventRecord, ExternalCorrelation,
     Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Stream, Synchronization,
 };
-use gputrace_trace::writer::{ProcessWriter, make_folder};
+use gputrace_trace::writer::{OwnFiles, ProcessWriter, make_folder};
 use gputrace_trace::{DurationNs, TimeNs};
 
 use crate::random::Random;
