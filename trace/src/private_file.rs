@@ -49,6 +49,11 @@ impl PrivateDescriptor {
         (identity_of(self.number) == Some(self.identity)).then_some(self.number)
     }
 
+    /// The inode that it is of.
+    pub(crate) fn inode(&self) -> u64 {
+        self.identity.1
+    }
+
     /// It as a file, if it still is ours.
     fn file(&self) -> Option<ManuallyDrop<File>> {
         // SAFETY: the descriptor is open, and `ManuallyDrop` leaves it open.

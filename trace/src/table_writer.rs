@@ -39,6 +39,8 @@ pub struct TableWriter<T: Table> {
     file: PrivateFile,
     /// Encoded bytes that are not on the disk yet.
     waiting: VecDeque<Buffer>,
+    /// Rows in them.
+    waiting_rows: u64,
     rows_encoded: u64,
     bytes_written: u64,
     lost_rows: u64,
@@ -57,6 +59,7 @@ impl<T: Table> TableWriter<T> {
             sealer: Sealer::new(T::NAME, identity),
             file: PrivateFile::new(Arc::clone(files), folder.join(format!("{}.arrows", T::NAME))),
             waiting: VecDeque::new(),
+            waiting_rows: 0,
             rows_encoded: 0,
             bytes_written: 0,
             lost_rows: 0,
@@ -105,6 +108,7 @@ impl<T: Table> TableWriter<T> {
             self.waiting
                 .extend(body.finish(rows, &mut self.sealer).map(Buffer::from_vec));
             self.rows_encoded += rows as u64;
+            self.waiting_rows += rows as u64;
             Ok(())
         })
     }
@@ -131,6 +135,7 @@ impl<T: Table> TableWriter<T> {
                 Err(error) => return Err(error),
             }
         }
+        self.waiting_rows = 0;
         Ok(())
     }
 }
@@ -195,7 +200,8 @@ pub trait AnyTableWriter {
     /// # Errors
     /// As [`Self::flush`].
     fn close(&mut self, names: &Interner) -> io::Result<()>;
-    /// From now on writes into another folder, where nothing of this table is yet: the process's next segment.
+    /// From now on writes into another folder, where nothing of this table is yet: the process's next segment. Rows that are not
+    /// encoded go there; those that are and that the disk has refused are lost.
     fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path);
 }
 
@@ -243,7 +249,7 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
         for row in 0..self.rows.len() {
             rows.push(self.rows.row(row));
         }
-        let lost_rows = self.lost_rows;
+        let lost_rows = self.lost_rows + self.waiting_rows;
         let mut identity = self.sealer.identity();
         identity.segment += 1;
         *self = Self::new(files, folder, identity);

@@ -24,6 +24,7 @@ pub struct ProcessWriter {
     files: Arc<dyn Files>,
     folder: PathBuf,
     identity: Identity,
+    lost: u64,
 }
 
 impl ProcessWriter {
@@ -45,6 +46,7 @@ impl ProcessWriter {
             files,
             folder: folder.to_owned(),
             identity,
+            lost: 0,
         }
     }
 
@@ -104,6 +106,12 @@ impl ProcessWriter {
         // First whatever may be refused, as long as there is a way back.
         self.flush(1)?;
         self.files.make_folder(folder)?;
+        Ok(self.leave_segment(folder))
+    }
+
+    /// Goes on in another folder, which is there, whatever becomes of the old files: what they refuse is lost and counted. Gives
+    /// the rows of the old files.
+    pub fn leave_segment(&mut self, folder: &Path) -> Vec<(&'static str, u64)> {
         let rows = self.rows_encoded();
         // From the first end mark on nothing more may be written into the old files.
         drop(self.close());
@@ -111,12 +119,19 @@ impl ProcessWriter {
         self.tables.each(&mut |table| table.begin_segment(files, folder));
         folder.clone_into(&mut self.folder);
         self.identity.segment += 1;
-        Ok(rows)
+        rows
+    }
+
+    /// How much was noted as missing so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Notes that something is missing; nothing when `count` is 0.
     pub fn lose(&mut self, what: &str, count: u64, affects: &str) {
         if count > 0 {
+            self.lost = self.lost.saturating_add(count);
             let row = LossRow {
                 time_ns: now(),
                 what: self.names.intern_own(what),

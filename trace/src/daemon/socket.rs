@@ -57,6 +57,20 @@ impl Connection {
         self.socket.number()
     }
 
+    /// Its inode, by which it is known from others with its number.
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        self.socket.inode()
+    }
+
+    /// The user on the other side, as the kernel says.
+    ///
+    /// # Errors
+    /// When it is closed.
+    pub fn peer_uid(&self) -> io::Result<u32> {
+        self.with(|socket| Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw()))
+    }
+
     /// Whether the program has closed it, as it may close what it does not know.
     #[must_use]
     pub fn is_lost(&self) -> bool {
