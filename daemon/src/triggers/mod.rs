@@ -1,0 +1,5 @@
+//! What is watched for.
+
+pub mod fired;
+pub mod rules;
+pub mod watch;

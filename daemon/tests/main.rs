@@ -1,0 +1,4 @@
+//! The daemon, tried from outside: by its socket alone.
+
+mod fake;
+mod joining;
