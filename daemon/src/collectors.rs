@@ -288,6 +288,9 @@ impl State {
             return;
         }
         process.gone = Some((now_ns, how));
+        if how == Gone::Died {
+            job.watch.died(rank, now_ns);
+        }
         job.history.forget(rank);
         if job.live().next().is_none() {
             job.ended_ns = Some(now_ns);

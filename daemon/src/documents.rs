@@ -56,7 +56,7 @@ pub fn job(state: &State, id: &str) -> Value {
         .map(|process| {
             let rank = job.rank_of(&process.folder);
             let step = last.and_then(|step| step.ranks.iter().find(|of| of.rank == rank));
-            let state = match process.gone {
+            let is = match process.gone {
                 _ if process.is_live() => "running",
                 Some((_, Gone::Left)) => "ended",
                 Some((_, Gone::Died)) => "died",
@@ -66,8 +66,11 @@ pub fn job(state: &State, id: &str) -> Value {
                 "rank": rank,
                 "pid": process.pid,
                 "folder": process.folder,
-                "state": state,
+                "state": is,
                 "devices": process.totals.devices,
+                "clocks_mhz": process.totals.devices.iter()
+                    .map(|device| state.devices.get(*device).and_then(|device| device.last.clock_mhz))
+                    .collect::<Vec<_>>(),
                 "lost_rows": process.totals.lost_rows,
                 "rows": process.totals.rows,
                 "cpu_ns": process.totals.cpu_ns,

@@ -1,10 +1,12 @@
 //! The daemon's thread: who calls, what is said, and what is due.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Connection, FromCollector, Hello, Mode, ToCollector};
@@ -12,9 +14,12 @@ use rustix::net::{SocketFlags, accept_with};
 
 use crate::caller::{Caller, Role};
 use crate::clock::now_ns;
+use crate::devices::Seen;
 use crate::jobs::process::Gone;
 use crate::keep::disk::{Disk, Done, Task};
 use crate::listening::Listening;
+use crate::metrics;
+use crate::metrics::server::Text;
 use crate::peer::Peer;
 use crate::settings::{RING_SEGMENTS, Settings};
 use crate::state::State;
@@ -31,6 +36,8 @@ const TICK: Duration = Duration::from_millis(250);
 const TRIM: Duration = Duration::from_secs(5);
 /// How often old captures and jobs go.
 const RETIRE: Duration = Duration::from_secs(15);
+/// How often metrics are made.
+const METRICS: Duration = Duration::from_secs(1);
 /// No calls are taken for so long when there is no descriptor left.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(200);
 
@@ -39,6 +46,7 @@ const NO_DESCRIPTORS: Duration = Duration::from_millis(200);
 pub struct Handle {
     stop: Arc<AtomicBool>,
     wake: Arc<UnixStream>,
+    seen: Sender<Seen>,
 }
 
 impl Handle {
@@ -46,6 +54,11 @@ impl Handle {
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
+    }
+
+    /// Tells what was seen of a GPU; says whether the daemon still wants to know.
+    pub fn tell(&self, seen: Seen) -> bool {
+        self.seen.send(seen).is_ok()
     }
 
     fn wake(&self) {
@@ -59,6 +72,8 @@ pub struct Daemon {
     listening: Listening,
     woken: UnixStream,
     handle: Handle,
+    seen: Receiver<Seen>,
+    metrics: Option<Text>,
     state: State,
     /// What it has to say to who started it.
     say: Box<dyn FnMut(&str) + Send>,
@@ -72,6 +87,7 @@ struct Due {
     trim: Instant,
     retire: Instant,
     cut: Instant,
+    metrics: Instant,
 }
 
 impl Daemon {
@@ -85,9 +101,11 @@ impl Daemon {
         for end in [&woken, &wake] {
             end.set_nonblocking(true).map_err(|error| format!("no pipe: {error}"))?;
         }
+        let (tell, seen) = channel();
         let handle = Handle {
             stop: Arc::default(),
             wake: Arc::new(wake),
+            seen: tell,
         };
         // First the socket: two daemons must not share a state.
         let listening = Listening::at(&settings.socket, settings.open)?;
@@ -99,6 +117,8 @@ impl Daemon {
             listening,
             woken,
             handle,
+            seen,
+            metrics: None,
             state,
             say: Box::new(say),
             accepts_from: now,
@@ -107,6 +127,7 @@ impl Daemon {
                 trim: now,
                 retire: now,
                 cut: now,
+                metrics: now,
             },
         })
     }
@@ -115,6 +136,17 @@ impl Daemon {
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// Answers Prometheus at an address, and gives where that is.
+    ///
+    /// # Errors
+    /// One line, when the address can't be had.
+    pub fn answer_metrics(&mut self, address: SocketAddr) -> Result<SocketAddr, String> {
+        let started = metrics::server::start(address);
+        let (text, address) = started.map_err(|error| format!("--metrics {address}: {error}"))?;
+        self.metrics = Some(text);
+        Ok(address)
     }
 
     /// Works until it is told to end.
@@ -311,7 +343,6 @@ impl Daemon {
                 Done::Trimmed {
                     job,
                     removed,
-                    bytes: _,
                     too_much,
                 } => {
                     self.state.was_trimmed(&job, &removed);
@@ -320,7 +351,6 @@ impl Daemon {
                     }
                 }
                 Done::Kept { window, result } => self.state.was_kept(window, result),
-                Done::Measured { .. } => {}
                 Done::Room(bytes) => self.state.free_bytes = Some(bytes),
                 Done::Failed(why) => self.state.said.push(why),
             }
@@ -345,8 +375,16 @@ impl Daemon {
             return;
         }
         self.due.tick = now + TICK;
+        while let Ok(seen) = self.seen.try_recv() {
+            self.state.device_was_seen(&seen, now_ns());
+        }
         self.state.tick_windows();
         self.state.tick_jobs(now_ns());
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| now >= self.due.metrics) {
+            self.due.metrics = now + METRICS;
+            let text = metrics::text::text(&self.state).into();
+            *metrics.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        }
         if now >= self.due.cut {
             self.due.cut = now + self.state.settings.config.ring.duration() / RING_SEGMENTS;
             self.state.cut_rings();
@@ -441,6 +479,7 @@ impl State {
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             self.steps_ended(&id, now_ns);
+            self.look_after(&id, now_ns);
             if let Some(job) = self.jobs.get_mut(&id)
                 && job.live().next().is_some()
             {

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use crate::caller::Caller;
+use crate::devices::Devices;
 use crate::jobs::saved::{SavedJob, Shelf};
 use crate::jobs::{Job, State as JobState};
 use crate::keep::disk::{Disk, Task};
 use crate::keep::library::Library;
 use crate::peer::{GROUP, Peer, group_number};
+use crate::posts::Posts;
 use crate::settings::Settings;
+use crate::webhook::Address;
 use crate::windows::window::Window;
 
 /// Sums over the daemon's life.
@@ -32,8 +34,6 @@ pub struct Sums {
     pub rows_removed: u64,
     /// Captures by what made them.
     pub captures: BTreeMap<String, u64>,
-    /// Webhooks that nobody took.
-    pub webhooks_failed: u64,
 }
 
 /// Everything that the daemon knows.
@@ -64,10 +64,10 @@ pub struct State {
     pub said: Vec<String>,
     /// Bytes that the disk has, when last looked.
     pub free_bytes: Option<u64>,
-    /// When it began.
-    pub began: Instant,
     /// Where findings go.
-    pub posts: Option<std::sync::mpsc::SyncSender<String>>,
+    pub posts: Option<Posts>,
+    /// The machine's GPUs.
+    pub devices: Devices,
 }
 
 /// The folder of rings.
@@ -117,6 +117,13 @@ impl State {
                 _ => jobs_shelf.remove(&name),
             }
         }
+        let posts = match &settings.config.webhook {
+            Some(webhook) => {
+                let address = Address::parse(&webhook.url)?;
+                Some(Posts::start(address).map_err(|error| format!("no thread: {error}"))?)
+            }
+            None => None,
+        };
         Ok(Self {
             settings,
             callers: BTreeMap::new(),
@@ -131,8 +138,8 @@ impl State {
             sums: Sums::default(),
             said,
             free_bytes: None,
-            began: Instant::now(),
-            posts: None,
+            posts,
+            devices: Devices::default(),
         })
     }
 

@@ -18,15 +18,15 @@ pub fn run(args: &EnvArgs) -> Result<i32, Failure> {
         return Ok(0);
     }
     let collector = libraries::collector()?;
-    let collector = collector.canonicalize().unwrap_or(collector);
+    let collector = std::path::absolute(&collector).unwrap_or(collector);
     let path = collector.to_string_lossy();
     if args.slurm {
         anstream::print!("{}", SLURM.replace(PLACEHOLDER, &quoted(&path)));
     } else {
         anstream::println!(
             "# Programs that use CUDA are watched by gputrace's daemon where one runs; a value of your own stays.\n\
-             export CUDA_INJECTION64_PATH=\"${{CUDA_INJECTION64_PATH:-\"{}\"}}\"",
-            quoted(&path).trim_matches('\'')
+             [ -n \"$CUDA_INJECTION64_PATH\" ] || export CUDA_INJECTION64_PATH={}",
+            quoted(&path)
         );
     }
     Ok(0)

@@ -18,6 +18,7 @@ use gputrace_trace::writer::make_folder;
 
 use crate::clock::now_ns;
 use crate::history::History;
+use crate::metrics::times::Times;
 use crate::peer::user_name;
 use crate::triggers::fired::Fired;
 use crate::triggers::watch::Watch;
@@ -84,6 +85,8 @@ pub struct Job {
     pub removed: (u64, u64),
     /// Its steps.
     pub history: History,
+    /// Sums of them.
+    pub times: Times,
     /// What it is watched for.
     pub watch: Watch,
     /// What was found, the last ones.
@@ -191,6 +194,7 @@ impl Job {
             processes: processes.collect(),
             removed: saved.removed,
             history: History::after(saved.steps),
+            times: Times::default(),
             watch: Watch::default(),
             fired: VecDeque::new(),
             hangs: false,

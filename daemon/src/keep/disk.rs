@@ -64,13 +64,6 @@ pub enum Task {
         /// Its folder.
         folder: PathBuf,
     },
-    /// Count the bytes of a capture.
-    Measure {
-        /// Its name.
-        name: String,
-        /// Its folder.
-        folder: PathBuf,
-    },
     /// See how much room the disk has.
     Room {
         /// A folder on it.
@@ -87,8 +80,6 @@ pub enum Done {
         job: String,
         /// What went.
         removed: Removed,
-        /// Bytes that are left.
-        bytes: u64,
         /// Processes that hold far more than they may.
         too_much: Vec<String>,
     },
@@ -98,13 +89,6 @@ pub enum Done {
         window: u64,
         /// Processes and bytes in it, or why there is none.
         result: Result<(usize, u64), String>,
-    },
-    /// [`Task::Measure`].
-    Measured {
-        /// The capture.
-        name: String,
-        /// Its bytes.
-        bytes: u64,
     },
     /// [`Task::Room`]: bytes that are free.
     Room(u64),
@@ -161,10 +145,9 @@ fn work(task: Task) -> Option<Done> {
         } => {
             let keep_from = keep_from_ns.map(time);
             Some(match trim(&folder, age, bytes, keep_from, &gone) {
-                Ok((removed, bytes, too_much)) => Done::Trimmed {
+                Ok((removed, too_much)) => Done::Trimmed {
                     job,
                     removed,
-                    bytes,
                     too_much,
                 },
                 Err(error) => Done::Failed(format!("{}: {error}", folder.display())),
@@ -191,11 +174,6 @@ fn work(task: Task) -> Option<Done> {
                 _ => None,
             }
         }
-        Task::Measure { name, folder } => Some(Done::Measured {
-            name,
-            bytes: parts(&folder, |_| true)
-                .map_or(0, |parts| parts.iter().map(|part| part.bytes).sum()),
-        }),
         Task::Room { folder } => match rustix::fs::statvfs(&folder) {
             Ok(room) => Some(Done::Room(room.f_bavail.saturating_mul(room.f_frsize))),
             Err(error) => Some(Done::Failed(format!("{}: {error}", folder.display()))),
@@ -214,12 +192,12 @@ fn trim(
     most_bytes: u64,
     keep_from: Option<SystemTime>,
     gone: &(BTreeSet<String>, Duration),
-) -> io::Result<(Removed, u64, Vec<String>)> {
+) -> io::Result<(Removed, Vec<String>)> {
     let mut parts = parts(folder, |_| true)?;
     parts.sort_by(|a, b| (&a.process, a.number).cmp(&(&b.process, b.number)));
     let now = SystemTime::now();
     let mut removed = Removed::default();
-    let (mut left, mut too_much) = (0, Vec::new());
+    let mut too_much = Vec::new();
     for of_one in parts.chunk_by(|a, b| a.process == b.process) {
         let mut bytes: u64 = of_one.iter().map(|part| part.bytes).sum();
         let is_gone = gone.0.contains(&of_one[0].process);
@@ -237,9 +215,8 @@ fn trim(
                 too_much.push(part.process.clone());
             }
         }
-        left += bytes;
     }
-    Ok((removed, left, too_much))
+    Ok((removed, too_much))
 }
 
 /// Empties the files of a process that does not stop writing.
@@ -339,9 +316,9 @@ mod tests {
         }
         let none = (BTreeSet::new(), Duration::ZERO);
         let age = Duration::from_secs(60);
-        let (removed, bytes, too_much) = trim(place.path(), age, 1300, None, &none).expect("trimmed");
+        let (removed, too_much) = trim(place.path(), age, 1300, None, &none).expect("trimmed");
         assert_eq!(left(place.path()), ["p.1", "p.2", "q", "r.1", "r.2"]);
-        assert_eq!((removed.parts, bytes), (2, 1500));
+        assert_eq!(removed.parts, 2);
         assert!(too_much.is_empty());
         // Held for a capture.
         let from = SystemTime::now() - Duration::from_secs(40);

@@ -1,7 +1,7 @@
 //! The recordings that were kept, who may see them, and which go first.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -64,12 +64,6 @@ impl Library {
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
-    }
-
-    /// The folder of all.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// A name that none has: this one, or with a number behind it.
