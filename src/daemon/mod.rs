@@ -1,6 +1,7 @@
 //! The daemon's commands: running it, and asking it.
 
 mod client;
+mod devices;
 mod environment;
 mod keep;
 mod list;

@@ -8,6 +8,7 @@ use gputrace_daemon::{Daemon, Handle, notify};
 use gputrace_trace::daemon::{Mode, SYSTEM_SOCKET, user_socket};
 
 use super::client::own_uid;
+use super::devices;
 use crate::cli::{DaemonArgs, ModeChoice};
 use crate::failure::Failure;
 use crate::say::say;
@@ -26,8 +27,13 @@ pub fn run(args: &DaemonArgs) -> Result<i32, Failure> {
     }
     let settings = settings(args)?;
     let (socket, state) = (settings.socket.clone(), settings.state.clone());
-    let daemon = Daemon::start(settings, |line| say!("gputrace: {line}")).map_err(Failure::new)?;
+    let mut daemon = Daemon::start(settings, |line| say!("gputrace: {line}")).map_err(Failure::new)?;
     end_on_signals(daemon.handle());
+    devices::watch(daemon.handle());
+    if let Some(address) = args.metrics {
+        let address = daemon.answer_metrics(address).map_err(Failure::new)?;
+        say!("gputrace: metrics at http://{address}/metrics");
+    }
     if args.server.port.is_some() {
         // Rings and captures are recordings in folders of this one.
         let server = bind(&args.server, Vec::new(), Some(state.clone()))?;

@@ -1,7 +1,5 @@
 //! What Prometheus is told, in its text format. Labels are bounded: jobs by what the daemon takes, ranks by what a job may have.
 
-use std::fmt::Write;
-
 use super::times::BOUNDS_S;
 use crate::clock::now_ns;
 use crate::jobs::{Job, State as JobState};
@@ -18,8 +16,7 @@ struct Metric<'t> {
 
 impl<'t> Metric<'t> {
     fn new(text: &'t mut String, name: &'static str, kind: &str, help: &str) -> Self {
-        // A string takes everything.
-        drop(writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}"));
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         Self { text, name }
     }
 
@@ -42,7 +39,7 @@ impl<'t> Metric<'t> {
         if !labels.is_empty() {
             self.text.push('}');
         }
-        drop(writeln!(self.text, " {value}"));
+        self.text.push_str(&format!(" {value}\n"));
     }
 }
 
