@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,6 +30,11 @@ pub struct Line {
 impl Line {
     pub fn say(&self, message: &FromCollector) {
         self.connection.send(message, None).expect("sent");
+    }
+
+    /// Says it, if the daemon listens.
+    pub fn send(&self, message: &FromCollector) -> io::Result<()> {
+        self.connection.send(message, None)
     }
 
     /// The next of the daemon's orders.
@@ -99,7 +105,6 @@ impl Files for DaemonFiles {
 /// A process.
 pub struct Fake {
     pub line: Arc<Line>,
-    pub welcome: ToCollector,
     writer: Box<ProcessWriter>,
     header: ProcessHeader,
     name: String,
@@ -168,7 +173,6 @@ impl Fake {
         writer.sign(&mut header);
         let fake = Self {
             line,
-            welcome,
             writer,
             header,
             name: name.to_owned(),
@@ -325,23 +329,44 @@ impl Running {
     }
 
     pub fn in_place(place: tempfile::TempDir, config: &str) -> Self {
+        Self::begin(place, config, false, false).0
+    }
+
+    /// For all users of the machine.
+    pub fn for_all(config: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().expect("a folder");
+        let all = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(place.path(), all).expect("opened");
+        Self::begin(place, config, true, false).0
+    }
+
+    pub fn with_metrics(config: &str) -> (Self, SocketAddr) {
+        let (daemon, address) = Self::begin(tempfile::tempdir().expect("a folder"), config, false, true);
+        (daemon, address.expect("an address"))
+    }
+
+    fn begin(place: tempfile::TempDir, config: &str, open: bool, metrics: bool) -> (Self, Option<SocketAddr>) {
         let socket = place.path().join("daemon.sock");
         let settings = gputrace_daemon::settings::Settings {
             socket: socket.clone(),
-            open: false,
+            open,
             state: place.path().join("state"),
             host: "node7".to_owned(),
             config: gputrace_daemon::settings::Config::parse(config).expect("a configuration"),
         };
-        let daemon = gputrace_daemon::Daemon::start(settings, |line| eprintln!("{line}")).expect("begun");
+        let mut daemon = gputrace_daemon::Daemon::start(settings, |line| eprintln!("{line}")).expect("begun");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = metrics.then(|| daemon.answer_metrics(any).expect("an address"));
         let handle = daemon.handle();
         let thread = std::thread::spawn(move || daemon.run().expect("run"));
-        Self {
+        let running = Self {
             place,
             socket,
             handle,
             thread: Some(thread),
-        }
+        };
+        (running, address)
     }
 
     pub fn state(&self) -> PathBuf {
