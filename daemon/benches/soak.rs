@@ -21,7 +21,10 @@ const MOST_KIB: u64 = 256 << 10;
 
 fn option(name: &str, usual: f64) -> f64 {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);
-    arguments.nth(1).and_then(|value| value.parse().ok()).unwrap_or(usual)
+    arguments
+        .nth(1)
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(usual)
 }
 
 /// This program as the daemon: ends with its standard input.
@@ -85,7 +88,9 @@ fn process(socket: &Path, number: u32, steps_a_second: f64, until: Instant) -> u
             finished: Some(due * 40),
             ..Totals::default()
         };
-        connection.send(&FromCollector::Report { steps, totals }, None).expect("sent");
+        connection
+            .send(&FromCollector::Report { steps, totals }, None)
+            .expect("sent");
         std::thread::sleep(Duration::from_millis(100));
     }
     connection.send(&FromCollector::Leave, None).expect("sent");
@@ -95,18 +100,33 @@ fn process(socket: &Path, number: u32, steps_a_second: f64, until: Instant) -> u
 /// CPU time in seconds, and the most memory in KiB.
 fn cost(pid: u32) -> (f64, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .expect("fields")
+        .split_whitespace()
+        .collect();
     let ticks: f64 = fields[11].parse::<f64>().expect("ticks") + fields[12].parse::<f64>().expect("ticks");
     // SAFETY: plain.
     let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("its memory");
-    let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("its memory");
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .expect("its memory");
+    let kib = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .expect("its memory");
     (ticks / a_second, kib)
 }
 
 fn main() {
-    if let Some(place) = std::env::args().skip_while(|argument| argument != "--daemon").nth(1) {
+    if let Some(place) = std::env::args()
+        .skip_while(|argument| argument != "--daemon")
+        .nth(1)
+    {
         return daemon(&PathBuf::from(place));
     }
     let processes = option("--processes", 8.0) as u32;
@@ -135,7 +155,10 @@ fn main() {
                 scope.spawn(move || process(socket, number, steps, until))
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("a process")).sum()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a process"))
+            .sum()
     });
     let took = begun.elapsed().as_secs_f64();
     let (after, kib) = cost(child.id());
@@ -159,7 +182,9 @@ fn counted(socket: &Path) -> u64 {
     let connection = Connection::connect(socket).expect("connected");
     connection.send(&Hello::Client(Ask::Jobs), None).expect("sent");
     let mut text = String::new();
-    while let Ok(Some((Answer::Text { text: part, .. }, _))) = connection.receive::<Answer>(Duration::from_secs(5)) {
+    while let Ok(Some((Answer::Text { text: part, .. }, _))) =
+        connection.receive::<Answer>(Duration::from_secs(5))
+    {
         text.push_str(&part);
     }
     let jobs: serde_json::Value = serde_json::from_str(&text).expect("jobs");

@@ -17,8 +17,8 @@ use crate::peer::Peer;
 const PACKETS_PER_SECOND: f64 = 2000.0;
 /// Packets at once.
 const BURST: f64 = 4000.0;
-/// Packets that wait for one that does not read. Files of a recording wait as paths.
-const MOST_WAITING: usize = 4096;
+/// Packets that wait for a collector that does not read: it asks for one thing at a time, and each may hold a descriptor.
+const MOST_WAITING: usize = 256;
 /// Bytes of text that wait for it.
 const MOST_WAITING_BYTES: usize = 8 << 20;
 /// So long one may not read while something waits for it.
@@ -128,6 +128,7 @@ impl Caller {
             Role::New if past(self.since, SILENCE) => Some("said nothing"),
             Role::Answered if self.waiting.is_empty() => Some(""),
             _ if self.blocked.is_some_and(|since| past(since, PATIENCE)) => Some("does not read"),
+            // What a client is answered waits as paths and texts.
             _ if self.waiting.len() > MOST_WAITING && self.role != Role::Answered
                 || self.waiting_bytes > MOST_WAITING_BYTES =>
             {

@@ -16,7 +16,9 @@ use crate::windows::Reason;
 impl State {
     /// Answers a client, now or once what it asked for is done.
     pub fn heard_client(&mut self, number: u64, ask: Ask) {
-        let Some(caller) = self.callers.get_mut(&number) else { return };
+        let Some(caller) = self.callers.get_mut(&number) else {
+            return;
+        };
         caller.role = Role::Client;
         let peer = caller.peer;
         if let Err(why) = self.answer(number, &peer, ask)
@@ -67,8 +69,13 @@ impl State {
                 return Ok(());
             }
             Ask::Pin { recording, pinned } => {
-                let found = self.library.get(&recording).filter(|found| peer.may_see(found.uid));
-                let mut found = found.cloned().ok_or_else(|| self.no_recording(peer, &recording))?;
+                let found = self
+                    .library
+                    .get(&recording)
+                    .filter(|found| peer.may_see(found.uid));
+                let mut found = found
+                    .cloned()
+                    .ok_or_else(|| self.no_recording(peer, &recording))?;
                 found.pinned = pinned;
                 self.library.put(found).map_err(|error| error.to_string())?;
                 documents::captures(self, peer)

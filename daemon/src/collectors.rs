@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use gputrace_trace::daemon::{Captured, FromCollector, JobKey, StepReport, ToCollector, Totals};
-use gputrace_trace::json_file::read_json;
+use gputrace_trace::json_file::{Json, read_json};
 use gputrace_trace::manifest::ProcessHeader;
 
 use crate::caller::Role;
@@ -69,12 +69,20 @@ impl State {
         rank: Option<u32>,
         world_size: Option<u32>,
     ) -> Result<ToCollector, String> {
-        let peer = self.callers.get(&caller).map(|caller| caller.peer).ok_or("gone")?;
+        let peer = self
+            .callers
+            .get(&caller)
+            .map(|caller| caller.peer)
+            .ok_or("gone")?;
         if !is_folder_name(folder) {
             return Err("its folder's name is none that a collector gives".to_owned());
         }
         let texts = [Some(&key.group), key.scheduler.as_ref(), Some(&key.program)];
-        if texts.into_iter().flatten().any(|text| text.len() > MOST_KEY_BYTES) {
+        if texts
+            .into_iter()
+            .flatten()
+            .any(|text| text.len() > MOST_KEY_BYTES)
+        {
             return Err("its job's name is too long".to_owned());
         }
         let now_ns = now_ns();
@@ -174,7 +182,9 @@ impl State {
         folder: &str,
         said: FromCollector,
     ) -> Result<(), String> {
-        let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
+        let Some(job) = self.jobs.get_mut(id) else {
+            return Ok(());
+        };
         let path = job.folder.clone();
         let Some(process) = job.processes.get_mut(folder) else {
             return Ok(());
@@ -195,7 +205,7 @@ impl State {
                 match process.take_header(&path, segment, &text, done) {
                     // What is damaged says nothing of the whole.
                     Ok(Some(header)) => {
-                        let header = read_json::<ProcessHeader>(&header).ok().and_then(|read| read.ok());
+                        let header = read_json::<ProcessHeader>(&header).ok().and_then(Json::ok);
                         if header.is_some_and(|header| job.learn(&header)) {
                             let written = job.write_manifest();
                             self.complain(id, written);
@@ -211,18 +221,21 @@ impl State {
                 process.cut_segment = Some(segment);
                 self.cut_was_done(id, folder);
             }
-            FromCollector::Captured(captured) => self.was_captured(id, folder, captured),
+            FromCollector::Captured(captured) => self.was_captured(id, folder, &captured),
             FromCollector::Leave => self.process_went(id, folder, Gone::Left),
         }
         Ok(())
     }
 
-    fn was_captured(&mut self, id: &str, folder: &str, captured: Captured) {
-        let process = self.jobs.get_mut(id).and_then(|job| job.processes.get_mut(folder));
+    fn was_captured(&mut self, id: &str, folder: &str, captured: &Captured) {
+        let process = self
+            .jobs
+            .get_mut(id)
+            .and_then(|job| job.processes.get_mut(folder));
         if let Some(process) = process {
             process.captured = Some(captured.clone());
         }
-        self.capture_was_done(id, folder, &captured);
+        self.capture_was_done(id, folder, captured);
     }
 
     /// A failure that concerns a job's files, told once in its manifest.
@@ -230,7 +243,11 @@ impl State {
         let Err(error) = result else { return };
         let note = format!("the daemon could not always write: {error}");
         if let Some(job) = self.jobs.get_mut(id)
-            && !job.manifest.notes.iter().any(|known| known.starts_with("the daemon could not always write"))
+            && !job
+                .manifest
+                .notes
+                .iter()
+                .any(|known| known.starts_with("the daemon could not always write"))
         {
             job.manifest.notes.push(note.clone());
             // A disk that is full takes no note either; the line below is told anyway.

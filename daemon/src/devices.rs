@@ -41,7 +41,10 @@ impl Devices {
     pub fn take(&mut self, seen: &Seen, rules: &Rules, now_ns: i64) -> Option<(Kind, String)> {
         let device = self.all.entry(seen.device).or_default();
         if let Some(xid) = seen.xid {
-            return Some((Kind::Xid, format!("GPU {}: the driver told of Xid {xid}", seen.device)));
+            return Some((
+                Kind::Xid,
+                format!("GPU {}: the driver told of Xid {xid}", seen.device),
+            ));
         }
         device.last = seen.clone();
         let Some(why) = &seen.throttled else {
@@ -102,8 +105,14 @@ mod tests {
             assert!(told(&mut devices, 70 + at * 10..74 + at * 10, true).is_empty());
             assert!(told(&mut devices, 74 + at * 10..75 + at * 10, false).is_empty());
         }
-        let xid = Seen { xid: Some(79), ..seen(false) };
+        let xid = Seen {
+            xid: Some(79),
+            ..seen(false)
+        };
         let (kind, title) = devices.take(&xid, &rules, 0).expect("told");
-        assert_eq!((kind, title.as_str()), (Kind::Xid, "GPU 3: the driver told of Xid 79"));
+        assert_eq!(
+            (kind, title.as_str()),
+            (Kind::Xid, "GPU 3: the driver told of Xid 79")
+        );
     }
 }

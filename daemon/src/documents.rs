@@ -23,7 +23,11 @@ pub fn jobs(state: &State, peer: &Peer) -> Value {
 
 fn summary(job: &Job) -> Value {
     let joined = job.live().count();
-    let lost: u64 = job.processes.values().map(|process| process.totals.lost_rows).sum();
+    let lost: u64 = job
+        .processes
+        .values()
+        .map(|process| process.totals.lost_rows)
+        .sum();
     json!({
         "job": job.id,
         "user": job.user,
@@ -48,7 +52,9 @@ fn summary(job: &Job) -> Value {
 
 /// One job in detail.
 pub fn job(state: &State, id: &str) -> Value {
-    let Some(job) = state.jobs.get(id) else { return Value::Null };
+    let Some(job) = state.jobs.get(id) else {
+        return Value::Null;
+    };
     let last = job.history.recent().next_back();
     let ranks: Vec<Value> = job
         .processes

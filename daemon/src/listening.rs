@@ -68,8 +68,8 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         // Another daemon's may be there by now.
-        let is_ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == self.inode);
+        let is_ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.inode);
         if is_ours {
             drop(fs::remove_file(&self.path));
         }

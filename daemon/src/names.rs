@@ -51,7 +51,18 @@ mod tests {
     #[test]
     fn names_lead_nowhere() {
         assert!(is_folder_name("node7-4711-1732400000"));
-        for wrong in ["", ".", "..", "a/b", "a.1", ".a", "a\0b", "ä", "a b", &"x".repeat(200)] {
+        for wrong in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a.1",
+            ".a",
+            "a\0b",
+            "ä",
+            "a b",
+            &"x".repeat(200),
+        ] {
             assert!(!is_folder_name(wrong), "{wrong}");
         }
         assert!(is_recording_name("ddp-4711-20261123-213000-hang"));

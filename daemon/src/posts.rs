@@ -29,19 +29,21 @@ impl Posts {
         let (texts, todo) = sync_channel::<String>(MOST_WAITING);
         let failed = Arc::new(AtomicU64::new(0));
         let of_thread = failed.clone();
-        std::thread::Builder::new().name("posts".to_owned()).spawn(move || {
-            for text in todo {
-                let sent = (0..TRIES).any(|attempt| {
-                    if attempt > 0 {
-                        std::thread::sleep(BETWEEN);
+        std::thread::Builder::new()
+            .name("posts".to_owned())
+            .spawn(move || {
+                for text in todo {
+                    let sent = (0..TRIES).any(|attempt| {
+                        if attempt > 0 {
+                            std::thread::sleep(BETWEEN);
+                        }
+                        address.post(&text).is_ok()
+                    });
+                    if !sent {
+                        of_thread.fetch_add(1, Ordering::Relaxed);
                     }
-                    address.post(&text).is_ok()
-                });
-                if !sent {
-                    of_thread.fetch_add(1, Ordering::Relaxed);
                 }
-            }
-        })?;
+            })?;
         Ok(Self { texts, failed })
     }
 

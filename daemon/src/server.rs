@@ -99,7 +99,8 @@ impl Daemon {
         raise_descriptor_limit();
         let (woken, wake) = UnixStream::pair().map_err(|error| format!("no pipe: {error}"))?;
         for end in [&woken, &wake] {
-            end.set_nonblocking(true).map_err(|error| format!("no pipe: {error}"))?;
+            end.set_nonblocking(true)
+                .map_err(|error| format!("no pipe: {error}"))?;
         }
         let (tell, seen) = channel();
         let handle = Handle {
@@ -243,14 +244,23 @@ impl Daemon {
                     return;
                 }
             };
-            let Ok(peer) = Peer::of(&socket, self.state.watchers) else { continue };
+            let Ok(peer) = Peer::of(&socket, self.state.watchers) else {
+                continue;
+            };
             let callers = &self.state.callers;
-            let of_user = || callers.values().filter(|caller| caller.peer.uid == peer.uid).count();
+            let of_user = || {
+                callers
+                    .values()
+                    .filter(|caller| caller.peer.uid == peer.uid)
+                    .count()
+            };
             if callers.len() >= MOST_CALLERS || peer.uid != 0 && of_user() >= MOST_OF_USER {
                 self.state.sums.dropped += 1;
                 continue;
             }
-            let Ok(connection) = Connection::of(socket) else { continue };
+            let Ok(connection) = Connection::of(socket) else {
+                continue;
+            };
             if let Some(caller) = Caller::new(connection, peer) {
                 self.state.last_caller += 1;
                 self.state.sums.callers += 1;
@@ -263,19 +273,21 @@ impl Daemon {
     fn hear(&mut self, number: u64) {
         let now = Instant::now();
         for _ in 0..PACKETS_AT_ONCE {
-            let Some(caller) = self.state.callers.get_mut(&number) else { return };
+            let Some(caller) = self.state.callers.get_mut(&number) else {
+                return;
+            };
             if !caller.may_speak(now) {
                 return;
             }
             caller.has_spoken();
             let heard = match caller.role {
                 Role::New => caller.hear::<Hello>().map(|said| said.map(Said::Hello)),
-                Role::Collector | Role::Process { .. } => {
-                    caller.hear::<FromCollector>().map(|said| said.map(Said::Collector))
-                }
-                Role::Client | Role::Answered => {
-                    caller.hear::<serde_json::Value>().map(|said| said.map(|_| Said::Nothing))
-                }
+                Role::Collector | Role::Process { .. } => caller
+                    .hear::<FromCollector>()
+                    .map(|said| said.map(Said::Collector)),
+                Role::Client | Role::Answered => caller
+                    .hear::<serde_json::Value>()
+                    .map(|said| said.map(|_| Said::Nothing)),
             };
             let result = match heard {
                 Ok(None) => return,
@@ -305,14 +317,20 @@ impl Daemon {
 
     /// Ends a connection. A process that had not said that it leaves has died, as far as we can know.
     fn drop_caller(&mut self, number: u64) {
-        let Some(caller) = self.state.callers.remove(&number) else { return };
+        let Some(caller) = self.state.callers.remove(&number) else {
+            return;
+        };
         for window in self.state.windows.values_mut() {
             if window.caller == Some(number) {
                 window.caller = None;
             }
         }
         if let Role::Process { job, folder } = caller.role {
-            let is_current = self.state.jobs.get(&job).and_then(|job| job.processes.get(&folder));
+            let is_current = self
+                .state
+                .jobs
+                .get(&job)
+                .and_then(|job| job.processes.get(&folder));
             if is_current.is_some_and(|process| process.caller == Some(number)) {
                 self.state.process_went(&job, &folder, Gone::Died);
             }
@@ -324,7 +342,11 @@ impl Daemon {
         let now = Instant::now();
         let mut over = Vec::new();
         for (number, caller) in &mut self.state.callers {
-            let sent = if caller.is_waited_for() { caller.send() } else { Ok(()) };
+            let sent = if caller.is_waited_for() {
+                caller.send()
+            } else {
+                Ok(())
+            };
             match (sent, caller.is_over(now)) {
                 (Ok(()), None) => {}
                 (_, Some("")) => over.push((*number, false)),
@@ -448,17 +470,15 @@ impl State {
                 age: config.ring.duration(),
                 bytes: config.ring.bytes(),
                 keep_from_ns: windows.map(|window| window.since_ns).min(),
-                gone: (
-                    gone.map(|process| process.folder.clone()).collect(),
-                    kept_for,
-                ),
+                gone: (gone.map(|process| process.folder.clone()).collect(), kept_for),
             });
         }
     }
 
     fn was_trimmed(&mut self, id: &str, removed: &gputrace_trace::segments::Removed) {
         for (name, why) in &removed.kept {
-            self.said.push(format!("{id}: {name} could not be removed: {why}"));
+            self.said
+                .push(format!("{id}: {name} could not be removed: {why}"));
         }
         if removed.parts == 0 {
             return;
@@ -484,7 +504,9 @@ impl State {
                 && job.live().next().is_some()
             {
                 job.processes.retain(|_, process| {
-                    process.gone.is_none_or(|(when, _)| now_ns.saturating_sub(when) <= kept_ns + 60_000_000_000)
+                    process
+                        .gone
+                        .is_none_or(|(when, _)| now_ns.saturating_sub(when) <= kept_ns + 60_000_000_000)
                 });
                 if job.mode == Mode::Sampled {
                     self.sample(&id);

@@ -154,8 +154,15 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start).min(text.len());
-            let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
-            format!("line {line}: {}", error.message().lines().next().unwrap_or_default())
+            let line = text.as_bytes()[..at]
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                + 1;
+            format!(
+                "line {line}: {}",
+                error.message().lines().next().unwrap_or_default()
+            )
         })?;
         config.check()?;
         Ok(config)

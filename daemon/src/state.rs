@@ -98,12 +98,14 @@ impl State {
         }
         gputrace_trace::beneath::name(&root);
         for name in ["jobs", "captures"] {
-            let made = DirBuilder::new().mode(0o700).recursive(true).create(root.join(name));
+            let made = DirBuilder::new()
+                .mode(0o700)
+                .recursive(true)
+                .create(root.join(name));
             made.map_err(|error| failed(&error))?;
         }
-        let shelf = |name: &str| {
-            Shelf::in_folder(root.join(".about").join(name)).map_err(|error| failed(&error))
-        };
+        let shelf =
+            |name: &str| Shelf::in_folder(root.join(".about").join(name)).map_err(|error| failed(&error));
         let (jobs_shelf, captures_shelf) = (shelf("jobs")?, shelf("captures")?);
         let captures = root.join("captures");
         remove_unfinished(&captures);
@@ -147,7 +149,8 @@ impl State {
     pub fn save(&mut self, job: &str) {
         let Some(found) = self.jobs.get(job) else { return };
         if let Err(error) = self.shelf.put(job, &found.saved()) {
-            self.said.push(format!("{job}: {error}: it would not be found again"));
+            self.said
+                .push(format!("{job}: {error}: it would not be found again"));
         }
     }
 

@@ -110,7 +110,8 @@ impl State {
                     }
                 };
                 if let Err(why) = begun {
-                    self.said.push(format!("{id}: {title}: nothing is kept of it: {why}"));
+                    self.said
+                        .push(format!("{id}: {title}: nothing is kept of it: {why}"));
                 }
             }
         }

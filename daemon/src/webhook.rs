@@ -101,7 +101,14 @@ mod tests {
         );
         assert_eq!(Address::parse("http://[::1]/").expect("one").port, 80);
         assert_eq!(Address::parse("http://[::1]:81").expect("one").port, 81);
-        for wrong in ["", "https://x/", "http://", "http://x:99999/", "http://x/\r\nEvil: 1", "http://:80/"] {
+        for wrong in [
+            "",
+            "https://x/",
+            "http://",
+            "http://x:99999/",
+            "http://x/\r\nEvil: 1",
+            "http://:80/",
+        ] {
             assert!(Address::parse(wrong).is_err(), "{wrong}");
         }
     }

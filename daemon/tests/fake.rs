@@ -72,14 +72,22 @@ struct DaemonFiles(Arc<Line>);
 
 impl Files for DaemonFiles {
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let segment = gputrace_trace::recording::segment_of(&name).1;
         let segment = u32::try_from(segment).unwrap_or(u32::MAX);
         self.0.ask(&FromCollector::Segment { segment }).map(drop)
     }
 
     fn open(&self, path: &Path, _new: bool) -> io::Result<File> {
-        let table = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let table = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let made = self.0.ask(&FromCollector::Open { table })?;
         made.ok_or_else(|| io::Error::other("no descriptor"))
     }
@@ -122,7 +130,13 @@ pub fn key(group: &str) -> JobKey {
 }
 
 /// Calls and joins.
-pub fn join(socket: &Path, name: &str, group: &str, segment: u32, rank: Option<u32>) -> (Arc<Line>, ToCollector) {
+pub fn join(
+    socket: &Path,
+    name: &str,
+    group: &str,
+    segment: u32,
+    rank: Option<u32>,
+) -> (Arc<Line>, ToCollector) {
     let connection = Connection::connect(socket).expect("connected");
     let line = Arc::new(Line {
         connection,
@@ -346,7 +360,12 @@ impl Running {
         (daemon, address.expect("an address"))
     }
 
-    fn begin(place: tempfile::TempDir, config: &str, open: bool, metrics: bool) -> (Self, Option<SocketAddr>) {
+    fn begin(
+        place: tempfile::TempDir,
+        config: &str,
+        open: bool,
+        metrics: bool,
+    ) -> (Self, Option<SocketAddr>) {
         let socket = place.path().join("daemon.sock");
         let settings = gputrace_daemon::settings::Settings {
             socket: socket.clone(),

@@ -6,9 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Ask, Connection, FromCollector, Hello, MOST_PACKET_BYTES, ToCollector};
-use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket,
-};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket};
 
 use crate::fake::{Fake, Running, ask, join};
 
@@ -20,7 +18,9 @@ fn raw(path: &Path) -> OwnedFd {
 
 /// Whether the daemon answers, and its one job is as it should be.
 fn lives(daemon: &Running, fake: &mut Fake) {
-    let steps = daemon.ask(Ask::Jobs).expect("jobs")["jobs"][0]["steps"].as_u64().expect("steps");
+    let steps = daemon.ask(Ask::Jobs).expect("jobs")["jobs"][0]["steps"]
+        .as_u64()
+        .expect("steps");
     fake.write_row();
     fake.end_step(1000, None);
     daemon.jobs_when(|jobs| jobs[0]["steps"] == steps + 1);
@@ -52,12 +52,18 @@ fn what_nobody_says_ends_that_connection_alone() {
         }
         let mut answer = [0; 100];
         let read = recv(&socket, &mut answer, rustix::net::RecvFlags::empty());
-        assert!(matches!(read, Ok((0, _)) | Err(_)), "{:?}: {read:?}", &packet[..packet.len().min(40)]);
+        assert!(
+            matches!(read, Ok((0, _)) | Err(_)),
+            "{:?}: {read:?}",
+            &packet[..packet.len().min(40)]
+        );
     }
     // A collector's words from one that has not joined, and a second question.
     for (first, second) in [
         (
-            serde_json::to_vec(&Hello::Collector { version: "9".to_owned() }),
+            serde_json::to_vec(&Hello::Collector {
+                version: "9".to_owned(),
+            }),
             serde_json::to_vec(&FromCollector::Segment { segment: 0 }),
         ),
         (
@@ -71,7 +77,10 @@ fn what_nobody_says_ends_that_connection_alone() {
         send(&socket, &second.expect("text"), SendFlags::empty()).ok();
         let until = Instant::now() + Duration::from_secs(5);
         let mut answer = vec![0; MOST_PACKET_BYTES];
-        while !matches!(recv(&socket, &mut answer, rustix::net::RecvFlags::empty()), Ok((0, _)) | Err(_)) {
+        while !matches!(
+            recv(&socket, &mut answer, rustix::net::RecvFlags::empty()),
+            Ok((0, _)) | Err(_)
+        ) {
             assert!(Instant::now() < until, "it is still connected");
         }
     }
@@ -105,7 +114,9 @@ fn a_thousand_connections_a_flood_and_one_that_does_not_read() {
     // One that asks for segments and never reads what it is answered.
     let (deaf, _) = join(&daemon.socket, "node7-3-5", "deaf", 0, Some(0));
     for _ in 0..20_000 {
-        drop(deaf.send(&FromCollector::Open { table: "nothing".to_owned() }));
+        drop(deaf.send(&FromCollector::Open {
+            table: "nothing".to_owned(),
+        }));
     }
     let begun = Instant::now();
     for _ in 0..20 {
@@ -148,8 +159,9 @@ fn as_user(uid: u32, act: impl FnOnce() -> String) -> Option<String> {
     if child == 0 {
         drop(reader);
         // SAFETY: plain numbers; supplementary groups first, since only root can give them up.
-        let changed =
-            unsafe { libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(uid) == 0 && libc::setuid(uid) == 0 };
+        let changed = unsafe {
+            libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(uid) == 0 && libc::setuid(uid) == 0
+        };
         let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match changed {
             true => act(),
             false => "could not change user".to_owned(),
@@ -175,23 +187,46 @@ fn another_user_sees_nothing_of_ours_and_joins_a_job_of_its_own() {
     let daemon = Running::for_all("");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     fake.write_row();
-    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"].as_str().expect("a name").to_owned();
+    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
     let socket = daemon.socket.clone();
     let said = as_user(65534, move || {
-        let jobs = ask(&socket, Ask::Jobs).expect("jobs")["jobs"].as_array().map_or(99, Vec::len);
-        let job = ask(&socket, Ask::Job { job: Some(id.clone()) }).expect_err("not its own");
-        let snapshot = ask(&socket, Ask::Snapshot { job: Some(id), last_s: None }).expect_err("not its own");
+        let jobs = ask(&socket, Ask::Jobs).expect("jobs")["jobs"]
+            .as_array()
+            .map_or(99, Vec::len);
+        let job = ask(
+            &socket,
+            Ask::Job {
+                job: Some(id.clone()),
+            },
+        )
+        .expect_err("not its own");
+        let snapshot = ask(
+            &socket,
+            Ask::Snapshot {
+                job: Some(id),
+                last_s: None,
+            },
+        )
+        .expect_err("not its own");
         // The same group and the same folder: another job all the same.
         let (_line, answer) = join(&socket, "node7-1-5", "g", 0, Some(0));
         let joined = matches!(answer, ToCollector::Welcome { .. });
-        let own = ask(&socket, Ask::Jobs).expect("jobs")["jobs"].as_array().map_or(99, Vec::len);
+        let own = ask(&socket, Ask::Jobs).expect("jobs")["jobs"]
+            .as_array()
+            .map_or(99, Vec::len);
         format!("{jobs}|{job}|{snapshot}|{joined}|{own}")
     });
     let Some(said) = said else { return };
     let parts: Vec<&str> = said.split('|').collect();
     assert_eq!(parts.len(), 5, "{said}");
     assert_eq!((parts[0], parts[3], parts[4]), ("0", "true", "1"), "{said}");
-    assert!(parts[1].contains("no job has joined") && parts[2].contains("no job has joined"), "{said}");
+    assert!(
+        parts[1].contains("no job has joined") && parts[2].contains("no job has joined"),
+        "{said}"
+    );
     let jobs = daemon.jobs_when(|jobs| jobs.as_array().is_some_and(|jobs| jobs.len() == 2));
     assert_eq!((&jobs[0]["uid"], &jobs[1]["uid"]), (&0.into(), &65534.into()));
     lives(&daemon, &mut fake);

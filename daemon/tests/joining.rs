@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
-use gputrace_trace::{Recording, Table};
 use gputrace_trace::daemon::{Ask, FromCollector, Limits, ToCollector};
+use gputrace_trace::{Recording, Table};
 use serde_json::Value;
 
 use crate::fake::{Fake, Running, join};
@@ -30,13 +30,21 @@ fn processes_of_a_group_are_a_job_and_their_recording_opens_while_it_grows() {
     assert_eq!(jobs[0]["joined"], 4);
     assert_eq!(jobs[0]["world_size"], 8);
     assert_eq!(jobs[0]["step_ns"], 80_000_000);
-    assert_eq!((&jobs[0]["mode"], &jobs[0]["state"]), (&"steps".into(), &"running".into()));
+    assert_eq!(
+        (&jobs[0]["mode"], &jobs[0]["state"]),
+        (&"steps".into(), &"running".into())
+    );
     let id = jobs[0]["job"].as_str().expect("a name").to_owned();
     assert!(id.starts_with("train-"), "{id}");
     let folder = daemon.state().join("jobs").join(&id);
     let recording = Recording::open(&folder).expect("a recording");
     assert_eq!(recording.processes.len(), 4);
-    assert!(recording.processes.iter().all(|process| process.tables.markers.len() == 1));
+    assert!(
+        recording
+            .processes
+            .iter()
+            .all(|process| process.tables.markers.len() == 1)
+    );
     assert_eq!(recording.manifest.command, ["train.py"]);
     let why: Vec<_> = recording
         .losses
@@ -87,26 +95,39 @@ fn names_and_tables_that_lead_elsewhere_are_refused() {
     let daemon = Running::new("");
     for name in ["..", "a/b", "", "a.1", "/etc/x"] {
         let (_, answer) = join(&daemon.socket, name, "g", 0, None);
-        assert!(matches!(answer, ToCollector::Refused { .. }), "{name}: {answer:?}");
+        assert!(
+            matches!(answer, ToCollector::Refused { .. }),
+            "{name}: {answer:?}"
+        );
     }
     let (line, answer) = join(&daemon.socket, "node7-1-5", "g", 3, None);
     assert!(matches!(answer, ToCollector::Welcome { .. }));
     let wait = Duration::from_secs(5);
     for wrong in [
-        FromCollector::Open { table: "kernels".to_owned() },
+        FromCollector::Open {
+            table: "kernels".to_owned(),
+        },
         FromCollector::Segment { segment: 2 },
         FromCollector::Segment { segment: u32::MAX },
     ] {
         line.say(&wrong);
         let answer = line.order(wait);
-        assert!(matches!(answer, Some(ToCollector::Failed { .. })), "{wrong:?}: {answer:?}");
+        assert!(
+            matches!(answer, Some(ToCollector::Failed { .. })),
+            "{wrong:?}: {answer:?}"
+        );
     }
     line.say(&FromCollector::Segment { segment: 3 });
     assert_eq!(line.order(wait), Some(ToCollector::Made));
     for table in ["../../x", "process", "", "kernels.arrows"] {
-        line.say(&FromCollector::Open { table: table.to_owned() });
+        line.say(&FromCollector::Open {
+            table: table.to_owned(),
+        });
         let answer = line.order(wait);
-        assert!(matches!(answer, Some(ToCollector::Failed { .. })), "{table}: {answer:?}");
+        assert!(
+            matches!(answer, Some(ToCollector::Failed { .. })),
+            "{table}: {answer:?}"
+        );
     }
 }
 
@@ -123,30 +144,54 @@ fn a_snapshot_is_a_recording_that_can_be_fetched() {
     daemon.jobs_when(|jobs| jobs[0]["ranks"] == 2);
     let socket = daemon.socket.clone();
     let asked = std::thread::spawn(move || {
-        crate::fake::ask(&socket, Ask::Snapshot { job: None, last_s: Some(30.0) })
+        crate::fake::ask(
+            &socket,
+            Ask::Snapshot {
+                job: None,
+                last_s: Some(30.0),
+            },
+        )
     });
     for fake in &mut fakes {
         fake.obey(Duration::from_millis(700));
         fake.write_row();
     }
     let kept = asked.join().expect("asked").expect("kept");
-    assert_eq!((&kept["processes"], &kept["trigger"]), (&2.into(), &"snapshot".into()));
+    assert_eq!(
+        (&kept["processes"], &kept["trigger"]),
+        (&2.into(), &"snapshot".into())
+    );
     let name = kept["recording"].as_str().expect("a name").to_owned();
     let recording = Recording::open(&daemon.state().join("captures").join(&name)).expect("a recording");
     // What was written behind the cut is not in it.
-    assert!(recording.processes.iter().all(|process| process.tables.markers.len() == 1));
+    assert!(
+        recording
+            .processes
+            .iter()
+            .all(|process| process.tables.markers.len() == 1)
+    );
     let kept = recording.manifest.kept.expect("why");
     assert_eq!((kept.trigger.as_str(), kept.missing.len()), ("snapshot", 0));
 
     let place = tempfile::tempdir().expect("a folder");
-    for (answer, file) in crate::fake::answers(&daemon.socket, Ask::Fetch { recording: name.clone() }) {
-        let gputrace_trace::daemon::Answer::File { path } = answer else { continue };
+    for (answer, file) in crate::fake::answers(
+        &daemon.socket,
+        Ask::Fetch {
+            recording: name.clone(),
+        },
+    ) {
+        let gputrace_trace::daemon::Answer::File { path } = answer else {
+            continue;
+        };
         let path = place.path().join(path);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         let mut text = Vec::new();
         let mut file = file.expect("a descriptor");
         file.read_to_end(&mut text).expect("read");
-        assert!(std::io::Write::write(&mut file, b"x").is_err(), "it can be written to");
+        assert!(
+            std::io::Write::write(&mut file, b"x").is_err(),
+            "it can be written to"
+        );
         std::fs::write(path, text).expect("written");
     }
     let fetched = Recording::open(place.path()).expect("a recording");
@@ -154,7 +199,11 @@ fn a_snapshot_is_a_recording_that_can_be_fetched() {
     let captures = daemon.ask(Ask::Captures).expect("captures");
     assert_eq!(captures["captures"][0]["recording"], name.as_str());
     for wrong in ["", "..", "../jobs", "nothing"] {
-        let error = daemon.ask(Ask::Fetch { recording: wrong.to_owned() }).expect_err(wrong);
+        let error = daemon
+            .ask(Ask::Fetch {
+                recording: wrong.to_owned(),
+            })
+            .expect_err(wrong);
         assert!(error.contains("the last are"), "{error}");
     }
 }
@@ -173,13 +222,27 @@ fn a_capture_names_ranks_that_died_and_keeps_the_others() {
             steps: Some(3),
             ..Limits::default()
         };
-        crate::fake::ask(&socket, Ask::Capture { job: None, limits, wait: true })
+        crate::fake::ask(
+            &socket,
+            Ask::Capture {
+                job: None,
+                limits,
+                wait: true,
+            },
+        )
     });
     // It cuts, and dies when it should record.
     std::thread::sleep(Duration::from_millis(200));
-    assert!(matches!(bad.line.order(Duration::from_secs(5)), Some(ToCollector::Cut)));
+    assert!(matches!(
+        bad.line.order(Duration::from_secs(5)),
+        Some(ToCollector::Cut)
+    ));
     drop(bad);
-    assert_eq!(good.obey(Duration::from_millis(1500)), 3, "a cut, a capture, a cut");
+    assert_eq!(
+        good.obey(Duration::from_millis(1500)),
+        3,
+        "a cut, a capture, a cut"
+    );
     let kept = asked.join().expect("asked").expect("kept");
     assert_eq!(kept["ranks"][0]["steps"], 3);
     assert_eq!(kept["ranks"][0]["missing"], Value::Null);
@@ -187,10 +250,52 @@ fn a_capture_names_ranks_that_died_and_keeps_the_others() {
     let name = kept["recording"].as_str().expect("a name");
     let recording = Recording::open(&daemon.state().join("captures").join(name)).expect("a recording");
     // What was written before the capture is not in it.
-    let rows: Vec<usize> = recording.processes.iter().map(|process| process.tables.markers.len()).collect();
+    let rows: Vec<usize> = recording
+        .processes
+        .iter()
+        .map(|process| process.tables.markers.len())
+        .collect();
     assert_eq!(rows[0], 1);
     let missing = recording.manifest.kept.expect("why").missing;
     assert_eq!(missing, ["rank 1: it ended meanwhile"]);
+}
+
+#[test]
+fn a_job_that_records_everything_is_captured_from_its_ring() {
+    let daemon = Running::new("mode = \"full\"");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    for _ in 0..5 {
+        fake.write_row();
+        fake.end_step(1_000_000, None);
+    }
+    daemon.jobs_when(|jobs| jobs[0]["steps"] == 5 && jobs[0]["mode"] == "full");
+    let socket = daemon.socket.clone();
+    let asked = std::thread::spawn(move || {
+        let limits = Limits {
+            steps: Some(3),
+            ..Limits::default()
+        };
+        crate::fake::ask(
+            &socket,
+            Ask::Capture {
+                job: None,
+                limits,
+                wait: true,
+            },
+        )
+    });
+    let mut cuts = fake.obey(Duration::from_millis(300));
+    for _ in 0..4 {
+        fake.write_row();
+        fake.end_step(1_000_000, None);
+    }
+    cuts += fake.obey(Duration::from_millis(1000));
+    assert_eq!(cuts, 2, "nothing but cuts is asked of it");
+    let kept = asked.join().expect("asked").expect("kept");
+    assert_eq!(kept["ranks"][0]["missing"], Value::Null);
+    let name = kept["recording"].as_str().expect("a name");
+    let recording = Recording::open(&daemon.state().join("captures").join(name)).expect("a recording");
+    assert_eq!(recording.processes[0].tables.markers.len(), 4);
 }
 
 #[test]
@@ -200,9 +305,17 @@ fn nobody_is_there_and_nothing_matches() {
     assert!(error.contains("no job has joined"), "{error}");
     let _one = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     daemon.jobs_when(|jobs| count(jobs) == 1);
-    let error = daemon.ask(Ask::Job { job: Some("nothing".to_owned()) }).expect_err("no job");
+    let error = daemon
+        .ask(Ask::Job {
+            job: Some("nothing".to_owned()),
+        })
+        .expect_err("no job");
     assert!(error.contains("no job nothing: there are train-"), "{error}");
-    let job = daemon.ask(Ask::Job { job: Some("tr".to_owned()) }).expect("by its beginning");
+    let job = daemon
+        .ask(Ask::Job {
+            job: Some("tr".to_owned()),
+        })
+        .expect("by its beginning");
     assert_eq!(job["processes"][0]["rank"], 0);
     let wrong = gputrace_daemon::settings::Settings {
         socket: daemon.socket.clone(),

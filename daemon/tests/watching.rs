@@ -23,7 +23,10 @@ fn the_ring_moves_on_and_says_what_left_it() {
         rows += 1;
         fake.obey(Duration::from_millis(50));
     }
-    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"].as_str().expect("a name").to_owned();
+    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
     let recording = Recording::open(&daemon.state().join("jobs").join(&id)).expect("a recording");
     let left = recording.processes[0].tables.markers.len() as u64;
     let lost = recording
@@ -86,18 +89,32 @@ fn a_late_rank_fires_is_sent_and_its_moments_are_kept_of_all_ranks() {
         }
         assert!(Instant::now() < until, "{fired:#}");
     };
-    assert_eq!((&fired[0]["trigger"], &fired[0]["rank"]), (&"late-rank".into(), &3.into()));
+    assert_eq!(
+        (&fired[0]["trigger"], &fired[0]["rank"]),
+        (&"late-rank".into(), &3.into())
+    );
     let title = fired[0]["title"].as_str().expect("a title");
-    assert_eq!(title, "rank 3 is late: 12.0 ms of 92.0 ms a step since step 25; before: 0 ns");
+    assert_eq!(
+        title,
+        "rank 3 is late: 12.0 ms of 92.0 ms a step since step 25; before: 0 ns"
+    );
     let name = fired[0]["recording"].as_str().expect("a name");
     assert!(name.ends_with("late-rank"), "{name}");
     let recording = Recording::open(&daemon.state().join("captures").join(name)).expect("a recording");
     assert_eq!(recording.processes.len(), 4);
-    assert!(recording.processes.iter().all(|process| process.tables.markers.len() == 40));
+    assert!(
+        recording
+            .processes
+            .iter()
+            .all(|process| process.tables.markers.len() == 40)
+    );
     assert_eq!(recording.manifest.kept.expect("why").title, title);
     assert!(recording.notes.iter().any(|note| note == title));
     let sent: Value = serde_json::from_str(&hook.join().expect("posted")).expect("JSON");
-    assert_eq!((&sent["schema"], &sent["finding"]["title"]), (&"gputrace.finding/1".into(), &title.into()));
+    assert_eq!(
+        (&sent["schema"], &sent["finding"]["title"]),
+        (&"gputrace.finding/1".into(), &title.into())
+    );
 }
 
 #[test]
@@ -140,21 +157,37 @@ fn metrics_are_texts_that_prometheus_reads() {
     };
     let text = get("/metrics");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 200 OK") && head.contains("text/plain; version=0.0.4"),
+        "{head}"
+    );
     let job = "job=\"train-";
     let line = |beginning: &str, with: &str| {
-        let found = body.lines().find(|line| line.starts_with(beginning) && line.contains(with));
-        found.unwrap_or_else(|| panic!("{beginning} {with}: {body}")).rsplit(' ').next().expect("a value").to_owned()
+        let found = body
+            .lines()
+            .find(|line| line.starts_with(beginning) && line.contains(with));
+        found
+            .unwrap_or_else(|| panic!("{beginning} {with}: {body}"))
+            .rsplit(' ')
+            .next()
+            .expect("a value")
+            .to_owned()
     };
     assert_eq!(line("gputrace_step_duration_seconds_count{", job), "2");
     assert_eq!(line("gputrace_step_duration_seconds_bucket{", "le=\"0.1\""), "1");
     assert_eq!(line("gputrace_step_duration_seconds_bucket{", "le=\"1\""), "2");
     assert_eq!(line("gputrace_step_duration_seconds_sum{", job), "0.78");
-    assert_eq!(line("gputrace_collective_seconds_total{", "rank=\"5\",gpu=\"2\""), "0.04");
+    assert_eq!(
+        line("gputrace_collective_seconds_total{", "rank=\"5\",gpu=\"2\""),
+        "0.04"
+    );
     assert_eq!(line("gputrace_jobs{", "state=\"running\""), "1");
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').expect("a value");
-        assert!(name.starts_with("gputrace_") && value.parse::<f64>().is_ok(), "{line}");
+        assert!(
+            name.starts_with("gputrace_") && value.parse::<f64>().is_ok(),
+            "{line}"
+        );
     }
     assert!(get("/").starts_with("HTTP/1.1 404"));
 }

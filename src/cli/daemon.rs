@@ -195,7 +195,13 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        for (text, seconds) in [("10s", 10.0), ("500ms", 0.5), ("2m", 120.0), ("1h", 3600.0), ("7", 7.0)] {
+        for (text, seconds) in [
+            ("10s", 10.0),
+            ("500ms", 0.5),
+            ("2m", 120.0),
+            ("1h", 3600.0),
+            ("7", 7.0),
+        ] {
             assert_eq!(parse_time(text), Ok(seconds));
         }
         for wrong in ["", "s", "0", "-1s", "1d", "1e99", "nan", "10 years"] {

@@ -52,7 +52,10 @@ fn connect(args: &SocketArgs) -> Result<Connection, Failure> {
     Err(Failure::new(match (refused, places.as_slice()) {
         (Some((path, error)), _) => format!("{}: {error}", path.display()),
         (None, [one]) if one != Path::new(SYSTEM_SOCKET) => {
-            format!("{}: no daemon listens here: start one with `gputrace daemon --socket`, or name another", one.display())
+            format!(
+                "{}: no daemon listens here: start one with `gputrace daemon --socket`, or name another",
+                one.display()
+            )
         }
         (None, []) => "GPUTRACE_SOCKET is empty, so no daemon is looked for: unset it".to_owned(),
         (None, _) => "no daemon runs: start your own with `gputrace daemon --user`, or the machine's with \
@@ -85,7 +88,9 @@ impl Question {
         match self.connection.receive::<Answer>(left) {
             Ok(Some((Answer::Failed { why }, _))) => Err(Failure::new(why).with_status(1)),
             Ok(Some((answer, file))) => Ok((answer, file.map(File::from))),
-            Ok(None) => Err(Failure::new("the daemon does not answer: it hangs, or is suspended")),
+            Ok(None) => Err(Failure::new(
+                "the daemon does not answer: it hangs, or is suspended",
+            )),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(Failure::new("the daemon ended before it answered"))
             }
@@ -100,7 +105,11 @@ impl Question {
             match self.next()?.0 {
                 Answer::Text { text, .. } if whole.len() + text.len() <= MOST_TEXT => whole.push_str(&text),
                 Answer::Done => break,
-                _ => return Err(Failure::new("the daemon answers something else: is it of another version?")),
+                _ => {
+                    return Err(Failure::new(
+                        "the daemon answers something else: is it of another version?",
+                    ));
+                }
             }
         }
         serde_json::from_str(&whole).map_err(|error| Failure::new(format!("the daemon's answer: {error}")))
@@ -166,5 +175,7 @@ pub fn text(value: &Value) -> String {
 
 /// A time of a document; a dash where it is not known.
 pub fn time(value: &Value) -> String {
-    value.as_i64().map_or_else(|| "-".to_owned(), crate::text::duration)
+    value
+        .as_i64()
+        .map_or_else(|| "-".to_owned(), crate::text::duration)
 }

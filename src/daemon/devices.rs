@@ -1,18 +1,20 @@
 //! Asking NVML how the machine's GPUs are, for the daemon.
 
+use std::time::{Duration, Instant};
+
 use gputrace_daemon::Handle;
 use gputrace_daemon::devices::Seen;
-use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::Clock;
 use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::{EventSet, Nvml};
 
 use crate::device::Device;
 use crate::nvml;
 
-/// How often clocks are asked for, milliseconds; errors are told of at once.
-const PERIOD_MS: u32 = 1000;
+/// How often clocks are asked for; errors are told of at once.
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// Begins to ask, where there is anybody to ask; says whether there is.
 pub fn watch(handle: Handle) -> bool {
@@ -21,13 +23,27 @@ pub fn watch(handle: Handle) -> bool {
     };
     let watching = std::thread::Builder::new()
         .name("devices".to_owned())
-        .spawn(move || while look(&nvml, &handle) {});
+        .spawn(move || {
+            let count = nvml.device_count().unwrap_or(0);
+            // A driver without events: clocks are watched all the same.
+            let errors = errors_of(&nvml, count);
+            while look(&nvml, count, errors.as_ref(), &handle) {}
+        });
     watching.is_ok()
 }
 
+/// What the driver tells of all devices' errors by.
+fn errors_of(nvml: &Nvml, count: u32) -> Option<EventSet<'_>> {
+    let mut set = nvml.create_event_set().ok()?;
+    for number in 0..count {
+        let device = nvml.device_by_index(number).ok()?;
+        set = device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok()?;
+    }
+    Some(set)
+}
+
 /// Looks at all devices, and waits for errors until the next look is due. Says whether anybody still wants to know.
-fn look(nvml: &Nvml, handle: &Handle) -> bool {
-    let count = nvml.device_count().unwrap_or(0);
+fn look(nvml: &Nvml, count: u32, errors: Option<&EventSet<'_>>, handle: &Handle) -> bool {
     for number in 0..count {
         if let Ok(device) = nvml.device_by_index(number) {
             let seen = Seen {
@@ -42,41 +58,30 @@ fn look(nvml: &Nvml, handle: &Handle) -> bool {
             }
         }
     }
-    let waited = wait_for_error(nvml, count);
-    match waited {
-        Some(Some((device, xid))) => handle.tell(Seen {
-            device,
-            xid: Some(xid),
-            ..Seen::default()
-        }),
-        Some(None) => true,
-        // A driver without events: clocks are watched all the same.
-        None => {
-            std::thread::sleep(std::time::Duration::from_millis(PERIOD_MS.into()));
-            true
-        }
-    }
-}
-
-/// The device and number of the next error within the period, if there is one; nothing where NVML tells of none.
-fn wait_for_error(nvml: &Nvml, count: u32) -> Option<Option<(u32, u64)>> {
-    let mut set = nvml.create_event_set().ok()?;
-    for number in 0..count {
-        let device = nvml.device_by_index(number).ok()?;
-        set = device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok()?;
-    }
-    match set.wait(PERIOD_MS) {
-        Ok(event) => {
-            let number = event.device.index().ok()?;
-            let xid = match event.event_data {
-                Some(XidError::Value(xid)) => xid,
-                _ => 0,
+    let until = Instant::now() + PERIOD;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        let wait_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
+        let Some(event) = errors.and_then(|errors| errors.wait(wait_ms).ok()) else {
+            // Nothing came, or NVML can't wait: not to ask it again at once.
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+            break;
+        };
+        if let (Ok(device), Some(error)) = (event.device.index(), event.event_data) {
+            let xid = match error {
+                XidError::Value(xid) => xid,
+                XidError::Unknown => 0,
             };
-            Some(Some((number, xid)))
+            let seen = Seen {
+                device,
+                xid: Some(xid),
+                ..Seen::default()
+            };
+            if !handle.tell(seen) {
+                return false;
+            }
         }
-        Err(nvml_wrapper::error::NvmlError::Timeout) => Some(None),
-        Err(_) => None,
     }
+    true
 }
 
 /// Why a clock is held down, in words; nothing where it is as the program and its user want it. The usual limit of power is no
@@ -110,6 +115,9 @@ mod tests {
         assert_eq!(held_down(hot).as_deref(), Some("heat"));
         let brake = ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN;
         assert_eq!(held_down(brake).as_deref(), Some("power brake"));
-        assert_eq!(held_down(ThrottleReasons::HW_SLOWDOWN).as_deref(), Some("hardware slowdown"));
+        assert_eq!(
+            held_down(ThrottleReasons::HW_SLOWDOWN).as_deref(),
+            Some("hardware slowdown")
+        );
     }
 }

@@ -33,7 +33,11 @@ pub fn capture(args: &CaptureArgs) -> Result<i32, Failure> {
         wait,
     };
     let longest = args.seconds.unwrap_or(LONGEST_BY_STEPS_S);
-    let longer = if wait { Duration::from_secs_f64(longest) } else { Duration::ZERO };
+    let longer = if wait {
+        Duration::from_secs_f64(longest)
+    } else {
+        Duration::ZERO
+    };
     finish(&args.socket, ask, longer, args.output.as_ref(), args.json)
 }
 
@@ -64,7 +68,9 @@ fn finish(
         return Ok(0);
     }
     if document["state"] != "complete" {
-        anstream::println!("{recording} is being recorded: `gputrace jobs --captures` lists it when it is done");
+        anstream::println!(
+            "{recording} is being recorded: `gputrace jobs --captures` lists it when it is done"
+        );
         return Ok(0);
     }
     let place = output.map_or_else(|| recording.clone(), |folder| folder.display().to_string());

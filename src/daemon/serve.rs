@@ -12,7 +12,7 @@ use super::devices;
 use crate::cli::{DaemonArgs, ModeChoice};
 use crate::failure::Failure;
 use crate::say::say;
-use crate::serve::{answer, announce, bind};
+use crate::serve::{announce, answer, bind};
 
 /// Where the machine's daemon has its things.
 const SYSTEM_STATE: &str = "/var/lib/gputrace";
@@ -38,13 +38,20 @@ pub fn run(args: &DaemonArgs) -> Result<i32, Failure> {
         // Rings and captures are recordings in folders of this one.
         let server = bind(&args.server, Vec::new(), Some(state.clone()))?;
         announce(&server, &args.server);
+        let handle = daemon.handle();
         std::thread::spawn(move || {
             if let Err(failure) = answer(server) {
                 say!("gputrace: {failure}");
             }
+            // It ends on the signals that are to end both.
+            handle.stop();
         });
     }
-    say!("gputrace: watching jobs at {}, in {}", socket.display(), state.display());
+    say!(
+        "gputrace: watching jobs at {}, in {}",
+        socket.display(),
+        state.display()
+    );
     notify::notify("READY=1");
     let ended = daemon.run();
     notify::notify("STOPPING=1");
@@ -80,11 +87,17 @@ fn settings(args: &DaemonArgs) -> Result<Settings, Failure> {
         (Some(file), _) => read(file)?,
         (None, true) => {
             let file = in_home("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("daemon.toml"));
-            file.ok().filter(|file| file.exists()).map_or(Ok(Config::default()), |file| read(&file))?
+            file.ok()
+                .filter(|file| file.exists())
+                .map_or(Ok(Config::default()), |file| read(&file))?
         }
         (None, false) => {
             let file = Path::new(SYSTEM_CONFIG);
-            if file.exists() { read(file)? } else { Config::default() }
+            if file.exists() {
+                read(file)?
+            } else {
+                Config::default()
+            }
         }
     };
     if let Some(mode) = args.mode {
@@ -123,8 +136,14 @@ fn end_on_signals(handle: Handle) {
     TOLD.store(Box::into_raw(Box::new(handle)), Ordering::Release);
     // SAFETY: the handler does what a signal may do.
     unsafe {
-        libc::signal(libc::SIGTERM, end as extern "C" fn(libc::c_int) as libc::sighandler_t);
-        libc::signal(libc::SIGINT, end as extern "C" fn(libc::c_int) as libc::sighandler_t);
+        libc::signal(
+            libc::SIGTERM,
+            end as extern "C" fn(libc::c_int) as libc::sighandler_t,
+        );
+        libc::signal(
+            libc::SIGINT,
+            end as extern "C" fn(libc::c_int) as libc::sighandler_t,
+        );
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
     }
 }

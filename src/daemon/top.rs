@@ -19,7 +19,12 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub fn run(args: &TopArgs) -> Result<i32, Failure> {
     let is_once = args.once || !std::io::stdout().is_terminal();
     loop {
-        let job = document(&args.socket, Ask::Job { job: args.job.clone() })?;
+        let job = document(
+            &args.socket,
+            Ask::Job {
+                job: args.job.clone(),
+            },
+        )?;
         if !is_once {
             // As it is, since a terminal reads it.
             print!("{CLEAR}");
@@ -56,8 +61,19 @@ fn print(job: &Value) {
     processes.sort_by_key(|process| process["rank"].as_u64());
     let rows: Vec<Vec<String>> = processes.into_iter().map(row).collect();
     let headings = [
-        "rank", "state", "step", "time", "communication", "late", "compute", "exposed", "idle", "waiting for",
-        "GPUs", "MHz", "lost",
+        "rank",
+        "state",
+        "step",
+        "time",
+        "communication",
+        "late",
+        "compute",
+        "exposed",
+        "idle",
+        "waiting for",
+        "GPUs",
+        "MHz",
+        "lost",
     ];
     print_table(&title, &headings, &rows, Overflow::Drop);
     let findings = job["findings"].as_array().into_iter().flatten();
@@ -74,7 +90,11 @@ fn row(process: &Value) -> Vec<String> {
     };
     let numbers = |value: &Value| {
         let all: Vec<String> = value.as_array().into_iter().flatten().map(text).collect();
-        if all.is_empty() { "-".to_owned() } else { all.join(",") }
+        if all.is_empty() {
+            "-".to_owned()
+        } else {
+            all.join(",")
+        }
     };
     vec![
         text(&process["rank"]),

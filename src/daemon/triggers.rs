@@ -69,7 +69,9 @@ fn steps(analysis: &Analysis) -> Vec<Step> {
     let mut all: BTreeMap<u64, Vec<(u32, StepReport)>> = BTreeMap::new();
     for (place, rank) in (0u32..).zip(&analysis.ranks) {
         for (number, step) in (0u64..).zip(&rank.steps) {
-            let number = step_word(step.name.as_bytes()).and_then(|(_, number)| number).unwrap_or(number);
+            let number = step_word(step.name.as_bytes())
+                .and_then(|(_, number)| number)
+                .unwrap_or(number);
             let measures = &step.measures;
             let report = StepReport {
                 number,
@@ -88,7 +90,9 @@ fn steps(analysis: &Analysis) -> Vec<Step> {
             }
         }
     }
-    all.into_iter().map(|(number, reports)| Step::of(number, reports, 0)).collect()
+    all.into_iter()
+        .map(|(number, reports)| Step::of(number, reports, 0))
+        .collect()
 }
 
 fn print(answer: &Value) {
@@ -108,6 +112,10 @@ fn print(answer: &Value) {
             Value::Null => String::new(),
             recording => format!("  ({})", text(recording)),
         };
-        anstream::println!("{job}{}: {}{kept}", text(&fired["trigger"]), text(&fired["title"]));
+        anstream::println!(
+            "{job}{}: {}{kept}",
+            text(&fired["trigger"]),
+            text(&fired["title"])
+        );
     }
 }

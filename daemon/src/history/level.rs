@@ -135,12 +135,16 @@ mod tests {
         assert!((found[0].before_ns - 1000).abs() < 30 && (found[0].after_ns - 1200).abs() < 30);
         assert_eq!(levels((0..5000).map(|step| 1000 + noise(step))), []);
         // Single slow steps are no change.
-        assert_eq!(levels((0..5000).map(|step| if step % 500 == 0 { 9000 } else { 1000 + noise(step) })), []);
+        assert_eq!(
+            levels((0..5000).map(|step| if step % 500 == 0 { 9000 } else { 1000 + noise(step) })),
+            []
+        );
     }
 
     #[test]
     fn it_may_become_faster_again() {
-        let found = levels((0..300).map(|step| if (100..200).contains(&step) { 1500 } else { 1000 } + noise(step)));
+        let found =
+            levels((0..300).map(|step| if (100..200).contains(&step) { 1500 } else { 1000 } + noise(step)));
         let steps: Vec<u64> = found.iter().map(|change| change.step).collect();
         assert_eq!(steps, [100, 200]);
     }

@@ -118,7 +118,10 @@ mod tests {
         }
         let all: Vec<&Minute> = minutes.iter().collect();
         assert_eq!(all.len(), MOST_MINUTES);
-        assert!(all.iter().all(|minute| minute.steps == 1 && minute.sum_ns == 1000));
+        assert!(
+            all.iter()
+                .all(|minute| minute.steps == 1 && minute.sum_ns == 1000)
+        );
         let sums: usize = all.iter().map(|minute| minute.ranks.len()).sum();
         assert_eq!(sums, minutes.rank_sums);
         assert!(sums <= MOST_RANK_SUMS + ranks as usize);

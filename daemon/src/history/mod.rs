@@ -115,12 +115,15 @@ impl History {
             .clamp(PATIENCE_NS, MOST_PATIENCE_NS);
         loop {
             let is_full = self.is_full();
-            let Some(first) = self.open.first_entry() else { break };
+            let Some(first) = self.open.first_entry() else {
+                break;
+            };
             let at = *first.key();
             let told = first.get().ranks.len();
             // Those that are not there yet, and have not passed it: a rank that joined later begins behind it.
             let is_behind = |(rank, last): &(&u32, &Option<Last>)| {
-                last.is_none_or(|last| (last.round, last.number) < at) && !first.get().ranks.contains_key(rank)
+                last.is_none_or(|last| (last.round, last.number) < at)
+                    && !first.get().ranks.contains_key(rank)
             };
             let is_due = now_ns.saturating_sub(first.get().heard_ns) >= patience_ns;
             if !is_due && !is_full && self.last.iter().any(|of| is_behind(&of)) {
@@ -187,7 +190,13 @@ impl History {
     /// The median of the last 16 steps.
     #[must_use]
     pub fn step_ns(&self) -> Option<i64> {
-        let mut last: Vec<i64> = self.recent.iter().rev().take(16).map(|step| step.step_ns).collect();
+        let mut last: Vec<i64> = self
+            .recent
+            .iter()
+            .rev()
+            .take(16)
+            .map(|step| step.step_ns)
+            .collect();
         (!last.is_empty()).then(|| median(&mut last))
     }
 
@@ -229,7 +238,10 @@ mod tests {
         history.add(2, report(6), 3);
         let complete = history.complete(3);
         assert_eq!(complete.len(), 1);
-        assert_eq!((complete[0].number, complete[0].ranks.len(), complete[0].missing), (6, 3, 0));
+        assert_eq!(
+            (complete[0].number, complete[0].ranks.len(), complete[0].missing),
+            (6, 3, 0)
+        );
         // Rank 1 is ahead; the others hang, and it is not waited for them for ever.
         assert_eq!(history.complete(PATIENCE_NS), []);
         let complete = history.complete(PATIENCE_NS + 1);
@@ -237,7 +249,10 @@ mod tests {
         assert_eq!(history.steps(), 3);
         // What comes when it is too late is no step of its own.
         history.add(0, report(7), PATIENCE_NS + 2);
-        assert_eq!((history.complete(PATIENCE_NS + 2).len(), history.late_reports()), (0, 1));
+        assert_eq!(
+            (history.complete(PATIENCE_NS + 2).len(), history.late_reports()),
+            (0, 1)
+        );
     }
 
     #[test]

@@ -48,7 +48,9 @@ impl Step {
         };
         for (rank, report) in reports {
             step.start_ns = step.start_ns.min(report.start_ns);
-            step.end_ns = step.end_ns.max(report.start_ns.saturating_add(report.duration_ns));
+            step.end_ns = step
+                .end_ns
+                .max(report.start_ns.saturating_add(report.duration_ns));
             step.step_ns = step.step_ns.max(report.duration_ns);
             let late_ns = report.communication_ns.filter(|_| known.len() > 1).map(|own| {
                 let mut others = known.clone();

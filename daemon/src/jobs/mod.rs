@@ -235,7 +235,10 @@ impl Job {
         let mut manifest = self.manifest.clone();
         if self.removed.0 > 0 {
             manifest.losses.push(LossEntry {
-                what: format!("rows of the {} oldest segments, which left the ring", self.removed.0),
+                what: format!(
+                    "rows of the {} oldest segments, which left the ring",
+                    self.removed.0
+                ),
                 count: Some(self.removed.1),
                 affects: "everything before what is left".to_owned(),
             });
@@ -276,7 +279,11 @@ impl Job {
         if self.processes.values().any(|process| process.gone.is_none()) {
             return State::Waiting;
         }
-        let last = self.processes.values().filter_map(|process| process.gone).max_by_key(|gone| gone.0);
+        let last = self
+            .processes
+            .values()
+            .filter_map(|process| process.gone)
+            .max_by_key(|gone| gone.0);
         match last {
             Some((_, Gone::Died)) => State::Died,
             _ => State::Ended,

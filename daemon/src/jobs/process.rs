@@ -128,7 +128,10 @@ impl Process {
     /// Why not, as a sentence.
     pub fn begin_segment(&mut self, job: &Path, segment: u32) -> Result<(), String> {
         if segment < self.next || segment >= MOST_SEGMENTS {
-            return Err(format!("segment {segment} does not follow: expected {} or more", self.next));
+            return Err(format!(
+                "segment {segment} does not follow: expected {} or more",
+                self.next
+            ));
         }
         let now = Instant::now();
         let passed = now.saturating_duration_since(self.allowance.1).as_secs_f64();

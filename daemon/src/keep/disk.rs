@@ -262,7 +262,12 @@ fn keep(
     let processes: BTreeSet<&str> = parts.iter().map(|part| part.process.as_str()).collect();
     Target::new(into).write_recording(|kept| {
         for part in &parts {
-            let name = part.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = part
+                .path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             for file in fs::read_dir(&part.path)? {
                 let file = file?;
                 let of = file.file_name().to_string_lossy().into_owned();
@@ -294,7 +299,13 @@ mod tests {
     fn left(folder: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(folder)
             .expect("read")
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect();
         names.sort();
         names
@@ -330,9 +341,15 @@ mod tests {
         segment(place.path(), "s", 5000, 0);
         let (.., too_much) = trim(place.path(), age, 1000, None, &none).expect("trimmed");
         // Of one that has gone all goes, once it is old enough.
-        let gone = (BTreeSet::from(["q".to_owned(), "r".to_owned()]), Duration::from_secs(300));
+        let gone = (
+            BTreeSet::from(["q".to_owned(), "r".to_owned()]),
+            Duration::from_secs(300),
+        );
         let (removed, ..) = trim(place.path(), second, 1000, None, &gone).expect("trimmed");
-        assert_eq!((removed.parts, left(place.path())), (1, vec!["p.2".into(), "r.2".into(), "s".into()]));
+        assert_eq!(
+            (removed.parts, left(place.path())),
+            (1, vec!["p.2".into(), "r.2".into(), "s".into()])
+        );
         assert_eq!(too_much, ["s"]);
         let emptied = fs::metadata(place.path().join("s/kernels.arrows")).expect("there");
         assert_eq!(emptied.len(), 0);
@@ -351,8 +368,9 @@ mod tests {
             .duration_since(UNIX_EPOCH)
             .expect("after 1970");
         let since = Wanted::Since(since.as_nanos() as i64, None);
-        let wanted: Vec<(String, Wanted)> =
-            ["p", "q", "old"].map(|name| (name.to_owned(), since.clone())).into();
+        let wanted: Vec<(String, Wanted)> = ["p", "q", "old"]
+            .map(|name| (name.to_owned(), since.clone()))
+            .into();
         let live = BTreeSet::from(["p".to_owned(), "q".to_owned()]);
         let (processes, _) = keep(&job, &into, &wanted, &live, &Manifest::new()).expect("kept");
         assert_eq!(processes, 2);
@@ -366,7 +384,12 @@ mod tests {
         assert_eq!(left(&second), [MANIFEST_FILE, "p.1"]);
         let none = vec![("old".to_owned(), since)];
         let error = keep(&job, &place.path().join("none"), &none, &live, &Manifest::new());
-        assert!(error.expect_err("nothing").to_string().contains("nothing was recorded"));
+        assert!(
+            error
+                .expect_err("nothing")
+                .to_string()
+                .contains("nothing was recorded")
+        );
         assert_eq!(left(place.path()), ["job", "kept", "second"]);
     }
 }

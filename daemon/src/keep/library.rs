@@ -169,12 +169,19 @@ mod tests {
             ..Keep::default()
         };
         let names = |library: &Library| -> Vec<String> {
-            library.list().iter().map(|capture| capture.recording.clone()).collect()
+            library
+                .list()
+                .iter()
+                .map(|capture| capture.recording.clone())
+                .collect()
         };
         // The second is older than three and a half days on the fifth; so is the pinned first.
         assert_eq!(library.retire(&keep, 5 * day_ns, None).len(), 1);
         assert_eq!(names(&library), ["c0", "c2", "c3", "c4"]);
-        let of_user = Keep { mib_of_user: 150, ..keep };
+        let of_user = Keep {
+            mib_of_user: 150,
+            ..keep
+        };
         library.retire(&of_user, 5 * day_ns, None);
         // Of each user one is too much.
         assert_eq!(names(&library), ["c0", "c4"]);

@@ -1,8 +1,11 @@
 //! What Prometheus is told, in its text format. Labels are bounded: jobs by what the daemon takes, ranks by what a job may have.
 
+use gputrace_trace::daemon::Totals;
+
 use super::times::BOUNDS_S;
 use crate::clock::now_ns;
 use crate::jobs::{Job, State as JobState};
+use crate::posts::Posts;
 use crate::state::State;
 
 /// Jobs that are told of, the newest.
@@ -57,13 +60,14 @@ pub fn text(state: &State) -> String {
     let host = state.settings.host.as_str();
     steps(&mut text, &jobs, host);
     ranks(&mut text, &jobs, state);
-    let mut metric = Metric::new(
-        &mut text,
-        "gputrace_jobs",
-        "gauge",
-        "Jobs by what they do.",
-    );
-    for of in [JobState::Running, JobState::Hung, JobState::Waiting, JobState::Ended, JobState::Died] {
+    let mut metric = Metric::new(&mut text, "gputrace_jobs", "gauge", "Jobs by what they do.");
+    for of in [
+        JobState::Running,
+        JobState::Hung,
+        JobState::Waiting,
+        JobState::Ended,
+        JobState::Died,
+    ] {
         let count = state.jobs.values().filter(|job| job.state() == of).count();
         metric.put("", &[("state", of.name()), ("hostname", host)], count as f64);
     }
@@ -77,14 +81,44 @@ pub fn text(state: &State) -> String {
         metric.put("", &[("trigger", trigger), ("hostname", host)], *count as f64);
     }
     let sums = &state.sums;
-    let webhooks_failed = state.posts.as_ref().map_or(0, |posts| posts.failed());
+    let webhooks_failed = state.posts.as_ref().map_or(0, Posts::failed);
     let alone: [(&'static str, &str, &str, u64); 6] = [
-        ("gputrace_daemon_connections", "gauge", "Connections now.", state.callers.len() as u64),
-        ("gputrace_daemon_dropped_connections_total", "counter", "Connections turned away or cut off.", sums.dropped),
-        ("gputrace_daemon_bad_packets_total", "counter", "Packets that were not understood.", sums.nonsense),
-        ("gputrace_ring_removed_rows_total", "counter", "Rows that left rings.", sums.rows_removed),
-        ("gputrace_captures_removed_total", "counter", "Recordings removed by rule.", state.library.removed.0),
-        ("gputrace_webhooks_failed_total", "counter", "Findings that no webhook took.", webhooks_failed),
+        (
+            "gputrace_daemon_connections",
+            "gauge",
+            "Connections now.",
+            state.callers.len() as u64,
+        ),
+        (
+            "gputrace_daemon_dropped_connections_total",
+            "counter",
+            "Connections turned away or cut off.",
+            sums.dropped,
+        ),
+        (
+            "gputrace_daemon_bad_packets_total",
+            "counter",
+            "Packets that were not understood.",
+            sums.nonsense,
+        ),
+        (
+            "gputrace_ring_removed_rows_total",
+            "counter",
+            "Rows that left rings.",
+            sums.rows_removed,
+        ),
+        (
+            "gputrace_captures_removed_total",
+            "counter",
+            "Recordings removed by rule.",
+            state.library.removed.0,
+        ),
+        (
+            "gputrace_webhooks_failed_total",
+            "counter",
+            "Findings that no webhook took.",
+            webhooks_failed,
+        ),
     ];
     for (name, kind, help, value) in alone {
         Metric::new(&mut text, name, kind, help).put("", &[("hostname", host)], value as f64);
@@ -98,11 +132,23 @@ fn steps(text: &mut String, jobs: &[&Job], host: &str) {
     for job in jobs {
         for (bucket, bound) in job.times.buckets.iter().zip(BOUNDS_S) {
             let bound = bound.to_string();
-            metric.put("_bucket", &[("job", &job.id), ("hostname", host), ("le", &bound)], *bucket as f64);
+            metric.put(
+                "_bucket",
+                &[("job", &job.id), ("hostname", host), ("le", &bound)],
+                *bucket as f64,
+            );
         }
         let count = job.times.count as f64;
-        metric.put("_bucket", &[("job", &job.id), ("hostname", host), ("le", "+Inf")], count);
-        metric.put("_sum", &[("job", &job.id), ("hostname", host)], seconds(job.times.sum_ns));
+        metric.put(
+            "_bucket",
+            &[("job", &job.id), ("hostname", host), ("le", "+Inf")],
+            count,
+        );
+        metric.put(
+            "_sum",
+            &[("job", &job.id), ("hostname", host)],
+            seconds(job.times.sum_ns),
+        );
         metric.put("_count", &[("job", &job.id), ("hostname", host)], count);
     }
     let help = "Since when nothing goes on, where a job hangs; else 0.";
@@ -114,16 +160,24 @@ fn steps(text: &mut String, jobs: &[&Job], host: &str) {
     }
 }
 
+/// Takes a rank of a job with its labels.
+type Put<'p> = &'p mut dyn FnMut(&Job, u32, [(&str, &str); 5]);
+
+/// A metric that is a rank's total: its name, its help and the value.
+type OfTotals = (&'static str, &'static str, fn(&Totals) -> f64);
+
 fn ranks(text: &mut String, jobs: &[&Job], state: &State) {
     let host = state.settings.host.as_str();
     // Rank, GPU and its UUID: a rank that uses several has the first.
-    let each = |put: &mut dyn FnMut(&Job, u32, [(&str, &str); 5])| {
+    let each = |put: Put<'_>| {
         for job in jobs {
             for process in job.processes.values() {
                 let rank = job.rank_of(&process.folder);
                 let device = process.totals.devices.first();
                 let seen = device.and_then(|device| state.devices.get(*device));
-                let uuid = seen.and_then(|device| device.last.uuid.clone()).unwrap_or_default();
+                let uuid = seen
+                    .and_then(|device| device.last.uuid.clone())
+                    .unwrap_or_default();
                 let gpu = device.map(ToString::to_string).unwrap_or_default();
                 let number = rank.to_string();
                 let labels = [
@@ -167,8 +221,12 @@ fn ranks(text: &mut String, jobs: &[&Job], state: &State) {
             metric.put("", &labels, seconds(sums.late_ns));
         }
     });
-    let totals: [(&'static str, &str, fn(&gputrace_trace::daemon::Totals) -> f64); 2] = [
-        ("gputrace_lost_rows_total", "Rows lost while recording.", |totals| totals.lost_rows as f64),
+    let totals: [OfTotals; 2] = [
+        (
+            "gputrace_lost_rows_total",
+            "Rows lost while recording.",
+            |totals| totals.lost_rows as f64,
+        ),
         (
             "gputrace_collector_cpu_seconds_total",
             "CPU time of the collector's own thread.",
@@ -180,7 +238,11 @@ fn ranks(text: &mut String, jobs: &[&Job], state: &State) {
         for job in jobs {
             for process in job.processes.values() {
                 let rank = job.rank_of(&process.folder).to_string();
-                let labels = [("job", job.id.as_str()), ("rank", rank.as_str()), ("hostname", host)];
+                let labels = [
+                    ("job", job.id.as_str()),
+                    ("rank", rank.as_str()),
+                    ("hostname", host),
+                ];
                 metric.put("", &labels, value(&process.totals));
             }
         }

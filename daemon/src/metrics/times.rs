@@ -54,12 +54,16 @@ impl Times {
                 continue;
             }
             let sums = self.ranks.entry(rank.rank).or_default();
-            let add = |sum: &mut i64, value: Option<i64>| *sum = sum.saturating_add(value.unwrap_or(0).max(0));
+            let add =
+                |sum: &mut i64, value: Option<i64>| *sum = sum.saturating_add(value.unwrap_or(0).max(0));
             let report = &rank.report;
             let hidden_ns = report.communication_ns.zip(report.exposed_ns);
             add(&mut sums.compute_ns, report.compute_ns);
             add(&mut sums.exposed_ns, report.exposed_ns);
-            add(&mut sums.hidden_ns, hidden_ns.map(|(all, exposed)| all.saturating_sub(exposed)));
+            add(
+                &mut sums.hidden_ns,
+                hidden_ns.map(|(all, exposed)| all.saturating_sub(exposed)),
+            );
             add(&mut sums.idle_ns, report.idle_ns);
             add(&mut sums.communication_ns, report.communication_ns);
             add(&mut sums.late_ns, rank.late_ns);

@@ -41,8 +41,11 @@ impl Hang {
         }
         self.progressed_ns = Some(progressed_ns);
         let has_steps = live.iter().any(|process| process.last_step.is_some());
-        let outstanding =
-            |process: &Live| process.finished.map(|finished| process.enqueued.saturating_sub(finished));
+        let outstanding = |process: &Live| {
+            process
+                .finished
+                .map(|finished| process.enqueued.saturating_sub(finished))
+        };
         let waiting: u64 = live.iter().filter_map(outstanding).sum();
         // A process that has done nothing yet may load its data for an hour.
         if self.has_fired || !has_steps && waiting == 0 {

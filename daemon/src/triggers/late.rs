@@ -64,7 +64,12 @@ impl Late {
                 .before
                 .iter()
                 .copied()
-                .chain(rank.last.iter().filter(|(.., is_much)| !is_much).map(|(_, ns, ..)| (*ns).max(0)))
+                .chain(
+                    rank.last
+                        .iter()
+                        .filter(|(.., is_much)| !is_much)
+                        .map(|(_, ns, ..)| (*ns).max(0)),
+                )
                 .collect();
             let before = match before.is_empty() {
                 true => String::new(),

@@ -27,7 +27,9 @@ impl Overlap {
             usual.sort_by(f64::total_cmp);
             let before = usual[usual.len() / 2];
             if share > before + rule.share {
-                let (first, length) = self.row.map_or((step.number, 1), |(first, length)| (first, length + 1));
+                let (first, length) = self
+                    .row
+                    .map_or((step.number, 1), |(first, length)| (first, length + 1));
                 self.row = Some((first, length));
                 if length < rule.in_a_row {
                     return None;

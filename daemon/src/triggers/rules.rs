@@ -331,13 +331,28 @@ impl Rules {
         within("hang.after_s", self.hang.after_s, 0.1, 86_400.0)?;
         within("hang.after_steps", self.hang.after_steps, 1.0, 1e6)?;
         within("slow-step.factor", self.slow_step.factor, 1.01, 1e3)?;
-        within("slow-step.in_a_row", f64::from(self.slow_step.in_a_row), 1.0, 16.0)?;
+        within(
+            "slow-step.in_a_row",
+            f64::from(self.slow_step.in_a_row),
+            1.0,
+            16.0,
+        )?;
         within("slow-step.single_factor", self.slow_step.single_factor, 1.01, 1e6)?;
         within("late-rank.share", self.late_rank.share, 0.001, 1.0)?;
         within("late-rank.of", f64::from(self.late_rank.of), 1.0, 64.0)?;
-        within("late-rank.steps", f64::from(self.late_rank.steps), 1.0, f64::from(self.late_rank.of))?;
+        within(
+            "late-rank.steps",
+            f64::from(self.late_rank.steps),
+            1.0,
+            f64::from(self.late_rank.of),
+        )?;
         within("overlap-lost.share", self.overlap_lost.share, 0.001, 1.0)?;
-        within("overlap-lost.in_a_row", f64::from(self.overlap_lost.in_a_row), 1.0, 16.0)?;
+        within(
+            "overlap-lost.in_a_row",
+            f64::from(self.overlap_lost.in_a_row),
+            1.0,
+            16.0,
+        )?;
         within("throttling.for_s", self.throttling.for_s, 0.0, 86_400.0)?;
         within("capture-steps", self.capture_steps.0 as f64, 1.0, 1e5)?;
         for kind in Kind::ALL {

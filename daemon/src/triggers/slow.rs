@@ -60,7 +60,9 @@ impl Slow {
             self.push(ns);
             return None;
         }
-        let (first, length) = self.row.map_or((number, 1), |(first, length)| (first, length + 1));
+        let (first, length) = self
+            .row
+            .map_or((number, 1), |(first, length)| (first, length + 1));
         self.row = Some((first, length));
         if length > rule.in_a_row {
             // It has been told, and is what is usual from now on.

@@ -21,7 +21,9 @@ impl Random {
 
     /// About normal, between -1 and 1 in most cases.
     fn noise(&mut self) -> f64 {
-        let sum: f64 = (0..12).map(|_| (self.next() >> 11) as f64 / (1u64 << 53) as f64).sum();
+        let sum: f64 = (0..12)
+            .map(|_| (self.next() >> 11) as f64 / (1u64 << 53) as f64)
+            .sum();
         (sum - 6.0) / 2.0
     }
 }
@@ -74,7 +76,9 @@ impl Model {
                 start_ns: self.now_ns,
                 duration_ns: step_ns + noise / 10,
                 communication_ns: Some(communication_ns + if is_late { 0 } else { late_ns } + noise),
-                exposed_ns: Some((step_ns as f64 * (odd.exposed.unwrap_or(0.1) + 0.01 * self.random.noise())) as i64),
+                exposed_ns: Some(
+                    (step_ns as f64 * (odd.exposed.unwrap_or(0.1) + 0.01 * self.random.noise())) as i64,
+                ),
                 ..StepReport::default()
             };
             (rank, report)
@@ -147,7 +151,11 @@ fn slow_steps_are_caught_within_three() {
             factor: (number == at).then_some(4.0),
             ..Odd::default()
         });
-        assert_eq!((found.len(), found.first().and_then(|fired| fired.step)), (1, Some(at)), "{seed}");
+        assert_eq!(
+            (found.len(), found.first().and_then(|fired| fired.step)),
+            (1, Some(at)),
+            "{seed}"
+        );
         assert!(found[0].title.contains("times the usual"), "{}", found[0].title);
     }
 }
@@ -163,12 +171,22 @@ fn late_ranks_are_caught_and_named() {
             late: (number >= at).then_some((rank, 14 * MS)),
             ..Odd::default()
         });
-        let late: Vec<&Fired> = found.iter().filter(|fired| fired.trigger == Kind::LateRank).collect();
+        let late: Vec<&Fired> = found
+            .iter()
+            .filter(|fired| fired.trigger == Kind::LateRank)
+            .collect();
         assert_eq!(late.len(), 1, "{seed}: {found:?}");
         assert_eq!(late[0].rank, Some(rank), "{seed}");
         let step = late[0].step.expect("a step");
-        assert!(step >= at && (step - at) as i64 * 94 * MS < 15 * SECOND && step - at < 8, "{seed}: {step} for {at}");
-        assert!(late[0].title.contains(&format!("since step {at}; before: ")), "{}", late[0].title);
+        assert!(
+            step >= at && (step - at) as i64 * 94 * MS < 15 * SECOND && step - at < 8,
+            "{seed}: {step} for {at}"
+        );
+        assert!(
+            late[0].title.contains(&format!("since step {at}; before: ")),
+            "{}",
+            late[0].title
+        );
     }
 }
 
@@ -181,7 +199,11 @@ fn lost_overlap_is_caught_within_three_steps() {
             exposed: (number >= at).then_some(0.26),
             ..Odd::default()
         });
-        assert_eq!((found.len(), found.first().map(|fired| fired.trigger)), (1, Some(Kind::OverlapLost)), "{found:?}");
+        assert_eq!(
+            (found.len(), found.first().map(|fired| fired.trigger)),
+            (1, Some(Kind::OverlapLost)),
+            "{found:?}"
+        );
         assert!(found[0].step.is_some_and(|step| step - at < 3), "{seed}");
     }
 }
@@ -210,7 +232,13 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
         assert_eq!(found.len(), 1, "{seed}");
         let after_ns = found[0].time_ns - stops_ns;
         assert!((30 * SECOND..31 * SECOND).contains(&after_ns), "{after_ns}");
-        assert!(found[0].title.contains("3 collectives are outstanding; rank 3 behind"), "{}", found[0].title);
+        assert!(
+            found[0]
+                .title
+                .contains("3 collectives are outstanding; rank 3 behind"),
+            "{}",
+            found[0].title
+        );
     }
     // An evaluation of 25 s after each minute, and once one of 45 s.
     let mut watch = Watch::default();
@@ -234,17 +262,26 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
     }
     assert_eq!(found, []);
     // A job that has not begun may load its data.
-    let idle = Live { rank: 0, ..Live::default() };
+    let idle = Live {
+        rank: 0,
+        ..Live::default()
+    };
     assert_eq!(Watch::default().look(&rules, &[idle], None, 9000 * SECOND), []);
 }
 
 #[test]
 fn a_process_that_dies_alone_is_told_of_and_a_job_that_ends_is_not() {
     let rules = Rules::default();
-    let other = Live { rank: 1, ..Live::default() };
+    let other = Live {
+        rank: 1,
+        ..Live::default()
+    };
     let mut watch = Watch::default();
     watch.died(3, 100 * SECOND);
-    assert_eq!(watch.look(&rules, std::slice::from_ref(&other), None, 101 * SECOND), []);
+    assert_eq!(
+        watch.look(&rules, std::slice::from_ref(&other), None, 101 * SECOND),
+        []
+    );
     let found = watch.look(&rules, &[other], None, 102 * SECOND);
     assert_eq!((found[0].trigger, found[0].rank), (Kind::ProcessDead, Some(3)));
     let mut watch = Watch::default();

@@ -37,7 +37,10 @@ impl Watch {
         let found = slow
             .map(|title| (Kind::SlowStep, None, title))
             .into_iter()
-            .chain(late.into_iter().map(|(rank, title)| (Kind::LateRank, Some(rank), title)))
+            .chain(
+                late.into_iter()
+                    .map(|(rank, title)| (Kind::LateRank, Some(rank), title)),
+            )
             .chain(overlap.map(|title| (Kind::OverlapLost, None, title)));
         let found: Vec<_> = found.collect();
         found

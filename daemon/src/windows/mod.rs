@@ -46,7 +46,12 @@ impl State {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn begin_snapshot(&mut self, job: &str, last_s: Option<f64>, reason: Reason) -> Result<String, String> {
+    pub fn begin_snapshot(
+        &mut self,
+        job: &str,
+        last_s: Option<f64>,
+        reason: Reason,
+    ) -> Result<String, String> {
         let most_s = self.settings.config.ring.seconds * 1e3;
         let since_ns = match last_s {
             Some(seconds) if seconds.is_finite() && seconds > 0.0 => {
@@ -74,8 +79,10 @@ impl State {
                 .ok_or_else(wrong)?,
             None => MOST_BY_STEPS,
         };
-        for kind in limits.kinds.iter().flatten() {
-            crate::settings::check_kind(kind)?;
+        if limits.kinds.is_some() {
+            return Err(
+                "a capture has the kinds that the daemon's configuration says: `kinds` there".to_owned(),
+            );
         }
         self.begin(job, now_ns(), Some(most), limits, reason)
     }
@@ -90,7 +97,9 @@ impl State {
     ) -> Result<String, String> {
         let of_job = self.windows.values().filter(|window| window.job == id).count();
         if of_job >= MOST_OF_JOB {
-            return Err(format!("{of_job} captures or snapshots of {id} are being made: wait for one to end"));
+            return Err(format!(
+                "{of_job} captures or snapshots of {id} are being made: wait for one to end"
+            ));
         }
         let is_capture = most.is_some();
         let job = self.jobs.get(id).ok_or_else(|| format!("no job {id}"))?;
@@ -116,7 +125,9 @@ impl State {
         if members.is_empty() {
             return Err(match (&limits.ranks, is_capture) {
                 (Some(_), _) => format!("{id} has none of these ranks connected"),
-                (None, true) => format!("{id} has no process that runs: `gputrace snapshot` takes what its ring holds"),
+                (None, true) => {
+                    format!("{id} has no process that runs: `gputrace snapshot` takes what its ring holds")
+                }
                 (None, false) => format!("{id} has no process"),
             });
         }
@@ -136,7 +147,11 @@ impl State {
             most_ns: most.map_or(0, |most| i64::try_from(most.as_nanos()).unwrap_or(i64::MAX)),
             is_capture,
             members,
-            phase: if is_capture { Phase::Opening } else { Phase::Closing },
+            phase: if is_capture {
+                Phase::Opening
+            } else {
+                Phase::Closing
+            },
             until: Instant::now() + CUT_PATIENCE,
         };
         self.last_window += 1;
@@ -149,10 +164,16 @@ impl State {
 
     /// Asks a window's processes to end their segments.
     fn ask_for_cuts(&mut self, number: u64) {
-        let Some(window) = self.windows.get_mut(&number) else { return };
-        let Some(job) = self.jobs.get_mut(&window.job) else { return };
+        let Some(window) = self.windows.get_mut(&number) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(&window.job) else {
+            return;
+        };
         for (folder, member) in &mut window.members {
-            let Some(process) = job.processes.get_mut(folder) else { continue };
+            let Some(process) = job.processes.get_mut(folder) else {
+                continue;
+            };
             member.is_done = true;
             if process.segment().is_none() {
                 continue;
@@ -175,7 +196,11 @@ impl State {
         let mut numbers = Vec::new();
         for (number, window) in &mut self.windows {
             let cuts = matches!(window.phase, Phase::Opening | Phase::Closing);
-            let Some(member) = window.members.get_mut(folder).filter(|_| cuts && window.job == id) else {
+            let Some(member) = window
+                .members
+                .get_mut(folder)
+                .filter(|_| cuts && window.job == id)
+            else {
                 continue;
             };
             if !member.is_done && done >= member.cut {
@@ -194,7 +219,9 @@ impl State {
 
     /// A process has recorded what it was asked for.
     pub fn capture_was_done(&mut self, id: &str, folder: &str, captured: &Captured) {
-        let Some(window) = self.windows.get_mut(&captured.id) else { return };
+        let Some(window) = self.windows.get_mut(&captured.id) else {
+            return;
+        };
         if window.job != id || window.phase != Phase::Recording {
             return;
         }
@@ -230,7 +257,9 @@ impl State {
         let now = Instant::now();
         let numbers: Vec<u64> = self.windows.keys().copied().collect();
         for number in numbers {
-            let Some(window) = self.windows.get_mut(&number) else { continue };
+            let Some(window) = self.windows.get_mut(&number) else {
+                continue;
+            };
             if window.phase == Phase::Recording
                 && let Some(job) = self.jobs.get(&window.job)
                 && job.mode == Mode::Full
@@ -261,7 +290,9 @@ impl State {
     /// Goes on where all is done that a phase waits for, or its time is over.
     fn advance(&mut self, number: u64) {
         loop {
-            let Some(window) = self.windows.get_mut(&number) else { return };
+            let Some(window) = self.windows.get_mut(&number) else {
+                return;
+            };
             let is_over = Instant::now() >= window.until;
             if window.phase == Phase::Keeping
                 || !(is_over || window.members.values().all(|member| member.is_done))
@@ -293,8 +324,12 @@ impl State {
 
     /// Asks a window's processes for kernels.
     fn order(&mut self, number: u64) {
-        let Some(window) = self.windows.get_mut(&number) else { return };
-        let Some(job) = self.jobs.get(&window.job) else { return };
+        let Some(window) = self.windows.get_mut(&number) else {
+            return;
+        };
+        let Some(job) = self.jobs.get(&window.job) else {
+            return;
+        };
         window.phase = Phase::Recording;
         window.since_ns = now_ns();
         let most = Duration::from_nanos(u64::try_from(window.most_ns).unwrap_or(0));
@@ -322,7 +357,9 @@ impl State {
 
     /// Has a window's segments linked.
     fn keep(&mut self, number: u64) {
-        let Some(window) = self.windows.get_mut(&number) else { return };
+        let Some(window) = self.windows.get_mut(&number) else {
+            return;
+        };
         window.phase = Phase::Keeping;
         let Some(job) = self.jobs.get(&window.job) else {
             self.windows.remove(&number);
@@ -343,11 +380,17 @@ impl State {
             let why = member.missing.as_ref()?;
             Some(format!("rank {}: {why}", member.rank))
         });
+        // Without a limit the whole ring is wanted.
+        let ring_ns = (self.settings.config.ring.seconds * 1e9) as i64;
+        let since_ns = match window.since_ns {
+            0 => now_ns().saturating_sub(ring_ns),
+            since_ns => since_ns,
+        };
         let kept = Kept {
             title: window.title.clone(),
             trigger: window.trigger.clone(),
             job: window.job.clone(),
-            start_ns: window.since_ns.max(job.started_ns),
+            start_ns: since_ns.max(job.started_ns),
             end_ns: now_ns(),
             missing: missing.collect(),
         };
@@ -371,8 +414,12 @@ impl State {
 
     /// A window was put together, or could not be.
     pub fn was_kept(&mut self, number: u64, result: Result<(usize, u64), String>) {
-        let Some(window) = self.windows.remove(&number) else { return };
-        let Some(job) = self.jobs.get_mut(&window.job) else { return };
+        let Some(window) = self.windows.remove(&number) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(&window.job) else {
+            return;
+        };
         let answer = match result {
             Ok((processes, bytes)) => {
                 let capture = Capture {
@@ -392,7 +439,8 @@ impl State {
                 }
                 *self.sums.captures.entry(window.trigger.clone()).or_default() += 1;
                 if let Err(error) = self.library.put(capture) {
-                    self.said.push(format!("{}: {error}: it would not be listed again", window.name));
+                    self.said
+                        .push(format!("{}: {error}: it would not be listed again", window.name));
                 }
                 Ok(document(&window, processes, bytes))
             }
