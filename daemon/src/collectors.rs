@@ -20,6 +20,12 @@ const MOST_JOBS_OF_USER: usize = 256;
 const MOST_JOBS: usize = 1024;
 /// Processes of one job.
 const MOST_PROCESSES: usize = 2048;
+/// So long a process has to come again that ran when the daemon before ended, nanoseconds.
+const COMES_AGAIN_NS: i64 = 120_000_000_000;
+/// A step's times, at the most, nanoseconds: a hundred years, so that sums of many have room.
+const MOST_NS: i64 = 100 * 365 * 86_400 * 1_000_000_000;
+/// GPUs of a process that are remembered.
+const MOST_DEVICES: usize = 64;
 /// A key's texts, at the most.
 const MOST_KEY_BYTES: usize = 512;
 
@@ -39,12 +45,12 @@ impl State {
                     folder,
                     segment,
                     job,
-                    pid: _,
+                    pid,
                     rank,
                     world_size,
                 },
             ) => {
-                let answer = self.join(caller, &folder, segment, job, rank, world_size);
+                let answer = self.join(caller, &folder, segment, job, pid, rank, world_size);
                 let message = answer.unwrap_or_else(|why| ToCollector::Refused { why });
                 self.tell(caller, message, None);
                 Ok(())
@@ -66,6 +72,7 @@ impl State {
         folder: &str,
         segment: u32,
         key: JobKey,
+        said_pid: u32,
         rank: Option<u32>,
         world_size: Option<u32>,
     ) -> Result<ToCollector, String> {
@@ -74,6 +81,8 @@ impl State {
             .get(&caller)
             .map(|caller| caller.peer)
             .ok_or("gone")?;
+        // Its own word serves for names alone.
+        let pid = if peer.pid == 0 { said_pid } else { peer.pid };
         if !is_folder_name(folder) {
             return Err("its folder's name is none that a collector gives".to_owned());
         }
@@ -88,7 +97,7 @@ impl State {
         let now_ns = now_ns();
         let id = match self.job_of(&peer, folder, &key) {
             Some(id) => id,
-            None => self.new_job(&peer, key)?,
+            None => self.new_job(&peer, key, pid)?,
         };
         let job = self.jobs.get_mut(&id).ok_or("gone")?;
         if job.processes.len() >= MOST_PROCESSES && !job.processes.contains_key(folder) {
@@ -97,10 +106,10 @@ impl State {
         let process = job
             .processes
             .entry(folder.to_owned())
-            .or_insert_with(|| Process::new(folder.to_owned(), peer.pid, now_ns));
+            .or_insert_with(|| Process::new(folder.to_owned(), pid, now_ns));
         process.begins_at(segment)?;
         let before = process.caller.replace(caller);
-        process.pid = peer.pid;
+        process.pid = pid;
         process.joined_ns = now_ns;
         process.heard_ns = now_ns;
         process.progressed_ns = now_ns;
@@ -108,7 +117,7 @@ impl State {
         process.cuts = (0, 0);
         process.totals.rank = rank.or(process.totals.rank);
         process.totals.world_size = world_size.or(process.totals.world_size);
-        job.pid = job.pid.min(peer.pid);
+        job.pid = job.pid.min(pid);
         let rank = job.rank_of(folder);
         job.history.expect(rank);
         job.ended_ns = None;
@@ -147,12 +156,12 @@ impl State {
         knows.or_else(|| own().find(is_open)).map(|job| job.id.clone())
     }
 
-    fn new_job(&mut self, peer: &Peer, key: JobKey) -> Result<String, String> {
+    fn new_job(&mut self, peer: &Peer, key: JobKey, pid: u32) -> Result<String, String> {
         let of_user = self.jobs.values().filter(|job| job.uid == peer.uid).count();
         if of_user >= MOST_JOBS_OF_USER || self.jobs.len() >= MOST_JOBS {
             return Err(format!("{of_user} jobs of this user are watched already"));
         }
-        let name = job_name(key.scheduler.as_deref(), &key.program, peer.pid);
+        let name = job_name(key.scheduler.as_deref(), &key.program, pid);
         let folder = jobs_folder(&self.settings.state);
         let numbered = (2u32..).map(|number| format!("{name}-{number}"));
         let id = std::iter::once(name.clone())
@@ -164,7 +173,7 @@ impl State {
             id.clone(),
             peer.uid,
             key,
-            peer.pid,
+            pid,
             config.mode,
             config.collector_options(),
             &self.settings.host,
@@ -271,6 +280,8 @@ impl State {
         process.last_step = steps.last().map(|step| step.number).or(process.last_step);
         let lost = totals.lost_rows.saturating_sub(process.totals.lost_rows);
         let known = (process.totals.rank, process.totals.world_size);
+        let mut totals = totals;
+        totals.devices.truncate(MOST_DEVICES);
         process.totals = Totals {
             rank: totals.rank.or(known.0),
             world_size: totals.world_size.or(known.1),
@@ -282,7 +293,10 @@ impl State {
             job.history.forget(rank_before);
         }
         for step in steps {
-            job.history.add(rank, step, now_ns);
+            match is_sane(&step) {
+                true => job.history.add(rank, step, now_ns),
+                false => self.sums.nonsense += 1,
+            }
         }
         if is_news {
             self.save(id);
@@ -291,6 +305,37 @@ impl State {
             self.rows_were_lost(id, rank, lost, now_ns);
         }
         self.steps_ended(id, now_ns);
+    }
+
+    /// Processes that were there before the daemon and have not come again for a while are gone.
+    pub fn give_up_waiting(&mut self, id: &str, now_ns: i64) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let mut any = false;
+        for process in job.processes.values_mut() {
+            let waits = process.caller.is_none() && process.gone.is_none();
+            if waits && now_ns.saturating_sub(process.heard_ns) > COMES_AGAIN_NS {
+                process.gone = Some((now_ns, Gone::Died));
+                any = true;
+            }
+        }
+        if any {
+            self.nobody_is_left(id, now_ns);
+            self.save(id);
+        }
+    }
+
+    /// Closes a job's recording, if its last process has gone.
+    fn nobody_is_left(&mut self, id: &str, now_ns: i64) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.processes.values().any(|process| process.gone.is_none()) {
+            return;
+        }
+        job.ended_ns = Some(now_ns);
+        job.hangs = false;
+        job.manifest.ended_ns = Some(now_ns);
+        "complete".clone_into(&mut job.manifest.state);
+        let written = job.write_manifest();
+        self.complain(id, written);
     }
 
     /// A process has gone, as it said or by its connection's end.
@@ -309,16 +354,22 @@ impl State {
             job.watch.died(rank, now_ns);
         }
         job.history.forget(rank);
-        if job.live().next().is_none() {
-            job.ended_ns = Some(now_ns);
-            job.hangs = false;
-            job.manifest.ended_ns = Some(now_ns);
-            "complete".clone_into(&mut job.manifest.state);
-            let written = job.write_manifest();
-            self.complain(id, written);
-        }
+        self.nobody_is_left(id, now_ns);
         self.save(id);
         self.steps_ended(id, now_ns);
         self.member_went(id, folder);
     }
+}
+
+/// Whether a step is one that can have been: others can't be reckoned with.
+fn is_sane(step: &StepReport) -> bool {
+    let times = [
+        Some(step.start_ns),
+        Some(step.duration_ns),
+        step.communication_ns,
+        step.compute_ns,
+        step.exposed_ns,
+        step.idle_ns,
+    ];
+    step.number < 1 << 62 && times.into_iter().flatten().all(|ns| (0..=MOST_NS).contains(&ns))
 }

@@ -23,11 +23,10 @@ pub fn jobs(state: &State, peer: &Peer) -> Value {
 
 fn summary(job: &Job) -> Value {
     let joined = job.live().count();
-    let lost: u64 = job
+    let lost = job
         .processes
         .values()
-        .map(|process| process.totals.lost_rows)
-        .sum();
+        .fold(0u64, |sum, process| sum.saturating_add(process.totals.lost_rows));
     json!({
         "job": job.id,
         "user": job.user,

@@ -15,7 +15,7 @@ const MOST_GROUPS: usize = 1024;
 pub struct Peer {
     /// Its user.
     pub uid: u32,
-    /// Its number, as the daemon's machine counts.
+    /// Its number, as the daemon counts; 0 for one that it can't see, as from within a container.
     pub pid: u32,
     /// Whether it may see the jobs of all users.
     pub sees_all: bool,
@@ -27,14 +27,14 @@ impl Peer {
     /// # Errors
     /// When the kernel does not say.
     pub fn of(socket: impl AsFd, watchers: Option<u32>) -> io::Result<Self> {
-        let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
-        let uid = credentials.uid.as_raw();
+        let credentials = credentials(&socket)?;
+        let uid = credentials.uid;
         let in_group = |group: u32| {
-            credentials.gid.as_raw() == group || groups(&socket).is_ok_and(|groups| groups.contains(&group))
+            credentials.gid == group || groups(&socket).is_ok_and(|groups| groups.contains(&group))
         };
         Ok(Self {
             uid,
-            pid: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
+            pid: u32::try_from(credentials.pid).unwrap_or(0),
             sees_all: uid == 0 || watchers.is_some_and(in_group),
         })
     }
@@ -43,6 +43,30 @@ impl Peer {
     #[must_use]
     pub fn may_see(&self, uid: u32) -> bool {
         self.sees_all || self.uid == uid
+    }
+}
+
+/// Who connected. By libc, since a process of another namespace of numbers has the number 0, which rustix's type has no room for.
+fn credentials(socket: impl AsFd) -> io::Result<libc::ucred> {
+    let mut found = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: the place is as large as `bytes` says.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut bytes,
+        )
+    };
+    match result {
+        0 => Ok(found),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

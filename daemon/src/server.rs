@@ -500,6 +500,7 @@ impl State {
         for id in ids {
             self.steps_ended(&id, now_ns);
             self.look_after(&id, now_ns);
+            self.give_up_waiting(&id, now_ns);
             if let Some(job) = self.jobs.get_mut(&id)
                 && job.live().next().is_some()
             {

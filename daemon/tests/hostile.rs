@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use gputrace_trace::daemon::{Ask, Connection, FromCollector, Hello, MOST_PACKET_BYTES, ToCollector};
+use gputrace_trace::daemon::{
+    Ask, Connection, FromCollector, Hello, MOST_PACKET_BYTES, StepReport, ToCollector,
+};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket};
 
 use crate::fake::{Fake, Running, ask, join};
@@ -127,6 +129,42 @@ fn a_thousand_connections_a_flood_and_one_that_does_not_read() {
     assert!(flooding.join().expect("flooded") > 10);
     drop(idle);
     lives(&daemon, &mut fake);
+}
+
+#[test]
+fn numbers_that_cannot_be_are_not_reckoned_with() {
+    let daemon = Running::new("");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let step = |number: u64, ns: i64| StepReport {
+        number,
+        start_ns: ns,
+        duration_ns: ns,
+        communication_ns: Some(ns),
+        exposed_ns: Some(ns),
+        ..StepReport::default()
+    };
+    let mut steps = Vec::new();
+    for number in [0, 1, u64::MAX, 1 << 40] {
+        steps.extend([i64::MIN, -1, i64::MAX].map(|ns| step(number, ns)));
+    }
+    fake.totals.enqueued = u64::MAX;
+    fake.totals.finished = Some(0);
+    fake.totals.lost_rows = u64::MAX;
+    fake.totals.devices = vec![u32::MAX; 1000];
+    fake.report(steps);
+    let mut other = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
+    other.totals = fake.totals.clone();
+    other.totals.rank = Some(1);
+    // As large as may be.
+    other.report(
+        (0..200)
+            .map(|number| step(number << 50, 3_000_000_000_000_000_000))
+            .collect(),
+    );
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["steps"].as_u64() >= Some(100));
+    assert_eq!(jobs[0]["lost_rows"], u64::MAX);
+    let job = daemon.ask(Ask::Job { job: None }).expect("a job");
+    assert_eq!(job["processes"][0]["devices"].as_array().map(Vec::len), Some(64));
 }
 
 #[test]

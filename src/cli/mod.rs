@@ -221,7 +221,7 @@ Examples:
     /// Print what makes jobs come to be watched, to be pasted
     #[command(after_help = "\
 Examples:
-  gputrace env --shell >> ~/.bashrc
+  gputrace env --shell > gputrace.sh             a line for a shell or a profile
   gputrace env --slurm > /etc/slurm/task_prolog
   gputrace env --kubernetes | kubectl apply -f -")]
     Env(EnvArgs),

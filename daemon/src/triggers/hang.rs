@@ -46,7 +46,7 @@ impl Hang {
                 .finished
                 .map(|finished| process.enqueued.saturating_sub(finished))
         };
-        let waiting: u64 = live.iter().filter_map(outstanding).sum();
+        let waiting = live.iter().filter_map(outstanding).fold(0, u64::saturating_add);
         // A process that has done nothing yet may load its data for an hour.
         if self.has_fired || !has_steps && waiting == 0 {
             return None;

@@ -7,3 +7,6 @@ mod overlap;
 pub mod rules;
 mod slow;
 pub mod watch;
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,11 @@
 
 use gputrace_trace::daemon::StepReport;
 
-use super::*;
+use super::fired::Fired;
+use super::hang::Live;
+use super::rules::{Kind, Rules};
+use super::watch::Watch;
+use crate::history::step::Step;
 
 const MS: i64 = 1_000_000;
 const SECOND: i64 = 1_000_000_000;

@@ -99,7 +99,3 @@ impl Watch {
         })
     }
 }
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

@@ -269,7 +269,7 @@ impl State {
                     let step = job.processes.get(folder).and_then(|process| process.last_step);
                     let passed = match (member.step, step) {
                         (Some(from), Some(to)) => to.saturating_sub(from),
-                        (None, Some(to)) => to + 1,
+                        (None, Some(to)) => to.saturating_add(1),
                         _ => 0,
                     };
                     let is_enough = window.steps.is_some_and(|steps| passed > steps);
