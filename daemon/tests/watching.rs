@@ -191,3 +191,83 @@ fn metrics_are_texts_that_prometheus_reads() {
     }
     assert!(get("/").starts_with("HTTP/1.1 404"));
 }
+
+#[test]
+fn a_hang_is_told_of_kept_and_over_when_something_goes_on() {
+    let daemon = Running::new("[trigger.hang]\nafter_s = 1.5\n");
+    let names = ["node7-1-5", "node7-2-5", "node7-3-5"];
+    let mut fakes: Vec<Fake> = (0..3)
+        .map(|rank| Fake::new(&daemon.socket, names[rank as usize], "g", rank))
+        .collect();
+    for step in 0..20 {
+        for (rank, fake) in fakes.iter_mut().enumerate() {
+            fake.totals.enqueued = 10 * (step + 1) - u64::from(step == 19 && rank == 1);
+            fake.totals.finished = Some(10 * (step + 1) - 1);
+            fake.end_step(10 * MS, Some(MS));
+        }
+    }
+    let begun = Instant::now();
+    let fired = loop {
+        for fake in &mut fakes {
+            fake.obey(Duration::from_millis(50));
+            // It still says that it lives.
+            fake.report(Vec::new());
+        }
+        let fired = daemon.ask(Ask::Triggers { job: None }).expect("triggers")["fired"].clone();
+        if fired[0]["recording"].is_string() {
+            break fired;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{fired:#}");
+    };
+    assert_eq!(fired[0]["trigger"], "hang");
+    let title = fired[0]["title"].as_str().expect("a title");
+    assert!(
+        title.contains("2 collectives are outstanding; rank 1 behind the others; the last step was 19"),
+        "{title}"
+    );
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "hung");
+    fakes[1].totals.finished = Some(201);
+    fakes[1].end_step(10 * MS, Some(MS));
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "running");
+}
+
+#[test]
+fn of_a_sampled_job_the_kernels_of_one_step_in_some_are_recorded() {
+    let daemon = Running::new("mode = \"sampled\"\nsample_steps = 10\n[ring]\nseconds = 3600\n");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let mut captures = 0;
+    for _ in 0..35 {
+        fake.end_step(MS, None);
+        captures += fake.obey(Duration::from_millis(60));
+    }
+    captures += fake.obey(Duration::from_millis(600));
+    // The first cut of the ring may be one of them.
+    assert!((3..=4).contains(&captures), "{captures}");
+    let captures = daemon.ask(Ask::Captures).expect("captures");
+    assert_eq!(
+        captures["captures"].as_array().map(Vec::len),
+        Some(0),
+        "{captures:#}"
+    );
+}
+
+#[test]
+fn the_ring_of_a_job_that_is_over_goes_when_its_time_is_over() {
+    let daemon = Running::new("[keep]\nended_minutes = 0\n");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    fake.write_row();
+    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
+    let folder = daemon.state().join("jobs").join(&id);
+    assert!(folder.exists());
+    fake.leave();
+    let until = Instant::now() + Duration::from_secs(25);
+    while folder.exists() {
+        assert!(Instant::now() < until, "it is still there");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let jobs = daemon.ask(Ask::Jobs).expect("jobs");
+    assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(0));
+}
