@@ -157,9 +157,21 @@ impl State {
     }
 
     fn new_job(&mut self, peer: &Peer, key: JobKey, pid: u32) -> Result<String, String> {
-        let of_user = self.jobs.values().filter(|job| job.uid == peer.uid).count();
-        if of_user >= MOST_JOBS_OF_USER || self.jobs.len() >= MOST_JOBS {
-            return Err(format!("{of_user} jobs of this user are watched already"));
+        let of_user = |job: &Job| job.uid == peer.uid;
+        let is_full = |state: &Self| {
+            let count = state.jobs.values().filter(|job| of_user(job)).count();
+            count >= MOST_JOBS_OF_USER || state.jobs.len() >= MOST_JOBS
+        };
+        // One that is over gives way.
+        if is_full(self)
+            && let Some(oldest) = self.oldest_over(of_user)
+        {
+            self.remove_job(&oldest);
+        }
+        if is_full(self) {
+            return Err(format!(
+                "{MOST_JOBS_OF_USER} jobs of a user, or {MOST_JOBS} in all, are watched already"
+            ));
         }
         let name = job_name(key.scheduler.as_deref(), &key.program, pid);
         let folder = jobs_folder(&self.settings.state);

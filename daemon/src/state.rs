@@ -1,9 +1,12 @@
 //! Everything that the daemon knows.
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
 
 use crate::caller::Caller;
 use crate::devices::Devices;
@@ -68,6 +71,8 @@ pub struct State {
     pub posts: Option<Posts>,
     /// The machine's GPUs.
     pub devices: Devices,
+    /// Held for as long as we are: two daemons must not share a folder.
+    _lock: File,
 }
 
 /// The folder of rings.
@@ -97,6 +102,7 @@ impl State {
             ));
         }
         gputrace_trace::beneath::name(&root);
+        let lock = lock(&root).map_err(|error| failed(&error))?;
         for name in ["jobs", "captures"] {
             let made = DirBuilder::new()
                 .mode(0o700)
@@ -141,6 +147,7 @@ impl State {
             said,
             free_bytes: None,
             posts,
+            _lock: lock,
             devices: Devices::default(),
         })
     }
@@ -187,6 +194,24 @@ impl State {
         }
     }
 
+    /// The job that has been over for longest, of those that are meant.
+    #[must_use]
+    pub fn oldest_over(&self, meant: impl Fn(&Job) -> bool) -> Option<String> {
+        let is_over = |job: &&Job| matches!(job.state(), JobState::Ended | JobState::Died) && meant(job);
+        let is_kept = |job: &&Job| self.windows.values().any(|window| window.job == job.id);
+        let over = self.jobs.values().filter(|job| is_over(job) && !is_kept(job));
+        over.min_by_key(|job| job.ended_ns).map(|job| job.id.clone())
+    }
+
+    /// Forgets a job, and has its ring removed.
+    pub fn remove_job(&mut self, name: &str) {
+        if let Some(job) = self.jobs.remove(name) {
+            self.shelf.remove(name);
+            self.disk.give(Task::Remove { folder: job.folder });
+            self.sums.jobs_removed += 1;
+        }
+    }
+
     /// Jobs that have been over for long enough, with their rings, go.
     pub fn retire(&mut self, now_ns: i64) {
         let keep_ns = (self.settings.config.keep.ended_minutes * 60e9) as i64;
@@ -208,11 +233,14 @@ impl State {
             .map(|job| job.id.clone())
             .collect();
         for name in over {
-            if let Some(job) = self.jobs.remove(&name) {
-                self.shelf.remove(&name);
-                self.disk.give(Task::Remove { folder: job.folder });
-                self.sums.jobs_removed += 1;
-            }
+            self.remove_job(&name);
+        }
+        // What is over makes room for what runs, one job at a look.
+        let is_tight = self
+            .free_bytes
+            .is_some_and(|free| free < self.settings.config.keep.free_mib << 20);
+        if is_tight && let Some(oldest) = self.oldest_over(|_| true) {
+            self.remove_job(&oldest);
         }
         let gone = self
             .library
@@ -220,6 +248,24 @@ impl State {
         for folder in gone {
             self.disk.give(Task::Remove { folder });
         }
+    }
+}
+
+/// Takes a folder for ourselves alone.
+fn lock(root: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(root.join(".lock"))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::AGAIN) => Err(io::Error::other(
+            "another daemon has its things here: give another --state",
+        )),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -326,4 +326,31 @@ fn nobody_is_there_and_nothing_matches() {
     };
     let error = gputrace_daemon::Daemon::start(wrong, |_| {}).err().expect("two");
     assert!(error.contains("already running"), "{error}");
+    // Another socket, the same folder.
+    let wrong = gputrace_daemon::settings::Settings {
+        socket: daemon.place.path().join("another.sock"),
+        open: false,
+        state: daemon.state(),
+        host: String::new(),
+        config: gputrace_daemon::settings::Config::default(),
+    };
+    let error = gputrace_daemon::Daemon::start(wrong, |_| {}).err().expect("two");
+    assert!(error.contains("another daemon has its things here"), "{error}");
+}
+
+#[test]
+fn jobs_that_are_over_give_way_to_new_ones() {
+    let daemon = Running::new("");
+    for number in 0..300 {
+        let name = format!("node7-{number}-5");
+        let (line, answer) = join(&daemon.socket, &name, &name, 0, None);
+        assert!(
+            matches!(answer, ToCollector::Welcome { .. }),
+            "{number}: {answer:?}"
+        );
+        line.say(&FromCollector::Leave);
+        drop(line);
+    }
+    let jobs = daemon.jobs_when(|jobs| count(jobs) == 256);
+    assert!(jobs[0]["state"] == "ended");
 }

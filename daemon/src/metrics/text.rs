@@ -82,7 +82,7 @@ pub fn text(state: &State) -> String {
     }
     let sums = &state.sums;
     let webhooks_failed = state.posts.as_ref().map_or(0, Posts::failed);
-    let alone: [(&'static str, &str, &str, u64); 6] = [
+    let alone: [(&'static str, &str, &str, u64); 7] = [
         (
             "gputrace_daemon_connections",
             "gauge",
@@ -100,6 +100,12 @@ pub fn text(state: &State) -> String {
             "counter",
             "Packets that were not understood.",
             sums.nonsense,
+        ),
+        (
+            "gputrace_rings_removed_total",
+            "counter",
+            "Rings of jobs that were over.",
+            sums.jobs_removed,
         ),
         (
             "gputrace_ring_removed_rows_total",
