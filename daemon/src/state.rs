@@ -72,7 +72,7 @@ pub struct State {
     /// The machine's GPUs.
     pub devices: Devices,
     /// Held for as long as we are: two daemons must not share a folder.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// The folder of rings.
@@ -251,8 +251,18 @@ impl State {
     }
 }
 
+/// A folder that is ours alone, until this is dropped.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has the descriptor too, and the lock with it.
+        rustix::fs::flock(&self.0, FlockOperation::Unlock).ok();
+    }
+}
+
 /// Takes a folder for ourselves alone.
-fn lock(root: &Path) -> io::Result<File> {
+fn lock(root: &Path) -> io::Result<Lock> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -261,7 +271,7 @@ fn lock(root: &Path) -> io::Result<File> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(root.join(".lock"))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(rustix::io::Errno::AGAIN) => Err(io::Error::other(
             "another daemon has its things here: give another --state",
         )),
