@@ -1,5 +1,7 @@
 //! `gputrace jobs`: what is watched, and what was kept.
 
+use std::path::Path;
+
 use chrono::{Local, TimeZone};
 use gputrace_trace::daemon::Ask;
 use serde_json::Value;
@@ -9,7 +11,7 @@ use crate::cli::JobsArgs;
 use crate::failure::Failure;
 use crate::print_json::print_json;
 use crate::report::table::{Overflow, print_table};
-use crate::text::bytes;
+use crate::text::{bytes, one_line};
 
 /// Lists them.
 pub fn jobs(args: &JobsArgs) -> Result<i32, Failure> {
@@ -89,6 +91,10 @@ fn print_captures(document: &Value) {
     let headings = ["recording", "user", "time", "size", "", "why"];
     let table: Vec<Vec<String>> = captures.iter().map(row).collect();
     print_table("Recordings", &headings, &table, Overflow::Continue);
+    let path = text(&captures[0]["path"]);
+    if let Some(folder) = Path::new(&path).parent() {
+        anstream::println!(" in {}", one_line(&folder.to_string_lossy()));
+    }
     let removed = document["removed"]["captures"].as_u64().unwrap_or(0);
     if removed > 0 {
         let freed = bytes(document["removed"]["bytes"].as_u64().unwrap_or(0));
