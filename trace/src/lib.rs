@@ -37,6 +37,7 @@ pub mod pytorch;
 pub mod recording;
 pub mod redact;
 pub mod seal;
+pub mod segments;
 pub mod step_detection;
 pub mod step_names;
 pub mod stream;
