@@ -7,6 +7,7 @@ use gputrace_trace::{Recording, parallel};
 use rustc_hash::FxHashMap;
 
 use crate::clock_groups::{self, Group};
+use crate::clock_names::clock_name;
 use crate::clocks::{Estimated, Meeting, Member, estimate};
 use crate::collectives::{self, Collective, is_synchronizing};
 use crate::comparable::Comparison;
@@ -74,25 +75,13 @@ fn apply(recording: &mut Recording, groups: &[Group], alignment: Alignment) {
 /// What was moved by how much, for those who see the times without the analysis.
 fn notes(recording: &Recording, alignment: &Alignment) -> Vec<String> {
     const MOST: usize = 16;
-    let name = |number: usize| {
-        let clock = alignment.clocks.get(number);
-        match clock.map_or("", |clock| clock.host.as_str()) {
-            "" => {
-                let headers = recording.processes.iter().map(|process| &process.header);
-                let own = headers.filter(|header| header.clock.is_some_and(|clock| clock as usize == number));
-                let lowest = own.filter_map(|header| header.rank).min();
-                lowest.map_or_else(|| "a file".to_owned(), |rank| format!("the file of rank {rank}"))
-            }
-            host => host.to_owned(),
-        }
-    };
     let moved = |(number, clock): (usize, &HostClock)| {
         let at = clock.course.at(i64::midpoint(clock.from_ns, clock.to_ns));
         (!clock.course.knots.is_empty()).then(|| {
             format!(
                 "times of {} are given by the clock of {}: its own was ahead by {}, right within {}",
-                name(number),
-                name(clock.reference as usize),
+                clock_name(recording, alignment, number),
+                clock_name(recording, alignment, clock.reference as usize),
                 duration(at.offset_ns),
                 duration(at.half_width_ns)
             )

@@ -15,6 +15,7 @@ mod cause;
 pub mod check;
 mod clock_analysis;
 mod clock_groups;
+mod clock_names;
 pub mod clocks;
 mod collective_parts;
 mod collectives;

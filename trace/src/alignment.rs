@@ -45,7 +45,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    fn at(&self, time_ns: i64) -> (i64, i64) {
+    /// The least and the greatest that the offset can have been at a moment; the ends of `i64` where nothing says that.
+    #[must_use]
+    pub fn at(&self, time_ns: i64) -> (i64, i64) {
         let change = |time: i64| most_change_ns(time_ns.saturating_sub(time));
         let low = self
             .lows
