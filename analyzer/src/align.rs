@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gputrace_trace::alignment::{Alignment, HostClock};
+use gputrace_trace::alignment::{Alignment, ClockEstimate, HostClock};
 use gputrace_trace::{Recording, parallel};
 use rustc_hash::FxHashMap;
 
@@ -14,7 +14,7 @@ use crate::comparable::Comparison;
 use crate::given_clocks::GivenClocks;
 use crate::operations::ProcessOperations;
 use crate::units::duration;
-use crate::{collective_parts, prepared};
+use crate::{clock_analysis, collective_parts, prepared};
 
 /// What to do about the clocks of several hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,6 +54,26 @@ pub fn align(recording: &mut Recording, choice: &ClockChoice) -> Result<(), Stri
         }
     }
     Ok(())
+}
+
+/// What is known of the clocks of a recording of several, in short; nothing of one whose clocks were not compared.
+#[must_use]
+pub fn clock_estimates(recording: &Recording) -> Vec<ClockEstimate> {
+    if recording.clocks.is_none() {
+        return Vec::new();
+    }
+    let known = clock_analysis::clocks(recording, &prepared::ranks(recording));
+    let short = known.into_iter().map(|clock| ClockEstimate {
+        host: clock.host,
+        ranks: clock.ranks,
+        reference: u32::try_from(clock.reference).unwrap_or(u32::MAX),
+        at_ns: clock.at_ns.map(|at| at.0),
+        offset_ns: clock.offset_ns,
+        drift: clock.drift,
+        half_width_ns: clock.half_width_ns,
+        collectives: clock.collectives,
+    });
+    short.collect()
 }
 
 fn apply(recording: &mut Recording, groups: &[Group], alignment: Alignment) {

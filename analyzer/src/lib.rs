@@ -78,7 +78,7 @@ pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
 use gputrace_trace::{Process, Recording, TimeNs, parallel};
 use rustc_hash::FxHashMap;
 
-pub use align::{ClockChoice, align};
+pub use align::{ClockChoice, align, clock_estimates};
 pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;

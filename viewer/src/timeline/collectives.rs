@@ -236,10 +236,12 @@ impl Timeline {
             let process = outline.processes.get(part.process as usize);
             let clock = process.and_then(|process| process.header.clock);
             let aligned = outline.clocks.as_ref().zip(clock);
-            let clock_error = aligned.zip(part.start_ns).and_then(|((alignment, clock), start)| {
-                let known = alignment.clocks.get(clock as usize)?;
-                Some(known.half_width_at_reference(start))
-            });
+            let clock_error = aligned
+                .zip(part.start_ns)
+                .and_then(|((alignment, clock), start)| {
+                    let known = alignment.clocks.get(clock as usize)?;
+                    Some(known.half_width_at_reference(start))
+                });
             ParticipantRef {
                 rank: part.rank,
                 reference: self.kernel_of(part),
