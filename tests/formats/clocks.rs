@@ -2,81 +2,16 @@
 
 use crate::common;
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use common::moved_clocks::{CLOCKS, base_ns, write};
 use common::{expect_status, gputrace, stdout};
 use serde_json::Value;
-
-/// Nanoseconds that each rank's clock is ahead by, and parts in a billion that it gains.
-const CLOCKS: [(i64, i64); 8] = [
-    (0, 0),
-    (3_000_000, 20_000),
-    (-150_000, -80_000),
-    (900_000_000, 100_000),
-    (-700_000_000, -100_000),
-    (120_000, 5_000),
-    (61_000_000, 0),
-    (-1_000_000, 50_000),
-];
-
-fn traces() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kineto/dlrm8_v100");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .expect("test data")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.to_string_lossy().ends_with(".json.gz"))
-        .collect();
-    files.sort();
-    files
-}
 
 fn analyze(path: &Path, clocks: &str) -> Value {
     let mut command = gputrace();
     command.args(["analyze", "--json", "--clocks", clocks]).arg(path);
     serde_json::from_str(&stdout(&expect_status(&mut command, 0))).expect("one JSON object")
-}
-
-/// Writes the files with their times moved and stretched. Microseconds since 1970 have no room in a double for the nanoseconds,
-/// so that they count from `base_ns`.
-fn write(folder: &Path, clocks: &[(i64, i64)], base_ns: i64) {
-    for (path, (ahead_ns, gains)) in traces().iter().zip(clocks) {
-        let mut text = Vec::new();
-        let file = std::fs::File::open(path).expect("test data");
-        flate2::read::GzDecoder::new(file)
-            .read_to_end(&mut text)
-            .expect("gzip");
-        let mut trace: Value = serde_json::from_slice(&text).expect("JSON");
-        let stretched = |ns: i64| ns + (i128::from(ns) * i128::from(*gains) / 1_000_000_000) as i64;
-        for event in trace["traceEvents"].as_array_mut().expect("events") {
-            let ns = |value: &Value| value.as_f64().map(|us| (us * 1e3).round() as i64);
-            if let Some(start_ns) = ns(&event["ts"]) {
-                event["ts"] = ((stretched(start_ns - base_ns) + ahead_ns) as f64 / 1e3).into();
-            }
-            if let Some(length_ns) = ns(&event["dur"]) {
-                event["dur"] = (stretched(length_ns) as f64 / 1e3).into();
-            }
-        }
-        trace["baseTimeNanoseconds"] = base_ns.into();
-        let name = path
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .replace(".gz", "");
-        std::fs::write(folder.join(name), trace.to_string()).expect("a file");
-    }
-}
-
-/// About when the first operations ran.
-fn base_ns() -> i64 {
-    let right = tempfile::tempdir().expect("a folder");
-    write(right.path(), &[(0, 0); 8], 0);
-    let analysis = analyze(right.path(), "none");
-    let starts = analysis["collectives"].as_array().expect("collectives").iter();
-    starts
-        .filter_map(|one| one["start_ns"].as_i64())
-        .min()
-        .expect("collectives")
 }
 
 /// Holds each collective's waits, transfers, skew and last rank against those by clocks that are right; says how many waits there were.

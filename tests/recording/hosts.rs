@@ -321,7 +321,14 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
     // The merged recording keeps what was found, and its stamps as they came.
     let manifest: Value = serde_json::from_str(&read(&merged, "manifest.json")).expect("JSON");
     let kept = &manifest["clocks"][1];
-    for key in ["host", "ranks", "at_ns", "offset_ns", "half_width_ns", "collectives"] {
+    for key in [
+        "host",
+        "ranks",
+        "at_ns",
+        "offset_ns",
+        "half_width_ns",
+        "collectives",
+    ] {
         assert_eq!(kept[key], clock[key], "{key}");
     }
     assert_eq!(kept["reference"], 0, "{kept}");
