@@ -51,7 +51,8 @@ fn two_clocks_by_hand() {
     assert!(middle.half_width_ns < 7_000, "{middle:?}");
     // Nothing ends before another began: the offset is within 40 us down and 30 us up of the true one.
     let (low, high) = found[1].course.bounds_at(local(10)).expect("bounds");
-    assert_eq!((low, high), (5_010_000 - 30_000, 5_010_000 + 40_000));
+    assert!((low - (5_010_000 - 30_000)).abs() < 10, "{low}");
+    assert!((high - (5_010_000 + 40_000)).abs() < 10, "{high}");
     assert_eq!(
         found[1].course.to_reference(local(10)),
         local(10) - middle.offset_ns
