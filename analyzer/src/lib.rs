@@ -15,6 +15,7 @@ mod cause;
 pub mod check;
 mod clock_analysis;
 mod clock_groups;
+mod clock_names;
 pub mod clocks;
 mod collective_parts;
 mod collectives;
@@ -77,7 +78,7 @@ pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
 use gputrace_trace::{Process, Recording, TimeNs, parallel};
 use rustc_hash::FxHashMap;
 
-pub use align::{ClockChoice, align};
+pub use align::{ClockChoice, align, clock_estimates};
 pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;

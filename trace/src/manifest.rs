@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::alignment::ClockEstimate;
 use crate::hang::Hang;
 use crate::options::CollectorOptions;
 use crate::redact;
@@ -104,6 +105,10 @@ pub struct Manifest {
     pub environment: BTreeMap<String, String>,
     /// Rows of each process's tables at the end, by process folder and table.
     pub rows: BTreeMap<String, BTreeMap<String, u64>>,
+    /// How the clocks of several hosts were found to stand when the recording was closed or merged. Stamps are as they came: whoever
+    /// reads them compares clocks anew.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<ClockEstimate>,
     /// What the recorder knows to be lost.
     pub losses: Vec<LossEntry>,
     /// What could not be recorded and why, and other things worth knowing.
