@@ -157,32 +157,7 @@ fn write_aside<T: Serialize>(
     value: &T,
     before_renaming: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
-    replace_with(path, &json_text(&name_of(path), value)?, before_renaming)
-}
-
-/// Writes a text aside and renames it over `path`.
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    replace_with(path, text, |_| Ok(()))
-}
-
-fn replace_with(
-    path: &Path,
-    text: &[u8],
-    before_renaming: impl FnOnce(&Path) -> io::Result<()>,
-) -> io::Result<()> {
-    let aside = path.with_extension("json.part");
-    let written = (|| {
-        // One that was left behind by a process that was killed.
-        drop(std::fs::remove_file(&aside));
-        private_file::write_new(&aside, text)?;
-        before_renaming(&aside)?;
-        std::fs::rename(&aside, path)
-    })();
-    if written.is_err() {
-        // The write's own error is the one to tell; the part file may not even exist.
-        drop(std::fs::remove_file(&aside));
-    }
-    written
+    private_file::replace_with(path, &json_text(&name_of(path), value)?, before_renaming)
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@
 //! ones are free, and before each write it is checked that the number still is our file's. One that is not is left
 //! alone, never closed, and the file is opened anew.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ impl OwnFiles {
 
 impl Files for OwnFiles {
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
-        crate::writer::make_folder(folder)
+        make_folder(folder)
     }
 
     fn open(&self, path: &Path, new: bool) -> io::Result<File> {
@@ -125,7 +125,7 @@ impl Files for OwnFiles {
     }
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        crate::json_file::replace(path, text)
+        replace_with(path, text, |_| Ok(()))
     }
 }
 
@@ -296,6 +296,44 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a process's folder.
+///
+/// # Errors
+/// When it can't be made or exists already.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(access::folder_mode()).create(folder)?;
+    // Whatever the program's mask: we must be able to write into it, and readers to look.
+    let mode = std::fs::metadata(folder)?.permissions().mode();
+    if mode & 0o700 != 0o700 {
+        std::fs::set_permissions(folder, Permissions::from_mode(mode | 0o700))?;
+    }
+    Ok(())
+}
+
+/// Writes a text aside and renames it over `path`; `before_renaming` is done in between, with the path aside.
+///
+/// # Errors
+/// When the disk refuses; the old file is then as it was, and nothing is left aside.
+pub(crate) fn replace_with(
+    path: &Path,
+    text: &[u8],
+    before_renaming: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let aside = path.with_extension("json.part");
+    let written = (|| {
+        // One that was left behind by a process that was killed.
+        drop(std::fs::remove_file(&aside));
+        write_new(&aside, text)?;
+        before_renaming(&aside)?;
+        std::fs::rename(&aside, path)
+    })();
+    if written.is_err() {
+        // The write's own error is the one to tell; the part file may not even exist.
+        drop(std::fs::remove_file(&aside));
+    }
+    written
 }
 
 #[cfg(test)]

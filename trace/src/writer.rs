@@ -1,15 +1,12 @@
 //! Writing a process's tables, into a folder of their own.
 
-use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::access;
 use crate::manifest::ProcessHeader;
 use crate::names::Interner;
-pub use crate::private_file::{Files, OwnFiles};
+pub use crate::private_file::{Files, OwnFiles, make_folder};
 use crate::seal::Identity;
 pub use crate::table_writer::{AnyTableWriter, BATCH_ROWS, TableWriter, WAITING_ROWS};
 use crate::tables::{LossRow, TableWriters};
@@ -174,20 +171,6 @@ impl ProcessWriter {
         });
         lost
     }
-}
-
-/// Makes a process's folder.
-///
-/// # Errors
-/// When it can't be made or exists already.
-pub fn make_folder(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(access::folder_mode()).create(folder)?;
-    // Whatever the program's mask: we must be able to write into it, and readers to look.
-    let mode = std::fs::metadata(folder)?.permissions().mode();
-    if mode & 0o700 != 0o700 {
-        std::fs::set_permissions(folder, Permissions::from_mode(mode | 0o700))?;
-    }
-    Ok(())
 }
 
 fn keep_first(result: &mut io::Result<()>, next: io::Result<()>) {
