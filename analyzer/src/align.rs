@@ -136,8 +136,9 @@ fn estimated(recording: &Recording) -> Option<(Vec<Group>, Alignment)> {
         let place = u32::try_from(index).unwrap_or(u32::MAX);
         collective_parts::parts(&processes[index], place, ranks[index], &operations[index], names)
     });
-    let job = prepared::job(recording, &operations);
-    let matched = collectives::collectives(&parts, job, &Comparison::none());
+    let job = prepared::job(recording, prepared::used(&operations));
+    let all = parts.iter().flat_map(|parts| &parts.all);
+    let matched = collectives::collectives(all, job, &Comparison::none());
     let meetings = meetings(&matched.collectives);
     let groups = clock_groups::groups(recording, &ranks, &meetings);
     if groups.len() < 2 {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel_names;
 use crate::kinds::Kind;
@@ -13,7 +14,7 @@ use crate::operations::{Name, Operation, ProcessOperations};
 pub(crate) const COPY_ENGINE: u8 = 2;
 
 /// Who takes part: of a process with several GPUs each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Participant {
     /// The process's place in the recording.
     pub(crate) process: u32,
@@ -22,7 +23,7 @@ pub(crate) struct Participant {
 }
 
 /// The kernel of a part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct PartKernel {
     pub(crate) device: u32,
     /// Row in the process's table.
@@ -32,7 +33,7 @@ pub(crate) struct PartKernel {
 }
 
 /// One participant's part in a collective.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) participant: Participant,
     /// The process's rank in the job.
@@ -170,7 +171,7 @@ impl Told {
 }
 
 /// The parts of one process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Parts {
     /// By when they were enqueued.
     pub(crate) all: Vec<Part>,

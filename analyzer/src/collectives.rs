@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::collective_parts::{Part, Participant, Parts};
+use crate::collective_parts::{Part, Participant};
 use crate::communication::communicator_text;
 use crate::comparable::Comparison;
 use crate::details::CollectivePart;
@@ -211,14 +211,17 @@ struct Key {
 type Unnumbered<'a> = (Option<u64>, &'a str);
 
 /// Matches the parts of all processes; `comparison` says which of their stamps can be compared, and how well.
-pub(crate) fn collectives(parts: &[Parts], job: Job, comparison: &Comparison<'_>) -> Matched {
+pub(crate) fn collectives<'a>(
+    parts: impl Iterator<Item = &'a Part>,
+    job: Job,
+    comparison: &Comparison<'_>,
+) -> Matched {
     let mut matched = Matched::default();
     let mut groups: BTreeMap<Key, Vec<&Part>> = BTreeMap::new();
     // How many unnumbered ones each participant has.
     let mut unnumbered: BTreeMap<Unnumbered<'_>, BTreeMap<Participant, u64>> = BTreeMap::new();
     // How many with one communicator, name, pair and number each participant had so far.
     let mut seen = HashMap::new();
-    let parts = parts.iter().flat_map(|parts| &parts.all);
     for part in parts.filter(|part| part.matchable) {
         if part.rank.is_none() {
             matched.unranked += 1;

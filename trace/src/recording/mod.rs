@@ -2,10 +2,10 @@
 
 pub(crate) mod header;
 mod manifests;
+mod pieces;
 mod process;
 pub(crate) mod stamps;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,15 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::alignment::{Alignment, HostClock};
 use crate::beneath::{self, Kind};
-use crate::clock_steps;
-use crate::json_file::{Json, read_json};
 pub use crate::manifest::LossEntry as Loss;
-use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION, Version};
+use crate::manifest::{Manifest, PROCESS_FILE, VERSION, Version};
 use crate::moved_stamps::move_stamps;
 use crate::names::Interner;
 use crate::parallel;
 pub use crate::process::Process;
 use crate::tables::TABLE_NAMES;
 pub use manifests::manifest_files;
+pub use pieces::{Piece, Pieces};
 
 /// Why a path can't be opened as a recording. One line: the file, what is wrong, what to do.
 #[derive(Debug)]
@@ -133,15 +132,6 @@ fn is_hidden(path: &Path) -> bool {
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Reads each process's folder into a recording of its own, on all cores; gives with each whether it has no checksums.
-fn read_processes(folders: &[PathBuf], tables: &[&str]) -> Vec<Result<(Recording, bool), OpenError>> {
-    parallel::map(folders.len(), |index| {
-        let mut part = Recording::default();
-        part.read_process(&folders[index], tables)
-            .map(|is_unchecked| (part, is_unchecked))
-    })
-}
-
 impl Recording {
     /// Opens the recording in folder `path`.
     ///
@@ -210,124 +200,13 @@ impl Recording {
 
     /// Some tables, and whether clocks were set.
     fn open_some(path: &Path, tables: &[&str]) -> Result<(Self, bool), OpenError> {
-        beneath::name_if_none(path);
-        match beneath::stat(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(OpenError(format!("{}: no such file or folder", path.display())));
-            }
-            Err(error) if beneath::refused(&error).is_some() => return Err(cannot_read(path, &error)),
-            _ => {}
-        }
-        if !beneath::is_folder(path) {
-            return Err(OpenError(format!(
-                "{}: not a gputrace recording: a recording is a folder with a {MANIFEST_FILE} in it",
-                path.display()
-            )));
-        }
-        let manifest_path = path.join(MANIFEST_FILE);
-        let manifest =
-            read_json::<Manifest>(&manifest_path).map_err(|error| cannot_read(&manifest_path, &error))?;
-        let folders = process_folders(path).map_err(|error| cannot_read(path, &error))?;
-        let mut recording = Self {
-            path: path.to_owned(),
-            ..Self::default()
-        };
-        match manifest {
-            Json::Read(manifest) if manifest.format == FORMAT => {
-                check_version(&manifest_path, manifest.version)?;
-                recording.losses.clone_from(&manifest.losses);
-                recording.notes.clone_from(&manifest.notes);
-                if manifest.state == "recording" {
-                    recording.lose(
-                        format!("{MANIFEST_FILE} {NOT_CLOSED}"),
-                        Some(1),
-                        "exit status, and whatever is still to come",
-                    );
-                }
-                recording.manifest = manifest;
-            }
-            found => {
-                if folders.is_empty() {
-                    return Err(OpenError(format!(
-                        "{}: not a gputrace recording: it has neither a {MANIFEST_FILE} nor a process folder; \
-                         `gputrace record -- COMMAND` makes one",
-                        path.display()
-                    )));
-                }
-                let why = match found {
-                    Json::Missing => "is missing (the recorder was killed)".to_owned(),
-                    Json::Read(manifest) => format!("is of another format ({:?})", manifest.format),
-                    Json::Damaged(error) => format!("is damaged ({error})"),
-                };
-                recording
-                    .notes
-                    .push(format!("{MANIFEST_FILE} {why}; rebuilt from the process folders"));
-                recording.losses.push(Loss {
-                    what: format!("{MANIFEST_FILE} {}", why.split(" (").next().unwrap_or_default()),
-                    count: Some(1),
-                    affects: "command, exit status and the recorder's own notes".to_owned(),
-                });
-                recording.manifest = Manifest {
-                    state: "rebuilt".to_owned(),
-                    ..Manifest::new()
-                };
-            }
-        }
-        recording.absorb_manifests(&manifest_path)?;
-        recording.lose_what_leads_out(path);
-        let mut unchecked = 0;
-        let mut parts = Vec::new();
-        for part in read_processes(&folders, tables) {
-            let (part, is_unchecked) = part?;
-            unchecked += usize::from(is_unchecked);
-            parts.push(part);
-        }
-        recording.absorb_all(parts);
-        if unchecked > 0 {
-            recording.notes.push(format!(
-                "{unchecked} of {} process folders were written by an earlier gputrace, without checksums: damage that \
-                 leaves them readable cannot be seen",
-                folders.len()
-            ));
-        }
-        recording.leave_out_strangers();
-        let found: HashSet<String> = folders
-            .iter()
-            .map(|folder| {
-                let name = folder.file_name().unwrap_or_default().to_string_lossy();
-                segment_of(&name).0.to_owned()
-            })
-            .collect();
-        let missing: Vec<(String, u64)> = recording
-            .manifest
-            .rows
-            .iter()
-            .filter(|(folder, _)| !found.contains(folder.as_str()))
-            .map(|(folder, tables)| {
-                let rows = tables.values().fold(0u64, |all, rows| all.saturating_add(*rows));
-                (folder.clone(), rows)
-            })
-            .collect();
-        for (folder, rows) in missing {
-            recording.lose(
-                format!("{folder}: the process folder is missing, with its rows"),
-                Some(rows),
-                "everything of that process, and whatever compares or sums ranks",
-            );
-        }
-        recording.join_segments();
-        recording.compare_with_manifest(tables);
-        let all = recording.processes.iter_mut().chain(&mut recording.hosts);
-        let steps = clock_steps::undo(all);
-        for (folder, step) in &steps {
-            recording.notes.push(clock_steps::note(folder, *step));
-        }
-        recording.sort_processes();
-        if recording.manifest.state == "rebuilt" {
-            recording.rebuild_manifest();
-        }
-        recording.redact();
-        Ok((recording, !steps.is_empty()))
+        let pieces = Pieces::open(path)?;
+        let read = parallel::map(pieces.len(), |place| pieces.read(place, tables));
+        let read: Vec<Piece> = read.into_iter().collect::<Result<_, _>>()?;
+        let was_set = read.iter().any(|piece| piece.was_set);
+        let mut recording = pieces.finish(read.iter().map(|piece| piece.unchecked).sum());
+        recording.absorb_all(read.into_iter().map(|piece| piece.recording));
+        Ok((recording, was_set))
     }
 
     /// Links in the recording's folder may be those of processes.
