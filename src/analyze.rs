@@ -4,12 +4,14 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::{Analysis, ClockChoice, GivenClocks, Options, Sort, tables};
+use gputrace_analyzer::partial::Part;
+use gputrace_analyzer::{Analysis, ClockChoice, ComparedClocks, GivenClocks, Options, Sort, tables};
 use gputrace_interchange::export::files;
 use gputrace_interchange::tables::{csv_to, parquet_to};
 use gputrace_trace::place::Target;
 use gputrace_trace::{Recording, access};
 
+use crate::apart::Run;
 use crate::cli::{AnalyzeArgs, SortChoice};
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
@@ -23,9 +25,9 @@ const DEFAULT_TOP: usize = 10;
 const DEFAULT_TOP_OF_ONE: usize = 50;
 
 /// What --clocks says.
-fn clock_choice(clocks: &Path) -> Result<ClockChoice, Failure> {
+pub fn clock_choice(clocks: &Path) -> Result<ClockChoice, Failure> {
     /// More is no list of hosts.
-    const MOST_BYTES: u64 = 16 << 20;
+    const MOST_BYTES: u64 = 256 << 20;
     match clocks.to_str() {
         Some("none") => return Ok(ClockChoice::None),
         Some("estimate") => return Ok(ClockChoice::Estimate),
@@ -40,6 +42,9 @@ fn clock_choice(clocks: &Path) -> Result<ClockChoice, Failure> {
     let mut text = String::new();
     let file = fs::File::open(clocks).map_err(cannot)?;
     file.take(MOST_BYTES).read_to_string(&mut text).map_err(cannot)?;
+    if let Some(compared) = ComparedClocks::parse(&text) {
+        return Ok(ClockChoice::Compared(compared));
+    }
     GivenClocks::parse(&text, &name)
         .map(ClockChoice::Given)
         .map_err(Failure::new)
@@ -70,6 +75,31 @@ fn open(paths: &[PathBuf], clocks: &Path) -> Result<Recording, Failure> {
     } else {
         Err(never_used_cuda(&recording))
     }
+}
+
+/// Paths as one source: what an analysis calls them.
+pub fn source_of(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(" ")
+}
+
+/// The analysis of recordings of our own, whose processes are read one after another so that memory does not grow with their rows;
+/// and whether they are simulated. `None` for what can only be read as a whole.
+fn analyze_apart(args: &AnalyzeArgs, options: &Options) -> Result<Option<(Analysis, bool)>, Failure> {
+    let clocks = clock_choice(&args.clocks)?;
+    if matches!(clocks, ClockChoice::Given(_)) {
+        return Ok(None);
+    }
+    let Some(run) = Run::open(&args.paths) else {
+        return Ok(None);
+    };
+    let partial = run.partial(options, &clocks, None)?;
+    if !partial.parts.iter().flatten().any(Part::used_cuda) {
+        return Ok(None);
+    }
+    let (mut analysis, simulated) = partial.analysis(options);
+    analysis.source = source_of(&args.paths);
+    Ok(Some((analysis, simulated)))
 }
 
 /// Prints the tables of a recording that was just made.
@@ -131,12 +161,11 @@ pub fn no_such_steps(recording: &Recording) -> Failure {
 }
 
 /// Nothing of what --by asks for is in the recording.
-fn nothing_of_the_kind(recording: &Recording) -> Failure {
+fn nothing_of_the_kind(source: &str) -> Failure {
     Failure::new(format!(
-        "{}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
+        "{source}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
          record_shapes=True, modules and stacks with with_stack=True; gputrace record has operators, shapes and modules of programs \
-         that use gputrace.torch.operators() or emit_nvtx()",
-        recording.path.display()
+         that use gputrace.torch.operators() or emit_nvtx()"
     ))
 }
 
@@ -161,16 +190,22 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         checked.map_err(|refused| Failure::new(refused.to_string()))?;
         interrupted::leaves_nothing();
     }
-    let recording = open(&args.paths, &args.clocks)?;
     let options = Options {
         steps: args.steps,
         sort,
         short_names: args.short_names,
         by_step: false,
     };
-    let mut analysis = gputrace_analyzer::analyze(&recording, &options);
+    let (mut analysis, simulated) = match analyze_apart(args, &options)? {
+        Some(done) => done,
+        None => {
+            let recording = open(&args.paths, &args.clocks)?;
+            let analysis = gputrace_analyzer::analyze(&recording, &options);
+            (analysis, recording.is_simulated())
+        }
+    };
     if args.steps.is_some() && analysis.ranks.is_empty() {
-        return Err(no_such_steps(&recording));
+        return Err(no_such_steps(&open(&args.paths, &args.clocks)?));
     }
     if let Some(tables) = &tables {
         write_tables(&analysis, tables)?;
@@ -188,7 +223,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
             DEFAULT_TOP
         };
         let view = View {
-            simulated: recording.is_simulated(),
+            simulated,
             explain: args.explain,
             top: args.top.unwrap_or(default_top),
             sort,
@@ -197,7 +232,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         match args.by {
             None => report::print(&analysis, view),
             Some(by) if report::print_by(&analysis, by, view) => {}
-            Some(_) => return Err(nothing_of_the_kind(&recording)),
+            Some(_) => return Err(nothing_of_the_kind(&analysis.source)),
         }
     }
     Ok(0)

@@ -1,6 +1,7 @@
 //! `gputrace`: the command line. What it does lives in the library crates; here is only what it says.
 
 mod analyze;
+mod apart;
 mod baseline;
 mod check;
 mod cli;
@@ -22,6 +23,7 @@ mod runs;
 mod say;
 mod serve;
 mod start;
+mod synthetic;
 mod text;
 mod topology;
 mod view;

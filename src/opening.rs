@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::failure::Failure;
 
 /// Nothing is drawn before this has passed.
-const PATIENCE: Duration = Duration::from_millis(700);
+pub const PATIENCE: Duration = Duration::from_millis(700);
 /// How often the bar moves.
 const PERIOD: Duration = Duration::from_millis(100);
 

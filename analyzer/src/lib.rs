@@ -55,6 +55,7 @@ mod operations;
 mod operators;
 mod options;
 mod overhead;
+pub mod partial;
 mod parts;
 mod pauses;
 mod prepared;
@@ -78,7 +79,7 @@ use gputrace_trace::{Recording, parallel};
 
 pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
 
-pub use align::{ClockChoice, align};
+pub use align::{ClockChoice, ComparedClocks, align};
 pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;
@@ -190,5 +191,5 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let of = parallel::map(processes.len(), |place| {
         Alone::of(&processes[place], &recording.names, options, in_detail)
     });
-    reduce::reduce(recording, recording, of, options, in_detail)
+    reduce::reduce(recording, of, options, in_detail)
 }

@@ -1,7 +1,9 @@
 //! What to analyse.
 
+use serde::{Deserialize, Serialize};
+
 /// What kernels are ordered by, greatest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sort {
     /// Sum of durations.
     #[default]
@@ -15,7 +17,8 @@ pub enum Sort {
 }
 
 /// What to analyse and how to order it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Options {
     /// Only the steps from the first number to the second, both counted.
     pub steps: Option<(u64, u64)>,
@@ -25,4 +28,15 @@ pub struct Options {
     pub short_names: bool,
     /// What each step of each device is made of, by name, in the details too.
     pub by_step: bool,
+}
+
+impl Options {
+    /// As a text that [`Options::parse`] reads.
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
 }

@@ -25,7 +25,6 @@ pub(crate) struct Prepared {
     pub(crate) clocks: comparable::Clocks,
     /// By process: its rank.
     pub(crate) ranks: Vec<Option<u32>>,
-    pub(crate) parts: Vec<collective_parts::Parts>,
     pub(crate) matched: collectives::Matched,
     /// By process.
     pub(crate) windows: Vec<Steps>,
@@ -65,7 +64,6 @@ impl Prepared {
             operations,
             clocks,
             ranks,
-            parts,
             matched,
             windows,
         }

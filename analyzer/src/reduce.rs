@@ -29,11 +29,10 @@ struct Run {
 /// What is known of a process alone, and its rows for the graph.
 pub(crate) type OfProcess = (Alone, ForGraph);
 
-/// Makes the analysis. `of` are the recording's processes in their order. Of their tables nothing is looked at but by `hangs`, whose
-/// processes are the same, and for the graph where it takes a whole process.
+/// Makes the analysis. `of` are the recording's processes in their order. Of their tables nothing is looked at but what `hangs::rows`
+/// takes, and for the graph where that takes a whole process.
 pub(crate) fn reduce(
     recording: &Recording,
-    hangs_in: &Recording,
     of: Vec<OfProcess>,
     options: &Options,
     in_detail: bool,
@@ -166,7 +165,7 @@ pub(crate) fn reduce(
         too_much,
         not_carried,
     };
-    let hangs = hangs::after_the_fact(hangs_in);
+    let hangs = hangs::after_the_fact(recording);
     let losses = losses::losses(recording, &found, &hangs);
     let notes = losses::notes(recording, &alone, &ranks_analysed);
     let uses: Vec<(Option<u32>, &state::Uses)> =

@@ -15,7 +15,6 @@ use crate::alignment::{Alignment, HostClock};
 use crate::beneath::{self, Kind};
 pub use crate::manifest::LossEntry as Loss;
 use crate::manifest::{Manifest, PROCESS_FILE, VERSION, Version};
-use crate::moved_stamps::move_stamps;
 use crate::names::Interner;
 use crate::parallel;
 pub use crate::process::Process;
@@ -313,14 +312,7 @@ impl Recording {
         let all = self.processes.iter_mut().chain(&mut self.hosts);
         let mut all: Vec<Mutex<&mut Process>> = all.map(Mutex::new).collect();
         parallel::map(all.len(), |place| {
-            let mut process = all[place].lock().unwrap_or_else(PoisonError::into_inner);
-            let clock = process
-                .header
-                .clock
-                .and_then(|clock| alignment.clocks.get(clock as usize));
-            if let Some(clock) = clock {
-                move_stamps(&mut process, &clock.course);
-            }
+            alignment.align(&mut all[place].lock().unwrap_or_else(PoisonError::into_inner));
         });
         all.clear();
         self.clocks = Some(alignment);
