@@ -12,7 +12,7 @@ use gputrace_trace::place::Target;
 use gputrace_trace::{Recording, access};
 
 use crate::apart::Run;
-use crate::cli::{AnalyzeArgs, SortChoice};
+use crate::cli::AnalyzeArgs;
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 use crate::opening;
@@ -20,7 +20,7 @@ use crate::print_json::print_json;
 use crate::report::{self, View};
 
 /// Kernels in the table, unless --top says otherwise.
-const DEFAULT_TOP: usize = 10;
+pub const DEFAULT_TOP: usize = 10;
 /// Rows of a table that is asked for alone.
 const DEFAULT_TOP_OF_ONE: usize = 50;
 
@@ -120,7 +120,7 @@ pub fn print_tables(recording: &Recording) -> Result<(), Failure> {
 }
 
 /// Writes every table of the analysis into a folder.
-fn write_tables(analysis: &Analysis, target: &Target) -> Result<(), Failure> {
+pub fn write_tables(analysis: &Analysis, target: &Target) -> Result<(), Failure> {
     let refused = |error: &io::Error| Failure::new(cannot_be_written(&target.path, error));
     let tables = tables::tables(analysis).map_err(|error| refused(&io::Error::other(error)))?;
     let count = tables.len();
@@ -172,12 +172,7 @@ fn nothing_of_the_kind(source: &str) -> Failure {
 /// Prints the tables or the JSON.
 pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
     args.import.apply();
-    let sort = match args.sort {
-        SortChoice::Total => Sort::Total,
-        SortChoice::Count => Sort::Count,
-        SortChoice::Mean => Sort::Mean,
-        SortChoice::Max => Sort::Max,
-    };
+    let sort = args.sort.into();
     if args.writing.follow_umask {
         access::follow_umask();
     }

@@ -50,6 +50,12 @@ impl Run {
         Some(Self { recordings })
     }
 
+    /// Those of all its recordings.
+    pub fn fingerprints(&self) -> String {
+        let all: Vec<String> = self.recordings.iter().map(Self::fingerprint).collect();
+        all.join(" ")
+    }
+
     /// Its files, in a few digits: names, sizes and when they were written.
     fn fingerprint(pieces: &Pieces) -> String {
         let folders = (0..pieces.len()).flat_map(|place| pieces.folders(place).to_vec());
@@ -103,7 +109,7 @@ impl Run {
                 }
                 Ok((
                     piece.unchecked,
-                    Some(Part::of(piece.recording, &manifest, options)),
+                    Some(Part::of(piece.recording, piece.unchecked, &manifest, options)),
                     None,
                 ))
             });
@@ -116,8 +122,10 @@ impl Run {
             }
             let read: Vec<(usize, Option<Part>, Option<Recording>)> =
                 read.into_iter().collect::<Result<_, Failure>>()?;
-            let unchecked = read.iter().map(|(unchecked, ..)| unchecked).sum();
-            let mut base = pieces.finish(unchecked);
+            let hosts = read.iter().filter(|(.., host)| host.is_some());
+            let unchecked = hosts.map(|(unchecked, ..)| unchecked).sum();
+            let folders = pieces.folder_count();
+            let mut base = pieces.into_base();
             base.clocks = compared.as_ref().map(|(_, compared)| compared.alignment.clone());
             let mut parts = Vec::new();
             for (_, part, host) in read {
@@ -134,6 +142,8 @@ impl Run {
                 recording: base,
                 processes,
                 fingerprint,
+                folders,
+                unchecked,
             });
             all.parts.push(parts);
         }
@@ -196,7 +206,9 @@ fn ranks_of(pieces: &Pieces) -> Vec<u32> {
 pub fn fingerprint(paths: &[PathBuf]) -> String {
     let seen: Mutex<Vec<(String, u64, u64)>> = Mutex::default();
     let note = |path: &Path| {
-        let Ok(about) = std::fs::metadata(path) else { return };
+        let Ok(about) = std::fs::metadata(path) else {
+            return;
+        };
         if about.is_dir() {
             return;
         }
@@ -224,10 +236,7 @@ pub fn fingerprint(paths: &[PathBuf]) -> String {
 
 /// A bar for what takes more than a moment.
 pub fn bar(what: &str, length: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(
-        Some(length),
-        ProgressDrawTarget::hidden(),
-    );
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
     let template = format!("{what} {{wide_bar}} {{pos}} of {{len}} processes, {{eta}} left");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);

@@ -16,8 +16,10 @@ mod manual;
 mod merge;
 mod nvml;
 mod opening;
+mod partial;
 mod print_json;
 mod record;
+mod reduce;
 mod report;
 mod runs;
 mod say;
@@ -75,6 +77,8 @@ fn main() {
     if matches!(
         command,
         Command::Analyze(_)
+            | Command::Partial(_)
+            | Command::Reduce(_)
             | Command::WhatIf(_)
             | Command::Diff(_)
             | Command::Check(_)
@@ -86,6 +90,8 @@ fn main() {
         Command::Record(args) => record::run(&args),
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
+        Command::Partial(args) => partial::run(&args),
+        Command::Reduce(args) => reduce::run(&args),
         Command::WhatIf(args) => whatif::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),

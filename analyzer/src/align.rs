@@ -69,10 +69,13 @@ impl ComparedClocks {
     pub fn name(&self, header: &mut ProcessHeader) -> Result<(), String> {
         let clock = header.rank.and_then(|rank| self.clock_of_rank.get(&rank));
         header.clock = Some(*clock.ok_or_else(|| {
-            let who = header
-                .rank
-                .map_or_else(|| "a process without a rank".to_owned(), |rank| format!("rank {rank}"));
-            format!("{who} is not among those whose clocks were compared: compare them anew (reduce --clocks-to)")
+            let who = header.rank.map_or_else(
+                || "a process without a rank".to_owned(),
+                |rank| format!("rank {rank}"),
+            );
+            format!(
+                "{who} is not among those whose clocks were compared: compare them anew (reduce --clocks-to)"
+            )
         })?);
         Ok(())
     }
@@ -211,7 +214,7 @@ pub(crate) fn by_parts<'a>(
     parts: impl Iterator<Item = &'a Part>,
     used: usize,
 ) -> Option<(Vec<Group>, Alignment)> {
-    let matched = collectives::collectives(parts, prepared::job(recording, used), &Comparison::none());
+    let matched = collectives::collectives(parts, prepared::job(recording, used), &Comparison::none(), true);
     let meetings = meetings(&matched.collectives);
     let groups = clock_groups::groups(recording, ranks, &meetings);
     if groups.len() < 2 {

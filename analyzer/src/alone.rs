@@ -33,8 +33,8 @@ use crate::pauses::Pauses;
 use crate::prepared::{ROWS_FOR_FINDINGS, Steps};
 use crate::queues::Queues;
 use crate::state;
-use crate::step_sums::step_sums;
 use crate::step_summary;
+use crate::step_sums::step_sums;
 use crate::steps;
 use crate::unfinished::{self, UnfinishedOperation};
 
@@ -152,8 +152,15 @@ impl Alone {
             chosen = Some(windows);
         }
         let windows = chosen.as_ref().unwrap_or(&steps);
-        let (devices, too_much) =
-            devices(process, &operations, &parts.all, windows, names, options, in_detail);
+        let (devices, too_much) = devices(
+            process,
+            &operations,
+            &parts.all,
+            windows,
+            names,
+            options,
+            in_detail,
+        );
         let all_cut = operations.devices.values().flat_map(|device| &device.cut);
         counts.told_by_name = { all_cut }.any(|operation| operation.kind_from == KindFrom::Name);
         let alone = Self {

@@ -1,6 +1,7 @@
 //! What each rank did of the collectives: one part an operation, with its kernel's time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
@@ -42,10 +43,12 @@ pub(crate) struct Part {
     pub(crate) matchable: bool,
     /// `None` where the source does not tell communicators apart.
     pub(crate) communicator: Option<u64>,
-    pub(crate) communicator_name: Option<String>,
+    #[serde(with = "crate::word::shared_if_any")]
+    pub(crate) communicator_name: Option<Arc<str>>,
     /// `None` where the source does not say.
     pub(crate) ranks_in_communicator: Option<u32>,
-    pub(crate) function: String,
+    #[serde(with = "crate::word::shared")]
+    pub(crate) function: Arc<str>,
     /// Sender and receiver of a point-to-point operation, as ranks in the communicator.
     pub(crate) pair: Option<(u32, u32)>,
     /// Which end of it this is.
@@ -54,7 +57,8 @@ pub(crate) struct Part {
     pub(crate) sequence: Option<u64>,
     /// `None` where the source does not say.
     pub(crate) bytes: Option<u64>,
-    pub(crate) dtype: String,
+    #[serde(with = "crate::word::shared")]
+    pub(crate) dtype: Arc<str>,
     pub(crate) kernel: Option<PartKernel>,
     /// Row in the process's table of collectives; `None` where only the kernel's name tells of it.
     pub(crate) row: Option<u32>,
@@ -170,6 +174,21 @@ impl Told {
     }
 }
 
+/// Texts that many parts have, each once.
+#[derive(Default)]
+struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    fn get(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return known.clone();
+        }
+        let text: Arc<str> = Arc::from(text);
+        self.0.insert(text.clone());
+        text
+    }
+}
+
 /// The parts of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Parts {
@@ -214,6 +233,7 @@ pub(crate) fn parts(
     let replays = replays(process, operations);
     let in_whole_graphs = !process.tables.graph_launches.start_ns.is_empty();
     let mut parts = Parts::default();
+    let mut texts = Texts::default();
     for row in 0..rows.start_ns.len() {
         let place_of_row = rows.plan[row].map(|plan| {
             let place = place_in_plan.entry(plan).or_default();
@@ -269,17 +289,17 @@ pub(crate) fn parts(
             communicator: Some(communicator),
             communicator_name: described
                 .and_then(|row| communicators.name[row])
-                .map(|name| names.get(name).to_owned()),
+                .map(|name| texts.get(names.get(name))),
             ranks_in_communicator: described
                 .map(|row| communicators.ranks[row])
                 .filter(|ranks| *ranks > 0),
             // The two ends of one transfer are one operation.
-            function: if pair.is_some() { "SendRecv" } else { function }.to_owned(),
+            function: texts.get(if pair.is_some() { "SendRecv" } else { function }),
             pair,
             sends: function == "Send",
             sequence: rows.sequence[row],
             bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0),
-            dtype: names.get(rows.datatype[row]).to_owned(),
+            dtype: texts.get(names.get(rows.datatype[row])),
             kernel,
             row: u32::try_from(row).ok(),
             shared: rows.plan[row]
@@ -342,12 +362,12 @@ pub(crate) fn parts(
                 communicator: None,
                 communicator_name: None,
                 ranks_in_communicator: None,
-                function: function.to_owned(),
+                function: texts.get(function),
                 pair: None,
                 sends: false,
                 sequence: None,
                 bytes: None,
-                dtype,
+                dtype: texts.get(&dtype),
                 kernel: Some(part_kernel(device, operation)),
                 row: None,
                 shared: 1,

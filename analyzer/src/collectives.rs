@@ -2,6 +2,7 @@
 
 use gputrace_trace::TimeNs;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -185,6 +186,8 @@ pub(crate) struct Matched {
     /// Median, over collectives that no rank can leave early, of last end minus first end: how well the clocks agree.
     pub(crate) end_spread_ns: Option<i64>,
     end_spreads: Vec<i64>,
+    /// Whether each collective keeps what each GPU did of it.
+    keep_parts: bool,
 }
 
 /// What matching needs to know of the job.
@@ -198,7 +201,7 @@ pub(crate) struct Job {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     communicator: Option<u64>,
-    function: String,
+    function: Arc<str>,
     pair: Option<(u32, u32)>,
     /// The sequence number, or the place in order.
     number: u64,
@@ -210,24 +213,33 @@ struct Key {
 /// Those that have one communicator and name, and no numbers.
 type Unnumbered<'a> = (Option<u64>, &'a str);
 
-/// Matches the parts of all processes; `comparison` says which of their stamps can be compared, and how well.
+/// Matches the parts of all processes, which come process by process; `comparison` says which of their stamps can be compared, and how well.
 pub(crate) fn collectives<'a>(
     parts: impl Iterator<Item = &'a Part>,
     job: Job,
     comparison: &Comparison<'_>,
+    keep_parts: bool,
 ) -> Matched {
-    let mut matched = Matched::default();
+    let mut matched = Matched {
+        keep_parts,
+        ..Matched::default()
+    };
     let mut groups: BTreeMap<Key, Vec<&Part>> = BTreeMap::new();
     // How many unnumbered ones each participant has.
     let mut unnumbered: BTreeMap<Unnumbered<'_>, BTreeMap<Participant, u64>> = BTreeMap::new();
     // How many with one communicator, name, pair and number each participant had so far.
     let mut seen = HashMap::new();
+    let mut process = None;
     for part in parts.filter(|part| part.matchable) {
+        // Parts come process by process.
+        if process.replace(part.participant.process) != Some(part.participant.process) {
+            seen.clear();
+        }
         if part.rank.is_none() {
             matched.unranked += 1;
             continue;
         }
-        let function = part.function.as_str();
+        let function = &*part.function;
         let who = (part.participant.process, part.participant.place);
         let place = seen
             .entry((
@@ -272,7 +284,7 @@ pub(crate) fn collectives<'a>(
     let mut found: Vec<(i64, Vec<&Part>, Collective)> = Vec::new();
     for (key, parts) in groups {
         let by_order = !key.numbered && key.pair.is_none();
-        if by_order && uneven.contains(&(key.communicator, key.function.as_str())) {
+        if by_order && uneven.contains(&(key.communicator, &*key.function)) {
             // The n-th here need not be the n-th there: each stays alone.
             matched.uneven += parts.len() as u64;
             for part in parts {
@@ -503,7 +515,10 @@ impl Matched {
             per_rank
         };
         let shared_kernel = parts.iter().map(|part| part.shared).max().unwrap_or(1);
-        let each = each_part(parts, last.map(|last| last.start));
+        let each = match self.keep_parts {
+            true => each_part(parts, last.map(|last| last.start)),
+            false => Vec::new(),
+        };
         let slowest = transfer_ns
             .values()
             .copied()
@@ -519,7 +534,9 @@ impl Matched {
         let in_job: BTreeSet<u32> = parts.iter().filter_map(|part| part.rank).collect();
         Collective {
             communicator: communicator_text(key.communicator),
-            communicator_name: parts.iter().find_map(|part| part.communicator_name.clone()),
+            communicator_name: parts
+                .iter()
+                .find_map(|part| part.communicator_name.as_deref().map(str::to_owned)),
             sequence: key.numbered.then_some(key.number),
             ranks: in_job.into_iter().collect(),
             communicator_ranks: ranks,
@@ -528,7 +545,10 @@ impl Matched {
             start_ns: first_start.map(TimeNs),
             longest_kernel_ns: arrivals.iter().map(|arrival| arrival.end - arrival.start).max(),
             bytes,
-            dtype: parts.first().map(|part| part.dtype.clone()).unwrap_or_default(),
+            dtype: parts
+                .first()
+                .map(|part| part.dtype.to_string())
+                .unwrap_or_default(),
             algbw,
             algbw_range: slowest
                 .zip(bytes)
@@ -560,7 +580,7 @@ impl Matched {
                 common_clock: errors_known,
                 clock_error_ns: widest,
             },
-            name: key.function.clone(),
+            name: key.function.to_string(),
         }
     }
 

@@ -144,11 +144,7 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
 }
 
 /// What was ignored, rebuilt, assumed or not asked for.
-pub(crate) fn notes(
-    recording: &Recording,
-    alone: &[Alone],
-    ranks: &[RankAnalysis],
-) -> Vec<String> {
+pub(crate) fn notes(recording: &Recording, alone: &[Alone], ranks: &[RankAnalysis]) -> Vec<String> {
     let processes = &recording.processes;
     let mut notes = recording.notes.clone();
     let sum = |of: fn(&Counts) -> u64| alone.iter().map(|alone| of(&alone.counts)).sum::<u64>();

@@ -55,7 +55,7 @@ impl Prepared {
         let matched = {
             let comparison = Comparison::of(recording, &clocks);
             let all = parts.iter().flat_map(|parts| &parts.all);
-            collectives::collectives(all, job(recording, used(&operations)), &comparison)
+            collectives::collectives(all, job(recording, used(&operations)), &comparison, true)
         };
         let windows: Vec<Steps> = parallel::map(processes.len(), |index| {
             Steps::of(&processes[index], &operations[index], names)
@@ -70,12 +70,7 @@ impl Prepared {
     }
 
     /// The graph of the chosen steps, of at most so many rows; `None` where nothing ran in them, or a single step has more.
-    pub(crate) fn graph(
-        &self,
-        recording: &Recording,
-        chosen: Option<(u64, u64)>,
-        most: u64,
-    ) -> Option<Job> {
+    pub(crate) fn graph(&self, recording: &Recording, chosen: Option<(u64, u64)>, most: u64) -> Option<Job> {
         let used: Vec<Vec<u32>> = self
             .operations
             .iter()
@@ -91,7 +86,8 @@ impl Prepared {
                 on_host: windows.on_host().is_some(),
                 devices: windows.launched(),
                 used,
-                rows: (process.tables.kernels.start_ns.len() + process.tables.api_calls.start_ns.len()) as u64,
+                rows: (process.tables.kernels.start_ns.len() + process.tables.api_calls.start_ns.len())
+                    as u64,
                 carried: &Carried::All,
             })
             .collect();
@@ -116,7 +112,9 @@ impl Prepared {
 
 /// How many processes used a GPU.
 pub(crate) fn used(operations: &[ProcessOperations]) -> usize {
-    let used = operations.iter().filter(|operations| !operations.devices.is_empty());
+    let used = operations
+        .iter()
+        .filter(|operations| !operations.devices.is_empty());
     used.count()
 }
 

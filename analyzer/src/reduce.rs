@@ -47,34 +47,33 @@ pub(crate) fn reduce(
     let spans: Vec<Option<(i64, i64)>> = alone.iter().map(|alone| alone.span).collect();
     let clocks = comparable::clocks(recording, &spans);
     let here = alone.iter().filter(|alone| !alone.used.is_empty()).count();
+    let chosen = {
+        let steps_of = steps_of(&alone);
+        job::choose(&steps_of, options.steps, ROWS_FOR_FINDINGS)
+    };
+    let not_carried = matches!(chosen, Err(NotFollowed::NotCarried));
+    let chosen = chosen.ok();
     let mut matched = {
         let comparison = Comparison::of(recording, &clocks);
         let parts = alone.iter().flat_map(|alone| &alone.parts);
-        collectives::collectives(parts, prepared::job(recording, here), &comparison)
+        collectives::collectives(
+            parts,
+            prepared::job(recording, here),
+            &comparison,
+            in_detail || chosen.is_some(),
+        )
     };
     // Their kernels and all that is told of them stands in the collectives now.
     for alone in &mut alone {
         alone.parts = Vec::new();
     }
-    let steps_of: Vec<ProcessSteps<'_>> = alone
-        .iter()
-        .map(|alone| ProcessSteps {
-            windows: alone.steps.of_process(&alone.used),
-            on_host: alone.steps.on_host().is_some(),
-            devices: alone.steps.launched(),
-            used: &alone.used,
-            rows: alone.rows,
-            carried: &alone.carried,
-        })
-        .collect();
-    let chosen = job::choose(&steps_of, options.steps, ROWS_FOR_FINDINGS);
-    let not_carried = matches!(chosen, Err(NotFollowed::NotCarried));
-    let chosen = chosen.ok();
+    let steps_of = steps_of(&alone);
     // Whoever was read for the graph alone has no operations yet.
-    let operations: Vec<Option<ProcessOperations>> = parallel::map(for_graph.len(), |place| match &for_graph[place] {
-        ForGraph::Rows(rows) if chosen.is_some() => Some(ProcessOperations::new(&rows.process, names)),
-        _ => None,
-    });
+    let operations: Vec<Option<ProcessOperations>> =
+        parallel::map(for_graph.len(), |place| match &for_graph[place] {
+            ForGraph::Rows(rows) if chosen.is_some() => Some(ProcessOperations::new(&rows.process, names)),
+            _ => None,
+        });
     let sources: Option<Vec<rows::Source<'_>>> = (0..processes.len())
         .map(|place| {
             Some(match &for_graph[place] {
@@ -114,7 +113,10 @@ pub(crate) fn reduce(
         None => job.steps.len() + job.left_out,
     });
     let causes = job.and_then(|job| Causes::of(job, step_count, names));
-    let whole = alone.iter().flat_map(|alone| &alone.devices).map(|device| device.window);
+    let whole = alone
+        .iter()
+        .flat_map(|alone| &alone.devices)
+        .map(|device| device.window);
     let whole: Vec<(i64, i64)> = whole.collect();
     let run = Run {
         start: whole.iter().map(|(start, _)| *start).min().unwrap_or(0),
@@ -153,8 +155,11 @@ pub(crate) fn reduce(
     }
     let ranks_analysed = of_ranks;
     let advised = advised::findings(names, &sources, job, step_count, &ranks_analysed, advice);
-    let sides: Vec<(Option<u32>, &communicators::Side)> =
-        ranks.iter().copied().zip(alone.iter().map(|alone| &alone.communicators)).collect();
+    let sides: Vec<(Option<u32>, &communicators::Side)> = ranks
+        .iter()
+        .copied()
+        .zip(alone.iter().map(|alone| &alone.communicators))
+        .collect();
     let communicators = communicators::communicators(&sides, &matched.collectives);
     let blame = causes.as_ref().map(|causes| &causes.blame);
     let arrivals = arrivals::arrivals(&matched.collectives, blame);
@@ -168,8 +173,11 @@ pub(crate) fn reduce(
     let hangs = hangs::after_the_fact(recording);
     let losses = losses::losses(recording, &found, &hangs);
     let notes = losses::notes(recording, &alone, &ranks_analysed);
-    let uses: Vec<(Option<u32>, &state::Uses)> =
-        ranks.iter().copied().zip(alone.iter().map(|alone| &alone.uses)).collect();
+    let uses: Vec<(Option<u32>, &state::Uses)> = ranks
+        .iter()
+        .copied()
+        .zip(alone.iter().map(|alone| &alone.uses))
+        .collect();
     let device_state = state::devices(recording, &uses, (run.start, run.end));
     let host_state = state::hosts(recording, &uses, (run.start, run.end));
     let attributions: Vec<_> = ranks_analysed.iter().map(|rank| &rank.attribution).collect();
@@ -211,7 +219,10 @@ pub(crate) fn reduce(
         clock: clocks.assumption,
         clocks: clock_analysis::clocks(recording, &ranks),
         clock_end_spread_ns: matched.end_spread_ns,
-        unfinished: alone.iter_mut().flat_map(|alone| std::mem::take(&mut alone.unfinished)).collect(),
+        unfinished: alone
+            .iter_mut()
+            .flat_map(|alone| std::mem::take(&mut alone.unfinished))
+            .collect(),
         recording_cost: recording_cost::costs(processes),
         recording_overhead: overhead::overhead(alone.iter().map(|alone| alone.blocks.as_slice())),
         losses,
@@ -219,4 +230,17 @@ pub(crate) fn reduce(
         ranks: ranks_analysed,
     };
     (analysis, details)
+}
+
+/// What the graph goes by in each process.
+fn steps_of(alone: &[Alone]) -> Vec<ProcessSteps<'_>> {
+    let of = alone.iter().map(|alone| ProcessSteps {
+        windows: alone.steps.of_process(&alone.used),
+        on_host: alone.steps.on_host().is_some(),
+        devices: alone.steps.launched(),
+        used: &alone.used,
+        rows: alone.rows,
+        carried: &alone.carried,
+    });
+    of.collect()
 }

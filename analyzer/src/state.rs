@@ -8,7 +8,6 @@ use gputrace_trace::{Process, Recording};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-
 /// What a sampled quantity came to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sampled {

@@ -3,9 +3,10 @@
 //! Nothing is computed: `model.rs` says when everything happens, and this writes it as the collector would.
 
 mod model;
+mod plan;
 mod rows;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -19,83 +20,26 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
 use model::{Job, RankStep};
+use plan::Plan;
 
-/// Write a recording of a simulated job without running anything
-#[derive(Parser, Clone, Debug)]
-#[command(
-    name = "gputrace workload --trace-only",
-    disable_version_flag = true,
-    after_help = "\
-Examples:
-  gputrace workload --trace-only -o run1 --ranks 16 --events 20000
-  gputrace workload --trace-only -o big --ranks 1000 --events 100000 --slow-rank 417
-  gputrace workload --trace-only -o part --ranks 1000 --events 1000000 --write 0..49
-
-The job trains a transformer sharded over the 8 GPUs of each host and replicated over hosts. Times are those of a simple model of an \
-H200 and its links, and everything says that it is simulated."
-)]
-pub struct Plan {
-    /// The folder to make, which must not exist yet
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
-    /// Ranks of the job
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    ranks: u32,
-    /// Rows of each rank's tables, at least; whole steps are written
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
-    events: u64,
-    /// Layers of the network
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    layers: u32,
-    /// A rank whose GPU is slower
-    #[arg(long, value_name = "RANK")]
-    slow_rank: Option<u32>,
-    /// How many times longer its kernels take
-    #[arg(long, default_value_t = 1.25, value_name = "TIMES")]
-    slow_by: f64,
-    /// A rank whose host pauses at every fourth step
-    #[arg(long, value_name = "RANK")]
-    pausing_rank: Option<u32>,
-    /// For how long, nanoseconds
-    #[arg(long, default_value_t = 30_000_000, value_name = "NS")]
-    pause_ns: i64,
-    /// Write these ranks alone, FIRST..LAST; the job is the whole one
-    #[arg(long, value_name = "FIRST..LAST", value_parser = crate::cli::parse_steps)]
-    write: Option<(u64, u64)>,
-    /// All ranks on one host, by name and clock
-    #[arg(long)]
-    one_host: bool,
-    /// Another seed is another job of the same kind
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+/// Steps of a plan: whole ones.
+fn steps(plan: &Plan) -> u32 {
+    let a_step = rows::of_a_step(plan.layers);
+    u32::try_from(plan.events.div_ceil(a_step)).unwrap_or(u32::MAX)
 }
 
-impl Plan {
-    fn hosts(&self) -> u32 {
-        self.ranks.div_ceil(model::GPUS)
-    }
-
-    fn host_of(&self, rank: u32) -> String {
-        match self.one_host {
-            true => "sim-0".to_owned(),
-            false => format!("sim-{}", rank / model::GPUS),
-        }
-    }
-
-    fn steps(&self) -> u32 {
-        let a_step = rows::of_a_step(self.layers);
-        u32::try_from(self.events.div_ceil(a_step)).unwrap_or(u32::MAX)
-    }
+/// What the arguments behind `workload` ask for.
+pub fn parse(arguments: &[OsString]) -> Result<Plan, clap::Error> {
+    let arguments = arguments.iter().filter(|argument| *argument != "--trace-only");
+    let name = OsString::from("gputrace workload --trace-only");
+    Plan::try_parse_from(std::iter::once(name).chain(arguments.cloned()))
 }
 
 /// Writes the recording that the arguments behind `workload` ask for.
-pub fn run(arguments: &[std::ffi::OsString]) -> Result<i32, Failure> {
-    let arguments = arguments.iter().filter(|argument| *argument != "--trace-only");
-    let name = std::ffi::OsString::from("gputrace workload --trace-only");
-    let plan = Plan::parse_from(std::iter::once(name).chain(arguments.cloned()));
-    let refused = |error: &std::io::Error| {
-        Failure::new(crate::export::cannot_be_written(&plan.output, error))
-    };
+pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
+    let plan = parse(arguments).unwrap_or_else(|error| error.exit());
+    let refused =
+        |error: &std::io::Error| Failure::new(crate::export::cannot_be_written(&plan.output, error));
     if !(0.01..=1000.0).contains(&plan.slow_by) {
         return Err(Failure::new("--slow-by: expected a number from 0.01 to 1000"));
     }
@@ -114,12 +58,15 @@ pub fn run(arguments: &[std::ffi::OsString]) -> Result<i32, Failure> {
     let wanted: Vec<u32> = (0..plan.ranks)
         .filter(|rank| (first..=last).contains(&u64::from(*rank)))
         .collect();
-    let steps = plan.steps();
-    let bar = bar(u64::from(steps) + wanted.len() as u64);
+    let count = steps(&plan);
+    let bar = bar(u64::from(count) + wanted.len() as u64);
     // What ranks do is known step by step of all of them, and written rank by rank.
     let mut job = Job::new(&plan, start_ns);
-    let mut of_rank: Vec<Vec<RankStep>> = wanted.iter().map(|_| Vec::with_capacity(steps as usize)).collect();
-    for _ in 0..steps {
+    let mut of_rank: Vec<Vec<RankStep>> = wanted
+        .iter()
+        .map(|_| Vec::with_capacity(count as usize))
+        .collect();
+    for _ in 0..count {
         let step = job.step();
         let step = step.into_iter().zip(0u32..);
         let own = step.filter(|(_, rank)| (first..=last).contains(&u64::from(*rank)));
@@ -150,7 +97,8 @@ pub fn run(arguments: &[std::ffi::OsString]) -> Result<i32, Failure> {
         ended_ns: Some(start_ns),
         exit_status: Some(0),
         notes: vec![
-            "simulated: no program ran, all times are those of a model (gputrace workload --trace-only)".to_owned(),
+            "simulated: no program ran, all times are those of a model (gputrace workload --trace-only)"
+                .to_owned(),
         ],
         ..Manifest::new()
     };
@@ -159,7 +107,7 @@ pub fn run(arguments: &[std::ffi::OsString]) -> Result<i32, Failure> {
     let seconds = began.elapsed().as_secs_f64();
     let bytes = bytes.load(Ordering::Relaxed);
     anstream::eprintln!(
-        "{}: {} of {} ranks, {steps} steps, {rows} rows, {bytes} bytes ({:.1} a row) in {seconds:.1} s ({:.1} MB/s); simulated",
+        "{}: {} of {} ranks, {count} steps, {rows} rows, {bytes} bytes ({:.1} a row) in {seconds:.1} s ({:.1} MB/s); simulated",
         plan.output.display(),
         wanted.len(),
         plan.ranks,

@@ -6,13 +6,10 @@
 //! H200 takes for them; a collective takes its bytes over the bandwidth of its links, and a latency for each of its hops, from when
 //! its last rank has come.
 
-use super::Plan;
+use super::plan::{GPUS, Plan};
 
 /// Collectives of a layer in a step: gathered forward, gathered backward, scattered, summed over hosts.
 pub const COLLECTIVES: usize = 4;
-
-/// GPUs of a host.
-pub const GPUS: u32 = 8;
 
 /// Nanoseconds of a layer's kernels in the forward pass; the backward pass takes twice as long.
 const FORWARD_NS: i64 = 2_400_000;

@@ -11,8 +11,8 @@ use gputrace_trace::tables::{
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 use gputrace_trace::{DurationNs, NameId, TimeNs};
 
-use super::Plan;
-use super::model::{COLLECTIVES, GPUS, LAUNCH_NS, LAYER_BYTES, RankStep, Time};
+use super::model::{COLLECTIVES, LAUNCH_NS, LAYER_BYTES, RankStep, Time};
+use super::plan::{GPUS, Plan};
 
 /// Kernels of a layer, forward; backward there are twice as many.
 const KERNELS: u32 = 20;
@@ -121,7 +121,10 @@ pub fn write(
             multiprocessors: Some(132),
             ..Device::default()
         }],
-        rows: rows.iter().map(|(table, rows)| ((*table).to_owned(), *rows)).collect(),
+        rows: rows
+            .iter()
+            .map(|(table, rows)| ((*table).to_owned(), *rows))
+            .collect(),
         ..ProcessHeader::new()
     };
     one.writer.sign(&mut header);
@@ -132,7 +135,12 @@ pub fn write(
 
 fn names(writer: &mut ProcessWriter) -> Names {
     let mut name = |text: &str| writer.names.intern_own(text);
-    let kinds = ["elementwise_kernel", "layer_norm_kernel", "softmax_kernel", "gemm_bf16_128x256"];
+    let kinds = [
+        "elementwise_kernel",
+        "layer_norm_kernel",
+        "softmax_kernel",
+        "gemm_bf16_128x256",
+    ];
     let kernels = (0..40u32).map(|number| {
         let kind = kinds[number as usize % kinds.len()];
         name(&format!("{kind}_{number}"))
@@ -151,7 +159,12 @@ fn names(writer: &mut ProcessWriter) -> Names {
             name("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
             name("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
         ],
-        functions: [name("AllGather"), name("AllGather"), name("ReduceScatter"), name("AllReduce")],
+        functions: [
+            name("AllGather"),
+            name("AllGather"),
+            name("ReduceScatter"),
+            name("AllReduce"),
+        ],
         half: name("ncclBfloat16"),
         forward: name("layer"),
     }
@@ -297,11 +310,14 @@ impl Rank<'_> {
             thread: self.thread,
             ..Collective::default()
         });
-        self.writer.tables.external_correlations.push(ExternalCorrelation {
-            correlation,
-            kind: 3,
-            id: plan,
-        });
+        self.writer
+            .tables
+            .external_correlations
+            .push(ExternalCorrelation {
+                correlation,
+                kind: 3,
+                id: plan,
+            });
         self.kernel(self.names.nccl[kind], COMMUNICATION_STREAM, time, 16);
         self.pushed(6)
     }

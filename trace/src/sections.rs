@@ -66,7 +66,10 @@ fn other(error: ArrowError) -> io::Error {
 fn places(bytes: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut from = 0;
-    while let Some(at) = bytes[from..].windows(MARK.len()).position(|window| window == MARK) {
+    while let Some(at) = bytes[from..]
+        .windows(MARK.len())
+        .position(|window| window == MARK)
+    {
         from += at + MARK.len();
         if from + DIGITS <= bytes.len() {
             found.push(from);
@@ -136,7 +139,9 @@ impl Sections {
             return Err(damaged("no Arrow file"));
         }
         let places = places(&bytes);
-        let said = places.first().map(|place| bytes[*place..*place + DIGITS].to_vec());
+        let said = places
+            .first()
+            .map(|place| bytes[*place..*place + DIGITS].to_vec());
         let said = said.ok_or_else(|| damaged("no file with a checksum of gputrace in it"))?;
         for place in &places {
             if bytes[*place..*place + DIGITS] != said {
@@ -157,7 +162,10 @@ impl Sections {
         let mut all = Vec::new();
         for batch in reader {
             let batch = batch.map_err(invalid)?;
-            let (of, name) = (batch.column(0).as_string::<i32>(), batch.column(2).as_string::<i32>());
+            let (of, name) = (
+                batch.column(0).as_string::<i32>(),
+                batch.column(2).as_string::<i32>(),
+            );
             let rank = batch.column(1).as_primitive::<UInt32Type>();
             let data = batch.column(3).as_binary::<i64>();
             for row in 0..batch.num_rows() {

@@ -162,11 +162,7 @@ impl Rows {
     }
 
     /// Those of some time: what runs in it or is launched in it, and what the host did meanwhile.
-    pub(crate) fn of_time(
-        process: &Process,
-        operations: &ProcessOperations,
-        (from, to): (i64, i64),
-    ) -> Self {
+    pub(crate) fn of_time(process: &Process, operations: &ProcessOperations, (from, to): (i64, i64)) -> Self {
         let tables = &process.tables;
         let calls = &tables.api_calls;
         let mut kept = Kept::default();
@@ -206,7 +202,11 @@ impl Rows {
             rows.sort_unstable();
             rows.dedup();
         }
-        let of_calls: FxHashSet<u32> = kept.calls.iter().map(|row| calls.correlation[*row as usize]).collect();
+        let of_calls: FxHashSet<u32> = kept
+            .calls
+            .iter()
+            .map(|row| calls.correlation[*row as usize])
+            .collect();
         let kernels = &tables.kernels;
         let of_kernels: FxHashSet<u32> = kept
             .kernels
@@ -245,7 +245,9 @@ impl Rows {
             graph_launches: tables.graph_launches.pick(&kept.graph_launches),
             api_calls: calls.pick(&kept.calls),
             synchronizations: synchronizations.pick(&waits),
-            event_records: tables.event_records.pick(&tied(&tables.event_records.correlation, &of_calls)),
+            event_records: tables
+                .event_records
+                .pick(&tied(&tables.event_records.correlation, &of_calls)),
             markers: markers.pick(&in_markers),
             operators: operators.pick(&in_operators),
             external_correlations: external.pick(&tied(&external.correlation, &of_kernels)),

@@ -9,8 +9,8 @@ mod words;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_trace::hang::{Absent, Hang, Waiting};
-use gputrace_trace::options::GraphLevel;
 use gputrace_trace::manifest::Manifest;
+use gputrace_trace::options::GraphLevel;
 use gputrace_trace::tables::Tables;
 use gputrace_trace::{DurationNs, Interner, Process, Recording, Table, TimeNs};
 
@@ -95,7 +95,10 @@ pub(crate) fn rows(process: &Process, names: &Interner, manifest: &Manifest) -> 
         .filter(|(_, id)| wanted.contains(id))
         .map(|(row, _)| row)
         .collect();
-    let launches: HashSet<u32> = tied.iter().map(|row| external.correlation[*row as usize]).collect();
+    let launches: HashSet<u32> = tied
+        .iter()
+        .map(|row| external.correlation[*row as usize])
+        .collect();
     let last = |starts: &[TimeNs], durations: &[DurationNs]| -> Vec<u32> {
         let ends = starts.iter().zip(durations);
         let ends = ends.map(|(start, duration)| start.0.saturating_add(duration.0));
@@ -105,7 +108,11 @@ pub(crate) fn rows(process: &Process, names: &Interner, manifest: &Manifest) -> 
     let (kernels, copies, memsets) = (&tables.kernels, &tables.copies, &tables.memsets);
     let mut of_kernels = last(&kernels.start_ns, &kernels.duration_ns);
     let launched = (0u32..).zip(&kernels.correlation);
-    of_kernels.extend(launched.filter(|(_, id)| launches.contains(id)).map(|(row, _)| row));
+    of_kernels.extend(
+        launched
+            .filter(|(_, id)| launches.contains(id))
+            .map(|(row, _)| row),
+    );
     of_kernels.sort_unstable();
     of_kernels.dedup();
     let markers = &tables.markers;
@@ -115,7 +122,12 @@ pub(crate) fn rows(process: &Process, names: &Interner, manifest: &Manifest) -> 
     });
     let is_step = |row: u32| step_number(names.get(markers.name[row as usize])).is_some();
     let last_step = ended.clone().filter(|(_, row)| is_step(*row)).max();
-    let mut of_markers: Vec<u32> = ended.max().into_iter().chain(last_step).map(|(_, row)| row).collect();
+    let mut of_markers: Vec<u32> = ended
+        .max()
+        .into_iter()
+        .chain(last_step)
+        .map(|(_, row)| row)
+        .collect();
     of_markers.sort_unstable();
     of_markers.dedup();
     Tables {

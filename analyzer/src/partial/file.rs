@@ -13,7 +13,7 @@ use gputrace_trace::tables::Tables;
 use gputrace_trace::{Interner, Loss, Process, Recording};
 use serde::{Deserialize, Serialize};
 
-use super::{Base, Part, Partial};
+use super::parts::{Base, Part, Partial, Wrong};
 use crate::alone::Alone;
 use crate::graph::rows::Kept;
 use crate::options::Options;
@@ -22,18 +22,6 @@ use crate::options::Options;
 pub const FORMAT: &str = "gputrace.partial";
 /// Its version: files of another one are not read.
 pub const VERSION: &str = "1";
-
-/// Why a file can't be used. One line: what is wrong, and what to do.
-#[derive(Debug)]
-pub struct Wrong(pub(super) String);
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Wrong {}
 
 #[derive(Serialize, Deserialize)]
 struct StoredBase {
@@ -45,6 +33,8 @@ struct StoredBase {
     clocks: Option<Alignment>,
     processes: BTreeMap<String, Option<u32>>,
     fingerprint: String,
+    folders: usize,
+    unchecked: usize,
     /// The processes of recorders, without their tables.
     hosts: Vec<(String, ProcessHeader)>,
 }
@@ -58,6 +48,7 @@ struct StoredPart {
     losses: Vec<Loss>,
     notes: Vec<String>,
     used_cuda: bool,
+    unchecked: usize,
 }
 
 /// What a file says of itself: its format, whose it is, and what was asked for.
@@ -90,7 +81,10 @@ impl Partial {
         about.insert("input".to_owned(), input.to_owned());
         let (here, all) = self.here();
         about.insert("processes".to_owned(), format!("{here} of {all}"));
-        let mut sections = Sections { about, all: Vec::new() };
+        let mut sections = Sections {
+            about,
+            all: Vec::new(),
+        };
         for (number, base) in self.bases.iter().enumerate() {
             let recording = &base.recording;
             let hosts = recording.hosts.iter();
@@ -103,7 +97,11 @@ impl Partial {
                 clocks: recording.clocks.clone(),
                 processes: base.processes.clone(),
                 fingerprint: base.fingerprint.clone(),
-                hosts: hosts.map(|host| (host.folder.clone(), host.header.clone())).collect(),
+                folders: base.folders,
+                unchecked: base.unchecked,
+                hosts: hosts
+                    .map(|host| (host.folder.clone(), host.header.clone()))
+                    .collect(),
             };
             let mut push = |name: String, data: Vec<u8>| {
                 sections.all.push(Section {
@@ -138,6 +136,7 @@ impl Partial {
                     losses: part.losses.clone(),
                     notes: part.notes.clone(),
                     used_cuda: part.used_cuda,
+                    unchecked: part.unchecked,
                 };
                 push("process".to_owned(), serde_json::to_vec(&stored)?);
                 for (word, tables) in [("rows", &part.rows), ("hang", &part.hang)] {
@@ -155,7 +154,9 @@ impl Partial {
     pub fn input_of(path: &Path, options: &Options, version: &str) -> Option<String> {
         let sections = Sections::read(path).ok()?;
         let expected = about(options, version);
-        let same = expected.iter().all(|(key, value)| sections.about.get(key) == Some(value));
+        let same = expected
+            .iter()
+            .all(|(key, value)| sections.about.get(key) == Some(value));
         sections.about.get("input").filter(|_| same).cloned()
     }
 
@@ -219,13 +220,20 @@ impl Partial {
                     },
                     processes: stored.processes,
                     fingerprint: stored.fingerprint,
+                    folders: stored.folders,
+                    unchecked: stored.unchecked,
                 });
                 self.parts.push(Vec::new());
             }
             ["host", base, place, table] => {
-                let number = |text: &str| text.parse::<usize>().map_err(|_| invalid("a number that is none"));
+                let number = |text: &str| {
+                    text.parse::<usize>()
+                        .map_err(|_| invalid("a number that is none"))
+                };
                 let base = self.bases.get_mut(number(base)?);
-                let recording = &mut base.ok_or_else(|| invalid("a recording that is not there"))?.recording;
+                let recording = &mut base
+                    .ok_or_else(|| invalid("a recording that is not there"))?
+                    .recording;
                 let host = recording.hosts.get_mut(number(place)?);
                 let host = host.ok_or_else(|| invalid("a host that is not there"))?;
                 from_bytes(&mut host.tables, table, &section.data, &mut recording.names)?;
@@ -233,25 +241,32 @@ impl Partial {
             ["process"] => {
                 let stored: StoredPart = serde_json::from_slice(&section.data)?;
                 let parts = self.parts.get_mut(stored.base);
-                parts.ok_or_else(|| invalid("a recording that is not there"))?.push(Part {
-                    folder: section.of.clone(),
-                    header: stored.header,
-                    alone: stored.alone,
-                    rows: Tables::default(),
-                    kept: stored.kept,
-                    hang: Tables::default(),
-                    names: Interner::default(),
-                    losses: stored.losses,
-                    notes: stored.notes,
-                    used_cuda: stored.used_cuda,
-                });
+                parts
+                    .ok_or_else(|| invalid("a recording that is not there"))?
+                    .push(Part {
+                        folder: section.of.clone(),
+                        header: stored.header,
+                        alone: stored.alone,
+                        rows: Tables::default(),
+                        kept: stored.kept,
+                        hang: Tables::default(),
+                        names: Interner::default(),
+                        losses: stored.losses,
+                        notes: stored.notes,
+                        used_cuda: stored.used_cuda,
+                        unchecked: stored.unchecked,
+                    });
             }
             [word @ ("rows" | "hang"), table] => {
                 let own = |parts: &&mut Vec<Part>| parts.last().is_some_and(|part| part.folder == section.of);
                 let parts = self.parts.iter_mut().rev().find(own);
                 let part = parts.and_then(|parts| parts.last_mut());
                 let part = part.ok_or_else(|| invalid("rows of no process"))?;
-                let tables = if *word == "rows" { &mut part.rows } else { &mut part.hang };
+                let tables = if *word == "rows" {
+                    &mut part.rows
+                } else {
+                    &mut part.hang
+                };
                 from_bytes(tables, table, &section.data, &mut part.names)?;
             }
             _ => return Err(invalid("a section of no known name")),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Base, Part, Partial, Wrong};
+use super::parts::{Base, Part, Partial, Wrong};
 
 /// Puts partials together, each with the name of its file.
 ///
@@ -78,7 +78,10 @@ fn refuse_twice(merged: &[(Base, Vec<(String, Part)>)]) -> Result<(), Wrong> {
         let mut folders: BTreeMap<&str, &str> = BTreeMap::new();
         for (name, part) in parts {
             if let Some(before) = folders.insert(&part.folder, name) {
-                return Err(Wrong(format!("{name}: holds {}, as {before} does: name it once", part.folder)));
+                return Err(Wrong(format!(
+                    "{name}: holds {}, as {before} does: name it once",
+                    part.folder
+                )));
             }
             if let Some(rank) = part.header.rank {
                 let (known, before) = *ranks.entry(rank).or_insert((number, name));

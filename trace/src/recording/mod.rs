@@ -20,7 +20,7 @@ use crate::parallel;
 pub use crate::process::Process;
 use crate::tables::TABLE_NAMES;
 pub use manifests::manifest_files;
-pub use pieces::{Piece, Pieces};
+pub use pieces::{Piece, Pieces, unchecked_note};
 
 /// Why a path can't be opened as a recording. One line: the file, what is wrong, what to do.
 #[derive(Debug)]
@@ -203,7 +203,10 @@ impl Recording {
         let read = parallel::map(pieces.len(), |place| pieces.read(place, tables));
         let read: Vec<Piece> = read.into_iter().collect::<Result<_, _>>()?;
         let was_set = read.iter().any(|piece| piece.was_set);
-        let mut recording = pieces.finish(read.iter().map(|piece| piece.unchecked).sum());
+        let unchecked = read.iter().map(|piece| piece.unchecked).sum();
+        let note = unchecked_note(unchecked, pieces.folder_count());
+        let mut recording = pieces.into_base();
+        recording.notes.extend(note);
         recording.absorb_all(read.into_iter().map(|piece| piece.recording));
         Ok((recording, was_set))
     }

@@ -21,7 +21,6 @@ pub struct Pieces {
     base: Recording,
     groups: Vec<Group>,
     offsets: HostOffsets,
-    folders: usize,
 }
 
 /// One process: its folders, of which there are several where a recording was kept below a size.
@@ -114,7 +113,6 @@ impl Pieces {
             base,
             groups,
             offsets,
-            folders: folders.len(),
         })
     }
 
@@ -193,19 +191,28 @@ impl Pieces {
         Ok(piece)
     }
 
-    /// What is known of the whole when all of its processes have been read; `unchecked` as the pieces say.
+    /// How many folders the processes have.
     #[must_use]
-    pub fn finish(self, unchecked: usize) -> Recording {
-        let mut base = self.base;
-        if unchecked > 0 {
-            base.notes.push(format!(
-                "{unchecked} of {} process folders were written by an earlier gputrace, without checksums: damage that \
-                 leaves them readable cannot be seen",
-                self.folders
-            ));
-        }
-        base
+    pub fn folder_count(&self) -> usize {
+        self.groups.iter().map(|group| group.folders.len()).sum()
     }
+
+    /// The recording without its processes.
+    #[must_use]
+    pub fn into_base(self) -> Recording {
+        self.base
+    }
+}
+
+/// What is to be said where so many of a recording's folders are without checksums.
+#[must_use]
+pub fn unchecked_note(unchecked: usize, folders: usize) -> Option<String> {
+    (unchecked > 0).then(|| {
+        format!(
+            "{unchecked} of {folders} process folders were written by an earlier gputrace, without checksums: damage that \
+             leaves them readable cannot be seen"
+        )
+    })
 }
 
 /// A process's header and clocks.

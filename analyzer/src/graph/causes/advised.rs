@@ -62,11 +62,9 @@ pub(crate) fn findings(
     }
     let job = job.filter(|job| job.has_steps);
     let baseline = job.map(Baseline::of);
-    let replay = job.zip(baseline.as_ref()).map(|(job, baseline)| Replay {
-        job,
-        names,
-        baseline,
-    });
+    let replay = job
+        .zip(baseline.as_ref())
+        .map(|(job, baseline)| Replay { job, names, baseline });
     let nodes = replay.as_ref().map(|replay| Nodes::of(replay.job, sources));
     let found = by_about.into_values().filter_map(|told| {
         let Some((replay, nodes)) = replay.as_ref().zip(nodes.as_ref()) else {

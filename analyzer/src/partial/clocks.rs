@@ -1,0 +1,147 @@
+//! The clocks of processes that are read apart.
+
+use std::collections::BTreeMap;
+
+use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::{Process, Recording};
+
+use super::parts::{Part, Partial};
+use crate::align::{self, ComparedClocks};
+use crate::operations::ProcessOperations;
+use crate::{collective_parts, prepared};
+
+impl Partial {
+    /// How the clocks stand that stamped it, by what the ranks did together: where there are several, and they were not set when it was
+    /// made. What is here can't be moved to one of them any more.
+    #[must_use]
+    pub fn clocks(&self) -> Option<ComparedClocks> {
+        if self.bases.iter().any(|base| base.recording.clocks.is_some()) {
+            return None;
+        }
+        let mut sides: Vec<ClockSide> = self
+            .parts
+            .iter()
+            .flatten()
+            .map(|part| ClockSide {
+                process: head(part),
+                parts: part.alone.parts.clone(),
+                is_used: !part.alone.used.is_empty(),
+            })
+            .collect();
+        let bases: Vec<&Recording> = self.bases.iter().map(|base| &base.recording).collect();
+        compare_clocks(&bases, &mut sides).map(|(_, clocks)| clocks)
+    }
+}
+
+fn head(part: &Part) -> Process {
+    Process {
+        folder: part.folder.clone(),
+        header: part.header.clone(),
+        ..Process::default()
+    }
+}
+
+/// Tables that clocks are compared by.
+pub const CLOCK_TABLES: &[&str] = &[
+    "kernels",
+    "copies",
+    "memsets",
+    "graph_nodes",
+    "graph_launches",
+    "collectives",
+    "communicators",
+    "external_correlations",
+    "clocks",
+];
+
+/// What is needed of a process to compare its clock with those of others.
+#[derive(Clone, Debug)]
+pub struct ClockSide {
+    /// Without its tables.
+    process: Process,
+    parts: Vec<collective_parts::Part>,
+    is_used: bool,
+}
+
+impl ClockSide {
+    /// Of the one process of a recording, at least its [`CLOCK_TABLES`]; `None` of one without a process.
+    #[must_use]
+    pub fn of(piece: &Recording) -> Option<Self> {
+        let process = piece.processes.first()?;
+        let operations = ProcessOperations::new(process, &piece.names);
+        let parts = collective_parts::parts(process, 0, None, &operations, &piece.names);
+        Some(Self {
+            process: Process {
+                folder: process.folder.clone(),
+                header: process.header.clone(),
+                ..Process::default()
+            },
+            parts: parts.all,
+            is_used: !operations.devices.is_empty(),
+        })
+    }
+}
+
+/// Whether several clocks may have stamped the processes with these headers; `bases` are their recordings without processes.
+#[must_use]
+pub fn clocks_may_differ(bases: &[&Recording], headers: &[&ProcessHeader]) -> bool {
+    let processes = headers.iter().map(|header| Process {
+        header: ProcessHeader {
+            host: header.host.clone(),
+            ..ProcessHeader::default()
+        },
+        ..Process::default()
+    });
+    align::may_differ(&skeleton(bases, processes.collect()))
+}
+
+fn skeleton(bases: &[&Recording], processes: Vec<Process>) -> Recording {
+    let manifest = bases.first().map(|base| base.manifest.clone());
+    Recording {
+        manifest: manifest.unwrap_or_default(),
+        unaligned: bases.iter().find_map(|base| base.unaligned.clone()),
+        processes,
+        ..Recording::default()
+    }
+}
+
+/// Compares the clocks of processes by what they did together; `None` where one clock stamped them all. Gives with the clocks, by
+/// process, which stamped it; `sides` are put in the order of their ranks.
+pub fn compare_clocks(
+    bases: &[&Recording],
+    sides: &mut [ClockSide],
+) -> Option<(BTreeMap<(Option<u32>, String), u32>, ComparedClocks)> {
+    sides.sort_by(|a, b| {
+        let key = |side: &ClockSide| side.process.header.rank.unwrap_or(u32::MAX);
+        (key(a), &a.process.folder).cmp(&(key(b), &b.process.folder))
+    });
+    let skeleton = skeleton(bases, sides.iter().map(|side| side.process.clone()).collect());
+    if !align::may_differ(&skeleton) {
+        return None;
+    }
+    let ranks = prepared::ranks(&skeleton);
+    for ((side, place), rank) in sides.iter_mut().zip(0u32..).zip(&ranks) {
+        for part in &mut side.parts {
+            (part.participant.process, part.rank) = (place, *rank);
+        }
+    }
+    let used = sides.iter().filter(|side| side.is_used).count();
+    let parts = sides.iter().flat_map(|side| &side.parts);
+    let (groups, alignment) = align::by_parts(&skeleton, &ranks, parts, used)?;
+    let (mut clock_of, mut clock_of_rank) = (BTreeMap::new(), BTreeMap::new());
+    for (group, number) in groups.iter().zip(0u32..) {
+        for place in &group.processes {
+            let process = &skeleton.processes[*place];
+            clock_of.insert((process.header.rank, process.folder.clone()), number);
+            if let Some(rank) = process.header.rank {
+                clock_of_rank.insert(rank, number);
+            }
+        }
+    }
+    let clocks = ComparedClocks {
+        format: ComparedClocks::FORMAT.to_owned(),
+        alignment,
+        clock_of_rank,
+    };
+    Some((clock_of, clocks))
+}
