@@ -11,7 +11,7 @@ use gputrace_interchange::tables::{csv_to, parquet_to};
 use gputrace_trace::place::Target;
 use gputrace_trace::{Recording, access};
 
-use crate::apart::Run;
+use crate::apart::{Run, busy};
 use crate::cli::AnalyzeArgs;
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
@@ -97,7 +97,9 @@ fn analyze_apart(args: &AnalyzeArgs, options: &Options) -> Result<Option<(Analys
     if !partial.parts.iter().flatten().any(Part::used_cuda) {
         return Ok(None);
     }
+    let busy = busy(format!("putting {} processes together", partial.here().0));
     let (mut analysis, simulated) = partial.analysis(options);
+    busy.finish_and_clear();
     analysis.source = source_of(&args.paths);
     Ok(Some((analysis, simulated)))
 }

@@ -14,7 +14,7 @@ use gputrace_trace::{Recording, beneath, parallel};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
-use crate::opening::PATIENCE;
+use crate::opening::{PATIENCE, PERIOD};
 
 /// The recordings that paths stand for, if they can be read process by process.
 pub struct Run {
@@ -241,12 +241,28 @@ pub fn bar(what: &str, length: u64) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
+    show_later(&bar);
+    bar
+}
+
+/// What moves while something takes its time of which nobody knows how long.
+pub fn busy(what: String) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    bar.set_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {spinner} {elapsed}") {
+        bar.set_style(style);
+    }
+    show_later(&bar);
+    bar
+}
+
+fn show_later(bar: &ProgressBar) {
     let later = bar.clone();
     std::thread::spawn(move || {
         std::thread::sleep(PATIENCE);
         if !later.is_finished() {
             later.set_draw_target(ProgressDrawTarget::stderr());
+            later.enable_steady_tick(PERIOD);
         }
     });
-    bar
 }

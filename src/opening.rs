@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// Nothing is drawn before this has passed.
 pub const PATIENCE: Duration = Duration::from_millis(700);
 /// How often the bar moves.
-const PERIOD: Duration = Duration::from_millis(100);
+pub const PERIOD: Duration = Duration::from_millis(100);
 
 /// Opens paths as one run, with the clocks of its hosts aligned.
 pub fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {

@@ -5,7 +5,7 @@ use gputrace_analyzer::partial::{self, Partial};
 use gputrace_trace::{access, parallel};
 
 use crate::analyze;
-use crate::apart::bar;
+use crate::apart::{bar, busy};
 use crate::cli::ReduceArgs;
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
@@ -66,7 +66,9 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
         )));
     }
     say_what_is_missing(&merged);
+    let busy = busy(format!("putting {} processes together", merged.here().0));
     let (mut analysis, simulated) = merged.analysis(&options);
+    busy.finish_and_clear();
     if options.steps.is_some() && analysis.ranks.is_empty() {
         return Err(Failure::new(format!(
             "{}: none of the chosen steps is in it",

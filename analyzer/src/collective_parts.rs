@@ -1,6 +1,7 @@
 //! What each rank did of the collectives: one part an operation, with its kernel's time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use gputrace_trace::{Interner, NameId, Process};
@@ -15,7 +16,7 @@ use crate::operations::{Name, Operation, ProcessOperations};
 pub(crate) const COPY_ENGINE: u8 = 2;
 
 /// Who takes part: of a process with several GPUs each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Participant {
     /// The process's place in the recording.
     pub(crate) process: u32,
@@ -24,7 +25,7 @@ pub(crate) struct Participant {
 }
 
 /// The kernel of a part.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PartKernel {
     pub(crate) device: u32,
     /// Row in the process's table.
@@ -33,41 +34,155 @@ pub(crate) struct PartKernel {
     pub(crate) end: i64,
 }
 
-/// One participant's part in a collective.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Part {
-    pub(crate) participant: Participant,
-    /// The process's rank in the job.
-    pub(crate) rank: Option<u32>,
+/// What many parts have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Common {
     /// Whether it can be matched with those of other ranks.
     pub(crate) matchable: bool,
     /// `None` where the source does not tell communicators apart.
     pub(crate) communicator: Option<u64>,
-    #[serde(with = "crate::word::shared_if_any")]
-    pub(crate) communicator_name: Option<Arc<str>>,
+    pub(crate) communicator_name: Option<String>,
     /// `None` where the source does not say.
     pub(crate) ranks_in_communicator: Option<u32>,
-    #[serde(with = "crate::word::shared")]
-    pub(crate) function: Arc<str>,
+    pub(crate) function: String,
     /// Sender and receiver of a point-to-point operation, as ranks in the communicator.
     pub(crate) pair: Option<(u32, u32)>,
     /// Which end of it this is.
     pub(crate) sends: bool,
+    pub(crate) dtype: String,
+    /// Whether the source is there from the communicator's making on: then its first operation is the warm-up.
+    pub(crate) from_the_beginning: bool,
+}
+
+/// One participant's part in a collective. There may be millions.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) participant: Participant,
+    /// The process's rank in the job.
+    pub(crate) rank: Option<u32>,
+    pub(crate) common: Arc<Common>,
     /// NCCL's or the framework's number of the operation.
     pub(crate) sequence: Option<u64>,
     /// `None` where the source does not say.
     pub(crate) bytes: Option<u64>,
-    #[serde(with = "crate::word::shared")]
-    pub(crate) dtype: Arc<str>,
     pub(crate) kernel: Option<PartKernel>,
     /// Row in the process's table of collectives; `None` where only the kernel's name tells of it.
     pub(crate) row: Option<u32>,
     /// Operations in the same kernel.
-    pub(crate) shared: usize,
+    pub(crate) shared: u32,
     /// When it was enqueued, or its kernel's start where that is not known.
     pub(crate) enqueued: i64,
-    /// Whether the source is there from the communicator's making on: then its first operation is the warm-up.
-    pub(crate) from_the_beginning: bool,
+}
+
+impl Deref for Part {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+/// What parts have in common, each once.
+#[derive(Default)]
+struct Commons(HashSet<Arc<Common>>);
+
+impl Commons {
+    fn get(&mut self, common: Common) -> Arc<Common> {
+        if let Some(known) = self.0.get(&common) {
+            return known.clone();
+        }
+        let common = Arc::new(common);
+        self.0.insert(common.clone());
+        common
+    }
+}
+
+/// The parts of one process in a file, without who it is: what they have in common is there once.
+pub(crate) mod stored {
+    use std::sync::Arc;
+
+    use rustc_hash::FxHashMap;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Common, Part, PartKernel, Participant};
+
+    #[derive(Serialize, Deserialize)]
+    struct Stored {
+        common: Vec<Common>,
+        parts: Vec<Row>,
+    }
+
+    /// Its place among what is common; place in the communicator, number, bytes, kernel, row, operations in the kernel, time.
+    #[derive(Serialize, Deserialize)]
+    struct Row(
+        u32,
+        u32,
+        Option<u64>,
+        Option<u64>,
+        Option<(u32, u32, i64, i64)>,
+        Option<u32>,
+        u32,
+        i64,
+    );
+
+    /// Writes them.
+    pub(crate) fn serialize<S: Serializer>(parts: &[Part], to: S) -> Result<S::Ok, S::Error> {
+        let mut stored = Stored {
+            common: Vec::new(),
+            parts: Vec::with_capacity(parts.len()),
+        };
+        let mut places: FxHashMap<*const Common, u32> = FxHashMap::default();
+        for part in parts {
+            let place = *places.entry(Arc::as_ptr(&part.common)).or_insert_with(|| {
+                stored.common.push((*part.common).clone());
+                u32::try_from(stored.common.len() - 1).unwrap_or(u32::MAX)
+            });
+            let kernel = part.kernel;
+            stored.parts.push(Row(
+                place,
+                part.participant.place,
+                part.sequence,
+                part.bytes,
+                kernel.map(|kernel| (kernel.device, kernel.row, kernel.start, kernel.end)),
+                part.row,
+                part.shared,
+                part.enqueued,
+            ));
+        }
+        stored.serialize(to)
+    }
+
+    /// Reads them.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Part>, D::Error> {
+        let stored = Stored::deserialize(from)?;
+        let common: Vec<Arc<Common>> = stored.common.into_iter().map(Arc::new).collect();
+        let part = |row: Row| {
+            let Row(place, in_communicator, sequence, bytes, kernel, row, shared, enqueued) = row;
+            let common = common.get(place as usize);
+            let common = common.ok_or_else(|| D::Error::custom("a part of nothing"))?;
+            Ok(Part {
+                participant: Participant {
+                    process: 0,
+                    place: in_communicator,
+                },
+                rank: None,
+                common: common.clone(),
+                sequence,
+                bytes,
+                kernel: kernel.map(|(device, row, start, end)| PartKernel {
+                    device,
+                    row,
+                    start,
+                    end,
+                }),
+                row,
+                shared,
+                enqueued,
+            })
+        };
+        stored.parts.into_iter().map(part).collect()
+    }
 }
 
 /// The kernels that communicate, found by what ties collectives to them.
@@ -174,23 +289,8 @@ impl Told {
     }
 }
 
-/// Texts that many parts have, each once.
-#[derive(Default)]
-struct Texts(HashSet<Arc<str>>);
-
-impl Texts {
-    fn get(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.0.get(text) {
-            return known.clone();
-        }
-        let text: Arc<str> = Arc::from(text);
-        self.0.insert(text.clone());
-        text
-    }
-}
-
 /// The parts of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     /// By when they were enqueued.
     pub(crate) all: Vec<Part>,
@@ -233,7 +333,7 @@ pub(crate) fn parts(
     let replays = replays(process, operations);
     let in_whole_graphs = !process.tables.graph_launches.start_ns.is_empty();
     let mut parts = Parts::default();
-    let mut texts = Texts::default();
+    let mut commons = Commons::default();
     for row in 0..rows.start_ns.len() {
         let place_of_row = rows.plan[row].map(|plan| {
             let place = place_in_plan.entry(plan).or_default();
@@ -279,40 +379,44 @@ pub(crate) fn parts(
         let kernel = kernel.map(|(device, operation)| part_kernel(*device, operation));
         let from_nccl = rows.kernel[row].is_none();
         let device = kernel.map(|kernel| kernel.device);
+        let common = Common {
+            matchable: true,
+            communicator: Some(communicator),
+            communicator_name: described
+                .and_then(|row| communicators.name[row])
+                .map(|name| names.get(name).to_owned()),
+            ranks_in_communicator: described
+                .map(|row| communicators.ranks[row])
+                .filter(|ranks| *ranks > 0),
+            // The two ends of one transfer are one operation.
+            function: if pair.is_some() { "SendRecv" } else { function }.to_owned(),
+            pair,
+            sends: function == "Send",
+            dtype: names.get(rows.datatype[row]).to_owned(),
+            from_the_beginning: from_nccl && replayed.is_none(),
+        };
+        let shared = rows.plan[row]
+            .filter(|plan| {
+                operations
+                    .plans
+                    .get(plan)
+                    .is_none_or(|launches| launches.len() == 1)
+            })
+            .and_then(|plan| sharing.get(&plan).copied())
+            .unwrap_or(1);
         let part = Part {
             participant: Participant {
                 process: place,
                 place: device.filter(|_| !from_nccl).unwrap_or(own),
             },
             rank,
-            matchable: true,
-            communicator: Some(communicator),
-            communicator_name: described
-                .and_then(|row| communicators.name[row])
-                .map(|name| texts.get(names.get(name))),
-            ranks_in_communicator: described
-                .map(|row| communicators.ranks[row])
-                .filter(|ranks| *ranks > 0),
-            // The two ends of one transfer are one operation.
-            function: texts.get(if pair.is_some() { "SendRecv" } else { function }),
-            pair,
-            sends: function == "Send",
+            common: commons.get(common),
             sequence: rows.sequence[row],
             bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0),
-            dtype: texts.get(names.get(rows.datatype[row])),
             kernel,
             row: u32::try_from(row).ok(),
-            shared: rows.plan[row]
-                .filter(|plan| {
-                    operations
-                        .plans
-                        .get(plan)
-                        .is_none_or(|launches| launches.len() == 1)
-                })
-                .and_then(|plan| sharing.get(&plan).copied())
-                .unwrap_or(1),
+            shared: u32::try_from(shared).unwrap_or(u32::MAX),
             enqueued: rows.start_ns[row].0,
-            from_the_beginning: from_nccl,
         };
         // A captured operation runs as often as its graph is launched, and not when it is called.
         let Some(replayed) = replayed else {
@@ -325,7 +429,6 @@ pub(crate) fn parts(
                 sequence: None,
                 kernel: Some(*kernel),
                 enqueued: kernel.start,
-                from_the_beginning: false,
                 ..part.clone()
             });
         }
@@ -352,27 +455,30 @@ pub(crate) fn parts(
                 .clone();
             let matchable = !(told_by_plugin && nccl);
             parts.untold += u64::from(!matchable);
+            let common = Common {
+                matchable,
+                communicator: None,
+                communicator_name: None,
+                ranks_in_communicator: None,
+                function: function.to_owned(),
+                pair: None,
+                sends: false,
+                dtype,
+                from_the_beginning: false,
+            };
             parts.all.push(Part {
                 participant: Participant {
                     process: place,
                     place: device,
                 },
                 rank,
-                matchable,
-                communicator: None,
-                communicator_name: None,
-                ranks_in_communicator: None,
-                function: texts.get(function),
-                pair: None,
-                sends: false,
+                common: commons.get(common),
                 sequence: None,
                 bytes: None,
-                dtype: texts.get(&dtype),
                 kernel: Some(part_kernel(device, operation)),
                 row: None,
                 shared: 1,
                 enqueued: operation.start,
-                from_the_beginning: false,
             });
         }
     }

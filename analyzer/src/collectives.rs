@@ -2,7 +2,6 @@
 
 use gputrace_trace::TimeNs;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -199,9 +198,9 @@ pub(crate) struct Job {
 
 /// What belongs together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct Key<'a> {
     communicator: Option<u64>,
-    function: Arc<str>,
+    function: &'a str,
     pair: Option<(u32, u32)>,
     /// The sequence number, or the place in order.
     number: u64,
@@ -224,7 +223,7 @@ pub(crate) fn collectives<'a>(
         keep_parts,
         ..Matched::default()
     };
-    let mut groups: BTreeMap<Key, Vec<&Part>> = BTreeMap::new();
+    let mut groups: BTreeMap<Key<'a>, Vec<&'a Part>> = BTreeMap::new();
     // How many unnumbered ones each participant has.
     let mut unnumbered: BTreeMap<Unnumbered<'_>, BTreeMap<Participant, u64>> = BTreeMap::new();
     // How many with one communicator, name, pair and number each participant had so far.
@@ -239,7 +238,7 @@ pub(crate) fn collectives<'a>(
             matched.unranked += 1;
             continue;
         }
-        let function = &*part.function;
+        let function = part.common.function.as_str();
         let who = (part.participant.process, part.participant.place);
         let place = seen
             .entry((
@@ -264,7 +263,7 @@ pub(crate) fn collectives<'a>(
         groups
             .entry(Key {
                 communicator: part.communicator,
-                function: part.function.clone(),
+                function,
                 pair: part.pair,
                 number,
                 numbered: part.sequence.is_some(),
@@ -284,7 +283,7 @@ pub(crate) fn collectives<'a>(
     let mut found: Vec<(i64, Vec<&Part>, Collective)> = Vec::new();
     for (key, parts) in groups {
         let by_order = !key.numbered && key.pair.is_none();
-        if by_order && uneven.contains(&(key.communicator, &*key.function)) {
+        if by_order && uneven.contains(&(key.communicator, key.function)) {
             // The n-th here need not be the n-th there: each stays alone.
             matched.uneven += parts.len() as u64;
             for part in parts {
@@ -420,7 +419,7 @@ impl Matched {
     /// One collective; without a job its arrivals are not compared.
     fn collective(
         &mut self,
-        key: &Key,
+        key: &Key<'_>,
         parts: &[&Part],
         job: Option<Job>,
         comparison: &Comparison<'_>,
@@ -460,7 +459,7 @@ impl Matched {
             && job.is_some()
             && errors
                 .as_ref()
-                .is_some_and(|errors| self.is_plausible(&key.function, &arrivals, errors.widest));
+                .is_some_and(|errors| self.is_plausible(key.function, &arrivals, errors.widest));
         let (errors_known, widest) = errors.as_ref().map_or((false, 0), |errors| (true, errors.widest));
         let errors = errors.filter(|_| whole).unwrap_or_default();
         let last = arrivals.last().copied().filter(|_| whole);
@@ -507,14 +506,14 @@ impl Matched {
         let last_undecided = late.and_then(|late| errors.undecided(&arrivals, late));
         let late = late.filter(|_| last_undecided.is_none());
         let per_rank = parts.iter().filter_map(|part| part.bytes).max();
-        let bytes = if counts_all_ranks(&key.function) {
+        let bytes = if counts_all_ranks(key.function) {
             per_rank
                 .zip(ranks)
                 .map(|(bytes, ranks)| bytes.saturating_mul(u64::from(ranks)))
         } else {
             per_rank
         };
-        let shared_kernel = parts.iter().map(|part| part.shared).max().unwrap_or(1);
+        let shared_kernel = parts.iter().map(|part| part.shared as usize).max().unwrap_or(1);
         let each = match self.keep_parts {
             true => each_part(parts, last.map(|last| last.start)),
             false => Vec::new(),
@@ -534,9 +533,7 @@ impl Matched {
         let in_job: BTreeSet<u32> = parts.iter().filter_map(|part| part.rank).collect();
         Collective {
             communicator: communicator_text(key.communicator),
-            communicator_name: parts
-                .iter()
-                .find_map(|part| part.communicator_name.as_deref().map(str::to_owned)),
+            communicator_name: parts.iter().find_map(|part| part.communicator_name.clone()),
             sequence: key.numbered.then_some(key.number),
             ranks: in_job.into_iter().collect(),
             communicator_ranks: ranks,
@@ -557,7 +554,7 @@ impl Matched {
             last_undecided,
             busbw: algbw
                 .zip(ranks)
-                .map(|(algbw, ranks)| algbw * bus_factor(&key.function, f64::from(ranks))),
+                .map(|(algbw, ranks)| algbw * bus_factor(key.function, f64::from(ranks))),
             wait_ns,
             transfer_ns,
             skew_ns,
@@ -576,11 +573,11 @@ impl Matched {
                 participants,
                 last: late.map(|late| (late.rank, late.device)),
                 repeats_kernel: false,
-                all_meet: key.pair.is_none() && !has_root(&key.function),
+                all_meet: key.pair.is_none() && !has_root(key.function),
                 common_clock: errors_known,
                 clock_error_ns: widest,
             },
-            name: key.function.to_string(),
+            name: key.function.to_owned(),
         }
     }
 

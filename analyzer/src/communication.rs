@@ -77,7 +77,9 @@ pub(crate) fn communication(
         if chosen.is_some() && !lies_within(kernel.start, kernel.end, start, end) {
             continue;
         }
-        let group = groups.entry((part.communicator, &*part.function)).or_default();
+        let group = groups
+            .entry((part.communicator, part.function.as_str()))
+            .or_default();
         group.count += 1;
         group.kernels.insert(
             kernel.row,
@@ -91,7 +93,7 @@ pub(crate) fn communication(
             group.bytes = Some(group.bytes.unwrap_or(0).saturating_add(bytes));
         }
         if group.name.is_none() {
-            group.name = part.communicator_name.as_deref().map(str::to_owned);
+            group.name.clone_from(&part.communicator_name);
         }
     }
     let mut found: Vec<CommunicationAnalysis> = groups

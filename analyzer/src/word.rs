@@ -1,10 +1,10 @@
 //! Words of a closed set, and names that many share, as they are read back.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 /// One of a few words that stand in the program.
 pub type Word = &'static str;
@@ -45,25 +45,11 @@ pub(crate) fn known_seen<'de, D: Deserializer<'de>>(from: D) -> Result<(Word, St
     Ok((keep(&word).map_err(D::Error::custom)?, name, at))
 }
 
-/// Texts that many share, where there is one.
-pub(crate) mod shared_if_any {
-    use super::{Arc, Deserialize, Deserializer, Serialize, Serializer};
-
-    /// Writes one.
-    #[expect(clippy::ref_option, reason = "serde's interface")]
-    pub(crate) fn serialize<S: Serializer>(text: &Option<Arc<str>>, to: S) -> Result<S::Ok, S::Error> {
-        text.as_deref().serialize(to)
-    }
-
-    /// Reads one.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>, D::Error> {
-        Ok(Option::<String>::deserialize(from)?.map(Arc::from))
-    }
-}
-
 /// Texts that many share.
 pub(crate) mod shared {
-    use super::{Arc, Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     /// Writes one.
     pub(crate) fn serialize<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {

@@ -99,10 +99,21 @@ fn skeleton(bases: &[&Recording], processes: Vec<Process>) -> Recording {
     let manifest = bases.first().map(|base| base.manifest.clone());
     Recording {
         manifest: manifest.unwrap_or_default(),
-        unaligned: bases.iter().find_map(|base| base.unaligned.clone()),
+        unaligned: unaligned(bases),
         processes,
         ..Recording::default()
     }
+}
+
+/// Why stamps of these recordings have no time zero in common, as [`Recording::unaligned`].
+pub(super) fn unaligned(bases: &[&Recording]) -> Option<String> {
+    let without_zero =
+        |base: &&Recording| base.manifest.device == "imported" && base.manifest.started_ns == 0;
+    let said = bases.iter().find_map(|base| base.unaligned.clone());
+    said.or_else(|| {
+        (bases.len() > 1 && bases.iter().any(without_zero))
+            .then(|| "a file does not say when its time begins".to_owned())
+    })
 }
 
 /// Compares the clocks of processes by what they did together; `None` where one clock stamped them all. Gives with the clocks, by

@@ -3,6 +3,7 @@
 use gputrace_trace::recording::{segment_of, unchecked_note};
 use gputrace_trace::{Loss, Process};
 
+use super::clocks::unaligned;
 use super::parts::{Part, Partial};
 use crate::alone::ForGraph;
 use crate::analysis::Analysis;
@@ -25,8 +26,11 @@ impl Partial {
                 (base.unchecked + own, base.folders)
             })
             .collect();
+        let recordings: Vec<_> = self.bases.iter().map(|base| &base.recording).collect();
+        let unaligned = unaligned(&recordings);
         let mut bases = self.bases.into_iter();
         let mut whole = bases.next().unwrap_or_default().recording;
+        whole.unaligned = unaligned;
         let clocks = whole.clocks.take();
         let mut paths = vec![whole.path.display().to_string()];
         for other in bases {

@@ -77,6 +77,13 @@ fn refuse_twice(merged: &[(Base, Vec<(String, Part)>)]) -> Result<(), Wrong> {
         }
         let mut folders: BTreeMap<&str, &str> = BTreeMap::new();
         for (name, part) in parts {
+            if part.header.rank.is_none() && merged.len() > 1 && base.recording.manifest.device == "imported"
+            {
+                return Err(Wrong(format!(
+                    "{name}: {} says no rank, which the order of all files' names would give it: make one partial of all of them",
+                    part.folder
+                )));
+            }
             if let Some(before) = folders.insert(&part.folder, name) {
                 return Err(Wrong(format!(
                     "{name}: holds {}, as {before} does: name it once",

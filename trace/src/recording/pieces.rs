@@ -6,13 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{
-    Loss, NOT_CLOSED, OpenError, Process, Recording, cannot_read, check_version, process_folders, segment_of,
+    Loss, NOT_CLOSED, OpenError, Process, Recording, Segments, cannot_read, check_version, process_folders,
+    segment_of,
 };
 use crate::beneath;
 use crate::clock_steps::{self, HostOffsets};
 use crate::json_file::{Json, read_json};
 use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, ProcessHeader};
 use crate::parallel;
+use crate::tables::TABLE_NAMES;
 
 /// A recording that is read process by process.
 #[derive(Debug)]
@@ -224,6 +226,85 @@ fn head(folder: &Path) -> Result<Process, OpenError> {
 }
 
 impl Recording {
+    /// Opens the recording in folder `path`.
+    ///
+    /// Whole batches are read from every file, however it ends; what a killed process, a cut or a damaged file cost
+    /// stands in [`Recording::losses`].
+    ///
+    /// # Errors
+    /// When `path` is no recording, is of a newer major version, or can't be read.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_tables(path, TABLE_NAMES)
+    }
+
+    /// The same, of each process only some tables: for a look at a recording that still grows.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_tables(path: &Path, tables: &[&str]) -> Result<Self, OpenError> {
+        Self::open_some(path, tables).map(|(recording, _)| recording)
+    }
+
+    /// The recording without some of its tables, and the folders of each of its processes, in the order of their rows: for a look
+    /// at those tables that does not take all of them into memory. `None` where its clocks were set, since what was stamped
+    /// after that is mended by all tables together, and where it is of several hosts, whose clocks are compared by all of it.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_without(path: &Path, tables: &[&str]) -> Result<Option<(Self, Segments)>, OpenError> {
+        let others: Vec<&str> = TABLE_NAMES
+            .iter()
+            .copied()
+            .filter(|name| !tables.contains(name))
+            .collect();
+        let (recording, was_set) = Self::open_some(path, &others)?;
+        let mut hosts = recording.processes.iter().map(|process| &process.header.host);
+        let first = hosts.next();
+        if was_set || hosts.any(|host| Some(host) != first) {
+            return Ok(None);
+        }
+        let mut folders: Vec<(String, u64, PathBuf)> = process_folders(path)
+            .map_err(|error| cannot_read(path, &error))?
+            .into_iter()
+            .map(|folder| {
+                let name = folder
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                let (process, part) = segment_of(&name);
+                (process.to_owned(), part, folder)
+            })
+            .collect();
+        folders.sort();
+        let of_each = recording
+            .processes
+            .iter()
+            .map(|process| {
+                let first = folders.partition_point(|(name, ..)| *name < process.folder);
+                let own = folders[first..]
+                    .iter()
+                    .take_while(|(name, ..)| *name == process.folder);
+                own.map(|(.., folder)| folder.clone()).collect()
+            })
+            .collect();
+        Ok(Some((recording, of_each)))
+    }
+
+    /// Some tables, and whether clocks were set.
+    fn open_some(path: &Path, tables: &[&str]) -> Result<(Self, bool), OpenError> {
+        let pieces = Pieces::open(path)?;
+        let read = parallel::map(pieces.len(), |place| pieces.read(place, tables));
+        let read: Vec<Piece> = read.into_iter().collect::<Result<_, _>>()?;
+        let was_set = read.iter().any(|piece| piece.was_set);
+        let unchecked = read.iter().map(|piece| piece.unchecked).sum();
+        let note = unchecked_note(unchecked, pieces.folder_count());
+        let mut recording = pieces.into_base();
+        recording.notes.extend(note);
+        recording.absorb_all(read.into_iter().map(|piece| piece.recording));
+        Ok((recording, was_set))
+    }
+
     /// Reads the manifest, and those of other recorders of the same folder.
     fn take_manifest(&mut self, folders: &[PathBuf]) -> Result<(), OpenError> {
         let path = self.path.join(MANIFEST_FILE);
