@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use gputrace_analyzer::partial::{self, Base, CLOCK_TABLES, ClockSide, Part, Partial, clocks_may_differ};
+use gputrace_analyzer::partial::{
+    self, Base, CLOCK_TABLES, ClockOf, ClockSide, Part, Partial, clocks_may_differ,
+};
 use gputrace_analyzer::{ClockChoice, ComparedClocks, Options};
 use gputrace_interchange::import;
 use gputrace_trace::alignment::Alignment;
@@ -184,9 +186,6 @@ impl Run {
         Ok(partial::compare_clocks(&bases, &mut sides).map(|(clock_of, clocks)| (Some(clock_of), clocks)))
     }
 }
-
-/// By rank and folder: which clock stamped a process.
-type ClockOf = std::collections::BTreeMap<(Option<u32>, String), u32>;
 
 fn read(pieces: &Pieces, place: usize, tables: &[&str]) -> Result<Piece, Failure> {
     pieces

@@ -89,7 +89,7 @@ pub(crate) enum ForGraph {
     /// The process itself, with its operations.
     Whole(ProcessOperations),
     /// Some of its rows.
-    Rows(Rows),
+    Rows(Box<Rows>),
 }
 
 impl Alone {
@@ -180,7 +180,7 @@ impl Alone {
             parts: parts.all,
             steps,
         };
-        let for_graph = some_rows.map_or(ForGraph::Whole(operations), ForGraph::Rows);
+        let for_graph = some_rows.map_or(ForGraph::Whole(operations), |rows| ForGraph::Rows(Box::new(rows)));
         (alone, for_graph)
     }
 

@@ -542,10 +542,7 @@ impl Matched {
             start_ns: first_start.map(TimeNs),
             longest_kernel_ns: arrivals.iter().map(|arrival| arrival.end - arrival.start).max(),
             bytes,
-            dtype: parts
-                .first()
-                .map(|part| part.dtype.to_string())
-                .unwrap_or_default(),
+            dtype: parts.first().map(|part| part.dtype.clone()).unwrap_or_default(),
             algbw,
             algbw_range: slowest
                 .zip(bytes)

@@ -117,9 +117,12 @@ struct TimeIn {
     exposed_ns: i64,
 }
 
+/// A communicator, and the device that it is used on.
+type Use = (Option<u64>, u32);
+
 /// The time of a process's devices in the kernels of each communicator.
 fn times_in(parts: &[Part], operations: &ProcessOperations) -> Vec<TimeIn> {
-    let mut kernels: BTreeMap<(Option<u64>, u32), Vec<(i64, i64)>> = BTreeMap::new();
+    let mut kernels: BTreeMap<Use, Vec<(i64, i64)>> = BTreeMap::new();
     for part in parts {
         let Some(kernel) = part.kernel else { continue };
         let chosen = operations

@@ -20,7 +20,10 @@ fn middle(values: &mut [i64]) -> Option<(i64, i64)> {
         return None;
     }
     let (below, upper, _) = values.select_nth_unstable(count / 2);
-    let lower = (count % 2 == 0).then(|| below.iter().max().copied()).flatten();
+    let lower = count
+        .is_multiple_of(2)
+        .then(|| below.iter().max().copied())
+        .flatten();
     Some((lower.unwrap_or(*upper), *upper))
 }
 

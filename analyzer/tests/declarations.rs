@@ -243,7 +243,7 @@ fn typescript(rust: &str, used: &mut BTreeSet<String>) -> String {
     } else {
         match rust {
             "i64" | "u64" | "u32" | "usize" | "f64" => "number".to_owned(),
-            "String" | "&'static str" | "Cow<'static, str>" => "string".to_owned(),
+            "String" | "&'static str" | "Word" | "Cow<'static, str>" => "string".to_owned(),
             "bool" => "boolean".to_owned(),
             "TimeNs" => "Stamp".to_owned(),
             ours => {

@@ -154,8 +154,8 @@ impl<'a> Job<'a> {
         let mut forward = Vec::new();
         let mut gathered = self.meet(&launched, false);
         for layer in 0..layers {
-            for (rank, time) in gathered.iter().enumerate() {
-                collectives[rank][layer][0] = *time;
+            for (of_rank, time) in collectives.iter_mut().zip(&gathered) {
+                of_rank[layer][0] = *time;
             }
             let ready: Vec<i64> = gathered.iter().map(|(_, end)| end + 2_000).collect();
             let times = self.compute(&ready, layer as u32, 1, FORWARD_NS);
@@ -177,10 +177,8 @@ impl<'a> Job<'a> {
             let scattered = self.meet(&done, false);
             let come: Vec<i64> = scattered.iter().map(|(_, end)| *end).collect();
             summed = self.meet(&come, true);
-            for rank in 0..collectives.len() {
-                collectives[rank][layer][1] = gathered[rank];
-                collectives[rank][layer][2] = scattered[rank];
-                collectives[rank][layer][3] = summed[rank];
+            for (rank, of_rank) in collectives.iter_mut().enumerate() {
+                of_rank[layer][1..].copy_from_slice(&[gathered[rank], scattered[rank], summed[rank]]);
             }
             backward[layer] = times;
         }

@@ -284,11 +284,8 @@ impl Rank<'_> {
         let correlation = self.call(self.names.launch, 211, CALL_NS);
         let sequence = self.sequences[usize::from(over_hosts) * 2 + usize::from(kind == 2)];
         self.sequences[usize::from(over_hosts) * 2 + usize::from(kind == 2)] += 1;
-        let bytes = match kind {
-            0 | 1 => LAYER_BYTES / u64::from(GPUS),
-            2 | 3 => LAYER_BYTES / u64::from(GPUS),
-            _ => LAYER_BYTES,
-        };
+        // What a rank puts in, or takes out where it is scattered; the sum over hosts is of its part alone.
+        let bytes = LAYER_BYTES / u64::from(GPUS);
         let group = if over_hosts {
             self.rank / GPUS
         } else {

@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use super::nodes::{Label, MeetingParts, Part, What};
-use crate::operations::{Name, ProcessOperations};
+use crate::operations::{DeviceOperations, Name, ProcessOperations};
 use crate::steps::Window;
 
 /// Tables that the graph looks at.
@@ -166,7 +166,7 @@ impl Rows {
         let tables = &process.tables;
         let calls = &tables.api_calls;
         let mut kept = Kept::default();
-        for operation in operations.devices.values().flat_map(|device| device.all()) {
+        for operation in operations.devices.values().flat_map(DeviceOperations::all) {
             let call = operation.call(calls);
             let begins = operation.start < to || call.is_some_and(|call| call.start < to);
             if operation.end <= from || !begins {

@@ -116,12 +116,12 @@ pub(super) fn unaligned(bases: &[&Recording]) -> Option<String> {
     })
 }
 
+/// By rank and folder of a process: which clock stamped it.
+pub type ClockOf = BTreeMap<(Option<u32>, String), u32>;
+
 /// Compares the clocks of processes by what they did together; `None` where one clock stamped them all. Gives with the clocks, by
 /// process, which stamped it; `sides` are put in the order of their ranks.
-pub fn compare_clocks(
-    bases: &[&Recording],
-    sides: &mut [ClockSide],
-) -> Option<(BTreeMap<(Option<u32>, String), u32>, ComparedClocks)> {
+pub fn compare_clocks(bases: &[&Recording], sides: &mut [ClockSide]) -> Option<(ClockOf, ComparedClocks)> {
     sides.sort_by(|a, b| {
         let key = |side: &ClockSide| side.process.header.rank.unwrap_or(u32::MAX);
         (key(a), &a.process.folder).cmp(&(key(b), &b.process.folder))

@@ -83,7 +83,7 @@ impl Partial {
                 tables: rows,
                 ..Process::default()
             };
-            of.push((alone, ForGraph::Rows(Rows { process, kept })));
+            of.push((alone, ForGraph::Rows(Box::new(Rows { process, kept }))));
         }
         if let Some(alignment) = &clocks {
             align::tell(&mut whole, alignment);

@@ -11,7 +11,7 @@ mod join;
 mod merge;
 mod parts;
 
-pub use clocks::{CLOCK_TABLES, ClockSide, clocks_may_differ, compare_clocks};
+pub use clocks::{CLOCK_TABLES, ClockOf, ClockSide, clocks_may_differ, compare_clocks};
 pub use file::{FORMAT, VERSION};
 pub use merge::merge;
 pub use parts::{Base, Part, Partial, Wrong};

@@ -89,7 +89,7 @@ impl Part {
         let (alone, for_graph) = Alone::of(process, names, options, false);
         let rows = match for_graph {
             ForGraph::Whole(_) => Rows::all(process),
-            ForGraph::Rows(rows) => rows,
+            ForGraph::Rows(rows) => *rows,
         };
         Self {
             folder: process.folder.clone(),
