@@ -63,7 +63,7 @@ pub(crate) struct Alone {
     /// Those with operations in the chosen steps.
     pub(crate) devices: Vec<AnalysedDevice>,
     /// Its part in collectives, whole and of all steps. Who it is is known beside others.
-    #[serde(with = "collective_parts::stored")]
+    #[serde(with = "crate::stored_parts")]
     pub(crate) parts: Vec<Part>,
     /// All steps.
     pub(crate) steps: Steps,

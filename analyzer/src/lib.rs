@@ -69,6 +69,7 @@ mod step_detection;
 mod step_summary;
 mod step_sums;
 mod steps;
+mod stored_parts;
 pub mod tables;
 mod transfers;
 mod unfinished;
