@@ -27,7 +27,7 @@ fn run(arguments: &[&str], output: &Path) -> Cost {
     let began = Instant::now();
     let file = std::fs::File::create(output).expect("a file for the output");
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
-    command.args(arguments).stdout(file).stderr(Stdio::inherit());
+    command.args(arguments).stdout(file).stderr(Stdio::null());
     #[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
     let child = command.spawn().expect("starts");
     let mut status = 0;
