@@ -326,6 +326,15 @@ fn bad_input_is_one_line() {
         losses.contains("3 of 4 processes are here: rank 2 was not put together"),
         "{losses}"
     );
+    let mut command = gputrace();
+    command
+        .arg("reduce")
+        .arg(make(&other, &["--ranks", "1..2"], "some"));
+    let said = stderr(&expect_status(&mut command, 0));
+    assert!(
+        said.contains("2 of 8 processes are here: rank 0, rank 3, rank 4, rank 5, rank 6, rank 7 missing"),
+        "{said}"
+    );
     // None of what is asked for is there.
     let mut command = gputrace();
     command

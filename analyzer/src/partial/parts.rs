@@ -196,15 +196,20 @@ impl Partial {
         (here, self.bases.iter().map(|base| base.processes.len()).sum())
     }
 
-    /// The processes of the recordings that are not here, by name.
+    /// The processes of the recordings that are not here, by name, in the order of their ranks.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let missing = self.bases.iter().zip(&self.parts).flat_map(|(base, parts)| {
             let here: BTreeSet<&str> = parts.iter().map(|part| part.folder.as_str()).collect();
             let away = base.processes.iter();
             away.filter(move |(folder, _)| !here.contains(folder.as_str()))
-                .map(|(folder, rank)| rank.map_or_else(|| folder.clone(), |rank| format!("rank {rank}")))
         });
-        missing.collect()
+        let mut missing: Vec<(&String, &Option<u32>)> = missing.collect();
+        missing.sort_by_key(|(folder, rank)| (rank.unwrap_or(u32::MAX), *folder));
+        let name = |(folder, rank): (&String, &Option<u32>)| match rank {
+            Some(rank) => format!("rank {rank}"),
+            None => folder.clone(),
+        };
+        missing.into_iter().map(name).collect()
     }
 }
