@@ -10,26 +10,25 @@ use super::values::{ImportArgs, SortChoice, parse_steps};
 /// Help behind the options of `partial`.
 pub const PARTIAL_EXAMPLES: &str = "\
 Examples:
-  gputrace partial run1 -o run1.partial                    all ranks of a recording
-  gputrace partial run1 --ranks 0..7 -o 0.partial          some of them: eight partials of a job of 64 can be made side by side
-  gputrace partial trace.json.gz -o rank3.partial          one rank's PyTorch trace
-  sbatch --array=0-63 --wrap 'gputrace partial run1 --ranks $SLURM_ARRAY_TASK_ID..$SLURM_ARRAY_TASK_ID -o $SLURM_ARRAY_TASK_ID.partial'
-  gputrace reduce *.partial --json                         what `gputrace analyze run1 --json` prints
+  gputrace partial run1 -o run1.partial              all ranks of a recording
+  gputrace partial run1 --ranks 0..7 -o 0.partial    some of them, beside others elsewhere
+  gputrace partial trace.json.gz -o rank3.partial    one rank's PyTorch trace
+  gputrace reduce *.partial --json                   as of `gputrace analyze run1 --json`
 
 A partial that is there already, of the same files, version and options, is left as it is. Ranks of several hosts are aligned by what all \
 of them did together, which is read first; where that is too much for each of many partials, or where each is made of a file of its own, \
-compare the clocks once: see `gputrace reduce --help`.";
+compare the clocks once: see docs/scale.md.";
 
 /// Help behind the options of `reduce`.
 pub const REDUCE_EXAMPLES: &str = "\
 Examples:
-  gputrace reduce *.partial                                the tables of `gputrace analyze`
+  gputrace reduce *.partial                            the tables of `gputrace analyze`
   gputrace reduce *.partial --json > run1.analysis.json
-  gputrace reduce 0.partial 1.partial -o 01.partial        one of several: in any order and grouping the end is the same
+  gputrace reduce 0.partial 1.partial -o 01.partial    one of several: grouping changes nothing
 
-Partials that were made of files apart, by several clocks:
-  gputrace reduce *.partial --clocks-to clocks.json        how the clocks stand
-  gputrace partial trace.json.gz --clocks clocks.json -o rank3.partial      and each partial again";
+Partials that were made of files apart, by several clocks: how these stand, and each partial again:
+  gputrace reduce *.partial --clocks-to clocks.json
+  gputrace partial trace.json.gz --clocks clocks.json -o rank3.partial";
 
 #[derive(Args, Debug)]
 pub struct PartialArgs {

@@ -277,3 +277,40 @@ impl TableVisitorMut for Leave {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn windows(count: u64) -> Vec<Window> {
+        let window = |number: u64| Window {
+            number,
+            thread: 1,
+            name: Arc::from(format!("step {number}")),
+            start: number.cast_signed() * 100,
+            end: number.cast_signed() * 100 + 100,
+            host: None,
+        };
+        (0..count).map(window).collect()
+    }
+
+    #[test]
+    fn what_is_carried_follows_from_the_process_alone() {
+        let of = |steps, rows, ranks, chosen| Carried::of(&windows(steps), rows, ranks, chosen, 1000);
+        // All of the job fits, with or without steps.
+        assert_eq!(of(10, 250, 4, None), Carried::All);
+        assert_eq!(of(0, 1000, 1, None), Carried::All);
+        assert_eq!(of(0, 1001, 1, None), Carried::Nothing);
+        // A step of the job has 400 rows: two fit, the first is left out, and there is room for fewer rows elsewhere.
+        assert_eq!(of(10, 1000, 4, None), Carried::Steps(vec![0, 1, 2, 3, 4]));
+        // One has 1,600: others may have fewer, so that it fits after all.
+        assert_eq!(of(10, 1000, 16, None), Carried::Steps(vec![0, 1, 2, 3, 4]));
+        assert_eq!(of(10, 1000, 30, None), Carried::Nothing);
+        // Of chosen steps those; all rows are taken for theirs, as when they are chosen over ranks.
+        assert_eq!(of(10, 1000, 4, Some((3, 6))), Carried::Steps(vec![3, 4, 5, 6]));
+        assert_eq!(of(10, 1000, 4, Some((30, 60))), Carried::Nothing);
+        assert!(of(10, 1000, 4, None).has(4) && !of(10, 1000, 4, None).has(5));
+    }
+}
