@@ -82,6 +82,8 @@ pub(crate) struct Alone {
     pub(crate) uses: state::Uses,
     pub(crate) unfinished: Vec<UnfinishedOperation>,
     pub(crate) blocks: Vec<overhead::Block>,
+    /// The first reading of its clocks (real time, monotonic, since boot): processes of one host may have seen several boots of it.
+    pub(crate) first_reading: Option<(i64, i64, i64)>,
 }
 
 /// What the graph of the job takes of a process.
@@ -177,6 +179,7 @@ impl Alone {
             uses: state::Uses::of(process),
             unfinished: unfinished::unfinished(process, names),
             blocks: overhead::blocks(process, names),
+            first_reading: first_reading(process),
             parts: parts.all,
             steps,
         };
@@ -306,6 +309,15 @@ fn devices(
         });
     }
     (found, too_much)
+}
+
+fn first_reading(process: &Process) -> Option<(i64, i64, i64)> {
+    let clocks = &process.tables.clocks;
+    Some((
+        clocks.realtime_ns.first()?.0,
+        *clocks.monotonic_ns.first()?,
+        *clocks.boottime_ns.first()?,
+    ))
 }
 
 /// A time far away from the rest (a field that no profiler set, say) makes a span of decades.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::manifest::ProcessHeader;
-use gputrace_trace::{Process, Recording};
+use gputrace_trace::tables::Clock;
+use gputrace_trace::{Process, Recording, Table, TimeNs};
 
 use super::parts::{Part, Partial};
 use crate::align::{self, ComparedClocks};
@@ -33,12 +34,22 @@ impl Partial {
     }
 }
 
+/// A process without its tables but for the first reading of its clocks.
 fn head(part: &Part) -> Process {
-    Process {
+    let mut process = Process {
         folder: part.folder.clone(),
         header: part.header.clone(),
         ..Process::default()
+    };
+    if let Some((realtime, monotonic_ns, boottime_ns)) = part.alone.first_reading {
+        process.tables.clocks.push(Clock {
+            realtime_ns: TimeNs(realtime),
+            monotonic_ns,
+            boottime_ns,
+            tsc: None,
+        });
     }
+    process
 }
 
 /// Tables that clocks are compared by.
@@ -57,7 +68,7 @@ pub const CLOCK_TABLES: &[&str] = &[
 /// What is needed of a process to compare its clock with those of others.
 #[derive(Clone, Debug)]
 pub struct ClockSide {
-    /// Without its tables.
+    /// Without its tables but for the first reading of its clocks.
     process: Process,
     parts: Vec<collective_parts::Part>,
     is_used: bool,
@@ -70,12 +81,16 @@ impl ClockSide {
         let process = piece.processes.first()?;
         let operations = ProcessOperations::new(process, &piece.names);
         let parts = collective_parts::parts(process, 0, None, &operations, &piece.names);
+        let mut head = Process {
+            folder: process.folder.clone(),
+            header: process.header.clone(),
+            ..Process::default()
+        };
+        if !process.tables.clocks.is_empty() {
+            head.tables.clocks = process.tables.clocks.pick(&[0]);
+        }
         Some(Self {
-            process: Process {
-                folder: process.folder.clone(),
-                header: process.header.clone(),
-                ..Process::default()
-            },
+            process: head,
             parts: parts.all,
             is_used: !operations.devices.is_empty(),
         })
