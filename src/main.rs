@@ -5,6 +5,7 @@ mod apart;
 mod baseline;
 mod check;
 mod cli;
+mod daemon;
 mod demo;
 mod device;
 mod diff;
@@ -100,6 +101,13 @@ fn main() {
         Command::View(args) => view::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Jobs(args) => daemon::jobs(&args),
+        Command::Capture(args) => daemon::capture(&args),
+        Command::Snapshot(args) => daemon::snapshot(&args),
+        Command::Top(args) => daemon::top(&args),
+        Command::Triggers(args) => daemon::triggers(&args),
+        Command::Env(args) => daemon::env(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => manual::print_completions(&args),

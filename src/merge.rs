@@ -8,6 +8,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use gputrace_analyzer::clock_estimates;
+use gputrace_trace::alignment::ClockEstimate;
 use gputrace_trace::json_file::{Json, json_text, read_json};
 
 use gputrace_trace::manifest::{FORMAT, MANIFEST_FILE, Manifest};
@@ -18,6 +20,7 @@ use gputrace_trace::{Recording, access};
 use crate::cli::MergeArgs;
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
+use crate::opening;
 
 /// One of the recordings to put together.
 struct Part {
@@ -56,9 +59,11 @@ pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
             around.display()
         )));
     }
+    // All that is to be merged was opened before: what cannot be compared is no reason to refuse it.
+    let clocks = opening::open(&args.paths).map_or_else(|_| Vec::new(), |whole| clock_estimates(&whole));
     interrupted::leaves_nothing();
     let target = args.writing.target(&args.output, None, &args.paths);
-    let made = target.write_recording(|folder| fill(folder, &parts));
+    let made = target.write_recording(|folder| fill(folder, &parts, &clocks));
     made.map_err(|error| Failure::new(cannot_be_written(&args.output, &error)))?;
     let hosts: BTreeSet<&String> = parts.iter().flat_map(|part| &part.hosts).collect();
     let processes: usize = parts.iter().map(|part| part.processes).sum();
@@ -204,7 +209,7 @@ fn overlap(a: &Manifest, b: &Manifest) -> bool {
 }
 
 /// Puts everything into the folder.
-fn fill(merged: &mut NewFolder<'_>, parts: &[Part]) -> io::Result<()> {
+fn fill(merged: &mut NewFolder<'_>, parts: &[Part], clocks: &[ClockEstimate]) -> io::Result<()> {
     let mut number = 0;
     for part in parts {
         for (_, manifest) in &part.manifests {
@@ -215,7 +220,9 @@ fn fill(merged: &mut NewFolder<'_>, parts: &[Part]) -> io::Result<()> {
             number += 1;
             let mut manifest = manifest.clone();
             manifest.redact();
+            manifest.clocks.clear();
             if name == MANIFEST_FILE {
+                manifest.clocks = clocks.to_vec();
                 let names: Vec<String> = parts.iter().map(|part| part.path.display().to_string()).collect();
                 manifest.notes.push(format!("merged from {}", names.join(", ")));
                 manifest.merged = parts

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gputrace_trace::alignment::{Alignment, HostClock};
+use gputrace_trace::alignment::{Alignment, ClockEstimate, HostClock};
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::{Recording, parallel};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::clock_groups::{self, Group};
+use crate::clock_names::clock_name;
 use crate::clocks::{Estimated, Meeting, Member, estimate};
 use crate::collective_parts::Part;
 use crate::collectives::{self, Collective, is_synchronizing};
@@ -16,7 +17,7 @@ use crate::comparable::Comparison;
 use crate::given_clocks::GivenClocks;
 use crate::operations::ProcessOperations;
 use crate::units::duration;
-use crate::{collective_parts, prepared};
+use crate::{clock_analysis, collective_parts, prepared};
 
 /// What to do about the clocks of several hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -117,6 +118,26 @@ pub fn align(recording: &mut Recording, choice: &ClockChoice) -> Result<(), Stri
     Ok(())
 }
 
+/// What is known of the clocks of a recording of several, in short; nothing of one whose clocks were not compared.
+#[must_use]
+pub fn clock_estimates(recording: &Recording) -> Vec<ClockEstimate> {
+    if recording.clocks.is_none() {
+        return Vec::new();
+    }
+    let known = clock_analysis::clocks(recording, &prepared::ranks(recording));
+    let short = known.into_iter().map(|clock| ClockEstimate {
+        host: clock.host,
+        ranks: clock.ranks,
+        reference: u32::try_from(clock.reference).unwrap_or(u32::MAX),
+        at_ns: clock.at_ns.map(|at| at.0),
+        offset_ns: clock.offset_ns,
+        drift: clock.drift,
+        half_width_ns: clock.half_width_ns,
+        collectives: clock.collectives,
+    });
+    short.collect()
+}
+
 fn apply(recording: &mut Recording, groups: &[Group], alignment: Alignment) {
     for (group, number) in groups.iter().zip(0u32..) {
         for place in &group.processes {
@@ -141,25 +162,13 @@ pub(crate) fn tell(recording: &mut Recording, alignment: &Alignment) {
 /// What was moved by how much, for those who see the times without the analysis.
 fn notes(recording: &Recording, alignment: &Alignment) -> Vec<String> {
     const MOST: usize = 16;
-    let name = |number: usize| {
-        let clock = alignment.clocks.get(number);
-        match clock.map_or("", |clock| clock.host.as_str()) {
-            "" => {
-                let headers = recording.processes.iter().map(|process| &process.header);
-                let own = headers.filter(|header| header.clock.is_some_and(|clock| clock as usize == number));
-                let lowest = own.filter_map(|header| header.rank).min();
-                lowest.map_or_else(|| "a file".to_owned(), |rank| format!("the file of rank {rank}"))
-            }
-            host => host.to_owned(),
-        }
-    };
     let moved = |(number, clock): (usize, &HostClock)| {
         let at = clock.course.at(i64::midpoint(clock.from_ns, clock.to_ns));
         (!clock.course.knots.is_empty()).then(|| {
             format!(
                 "times of {} are given by the clock of {}: its own was ahead by {}, right within {}",
-                name(number),
-                name(clock.reference as usize),
+                clock_name(recording, alignment, number),
+                clock_name(recording, alignment, clock.reference as usize),
                 duration(at.offset_ns),
                 duration(at.half_width_ns)
             )

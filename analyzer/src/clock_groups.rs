@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_trace::Recording;
+use gputrace_trace::{Process, Recording};
 
 use crate::clocks::Meeting;
 use crate::statistics::median_ns;
@@ -12,6 +12,8 @@ use crate::statistics::median_ns;
 const SAME_NS: i64 = 20_000;
 /// Of composites ends lie further apart: so many times the usual distance is another clock.
 const TIMES: i64 = 10;
+/// What a host's clock says of when it was booted changes when it is set. By more than this it is another boot.
+const SAME_BOOT_NS: u64 = 60_000_000_000;
 /// Fewer collectives tell nothing.
 const LEAST: usize = 3;
 
@@ -30,6 +32,7 @@ pub(crate) fn groups(recording: &Recording, ranks: &[Option<u32>], meetings: &[M
         hosts.entry(&process.header.host).or_default().push(place);
     }
     let several = hosts.len() > 1;
+    let boots: Vec<Option<i64>> = recording.processes.iter().map(booted_ns).collect();
     let mut groups: Vec<Group> = Vec::new();
     for (host, processes) in hosts {
         // Beside hosts with names, what has none may be of any; and so may files that do not say when their time begins.
@@ -37,7 +40,7 @@ pub(crate) fn groups(recording: &Recording, ranks: &[Option<u32>], meetings: &[M
         let apart = if all_apart {
             processes.iter().map(|place| vec![*place]).collect()
         } else {
-            by_clock(&processes, meetings)
+            by_clock(&processes, meetings, &boots)
         };
         groups.extend(apart.into_iter().map(|processes| Group {
             host: host.to_owned(),
@@ -63,8 +66,18 @@ struct Ends {
     usual: i64,
 }
 
-/// The processes of one host by their clocks.
-fn by_clock(processes: &[usize], meetings: &[Meeting]) -> Vec<Vec<usize>> {
+/// When a process's host was booted, by its own clock; `None` where no reading says that.
+fn booted_ns(process: &Process) -> Option<i64> {
+    let readings = &process.tables.clocks;
+    let since_boot = readings
+        .boottime_ns
+        .first()
+        .filter(|since_boot| **since_boot > 0)?;
+    Some(readings.realtime_ns.first()?.0.saturating_sub(*since_boot))
+}
+
+/// The processes of one host by their clocks. `boots`: when the host of each of the recording's processes was booted.
+fn by_clock(processes: &[usize], meetings: &[Meeting], boots: &[Option<i64>]) -> Vec<Vec<usize>> {
     let mut ends: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
     let mut here: Vec<(usize, i64)> = Vec::new();
     for meeting in meetings {
@@ -113,14 +126,22 @@ fn by_clock(processes: &[usize], meetings: &[Meeting]) -> Vec<Vec<usize>> {
         a.early.saturating_sub(b.early).saturating_abs() <= limit
             && a.late.saturating_sub(b.late).saturating_abs() <= limit
     };
-    // Those of which nothing is known stay with the first.
+    // Those of which nothing else is known have the clock of the first that did not run before or after a reboot.
+    let one_boot = |group: &[usize], place: usize| {
+        let boot = |place: usize| boots.get(place).copied().flatten();
+        group.iter().all(|other| {
+            boot(*other)
+                .zip(boot(place))
+                .is_none_or(|(a, b)| a.abs_diff(b) <= SAME_BOOT_NS)
+        })
+    };
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for place in processes {
         let found = match known.get(place) {
-            None => groups.first_mut(),
+            None => groups.iter_mut().find(|group| one_boot(group, *place)),
             Some(own) => groups.iter_mut().find(|group| {
                 let first = group.iter().find_map(|other| known.get(other));
-                first.is_none_or(|other| same(own, other))
+                first.map_or_else(|| one_boot(group, *place), |other| same(own, other))
             }),
         };
         match found {
@@ -160,14 +181,27 @@ mod tests {
     #[test]
     fn ends_that_differ_always_or_more_and_more_are_of_other_clocks() {
         let one = meetings(&[|_| 0, |_| 3_000, |_| -4_000]);
-        assert_eq!(by_clock(&[0, 1, 2], &one), [vec![0, 1, 2]]);
+        assert_eq!(by_clock(&[0, 1, 2], &one, &[]), [vec![0, 1, 2]]);
         let two = meetings(&[|_| 0, |_| 90_000, |_| 1_000, |_| 91_000]);
-        assert_eq!(by_clock(&[0, 1, 2, 3], &two), [vec![0, 2], vec![1, 3]]);
+        assert_eq!(by_clock(&[0, 1, 2, 3], &two, &[]), [vec![0, 2], vec![1, 3]]);
         // Equal in the middle of the run.
         let drifting = meetings(&[|_| 0, |_| 0, |number| 40_000 * (number - 5)]);
-        assert_eq!(by_clock(&[0, 1, 2], &drifting), [vec![0, 1], vec![2]]);
+        assert_eq!(by_clock(&[0, 1, 2], &drifting, &[]), [vec![0, 1], vec![2]]);
         let pair = meetings(&[|_| 0, |_| -50_000]);
-        assert_eq!(by_clock(&[0, 1], &pair), [vec![0], vec![1]]);
-        assert_eq!(by_clock(&[0, 1], &pair[..2]), [vec![0, 1]]);
+        assert_eq!(by_clock(&[0, 1], &pair, &[]), [vec![0], vec![1]]);
+        assert_eq!(by_clock(&[0, 1], &pair[..2], &[]), [vec![0, 1]]);
+    }
+
+    #[test]
+    fn before_and_after_a_reboot_a_host_has_two_clocks() {
+        let hour = 3_600_000_000_000;
+        let boots = [Some(0), Some(hour), Some(5_000_000_000), None, Some(hour)];
+        assert_eq!(
+            by_clock(&[0, 1, 2, 3, 4], &[], &boots),
+            [vec![0, 2, 3], vec![1, 4]]
+        );
+        // A container has a boot of its own, and the host's clock.
+        let one = meetings(&[|_| 0, |_| 3_000]);
+        assert_eq!(by_clock(&[0, 1], &one, &[Some(0), Some(hour)]), [vec![0, 1]]);
     }
 }

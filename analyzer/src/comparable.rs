@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use gputrace_trace::Recording;
 use gputrace_trace::alignment::{Alignment, HostClock, together};
 
+use crate::clock_names::clock_name;
 use crate::units::duration;
 
 /// What is assumed of the ranks' clocks.
@@ -47,12 +48,12 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The processes' clocks.
+    /// The clock that stamped a process.
     fn clock(&self, process: u32) -> Option<u32> {
         self.clocks.get(process as usize).copied().flatten()
     }
 
-    /// The same of any two of several processes.
+    /// The widest [`Self::half_width`] of any two of several processes.
     pub(crate) fn widest(&self, processes: impl Iterator<Item = u32>, time_ns: i64) -> Option<i64> {
         let Some(alignment) = self.alignment else {
             return self.one_clock.then_some(0);
@@ -100,24 +101,13 @@ fn aligned(
     windows: &[(i64, i64, String)],
     disjoint: Option<String>,
 ) -> Clocks {
-    let name = |place: usize| match alignment.clocks[place].host.as_str() {
-        "" => {
-            let of_clock = |header: &&gputrace_trace::manifest::ProcessHeader| {
-                header.clock.is_some_and(|clock| clock as usize == place)
-            };
-            let headers = recording.processes.iter().map(|process| &process.header);
-            let lowest = headers.filter(of_clock).filter_map(|header| header.rank).min();
-            lowest.map_or_else(|| "a file".to_owned(), |rank| format!("that of rank {rank}"))
-        }
-        host => host.to_owned(),
-    };
     let references: BTreeSet<u32> = alignment.clocks.iter().map(|clock| clock.reference).collect();
     let islands: Vec<String> = references
         .iter()
         .map(|reference| {
             let own =
                 (0..alignment.clocks.len()).filter(|place| alignment.clocks[*place].reference == *reference);
-            let mut own: Vec<String> = own.map(name).collect();
+            let mut own: Vec<String> = own.map(|place| clock_name(recording, alignment, place)).collect();
             let more = own.len().saturating_sub(4);
             own.truncate(4);
             match more {
@@ -146,7 +136,8 @@ fn aligned(
         [_] => how,
         // Nobody met anybody.
         islands if islands.len() == count => {
-            "ranks on several hosts that share no collective by which their clocks could be compared: nothing is compared              over hosts"
+            "ranks on several hosts that share no collective by which their clocks could be compared: nothing is compared \
+             over hosts"
                 .to_owned()
         }
         islands => format!("{how}; nothing is compared between ({})", islands.join(") and (")),

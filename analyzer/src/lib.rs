@@ -16,6 +16,7 @@ mod cause;
 pub mod check;
 mod clock_analysis;
 mod clock_groups;
+mod clock_names;
 pub mod clocks;
 mod collective_parts;
 mod collectives;
@@ -80,7 +81,7 @@ use gputrace_trace::{Recording, parallel};
 
 pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
 
-pub use align::{ClockChoice, ComparedClocks, align};
+pub use align::{ClockChoice, ComparedClocks, align, clock_estimates};
 pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;

@@ -8,7 +8,8 @@ use crate::support;
 use clock_world::{Draw, Outcome, PLAIN, World, settings};
 use gputrace_analyzer::clocks::{Meeting, Member, estimate};
 use gputrace_analyzer::{Analysis, ClockChoice, GivenClocks, Options, align, analyze};
-use gputrace_trace::TimeNs;
+use gputrace_trace::tables::{Clock, Communicator, Communicators};
+use gputrace_trace::{Table, TimeNs};
 use proptest::prelude::*;
 use support::Build;
 
@@ -46,11 +47,12 @@ fn two_clocks_by_hand() {
     assert_eq!(found[1].collectives, 20);
     let local = |number: i64| 10_000_000 * number + 5_000_000 + 1_000 * number;
     let middle = found[1].course.at(local(10));
-    assert!((middle.offset_ns - 5_010_000).abs() <= 2, "{middle:?}");
+    assert!((middle.offset_ns - 5_010_000).abs() <= 20, "{middle:?}");
     assert!(middle.half_width_ns < 7_000, "{middle:?}");
     // Nothing ends before another began: the offset is within 40 us down and 30 us up of the true one.
     let (low, high) = found[1].course.bounds_at(local(10)).expect("bounds");
-    assert_eq!((low, high), (5_010_000 - 30_000, 5_010_000 + 40_000));
+    assert!((low - (5_010_000 - 30_000)).abs() < 10, "{low}");
+    assert!((high - (5_010_000 + 40_000)).abs() < 10, "{high}");
     assert_eq!(
         found[1].course.to_reference(local(10)),
         local(10) - middle.offset_ns
@@ -382,6 +384,32 @@ fn hosts_of_one_name_are_told_apart_once_their_recordings_are_merged() {
     assert_eq!(hosts, [("localhost", 0), ("localhost", 0)]);
 }
 
+/// Parts of a job from before and after a reboot, which have nothing in common.
+#[test]
+fn before_and_after_a_reboot_nothing_is_compared() {
+    let mut build = Build::new(2);
+    for rank in 0..2usize {
+        for number in 0..10i64 {
+            let start = 1_000_000 * number;
+            build.kernel(rank, "gemm", 7, start, start + 500_000, number as u32);
+        }
+        let process = &mut build.recording.processes[rank];
+        process.header.host = "node".to_owned();
+        process.tables.clocks.push(Clock {
+            realtime_ns: TimeNs(1_700_000_000_000_000_000),
+            boottime_ns: [90_000_000_000_000, 400_000_000_000][rank],
+            ..Clock::default()
+        });
+    }
+    build.recording.manifest.merged = vec!["1".to_owned()];
+    let found = aligned(&build, &ClockChoice::Estimate);
+    assert_eq!(found.clocks.len(), 2, "{}", found.clock);
+    assert!(found.clock.contains("share no collective"), "{}", found.clock);
+    // Of one boot it is one clock.
+    build.recording.processes[1].tables.clocks.boottime_ns[0] = 90_000_000_000_000;
+    assert_eq!(aligned(&build, &ClockChoice::Estimate).clocks.len(), 1);
+}
+
 #[test]
 fn islands_are_said_and_compared_within() {
     // Ranks 0 and 1, and 2 and 3, on four hosts: each pair has a communicator of its own.
@@ -427,6 +455,104 @@ fn islands_are_said_and_compared_within() {
             .clocks
             .iter()
             .all(|clock| clock.offset_ns.is_none() && clock.source.contains("no collective"))
+    );
+}
+
+/// Three hosts of which the first and the last never meet: ranks 0 and 1 take even turns, ranks 1 and 2 odd ones.
+#[test]
+fn a_chain_of_hosts_is_compared_link_by_link() {
+    let mut build = Build::new(3);
+    let ahead = [0, 3_000_000, -70_000_000];
+    for number in 0..80u64 {
+        let ranks = if number % 2 == 0 { [0, 1] } else { [1, 2] };
+        for rank in ranks {
+            let at = 1_000_000 * number as i64 + ahead[rank];
+            let end = at + 100_000 + (number as i64 * 7 + rank as i64) % 5 * 60;
+            let arrives = at + 9_000 * (rank as i64 - ranks[0] as i64);
+            build.collective(rank, number, 1024 << (number / 2 % 3), arrives, end);
+        }
+    }
+    for (rank, process) in build.recording.processes.iter_mut().enumerate() {
+        process.header.host = format!("node-{rank}");
+        process.header.world_size = Some(3);
+        let tables = &mut process.tables;
+        tables.communicators = Communicators::default();
+        for (communicator, first) in [(0xa, 0), (0xb, 1)] {
+            if let Some(own) = rank.checked_sub(first).filter(|own| *own < 2) {
+                tables.communicators.push(Communicator {
+                    communicator,
+                    rank: own as u32,
+                    ranks: 2,
+                    ..Communicator::default()
+                });
+            }
+        }
+        let rows = &mut tables.collectives;
+        for row in 0..rows.start_ns.len() {
+            let first = if rank == 1 { row % 2 } else { rank / 2 };
+            rows.communicator[row] = 0xa + first as u64;
+            rows.rank[row] = (rank - first) as u32;
+            rows.sequence[row] = rows.sequence[row].map(|number| number / 2);
+        }
+    }
+    let found = aligned(&build, &ClockChoice::Estimate);
+    let references: Vec<usize> = found.clocks.iter().map(|clock| clock.reference).collect();
+    assert_eq!(references, [0, 0, 0], "{}", found.clock);
+    for (clock, truth) in found.clocks.iter().zip(ahead) {
+        let (offset, width) = (
+            clock.offset_ns.expect("an offset"),
+            clock.half_width_ns.expect("a width"),
+        );
+        assert!((offset - truth).abs() <= width, "{clock:?}");
+    }
+    let widths: Vec<Option<i64>> = found.clocks.iter().map(|clock| clock.half_width_ns).collect();
+    assert!(widths.is_sorted() && widths[0] == Some(0), "{widths:?}");
+    assert_eq!(found.collectives.len(), 80);
+    for collective in &found.collectives {
+        let error = collective.clock_error_ns.expect("compared");
+        assert!(
+            (collective.skew_ns.expect("compared") - 9_000).abs() <= error,
+            "{collective:?}"
+        );
+    }
+}
+
+/// Half of the last rank's collectives are not there. NCCL counts them, so that the others are found all the same.
+#[test]
+fn a_rank_that_lacks_half_of_its_collectives_misleads_nobody() {
+    let mut build = Build::new(4);
+    let ahead = 3_500_000;
+    for number in 0..40u64 {
+        for rank in 0..4usize {
+            let at = 1_000_000 * number as i64 + if rank < 2 { 0 } else { ahead };
+            let end = at + 100_000 + (number as i64 * 7 + rank as i64) % 5 * 60;
+            if rank < 3 || number % 4 < 2 {
+                let arrives = at + [0, 2_000, 1_000, 9_000][rank];
+                build.collective(rank, number, 1024 << (number % 3), arrives, end);
+            }
+        }
+    }
+    for (rank, process) in build.recording.processes.iter_mut().enumerate() {
+        process.header.host = format!("node-{}", rank / 2);
+        process.header.world_size = Some(4);
+        process.tables.communicators.ranks.fill(4);
+        process.tables.collectives.rank.fill(rank as u32);
+    }
+    let found = aligned(&build, &ClockChoice::Estimate);
+    let clock = &found.clocks[1];
+    let off = (clock.offset_ns.expect("an offset") - ahead).abs();
+    assert!(off <= clock.half_width_ns.expect("a width"), "{off} {clock:?}");
+    assert!(clock.collectives >= 20 && clock.contradicted == 0, "{clock:?}");
+    for collective in &found.collectives {
+        let Some(skew) = collective.skew_ns else { continue };
+        let error = collective.clock_error_ns.expect("compared");
+        assert!((skew - 9_000).abs() <= error, "{collective:?}");
+    }
+    assert!(
+        found
+            .collectives
+            .iter()
+            .any(|collective| collective.skew_ns.is_some())
     );
 }
 

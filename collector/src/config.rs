@@ -3,19 +3,23 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use gputrace_trace::daemon::sockets;
 use gputrace_trace::options::{CONTROL_VARIABLE, CollectorOptions, FOLDER_VARIABLE, Kind, OPTIONS_VARIABLE};
 
 use crate::rank::RankInfo;
 
 /// What this process was told.
 pub(crate) struct Config {
-    pub(crate) options: CollectorOptions,
+    /// To be had by [`options`].
+    options: CollectorOptions,
     /// The file of the recorder's switch, where there is a recorder.
     pub(crate) control: Option<PathBuf>,
     /// Where raw data goes, if anywhere.
     pub(crate) dump: Option<PathBuf>,
     /// Whether the user asked to hear of what goes wrong.
     pub(crate) is_verbose: bool,
+    /// Where a daemon may be.
+    pub(crate) sockets: Vec<PathBuf>,
     /// What was not understood.
     pub(crate) notes: Vec<String>,
 }
@@ -25,6 +29,44 @@ pub(crate) struct Config {
 pub(crate) fn get() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| Config::from_environment(&|name| std::env::var(name).ok()))
+}
+
+/// What a daemon asks for.
+static GIVEN: OnceLock<CollectorOptions> = OnceLock::new();
+
+/// What is to be recorded, by the daemon that this process has joined, or the environment.
+pub(crate) fn options() -> &'static CollectorOptions {
+    GIVEN.get().unwrap_or_else(|| &get().options)
+}
+
+/// A daemon asks for this, from now on. The first that does is heard: another has the same.
+pub(crate) fn give(options: CollectorOptions) -> &'static CollectorOptions {
+    GIVEN.get_or_init(|| options)
+}
+
+/// Who takes what is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// A recorder has named a folder.
+    Recorder,
+    /// A daemon may be there, now or later.
+    Daemon,
+    /// Nobody.
+    Nobody,
+}
+
+/// Who takes what this process records. Nothing but CUDA_INJECTION64_PATH is set for a process that a daemon may watch.
+pub(crate) fn taker() -> Taker {
+    static TAKER: OnceLock<Taker> = OnceLock::new();
+    *TAKER.get_or_init(|| {
+        if std::env::var_os(FOLDER_VARIABLE).is_some() {
+            Taker::Recorder
+        } else if get().sockets.is_empty() {
+            Taker::Nobody
+        } else {
+            Taker::Daemon
+        }
+    })
 }
 
 impl Config {
@@ -46,7 +88,10 @@ impl Config {
             options.memory_bytes = bytes;
         }
         let control = variable(CONTROL_VARIABLE).map(PathBuf::from);
+        // SAFETY: no preconditions.
+        let uid = unsafe { libc::geteuid() };
         Self {
+            sockets: sockets(variable, uid),
             options,
             control,
             dump: variable("GPUTRACE_DUMP").map(PathBuf::from),
@@ -54,31 +99,32 @@ impl Config {
             notes,
         }
     }
+}
 
-    /// Whether a process of this rank is to be recorded. One whose rank is not known yet is.
-    pub(crate) fn wants_rank(&self, rank: Option<u32>) -> bool {
-        match (&self.options.ranks, rank) {
-            (Some(ranks), Some(rank)) => ranks.contains(&rank),
-            _ => true,
-        }
+/// Whether a process of this rank is to be recorded. One whose rank is not known yet is.
+pub(crate) fn wants_rank(options: &CollectorOptions, rank: Option<u32>) -> bool {
+    match (&options.ranks, rank) {
+        (Some(ranks), Some(rank)) => ranks.contains(&rank),
+        _ => true,
     }
+}
 
-    /// Whether anything needs the program's ranges: their rows, windows by them, or what NCCL's own say of its calls.
-    pub(crate) fn needs_ranges(&self) -> bool {
-        let options = &self.options;
-        options.records(Kind::Ranges)
-            || options.records(Kind::Collectives)
-            || options.range.is_some()
-            || options.needs_steps()
-    }
+/// Whether anything needs the program's ranges: their rows, windows by them, or what NCCL's own say of its calls.
+pub(crate) fn needs_ranges() -> bool {
+    let options = options();
+    options.records(Kind::Ranges)
+        || options.records(Kind::Collectives)
+        || options.range.is_some()
+        || options.needs_steps()
+        || taker() == Taker::Daemon
 }
 
 /// Whether this process is to be recorded at all, by what is known before anything was recorded.
 pub(crate) fn is_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| {
-        std::env::var_os(FOLDER_VARIABLE).is_some()
-            && get().wants_rank(RankInfo::from_environment(&|name| std::env::var(name).ok()).rank)
+        let rank = RankInfo::from_environment(&|name| std::env::var(name).ok()).rank;
+        taker() != Taker::Nobody && wants_rank(&get().options, rank)
     })
 }
 
@@ -97,6 +143,7 @@ mod tests {
     fn ranks_that_were_not_asked_for_are_not_wanted() {
         let text = r#"{"ranks": [0, 8]}"#;
         let config = Config::from_environment(&|name| (name == OPTIONS_VARIABLE).then(|| text.to_owned()));
-        assert!(config.wants_rank(Some(8)) && config.wants_rank(None) && !config.wants_rank(Some(1)));
+        let wants = |rank| wants_rank(&config.options, rank);
+        assert!(wants(Some(8)) && wants(None) && !wants(Some(1)));
     }
 }

@@ -4,7 +4,7 @@
 //! The sign is a page that the kernel empties in every child (Linux 4.14 and later), however the child was made: libc
 //! runs its fork handlers only for `fork`, not for `_Fork` or the bare system call.
 
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// 1 in the recording process, 0 in its children.
 static SIGN: AtomicU8 = AtomicU8::new(1);
@@ -22,8 +22,30 @@ fn sign() -> &'static AtomicU8 {
     unsafe { &*PLACE.load(Ordering::Acquire) }
 }
 
+/// A descriptor that children give up, as number and inode: as long as one has it, the other side believes that we live.
+static OURS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Children close this descriptor, which is of a socket.
+pub(crate) fn closes(number: i32, inode: u64) {
+    OURS[1].store(0, Ordering::Relaxed);
+    OURS[0].store(u64::from(number.cast_unsigned()), Ordering::Relaxed);
+    OURS[1].store(inode, Ordering::Relaxed);
+}
+
 extern "C" fn in_child() {
     sign().store(0, Ordering::Relaxed);
+    let inode = OURS[1].load(Ordering::Relaxed);
+    let number = OURS[0].load(Ordering::Relaxed) as i32;
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: calls that a handler may make; the place is valid for the result, and read where it was filled in.
+    unsafe {
+        if inode != 0
+            && libc::fstat(number, status.as_mut_ptr()) == 0
+            && status.assume_init_ref().st_ino == inode
+        {
+            libc::close(number);
+        }
+    }
 }
 
 /// From here on children know themselves. Called once.

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::Path;
 
-use gputrace_trace::json_file::write_json;
-
+use gputrace_trace::json_file::json_text;
 use gputrace_trace::manifest::{PROCESS_FILE, ProcessHeader};
 use gputrace_trace::options::RECORDING_VARIABLE;
+use gputrace_trace::writer::Files;
 use gputrace_trace::{TimeNs, now};
 
 use crate::config;
@@ -45,7 +45,7 @@ pub(crate) fn new(started: TimeNs) -> ProcessHeader {
         environment: environment.collect(),
         ..ProcessHeader::new()
     };
-    if !config::get().options.keep_arguments {
+    if !config::options().keep_arguments {
         header.redact();
     }
     header
@@ -68,9 +68,9 @@ pub(crate) fn folder_name(header: &ProcessHeader) -> String {
 }
 
 /// Writes the header into the process's folder, with what recording has cost so far.
-pub(crate) fn write(folder: &Path, header: &mut ProcessHeader) -> io::Result<()> {
+pub(crate) fn write(files: &dyn Files, folder: &Path, header: &mut ProcessHeader) -> io::Result<()> {
     header.collector = Some(crate::cost::so_far());
-    write_json(&folder.join(PROCESS_FILE), header)
+    files.replace(&folder.join(PROCESS_FILE), &json_text(PROCESS_FILE, header)?)
 }
 
 /// What NCCL tells of the rank, where the launcher told nothing: the rank in the largest communicator.

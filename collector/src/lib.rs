@@ -4,7 +4,8 @@
 //! NCCL (`ncclProfiler_v4` to `_v7`). It lives in somebody else's process: callbacks only hand things over, one thread
 //! decodes and writes, and whatever is missing is noted in the recording instead of shown to the program.
 //!
-//! Variables: `GPUTRACE_DIR` is the recording's folder (without it nothing happens at all), `GPUTRACE_CUPTI` the
+//! Variables: `GPUTRACE_DIR` is the recording's folder (without it the process is a daemon's, where there is one: see `daemon`;
+//! `GPUTRACE_SOCKET` names that daemon's socket, or with an empty name none), `GPUTRACE_CUPTI` the
 //! libcupti to use, `GPUTRACE_CUPTI_BACKEND` how to record with it (see `second`), `GPUTRACE_OPTIONS` and
 //! `GPUTRACE_CONTROL` what to record and when (see `gputrace_trace::options` and `control`), `GPUTRACE_DUMP` a folder for
 //! the raw data, `GPUTRACE_VERBOSE=1` says on stderr what the recording's notes say.
@@ -15,6 +16,7 @@ mod complain;
 mod config;
 mod cost;
 mod cupti;
+mod daemon;
 pub mod decode;
 pub mod discovery;
 pub mod dump;

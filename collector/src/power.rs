@@ -18,6 +18,8 @@ static SWITCHING: Mutex<()> = Mutex::new(());
 static GRAPHS: AtomicBool = AtomicBool::new(false);
 /// Another profiler records: kinds are switched for the whole process, and so are not ours to switch.
 static HELD: AtomicBool = AtomicBool::new(false);
+/// NCCL is not switched here.
+static NCCL_STAYS: AtomicBool = AtomicBool::new(false);
 
 /// Whether everything is switched off: callbacks may return at once, nothing of theirs will be recorded.
 #[inline]
@@ -56,9 +58,20 @@ pub(crate) fn off() -> bool {
         if let Some(cupti) = running::cupti() {
             cupti.switch(false);
         }
-        nccl::set_recording(false);
+        tell_nccl(false);
     }
     true
+}
+
+/// Switches CUPTI alone from now on: NCCL goes on telling.
+pub(crate) fn leave_nccl() {
+    NCCL_STAYS.store(true, Ordering::Relaxed);
+}
+
+fn tell_nccl(on: bool) {
+    if !NCCL_STAYS.load(Ordering::Relaxed) {
+        nccl::set_recording(on);
+    }
 }
 
 /// Switches on again. Called by the writer ahead of time, and by a thread of the program that says that now it matters.
@@ -76,7 +89,7 @@ fn on_again() {
         if let Some(cupti) = running::cupti() {
             cupti.switch(true);
         }
-        nccl::set_recording(true);
+        tell_nccl(true);
         STATE.store(ON, Ordering::Relaxed);
     }
 }

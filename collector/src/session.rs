@@ -1,16 +1,19 @@
 //! The recording of this process: begun once, by the driver's injection, and dead in every forked child.
 
 use std::ffi::{CStr, CString};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::now;
-use gputrace_trace::options::FOLDER_VARIABLE;
+use gputrace_trace::options::{CollectorOptions, FOLDER_VARIABLE};
 use gputrace_trace::seal::Identity;
-use gputrace_trace::writer::make_folder;
+use gputrace_trace::writer::{Files, OwnFiles};
 
 use crate::complain::complain;
 use crate::cupti::{Cupti, running};
+use crate::sink::Place;
 use crate::windows::watch;
 use crate::{config, exit, forked, header, signals, sink};
 
@@ -61,11 +64,8 @@ fn address_space_left() -> Option<u64> {
     Some(limit.rlim_cur.saturating_sub(pages * page_bytes))
 }
 
-/// Begins the recording, once a process. Without GPUTRACE_DIR nothing happens.
+/// Begins the recording, once a process. Without GPUTRACE_DIR and without a daemon nothing is recorded.
 pub(crate) fn begin() {
-    let Some(recording) = std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from) else {
-        return;
-    };
     if !config::is_wanted() {
         return;
     }
@@ -76,23 +76,26 @@ pub(crate) fn begin() {
     crate::cost::begin();
     let started = now();
     let mut process = Box::new(header::new(started));
-    let config = config::get();
-    process.notes.extend(config.notes.iter().cloned());
-    let folder = recording.join(header::folder_name(&process));
-    // The folder alone: the writer is large, and the program's stack may be small, so our own thread makes it.
-    if let Err(error) = signals::quietly(|| make_folder(&folder)) {
-        complain(&format!(
-            "{}: {error}: this process is not recorded",
-            folder.display()
-        ));
-        return;
-    }
+    process.notes.extend(config::get().notes.iter().cloned());
+    let folder = header::folder_name(&process);
     let identity = Identity::random();
-    identity.sign(&folder, &mut process);
-    // Written before anything else can go wrong, so that the process shows in the recording however it ends.
-    if let Err(error) = signals::quietly(|| header::write(&folder, &mut process)) {
-        complain(&format!("{}: {error}", folder.display()));
-    }
+    let place = match std::env::var_os(FOLDER_VARIABLE) {
+        Some(recording) => {
+            let folder = PathBuf::from(recording).join(folder);
+            match make_place(&folder, identity, &mut process) {
+                Ok(()) => Place::of_recorder(folder),
+                Err(error) => {
+                    complain(&format!(
+                        "{}: {error}: this process is not recorded",
+                        folder.display()
+                    ));
+                    return;
+                }
+            }
+        }
+        None => Place::of_daemon(&process, folder),
+    };
+    identity.sign(&place.folder, &mut process);
     point_others_here();
     if let Some(left) = address_space_left().filter(|left| *left < LEAST_ADDRESS_SPACE) {
         let note = format!(
@@ -100,10 +103,7 @@ pub(crate) fn begin() {
             left >> 20,
             LEAST_ADDRESS_SPACE >> 20
         );
-        complain(&note);
-        process.notes.push(note);
-        // As below.
-        drop(signals::quietly(|| header::write(&folder, &mut process)));
+        give_up(&place, &mut process, note);
         return;
     }
     forked::watch();
@@ -111,36 +111,60 @@ pub(crate) fn begin() {
         Ok(thread) => thread,
         Err(error) => {
             let note = format!("no thread for the recorder ({error}), so this process is not recorded");
-            complain(&note);
-            process.notes.push(note);
-            // The note is all there is to say; if it can't be written, it was shown.
-            drop(signals::quietly(|| header::write(&folder, &mut process)));
+            give_up(&place, &mut process, note);
             return;
         }
     };
     watch::begin();
-    let cupti = match Cupti::start(&config.options, &mut process) {
-        Ok(cupti) => {
-            process.cupti_version = Some(cupti.version);
-            process.cupti_backend = Some(cupti.backend().to_owned());
-            Some(*running::set(cupti))
-        }
-        Err(why) => {
-            process.notes.push(why);
-            None
-        }
-    };
-    if let Some(cupti) = &cupti
-        && let Some(warning) = known_trouble(cupti.version)
-    {
-        process.notes.push(warning.to_owned());
-    }
+    // A daemon may leave CUPTI alone: then our thread starts it when it is wanted.
+    let cupti = place
+        .wants_kernels()
+        .then(|| start_cupti(config::options(), &mut process))
+        .flatten();
     for note in &process.notes {
         complain(note);
     }
-    thread.begin(folder, identity, process, cupti);
+    thread.begin(place, identity, process, cupti);
     // Last, so that it runs first at exit: before CUPTI's and the driver's own handlers.
     exit::register();
+}
+
+/// Makes the process's folder, with its header: the process shows in the recording however it ends.
+fn make_place(folder: &Path, identity: Identity, process: &mut ProcessHeader) -> io::Result<()> {
+    // The folder alone: the writer is large, and the program's stack may be small, so our own thread makes it.
+    signals::quietly(|| OwnFiles.make_folder(folder))?;
+    identity.sign(folder, process);
+    if let Err(error) = signals::quietly(|| header::write(&OwnFiles, folder, process)) {
+        complain(&format!("{}: {error}", folder.display()));
+    }
+    Ok(())
+}
+
+/// Says why this process is not recorded.
+fn give_up(place: &Place, process: &mut ProcessHeader, note: String) {
+    complain(&note);
+    process.notes.push(note);
+    // The note is all there is to say; if it can't be written, it was shown.
+    drop(signals::quietly(|| {
+        header::write(&*place.files, &place.folder, process)
+    }));
+}
+
+/// Starts CUPTI with what is to be recorded; what is missing is noted.
+pub(crate) fn start_cupti(options: &CollectorOptions, process: &mut ProcessHeader) -> Option<Cupti> {
+    let cupti = match Cupti::start(options, process) {
+        Ok(cupti) => *running::set(cupti),
+        Err(why) => {
+            process.notes.push(why);
+            return None;
+        }
+    };
+    process.cupti_version = Some(cupti.version);
+    process.cupti_backend = Some(cupti.backend().to_owned());
+    if let Some(warning) = known_trouble(cupti.version) {
+        process.notes.push(warning.to_owned());
+    }
+    Some(cupti)
 }
 
 /// Versions of CUPTI that are known to lose or garble records (NVIDIA's release notes).

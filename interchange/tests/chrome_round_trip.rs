@@ -9,7 +9,7 @@ use gputrace_interchange::export::files::write_folder;
 use gputrace_interchange::import::{self, Progress};
 use gputrace_trace::{Derived, Recording};
 use support::same::assert_same;
-use support::{everything, two_ranks};
+use support::{everything, two_hosts, two_ranks};
 
 fn exported(recording: &Recording) -> Vec<u8> {
     let mut out = Vec::new();
@@ -43,6 +43,12 @@ fn there_and_back(recording: &Recording) {
 #[test]
 fn two_small_ranks() {
     there_and_back(&two_ranks());
+}
+
+/// Times stay as they were moved, and beside them stands by how much.
+#[test]
+fn two_hosts_whose_clocks_were_compared() {
+    there_and_back(&two_hosts());
 }
 
 #[test]

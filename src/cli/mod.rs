@@ -1,6 +1,7 @@
 //! The command line: what can be typed, with its help.
 
 mod compare;
+mod daemon;
 #[cfg(test)]
 mod documents;
 mod export;
@@ -15,6 +16,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use compare::{BaselineArgs, BaselineCommand, CheckArgs, DiffArgs};
+pub use daemon::{
+    CaptureArgs, DaemonArgs, EnvArgs, JobsArgs, ModeChoice, SnapshotArgs, SocketArgs, TopArgs, TriggersArgs,
+};
 pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
 pub use record::RecordArgs;
 pub use scale::{PartialArgs, ReduceArgs};
@@ -181,6 +185,54 @@ Examples:
   gputrace serve --dir /scratch/runs
   GPUTRACE_TOKEN=$(cat token) gputrace serve --dir runs --listen 10.0.0.5 --host-name node7")]
     Serve(ServeArgs),
+    /// Watch the GPU jobs of this machine, and keep what matters of them
+    #[command(after_help = "\
+Examples:
+  gputrace daemon --user                         your own jobs, without any rights
+  gputrace daemon --user --mode full --port 7007     everything in the ring, and the pages of `gputrace serve`
+  gputrace daemon --metrics 127.0.0.1:9470       Prometheus
+  gputrace daemon --print-config > daemon.toml   the rules, to be changed
+
+Jobs join when CUDA_INJECTION64_PATH names the collector: `gputrace env --shell` prints what to paste.")]
+    Daemon(Box<DaemonArgs>),
+    /// List the jobs that the daemon watches, or what it has kept
+    #[command(after_help = "\
+Examples:
+  gputrace jobs
+  gputrace jobs --json | jq '.jobs[].step_ns'
+  gputrace jobs --captures                       the recordings that were kept
+  gputrace jobs --pin ddp-4711-20261123-213000-hang")]
+    Jobs(JobsArgs),
+    /// Record the kernels of a running job for a while
+    #[command(after_help = "\
+Examples:
+  gputrace capture ddp-4711 --steps 5 -o slow
+  gputrace capture slurm-1234 --for 10s --ranks 0..7 --wait
+
+Exit status 1 when no job is meant by that name.")]
+    Capture(CaptureArgs),
+    /// Keep what the ring of a job holds: the moments before now
+    #[command(after_help = "\
+Examples:
+  gputrace snapshot
+  gputrace snapshot ddp-4711 --last 60s -o before")]
+    Snapshot(SnapshotArgs),
+    /// Watch a job's ranks in the terminal
+    Top(TopArgs),
+    /// List the rules and what they found, or try them over a recording
+    #[command(after_help = "\
+Examples:
+  gputrace triggers
+  gputrace triggers ddp-4711
+  gputrace triggers run1 --test --config daemon.toml")]
+    Triggers(TriggersArgs),
+    /// Print what makes jobs come to be watched, to be pasted
+    #[command(after_help = "\
+Examples:
+  gputrace env --shell > gputrace.sh             a line for a shell or a profile
+  gputrace env --slurm > /etc/slurm/task_prolog
+  gputrace env --kubernetes | kubectl apply -f -")]
+    Env(EnvArgs),
     /// Put the parts of one run together that were recorded on several hosts
     #[command(after_help = "\
 Examples:

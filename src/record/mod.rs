@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use gputrace_analyzer::{ClockChoice, align};
+use gputrace_analyzer::{ClockChoice, align, clock_estimates};
 use gputrace_trace::follow::Counts;
 use gputrace_trace::json_file::{write_json, write_json_durably};
 use gputrace_trace::manifest::Manifest;
@@ -408,6 +408,7 @@ impl Running<'_> {
                 return None;
             }
         };
+        self.manifest.clocks = clock_estimates(&recording);
         for process in recording.processes.iter().chain(&recording.hosts) {
             let rows = process
                 .tables

@@ -3,15 +3,11 @@
 //! A collector writes its process's folder, then NAME.1, NAME.2 and so on, each no bigger than told. One with a follower is
 //! complete. The last of each process stays, so that many processes may hold more than they should.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use gputrace_trace::manifest::LossEntry;
-use gputrace_trace::place::remove_process_folder;
-use gputrace_trace::recording::segment_of;
-use gputrace_trace::stream::RowCounter;
+use gputrace_trace::segments::{Removed, parts};
 
 /// How often the size is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -23,19 +19,7 @@ pub struct Newest {
     /// Whose folders count, where several hosts write: each keeps its own share below the size.
     host: Option<String>,
     looked: Instant,
-    removed_rows: u64,
-    removed_parts: u64,
-    /// Parts that could not be removed, and why.
-    kept: BTreeMap<String, String>,
-}
-
-/// A process's folder, or a part of it.
-struct Part {
-    path: PathBuf,
-    bytes: u64,
-    /// When something was last written into it.
-    written: SystemTime,
-    complete: bool,
+    removed: Removed,
 }
 
 impl Newest {
@@ -53,9 +37,7 @@ impl Newest {
             most_bytes,
             host: host.map(|host| host.chars().map(clean).collect()),
             looked: Instant::now(),
-            removed_rows: 0,
-            removed_parts: 0,
-            kept: BTreeMap::new(),
+            removed: Removed::default(),
         }
     }
 
@@ -69,107 +51,56 @@ impl Newest {
 
     /// Removes what is too much.
     pub fn look(&mut self) {
+        let is_ours = |name: &str| {
+            self.host.as_ref().is_none_or(|host| {
+                // HOST-PID-START, or host-HOST-PID-START.
+                let of = name.rsplitn(3, '-').nth(2).unwrap_or_default();
+                of == host || of.strip_prefix("host-") == Some(host)
+            })
+        };
         // A folder that can't be read now is looked at again.
-        let Ok(mut parts) = self.parts() else { return };
+        let Ok(mut parts) = parts(&self.folder, is_ours) else {
+            return;
+        };
         parts.sort_by_key(|part| part.written);
         let mut bytes: u64 = parts.iter().map(|part| part.bytes).sum();
-        for part in parts.into_iter().filter(|part| part.complete) {
+        for part in parts.iter().filter(|part| part.complete) {
             if bytes <= self.most_bytes {
                 break;
             }
-            let rows = count_rows(&part.path);
-            match remove_process_folder(&part.path) {
-                Ok(()) => {
-                    bytes -= part.bytes;
-                    self.removed_rows += rows;
-                    self.removed_parts += 1;
-                }
-                Err(error) => {
-                    let name = part.path.file_name().unwrap_or_default().to_string_lossy();
-                    self.kept.insert(name.into_owned(), error.to_string());
-                }
+            if self.removed.remove(part) {
+                bytes -= part.bytes;
             }
         }
-    }
-
-    fn parts(&self) -> std::io::Result<Vec<Part>> {
-        let mut parts = Vec::new();
-        let mut last: BTreeMap<String, u64> = BTreeMap::new();
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            let path = entry.path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let elsewhere = self.host.as_ref().is_some_and(|host| {
-                // HOST-PID-START, or host-HOST-PID-START.
-                let of = name.rsplitn(3, '-').nth(2).unwrap_or_default();
-                of != host && of.strip_prefix("host-") != Some(host)
-            });
-            if !entry.file_type()?.is_dir() || name.starts_with('.') || elsewhere {
-                continue;
-            }
-            let (process, number) = segment_of(&name);
-            let newest = last.entry(process.to_owned()).or_default();
-            *newest = (*newest).max(number);
-            let mut part = Part {
-                path,
-                bytes: 0,
-                written: SystemTime::UNIX_EPOCH,
-                complete: false,
-            };
-            for file in fs::read_dir(&part.path)?.filter_map(Result::ok) {
-                if let Ok(metadata) = file.metadata() {
-                    part.bytes += metadata.len();
-                    part.written = part.written.max(metadata.modified().unwrap_or(part.written));
-                }
-            }
-            parts.push(part);
-        }
-        for part in &mut parts {
-            let name = part.path.file_name().unwrap_or_default().to_string_lossy();
-            let (process, number) = segment_of(&name);
-            part.complete = last.get(process).is_some_and(|last| number < *last);
-        }
-        Ok(parts)
     }
 
     /// What should have been removed and was not, as a note.
     pub fn note(&self) -> Option<String> {
-        let (name, why) = self.kept.first_key_value()?;
+        let (name, why) = self.removed.kept.first_key_value()?;
         Some(format!(
             "{} parts stay beyond --max-size: {name}: {why}",
-            self.kept.len()
+            self.removed.kept.len()
         ))
     }
 
     /// What was removed, as a loss.
     pub fn loss(&self) -> Option<LossEntry> {
-        (self.removed_parts > 0).then(|| LossEntry {
+        (self.removed.parts > 0).then(|| LossEntry {
             what: format!(
                 "rows of the {} oldest parts removed to keep within --max-size",
-                self.removed_parts
+                self.removed.parts
             ),
-            count: Some(self.removed_rows),
+            count: Some(self.removed.rows),
             affects: "everything before what is left".to_owned(),
         })
     }
 }
 
-/// Rows of all tables in a folder.
-fn count_rows(folder: &Path) -> u64 {
-    let Ok(files) = fs::read_dir(folder) else { return 0 };
-    files
-        .filter_map(|file| Some(file.ok()?.path()))
-        .filter(|file| file.extension().is_some_and(|extension| extension == "arrows"))
-        .filter_map(|file| RowCounter::default().read(&file).ok())
-        .sum()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]

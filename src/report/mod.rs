@@ -9,7 +9,7 @@ mod recording;
 mod sections;
 mod state;
 mod steps;
-mod table;
+pub mod table;
 mod view;
 
 use gputrace_analyzer::Analysis;

@@ -10,6 +10,7 @@ mod dispositions;
 pub mod hostile;
 pub mod http;
 pub mod kineto_events;
+pub mod moved_clocks;
 pub mod page;
 pub mod programs;
 pub mod schedule;

@@ -5,7 +5,8 @@ use std::path::Path;
 #[test]
 fn every_test_file_is_in_a_program() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let crates = ["analyzer", "interchange", "simgpu", "trace"].map(|name| root.join(name).join("tests"));
+    let crates =
+        ["analyzer", "daemon", "interchange", "simgpu", "trace"].map(|name| root.join(name).join("tests"));
     let ours = ["formats", "recording", "soaking", "viewer"].map(|name| root.join("tests").join(name));
     for folder in crates.iter().chain(&ours) {
         let main = std::fs::read_to_string(folder.join("main.rs")).expect("a program");

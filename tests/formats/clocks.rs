@@ -2,34 +2,11 @@
 
 use crate::common;
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use common::moved_clocks::{CLOCKS, base_ns, write};
 use common::{expect_status, gputrace, stdout};
 use serde_json::Value;
-
-/// Nanoseconds that each rank's clock is ahead by, and parts in a billion that it gains.
-const CLOCKS: [(i64, i64); 8] = [
-    (0, 0),
-    (3_000_000, 20_000),
-    (-150_000, -80_000),
-    (900_000_000, 100_000),
-    (-700_000_000, -100_000),
-    (120_000, 5_000),
-    (61_000_000, 0),
-    (-1_000_000, 50_000),
-];
-
-fn traces() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kineto/dlrm8_v100");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .expect("test data")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.to_string_lossy().ends_with(".json.gz"))
-        .collect();
-    files.sort();
-    files
-}
 
 fn analyze(path: &Path, clocks: &str) -> Value {
     let mut command = gputrace();
@@ -37,46 +14,63 @@ fn analyze(path: &Path, clocks: &str) -> Value {
     serde_json::from_str(&stdout(&expect_status(&mut command, 0))).expect("one JSON object")
 }
 
-/// Writes the files with their times moved and stretched. Microseconds since 1970 have no room in a double for the nanoseconds,
-/// so that they count from `base_ns`.
-fn write(folder: &Path, clocks: &[(i64, i64)], base_ns: i64) {
-    for (path, (ahead_ns, gains)) in traces().iter().zip(clocks) {
-        let mut text = Vec::new();
-        let file = std::fs::File::open(path).expect("test data");
-        flate2::read::GzDecoder::new(file)
-            .read_to_end(&mut text)
-            .expect("gzip");
-        let mut trace: Value = serde_json::from_slice(&text).expect("JSON");
-        let stretched = |ns: i64| ns + (i128::from(ns) * i128::from(*gains) / 1_000_000_000) as i64;
-        for event in trace["traceEvents"].as_array_mut().expect("events") {
-            let ns = |value: &Value| value.as_f64().map(|us| (us * 1e3).round() as i64);
-            if let Some(start_ns) = ns(&event["ts"]) {
-                event["ts"] = ((stretched(start_ns - base_ns) + ahead_ns) as f64 / 1e3).into();
-            }
-            if let Some(length_ns) = ns(&event["dur"]) {
-                event["dur"] = (stretched(length_ns) as f64 / 1e3).into();
+/// Holds each collective's waits, transfers, skew and last rank against those by clocks that are right; says how many waits there were.
+fn same_within_errors(right: &Value, wrong: &Value) -> usize {
+    let all = |analysis: &Value| -> Vec<Value> {
+        let mut all = analysis["collectives"].as_array().expect("collectives").clone();
+        all.sort_by_key(|one| {
+            (
+                one["name"].to_string(),
+                one["sequence"].as_u64(),
+                one["start_ns"].as_i64(),
+            )
+        });
+        all
+    };
+    let (right, wrong) = (all(right), all(wrong));
+    assert_eq!(right.len(), wrong.len());
+    let mut compared = 0;
+    for (right, wrong) in right.iter().zip(&wrong) {
+        let Some(error) = wrong["clock_error_ns"].as_i64() else {
+            continue;
+        };
+        let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("{right} {wrong}"));
+        for key in ["wait_ns", "transfer_ns"] {
+            for (rank, value) in right[key].as_object().expect("by rank") {
+                let off = (number(&wrong[key][rank]) - number(value)).abs();
+                assert!(off <= error, "{key} of {rank}: {right} {wrong}");
+                compared += usize::from(key == "wait_ns");
             }
         }
-        trace["baseTimeNanoseconds"] = base_ns.into();
-        let name = path
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .replace(".gz", "");
-        std::fs::write(folder.join(name), trace.to_string()).expect("a file");
+        let off = (number(&wrong["skew_ns"]) - number(&right["skew_ns"])).abs();
+        assert!(off <= error, "{right} {wrong}");
+        assert!(
+            wrong["last_rank"].is_null() || wrong["last_rank"] == right["last_rank"],
+            "{right} {wrong}"
+        );
     }
+    compared
 }
 
-/// About when the first operations ran.
-fn base_ns() -> i64 {
-    let right = tempfile::tempdir().expect("a folder");
-    write(right.path(), &[(0, 0); 8], 0);
-    let analysis = analyze(right.path(), "none");
-    let starts = analysis["collectives"].as_array().expect("collectives").iter();
-    starts
-        .filter_map(|one| one["start_ns"].as_i64())
-        .min()
-        .expect("collectives")
+/// Exports are written with times aligned, with what was found beside them: read again, nothing is estimated anew, and all is as it was.
+#[test]
+fn exports_are_aligned_and_say_by_how_much() {
+    let (folder, wrong) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("a folder"),
+    );
+    write(wrong.path(), &CLOCKS, base_ns());
+    let first = analyze(wrong.path(), "estimate");
+    for name in ["all.json", "ranks"] {
+        let to = folder.path().join(name);
+        let mut command = gputrace();
+        command.args(["export", "--format", "chrome", "-o"]).arg(&to);
+        expect_status(command.arg(wrong.path()), 0);
+        let again = analyze(&to, "estimate");
+        for key in ["clocks", "clock", "collectives", "arrivals"] {
+            assert_eq!(first[key], again[key], "{name}: {key}");
+        }
+    }
 }
 
 #[test]
@@ -119,34 +113,6 @@ fn clocks_of_a_real_job_come_back_as_they_were_set() {
         );
     }
     // Rank 0's own times are those of both, and what ranks waited is the same within what is said.
-    let all = |analysis: &Value| -> Vec<Value> {
-        let mut all = analysis["collectives"].as_array().expect("collectives").clone();
-        all.sort_by_key(|one| {
-            (
-                one["name"].to_string(),
-                one["sequence"].as_u64(),
-                one["start_ns"].as_i64(),
-            )
-        });
-        all
-    };
-    let (right, wrong) = (all(&right), all(&wrong));
-    assert_eq!(right.len(), wrong.len());
-    let mut compared = 0;
-    for (right, wrong) in right.iter().zip(&wrong) {
-        let Some(error) = wrong["clock_error_ns"].as_i64() else {
-            continue;
-        };
-        for (rank, wait) in right["wait_ns"].as_object().expect("waits") {
-            let wait = wait.as_i64().expect("a wait");
-            let off = wrong["wait_ns"][rank].as_i64().expect("a wait") - wait;
-            assert!(off.abs() <= error, "{rank}: {wait}, {wrong}");
-            compared += 1;
-        }
-        assert!(
-            wrong["last_rank"].is_null() || wrong["last_rank"] == right["last_rank"],
-            "{right} {wrong}"
-        );
-    }
+    let compared = same_within_errors(&right, &wrong);
     assert!(compared >= 40, "{compared}");
 }

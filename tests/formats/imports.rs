@@ -378,6 +378,7 @@ fn files_of_a_crate_do_not_import_each_other_in_circles() {
         "workloads",
         "interchange",
         "analyzer",
+        "daemon",
         "viewer",
         "",
     ];

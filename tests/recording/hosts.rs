@@ -318,6 +318,21 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
     );
     assert!(number(&clock["collectives"]) >= 30, "{clock}");
 
+    // The merged recording keeps what was found, and its stamps as they came.
+    let manifest: Value = serde_json::from_str(&read(&merged, "manifest.json")).expect("JSON");
+    let kept = &manifest["clocks"][1];
+    for key in [
+        "host",
+        "ranks",
+        "at_ns",
+        "offset_ns",
+        "half_width_ns",
+        "collectives",
+    ] {
+        assert_eq!(kept[key], clock[key], "{key}");
+    }
+    assert_eq!(kept["reference"], 0, "{kept}");
+
     // With the clocks as they truly were.
     let list = folder.path().join("clocks.json");
     let known = json!({"host-a": {}, "host-b": {"offset_ns": offset_ns}});
@@ -343,6 +358,8 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
             assert!(off.abs() <= error, "{rank}: {found} {right}");
             compared += 1;
         }
+        let skew = |one: &Value| one["skew_ns"].as_i64().expect("a skew");
+        assert!((skew(found) - skew(right)).abs() <= error, "{found} {right}");
         let last = &found["last_rank"];
         assert!(last.is_null() || last == &right["last_rank"], "{found} {right}");
     }

@@ -10,6 +10,7 @@ mod clock_step;
 mod collective_times;
 mod compared;
 mod cost;
+mod daemon;
 mod dump;
 mod faults;
 mod graphs;

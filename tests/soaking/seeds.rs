@@ -10,7 +10,7 @@ use gputrace_trace::tables::{
     ApiCall, Clock, Collective, Communicator, Context, Copy, Counter, EventRecord, ExternalCorrelation,
     Kernel, Marker, MemoryEvent, Memset, Operator, Overhead, Stream, Synchronization,
 };
-use gputrace_trace::writer::{ProcessWriter, make_folder};
+use gputrace_trace::writer::{OwnFiles, ProcessWriter, make_folder};
 use gputrace_trace::{DurationNs, TimeNs};
 
 use crate::random::Random;
@@ -293,7 +293,7 @@ fn write_rank(
         segment: 0,
     };
     let mut writing = Rank {
-        writer: ProcessWriter::in_folder(&folder, identity),
+        writer: ProcessWriter::in_folder(OwnFiles::shared(), &folder, identity),
         rank,
         words,
         random,

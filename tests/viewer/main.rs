@@ -4,6 +4,7 @@
 mod common;
 
 mod browser;
+mod browser_clocks;
 mod browser_habits;
 mod browser_rows;
 mod chosen_steps;

@@ -12,7 +12,7 @@ use common::kineto_events::kernel;
 use common::{expect_status, gputrace, one_line};
 use gputrace_trace::seal::{Identity, parse_id};
 use gputrace_trace::tables::{Clock, Clocks};
-use gputrace_trace::writer::{AnyTableWriter as _, TableWriter};
+use gputrace_trace::writer::{AnyTableWriter as _, OwnFiles, TableWriter};
 use gputrace_trace::{Interner, Recording, Table as _, TimeNs};
 use serde_json::{Value, json};
 
@@ -247,7 +247,7 @@ fn set_clocks(path: &Path) {
             process: parse_id(&process.header.process).unwrap(),
             segment: 0,
         };
-        let mut writer = TableWriter::<Clocks>::new(&part, identity);
+        let mut writer = TableWriter::<Clocks>::new(&OwnFiles::shared(), &part, identity);
         let first = process.tables.clocks.row(0);
         writer.push(process.tables.clocks.row(0));
         writer.push(Clock {

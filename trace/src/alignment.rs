@@ -45,7 +45,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    fn at(&self, time_ns: i64) -> (i64, i64) {
+    /// The least and the greatest that the offset can have been at a moment; the ends of `i64` where nothing says that.
+    #[must_use]
+    pub fn at(&self, time_ns: i64) -> (i64, i64) {
         let change = |time: i64| most_change_ns(time_ns.saturating_sub(time));
         let low = self
             .lows
@@ -176,6 +178,15 @@ impl Course {
         local_ns.saturating_sub(self.at(local_ns).offset_ns)
     }
 
+    /// What this clock showed at a moment of the reference.
+    #[must_use]
+    pub fn local_at(&self, time_ns: i64) -> i64 {
+        // Offsets change slowly, so that a few rounds find the moment.
+        (0..3).fold(time_ns, |local_ns, _| {
+            time_ns.saturating_add(self.at(local_ns).offset_ns)
+        })
+    }
+
     /// The least and the greatest that the offset can have been when the clock showed `local_ns`. `None` where nothing says
     /// that.
     #[must_use]
@@ -226,12 +237,7 @@ impl HostClock {
     /// The 99 % half width at a moment of the reference.
     #[must_use]
     pub fn half_width_at_reference(&self, time_ns: i64) -> i64 {
-        // Offsets change slowly, so that a few rounds find the moment.
-        let mut local_ns = time_ns;
-        for _ in 0..3 {
-            local_ns = time_ns.saturating_add(self.course.at(local_ns).offset_ns);
-        }
-        self.course.at(local_ns).half_width_ns
+        self.course.at(self.course.local_at(time_ns)).half_width_ns
     }
 }
 
@@ -247,6 +253,28 @@ pub fn together(a: i64, b: i64) -> i64 {
     } else {
         i64::MAX
     }
+}
+
+/// What was found of one clock, in short: as a manifest keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClockEstimate {
+    /// The host.
+    pub host: String,
+    /// The ranks that it stamped.
+    pub ranks: Vec<u32>,
+    /// The place in the list of the clock that it was compared with, which may be itself.
+    pub reference: u32,
+    /// By itself: when the next three were so. `None` where it shared nothing with others.
+    pub at_ns: Option<i64>,
+    /// What it showed beyond the reference.
+    pub offset_ns: Option<i64>,
+    /// By how much that grew, of the time that passed.
+    pub drift: Option<f64>,
+    /// With a probability of 99 % the offset is right within this.
+    pub half_width_ns: Option<i64>,
+    /// How many collectives that rests on.
+    pub collectives: u64,
 }
 
 /// The clocks of a recording, whose stamps were moved to those of the references.
@@ -302,6 +330,7 @@ mod tests {
         assert_eq!(course.at(0), knot(0, 100, 10));
         assert_eq!(course.at(9000), knot(9000, 200, 30));
         assert_eq!(course.to_reference(1500), 1350);
+        assert_eq!(course.local_at(1350), 1500);
         assert_eq!(course.bounds_at(1500), None);
         assert_eq!(Course::default().at(5), knot(5, 0, 0));
         assert_eq!(Course::default().bounds_at(5), Some((0, 0)));

@@ -157,12 +157,24 @@ fn write_aside<T: Serialize>(
     value: &T,
     before_renaming: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
+    replace_with(path, &json_text(&name_of(path), value)?, before_renaming)
+}
+
+/// Writes a text aside and renames it over `path`.
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    replace_with(path, text, |_| Ok(()))
+}
+
+fn replace_with(
+    path: &Path,
+    text: &[u8],
+    before_renaming: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
     let aside = path.with_extension("json.part");
     let written = (|| {
-        let text = json_text(&name_of(path), value)?;
         // One that was left behind by a process that was killed.
         drop(std::fs::remove_file(&aside));
-        private_file::write_new(&aside, &text)?;
+        private_file::write_new(&aside, text)?;
         before_renaming(&aside)?;
         std::fs::rename(&aside, path)
     })();

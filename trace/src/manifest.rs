@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::alignment::ClockEstimate;
 use crate::hang::Hang;
 use crate::options::CollectorOptions;
 use crate::redact;
@@ -104,10 +105,35 @@ pub struct Manifest {
     pub environment: BTreeMap<String, String>,
     /// Rows of each process's tables at the end, by process folder and table.
     pub rows: BTreeMap<String, BTreeMap<String, u64>>,
+    /// How the clocks of several hosts were found to stand when the recording was closed or merged. Stamps are as they came: whoever
+    /// reads them compares clocks anew.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<ClockEstimate>,
     /// What the recorder knows to be lost.
     pub losses: Vec<LossEntry>,
     /// What could not be recorded and why, and other things worth knowing.
     pub notes: Vec<String>,
+    /// Why a daemon kept this of a job that it watches; `None` in recordings of a recorder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+}
+
+/// Why, and of what, a daemon kept a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// What was found, or who asked, as a sentence.
+    pub title: String,
+    /// The rule that fired; "capture" or "snapshot" where somebody asked.
+    pub trigger: String,
+    /// The job, as the daemon calls it.
+    pub job: String,
+    /// From when on it holds what was asked for, nanoseconds since the epoch; earlier rows may be in it too.
+    pub start_ns: i64,
+    /// Until when.
+    pub end_ns: i64,
+    /// Ranks whose part is missing or shorter than asked, and why.
+    pub missing: Vec<String>,
 }
 
 /// What the recorder was asked that is not for the collector.

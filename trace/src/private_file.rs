@@ -5,11 +5,13 @@
 //! ones are free, and before each write it is checked that the number still is our file's. One that is not is left
 //! alone, never closed, and the file is opened anew.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Write};
-use std::os::fd::{FromRawFd, IntoRawFd, RawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::access;
 
@@ -21,25 +23,129 @@ const FEW: libc::rlim_t = 256;
 /// Which file it is: device and inode.
 type Identity = (u64, u64);
 
-fn identity(metadata: &Metadata) -> Identity {
-    (metadata.dev(), metadata.ino())
+/// A descriptor of ours, by its number and by what it is of.
+pub(crate) struct PrivateDescriptor {
+    identity: Identity,
+    number: RawFd,
+}
+
+impl PrivateDescriptor {
+    /// Takes an open one over, by a number that new files do not get.
+    ///
+    /// # Errors
+    /// When the program closes it at this moment.
+    pub(crate) fn of(open: impl Into<OwnedFd>) -> io::Result<Self> {
+        let number = open.into().into_raw_fd();
+        let closed = || io::Error::other("the program closed it at this moment");
+        let identity = identity_of(number).ok_or_else(closed)?;
+        let number = moved_up(number, identity);
+        let ours = Self { identity, number };
+        ours.number().ok_or_else(closed)?;
+        Ok(ours)
+    }
+
+    /// Its number, unless that is somebody else's by now.
+    pub(crate) fn number(&self) -> Option<RawFd> {
+        (identity_of(self.number) == Some(self.identity)).then_some(self.number)
+    }
+
+    /// The inode that it is of.
+    pub(crate) fn inode(&self) -> u64 {
+        self.identity.1
+    }
+
+    /// It as a file, if it still is ours.
+    fn file(&self) -> Option<ManuallyDrop<File>> {
+        // SAFETY: the descriptor is open, and `ManuallyDrop` leaves it open.
+        self.number()
+            .map(|number| ManuallyDrop::new(unsafe { File::from_raw_fd(number) }))
+    }
+}
+
+impl Drop for PrivateDescriptor {
+    fn drop(&mut self) {
+        if let Some(number) = self.number() {
+            // SAFETY: the descriptor is ours.
+            unsafe { libc::close(number) };
+        }
+    }
+}
+
+/// Who makes a recording's files for the process that writes them.
+pub trait Files: Send + Sync {
+    /// Makes a process's folder, which must not be there.
+    ///
+    /// # Errors
+    /// When it is there or can't be made.
+    fn make_folder(&self, folder: &Path) -> io::Result<()>;
+    /// Opens a file for appending, which is made when it is `new` and must be there when it is not.
+    ///
+    /// # Errors
+    /// When that can't be.
+    fn open(&self, path: &Path, new: bool) -> io::Result<File>;
+    /// Writes a small file whole, in the place of the one that may be there.
+    ///
+    /// # Errors
+    /// When the disk refuses; the old one is then as it was.
+    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()>;
+}
+
+/// The process itself makes them, by their paths.
+pub struct OwnFiles;
+
+impl OwnFiles {
+    /// It, as writers want it.
+    #[must_use]
+    pub fn shared() -> Arc<dyn Files> {
+        Arc::new(Self)
+    }
+}
+
+impl Files for OwnFiles {
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        crate::writer::make_folder(folder)
+    }
+
+    fn open(&self, path: &Path, new: bool) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options
+            .append(true)
+            .custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY);
+        if new {
+            options.create_new(true).mode(access::file_mode());
+        }
+        let file = options.open(path)?;
+        // The program's mask may leave the owner no rights; readers and later attempts need them. By name, since the number may
+        // be another file's by now.
+        let mode = std::fs::symlink_metadata(path)?.mode();
+        if mode & 0o600 != 0o600 {
+            std::fs::set_permissions(path, Permissions::from_mode(mode | 0o600))?;
+        }
+        Ok(file)
+    }
+
+    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        crate::json_file::replace(path, text)
+    }
 }
 
 /// A file of ours, opened when it is first written to.
 pub(crate) struct PrivateFile {
     path: PathBuf,
+    files: Arc<dyn Files>,
     /// Once it was made.
     identity: Option<Identity>,
-    descriptor: Option<RawFd>,
+    open: Option<PrivateDescriptor>,
 }
 
 impl PrivateFile {
     /// A file that does not exist yet; everything is appended.
-    pub(crate) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(files: Arc<dyn Files>, path: PathBuf) -> Self {
         Self {
             path,
+            files,
             identity: None,
-            descriptor: None,
+            open: None,
         }
     }
 
@@ -48,17 +154,16 @@ impl PrivateFile {
     /// # Errors
     /// When the file can't be made or found again, or the disk refuses.
     pub(crate) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let descriptor = match self.descriptor.filter(|&descriptor| self.is_ours(descriptor)) {
-            Some(descriptor) => descriptor,
+        let mut file = match self.open.as_ref().and_then(PrivateDescriptor::file) {
+            Some(file) => file,
             None => {
                 // Whatever had the number before is somebody else's now.
-                self.descriptor = None;
+                self.open = None;
                 let opened = self.open()?;
-                *self.descriptor.insert(opened)
+                let closed = || io::Error::other("the program closed it at this moment");
+                self.open.insert(opened).file().ok_or_else(closed)?
             }
         };
-        // SAFETY: the descriptor is open; the file does not outlive this call, and `ManuallyDrop` leaves it open.
-        let mut file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
         let mut written = file.write_vectored(slices);
         // A sandbox may know `write` alone.
         if let Err(error) = &written
@@ -71,75 +176,32 @@ impl PrivateFile {
             written = file.write(first);
         }
         if descriptor_limit() < FEW {
-            self.close();
+            self.open = None;
         }
         written
     }
 
-    fn is_ours(&self, descriptor: RawFd) -> bool {
-        self.identity.is_some() && identity_of(descriptor) == self.identity
-    }
-
-    fn open(&mut self) -> io::Result<RawFd> {
-        let mut options = OpenOptions::new();
-        options
-            .append(true)
-            .custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY);
-        if self.identity.is_none() {
-            options.create_new(true).mode(access::file_mode());
-        }
-        let file = options.open(&self.path)?;
-        // By name, since the number may be another file's by now.
-        let metadata = std::fs::symlink_metadata(&self.path)?;
-        if self.identity.is_some_and(|known| known != identity(&metadata)) {
+    fn open(&mut self) -> io::Result<PrivateDescriptor> {
+        let file = self.files.open(&self.path, self.identity.is_none())?;
+        let opened = PrivateDescriptor::of(file)?;
+        if self.identity.is_some_and(|known| known != opened.identity) {
             return Err(io::Error::other("it was replaced by another file"));
         }
-        self.identity = Some(identity(&metadata));
-        // The program's mask may leave the owner no rights; readers and later attempts need them.
-        if metadata.mode() & 0o600 != 0o600 {
-            let mode = metadata.mode() | 0o600;
-            std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(mode))?;
-        }
-        let high = moved_up(file.into_raw_fd(), self.identity);
-        if self.is_ours(high) {
-            Ok(high)
-        } else {
-            Err(io::Error::other("the program closed it at this moment"))
-        }
-    }
-
-    fn close(&mut self) {
-        if let Some(descriptor) = self.descriptor.take()
-            && self.is_ours(descriptor)
-        {
-            // SAFETY: the descriptor is that of our file.
-            unsafe { libc::close(descriptor) };
-        }
-    }
-}
-
-impl Drop for PrivateFile {
-    fn drop(&mut self) {
-        self.close();
+        self.identity = Some(opened.identity);
+        Ok(opened)
     }
 }
 
 /// A file that is read again and again, under the same conditions.
 pub(crate) struct PrivateReader {
     path: PathBuf,
-    /// Once it was opened.
-    identity: Option<Identity>,
-    descriptor: Option<RawFd>,
+    open: Option<PrivateDescriptor>,
 }
 
 impl PrivateReader {
     /// A file that is opened when it is first read.
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            identity: None,
-            descriptor: None,
-        }
+        Self { path, open: None }
     }
 
     /// Reads what stands at the file's beginning, and gives how many bytes of `bytes` that was.
@@ -147,58 +209,35 @@ impl PrivateReader {
     /// # Errors
     /// When it can't be opened, is no regular file, or the disk refuses.
     pub(crate) fn read_at_start(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let known = self.descriptor.filter(|&descriptor| self.is_ours(descriptor));
-        let descriptor = match known {
-            Some(descriptor) => descriptor,
+        let file = match self.open.as_ref().and_then(PrivateDescriptor::file) {
+            Some(file) => file,
             None => {
                 // Whatever had the number before is somebody else's now.
-                self.descriptor = None;
+                self.open = None;
                 let opened = self.open()?;
-                *self.descriptor.insert(opened)
+                let closed = || io::Error::other("the program closed it at this moment");
+                self.open.insert(opened).file().ok_or_else(closed)?
             }
         };
-        // SAFETY: the descriptor is open; the file does not outlive this call, and `ManuallyDrop` leaves it open.
-        let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
         let read = file.read_at(bytes, 0);
         if descriptor_limit() < FEW {
-            self.close();
+            self.open = None;
         }
         read
     }
 
-    fn is_ours(&self, descriptor: RawFd) -> bool {
-        self.identity.is_some() && identity_of(descriptor) == self.identity
-    }
-
-    fn open(&mut self) -> io::Result<RawFd> {
+    fn open(&self) -> io::Result<PrivateDescriptor> {
         let mut options = OpenOptions::new();
         // Not to wait for the writer of a pipe that somebody has put there.
         let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
         let file = options.read(true).custom_flags(flags).open(&self.path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
+        if !file.metadata()?.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "it is no regular file",
             ));
         }
-        self.identity = Some(identity(&metadata));
-        Ok(moved_up(file.into_raw_fd(), self.identity))
-    }
-
-    fn close(&mut self) {
-        if let Some(descriptor) = self.descriptor.take()
-            && self.is_ours(descriptor)
-        {
-            // SAFETY: the descriptor is that of our file.
-            unsafe { libc::close(descriptor) };
-        }
-    }
-}
-
-impl Drop for PrivateReader {
-    fn drop(&mut self) {
-        self.close();
+        PrivateDescriptor::of(file)
     }
 }
 
@@ -226,7 +265,7 @@ fn descriptor_limit() -> libc::rlim_t {
 
 /// The same file by a number that new files do not get: high where the limit allows, in any case none of the
 /// standard streams'. Gives the old one where there is no other.
-fn moved_up(descriptor: RawFd, ours: Option<Identity>) -> RawFd {
+fn moved_up(descriptor: RawFd, ours: Identity) -> RawFd {
     let lowest = HIGH.min(descriptor_limit() / 4 * 3).max(3);
     let lowest = libc::c_int::try_from(lowest).unwrap_or(3);
     // SAFETY: plain numbers; an error leaves everything as it was.
@@ -234,7 +273,7 @@ fn moved_up(descriptor: RawFd, ours: Option<Identity>) -> RawFd {
     if high < 0 {
         return descriptor;
     }
-    if identity_of(descriptor) == ours {
+    if identity_of(descriptor) == Some(ours) {
         // SAFETY: the low number is still our file's.
         unsafe { libc::close(descriptor) };
     }
@@ -246,7 +285,7 @@ fn moved_up(descriptor: RawFd, ours: Option<Identity>) -> RawFd {
 /// # Errors
 /// When the disk refuses; what was written until then stays.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = PrivateFile::new(path.to_owned());
+    let mut file = PrivateFile::new(OwnFiles::shared(), path.to_owned());
     let mut rest = bytes;
     while !rest.is_empty() {
         match file.write_vectored(&[IoSlice::new(rest)]) {
@@ -269,13 +308,17 @@ mod tests {
         std::fs::read_to_string(path).expect("what was written")
     }
 
+    fn number(file: &PrivateFile) -> RawFd {
+        file.open.as_ref().expect("kept").number
+    }
+
     #[test]
     fn a_descriptor_that_became_another_files_is_left_alone() {
         let folder = tempfile::tempdir().expect("a folder");
         let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
-        let mut file = PrivateFile::new(ours.clone());
+        let mut file = PrivateFile::new(OwnFiles::shared(), ours.clone());
         file.write_vectored(&[IoSlice::new(b"one ")]).expect("written");
-        let descriptor = file.descriptor.expect("kept");
+        let descriptor = number(&file);
         assert!(descriptor >= 3);
         // The program puts its own file where ours was.
         let their_file = File::create(&theirs).expect("a file");
@@ -286,7 +329,7 @@ mod tests {
         assert_eq!(written(&ours), "one two ");
         assert_eq!(written(&theirs), "");
         // Closed altogether.
-        let descriptor_again = file.descriptor.expect("kept");
+        let descriptor_again = number(&file);
         assert_ne!(descriptor_again, descriptor);
         // SAFETY: a descriptor of ours, closed as a program does that closes all.
         unsafe { libc::close(descriptor_again) };
@@ -294,8 +337,8 @@ mod tests {
             .expect("opened anew");
         assert_eq!(written(&ours), "one two three");
         // SAFETY: as above.
-        unsafe { libc::dup2(their_file.as_raw_fd(), file.descriptor.expect("kept")) };
-        let theirs_by_our_number = file.descriptor.expect("kept");
+        unsafe { libc::dup2(their_file.as_raw_fd(), number(&file)) };
+        let theirs_by_our_number = number(&file);
         drop(file);
         assert!(identity_of(theirs_by_our_number).is_some(), "not ours to close");
     }
@@ -304,9 +347,9 @@ mod tests {
     fn a_file_in_the_place_of_ours_is_not_written_to() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ours");
-        let mut file = PrivateFile::new(path.clone());
+        let mut file = PrivateFile::new(OwnFiles::shared(), path.clone());
         file.write_vectored(&[IoSlice::new(b"one")]).expect("written");
-        file.close();
+        file.open = None;
         std::fs::rename(&path, folder.path().join("elsewhere")).expect("moved");
         assert_eq!(
             file.write_vectored(&[IoSlice::new(b"two")])

@@ -435,10 +435,10 @@ macro_rules! tables {
         }
 
         impl TableWriters {
-            /// Writers into `folder`; a file appears with its table's first batch. `identity`: whose files they are.
+            /// Writers into `folder`; a file appears with its table's first batch. `files`: who makes them; `identity`: whose they are.
             #[must_use]
-            pub fn new(folder: &Path, identity: Identity) -> Self {
-                Self { $( $field: TableWriter::new(folder, identity), )* }
+            pub fn new(files: &Arc<dyn Files>, folder: &Path, identity: Identity) -> Self {
+                Self { $( $field: TableWriter::new(files, folder, identity), )* }
             }
 
             /// Calls `visit` with every table's writer.

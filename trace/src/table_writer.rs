@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_buffer::Buffer;
 use arrow_ipc::CompressionType;
@@ -15,7 +16,7 @@ use arrow_schema::ArrowError;
 use crate::body;
 use crate::column::Dictionary;
 use crate::names::Interner;
-use crate::private_file::PrivateFile;
+use crate::private_file::{Files, PrivateFile};
 use crate::seal::{Identity, PREFIX_BYTES, Sealer};
 use crate::table::{Dictionaries, Holds, Table};
 
@@ -38,6 +39,8 @@ pub struct TableWriter<T: Table> {
     file: PrivateFile,
     /// Encoded bytes that are not on the disk yet.
     waiting: VecDeque<Buffer>,
+    /// Rows in them.
+    waiting_rows: u64,
     rows_encoded: u64,
     bytes_written: u64,
     lost_rows: u64,
@@ -46,16 +49,17 @@ pub struct TableWriter<T: Table> {
 }
 
 impl<T: Table> TableWriter<T> {
-    /// A writer of `folder/NAME.arrows`; the file appears with the first batch. `identity`: whose file it is.
+    /// A writer of `folder/NAME.arrows`; the file appears with the first batch. `files`: who makes it; `identity`: whose file it is.
     #[must_use]
-    pub fn new(folder: &Path, identity: Identity) -> Self {
+    pub fn new(files: &Arc<dyn Files>, folder: &Path, identity: Identity) -> Self {
         Self {
             rows: T::default(),
             dictionaries: Vec::new(),
             encoder: None,
             sealer: Sealer::new(T::NAME, identity),
-            file: PrivateFile::new(folder.join(format!("{}.arrows", T::NAME))),
+            file: PrivateFile::new(Arc::clone(files), folder.join(format!("{}.arrows", T::NAME))),
             waiting: VecDeque::new(),
+            waiting_rows: 0,
             rows_encoded: 0,
             bytes_written: 0,
             lost_rows: 0,
@@ -104,6 +108,7 @@ impl<T: Table> TableWriter<T> {
             self.waiting
                 .extend(body.finish(rows, &mut self.sealer).map(Buffer::from_vec));
             self.rows_encoded += rows as u64;
+            self.waiting_rows += rows as u64;
             Ok(())
         })
     }
@@ -130,6 +135,7 @@ impl<T: Table> TableWriter<T> {
                 Err(error) => return Err(error),
             }
         }
+        self.waiting_rows = 0;
         Ok(())
     }
 }
@@ -194,8 +200,9 @@ pub trait AnyTableWriter {
     /// # Errors
     /// As [`Self::flush`].
     fn close(&mut self, names: &Interner) -> io::Result<()>;
-    /// From now on writes into another folder, where nothing of this table is yet: the process's next segment.
-    fn begin_segment(&mut self, folder: &Path);
+    /// From now on writes into another folder, where nothing of this table is yet: the process's next segment. Rows that are not
+    /// encoded go there; those that are and that the disk has refused are lost.
+    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path);
 }
 
 impl<T: Table> AnyTableWriter for TableWriter<T> {
@@ -236,16 +243,16 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
         self.write_waiting()
     }
 
-    fn begin_segment(&mut self, folder: &Path) {
+    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path) {
         // What stands is encoded anew, and so kept anew for the next.
         let mut rows = std::mem::take(&mut self.standing);
         for row in 0..self.rows.len() {
             rows.push(self.rows.row(row));
         }
-        let lost_rows = self.lost_rows;
+        let lost_rows = self.lost_rows + self.waiting_rows;
         let mut identity = self.sealer.identity();
         identity.segment += 1;
-        *self = Self::new(folder, identity);
+        *self = Self::new(files, folder, identity);
         self.rows = rows;
         self.lost_rows = lost_rows;
     }

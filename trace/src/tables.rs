@@ -7,6 +7,7 @@
 //! two files would take one macro that hands its half to the other.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::OnceLock;
 
 use arrow_array::RecordBatch;
@@ -14,6 +15,7 @@ use arrow_schema::SchemaRef;
 
 use crate::column::{Column, Value};
 use crate::names::{Interner, NameId};
+use crate::private_file::Files;
 use crate::seal::Identity;
 use crate::table::{About, Holds, Size, Table, tables};
 use crate::table_writer::{AnyTableWriter, TableWriter};

@@ -4,10 +4,12 @@ use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::access;
 use crate::manifest::ProcessHeader;
 use crate::names::Interner;
+pub use crate::private_file::{Files, OwnFiles};
 use crate::seal::Identity;
 pub use crate::table_writer::{AnyTableWriter, BATCH_ROWS, TableWriter, WAITING_ROWS};
 use crate::tables::{LossRow, TableWriters};
@@ -19,8 +21,10 @@ pub struct ProcessWriter {
     pub names: Interner,
     /// The tables.
     pub tables: TableWriters,
+    files: Arc<dyn Files>,
     folder: PathBuf,
     identity: Identity,
+    lost: u64,
 }
 
 impl ProcessWriter {
@@ -30,17 +34,19 @@ impl ProcessWriter {
     /// When the folder can't be made or exists already.
     pub fn create(folder: &Path) -> io::Result<Self> {
         make_folder(folder)?;
-        Ok(Self::in_folder(folder, Identity::random()))
+        Ok(Self::in_folder(OwnFiles::shared(), folder, Identity::random()))
     }
 
-    /// A writer into a folder that [`make_folder`] has made. It is large, so make it where the stack is.
+    /// A writer into a folder that [`Files::make_folder`] has made. It is large, so make it where the stack is.
     #[must_use]
-    pub fn in_folder(folder: &Path, identity: Identity) -> Self {
+    pub fn in_folder(files: Arc<dyn Files>, folder: &Path, identity: Identity) -> Self {
         Self {
             names: Interner::default(),
-            tables: TableWriters::new(folder, identity),
+            tables: TableWriters::new(&files, folder, identity),
+            files,
             folder: folder.to_owned(),
             identity,
+            lost: 0,
         }
     }
 
@@ -54,6 +60,12 @@ impl ProcessWriter {
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Who makes the files.
+    #[must_use]
+    pub fn files(&self) -> &Arc<dyn Files> {
+        &self.files
     }
 
     /// Writes every table that holds at least `rows` rows (0: all that hold any).
@@ -93,19 +105,33 @@ impl ProcessWriter {
     pub fn begin_segment(&mut self, folder: &Path) -> io::Result<Vec<(&'static str, u64)>> {
         // First whatever may be refused, as long as there is a way back.
         self.flush(1)?;
-        make_folder(folder)?;
+        self.files.make_folder(folder)?;
+        Ok(self.leave_segment(folder))
+    }
+
+    /// Goes on in another folder, which is there, whatever becomes of the old files: what they refuse is lost and counted. Gives
+    /// the rows of the old files.
+    pub fn leave_segment(&mut self, folder: &Path) -> Vec<(&'static str, u64)> {
         let rows = self.rows_encoded();
         // From the first end mark on nothing more may be written into the old files.
         drop(self.close());
-        self.tables.each(&mut |table| table.begin_segment(folder));
+        let files = &self.files;
+        self.tables.each(&mut |table| table.begin_segment(files, folder));
         folder.clone_into(&mut self.folder);
         self.identity.segment += 1;
-        Ok(rows)
+        rows
+    }
+
+    /// How much was noted as missing so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Notes that something is missing; nothing when `count` is 0.
     pub fn lose(&mut self, what: &str, count: u64, affects: &str) {
         if count > 0 {
+            self.lost = self.lost.saturating_add(count);
             let row = LossRow {
                 time_ns: now(),
                 what: self.names.intern_own(what),

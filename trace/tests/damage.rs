@@ -11,7 +11,7 @@ use arrow_ipc::writer::StreamWriter;
 use gputrace_trace::manifest::{MANIFEST_FILE, PROCESS_FILE};
 use gputrace_trace::seal::Identity;
 use gputrace_trace::tables::*;
-use gputrace_trace::writer::{AnyTableWriter, ProcessWriter, TableWriter};
+use gputrace_trace::writer::{AnyTableWriter, OwnFiles, ProcessWriter, TableWriter};
 use gputrace_trace::{Interner, Recording, Table};
 use support::one_table::{allow_plain_tables, edit, read_back, write_one_table};
 use support::{Random, finish_recording, random_rows, table_file};
@@ -228,7 +228,7 @@ fn four_batches(root: &Path) -> (Vec<u8>, Vec<(std::ops::Range<usize>, usize)>) 
     let folder = root.join("rank0");
     fs::create_dir(&folder).unwrap();
     let names = Interner::default();
-    let mut writer = TableWriter::<Streams>::new(&folder, Identity::default());
+    let mut writer = TableWriter::<Streams>::new(&OwnFiles::shared(), &folder, Identity::default());
     let file = table_file(root, "rank0", "streams");
     let mut batches = Vec::new();
     let mut end = 0;

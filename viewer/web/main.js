@@ -449,6 +449,7 @@ let page = null;
     ...state.get(),
     ...page?.timeline?.summary(),
     arrows: page?.timeline?.overlay.arrows ?? 0,
+    bands: page?.timeline?.overlay.bands ?? 0,
     errors,
     loaded: page !== null,
     generation: page?.info.generation ?? null,

@@ -1,6 +1,7 @@
 // @ts-check
 /** What lies over the rows: pointer, selection with its arrows, the gap before it, areas, marks and distances. */
 
+import { clockError } from "./clock_error.js";
 import { getFont } from "./draw.js";
 import { time } from "./format.js";
 
@@ -30,6 +31,8 @@ export class Overlay {
     this.ink = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     /** Arrows drawn last, for tests. */
     this.arrows = 0;
+    /** Bands of clocks' errors drawn last, for tests. */
+    this.bands = 0;
     /** What was drawn last, where that does not change with the window. @type {string | null} */
     this.still = null;
   }
@@ -58,6 +61,7 @@ export class Overlay {
       canvas.height = height;
     } else ink.clearRect(0, 0, width, height);
     this.arrows = 0;
+    this.bands = 0;
     ink.font = `${11 * ratio}px ${getFont()}`;
     ink.textBaseline = "middle";
 
@@ -241,7 +245,39 @@ export class Overlay {
   }
 
   /**
-   * A collective over its ranks: a line through the arrivals, and on each rank what was waiting and what transfer.
+   * Where another host's operation may have begun for all that is known of its clock: a band about its beginning.
+   * @private
+   * @param {Scene} scene
+   * @param {number} begin
+   * @param {number} error   ns either way
+   * @param {{y: number, height: number}} at
+   */
+  band(scene, begin, error, at) {
+    const { ink } = this;
+    const { view, theme } = scene;
+    const { ratio } = view;
+    const a = Math.max(-4, this.x(view, begin - error));
+    const b = Math.min(view.width + 4, this.x(view, begin + error));
+    if (b - a < 2 * ratio) return;
+    const y = at.y * ratio;
+    const tall = at.height * ratio;
+    ink.fillStyle = theme.colour.accent;
+    ink.globalAlpha = 0.28;
+    ink.fillRect(a, y, b - a, tall);
+    ink.globalAlpha = 0.9;
+    const wide = Math.max(1, ratio);
+    ink.fillRect(a, y, wide, tall);
+    ink.fillRect(b - wide, y, wide, tall);
+    ink.globalAlpha = 1;
+    this.bands += 1;
+    const text = `clocks ±${time(error)}`;
+    if (ink.measureText(text).width + 18 * ratio < b - a && tall > 13 * ratio)
+      this.tag(theme, text, (Math.max(0, a) + Math.min(view.width, b)) / 2, y + tall / 2, ratio, theme.colour.text);
+  }
+
+  /**
+   * A collective over its ranks: a line through the arrivals, and on each rank what was waiting and what transfer, and how far other hosts'
+   * clocks may be off the selected one's.
    * @private
    * @param {Scene} scene
    * @param {any} detail
@@ -253,9 +289,12 @@ export class Overlay {
     const { ratio } = view;
     /** @type {{x: number, y: number, height: number}[]} */
     const arrivals = [];
-    for (const one of detail.collective.participants ?? []) {
+    const participants = detail.collective.participants ?? [];
+    const isOwn = (/** @type {any} */ one) => one.ref?.row === detail.row && one.ref?.index === detail.index;
+    const selected = participants.find(isOwn) ?? participants.find((/** @type {any} */ one) => one.rank === detail.rank);
+    for (const one of participants) {
       if (!one.ref) continue;
-      const own = one.ref.row === detail.row && one.ref.index === detail.index;
+      const own = isOwn(one);
       const at = own ? self : scene.yOf(one.ref.row);
       if (!at) continue;
       const begin = typeof one.arrival === "number" ? one.arrival : one.ref.start;
@@ -276,6 +315,8 @@ export class Overlay {
           this.tag(theme, text, Math.max(0, a) + shown / 2, y + tall / 2, ratio, theme.colour.text);
       }
       if (!own) this.frame(view, one.ref.start, one.ref.duration, y, tall, theme.colour.accent, 1.25, 0.9);
+      const error = selected ? clockError(one, selected) : 0;
+      if (error > 0) this.band(scene, begin, error, at);
       arrivals.push({ x: a, y, height: tall });
     }
     if (arrivals.length < 2) return;

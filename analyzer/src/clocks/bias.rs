@@ -2,13 +2,20 @@
 //!
 //! What can be seen is how the kinds differ. Their means scatter with a standard deviation tau about what they have in common,
 //! which is off by as much over the root of how many they are. Of tau there are few samples, so that it is not estimated but
-//! averaged over: with a half-Cauchy distribution before (as in Gelman 2006 for the variance between groups).
+//! averaged over, by how likely each value makes what was seen and how likely it is before anything is.
 
-/// Scale of tau before anything is measured: single kernels of NCCL end 1 to 7 us apart on one host.
+use super::normal::{self, Part};
+
+/// Beyond this a greater tau is less likely, before anything is measured: single kernels of NCCL end 1 to 7 us apart on one host.
 const USUAL_NS: f64 = 2_000.0;
 /// No tau is greater.
 const MOST_NS: f64 = 10_000.0;
-/// Values of tau that are tried.
+/// Nor less: that is none.
+const LEAST_NS: f64 = 10.0;
+/// It is one draw for a whole recording, in which either all moments are covered or none: with 99 %
+/// one recording of a hundred would be wrong from beginning to end.
+const SHARE: f64 = 0.995;
+/// Values of tau that are tried, evenly by their logarithm.
 const STEPS: usize = 64;
 
 /// What one kind says.
@@ -18,113 +25,145 @@ pub(super) struct KindMean {
     pub(super) mean: f64,
     /// Its standard error.
     pub(super) error: f64,
-    /// Its share of the estimate, 0..1.
-    pub(super) share: f64,
 }
 
-/// The values of tau: 0, and from 10 ns to the greatest, evenly by their logarithm.
-fn values() -> impl Iterator<Item = f64> {
-    let least = 10f64;
-    (0..=STEPS).map(move |step| match step {
-        0 => 0.0,
-        step => least * (MOST_NS / least).powf((step - 1) as f64 / (STEPS - 1) as f64),
-    })
+/// A value of tau and how likely it is, given what the kinds say; not normalized.
+struct Likely {
+    tau: f64,
+    weight: f64,
 }
 
-/// The probability that a normal variable is within so many of its standard deviations.
-fn within(z: f64) -> f64 {
-    // Abramowitz and Stegun 7.1.26: right within 1.5e-7.
-    let x = z / std::f64::consts::SQRT_2;
-    let t = 1.0 / (1.0 + 0.327_591_1 * x);
-    let series = t
-        * (0.254_829_592
-            + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
-    1.0 - series * (-x * x).exp()
+/// What all kinds say together.
+pub(super) struct Bias {
+    likely: Vec<Likely>,
+    kinds: Vec<KindMean>,
+    /// What each kind counts in the mean of all, 0..1.
+    shares: Vec<f64>,
+    /// How much of each kind's distance from the mean of all is its own, and no chance: 0..1.
+    own: Vec<f64>,
 }
 
-/// The 99 % half width, nanoseconds, of an estimate whose standard error without any of this is `error`.
-pub(super) fn half_width(kinds: &[KindMean], error: f64) -> f64 {
-    let shares: f64 = kinds.iter().map(|kind| kind.share * kind.share).sum();
-    let mut weighed: Vec<(f64, f64)> = Vec::with_capacity(STEPS + 1);
-    let mut before = 0.0;
-    for tau in values() {
-        // Before: half-Cauchy, times the width of the step.
-        let prior = (tau - before).max(5.0) / (1.0 + (tau / USUAL_NS).powi(2));
-        before = tau;
-        // The means' common value is not known: it is averaged over too.
-        let weights: Vec<f64> = kinds
+impl Bias {
+    pub(super) fn of(kinds: Vec<KindMean>) -> Self {
+        let taus = (0..STEPS).map(|step| {
+            let part = step as f64 / (STEPS - 1) as f64;
+            LEAST_NS * (MOST_NS / LEAST_NS).powf(part)
+        });
+        let logarithms: Vec<(f64, f64)> = taus.map(|tau| (tau, logarithm(&kinds, tau))).collect();
+        let greatest = logarithms
             .iter()
-            .map(|kind| 1.0 / (tau * tau + kind.error * kind.error).max(1.0))
+            .map(|(_, value)| *value)
+            .fold(f64::MIN, f64::max);
+        let likely: Vec<Likely> = logarithms
+            .into_iter()
+            .map(|(tau, value)| Likely {
+                tau,
+                weight: (value - greatest).exp(),
+            })
             .collect();
-        let total: f64 = weights.iter().sum();
-        let common = kinds
+        let total: f64 = likely.iter().map(|one| one.weight).sum();
+        let middle = likely.iter().map(|one| one.weight * one.tau.ln()).sum::<f64>() / total;
+        let variance = middle.exp().powi(2);
+        let weights = kinds
             .iter()
-            .zip(&weights)
-            .map(|(kind, weight)| kind.mean * weight)
-            .sum::<f64>()
-            / total.max(f64::MIN_POSITIVE);
-        let mut logarithm = if kinds.is_empty() { 0.0 } else { -0.5 * total.ln() };
-        for (kind, weight) in kinds.iter().zip(&weights) {
-            logarithm += 0.5 * weight.ln() - 0.5 * weight * (kind.mean - common).powi(2);
-        }
-        weighed.push((
-            logarithm + prior.ln(),
-            (error * error + tau * tau * shares).sqrt(),
-        ));
-    }
-    let greatest = weighed.iter().map(|(weight, _)| *weight).fold(f64::MIN, f64::max);
-    for (weight, _) in &mut weighed {
-        *weight = (*weight - greatest).exp();
-    }
-    let total: f64 = weighed.iter().map(|(weight, _)| weight).sum();
-    let covered = |width: f64| {
-        let of = |(weight, deviation): &(f64, f64)| weight * within(width / deviation.max(1e-9));
-        weighed.iter().map(of).sum::<f64>() / total
-    };
-    let (mut low, mut high) = (0.0, 5.0 * (error + MOST_NS));
-    for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if covered(middle) < 0.99 {
-            low = middle;
-        } else {
-            high = middle;
+            .map(|kind| (variance + kind.error * kind.error).recip());
+        let all: f64 = weights.clone().sum();
+        Self {
+            shares: weights.map(|weight| weight / all).collect(),
+            own: kinds
+                .iter()
+                .map(|kind| variance / (variance + kind.error * kind.error))
+                .collect(),
+            likely,
+            kinds,
         }
     }
-    high
+
+    /// By how much each kind is off the mean of all, as far as that is no chance.
+    pub(super) fn effects(&self) -> Vec<f64> {
+        let common: f64 = self
+            .kinds
+            .iter()
+            .zip(&self.shares)
+            .map(|(kind, share)| kind.mean * share)
+            .sum();
+        let each = self.kinds.iter().zip(&self.own);
+        each.map(|(kind, own)| (kind.mean - common) * own).collect()
+    }
+
+    /// What one host may always be late by against another on the mean of all kinds, nanoseconds: the half width of a 99.5 %
+    /// interval.
+    pub(super) fn half_width(&self) -> f64 {
+        let squares: f64 = self.shares.iter().map(|share| share * share).sum();
+        // Kinds that count for more than they are have chance errors that the curve's does not tell of.
+        let counted = self.kinds.iter().zip(&self.shares);
+        let own: f64 = counted.map(|(kind, share)| (kind.error * share).powi(2)).sum();
+        let precision: f64 = self.kinds.iter().map(|kind| kind.error.powi(-2)).sum();
+        let more = (own - precision.recip()).max(0.0);
+        let parts: Vec<Part> = self
+            .likely
+            .iter()
+            .map(|one| Part {
+                weight: one.weight,
+                off: 0.0,
+                deviation: (one.tau * one.tau * squares + more).sqrt(),
+            })
+            .collect();
+        normal::half_width(&parts, SHARE)
+    }
+}
+
+/// The logarithm of how likely a value of tau is.
+fn logarithm(kinds: &[KindMean], tau: f64) -> f64 {
+    // The means' common value is not known: it is averaged over too.
+    let weights: Vec<f64> = kinds
+        .iter()
+        .map(|kind| (tau * tau + kind.error * kind.error).recip())
+        .collect();
+    let total: f64 = weights.iter().sum();
+    let each = kinds.iter().zip(&weights);
+    let common = each.clone().map(|(kind, weight)| kind.mean * weight).sum::<f64>() / total;
+    // Before: half-way between all values as likely as each other and all orders of magnitude, up to what is usual.
+    let mut logarithm = 0.5 * tau.ln() - (tau / USUAL_NS).powi(2).ln_1p();
+    if !kinds.is_empty() {
+        logarithm -= 0.5 * total.ln();
+    }
+    for (kind, weight) in each {
+        logarithm += 0.5 * weight.ln() - 0.5 * weight * (kind.mean - common).powi(2);
+    }
+    logarithm
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn kinds(means: &[f64], error: f64) -> Vec<KindMean> {
-        let share = 1.0 / means.len() as f64;
-        means
-            .iter()
-            .map(|mean| KindMean {
-                mean: *mean,
-                error,
-                share,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn the_normal_distribution() {
-        assert!((within(2.575_829) - 0.99).abs() < 1e-5);
-        assert!((within(1.0) - 0.682_689).abs() < 1e-5);
-        assert!(within(0.0).abs() < 1e-6);
+    fn bias(means: &[f64], error: f64) -> Bias {
+        let kind = |mean: &f64| KindMean { mean: *mean, error };
+        Bias::of(means.iter().map(kind).collect())
     }
 
     #[test]
     fn kinds_that_agree_make_it_small_and_one_alone_says_nothing() {
-        let agree = half_width(&kinds(&[0.0, 10.0, -10.0, 5.0], 20.0), 10.0);
-        assert!(agree < 250.0, "{agree}");
-        let differ = half_width(&kinds(&[3000.0, -3000.0, 1000.0, -1000.0], 20.0), 10.0);
-        assert!(differ > 4000.0 && differ < 15_000.0, "{differ}");
-        // Of one kind it is what was assumed before: 99 % of a normal of a half-Cauchy that is cut off.
-        let alone = half_width(&kinds(&[0.0], 20.0), 10.0);
-        assert!((10_000.0..22_000.0).contains(&alone), "{alone}");
-        assert!(half_width(&kinds(&[0.0, 0.0], 20.0), 10.0) < alone);
+        let agree = bias(&[0.0, 10.0, -10.0, 5.0], 20.0).half_width();
+        assert!(agree < 150.0, "{agree}");
+        let differ = bias(&[3000.0, -3000.0, 1000.0, -1000.0], 20.0).half_width();
+        assert!(differ > 5000.0 && differ < 15_000.0, "{differ}");
+        // Of one kind it is what was assumed before.
+        let alone = bias(&[0.0], 20.0).half_width();
+        assert!((9_000.0..15_000.0).contains(&alone), "{alone}");
+        assert!(bias(&[0.0, 0.0], 20.0).half_width() < alone);
+    }
+
+    #[test]
+    fn what_is_chance_is_left_to_chance() {
+        // Far more apart than by chance: all of it is the kinds' own, about their mean.
+        let effects = bias(&[3000.0, -3000.0, 1000.0, 3000.0], 20.0).effects();
+        for (effect, expected) in effects.iter().zip([2000.0, -4000.0, 0.0, 2000.0]) {
+            assert!((effect - expected).abs() < 20.0, "{effects:?}");
+        }
+        let effects = bias(&[30.0, -30.0, 10.0, -10.0], 100.0).effects();
+        assert!(effects.iter().all(|effect| effect.abs() < 15.0), "{effects:?}");
+        assert!(bias(&[], 1.0).effects().is_empty());
     }
 }

@@ -7,7 +7,8 @@ use gputrace_trace::alignment::{Bounds, Course, Knot, Limits};
 use gputrace_trace::parallel;
 
 use super::observed::Meeting;
-use super::pair::{Fit, PairKnot, Sample, fit};
+use super::pair::{Fit, PairKnot, fit};
+use super::sample::Sample;
 
 /// One clock against the reference of its island.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,7 +48,7 @@ pub fn estimate(clocks: usize, meetings: &[Meeting]) -> Vec<Estimated> {
             return Fit::default();
         };
         let samples = samples(meetings, &parts[parent], &parts[clock]);
-        fit(&samples, quantum(&parts[parent]).max(quantum(&parts[clock])))
+        fit(&samples, (quantum(&parts[parent]), quantum(&parts[clock])))
     });
     let mut estimated: Vec<Estimated> = vec![Estimated::default(); clocks];
     // Nearest to the reference first.

@@ -5,9 +5,13 @@
 //! courses of clocks with their errors. `docs/clocks.md` has the method, and what it was held against.
 
 mod bias;
+mod blend;
 mod estimate;
+mod kinds;
+mod normal;
 mod observed;
 mod pair;
+mod sample;
 mod smooth;
 mod steps;
 

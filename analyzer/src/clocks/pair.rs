@@ -1,10 +1,11 @@
 //! One clock against another, from the collectives that both took part in.
 
-use std::collections::BTreeMap;
-
 use gputrace_trace::alignment::{Limits, most_change_ns};
 
-use super::bias::{self, KindMean};
+use super::bias::Bias;
+use super::blend::Blend;
+use super::kinds::Kinds;
+use super::sample::Sample;
 use super::smooth::{Curve, Point};
 use super::steps::{median, steps};
 
@@ -18,24 +19,13 @@ const ROUNDS: usize = 5;
 const FARTHEST: f64 = 6.0;
 /// The least scatter that is assumed, nanoseconds.
 const LEAST_SCATTER_NS: f64 = 20.0;
+/// What rounding both clocks' stamps leaves, of the coarser one's step: it is followed by its scatter, but for far ends, which count
+/// less. Whether stamps are rounded down or to the nearest nobody says.
+const ROUNDING_LEFT: f64 = 0.05;
 /// Fewer operations than this say nothing of scatter and drift.
 const LEAST: usize = 4;
 /// How far beyond the first and the last operation a clock is followed: 10 ms, and twice that, so many times.
 const BEYOND: i32 = 19;
-
-/// What one operation says of two clocks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
-    /// When it ended by the first clock.
-    pub(super) time_ns: i64,
-    /// What the second clock said beyond the first.
-    pub(super) offset_ns: i64,
-    /// What that is at least, and at most.
-    pub(super) low_ns: i64,
-    pub(super) high_ns: i64,
-    pub(super) class: u32,
-    pub(super) kind: u32,
-}
 
 /// The second clock against the first at a moment of the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -60,38 +50,19 @@ pub(super) struct Fit {
     pub(super) contradicted: usize,
 }
 
-/// Quantiles of Student's distribution, 99.5 %, for 1 to 10 degrees of freedom.
-const STUDENT: [f64; 10] = [
-    63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169,
-];
-
-fn student(freedom: f64) -> f64 {
-    const NORMAL: f64 = 2.575_829;
-    if let Some(quantile) = STUDENT.get((freedom.max(1.0) as usize) - 1) {
-        return *quantile;
-    }
-    // Cornish and Fisher's expansion.
-    let z = NORMAL;
-    z + (z.powi(3) + z) / (4.0 * freedom)
-        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * freedom * freedom)
-}
-
-/// The same with some more for few: which of them count was decided by them.
-fn quantile(freedom: f64) -> f64 {
-    student(freedom) * (1.05 + 3.0 / freedom)
-}
-
 /// The operations between two settings of the clock.
 struct Stretch {
     xs: Vec<f64>,
     ys: Vec<f64>,
     /// Their places among all.
     first: usize,
+    /// How far they are off the curve.
     residuals: Vec<f64>,
     /// Standard errors of the curve there.
     errors: Vec<f64>,
-    /// The likeliest curve, and those that wander least and most.
-    curves: Option<[Curve; 3]>,
+    /// What the last curve was drawn through.
+    points: Vec<Point>,
+    blend: Option<Blend>,
 }
 
 impl Stretch {
@@ -102,12 +73,17 @@ impl Stretch {
             xs: xs.to_vec(),
             ys: ys.to_vec(),
             first,
-            curves: None,
+            points: Vec::new(),
+            blend: None,
         }
     }
 
-    /// Draws the curve, with what each operation counts.
-    fn draw(&mut self, precision: &[f64]) {
+    fn range(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.xs.len()
+    }
+
+    /// Draws the likeliest curve, with what each operation counts and how much later its kind always ends.
+    fn draw(&mut self, precision: &[f64], effects: &[f64]) {
         let count = self.xs.len();
         if count < LEAST {
             return;
@@ -125,10 +101,11 @@ impl Stretch {
                 to = (from + 1..to).find(gap).unwrap_or(to);
             }
             let (mut weight, mut x, mut y) = (0.0, 0.0, 0.0);
-            for (place, own) in (from..to).zip(&precision[from..to]) {
+            for place in from..to {
+                let own = precision[place];
                 weight += own;
                 x += own * self.xs[place];
-                y += own * (self.ys[place] - drift * (self.xs[place] - self.xs[from]));
+                y += own * (self.ys[place] - effects[place] - drift * (self.xs[place] - self.xs[from]));
             }
             if weight > 0.0 {
                 let x = x / weight;
@@ -141,23 +118,20 @@ impl Stretch {
             }
             from = to;
         }
-        self.curves = Curve::through(&points);
-        if let Some([curve, ..]) = &self.curves {
+        if let Some(curve) = Curve::likeliest(&points) {
             for (place, x) in self.xs.iter().enumerate() {
                 let (offset, error) = curve.at(*x);
                 self.residuals[place] = self.ys[place] - offset;
                 self.errors[place] = error;
             }
         }
+        self.points = points;
     }
 
     /// The offset and the 99 % half width of its chance error.
     fn at(&self, x: f64) -> (f64, f64) {
-        match &self.curves {
-            Some(curves) => {
-                let width = |curve: &Curve| curve.at(x).1 * quantile(curve.freedom);
-                (curves[0].at(x).0, curves.iter().map(width).fold(0.0, f64::max))
-            }
+        match &self.blend {
+            Some(blend) => blend.at(x),
             None => (median(&mut self.ys.clone()), f64::INFINITY),
         }
     }
@@ -191,38 +165,6 @@ fn first_residuals(xs: &[f64], ys: &[f64]) -> Vec<f64> {
     (0..count).map(|place| flat[place] - around(place)).collect()
 }
 
-/// How far the ends of each class scatter: 1.4826 times the median distance from the curve, and what the curve may be off itself,
-/// since it comes nearer to what it is drawn through. Few go by all, and none is much sharper than all.
-fn scatter(samples: &[Sample], stretches: &[Stretch]) -> BTreeMap<u32, f64> {
-    const FEW: usize = 8;
-    const SHARPEST: f64 = 0.25;
-    let mut classes: BTreeMap<u32, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    let mut all = (Vec::new(), Vec::new());
-    for stretch in stretches {
-        let places = stretch.residuals.iter().zip(&stretch.errors);
-        for (sample, (residual, error)) in samples[stretch.first..].iter().zip(places) {
-            let class = classes.entry(sample.class).or_default();
-            for values in [class, &mut all] {
-                values.0.push(residual.abs());
-                values.1.push(*error);
-            }
-        }
-    }
-    let of = |values: &mut (Vec<f64>, Vec<f64>)| {
-        let off = 1.1 * 1.4826 * median(&mut values.0);
-        off.hypot(median(&mut values.1)).max(LEAST_SCATTER_NS)
-    };
-    let together = of(&mut all);
-    classes
-        .into_iter()
-        .map(|(class, mut values)| {
-            let few = values.0.len() < FEW;
-            let own = if few { together } else { of(&mut values) };
-            (class, own.max(SHARPEST * together))
-        })
-        .collect()
-}
-
 /// Tukey's weight.
 fn weight(off: f64) -> f64 {
     let part = off / FARTHEST;
@@ -233,9 +175,70 @@ fn weight(off: f64) -> f64 {
     }
 }
 
-/// Fits the second clock against the first. `samples` are in the order of their time; `quantum_ns`: what stamps are multiples
-/// of.
-pub(super) fn fit(samples: &[Sample], quantum_ns: i64) -> Fit {
+/// What no number of operations averages out, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Systematic {
+    /// How much later than the other one host may always end what they do.
+    bias: f64,
+    /// By how much stamps that are rounded may be off.
+    rounding: f64,
+}
+
+/// Draws the curves of all stretches, each time with what every operation counts by the curve before, and says what hosts may always
+/// be late by.
+fn draw(samples: &[Sample], stretches: &mut [Stretch], quanta_ns: (i64, i64)) -> Bias {
+    let by_kind = Kinds::of(samples);
+    // The median distance of few is often too small by chance.
+    let few = 1.0 + 5.0 / samples.len() as f64;
+    // Rounding alone scatters by this, even where most differences are the same multiple.
+    let rounded = (quanta_ns.0 as f64).hypot(quanta_ns.1 as f64) / 12f64.sqrt();
+    let least = rounded.max(LEAST_SCATTER_NS);
+    let mut means: Option<Vec<f64>> = None;
+    let mut bias = Bias::of(Vec::new());
+    for _ in 0..ROUNDS {
+        let gathered =
+            |of: fn(&Stretch) -> &[f64]| -> Vec<f64> { stretches.iter().flat_map(of).copied().collect() };
+        let residuals = gathered(|stretch| &stretch.residuals);
+        let errors = gathered(|stretch| &stretch.errors);
+        let usual = means.unwrap_or_else(|| by_kind.medians(&residuals));
+        let places = residuals.iter().zip(&by_kind.kinds);
+        let off: Vec<f64> = places.map(|(residual, kind)| residual - usual[*kind]).collect();
+        let scattered = by_kind.scatter(&off, &errors, least);
+        let places = off.iter().zip(&by_kind.classes);
+        let precision: Vec<f64> = places
+            .map(|(off, class)| {
+                let usual = scattered[*class] * few;
+                weight(off / usual) / (usual * usual)
+            })
+            .collect();
+        let found = by_kind.means(&residuals, &precision);
+        bias = Bias::of(found.iter().flatten().copied().collect());
+        let mut effects = bias.effects().into_iter();
+        let by_number: Vec<f64> = found
+            .iter()
+            .map(|found| found.and_then(|_| effects.next()).unwrap_or(0.0))
+            .collect();
+        let effects: Vec<f64> = by_kind.kinds.iter().map(|kind| by_number[*kind]).collect();
+        for stretch in &mut *stretches {
+            let range = stretch.range();
+            stretch.draw(&precision[range.clone()], &effects[range]);
+        }
+        let means_now = usual.iter().zip(&found);
+        means = Some(
+            means_now
+                .map(|(before, found)| found.map_or(*before, |found| found.mean))
+                .collect(),
+        );
+    }
+    for stretch in stretches {
+        stretch.blend = Blend::through(&stretch.points);
+    }
+    bias
+}
+
+/// Fits the second clock against the first. `samples` are in the order of their time; `quanta_ns`: what each clock's
+/// stamps are multiples of.
+pub(super) fn fit(samples: &[Sample], quanta_ns: (i64, i64)) -> Fit {
     let Some(origin) = samples.first().copied() else {
         return Fit::default();
     };
@@ -251,41 +254,30 @@ pub(super) fn fit(samples: &[Sample], quantum_ns: i64) -> Fit {
         .windows(2)
         .map(|pair| Stretch::new(&xs[pair[0]..pair[1]], &ys[pair[0]..pair[1]], pair[0]))
         .collect();
-    let gather = |stretches: &[Stretch]| -> Vec<f64> {
-        stretches
-            .iter()
-            .flat_map(|stretch| stretch.residuals.iter().copied())
-            .collect()
+    let bias = draw(samples, &mut stretches, quanta_ns);
+    let (coarser, finer) = (
+        quanta_ns.0.max(quanta_ns.1) as f64,
+        quanta_ns.0.min(quanta_ns.1) as f64,
+    );
+    let systematic = Systematic {
+        bias: bias.half_width(),
+        rounding: (coarser - finer) / 2.0 + ROUNDING_LEFT * coarser,
     };
-    let mut precision = vec![0.0; samples.len()];
-    // The median distance of few is often too small by chance.
-    let few = 1.0 + 5.0 / samples.len() as f64;
-    for _ in 0..ROUNDS {
-        let scattered = scatter(samples, &stretches);
-        for stretch in &mut stretches {
-            let range = stretch.first..stretch.first + stretch.xs.len();
-            for (place, residual) in range.clone().zip(&stretch.residuals) {
-                let usual = scattered[&samples[place].class] * few;
-                precision[place] = weight(residual / usual) / (usual * usual);
-            }
-            stretch.draw(&precision[range]);
-        }
-    }
-    let residuals = gather(&stretches);
-    let kinds = kind_means(samples, &residuals, &precision);
-    let always = bias::half_width(&kinds, 0.0);
-    let exact = quantum_ns as f64 / 2.0;
     // What is surely so, less what the others contradict.
     let mut fit = Fit::default();
     for stretch in &stretches {
-        let inside = &samples[stretch.first..stretch.first + stretch.xs.len()];
+        let inside = &samples[stretch.range()];
         let mut kept: Vec<&Sample> = Vec::with_capacity(inside.len());
-        for (sample, x) in inside.iter().zip(&stretch.xs) {
-            let (offset, chance) = stretch.at(*x);
-            let room = chance + always + exact;
+        for (place, sample) in inside.iter().enumerate() {
             let low = sample.low_ns.saturating_sub(origin.offset_ns) as f64;
             let high = sample.high_ns.saturating_sub(origin.offset_ns) as f64;
-            if low > high || low > offset + room || high < offset - room {
+            let offset = stretch.ys[place] - stretch.residuals[place];
+            let is_outside = || {
+                let (offset, chance) = stretch.at(stretch.xs[place]);
+                let room = chance + systematic.bias + systematic.rounding;
+                low > offset + room || high < offset - room
+            };
+            if low > high || !(low..=high).contains(&offset) && is_outside() {
                 fit.contradicted += 1;
             } else {
                 kept.push(sample);
@@ -297,7 +289,7 @@ pub(super) fn fit(samples: &[Sample], quantum_ns: i64) -> Fit {
         };
         let limits = tightest(first.time_ns, last.time_ns, &kept);
         let ends = (seconds(first.time_ns), seconds(last.time_ns));
-        for knot in knots(stretch, &limits, origin, ends, always, exact) {
+        for knot in knots(stretch, &limits, origin, ends, systematic) {
             let jump = knot.jump && !fit.knots.is_empty();
             if let Some(before) = fit.knots.last().filter(|_| jump) {
                 let by_ns = knot.offset_ns.saturating_sub(before.offset_ns);
@@ -307,34 +299,11 @@ pub(super) fn fit(samples: &[Sample], quantum_ns: i64) -> Fit {
             fit.knots.push(PairKnot { jump, ..knot });
         }
         fit.limits.push(limits);
-        let curves = stretch.curves.iter().flatten();
-        let wandered = curves.map(|curve| curve.wander() * quantile(curve.freedom));
-        fit.wander_ns = fit.wander_ns.max(wandered.fold(0.0, f64::max).ceil() as i64);
+        let wandered = stretch.blend.as_ref().map_or(0.0, Blend::wander);
+        fit.wander_ns = fit.wander_ns.max(wandered.ceil() as i64);
     }
-    beyond(&mut fit, &stretches, origin, always, exact);
+    beyond(&mut fit, &stretches, origin, systematic);
     fit
-}
-
-fn kind_means(samples: &[Sample], residuals: &[f64], precision: &[f64]) -> Vec<KindMean> {
-    // One kind in several sizes: each size is taken for a kind.
-    let single = samples.windows(2).all(|pair| pair[0].kind == pair[1].kind);
-    let mut kinds: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-    for ((sample, residual), precision) in samples.iter().zip(residuals).zip(precision) {
-        let kind = if single { sample.class } else { sample.kind };
-        let sums = kinds.entry(kind).or_default();
-        sums.0 += precision;
-        sums.1 += precision * residual;
-    }
-    let total: f64 = kinds.values().map(|(weight, _)| weight).sum();
-    kinds
-        .into_values()
-        .filter(|(weight, _)| *weight > 0.0)
-        .map(|(weight, sum)| KindMean {
-            mean: sum / weight,
-            error: weight.sqrt().recip(),
-            share: weight / total,
-        })
-        .collect()
 }
 
 /// The tightest bounds of each stretch of time.
@@ -361,21 +330,20 @@ fn knot(
     limits: &Limits,
     origin: Sample,
     x: f64,
-    always: f64,
-    exact: f64,
+    systematic: Systematic,
     loose: i64,
 ) -> PairKnot {
     let time_ns = origin.time_ns.saturating_add((x * 1e9).round() as i64);
     let (offset, chance) = stretch.at(x);
     let offset_ns = origin.offset_ns.saturating_add(offset.round() as i64);
-    let width = chance.hypot(always) + exact;
+    let width = chance.hypot(systematic.bias) + systematic.rounding;
     let half_width_ns = if width < 9e18 {
         width.ceil() as i64
     } else {
         i64::MAX
     };
     // Where both disagree the bounds hold.
-    let one = bounds_at(limits, time_ns);
+    let one = limits.at(time_ns);
     let (low, high) = (one.0.min(one.1), one.0.max(one.1));
     let inside = offset_ns.clamp(low, high);
     let farthest = inside
@@ -392,23 +360,16 @@ fn knot(
     }
 }
 
-fn bounds_at(limits: &Limits, time_ns: i64) -> (i64, i64) {
-    gputrace_trace::alignment::Bounds(vec![limits.clone()]).at(time_ns)
-}
-
 /// The moments of one stretch; the first is marked as a jump.
 fn knots(
     stretch: &Stretch,
     limits: &Limits,
     origin: Sample,
     (first, last): (f64, f64),
-    always: f64,
-    exact: f64,
+    systematic: Systematic,
 ) -> Vec<PairKnot> {
     let mut times = vec![first];
-    if let Some([curve, ..]) = &stretch.curves {
-        times.extend(curve.points.iter().map(|point| point.x));
-    }
+    times.extend(stretch.blend.iter().flat_map(Blend::times));
     times.push(last);
     times.retain(|time| (first..=last).contains(time));
     times.sort_by(f64::total_cmp);
@@ -423,7 +384,7 @@ fn knots(
     (0..times.len())
         .map(|place| {
             let loose = most_change_ns(gap(place) / 2);
-            let knot = knot(stretch, limits, origin, times[place], always, exact, loose);
+            let knot = knot(stretch, limits, origin, times[place], systematic, loose);
             PairKnot {
                 jump: place == 0,
                 ..knot
@@ -433,7 +394,7 @@ fn knots(
 }
 
 /// Adds moments before the first and after the last operation.
-fn beyond(fit: &mut Fit, stretches: &[Stretch], origin: Sample, always: f64, exact: f64) {
+fn beyond(fit: &mut Fit, stretches: &[Stretch], origin: Sample, systematic: Systematic) {
     let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else {
         return;
     };
@@ -446,12 +407,12 @@ fn beyond(fit: &mut Fit, stretches: &[Stretch], origin: Sample, always: f64, exa
         .rev()
         .map(|step| {
             let x = first.xs.first().copied().unwrap_or(0.0) - apart(step);
-            knot(first, &before, origin, x, always, exact, loose(step))
+            knot(first, &before, origin, x, systematic, loose(step))
         })
         .collect();
     let late = (0..BEYOND).map(|step| {
         let x = last.xs.last().copied().unwrap_or(0.0) + apart(step);
-        knot(last, &after, origin, x, always, exact, loose(step))
+        knot(last, &after, origin, x, systematic, loose(step))
     });
     early.append(&mut fit.knots);
     early.extend(late);

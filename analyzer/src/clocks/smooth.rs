@@ -1,8 +1,8 @@
 //! A curve through scattered values over time: an offset that drifts and wanders.
 //!
 //! The state is an offset, which wanders as a random walk, and a drift, which is nearly constant (a Kalman filter with the
-//! smoother of Rauch, Tung and Striebel, 1965). How much it wanders is found by the greatest likelihood; the scale of the
-//! scatter is that of the innovations.
+//! smoother of Rauch, Tung and Striebel, 1965). How much it wanders is not known: every value that is not unlikely gives a curve;
+//! the scale of the scatter is that of the innovations.
 
 /// What drifts of two clocks differ by, nanoseconds a second: 150 ppm. Before anything is measured.
 const DRIFT_NS_PER_S: f64 = 1.5e5;
@@ -140,32 +140,55 @@ fn pass(points: &[Point], wander: f64) -> Pass {
     }
 }
 
+/// A pass for each wandering that is tried. `None` where no point counts.
+fn passes(points: &[Point]) -> Option<Vec<(f64, Pass)>> {
+    start(points)?;
+    let wanders = (-1..WANDERS).map(|step| match step {
+        -1 => 0.0,
+        step => 10f64.powf(2.0 + f64::from(step) / 2.0),
+    });
+    Some(wanders.map(|wander| (wander, pass(points, wander))).collect())
+}
+
+/// From mean to mean a random walk goes less far than from middle to middle: by how much its variance is greater.
+fn between_means(points: &[Point]) -> f64 {
+    let (width, apart) = points.windows(2).fold((0.0, 0.0), |(width, apart), pair| {
+        (width + pair[1].width, apart + pair[1].x - pair[0].x)
+    });
+    if apart > 0.0 {
+        (1.0 - width / (3.0 * apart)).max(0.5).recip()
+    } else {
+        1.0
+    }
+}
+
 impl Curve {
-    /// The likeliest curve, and those that wander as little and as much as they may so that this is not unlikely (0.5 %): what
-    /// looks like wandering may be scatter, and the other way round. `None` where no point counts.
-    pub(super) fn through(points: &[Point]) -> Option<[Self; 3]> {
-        start(points)?;
-        let wanders = (-1..WANDERS).map(|step| match step {
-            -1 => 0.0,
-            step => 10f64.powf(2.0 + f64::from(step) / 2.0),
-        });
-        let passes: Vec<(f64, Pass)> = wanders.map(|wander| (wander, pass(points, wander))).collect();
-        let best = passes
+    /// The likeliest curve. `None` where no point counts.
+    pub(super) fn likeliest(points: &[Point]) -> Option<Self> {
+        let passes = passes(points)?;
+        let (wander, best) = passes
             .iter()
             .max_by(|a, b| a.1.likelihood.total_cmp(&b.1.likelihood))?;
-        let likely = |(_, pass): &&(f64, Pass)| pass.likelihood >= best.1.likelihood - 6.63;
-        let (least, most) = (passes.iter().find(likely)?, passes.iter().rfind(likely)?);
-        // From mean to mean a random walk goes less far than from middle to middle.
-        let (width, apart) = points.windows(2).fold((0.0, 0.0), |(width, apart), pair| {
-            (width + pair[1].width, apart + pair[1].x - pair[0].x)
+        Self::with(points, wander * between_means(points), best)
+    }
+
+    /// The curves of all wandering that is not unlikely, with what each is worth: what looks like wandering may be scatter, and
+    /// the other way round. Before anything is measured every order of magnitude is as likely as the next. `None` where no point
+    /// counts.
+    pub(super) fn likely(points: &[Point]) -> Option<Vec<(f64, Self)>> {
+        const UNLIKELY: f64 = 1e-3;
+        let passes = passes(points)?;
+        let greatest = passes
+            .iter()
+            .map(|(_, pass)| pass.likelihood)
+            .fold(f64::MIN, f64::max);
+        let farther = between_means(points);
+        let curves = passes.iter().filter_map(|(wander, pass)| {
+            let weight = (0.5 * (pass.likelihood - greatest)).exp();
+            let curve = (weight > UNLIKELY).then(|| Self::with(points, wander * farther, pass))?;
+            Some((weight, curve?))
         });
-        let farther = if apart > 0.0 {
-            (1.0 - width / (3.0 * apart)).max(0.5).recip()
-        } else {
-            1.0
-        };
-        let with = |(wander, pass): &(f64, Pass)| Self::with(points, wander * farther, pass);
-        Some([with(best)?, with(least)?, with(most)?])
+        Some(curves.collect())
     }
 
     fn with(points: &[Point], wander: f64, pass: &Pass) -> Option<Self> {
@@ -292,7 +315,7 @@ mod tests {
                 point(x, 500.0 + 2000.0 * x + off, 100.0)
             })
             .collect();
-        let [curve, ..] = Curve::through(&points).expect("points");
+        let curve = Curve::likeliest(&points).expect("points");
         let (middle, error) = curve.at(0.5);
         assert!((middle - 1500.0).abs() < 5.0, "{middle}");
         // Least squares: s / sqrt(n) in the middle.
@@ -308,9 +331,9 @@ mod tests {
         points[5].y = 1e6;
         points[5].variance = f64::INFINITY;
         points[0].variance = f64::INFINITY;
-        let [curve, ..] = Curve::through(&points).expect("points");
+        let curve = Curve::likeliest(&points).expect("points");
         assert!((curve.at(5.0).0 - 7.0).abs() < 1e-6, "{:?}", curve.at(5.0));
-        assert!(Curve::through(&points[..1]).is_none());
+        assert!(Curve::likeliest(&points[..1]).is_none());
     }
 
     #[test]
@@ -324,7 +347,7 @@ mod tests {
                 point(f64::from(place), walk, 10.0)
             })
             .collect();
-        let [curve, ..] = Curve::through(&points).expect("points");
+        let curve = Curve::likeliest(&points).expect("points");
         let error = |x: f64| curve.at(x).1;
         // Half-way between two moments of a walk of 1000 ns in a second: 500.
         assert!((400.0..650.0).contains(&error(100.5)), "{}", error(100.5));

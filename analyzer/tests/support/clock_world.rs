@@ -68,8 +68,8 @@ pub struct World {
     /// A host leaves a kind of collective later by at most this, always.
     pub bias_us: f64,
     pub kinds: u32,
-    /// Stamps are multiples of this.
-    pub quantum_ns: i64,
+    /// Stamps of the first host, the third and so on are multiples of the first, those of the others of the second.
+    pub quantum_ns: [i64; 2],
     /// Share of collectives that a rank of the first host lacks.
     pub lacking: f64,
     /// Each host meets only the one before it.
@@ -93,7 +93,7 @@ pub const PLAIN: World = World {
     late_us: 0.0,
     bias_us: 0.0,
     kinds: 4,
-    quantum_ns: 1,
+    quantum_ns: [1; 2],
     lacking: 0.0,
     chain: false,
     mismatched: 0.0,
@@ -218,7 +218,7 @@ impl World {
                     if draw.even() < self.late {
                         late_us += self.late_us * draw.exponential();
                     }
-                    let stamp = |time_s: f64| clocks[host].stamp(time_s, self.quantum_ns);
+                    let stamp = |time_s: f64| clocks[host].stamp(time_s, self.quantum_ns[host % 2]);
                     let member = Member {
                         clock: host as u32,
                         start_ns: stamp(arrived_s - waits_us * 1e-6),
@@ -376,9 +376,12 @@ pub fn settings() -> Vec<(&'static str, World)> {
         ("chain of 4", World { hosts: 4, chain: true, ..PLAIN }),
         ("chain of 16", World { hosts: 16, ranks: 2, chain: true, collectives: 1000, ..PLAIN }),
         ("chain of 8, wander 3", World { hosts: 8, ranks: 2, chain: true, collectives: 700, wander_us: 3.0, ..PLAIN }),
-        ("stamps of 1 us", World { quantum_ns: 1000, ..PLAIN }),
+        ("stamps of 1 us", World { quantum_ns: [1000; 2], ..PLAIN }),
+        ("stamps of 1 us, sharp", World { quantum_ns: [1000; 2], scatter_us: 0.2, drift_ppm: 0.0, ..PLAIN }),
+        ("stamps of 1 us and 1 ns", World { quantum_ns: [1, 1000], ..PLAIN }),
+        ("stamps of 10 us", World { quantum_ns: [10_000; 2], drift_ppm: 1.0, ..PLAIN }),
         ("a rank lacks half", World { lacking: 0.5, ..PLAIN }),
         ("2 % matched wrongly", World { mismatched: 0.02, ..PLAIN }),
-        ("all of it", World { hosts: 8, wander_us: 3.0, steps: 2, step_ms: 5.0, collectives: 400, quantum_ns: 1000, ..rough }),
+        ("all of it", World { hosts: 8, wander_us: 3.0, steps: 2, step_ms: 5.0, collectives: 400, quantum_ns: [1000; 2], ..rough }),
     ]
 }

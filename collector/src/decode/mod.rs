@@ -15,6 +15,7 @@ pub use calls::{CallbackName, is_wanted as is_wanted_call, wanted_callbacks};
 use rows::Rows;
 pub use times::Decoded;
 
+use crate::daemon::Timed;
 use crate::kinds;
 use crate::records::RecordSizes;
 
@@ -53,6 +54,16 @@ impl Decoder {
     /// The devices seen so far, for the header.
     pub(crate) fn devices(&self) -> &[Device] {
         &self.rows.devices
+    }
+
+    /// From now on what ran when is kept for [`Self::take_timed`].
+    pub(crate) fn keep_times(&mut self) {
+        self.rows.timed.get_or_insert_default();
+    }
+
+    /// What ran when, since the last call.
+    pub(crate) fn take_timed(&mut self) -> Vec<Timed> {
+        self.rows.timed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Decodes one buffer into rows.

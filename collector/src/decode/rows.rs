@@ -4,11 +4,12 @@ use std::mem::offset_of;
 
 use gputrace_trace::manifest::{Device, Limits};
 use gputrace_trace::writer::ProcessWriter;
-use gputrace_trace::{TimeNs, tables};
+use gputrace_trace::{DurationNs, TimeNs, tables};
 
 use super::calls::{CallbackName, Calls};
 use super::names::{KernelNames, name, text};
 use super::times::{Decoded, Times, untimed};
+use crate::daemon::{Timed, What};
 use crate::records::{self, reaches, read};
 
 /// `CUpti_ActivityObjectKind`: a thread, whose object is process and thread.
@@ -59,7 +60,7 @@ macro_rules! untimed_operation {
 
 /// The row of a copy and of a peer copy, whose records have the same members at other places.
 macro_rules! copy {
-    ($record:expr, $source:expr, $destination:expr, $writer:expr, $decoded:expr) => {{
+    ($rows:expr, $record:expr, $source:expr, $destination:expr, $writer:expr, $decoded:expr) => {{
         let times = Times::of($record.start, $record.end);
         let Times::Whole(start_ns, duration_ns) = times else {
             $decoded.count(times);
@@ -69,6 +70,7 @@ macro_rules! copy {
                 $writer,
             );
         };
+        $rows.time(What::Other, start_ns, duration_ns);
         let (graph, graph_node) = graph($record.graph, $record.graph_node);
         $writer.tables.copies.push(tables::Copy {
             start_ns,
@@ -96,6 +98,8 @@ pub(crate) struct Rows {
     pub(super) kernel_names: KernelNames,
     /// Devices seen, for the header.
     pub(super) devices: Vec<Device>,
+    /// What ran when, where somebody is told while the program runs.
+    pub(super) timed: Option<Vec<Timed>>,
 }
 
 /// Makes rows of one record, of the bytes that CUPTI gives its kind. Its safety is that of [`super::Decoder::decode`].
@@ -107,6 +111,17 @@ impl Rows {
             calls: Calls::new(callback_name),
             kernel_names: KernelNames::default(),
             devices: Vec::new(),
+            timed: None,
+        }
+    }
+
+    fn time(&mut self, what: What, start_ns: TimeNs, duration_ns: DurationNs) {
+        if let Some(timed) = &mut self.timed {
+            timed.push(Timed {
+                what,
+                start_ns: start_ns.0,
+                end_ns: start_ns.0.saturating_add(duration_ns.0),
+            });
         }
     }
 }
@@ -127,6 +142,12 @@ pub(crate) unsafe fn kernel(
         decoded.count(times);
         return untimed(untimed_operation!(record, Some(name), None), times, writer);
     };
+    if rows.timed.is_some() {
+        // All of NCCL's kernels have it in their names (ncclDevKernel, ncclKernel, ncclSymk), and hardly anybody else's.
+        let is_nccl = writer.names.get(name).contains("nccl");
+        let what = if is_nccl { What::NcclKernel } else { What::Kernel };
+        rows.time(what, start_ns, duration_ns);
+    }
     let (graph, graph_node) = graph(record.graph, record.graph_node);
     let cluster = |axis: usize| (record.cluster[0] != 0).then_some(record.cluster[axis]);
     writer.tables.kernels.push(tables::Kernel {
@@ -164,15 +185,15 @@ pub(crate) fn call(rows: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, de
     }
 }
 
-pub(crate) fn copy(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+pub(crate) fn copy(rows: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
     let record: records::Memcpy = read(bytes);
-    copy!(record, None, None, writer, decoded);
+    copy!(rows, record, None, None, writer, decoded);
 }
 
-pub(crate) fn peer_copy(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+pub(crate) fn peer_copy(rows: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
     let record: records::PeerCopy = read(bytes);
     let (source, destination) = (record.source_device, record.destination_device);
-    copy!(record, Some(source), Some(destination), writer, decoded);
+    copy!(rows, record, Some(source), Some(destination), writer, decoded);
 }
 
 pub(crate) fn external_correlation(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, _: &mut Decoded) {
@@ -243,7 +264,7 @@ pub(crate) unsafe fn device(rows: &mut Rows, bytes: &[u8], _: &mut ProcessWriter
     });
 }
 
-pub(crate) fn memset(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
+pub(crate) fn memset(rows: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, decoded: &mut Decoded) {
     let record: records::Memset = read(bytes);
     let times = Times::of(record.start, record.end);
     let Times::Whole(start_ns, duration_ns) = times else {
@@ -254,6 +275,7 @@ pub(crate) fn memset(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWriter, dec
             writer,
         );
     };
+    rows.time(What::Other, start_ns, duration_ns);
     let (graph, graph_node) = graph(record.graph, record.graph_node);
     writer.tables.memsets.push(tables::Memset {
         start_ns,

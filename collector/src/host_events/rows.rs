@@ -1,6 +1,6 @@
 //! The writer's side: takes what the threads' rings hold and makes rows of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -57,6 +57,46 @@ pub(crate) struct Rows {
     details: Details,
     payloads: Payloads,
     record: Record,
+    /// What is told while the program runs.
+    pub(crate) live: LiveOperations,
+}
+
+/// NCCL's operations, for those who are told of them while the program runs.
+#[derive(Default)]
+pub(crate) struct LiveOperations {
+    /// Whether anybody is.
+    pub(crate) is_wanted: bool,
+    /// Operations that were enqueued.
+    pub(crate) enqueued: u64,
+    /// Of which NCCL said that they ended, by the first of their channels.
+    pub(crate) finished: Option<u64>,
+    /// The last that ended: channels of one follow each other.
+    last: VecDeque<(u64, u64)>,
+    /// Since they were last taken: from when to when NCCL saw one run.
+    pub(crate) ran: Vec<(i64, i64)>,
+}
+
+/// Operations that run at the same time, at the most, as far as their channels are told apart.
+const MOST_RUNNING: usize = 64;
+
+impl LiveOperations {
+    fn channel(&mut self, row: &tables::NcclChannel) {
+        if !self.is_wanted || row.phase.is_some() {
+            return;
+        }
+        self.ran
+            .push((row.start_ns.0, row.start_ns.0.saturating_add(row.duration_ns.0)));
+        let Some(operation) = row.operation.map(|operation| (row.communicator, operation)) else {
+            return;
+        };
+        if !self.last.contains(&operation) {
+            *self.finished.get_or_insert(0) += 1;
+            self.last.push_back(operation);
+            if self.last.len() > MOST_RUNNING {
+                self.last.pop_front();
+            }
+        }
+    }
 }
 
 impl Rows {
@@ -148,12 +188,14 @@ impl Rows {
     fn put_operations(&mut self, writer: &mut ProcessWriter, gate: &mut Gate) {
         for row in self.operations.ready.drain(..) {
             // Captured once, before the window maybe, and run in it.
+            self.live.enqueued += 1;
             let is_kept = row.graph_captured != 0 || gate.keeps(row.start_ns, "collectives");
             if gate.wants(Kind::Collectives) && is_kept {
                 writer.tables.collectives.push(row);
             }
         }
         for row in self.details.channels.drain(..) {
+            self.live.channel(&row);
             if gate.wants(Kind::Channels) && gate.keeps(row.start_ns, "nccl_channels") {
                 writer.tables.nccl_channels.push(row);
             }

@@ -45,13 +45,13 @@ impl Turn {
         let mut writer = ProcessWriter::create(&path).expect("a folder");
         let mut header = ProcessHeader::new();
         let mut rows = Rows::default();
-        let mut gate = Gate::new(&config::get().options, RecordSizes::default(), &[]);
+        let mut gate = Gate::new(config::options(), RecordSizes::default(), &[]);
         rows.take(&mut writer, &mut header, &mut gate);
         rows.take(&mut writer, &mut header, &mut gate);
         rows.finish(&mut writer, &mut header, &mut gate);
         assert_eq!(rows.open_ranges(), 0);
         writer.close().expect("written");
-        header::write(&path, &mut header).expect("written");
+        header::write(&gputrace_trace::writer::OwnFiles, &path, &mut header).expect("written");
         let mut recording = Recording::open(folder.path()).expect("opens");
         let tables = recording.processes.remove(0).tables;
         assert_eq!(tables.losses.count.len(), 0);

@@ -3,12 +3,12 @@
 use gputrace_trace::options::Kind;
 
 use super::abi;
-use crate::config;
+use crate::config::{self, Taker};
 
 /// Whether what happens within operations is recorded.
 pub(crate) fn records_details() -> bool {
-    let options = &config::get().options;
-    options.records(Kind::Proxy) || options.records(Kind::Channels)
+    let options = config::options();
+    options.records(Kind::Proxy) || options.records(Kind::Channels) || config::taker() == Taker::Daemon
 }
 
 /// The events that are asked of NCCL.
@@ -17,7 +17,7 @@ pub(super) fn mask(version: u32) -> u64 {
     if !config::is_wanted() {
         return 0;
     }
-    let options = &config::get().options;
+    let options = config::options();
     let mut mask = 0;
     if options.records(Kind::Collectives) {
         mask |= abi::COLL | abi::P2P | abi::KERNEL_LAUNCH;
@@ -27,6 +27,10 @@ pub(super) fn mask(version: u32) -> u64 {
     }
     if options.records(Kind::Proxy) {
         mask |= abi::PROXY_OP | abi::PROXY_STEP;
+    }
+    if config::taker() == Taker::Daemon {
+        // When operations run, where nobody asks CUPTI.
+        mask |= abi::KERNEL_CHANNEL;
     }
     if options.records(Kind::Channels) {
         mask |= abi::KERNEL_CHANNEL;

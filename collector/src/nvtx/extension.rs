@@ -131,7 +131,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtxExtension(information: *mut Modu
 /// # Safety
 /// As [`InitializeInjectionNvtxExtension`].
 unsafe fn attach(information: *mut ModuleInfo) -> c_int {
-    if !config::is_wanted() || !config::get().needs_ranges() {
+    if !config::is_wanted() || !config::needs_ranges() {
         return 0;
     }
     // SAFETY: by the caller's promise.

@@ -113,7 +113,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
 /// As [`InitializeInjectionNvtx2`].
 unsafe fn attach(get_export_table: Option<unsafe extern "C" fn(u32) -> *const c_void>) -> c_int {
     // Without a recording to write to, NVTX stays as cheap as it is without a tool.
-    if !config::is_wanted() || !config::get().needs_ranges() {
+    if !config::is_wanted() || !config::needs_ranges() {
         return 0;
     }
     watch::begin();

@@ -41,11 +41,15 @@ pub(super) struct Disk {
     segment: u32,
     /// Rows and bytes of the segments before.
     before: (u64, u64),
+    /// Whether there is a place for the files.
+    is_open: bool,
 }
 
 impl Disk {
-    pub(super) fn new(writer: ProcessWriter, header: ProcessHeader) -> Self {
+    /// `is_open`: whether there is a place for the files already.
+    pub(super) fn new(writer: ProcessWriter, header: ProcessHeader, is_open: bool) -> Self {
         Self {
+            is_open,
             first_folder: writer.folder().to_owned(),
             writer,
             header,
@@ -65,6 +69,9 @@ impl Disk {
 
     /// Writes what is due. `left_out`: rows that were left out so far, by table.
     pub(super) fn write(&mut self, left_out: &BTreeMap<&'static str, u64>) {
+        if !self.is_open {
+            return;
+        }
         let due = self
             .written
             .map_or_else(|| self.has_events(), |written| written.elapsed() >= WRITE);
@@ -79,20 +86,28 @@ impl Disk {
             self.header_changed = false;
             self.header_written = Instant::now();
             self.count_cost(left_out);
-            let written = header::write(self.writer.folder(), &mut self.header);
+            let written = self.write_header();
             self.complain(written);
         }
     }
 
+    fn write_header(&mut self) -> io::Result<()> {
+        let files = std::sync::Arc::clone(self.writer.files());
+        header::write(&*files, self.writer.folder(), &mut self.header)
+    }
+
     /// Begins new files when those that are written hold enough.
     fn begin_segment_if_due(&mut self) {
-        let Some(most) = config::get().options.segment_bytes else {
-            return;
-        };
-        let (rows, bytes) = self.writer.totals();
-        if bytes < most {
-            return;
+        if let Some(most) = config::options().segment_bytes
+            && self.writer.totals().1 >= most
+        {
+            self.begin_segment();
         }
+    }
+
+    /// Begins new files.
+    pub(super) fn begin_segment(&mut self) {
+        let (rows, bytes) = self.writer.totals();
         let closed_folder = self.writer.folder().to_owned();
         let next = self.segment_folder(self.segment + 1);
         match self.writer.begin_segment(&next) {
@@ -102,15 +117,54 @@ impl Disk {
                 let mut closed = self.header.clone();
                 set_rows(&mut closed, rows_by_table);
                 header::close(&mut closed);
-                let written = header::write(&closed_folder, &mut closed);
+                let written = header::write(&**self.writer.files(), &closed_folder, &mut closed);
                 self.complain(written);
-                self.segment += 1;
-                self.writer.sign(&mut self.header);
-                self.writer.tables.clocks.push(clock_snapshot());
-                self.header_changed = true;
+                self.has_begun_segment();
             }
             Err(error) => self.complain(Err(error)),
         }
+    }
+
+    fn has_begun_segment(&mut self) {
+        self.segment += 1;
+        self.writer.sign(&mut self.header);
+        self.writer.tables.clocks.push(clock_snapshot());
+        self.header_changed = true;
+    }
+
+    /// Rows and bytes of all segments.
+    pub(super) fn totals(&mut self) -> (u64, u64) {
+        let (rows, bytes) = self.writer.totals();
+        (self.before.0 + rows, self.before.1 + bytes)
+    }
+
+    /// Which segment is written.
+    pub(super) fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    /// There is a place for the files: a new one, whatever became of the last.
+    ///
+    /// # Errors
+    /// When the place can't be made.
+    pub(super) fn open(&mut self, segment: u32) -> io::Result<()> {
+        let folder = self.segment_folder(segment);
+        self.writer.files().make_folder(&folder)?;
+        if segment > self.segment {
+            let (rows, bytes) = self.writer.totals();
+            self.writer.leave_segment(&folder);
+            self.before.0 += rows;
+            self.before.1 += bytes;
+            self.has_begun_segment();
+        }
+        self.is_open = true;
+        self.header_changed = true;
+        Ok(())
+    }
+
+    /// There is none, until there is again.
+    pub(super) fn shut(&mut self) {
+        self.is_open = false;
     }
 
     /// The folder of a segment: NAME, then NAME.1, NAME.2, ...
@@ -128,8 +182,8 @@ impl Disk {
             .iter()
             .map(|(table, rows)| ((*table).to_owned(), *rows))
             .collect();
-        let (rows, bytes) = self.writer.totals();
-        cost::on_disk(self.before.0 + rows, self.before.1 + bytes);
+        let (rows, bytes) = self.totals();
+        cost::on_disk(rows, bytes);
         cost::own_thread();
     }
 
@@ -145,6 +199,9 @@ impl Disk {
 
     /// Writes tables that hold at least so many rows.
     pub(super) fn rows_written(&mut self, at_least: usize) {
+        if !self.is_open {
+            return;
+        }
         let refused = self.writer.names.take_refused();
         self.writer
             .lose("names beyond the memory for names", refused, "names");
@@ -174,7 +231,7 @@ impl Disk {
     /// Says in the header why nothing more is written; it is not closed, so that the rest counts as missing.
     pub(super) fn give_up(&mut self, why: &str) {
         self.header.notes.push(why.to_owned());
-        let written = header::write(self.writer.folder(), &mut self.header);
+        let written = self.write_header();
         self.complain(written);
     }
 
@@ -192,6 +249,9 @@ impl Disk {
 
     /// Writes all there is, for the end of the process.
     pub(super) fn close(&mut self, left_out: &BTreeMap<&'static str, u64>) {
+        if !self.is_open {
+            return;
+        }
         match self.writer.close() {
             Ok(rows) => {
                 set_rows(&mut self.header, rows);
@@ -203,7 +263,7 @@ impl Disk {
                 .push(format!("the recording could not be closed: {error}")),
         }
         self.count_cost(left_out);
-        if let Err(error) = header::write(self.writer.folder(), &mut self.header) {
+        if let Err(error) = self.write_header() {
             complain(&format!("{}: {error}", self.writer.folder().display()));
         }
     }

@@ -5,8 +5,10 @@
 //! CUPTI, since two at a time deadlock.
 
 mod asked;
+mod daemon;
 mod disk;
 mod phases;
+mod place;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,9 @@ use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 
 use asked::{ASKED, STOP, answer};
 pub(crate) use asked::{finish, flush_before_end};
+use daemon::Served;
 use disk::Disk;
+pub(crate) use place::Place;
 pub(crate) use thread::Thread;
 
 use crate::buffers;
@@ -32,13 +36,15 @@ use crate::dump;
 use crate::host_events;
 use crate::records::RecordSizes;
 use crate::rivals::Rivals;
-use crate::windows::{Gate, Records};
+use crate::windows::{Gate, HostRows, Records};
 use crate::{config, graphs, kinds, panics, power, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
 const LAST_BUFFERS: Duration = Duration::from_millis(500);
 /// How often the thread looks around, at most.
 const TICK: Duration = Duration::from_millis(20);
+/// The same where nobody takes what is recorded.
+const IDLE_TICK: Duration = Duration::from_millis(100);
 /// How often CUPTI is asked for part-full buffers: until the first batch is written, and after.
 const FIRST_FLUSH: Duration = Duration::from_millis(30);
 const FLUSH: Duration = Duration::from_millis(450);
@@ -49,6 +55,8 @@ const WHOLE_AFTER: Duration = Duration::from_millis(300);
 /// The thread's state.
 pub(crate) struct Sink {
     disk: Disk,
+    /// The daemon, where the recording is one's.
+    served: Option<Served>,
     cupti: Option<Cupti>,
     decoder: Decoder,
     host_events: host_events::Rows,
@@ -68,21 +76,26 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    fn new(mut writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>) -> Self {
-        host_events::begin(config::get().options.memory_bytes / host_events::SHARE_OF_MEMORY);
+    fn new(mut writer: ProcessWriter, header: ProcessHeader, cupti: Option<Cupti>, place: Place) -> Self {
+        host_events::begin(config::options().memory_bytes / host_events::SHARE_OF_MEMORY);
         let sizes = cupti
             .as_ref()
             .map_or_else(RecordSizes::default, Cupti::record_sizes);
-        let names = move |kind, callback| cupti.as_ref()?.callback_name(kind, callback);
         let hidden = cupti.as_ref().map_or(&[][..], |cupti| cupti.hidden);
-        let gate = Gate::new(&config::get().options, sizes.clone(), hidden);
+        let mut gate = Gate::new(config::options(), sizes.clone(), hidden);
+        let has_recorder = place.link.is_none();
+        if !has_recorder {
+            gate.set_host_rows(HostRows::None);
+            gate.switch(false);
+        }
         // A sixteenth for the texts themselves; the tables' dictionaries hold each in a column or two once more.
-        let room = usize::try_from(config::get().options.memory_bytes / 16).unwrap_or(usize::MAX);
+        let room = usize::try_from(config::options().memory_bytes / 16).unwrap_or(usize::MAX);
         writer.names.limit(room);
-        Self {
-            disk: Disk::new(writer, header),
+        let mut sink = Self {
+            disk: Disk::new(writer, header, has_recorder),
+            served: place.link.map(Served::new),
             cupti,
-            decoder: Decoder::new(sizes, Box::new(names)),
+            decoder: daemon::decoder(&sizes, cupti),
             host_events: host_events::Rows::default(),
             gate,
             rivals: Rivals::new(),
@@ -92,7 +105,11 @@ impl Sink {
             was_off: false,
             is_unwanted: false,
             has_told_of_cupti: false,
+        };
+        if let Some(joined) = place.joined {
+            sink.handle(joined);
         }
+        sink
     }
 
     /// Runs until the process ends. After a panic of ours the header says why the rest is missing.
@@ -110,8 +127,13 @@ impl Sink {
         let mut answered = 0;
         self.disk.writer.tables.clocks.push(clock_snapshot());
         while !STOP.load(Ordering::Acquire) {
-            self.take(TICK);
+            self.take(if self.is_waiting_for_daemon() {
+                IDLE_TICK
+            } else {
+                TICK
+            });
             self.gate.look();
+            self.serve();
             let has_ended = self.note_windows();
             let asked = ASKED.load(Ordering::Acquire);
             let is_ended_window_due = self
@@ -332,7 +354,7 @@ impl Sink {
         self.disk.header_changed |=
             self.host_events
                 .take(&mut self.disk.writer, &mut self.disk.header, &mut self.gate);
-        if !self.is_unwanted && !config::get().wants_rank(self.disk.header.rank) {
+        if !self.is_unwanted && !config::wants_rank(config::options(), self.disk.header.rank) {
             self.abandon();
         }
     }
@@ -389,5 +411,6 @@ impl Sink {
         self.note_panics();
         self.disk.writer.tables.clocks.push(clock_snapshot());
         self.disk.close(self.gate.left_out());
+        self.leave_daemon();
     }
 }

@@ -22,7 +22,7 @@ impl Sink {
             power::on();
             return;
         }
-        let after = if config::get().options.measure_overhead_steps.is_some() {
+        let after = if config::options().measure_overhead_steps.is_some() {
             // Each step that is measured as one without recording should be one.
             Duration::ZERO
         } else {
@@ -38,7 +38,7 @@ impl Sink {
 
     /// Says so where blocks of steps were to be compared in which CUPTI was on throughout, or from some moment on.
     pub(super) fn note_measure(&mut self) {
-        let Some(steps) = config::get().options.measure_overhead_steps else {
+        let Some(steps) = config::options().measure_overhead_steps else {
             return;
         };
         let why = if let Some(why) = power::why_on() {

@@ -1,14 +1,13 @@
 //! The thread itself: how it begins and ends.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::seal::Identity;
 use gputrace_trace::writer::ProcessWriter;
 
-use super::{Sink, asked};
+use super::{Place, Sink, asked};
 use crate::cupti::Cupti;
 use crate::signals;
 
@@ -17,7 +16,7 @@ const STACK_BYTES: usize = 2 << 20;
 
 /// What the thread works with.
 struct Work {
-    folder: PathBuf,
+    place: Place,
     identity: Identity,
     header: Box<ProcessHeader>,
     cupti: Option<Cupti>,
@@ -38,8 +37,9 @@ impl Thread {
             drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 if let Ok(work) = receiver.recv() {
                     // Made here, on a stack that is ours: it is large, and the program's may be small.
-                    let writer = ProcessWriter::in_folder(&work.folder, work.identity);
-                    Sink::new(writer, *work.header, work.cupti).run_to_the_end();
+                    let (files, folder) = (work.place.files.clone(), work.place.folder.clone());
+                    let writer = ProcessWriter::in_folder(files, &folder, work.identity);
+                    Sink::new(writer, *work.header, work.cupti, work.place).run_to_the_end();
                 }
             })));
             // From here on nobody flushes: contexts that end later, as in handlers behind ours, wait for nothing.
@@ -57,14 +57,14 @@ impl Thread {
     /// Gives it its work, from now until the process ends.
     pub(crate) fn begin(
         self,
-        folder: PathBuf,
+        place: Place,
         identity: Identity,
         header: Box<ProcessHeader>,
         cupti: Option<Cupti>,
     ) {
         // It waits for just this, so it is there.
         drop(self.0.send(Work {
-            folder,
+            place,
             identity,
             header,
             cupti,

@@ -25,6 +25,13 @@ const LATEST_START_NS: i64 = 600_000_000_000;
 /// Windows whose launches are remembered.
 const REMEMBERED: usize = 64;
 
+/// A set of kinds.
+fn bits(kinds: &[u32]) -> u128 {
+    kinds
+        .iter()
+        .fold(0, |bits, kind| bits | 1u128.checked_shl(*kind).unwrap_or(0))
+}
+
 /// The calls of a window, by correlation id.
 struct Launched {
     window: TimeNs,
@@ -64,6 +71,19 @@ pub(crate) struct Gate {
     /// Kinds that are switched on for our own sake and make no rows, by bit.
     hidden: u128,
     left_out: BTreeMap<&'static str, u64>,
+    /// Which rows of the host are recorded.
+    host: HostRows,
+}
+
+/// Which rows of the host are recorded: its ranges, and what NCCL says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostRows {
+    /// Those in windows, as everything else.
+    InWindows,
+    /// All.
+    All,
+    /// None, and nobody misses them.
+    None,
 }
 
 impl Gate {
@@ -88,11 +108,34 @@ impl Gate {
             launched: VecDeque::new(),
             has_calls: options.records(Kind::Calls) || kinds::needs_calls(options),
             launches: Launches::default(),
-            hidden: hidden
-                .iter()
-                .fold(0, |bits, kind| bits | 1u128.checked_shl(*kind).unwrap_or(0)),
+            hidden: bits(hidden),
             left_out: BTreeMap::new(),
+            host: HostRows::InWindows,
         }
+    }
+
+    /// From now on those rows of the host's.
+    pub(crate) fn set_host_rows(&mut self, host: HostRows) {
+        self.host = host;
+    }
+
+    /// CUPTI was started, or other options hold. `hidden`: kinds that it delivers and nobody asked for.
+    pub(crate) fn set_records(
+        &mut self,
+        options: &'static CollectorOptions,
+        sizes: RecordSizes,
+        hidden: &[u32],
+    ) {
+        self.options = options;
+        self.sizes = sizes;
+        self.hidden = bits(hidden);
+        self.has_calls = options.records(Kind::Calls) || kinds::needs_calls(options);
+    }
+
+    /// Switches as the recorder's switch does.
+    pub(crate) fn switch(&mut self, on: bool) {
+        self.look();
+        self.machine.apply(now(), Event::Switch(on));
     }
 
     /// Whether rows of this kind were asked for.
@@ -146,8 +189,11 @@ impl Gate {
 
     /// Whether a row of the host's that began at this moment is recorded. Those that are not are counted.
     pub(crate) fn keeps(&mut self, at: TimeNs, table: &'static str) -> bool {
-        if !self.machine.is_partial() {
-            return true;
+        match self.host {
+            HostRows::All => return true,
+            HostRows::None => return false,
+            HostRows::InWindows if !self.machine.is_partial() => return true,
+            HostRows::InWindows => {}
         }
         if at > self.known_until {
             self.look();

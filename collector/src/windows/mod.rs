@@ -19,7 +19,7 @@ use gputrace_trace::TimeNs;
 use gputrace_trace::options::{CollectorOptions, Schedule};
 use gputrace_trace::step_names::StepWord;
 
-pub(crate) use gate::Gate;
+pub(crate) use gate::{Gate, HostRows};
 pub(crate) use held::Records;
 
 /// Windows that are remembered, for what is told late of times in them.
@@ -71,8 +71,8 @@ pub(crate) struct Window {
 }
 
 /// Which step it is, and who says so.
-#[derive(Clone, Copy, Debug)]
-struct Steps {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Steps {
     current: Option<u64>,
     /// The word, number and thread of the last step's name; `None` where it was detected.
     named: Option<(StepWord, Option<u64>, u32)>,
@@ -81,7 +81,7 @@ struct Steps {
 impl Steps {
     /// Whether a range that begins is a new step. Several threads may call the same step by its number, and several
     /// words may be in use: the profiler's comes first, else the first that was seen.
-    fn begins(&mut self, word: StepWord, number: Option<u64>, thread: u32) -> bool {
+    pub(crate) fn begins(&mut self, word: StepWord, number: Option<u64>, thread: u32) -> bool {
         if let Some((known, last, leader)) = self.named {
             let is_other_word = word != known;
             if is_other_word && (word != StepWord::ProfilerStep || known == StepWord::ProfilerStep) {
@@ -141,10 +141,7 @@ impl Machine {
             switch,
             profiler: false,
             ranges: 0,
-            steps: Steps {
-                current: None,
-                named: None,
-            },
+            steps: Steps::default(),
             at,
             phase: Phase::Off { soon: true },
             open: None,

@@ -19,7 +19,7 @@ use gputrace_trace::derived::Derived;
 use gputrace_trace::tables::*;
 use gputrace_trace::{DurationNs, Recording, Table, TimeNs};
 use serde_json::Value;
-use support::{EPOCH_NS, EVENTS_A_RANK, two_ranks};
+use support::{EPOCH_NS, EVENTS_A_RANK, two_hosts, two_ranks};
 use trace_processor::{TROUBLE, TraceProcessor};
 
 const STAGES: PerfettoOptions = PerfettoOptions {
@@ -410,6 +410,42 @@ fn whatever_is_odd_is_whole() {
     tables.kernels = Kernels::default();
     tables.counters = Counters::default();
     drop(check(&recording, &Derived::default()));
+}
+
+#[test]
+fn clocks_of_hosts_are_aligned_and_their_own_times_stand_beside() {
+    let recording = two_hosts();
+    let (_folder, path, _) = exported(&recording, &Derived::default(), PerfettoOptions::default());
+    let Some(engines) = engines() else { return };
+    for engine in engines {
+        let answers = engine.ask(
+            &path,
+            &[
+                TROUBLE,
+                "select k.ts, k.dur, k.name from slice k where category = 'kernel'",
+                "select distinct a.clock_value, b.clock_value from clock_snapshot a join clock_snapshot b using (snapshot_id)
+                 where a.clock_id = 1 and b.clock_id = 129 order by 1",
+                "select max(iif(key = 'debug.clock', int_value, null)) clock,
+                   max(iif(key = 'debug.clock_offset_ns', int_value, null)),
+                   max(iif(key = 'debug.clock_half_width_ns', int_value, null)),
+                   max(iif(key = 'debug.host', string_value, null))
+                 from slice join args using (arg_set_id) where name = 'clock' group by slice.id order by 1",
+            ],
+        );
+        let version = &engine.version;
+        assert_eq!(answers[0], Vec::<Vec<Value>>::new(), "{version}");
+        assert_eq!(kernels_of(&answers[1]), kernels(&recording), "{version}");
+        let course = &recording.clocks.as_ref().unwrap().clocks[1].course;
+        assert_eq!(answers[2].len(), 2, "{version}");
+        for row in &answers[2] {
+            let (file, own) = (row[0].as_i64().unwrap(), row[1].as_i64().unwrap());
+            assert_eq!(course.to_reference(own), file, "{version}");
+            assert!((own - file - 5_000_000).abs() < 50_000, "{version}: {row:?}");
+        }
+        // Half-way between two knots 2 s off either way: 900, and 70 of wandering.
+        let told = serde_json::json!([[0, 0, 0, "node-0"], [1, 5_020_000, 903, "node-1"]]);
+        assert_eq!(serde_json::json!(answers[3]), told, "{version}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use gputrace_trace::alignment::{Alignment, Bounds, Course, HostClock, Knot};
 use gputrace_trace::manifest::{Device, Manifest, ProcessHeader};
 use gputrace_trace::tables::*;
 use gputrace_trace::{DurationNs, Loss, Process, Recording, Table, TimeNs};
@@ -18,6 +19,46 @@ fn at(us: i64) -> TimeNs {
 
 fn long(us: i64) -> DurationNs {
     DurationNs(us * 1000)
+}
+
+/// Two ranks on two hosts, whose stamps were moved to the first one's clock: the second's was 5 ms ahead and gained 20 ppm.
+pub fn two_hosts() -> Recording {
+    let mut recording = two_ranks();
+    for (number, process) in (0u32..).zip(&mut recording.processes) {
+        process.header.host = format!("node-{number}");
+        process.header.clock = Some(number);
+    }
+    let knot = |local_ns: i64| Knot {
+        local_ns: EPOCH_NS + local_ns,
+        offset_ns: 5_000_000 + local_ns / 50_000,
+        half_width_ns: 900,
+        jump: false,
+    };
+    let course = Course {
+        knots: vec![knot(-1_000_000_000), knot(3_000_000_000)],
+        wander_ns: 70,
+        bounds: vec![Bounds(Vec::new())],
+    };
+    let second = HostClock {
+        host: "node-1".to_owned(),
+        course,
+        from_ns: EPOCH_NS,
+        to_ns: EPOCH_NS + 2_000_000_000,
+        collectives: 40,
+        contradicted: 1,
+        steps: vec![(EPOCH_NS, 3_000)],
+        ..HostClock::default()
+    };
+    let first = HostClock {
+        host: "node-0".to_owned(),
+        collectives: 40,
+        ..HostClock::default()
+    };
+    recording.align(Alignment {
+        source: "estimated".to_owned(),
+        clocks: vec![first, second],
+    });
+    recording
 }
 
 /// Both ranks have the same process id (two hosts) and the same correlation numbers.

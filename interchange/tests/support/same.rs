@@ -38,6 +38,7 @@ pub fn assert_same(before: &Recording, after: &Recording) {
     assert_eq!(before.losses, after.losses);
     assert_eq!(before.notes, after.notes);
     assert_eq!(before.unaligned, after.unaligned);
+    assert_eq!(before.clocks, after.clocks);
     for (of, before_list, after_list) in [
         ("process", &before.processes, &after.processes),
         ("host", &before.hosts, &after.hosts),

@@ -11,7 +11,7 @@ use gputrace_trace::json_file::write_json;
 use gputrace_trace::manifest::PROCESS_FILE;
 use gputrace_trace::seal::Identity;
 use gputrace_trace::tables::Tables;
-use gputrace_trace::writer::{AnyTableWriter, TableWriter};
+use gputrace_trace::writer::{AnyTableWriter, OwnFiles, TableWriter};
 use gputrace_trace::{Interner, Recording, Table};
 
 use super::{Random, finish_recording, random_rows, rendered, table_file};
@@ -28,7 +28,7 @@ pub fn write_one_table<T: Table>(root: &Path) -> Written {
     let mut random = Random(3);
     let folder = root.join("rank0");
     fs::create_dir(&folder).unwrap();
-    let mut writer = TableWriter::<T>::new(&folder, Identity::default());
+    let mut writer = TableWriter::<T>::new(&OwnFiles::shared(), &folder, Identity::default());
     let mut all = T::default();
     let mut batches = Vec::new();
     for rows in [3usize, 1, 4] {

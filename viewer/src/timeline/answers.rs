@@ -180,6 +180,10 @@ pub struct ParticipantRef {
     pub wait: Option<i64>,
     /// The rest of it.
     pub transfer: Option<i64>,
+    /// Which clock stamped it; `None` where those of the recording were not compared.
+    pub clock: Option<u32>,
+    /// With a probability of 99 % that clock stands to the one that times are given by as it is taken to, within this.
+    pub clock_error: Option<i64>,
 }
 
 /// A collective, and who took part.

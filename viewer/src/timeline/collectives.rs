@@ -231,12 +231,26 @@ impl Timeline {
     pub(crate) fn collective(&self, place: u32) -> Option<CollectiveRefs> {
         let known = self.known.as_ref()?;
         let collective = known.analysis.collectives.get(place as usize)?;
-        let participants = known.parts(place).iter().map(|part| ParticipantRef {
-            rank: part.rank,
-            reference: self.kernel_of(part),
-            arrival: part.start_ns.map(|start| self.relative(start)),
-            wait: part.wait_ns,
-            transfer: part.transfer_ns,
+        let outline = self.base.store.outline();
+        let participants = known.parts(place).iter().map(|part| {
+            let process = outline.processes.get(part.process as usize);
+            let clock = process.and_then(|process| process.header.clock);
+            let aligned = outline.clocks.as_ref().zip(clock);
+            let clock_error = aligned
+                .zip(part.start_ns)
+                .and_then(|((alignment, clock), start)| {
+                    let known = alignment.clocks.get(clock as usize)?;
+                    Some(known.half_width_at_reference(start))
+                });
+            ParticipantRef {
+                rank: part.rank,
+                reference: self.kernel_of(part),
+                arrival: part.start_ns.map(|start| self.relative(start)),
+                wait: part.wait_ns,
+                transfer: part.transfer_ns,
+                clock,
+                clock_error,
+            }
         });
         let participants = participants.collect();
         let mut collective: Collective = collective.clone();

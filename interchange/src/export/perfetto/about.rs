@@ -66,6 +66,23 @@ pub(super) fn write(
             arguments.some_text(Key::Affects, &loss.affects);
         })?;
     }
+    // What its stamps were moved by, at the middle of what it was compared by.
+    for (number, clock) in recording
+        .clocks
+        .iter()
+        .flat_map(|alignment| alignment.clocks.iter().enumerate())
+    {
+        let at = clock.course.at(i64::midpoint(clock.from_ns, clock.to_ns));
+        let name = names.text("clock", packets)?;
+        packets.instant(first_ns, None, name, Category::About, |arguments| {
+            arguments.uint(Key::Clock, number as u64);
+            arguments.some_text(Key::Host, &clock.host);
+            arguments.uint(Key::ClockReference, clock.reference);
+            arguments.int(Key::ClockOffset, at.offset_ns);
+            arguments.int(Key::ClockError, at.half_width_ns);
+            arguments.uint(Key::Collectives, clock.collectives);
+        })?;
+    }
     let notes = recording.notes.iter().chain(&recording.unaligned);
     for note in notes {
         let name = names.text("note", packets)?;

@@ -39,6 +39,8 @@ pub(super) mod clocks {
     pub(crate) const REALTIME: u64 = 1;
     pub(crate) const MONOTONIC: u64 = 3;
     pub(crate) const BOOTTIME: u64 = 6;
+    /// From here on numbers are free, and hold for the whole trace.
+    pub(crate) const FIRST_OWN: u64 = 128;
 }
 
 /// `system_info.proto`: SystemInfo and its Utsname.

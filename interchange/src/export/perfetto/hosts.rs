@@ -5,6 +5,7 @@
 
 use std::io;
 
+use gputrace_trace::alignment::HostClock;
 use gputrace_trace::{Process, Recording};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -44,6 +45,38 @@ pub(super) fn identities(recording: &Recording) -> Vec<Identity> {
             Identity { machine, pid }
         })
         .collect()
+}
+
+/// Says what the clock of a host showed at some moments of the file, before its stamps were moved to the reference's: a clock of its
+/// own in Perfetto's table of clock snapshots.
+pub(super) fn write_own_clock(
+    clock: &HostClock,
+    number: u32,
+    moments: &[i64],
+    shift_ns: i64,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    for moment in moments {
+        let pairs = [
+            (clocks::REALTIME, moment.saturating_add(shift_ns)),
+            (
+                clocks::FIRST_OWN + u64::from(number),
+                clock.course.local_at(*moment),
+            ),
+        ];
+        packets.packet(packet::NEEDS_STATE, |fields| {
+            fields.message(packet::CLOCK_SNAPSHOT, |snapshot| {
+                for (id, time) in pairs {
+                    snapshot.message(clocks::CLOCKS, |clock| {
+                        clock.uint(clocks::CLOCK_ID, id);
+                        clock.uint(clocks::CLOCK_TIMESTAMP, time.max(0).cast_unsigned());
+                    });
+                }
+                snapshot.uint(clocks::PRIMARY, clocks::REALTIME);
+            });
+        })?;
+    }
+    Ok(())
 }
 
 /// Says what a machine is called and what its clocks say, on the current sequence. Times of the file are nanoseconds since

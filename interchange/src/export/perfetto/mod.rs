@@ -30,6 +30,7 @@ mod tracks;
 use std::io::{self, Write};
 
 use gputrace_trace::{Derived, Recording};
+use rustc_hash::FxHashSet;
 
 use super::ExportSummary;
 use super::layout::layouts;
@@ -80,6 +81,7 @@ pub fn export_perfetto(
     let mut names = Names::new(&recording.names);
     let mut uuids = Uuids::default();
     let mut machines_told = 0;
+    let mut clocks_told = FxHashSet::default();
     for (layout, &identity) in layouts(recording, derived).zip(&identities) {
         packets.begin_sequence(identity.machine)?;
         names.clear();
@@ -90,6 +92,13 @@ pub fn export_perfetto(
                 gpus.write(identity.machine, &mut packets)?;
             }
             machines_told = identity.machine + 1;
+        }
+        let clock = layout.process.header.clock;
+        if let Some((alignment, number)) = recording.clocks.as_ref().zip(clock)
+            && let Some(clock) = alignment.clocks.get(number as usize)
+            && clocks_told.insert(number)
+        {
+            hosts::write_own_clock(clock, number, &[span.0, span.1], shift_ns, &mut packets)?;
         }
         if first {
             tracks::write_root(&mut packets)?;

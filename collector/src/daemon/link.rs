@@ -1,0 +1,307 @@
+//! The connection to the daemon: made, lost, and made again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gputrace_trace::daemon::{
+    Capture, Captured, Connection, FromCollector, Hello, JobKey, StepReport, ToCollector, Totals,
+};
+use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::writer::Files;
+
+use super::files::DaemonFiles;
+use super::job;
+use crate::{config, forked, signals};
+
+/// How long the program's own thread may be held up by a daemon that is there, once.
+const FIRST_PATIENCE: Duration = Duration::from_millis(50);
+/// How long our thread waits for an answer. A daemon that takes longer counts as gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long after a try the next comes, at first and at the most.
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often is told what happened.
+const REPORT: Duration = Duration::from_millis(500);
+/// Steps in one packet.
+const STEPS_A_PACKET: usize = 128;
+/// Steps that wait for a daemon that does not read, at the most.
+const MOST_WAITING: usize = 8192;
+
+/// What is said to the daemon and by it.
+pub(super) struct Line {
+    connection: Option<Connection>,
+    orders: VecDeque<ToCollector>,
+}
+
+impl Line {
+    /// Says something.
+    pub(super) fn send(&mut self, message: &FromCollector) -> io::Result<()> {
+        let connection = self.connection.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let sent = connection.send(message, None);
+        if let Err(error) = &sent
+            && !matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput
+            )
+        {
+            self.connection = None;
+        }
+        sent
+    }
+
+    /// Asks for something, and waits for the answer; orders that come before it are kept.
+    pub(super) fn ask(&mut self, message: &FromCollector) -> io::Result<Option<OwnedFd>> {
+        self.send(message)?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.receive(left) {
+                Some((ToCollector::Made, file)) => return Ok(file),
+                Some((ToCollector::Failed { why }, _)) => return Err(io::Error::other(why)),
+                Some((order, _)) => self.orders.push_back(order),
+                None if self.connection.is_none() => return Err(io::ErrorKind::NotConnected.into()),
+                None if left.is_zero() => {
+                    // An answer that comes later would be taken for that to the next question.
+                    self.connection = None;
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The next message, if one comes in time. What is not understood is passed over.
+    fn receive(&mut self, wait: Duration) -> Option<(ToCollector, Option<OwnedFd>)> {
+        match self.connection.as_ref()?.receive(wait) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
+            Err(_) => {
+                self.connection = None;
+                None
+            }
+        }
+    }
+}
+
+/// What the daemon wants, or what became of it.
+pub(crate) enum Event {
+    /// It has let this process in, into this segment.
+    Joined {
+        segment: u32,
+        recording: String,
+        is_full: bool,
+    },
+    /// It is gone.
+    Lost,
+    /// A new segment is to begin.
+    Cut,
+    /// Kernels are to be recorded for a while.
+    Capture(Capture),
+}
+
+/// This process's side of the connection.
+pub(crate) struct Link {
+    line: Arc<Mutex<Line>>,
+    folder: String,
+    job: JobKey,
+    sockets: &'static [PathBuf],
+    is_joined: bool,
+    /// The next segment that may be written.
+    next_segment: u32,
+    /// Nothing more is asked of a daemon that has refused.
+    is_refused: bool,
+    tried: Instant,
+    pause: Duration,
+    reported: Instant,
+    waiting: VecDeque<StepReport>,
+    lost_reports: u64,
+    told: Option<Totals>,
+}
+
+impl Link {
+    /// Looks for the daemon, on the program's own thread: at most for [`FIRST_PATIENCE`].
+    pub(crate) fn begin(header: &ProcessHeader, folder: String) -> (Self, Option<Event>) {
+        let mut link = Self {
+            line: Arc::new(Mutex::new(Line {
+                connection: None,
+                orders: VecDeque::new(),
+            })),
+            folder,
+            job: job::key(header, &|name| std::env::var(name).ok()),
+            sockets: &config::get().sockets,
+            is_joined: false,
+            next_segment: 0,
+            is_refused: false,
+            tried: Instant::now(),
+            pause: PAUSE,
+            reported: Instant::now(),
+            waiting: VecDeque::new(),
+            lost_reports: 0,
+            told: None,
+        };
+        let joined = signals::quietly(|| link.join(header, FIRST_PATIENCE));
+        (link, joined)
+    }
+
+    /// The process's folder, as it is named in the recording.
+    pub(crate) fn folder(&self) -> &Path {
+        Path::new(&self.folder)
+    }
+
+    /// Its files.
+    pub(crate) fn files(&self) -> Arc<dyn Files> {
+        Arc::new(DaemonFiles::new(Arc::clone(&self.line)))
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the daemon takes what is recorded.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.is_joined
+    }
+
+    /// A segment was begun.
+    pub(crate) fn begun_segment(&mut self, segment: u32) {
+        self.next_segment = segment + 1;
+    }
+
+    fn join(&mut self, header: &ProcessHeader, patience: Duration) -> Option<Event> {
+        self.tried = Instant::now();
+        let until = Instant::now() + patience;
+        let connection = self.sockets.iter().find_map(|path| connect(path))?;
+        let hello = Hello::Collector {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        connection.send(&hello, None).ok()?;
+        let join = FromCollector::Join {
+            folder: self.folder.clone(),
+            segment: self.next_segment,
+            job: self.job.clone(),
+            pid: header.pid,
+            rank: header.rank,
+            world_size: header.world_size,
+        };
+        connection.send(&join, None).ok()?;
+        let left = until.saturating_duration_since(Instant::now());
+        match connection.receive::<ToCollector>(left).ok()??.0 {
+            ToCollector::Welcome {
+                options,
+                recording,
+                full,
+            } => {
+                config::give(*options);
+                if let Some(number) = connection.number() {
+                    forked::closes(number, connection.inode());
+                }
+                let mut line = self.line();
+                line.orders.clear();
+                line.connection = Some(connection);
+                drop(line);
+                self.is_joined = true;
+                self.pause = PAUSE;
+                self.told = None;
+                Some(Event::Joined {
+                    segment: self.next_segment,
+                    recording,
+                    is_full: full,
+                })
+            }
+            ToCollector::Refused { .. } => {
+                self.is_refused = true;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// What is new: what the daemon wants, and whether there is one.
+    pub(crate) fn look(&mut self, header: &ProcessHeader) -> Option<Event> {
+        if !self.is_joined {
+            if self.is_refused || self.tried.elapsed() < self.pause {
+                return None;
+            }
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            return self.join(header, FIRST_PATIENCE);
+        }
+        let mut line = self.line();
+        let order = match line.orders.pop_front() {
+            Some(order) => Some(order),
+            None => line.receive(Duration::ZERO).map(|(order, _)| order),
+        };
+        if order.is_none() && line.connection.as_ref().is_none_or(Connection::is_lost) {
+            line.connection = None;
+            drop(line);
+            self.is_joined = false;
+            (self.tried, self.pause) = (Instant::now(), PAUSE);
+            return Some(Event::Lost);
+        }
+        match order? {
+            ToCollector::Cut => Some(Event::Cut),
+            ToCollector::Capture(capture) => Some(Event::Capture(capture)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is time to tell what happened.
+    pub(crate) fn is_report_due(&self) -> bool {
+        self.is_joined && self.reported.elapsed() >= REPORT
+    }
+
+    /// Steps that have ended; those that can't be told wait.
+    pub(crate) fn report(&mut self, steps: Vec<StepReport>, mut totals: Totals) {
+        self.reported = Instant::now();
+        self.waiting.extend(steps);
+        let excess = self.waiting.len().saturating_sub(MOST_WAITING);
+        self.waiting.drain(..excess);
+        self.lost_reports += excess as u64;
+        totals.lost_rows += self.lost_reports;
+        loop {
+            let count = self.waiting.len().min(STEPS_A_PACKET);
+            if count == 0 && self.told.as_ref() == Some(&totals) {
+                return;
+            }
+            let message = FromCollector::Report {
+                steps: self.waiting.iter().take(count).cloned().collect(),
+                totals: totals.clone(),
+            };
+            if self.line().send(&message).is_err() {
+                return;
+            }
+            self.waiting.drain(..count);
+            self.told = Some(totals.clone());
+        }
+    }
+
+    /// A new segment was begun, as was asked for.
+    pub(crate) fn cut(&self, last: u32) {
+        // A daemon that is gone does not want to know; one that does not read has lost it.
+        drop(self.line().send(&FromCollector::Cut { segment: last }));
+    }
+
+    /// A capture is over.
+    pub(crate) fn captured(&self, captured: Captured) {
+        // As above.
+        drop(self.line().send(&FromCollector::Captured(captured)));
+    }
+
+    /// The process ends.
+    pub(crate) fn leave(&self) {
+        // As above.
+        drop(self.line().send(&FromCollector::Leave));
+    }
+}
+
+/// Calls the daemon at `path`, if it is the machine's or this user's own: in a folder that all may write into, anybody can listen.
+fn connect(path: &Path) -> Option<Connection> {
+    let connection = Connection::connect(path).ok()?;
+    // SAFETY: no preconditions.
+    let own = unsafe { libc::geteuid() };
+    let uid = connection.peer_uid().ok()?;
+    (uid == 0 || uid == own).then_some(connection)
+}

@@ -1,0 +1,198 @@
+//! What clients are told, as JSON: "gputrace.jobs/1", "gputrace.job/1", "gputrace.triggers/1", "gputrace.captures/1".
+
+use serde_json::{Value, json};
+
+use crate::jobs::Job;
+use crate::jobs::process::Gone;
+use crate::peer::Peer;
+use crate::state::State;
+
+/// Steps of a job that are told.
+const STEPS: usize = 64;
+
+/// The jobs that one may see.
+pub fn jobs(state: &State, peer: &Peer) -> Value {
+    let seen = state.jobs.values().filter(|job| peer.may_see(job.uid));
+    json!({
+        "schema": "gputrace.jobs/1",
+        "host": state.settings.host,
+        "daemon": env!("CARGO_PKG_VERSION"),
+        "jobs": seen.map(summary).collect::<Vec<_>>(),
+    })
+}
+
+fn summary(job: &Job) -> Value {
+    let joined = job.live().count();
+    let lost = job
+        .processes
+        .values()
+        .fold(0u64, |sum, process| sum.saturating_add(process.totals.lost_rows));
+    json!({
+        "job": job.id,
+        "user": job.user,
+        "uid": job.uid,
+        "pid": job.pid,
+        "program": job.key.program,
+        "ranks": job.processes.len(),
+        "joined": joined,
+        "world_size": job.world_size(),
+        "steps": job.history.steps(),
+        "step_ns": job.history.step_ns(),
+        "step_before_ns": job.history.step_before_ns(),
+        "mode": job.mode.name(),
+        "state": job.state().name(),
+        "started_ns": job.started_ns,
+        "ended_ns": job.ended_ns,
+        "lost_rows": lost,
+        "recording": job.folder,
+        "finding": job.fired.back().map(|fired| fired.title.clone()),
+    })
+}
+
+/// One job in detail.
+pub fn job(state: &State, id: &str) -> Value {
+    let Some(job) = state.jobs.get(id) else {
+        return Value::Null;
+    };
+    let last = job.history.recent().next_back();
+    let ranks: Vec<Value> = job
+        .processes
+        .values()
+        .map(|process| {
+            let rank = job.rank_of(&process.folder);
+            let step = last.and_then(|step| step.ranks.iter().find(|of| of.rank == rank));
+            let is = match process.gone {
+                _ if process.is_live() => "running",
+                Some((_, Gone::Left)) => "ended",
+                Some((_, Gone::Died)) => "died",
+                None => "waiting",
+            };
+            json!({
+                "rank": rank,
+                "pid": process.pid,
+                "folder": process.folder,
+                "state": is,
+                "devices": process.totals.devices,
+                "clocks_mhz": process.totals.devices.iter()
+                    .map(|device| state.devices.get(*device).and_then(|device| device.last.clock_mhz))
+                    .collect::<Vec<_>>(),
+                "lost_rows": process.totals.lost_rows,
+                "rows": process.totals.rows,
+                "cpu_ns": process.totals.cpu_ns,
+                "enqueued": process.totals.enqueued,
+                "finished": process.totals.finished,
+                "records_kernels": process.totals.records_kernels,
+                "last_step": process.last_step,
+                "heard_ns": process.heard_ns,
+                "step": step.map(|step| json!({
+                    "duration_ns": step.report.duration_ns,
+                    "communication_ns": step.report.communication_ns,
+                    "compute_ns": step.report.compute_ns,
+                    "exposed_ns": step.report.exposed_ns,
+                    "idle_ns": step.report.idle_ns,
+                    "late_ns": step.late_ns,
+                })),
+            })
+        })
+        .collect();
+    let skipped = job.history.recent().len().saturating_sub(STEPS);
+    let steps: Vec<Value> = job
+        .history
+        .recent()
+        .skip(skipped)
+        .map(|step| {
+            json!({
+                "number": step.number,
+                "start_ns": step.start_ns,
+                "end_ns": step.end_ns,
+                "step_ns": step.step_ns,
+                "missing": step.missing,
+                "late_ns": step.ranks.iter().map(|rank| (rank.rank.to_string(), json!(rank.late_ns)))
+                    .collect::<serde_json::Map<_, _>>(),
+            })
+        })
+        .collect();
+    let minutes: Vec<Value> = job
+        .history
+        .minutes()
+        .iter()
+        .map(|minute| {
+            json!({
+                "start_ns": minute.start_ns,
+                "steps": minute.steps,
+                "sum_ns": minute.sum_ns,
+                "least_ns": minute.least_ns,
+                "most_ns": minute.most_ns,
+            })
+        })
+        .collect();
+    let changes: Vec<Value> = job
+        .history
+        .changes()
+        .map(|change| {
+            json!({
+                "step": change.step,
+                "time_ns": change.time_ns,
+                "before_ns": change.before_ns,
+                "after_ns": change.after_ns,
+            })
+        })
+        .collect();
+    let mut document = summary(job);
+    if let Value::Object(members) = &mut document {
+        members.insert("schema".to_owned(), json!("gputrace.job/1"));
+        members.insert("host".to_owned(), json!(state.settings.host));
+        members.insert("processes".to_owned(), json!(ranks));
+        members.insert("recent".to_owned(), json!(steps));
+        members.insert("minutes".to_owned(), json!(minutes));
+        members.insert("changes".to_owned(), json!(changes));
+        members.insert("late_reports".to_owned(), json!(job.history.late_reports()));
+        members.insert("findings".to_owned(), json!(job.fired));
+        members.insert(
+            "removed".to_owned(),
+            json!({"segments": job.removed.0, "rows": job.removed.1}),
+        );
+    }
+    document
+}
+
+/// The rules, and what they found of the jobs that one may see, or of one.
+pub fn triggers(state: &State, peer: &Peer, id: Option<&str>) -> Value {
+    let seen = state
+        .jobs
+        .values()
+        .filter(|job| peer.may_see(job.uid) && id.is_none_or(|id| id == job.id));
+    let fired: Vec<Value> = seen
+        .flat_map(|job| {
+            job.fired.iter().map(|fired| {
+                let mut value = json!(fired);
+                value["job"] = json!(job.id);
+                value
+            })
+        })
+        .collect();
+    json!({
+        "schema": "gputrace.triggers/1",
+        "rules": state.settings.config.rules,
+        "fired": fired,
+    })
+}
+
+/// The recordings that were kept.
+pub fn captures(state: &State, peer: &Peer) -> Value {
+    let all = state.library.list();
+    let seen: Vec<Value> = all
+        .into_iter()
+        .filter(|capture| peer.may_see(capture.uid))
+        .map(|capture| {
+            let mut value = json!(capture);
+            value["path"] = json!(state.library.path(&capture.recording));
+            value
+        })
+        .collect();
+    json!({
+        "schema": "gputrace.captures/1",
+        "captures": seen,
+        "removed": {"captures": state.library.removed.0, "bytes": state.library.removed.1},
+    })
+}

@@ -1,0 +1,144 @@
+//! A step of a job, over its ranks.
+
+use gputrace_trace::daemon::StepReport;
+
+/// A step on one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankStep {
+    /// The rank.
+    pub rank: u32,
+    /// What it said.
+    pub report: StepReport,
+    /// How much longer the others' communication took than its own, nanoseconds: so long they waited for it. The median of the
+    /// others' minus its own; below 0 where it waited itself. Null where NCCL does not tell, and for a rank alone.
+    pub late_ns: Option<i64>,
+}
+
+/// A step of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Its number.
+    pub number: u64,
+    /// When the first rank began it, nanoseconds since 1970.
+    pub start_ns: i64,
+    /// When the last rank ended it.
+    pub end_ns: i64,
+    /// How long it took on the slowest rank.
+    pub step_ns: i64,
+    /// The ranks, by their number.
+    pub ranks: Vec<RankStep>,
+    /// Ranks that had not told of it when it was summed up.
+    pub missing: u32,
+}
+
+impl Step {
+    /// Of what the ranks said.
+    #[must_use]
+    pub fn of(number: u64, reports: Vec<(u32, StepReport)>, missing: u32) -> Self {
+        let known: Vec<i64> = reports
+            .iter()
+            .filter_map(|(_, report)| report.communication_ns)
+            .collect();
+        let mut step = Self {
+            number,
+            start_ns: i64::MAX,
+            end_ns: i64::MIN,
+            missing,
+            ..Self::default()
+        };
+        for (rank, report) in reports {
+            step.start_ns = step.start_ns.min(report.start_ns);
+            step.end_ns = step
+                .end_ns
+                .max(report.start_ns.saturating_add(report.duration_ns));
+            step.step_ns = step.step_ns.max(report.duration_ns);
+            let late_ns = report.communication_ns.filter(|_| known.len() > 1).map(|own| {
+                let mut others = known.clone();
+                if let Some(place) = others.iter().position(|other| *other == own) {
+                    others.swap_remove(place);
+                }
+                median(&mut others).saturating_sub(own)
+            });
+            step.ranks.push(RankStep {
+                rank,
+                report,
+                late_ns,
+            });
+        }
+        step.ranks.sort_by_key(|rank| rank.rank);
+        step
+    }
+
+    /// The share of the step that exposed communication takes up, on the median rank; null where it is not known of all.
+    #[must_use]
+    pub fn exposed_share(&self) -> Option<f64> {
+        let mut exposed: Vec<i64> = self
+            .ranks
+            .iter()
+            .map(|rank| rank.report.exposed_ns)
+            .collect::<Option<_>>()?;
+        (self.step_ns > 0 && !exposed.is_empty()).then(|| median(&mut exposed) as f64 / self.step_ns as f64)
+    }
+}
+
+/// The middle one; of an even number the mean of the two, rounded down. 0 for none.
+#[must_use]
+pub fn median(values: &mut [i64]) -> i64 {
+    let Some(last) = values.len().checked_sub(1) else {
+        return 0;
+    };
+    let (_, upper, _) = values.select_nth_unstable(values.len() / 2);
+    let upper = *upper;
+    if last % 2 == 0 {
+        return upper;
+    }
+    let (_, lower, _) = values.select_nth_unstable(last / 2);
+    lower.midpoint(upper)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(duration_ns: i64, communication_ns: Option<i64>) -> StepReport {
+        StepReport {
+            start_ns: 1000,
+            duration_ns,
+            communication_ns,
+            ..StepReport::default()
+        }
+    }
+
+    #[test]
+    fn others_wait_for_who_communicates_least() {
+        let reports = vec![
+            (0, report(100, Some(40))),
+            (1, report(103, Some(10))),
+            (2, report(101, Some(42))),
+            (3, report(102, Some(41))),
+        ];
+        let step = Step::of(7, reports, 0);
+        assert_eq!((step.step_ns, step.start_ns, step.end_ns), (103, 1000, 1103));
+        let late: Vec<_> = step.ranks.iter().map(|rank| rank.late_ns).collect();
+        // The others of rank 1 have 40, 41, 42; of rank 0 10, 41, 42.
+        assert_eq!(late, [Some(1), Some(31), Some(-2), Some(-1)]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_0() {
+        let alone = Step::of(0, vec![(0, report(5, Some(1)))], 0);
+        assert_eq!(alone.ranks[0].late_ns, None);
+        let silent = Step::of(0, vec![(0, report(5, None)), (1, report(6, None))], 0);
+        assert!(silent.ranks.iter().all(|rank| rank.late_ns.is_none()));
+        assert_eq!(silent.exposed_share(), None);
+    }
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert_eq!(median(&mut []), 0);
+        assert_eq!(median(&mut [3]), 3);
+        assert_eq!(median(&mut [9, 1, 5]), 5);
+        assert_eq!(median(&mut [9, 1, 5, 2]), 3);
+        assert_eq!(median(&mut [i64::MAX, i64::MAX]), i64::MAX);
+    }
+}

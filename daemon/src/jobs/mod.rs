@@ -1,0 +1,319 @@
+//! The jobs: processes of one user that belong together, and the recording that they write.
+
+pub mod process;
+pub mod saved;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use gputrace_trace::daemon::{JobKey, Mode};
+use gputrace_trace::json_file::{Json, read_json, write_json};
+use gputrace_trace::manifest::{LossEntry, MANIFEST_FILE, Manifest, ProcessHeader};
+use gputrace_trace::options::CollectorOptions;
+use gputrace_trace::recording::is_simulated;
+use gputrace_trace::seal::{id_text, random_id};
+use gputrace_trace::writer::make_folder;
+
+use crate::clock::now_ns;
+use crate::history::History;
+use crate::metrics::times::Times;
+use crate::peer::user_name;
+use crate::triggers::fired::Fired;
+use crate::triggers::watch::Watch;
+use process::{Gone, Process};
+use saved::{SavedJob, SavedProcess};
+
+/// Findings of a job that are remembered.
+const MOST_FIRED: usize = 256;
+
+/// How a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Some of its processes are connected.
+    Running,
+    /// They are, and nothing goes on.
+    Hung,
+    /// It ran when the daemon was last here, and none of its processes has come again.
+    Waiting,
+    /// All have left.
+    Ended,
+    /// All are gone, and the last of them did not say so.
+    Died,
+}
+
+impl State {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Hung => "hung",
+            Self::Waiting => "waiting",
+            Self::Ended => "ended",
+            Self::Died => "died",
+        }
+    }
+}
+
+/// A job.
+pub struct Job {
+    /// Its name.
+    pub id: String,
+    /// Whose it is.
+    pub uid: u32,
+    /// That user's name.
+    pub user: String,
+    /// What its processes have in common.
+    pub key: JobKey,
+    /// How much of it is recorded.
+    pub mode: Mode,
+    /// Its lowest process number.
+    pub pid: u32,
+    /// When its first process joined.
+    pub started_ns: i64,
+    /// When its last process went.
+    pub ended_ns: Option<i64>,
+    /// Its recording's folder.
+    pub folder: PathBuf,
+    /// What the recording says of itself.
+    pub manifest: Manifest,
+    /// Its processes, by their folders.
+    pub processes: BTreeMap<String, Process>,
+    /// Segments that left its ring, and their rows.
+    pub removed: (u64, u64),
+    /// Its steps.
+    pub history: History,
+    /// Sums of them.
+    pub times: Times,
+    /// What it is watched for.
+    pub watch: Watch,
+    /// What was found, the last ones.
+    pub fired: VecDeque<Fired>,
+    /// Whether it hangs, as far as is known.
+    pub hangs: bool,
+    /// Steps there were when kernels of one were last recorded, in mode "sampled".
+    pub sampled: u64,
+}
+
+impl Job {
+    /// Makes a job's folder.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn create(
+        id: String,
+        uid: u32,
+        key: JobKey,
+        pid: u32,
+        mode: Mode,
+        options: CollectorOptions,
+        host: &str,
+        jobs: &std::path::Path,
+    ) -> io::Result<Self> {
+        let folder = jobs.join(&id);
+        make_folder(&folder)?;
+        let started_ns = now_ns();
+        let manifest = Manifest {
+            recording: id_text(random_id()),
+            state: "recording".to_owned(),
+            launch: key.scheduler.clone(),
+            options,
+            device: "unknown".to_owned(),
+            host: host.to_owned(),
+            started_ns,
+            notes: vec![format!(
+                "recorded by a daemon, in mode {}: of each process the last moments alone are kept",
+                mode.name()
+            )],
+            ..Manifest::new()
+        };
+        let job = Self::with(
+            SavedJob {
+                job: id,
+                uid,
+                key,
+                mode,
+                pid,
+                started_ns,
+                ..SavedJob::default()
+            },
+            folder,
+            manifest,
+        );
+        job.write_manifest()?;
+        Ok(job)
+    }
+
+    /// A job that was there before the daemon.
+    ///
+    /// # Errors
+    /// When its folder is gone.
+    pub fn found(saved: SavedJob, jobs: &std::path::Path) -> io::Result<Self> {
+        let folder = jobs.join(&saved.job);
+        if !fs::symlink_metadata(&folder)?.is_dir() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        gputrace_trace::beneath::name_if_none(&folder);
+        let manifest = match read_json::<Manifest>(&folder.join(MANIFEST_FILE))? {
+            Json::Read(manifest) => manifest,
+            Json::Missing | Json::Damaged(_) => Manifest {
+                recording: saved.recording.clone(),
+                state: "recording".to_owned(),
+                device: "unknown".to_owned(),
+                started_ns: saved.started_ns,
+                ..Manifest::new()
+            },
+        };
+        Ok(Self::with(saved, folder, manifest))
+    }
+
+    fn with(saved: SavedJob, folder: PathBuf, manifest: Manifest) -> Self {
+        let now = now_ns();
+        let processes = saved.processes.into_iter().map(|saved| {
+            let mut process = Process::new(saved.folder.clone(), saved.pid, now);
+            process.totals.rank = saved.rank;
+            process.totals.world_size = saved.world_size;
+            if saved.gone {
+                process.gone = Some((now, Gone::Left));
+            }
+            (saved.folder, process)
+        });
+        Self {
+            id: saved.job,
+            uid: saved.uid,
+            user: user_name(saved.uid),
+            key: saved.key,
+            mode: saved.mode,
+            pid: saved.pid,
+            started_ns: saved.started_ns,
+            ended_ns: saved.ended_ns,
+            folder,
+            manifest,
+            processes: processes.collect(),
+            removed: saved.removed,
+            history: History::after(saved.steps),
+            times: Times::default(),
+            watch: Watch::default(),
+            fired: VecDeque::new(),
+            hangs: false,
+            sampled: saved.steps,
+        }
+    }
+
+    /// What is to be found again of it.
+    #[must_use]
+    pub fn saved(&self) -> SavedJob {
+        let processes = self.processes.values().map(|process| SavedProcess {
+            folder: process.folder.clone(),
+            pid: process.pid,
+            rank: process.totals.rank,
+            world_size: process.totals.world_size,
+            gone: process.gone.is_some(),
+        });
+        SavedJob {
+            job: self.id.clone(),
+            uid: self.uid,
+            key: self.key.clone(),
+            mode: self.mode,
+            pid: self.pid,
+            started_ns: self.started_ns,
+            recording: self.manifest.recording.clone(),
+            steps: self.history.steps(),
+            ended_ns: self.ended_ns,
+            processes: processes.collect(),
+            removed: self.removed,
+        }
+    }
+
+    /// Writes the recording's manifest.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn write_manifest(&self) -> io::Result<()> {
+        let mut manifest = self.manifest.clone();
+        if self.removed.0 > 0 {
+            manifest.losses.push(LossEntry {
+                what: format!(
+                    "rows of the {} oldest segments, which left the ring",
+                    self.removed.0
+                ),
+                count: Some(self.removed.1),
+                affects: "everything before what is left".to_owned(),
+            });
+        }
+        write_json(&self.folder.join(MANIFEST_FILE), &manifest)
+    }
+
+    /// Takes from a process's header what the manifest says of the whole. Says whether that was new.
+    pub fn learn(&mut self, header: &ProcessHeader) -> bool {
+        let manifest = &mut self.manifest;
+        let device = match header.devices.first() {
+            Some(device) if is_simulated(device) => "sim",
+            Some(_) => "cuda",
+            None => &manifest.device,
+        };
+        if manifest.device == device && !manifest.command.is_empty() {
+            return false;
+        }
+        manifest.device = device.to_owned();
+        if manifest.command.is_empty() {
+            manifest.command.clone_from(&header.command);
+            manifest.environment.clone_from(&header.environment);
+        }
+        true
+    }
+
+    /// Its processes that are connected.
+    pub fn live(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values().filter(|process| process.is_live())
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.live().next().is_some() {
+            return if self.hangs { State::Hung } else { State::Running };
+        }
+        if self.processes.values().any(|process| process.gone.is_none()) {
+            return State::Waiting;
+        }
+        let last = self
+            .processes
+            .values()
+            .filter_map(|process| process.gone)
+            .max_by_key(|gone| gone.0);
+        match last {
+            Some((_, Gone::Died)) => State::Died,
+            _ => State::Ended,
+        }
+    }
+
+    /// Ranks of the whole job, where that is known.
+    #[must_use]
+    pub fn world_size(&self) -> Option<u32> {
+        self.processes
+            .values()
+            .filter_map(|process| process.totals.world_size)
+            .max()
+    }
+
+    /// The rank of a process: what it said, or its place among the job's processes.
+    #[must_use]
+    pub fn rank_of(&self, folder: &str) -> u32 {
+        let said = self.processes.get(folder).and_then(|process| process.totals.rank);
+        said.unwrap_or_else(|| {
+            let place = self.processes.keys().position(|name| name == folder);
+            u32::try_from(place.unwrap_or(0)).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// Notes a finding.
+    pub fn note(&mut self, fired: Fired) {
+        if self.fired.len() == MOST_FIRED {
+            self.fired.pop_front();
+        }
+        self.fired.push_back(fired);
+    }
+}

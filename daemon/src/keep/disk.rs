@@ -1,0 +1,395 @@
+//! The thread for whatever takes the disk's time: the ring's old segments go, windows are linked, old captures go.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gputrace_trace::json_file::json_text;
+use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
+use gputrace_trace::place::Target;
+use gputrace_trace::segments::{Part, Removed, parts};
+
+/// A process that holds open more than so many times its ring is cut off.
+const TOO_MUCH: u64 = 4;
+/// Rows reach the disk up to so much later than they are asked to, and files' times are coarser than ours.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// Which segments of a process are wanted.
+#[derive(Clone, Debug)]
+pub enum Wanted {
+    /// All that were written to since then, nanoseconds since 1970, and what a process that lives is writing; none behind this number.
+    Since(i64, Option<u64>),
+    /// By number, both included; without a last one: to the newest.
+    Numbers(u64, Option<u64>),
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Task {
+    /// Remove what has left the rings of a job.
+    Trim {
+        /// The job.
+        job: String,
+        /// Its folder.
+        folder: PathBuf,
+        /// How old a segment may become.
+        age: Duration,
+        /// How much each process may hold.
+        bytes: u64,
+        /// What was written to since then stays all the same, nanoseconds since 1970.
+        keep_from_ns: Option<i64>,
+        /// Processes that have gone: theirs stay, but no longer than this.
+        gone: (BTreeSet<String>, Duration),
+    },
+    /// Keep segments as a recording of their own.
+    Keep {
+        /// The window.
+        window: u64,
+        /// The job's folder.
+        folder: PathBuf,
+        /// Where to.
+        into: PathBuf,
+        /// Of which processes what.
+        wanted: Vec<(String, Wanted)>,
+        /// Which of them live.
+        live: BTreeSet<String>,
+        /// What it says of itself.
+        manifest: Box<Manifest>,
+    },
+    /// Remove a recording of ours.
+    Remove {
+        /// Its folder.
+        folder: PathBuf,
+    },
+    /// See how much room the disk has.
+    Room {
+        /// A folder on it.
+        folder: PathBuf,
+    },
+}
+
+/// What was done.
+#[derive(Debug)]
+pub enum Done {
+    /// [`Task::Trim`].
+    Trimmed {
+        /// The job.
+        job: String,
+        /// What went.
+        removed: Removed,
+        /// Processes that hold far more than they may.
+        too_much: Vec<String>,
+    },
+    /// [`Task::Keep`].
+    Kept {
+        /// The window.
+        window: u64,
+        /// Processes and bytes in it, or why there is none.
+        result: Result<(usize, u64), String>,
+    },
+    /// [`Task::Room`]: bytes that are free.
+    Room(u64),
+    /// Something went wrong, as a sentence.
+    Failed(String),
+}
+
+/// The thread.
+pub struct Disk {
+    tasks: Sender<Task>,
+    /// What it has done.
+    pub done: Receiver<Done>,
+}
+
+impl Disk {
+    /// Begins it; `wake` is called when something is done.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub fn start(wake: impl Fn() + Send + 'static) -> io::Result<Self> {
+        let (tasks, todo) = channel();
+        let (tell, done) = channel();
+        std::thread::Builder::new()
+            .name("disk".to_owned())
+            .spawn(move || {
+                for task in todo {
+                    if let Some(result) = work(task)
+                        && tell.send(result).is_err()
+                    {
+                        return;
+                    }
+                    wake();
+                }
+            })?;
+        Ok(Self { tasks, done })
+    }
+
+    /// Has something done.
+    pub fn give(&self, task: Task) {
+        // The thread ends with us alone.
+        drop(self.tasks.send(task));
+    }
+}
+
+fn work(task: Task) -> Option<Done> {
+    match task {
+        Task::Trim {
+            job,
+            folder,
+            age,
+            bytes,
+            keep_from_ns,
+            gone,
+        } => {
+            let keep_from = keep_from_ns.map(time);
+            Some(match trim(&folder, age, bytes, keep_from, &gone) {
+                Ok((removed, too_much)) => Done::Trimmed {
+                    job,
+                    removed,
+                    too_much,
+                },
+                Err(error) => Done::Failed(format!("{}: {error}", folder.display())),
+            })
+        }
+        Task::Keep {
+            window,
+            folder,
+            into,
+            wanted,
+            live,
+            manifest,
+        } => Some(Done::Kept {
+            window,
+            result: keep(&folder, &into, &wanted, &live, &manifest)
+                .map_err(|error| format!("{}: {error}", into.display())),
+        }),
+        Task::Remove { folder } => {
+            let removed = fs::remove_dir_all(&folder);
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Some(Done::Failed(format!("{}: {error}", folder.display())))
+                }
+                _ => None,
+            }
+        }
+        Task::Room { folder } => match rustix::fs::statvfs(&folder) {
+            Ok(room) => Some(Done::Room(room.f_bavail.saturating_mul(room.f_frsize))),
+            Err(error) => Some(Done::Failed(format!("{}: {error}", folder.display()))),
+        },
+    }
+}
+
+fn time(ns: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
+}
+
+/// Removes the complete segments that are too old, and of each process the oldest ones that are too much.
+fn trim(
+    folder: &Path,
+    age: Duration,
+    most_bytes: u64,
+    keep_from: Option<SystemTime>,
+    gone: &(BTreeSet<String>, Duration),
+) -> io::Result<(Removed, Vec<String>)> {
+    let mut parts = parts(folder, |_| true)?;
+    parts.sort_by(|a, b| (&a.process, a.number).cmp(&(&b.process, b.number)));
+    let now = SystemTime::now();
+    let mut removed = Removed::default();
+    let mut too_much = Vec::new();
+    for of_one in parts.chunk_by(|a, b| a.process == b.process) {
+        let mut bytes: u64 = of_one.iter().map(|part| part.bytes).sum();
+        let is_gone = gone.0.contains(&of_one[0].process);
+        let age = if is_gone { gone.1 } else { age };
+        for part in of_one {
+            let is_old = now.duration_since(part.written).is_ok_and(|since| since > age);
+            let is_held = keep_from.is_some_and(|from| part.written + SLACK >= from);
+            let is_complete = part.complete || is_gone && is_old;
+            let may_go = is_complete && !is_held && (is_old || bytes > most_bytes);
+            if may_go && removed.remove(part) {
+                bytes -= part.bytes;
+            }
+            if !part.complete && part.bytes > most_bytes.saturating_mul(TOO_MUCH) {
+                cut_off(part);
+                too_much.push(part.process.clone());
+            }
+        }
+    }
+    Ok((removed, too_much))
+}
+
+/// Empties the files of a process that does not stop writing.
+fn cut_off(part: &Part) {
+    for file in fs::read_dir(&part.path).into_iter().flatten().flatten() {
+        if file.file_type().is_ok_and(|kind| kind.is_file())
+            && let Ok(file) = fs::OpenOptions::new().write(true).open(file.path())
+        {
+            // What can't be emptied now is emptied at the next look.
+            drop(file.set_len(0));
+        }
+    }
+}
+
+/// Links the wanted segments into a recording of their own.
+fn keep(
+    folder: &Path,
+    into: &Path,
+    wanted: &[(String, Wanted)],
+    live: &BTreeSet<String>,
+    manifest: &Manifest,
+) -> io::Result<(usize, u64)> {
+    let is_wanted = |part: &Part| {
+        let of = wanted.iter().find(|(process, _)| *process == part.process);
+        of.is_some_and(|(_, wanted)| match wanted {
+            Wanted::Since(since_ns, last) => {
+                let is_written = !part.complete && live.contains(&part.process);
+                last.is_none_or(|last| part.number <= last)
+                    && (is_written || part.written + SLACK >= time(*since_ns))
+            }
+            Wanted::Numbers(first, last) => {
+                part.number >= *first && last.is_none_or(|last| part.number <= last)
+            }
+        })
+    };
+    let parts: Vec<Part> = parts(folder, |_| true)?.into_iter().filter(is_wanted).collect();
+    if parts.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "nothing was recorded in that time",
+        ));
+    }
+    let processes: BTreeSet<&str> = parts.iter().map(|part| part.process.as_str()).collect();
+    Target::new(into).write_recording(|kept| {
+        for part in &parts {
+            let name = part
+                .path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            for file in fs::read_dir(&part.path)? {
+                let file = file?;
+                let of = file.file_name().to_string_lossy().into_owned();
+                if file.file_type()?.is_file() && !of.ends_with(".part") {
+                    kept.link_or_copy(&format!("{name}/{of}"), &file.path())?;
+                }
+            }
+        }
+        let text = json_text(MANIFEST_FILE, manifest)?;
+        kept.file(MANIFEST_FILE, |mut file| file.write_all(&text))
+    })?;
+    Ok((processes.len(), parts.iter().map(|part| part.bytes).sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(folder: &Path, name: &str, bytes: usize, age_s: u64) {
+        let part = folder.join(name);
+        fs::create_dir(&part).expect("made");
+        let path = part.join("kernels.arrows");
+        fs::write(&path, vec![0; bytes]).expect("written");
+        let file = fs::File::options().write(true).open(&path).expect("opened");
+        file.set_modified(SystemTime::now() - Duration::from_secs(age_s))
+            .expect("dated");
+    }
+
+    fn left(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .expect("read")
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_left_the_ring_goes_and_what_is_written_stays() {
+        let place = tempfile::tempdir().expect("a folder");
+        for (name, bytes, age_s) in [
+            ("p", 100, 90),
+            ("p.1", 100, 50),
+            ("p.2", 100, 20),
+            ("q", 100, 500),
+            ("r", 600, 30),
+            ("r.1", 600, 20),
+            ("r.2", 600, 10),
+        ] {
+            segment(place.path(), name, bytes, age_s);
+        }
+        let none = (BTreeSet::new(), Duration::ZERO);
+        let age = Duration::from_secs(60);
+        let (removed, too_much) = trim(place.path(), age, 1300, None, &none).expect("trimmed");
+        assert_eq!(left(place.path()), ["p.1", "p.2", "q", "r.1", "r.2"]);
+        assert_eq!(removed.parts, 2);
+        assert!(too_much.is_empty());
+        // Held for a capture.
+        let from = SystemTime::now() - Duration::from_secs(40);
+        let second = Duration::from_secs(1);
+        let (removed, ..) = trim(place.path(), second, 200, Some(from), &none).expect("trimmed");
+        assert_eq!(left(place.path()), ["p.2", "q", "r.1", "r.2"]);
+        assert_eq!(removed.parts, 1);
+        // One that never cuts and writes and writes.
+        segment(place.path(), "s", 5000, 0);
+        let (.., too_much) = trim(place.path(), age, 1000, None, &none).expect("trimmed");
+        // Of one that has gone all goes, once it is old enough.
+        let gone = (
+            BTreeSet::from(["q".to_owned(), "r".to_owned()]),
+            Duration::from_secs(300),
+        );
+        let (removed, ..) = trim(place.path(), second, 1000, None, &gone).expect("trimmed");
+        assert_eq!(
+            (removed.parts, left(place.path())),
+            (1, vec!["p.2".into(), "r.2".into(), "s".into()])
+        );
+        assert_eq!(too_much, ["s"]);
+        let emptied = fs::metadata(place.path().join("s/kernels.arrows")).expect("there");
+        assert_eq!(emptied.len(), 0);
+    }
+
+    #[test]
+    fn what_is_kept_is_linked() {
+        use std::os::unix::fs::MetadataExt;
+        let place = tempfile::tempdir().expect("a folder");
+        let (job, into) = (place.path().join("job"), place.path().join("kept"));
+        fs::create_dir(&job).expect("made");
+        for (name, age_s) in [("p", 90), ("p.1", 30), ("p.2", 5), ("q", 500), ("old", 500)] {
+            segment(&job, name, 10, age_s);
+        }
+        let since = (SystemTime::now() - Duration::from_secs(40))
+            .duration_since(UNIX_EPOCH)
+            .expect("after 1970");
+        let since = Wanted::Since(since.as_nanos() as i64, None);
+        let wanted: Vec<(String, Wanted)> = ["p", "q", "old"]
+            .map(|name| (name.to_owned(), since.clone()))
+            .into();
+        let live = BTreeSet::from(["p".to_owned(), "q".to_owned()]);
+        let (processes, _) = keep(&job, &into, &wanted, &live, &Manifest::new()).expect("kept");
+        assert_eq!(processes, 2);
+        assert_eq!(left(&into), [MANIFEST_FILE, "p.1", "p.2", "q"]);
+        let file = "p.1/kernels.arrows";
+        let inode = |path: PathBuf| fs::metadata(path).expect("there").ino();
+        assert_eq!(inode(job.join(file)), inode(into.join(file)));
+        let numbers = vec![("p".to_owned(), Wanted::Numbers(1, Some(1)))];
+        let second = place.path().join("second");
+        keep(&job, &second, &numbers, &live, &Manifest::new()).expect("kept");
+        assert_eq!(left(&second), [MANIFEST_FILE, "p.1"]);
+        let none = vec![("old".to_owned(), since)];
+        let error = keep(&job, &place.path().join("none"), &none, &live, &Manifest::new());
+        assert!(
+            error
+                .expect_err("nothing")
+                .to_string()
+                .contains("nothing was recorded")
+        );
+        assert_eq!(left(place.path()), ["job", "kept", "second"]);
+    }
+}

@@ -1,0 +1,4 @@
+//! What is kept: rings, windows and captures.
+
+pub mod disk;
+pub mod library;

@@ -1,0 +1,5 @@
+//! Metrics for Prometheus.
+
+pub mod server;
+pub mod text;
+pub mod times;

@@ -1,0 +1,290 @@
+//! Everything that the daemon knows.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use crate::caller::Caller;
+use crate::devices::Devices;
+use crate::jobs::saved::{SavedJob, Shelf};
+use crate::jobs::{Job, State as JobState};
+use crate::keep::disk::{Disk, Task};
+use crate::keep::library::Library;
+use crate::peer::{GROUP, Peer, group_number};
+use crate::posts::Posts;
+use crate::settings::Settings;
+use crate::webhook::Address;
+use crate::windows::window::Window;
+
+/// Sums over the daemon's life.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    /// Callers that were let in.
+    pub callers: u64,
+    /// Callers that were turned away or cut off.
+    pub dropped: u64,
+    /// Packets that were not understood.
+    pub nonsense: u64,
+    /// Jobs whose rings were removed when their time was over.
+    pub jobs_removed: u64,
+    /// Segments that left rings.
+    pub segments_removed: u64,
+    /// Their rows.
+    pub rows_removed: u64,
+    /// Captures by what made them.
+    pub captures: BTreeMap<String, u64>,
+}
+
+/// Everything that the daemon knows.
+pub struct State {
+    /// What it was told.
+    pub settings: Settings,
+    /// Who has called, by a number that is never given twice.
+    pub callers: BTreeMap<u64, Caller>,
+    /// The last of those numbers.
+    pub last_caller: u64,
+    /// The jobs, by their names.
+    pub jobs: BTreeMap<String, Job>,
+    /// What survives us of them.
+    pub shelf: Shelf,
+    /// The recordings that were kept.
+    pub library: Library,
+    /// Captures and snapshots that are being made, by number.
+    pub windows: BTreeMap<u64, Window>,
+    /// The last of those numbers.
+    pub last_window: u64,
+    /// Who does what takes time.
+    pub disk: Disk,
+    /// The group whose members see all jobs.
+    pub watchers: Option<u32>,
+    /// Sums.
+    pub sums: Sums,
+    /// What is to be told to who started us, the newest last.
+    pub said: Vec<String>,
+    /// Bytes that the disk has, when last looked.
+    pub free_bytes: Option<u64>,
+    /// Where findings go.
+    pub posts: Option<Posts>,
+    /// The machine's GPUs.
+    pub devices: Devices,
+    /// Held for as long as we are: two daemons must not share a folder.
+    _lock: Lock,
+}
+
+/// The folder of rings.
+#[must_use]
+pub fn jobs_folder(state: &Path) -> PathBuf {
+    state.join("jobs")
+}
+
+impl State {
+    /// Finds what the daemon before has left.
+    ///
+    /// # Errors
+    /// One line: what can't be used, and why.
+    pub fn open(settings: Settings, disk: Disk) -> Result<Self, String> {
+        let root = settings.state.clone();
+        let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", root.display());
+        DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&root)
+            .map_err(|error| failed(&error))?;
+        let found = std::fs::metadata(&root).map_err(|error| failed(&error))?;
+        // SAFETY: always succeeds.
+        if found.uid() != unsafe { libc::geteuid() } || found.permissions().mode() & 0o022 != 0 {
+            return Err(failed(
+                &"belongs to somebody else, or may be written by others: give another --state",
+            ));
+        }
+        gputrace_trace::beneath::name(&root);
+        let lock = lock(&root).map_err(|error| failed(&error))?;
+        for name in ["jobs", "captures"] {
+            let made = DirBuilder::new()
+                .mode(0o700)
+                .recursive(true)
+                .create(root.join(name));
+            made.map_err(|error| failed(&error))?;
+        }
+        let shelf =
+            |name: &str| Shelf::in_folder(root.join(".about").join(name)).map_err(|error| failed(&error));
+        let (jobs_shelf, captures_shelf) = (shelf("jobs")?, shelf("captures")?);
+        let captures = root.join("captures");
+        remove_unfinished(&captures);
+        let (library, mut said) = Library::open(captures, captures_shelf);
+        let (saved, wrong) = jobs_shelf.all::<SavedJob>();
+        said.extend(wrong);
+        let mut jobs = BTreeMap::new();
+        for (name, saved) in saved {
+            match Job::found(saved, &jobs_folder(&root)) {
+                Ok(job) if job.id == name => drop(jobs.insert(name, job)),
+                _ => jobs_shelf.remove(&name),
+            }
+        }
+        let posts = match &settings.config.webhook {
+            Some(webhook) => {
+                let address = Address::parse(&webhook.url)?;
+                Some(Posts::start(address).map_err(|error| format!("no thread: {error}"))?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            settings,
+            callers: BTreeMap::new(),
+            last_caller: 0,
+            jobs,
+            shelf: jobs_shelf,
+            library,
+            windows: BTreeMap::new(),
+            last_window: 0,
+            disk,
+            watchers: group_number(GROUP),
+            sums: Sums::default(),
+            said,
+            free_bytes: None,
+            posts,
+            _lock: lock,
+            devices: Devices::default(),
+        })
+    }
+
+    /// Writes down what is to be found again of a job.
+    pub fn save(&mut self, job: &str) {
+        let Some(found) = self.jobs.get(job) else { return };
+        if let Err(error) = self.shelf.put(job, &found.saved()) {
+            self.said
+                .push(format!("{job}: {error}: it would not be found again"));
+        }
+    }
+
+    /// The job that a caller means: by its name, or the beginning of it; without one the only one.
+    ///
+    /// # Errors
+    /// Which there are.
+    pub fn find(&self, peer: &Peer, wanted: Option<&str>) -> Result<String, String> {
+        let seen = || self.jobs.values().filter(|job| peer.may_see(job.uid));
+        let list = |jobs: &[&Job]| {
+            let names: Vec<&str> = jobs.iter().take(12).map(|job| job.id.as_str()).collect();
+            let more = if jobs.len() > 12 { ", ..." } else { "" };
+            format!("{}{more}", names.join(", "))
+        };
+        let all: Vec<&Job> = seen().collect();
+        if all.is_empty() {
+            return Err("no job has joined: `gputrace env` says how jobs come to be watched".to_owned());
+        }
+        let Some(wanted) = wanted else {
+            let live: Vec<&Job> = seen().filter(|job| job.live().next().is_some()).collect();
+            return match (live.as_slice(), all.as_slice()) {
+                ([one], _) | ([], [one]) => Ok(one.id.clone()),
+                ([], several) | (several, _) => Err(format!("which job? There are {}", list(several))),
+            };
+        };
+        if let Some(job) = all.iter().find(|job| job.id == wanted) {
+            return Ok(job.id.clone());
+        }
+        let like: Vec<&Job> = seen().filter(|job| job.id.starts_with(wanted)).collect();
+        match like.as_slice() {
+            [one] => Ok(one.id.clone()),
+            [] => Err(format!("no job {wanted}: there are {}", list(&all))),
+            several => Err(format!("{wanted} is the beginning of several: {}", list(several))),
+        }
+    }
+
+    /// The job that has been over for longest, of those that are meant.
+    #[must_use]
+    pub fn oldest_over(&self, meant: impl Fn(&Job) -> bool) -> Option<String> {
+        let is_over = |job: &&Job| matches!(job.state(), JobState::Ended | JobState::Died) && meant(job);
+        let is_kept = |job: &&Job| self.windows.values().any(|window| window.job == job.id);
+        let over = self.jobs.values().filter(|job| is_over(job) && !is_kept(job));
+        over.min_by_key(|job| job.ended_ns).map(|job| job.id.clone())
+    }
+
+    /// Forgets a job, and has its ring removed.
+    pub fn remove_job(&mut self, name: &str) {
+        if let Some(job) = self.jobs.remove(name) {
+            self.shelf.remove(name);
+            self.disk.give(Task::Remove { folder: job.folder });
+            self.sums.jobs_removed += 1;
+        }
+    }
+
+    /// Jobs that have been over for long enough, with their rings, go.
+    pub fn retire(&mut self, now_ns: i64) {
+        let keep_ns = (self.settings.config.keep.ended_minutes * 60e9) as i64;
+        let over: Vec<String> = self
+            .jobs
+            .values()
+            .filter(|job| match job.state() {
+                JobState::Ended | JobState::Died => {
+                    let ended_ns = job.ended_ns.unwrap_or(job.started_ns);
+                    now_ns.saturating_sub(ended_ns) > keep_ns
+                }
+                JobState::Waiting => {
+                    let heard_ns = job.processes.values().map(|process| process.heard_ns).max();
+                    now_ns.saturating_sub(heard_ns.unwrap_or(job.started_ns)) > keep_ns
+                }
+                JobState::Running | JobState::Hung => false,
+            })
+            .filter(|job| !self.windows.values().any(|window| window.job == job.id))
+            .map(|job| job.id.clone())
+            .collect();
+        for name in over {
+            self.remove_job(&name);
+        }
+        // What is over makes room for what runs, one job at a look.
+        let is_tight = self
+            .free_bytes
+            .is_some_and(|free| free < self.settings.config.keep.free_mib << 20);
+        if is_tight && let Some(oldest) = self.oldest_over(|_| true) {
+            self.remove_job(&oldest);
+        }
+        let gone = self
+            .library
+            .retire(&self.settings.config.keep, now_ns, self.free_bytes);
+        for folder in gone {
+            self.disk.give(Task::Remove { folder });
+        }
+    }
+}
+
+/// A folder that is ours alone, until this is dropped.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has the descriptor too, and the lock with it.
+        rustix::fs::flock(&self.0, FlockOperation::Unlock).ok();
+    }
+}
+
+/// Takes a folder for ourselves alone.
+fn lock(root: &Path) -> io::Result<Lock> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(root.join(".lock"))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock(file)),
+        Err(rustix::io::Errno::AGAIN) => Err(io::Error::other(
+            "another daemon has its things here: give another --state",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes away what a daemon before had begun to keep when it was killed.
+fn remove_unfinished(captures: &Path) {
+    for entry in std::fs::read_dir(captures).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') && name.ends_with(".part") {
+            drop(std::fs::remove_dir_all(entry.path()));
+        }
+    }
+}

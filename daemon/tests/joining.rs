@@ -1,0 +1,356 @@
+//! Joining, files, leaving, and coming again.
+
+use std::io::Read;
+use std::time::Duration;
+
+use gputrace_trace::daemon::{Ask, FromCollector, Limits, ToCollector};
+use gputrace_trace::{Recording, Table};
+use serde_json::Value;
+
+use crate::fake::{Fake, Running, join};
+
+fn count(jobs: &Value) -> usize {
+    jobs.as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn processes_of_a_group_are_a_job_and_their_recording_opens_while_it_grows() {
+    let daemon = Running::new("");
+    let mut ranks: Vec<Fake> = (0..4)
+        .map(|rank| Fake::new(&daemon.socket, &format!("node7-{rank}-5"), "g", rank))
+        .collect();
+    let mut other = Fake::new(&daemon.socket, "node7-9-5", "another", 0);
+    for rank in &mut ranks {
+        rank.write_row();
+        rank.end_step(80_000_000, Some(1_000_000));
+    }
+    other.write_row();
+    let jobs = daemon.jobs_when(|jobs| count(jobs) == 2 && jobs[0]["steps"] == 1);
+    assert_eq!(jobs[0]["ranks"], 4);
+    assert_eq!(jobs[0]["joined"], 4);
+    assert_eq!(jobs[0]["world_size"], 8);
+    assert_eq!(jobs[0]["step_ns"], 80_000_000);
+    assert_eq!(
+        (&jobs[0]["mode"], &jobs[0]["state"]),
+        (&"steps".into(), &"running".into())
+    );
+    let id = jobs[0]["job"].as_str().expect("a name").to_owned();
+    assert!(id.starts_with("train-"), "{id}");
+    let folder = daemon.state().join("jobs").join(&id);
+    let recording = Recording::open(&folder).expect("a recording");
+    assert_eq!(recording.processes.len(), 4);
+    assert!(
+        recording
+            .processes
+            .iter()
+            .all(|process| process.tables.markers.len() == 1)
+    );
+    assert_eq!(recording.manifest.command, ["train.py"]);
+    let why: Vec<_> = recording
+        .losses
+        .iter()
+        .filter(|loss| !gputrace_trace::recording::is_unclosed(loss))
+        .collect();
+    assert!(why.is_empty(), "{why:?}");
+
+    for rank in ranks {
+        rank.leave();
+    }
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["state"] == "ended");
+    assert_eq!(jobs[1]["state"], "running");
+    drop(other);
+    daemon.jobs_when(|jobs| jobs[1]["state"] == "died");
+    let recording = Recording::open(&folder).expect("a recording");
+    assert_eq!(recording.manifest.state, "complete");
+    // The next run of the same shell is another job.
+    let _again = Fake::new(&daemon.socket, "node7-77-9", "g", 0);
+    daemon.jobs_when(|jobs| count(jobs) == 3);
+}
+
+#[test]
+fn a_job_is_found_again_by_the_next_daemon() {
+    let daemon = Running::new("");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    fake.write_row();
+    fake.end_step(1000, None);
+    let id = daemon.jobs_when(|jobs| jobs[0]["steps"] == 1)[0]["job"].clone();
+    let next = fake.next_segment();
+    let place = daemon.end();
+    drop(fake);
+    let daemon = Running::in_place(place, "");
+    let jobs = daemon.jobs_when(|jobs| count(jobs) == 1);
+    assert_eq!((&jobs[0]["job"], &jobs[0]["state"]), (&id, &"waiting".into()));
+    let mut fake = Fake::again(&daemon.socket, "node7-1-5", "g", 0, next);
+    fake.write_row();
+    fake.end_step(1000, None);
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["steps"] == 2);
+    assert_eq!((count(&jobs), &jobs[0]["state"]), (1, &"running".into()));
+    let folder = daemon.state().join("jobs").join(id.as_str().expect("a name"));
+    let recording = Recording::open(&folder).expect("a recording");
+    assert_eq!(recording.processes[0].tables.markers.len(), 2);
+}
+
+#[test]
+fn names_and_tables_that_lead_elsewhere_are_refused() {
+    let daemon = Running::new("");
+    for name in ["..", "a/b", "", "a.1", "/etc/x"] {
+        let (_, answer) = join(&daemon.socket, name, "g", 0, None);
+        assert!(
+            matches!(answer, ToCollector::Refused { .. }),
+            "{name}: {answer:?}"
+        );
+    }
+    let (line, answer) = join(&daemon.socket, "node7-1-5", "g", 3, None);
+    assert!(matches!(answer, ToCollector::Welcome { .. }));
+    let wait = Duration::from_secs(5);
+    for wrong in [
+        FromCollector::Open {
+            table: "kernels".to_owned(),
+        },
+        FromCollector::Segment { segment: 2 },
+        FromCollector::Segment { segment: u32::MAX },
+    ] {
+        line.say(&wrong);
+        let answer = line.order(wait);
+        assert!(
+            matches!(answer, Some(ToCollector::Failed { .. })),
+            "{wrong:?}: {answer:?}"
+        );
+    }
+    line.say(&FromCollector::Segment { segment: 3 });
+    assert_eq!(line.order(wait), Some(ToCollector::Made));
+    for table in ["../../x", "process", "", "kernels.arrows"] {
+        line.say(&FromCollector::Open {
+            table: table.to_owned(),
+        });
+        let answer = line.order(wait);
+        assert!(
+            matches!(answer, Some(ToCollector::Failed { .. })),
+            "{table}: {answer:?}"
+        );
+    }
+}
+
+#[test]
+fn a_snapshot_is_a_recording_that_can_be_fetched() {
+    let daemon = Running::new("");
+    let names = ["node7-1-5", "node7-2-5"];
+    let mut fakes: Vec<Fake> = (0..2)
+        .map(|rank| Fake::new(&daemon.socket, names[rank as usize], "g", rank))
+        .collect();
+    for fake in &mut fakes {
+        fake.write_row();
+    }
+    daemon.jobs_when(|jobs| jobs[0]["ranks"] == 2);
+    let socket = daemon.socket.clone();
+    let asked = std::thread::spawn(move || {
+        crate::fake::ask(
+            &socket,
+            Ask::Snapshot {
+                job: None,
+                last_s: Some(30.0),
+            },
+        )
+    });
+    for fake in &mut fakes {
+        fake.obey(Duration::from_millis(700));
+        fake.write_row();
+    }
+    let kept = asked.join().expect("asked").expect("kept");
+    assert_eq!(
+        (&kept["processes"], &kept["trigger"]),
+        (&2.into(), &"snapshot".into())
+    );
+    let name = kept["recording"].as_str().expect("a name").to_owned();
+    let recording = Recording::open(&daemon.state().join("captures").join(&name)).expect("a recording");
+    // What was written behind the cut is not in it.
+    assert!(
+        recording
+            .processes
+            .iter()
+            .all(|process| process.tables.markers.len() == 1)
+    );
+    let kept = recording.manifest.kept.expect("why");
+    assert_eq!((kept.trigger.as_str(), kept.missing.len()), ("snapshot", 0));
+
+    let place = tempfile::tempdir().expect("a folder");
+    for (answer, file) in crate::fake::answers(
+        &daemon.socket,
+        Ask::Fetch {
+            recording: name.clone(),
+        },
+    ) {
+        let gputrace_trace::daemon::Answer::File { path } = answer else {
+            continue;
+        };
+        let path = place.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        let mut text = Vec::new();
+        let mut file = file.expect("a descriptor");
+        file.read_to_end(&mut text).expect("read");
+        assert!(
+            std::io::Write::write(&mut file, b"x").is_err(),
+            "it can be written to"
+        );
+        std::fs::write(path, text).expect("written");
+    }
+    let fetched = Recording::open(place.path()).expect("a recording");
+    assert_eq!(fetched.processes.len(), 2);
+    let captures = daemon.ask(Ask::Captures).expect("captures");
+    assert_eq!(captures["captures"][0]["recording"], name.as_str());
+    for wrong in ["", "..", "../jobs", "nothing"] {
+        let error = daemon
+            .ask(Ask::Fetch {
+                recording: wrong.to_owned(),
+            })
+            .expect_err(wrong);
+        assert!(error.contains("the last are"), "{error}");
+    }
+}
+
+#[test]
+fn a_capture_names_ranks_that_died_and_keeps_the_others() {
+    let daemon = Running::new("");
+    let mut good = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let mut bad = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
+    daemon.jobs_when(|jobs| jobs[0]["ranks"] == 2);
+    good.write_row();
+    bad.write_row();
+    let socket = daemon.socket.clone();
+    let asked = std::thread::spawn(move || {
+        let limits = Limits {
+            steps: Some(3),
+            ..Limits::default()
+        };
+        crate::fake::ask(
+            &socket,
+            Ask::Capture {
+                job: None,
+                limits,
+                wait: true,
+            },
+        )
+    });
+    // It cuts, and dies when it should record.
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(matches!(
+        bad.line.order(Duration::from_secs(5)),
+        Some(ToCollector::Cut)
+    ));
+    drop(bad);
+    assert_eq!(
+        good.obey(Duration::from_millis(1500)),
+        3,
+        "a cut, a capture, a cut"
+    );
+    let kept = asked.join().expect("asked").expect("kept");
+    assert_eq!(kept["ranks"][0]["steps"], 3);
+    assert_eq!(kept["ranks"][0]["missing"], Value::Null);
+    assert_eq!(kept["ranks"][1]["missing"], "it ended meanwhile");
+    let name = kept["recording"].as_str().expect("a name");
+    let recording = Recording::open(&daemon.state().join("captures").join(name)).expect("a recording");
+    // What was written before the capture is not in it.
+    let rows: Vec<usize> = recording
+        .processes
+        .iter()
+        .map(|process| process.tables.markers.len())
+        .collect();
+    assert_eq!(rows[0], 1);
+    let missing = recording.manifest.kept.expect("why").missing;
+    assert_eq!(missing, ["rank 1: it ended meanwhile"]);
+}
+
+#[test]
+fn a_job_that_records_everything_is_captured_from_its_ring() {
+    let daemon = Running::new("mode = \"full\"");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    for _ in 0..5 {
+        fake.write_row();
+        fake.end_step(1_000_000, None);
+    }
+    daemon.jobs_when(|jobs| jobs[0]["steps"] == 5 && jobs[0]["mode"] == "full");
+    let socket = daemon.socket.clone();
+    let asked = std::thread::spawn(move || {
+        let limits = Limits {
+            steps: Some(3),
+            ..Limits::default()
+        };
+        crate::fake::ask(
+            &socket,
+            Ask::Capture {
+                job: None,
+                limits,
+                wait: true,
+            },
+        )
+    });
+    let mut cuts = fake.obey(Duration::from_millis(300));
+    for _ in 0..4 {
+        fake.write_row();
+        fake.end_step(1_000_000, None);
+    }
+    cuts += fake.obey(Duration::from_millis(1000));
+    assert_eq!(cuts, 2, "nothing but cuts is asked of it");
+    let kept = asked.join().expect("asked").expect("kept");
+    assert_eq!(kept["ranks"][0]["missing"], Value::Null);
+    let name = kept["recording"].as_str().expect("a name");
+    let recording = Recording::open(&daemon.state().join("captures").join(name)).expect("a recording");
+    assert_eq!(recording.processes[0].tables.markers.len(), 4);
+}
+
+#[test]
+fn nobody_is_there_and_nothing_matches() {
+    let daemon = Running::new("");
+    let error = daemon.ask(Ask::Job { job: None }).expect_err("no job");
+    assert!(error.contains("no job has joined"), "{error}");
+    let _one = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    daemon.jobs_when(|jobs| count(jobs) == 1);
+    let error = daemon
+        .ask(Ask::Job {
+            job: Some("nothing".to_owned()),
+        })
+        .expect_err("no job");
+    assert!(error.contains("no job nothing: there are train-"), "{error}");
+    let job = daemon
+        .ask(Ask::Job {
+            job: Some("tr".to_owned()),
+        })
+        .expect("by its beginning");
+    assert_eq!(job["processes"][0]["rank"], 0);
+    let wrong = gputrace_daemon::settings::Settings {
+        socket: daemon.socket.clone(),
+        open: false,
+        state: daemon.state(),
+        host: String::new(),
+        config: gputrace_daemon::settings::Config::default(),
+    };
+    let error = gputrace_daemon::Daemon::start(wrong, |_| {}).err().expect("two");
+    assert!(error.contains("already running"), "{error}");
+    // Another socket, the same folder.
+    let wrong = gputrace_daemon::settings::Settings {
+        socket: daemon.place.path().join("another.sock"),
+        open: false,
+        state: daemon.state(),
+        host: String::new(),
+        config: gputrace_daemon::settings::Config::default(),
+    };
+    let error = gputrace_daemon::Daemon::start(wrong, |_| {}).err().expect("two");
+    assert!(error.contains("another daemon has its things here"), "{error}");
+}
+
+#[test]
+fn jobs_that_are_over_give_way_to_new_ones() {
+    let daemon = Running::new("");
+    for number in 0..300 {
+        let name = format!("node7-{number}-5");
+        let (line, answer) = join(&daemon.socket, &name, &name, 0, None);
+        assert!(
+            matches!(answer, ToCollector::Welcome { .. }),
+            "{number}: {answer:?}"
+        );
+        line.say(&FromCollector::Leave);
+        drop(line);
+    }
+    let jobs = daemon.jobs_when(|jobs| count(jobs) == 256);
+    assert!(jobs[0]["state"] == "ended");
+}

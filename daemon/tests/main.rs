@@ -1,0 +1,6 @@
+//! The daemon, tried from outside: by its socket alone.
+
+mod fake;
+mod hostile;
+mod joining;
+mod watching;

@@ -1,0 +1,205 @@
+//! The daemon's commands: where there is no daemon, one that nobody has joined, and rules over a recording.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::common::gputrace;
+
+fn run(socket: &Path, arguments: &[&str]) -> Output {
+    gputrace()
+        .args(arguments)
+        .env("GPUTRACE_SOCKET", socket)
+        .output()
+        .expect("gputrace runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A daemon, which ends with us.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn start(place: &Path) -> (Running, String) {
+    let ready = UnixDatagram::bind(place.join("notify")).expect("a socket");
+    ready
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("set");
+    let child: &mut Command = &mut gputrace();
+    let mut child = child
+        .args(["daemon", "--user", "--metrics", "127.0.0.1:0", "--socket"])
+        .arg(place.join("run/daemon.sock"))
+        .arg("--state")
+        .arg(place.join("state"))
+        .env("NOTIFY_SOCKET", place.join("notify"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("gputrace runs");
+    let mut said = [0; 64];
+    let length = ready.recv(&mut said).expect("it says that it is ready");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let metrics = lines.next().expect("a line").expect("text");
+    let listens = lines.next().expect("a line").expect("text");
+    assert!(listens.contains("daemon.sock"), "{listens}");
+    assert!(metrics.contains("/metrics"), "{metrics}");
+    (Running(child), text(&said[..length]))
+}
+
+#[test]
+fn without_a_daemon_one_line_says_what_to_do() {
+    let place = tempfile::tempdir().expect("a folder");
+    let commands: [&[&str]; 5] = [&["jobs"], &["capture"], &["snapshot"], &["top"], &["triggers"]];
+    for command in commands {
+        let output = run(&place.path().join("nothing"), command);
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("no daemon listens here") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_daemon_says_that_it_is_ready_answers_and_ends_when_told() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (mut daemon, said) = start(place.path());
+    assert_eq!(said, "READY=1");
+    let socket = place.path().join("run/daemon.sock");
+    let jobs = run(&socket, &["jobs", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&jobs.stdout).expect("JSON");
+    assert_eq!(
+        (&document["schema"], document["jobs"].as_array().map(Vec::len)),
+        (&"gputrace.jobs/1".into(), Some(0))
+    );
+    // Nothing matched is no success.
+    let commands: [&[&str]; 4] = [
+        &["capture", "nothing"],
+        &["snapshot"],
+        &["top", "--once"],
+        &["jobs", "--pin", "x"],
+    ];
+    for command in commands {
+        let output = run(&socket, command);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{command:?}: {}",
+            text(&output.stderr)
+        );
+        assert_eq!(text(&output.stderr).lines().count(), 1);
+    }
+    let second = run(
+        &socket,
+        &[
+            "daemon",
+            "--user",
+            "--socket",
+            &socket.to_string_lossy(),
+            "--state",
+            "/nowhere",
+        ],
+    );
+    assert_eq!(second.status.code(), Some(2));
+    assert!(
+        text(&second.stderr).contains("already running"),
+        "{}",
+        text(&second.stderr)
+    );
+    // SAFETY: a child of ours that was not waited for.
+    unsafe {
+        libc::kill(
+            libc::pid_t::try_from(daemon.0.id()).expect("a number"),
+            libc::SIGTERM,
+        )
+    };
+    assert_eq!(daemon.0.wait().expect("ended").code(), Some(0));
+    assert!(!socket.exists());
+    // Killed, it leaves its socket, which the next one replaces.
+    let (daemon, _) = start_again(place.path());
+    drop(daemon);
+    assert!(socket.exists());
+    let (_daemon, said) = start_again(place.path());
+    assert_eq!(said, "READY=1");
+}
+
+fn start_again(place: &Path) -> (Running, String) {
+    std::fs::remove_file(place.join("notify")).expect("there");
+    start(place)
+}
+
+#[test]
+fn what_is_printed_to_be_pasted_can_be() {
+    let config = run(Path::new(""), &["daemon", "--print-config"]);
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("daemon.toml");
+    std::fs::write(&file, [config.stdout.as_slice(), b"\n[wrong]\n"].concat()).expect("written");
+    let wrong = run(
+        Path::new(""),
+        &["daemon", "--user", "--config", &file.to_string_lossy()],
+    );
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        text(&wrong.stderr).contains("daemon.toml: line"),
+        "{}",
+        text(&wrong.stderr)
+    );
+    for what in ["--shell", "--slurm"] {
+        let printed = run(Path::new(""), &["env", what]);
+        let script = text(&printed.stdout);
+        let ask = "; echo \"is:$CUDA_INJECTION64_PATH\"";
+        let shell = |before: &str| {
+            let whole = format!("{before}{script}\n{ask}", ask = &ask[2..]);
+            let output = Command::new("sh")
+                .args(["-c", &whole])
+                .env_remove("CUDA_INJECTION64_PATH")
+                .output()
+                .expect("a shell");
+            assert_eq!(text(&output.stderr), "");
+            text(&output.stdout)
+        };
+        assert!(shell("").contains("libgputrace_collector.so"), "{script}");
+        let own = shell("CUDA_INJECTION64_PATH=/own.so; ");
+        assert!(own.contains("is:/own.so") && !own.contains("collector"), "{own}");
+    }
+}
+
+#[test]
+fn rules_are_tried_over_a_recording() {
+    let place = tempfile::tempdir().expect("a folder");
+    let recorded = |name: &str, more: &[&str]| {
+        let path = place.path().join(name);
+        let output = gputrace()
+            .args(["record", "--device", "sim", "-o"])
+            .arg(&path)
+            .args(["--", "workload", "ddp", "--ranks", "4", "--steps", "40"])
+            .args(more)
+            .output()
+            .expect("gputrace runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let tried = run(
+            Path::new(""),
+            &["triggers", &path.to_string_lossy(), "--test", "--json"],
+        );
+        serde_json::from_slice::<serde_json::Value>(&tried.stdout).expect("JSON")
+    };
+    let late = recorded("late", &["--delay", "step:2:40"]);
+    assert_eq!(late["steps"], 40);
+    let fired: Vec<_> = late["fired"].as_array().into_iter().flatten().collect();
+    let of_late: Vec<_> = fired
+        .iter()
+        .filter(|fired| fired["trigger"] == "late-rank")
+        .collect();
+    assert_eq!(of_late.len(), 1, "{late:#}");
+    assert_eq!(of_late[0]["rank"], 2, "{late:#}");
+}
