@@ -4,13 +4,15 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::{Analysis, ClockChoice, GivenClocks, Options, Sort, tables};
+use gputrace_analyzer::partial::Part;
+use gputrace_analyzer::{Analysis, ClockChoice, ComparedClocks, GivenClocks, Options, Sort, tables};
 use gputrace_interchange::export::files;
 use gputrace_interchange::tables::{csv_to, parquet_to};
 use gputrace_trace::place::Target;
 use gputrace_trace::{Recording, access};
 
-use crate::cli::{AnalyzeArgs, SortChoice};
+use crate::apart::{Run, busy};
+use crate::cli::AnalyzeArgs;
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 use crate::opening;
@@ -18,14 +20,14 @@ use crate::print_json::print_json;
 use crate::report::{self, View};
 
 /// Kernels in the table, unless --top says otherwise.
-const DEFAULT_TOP: usize = 10;
+pub const DEFAULT_TOP: usize = 10;
 /// Rows of a table that is asked for alone.
 const DEFAULT_TOP_OF_ONE: usize = 50;
 
 /// What --clocks says.
-fn clock_choice(clocks: &Path) -> Result<ClockChoice, Failure> {
+pub fn clock_choice(clocks: &Path) -> Result<ClockChoice, Failure> {
     /// More is no list of hosts.
-    const MOST_BYTES: u64 = 16 << 20;
+    const MOST_BYTES: u64 = 256 << 20;
     match clocks.to_str() {
         Some("none") => return Ok(ClockChoice::None),
         Some("estimate") => return Ok(ClockChoice::Estimate),
@@ -40,6 +42,9 @@ fn clock_choice(clocks: &Path) -> Result<ClockChoice, Failure> {
     let mut text = String::new();
     let file = fs::File::open(clocks).map_err(cannot)?;
     file.take(MOST_BYTES).read_to_string(&mut text).map_err(cannot)?;
+    if let Some(compared) = ComparedClocks::parse(&text) {
+        return Ok(ClockChoice::Compared(compared));
+    }
     GivenClocks::parse(&text, &name)
         .map(ClockChoice::Given)
         .map_err(Failure::new)
@@ -72,6 +77,33 @@ fn open(paths: &[PathBuf], clocks: &Path) -> Result<Recording, Failure> {
     }
 }
 
+/// Paths as one source: what an analysis calls them.
+pub fn source_of(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(" ")
+}
+
+/// The analysis of recordings of our own, whose processes are read one after another so that memory does not grow with their rows;
+/// and whether they are simulated. `None` for what can only be read as a whole.
+fn analyze_apart(args: &AnalyzeArgs, options: &Options) -> Result<Option<(Analysis, bool)>, Failure> {
+    let clocks = clock_choice(&args.clocks)?;
+    if matches!(clocks, ClockChoice::Given(_)) {
+        return Ok(None);
+    }
+    let Some(run) = Run::open(&args.paths) else {
+        return Ok(None);
+    };
+    let partial = run.partial(options, &clocks, None)?;
+    if !partial.parts.iter().flatten().any(Part::used_cuda) {
+        return Ok(None);
+    }
+    let busy = busy(format!("putting {} processes together", partial.here().0));
+    let (mut analysis, simulated) = partial.analysis(options);
+    busy.finish_and_clear();
+    analysis.source = source_of(&args.paths);
+    Ok(Some((analysis, simulated)))
+}
+
 /// Prints the tables of a recording that was just made.
 pub fn print_tables(recording: &Recording) -> Result<(), Failure> {
     if !gputrace_analyzer::used_cuda(recording) {
@@ -90,7 +122,7 @@ pub fn print_tables(recording: &Recording) -> Result<(), Failure> {
 }
 
 /// Writes every table of the analysis into a folder.
-fn write_tables(analysis: &Analysis, target: &Target) -> Result<(), Failure> {
+pub fn write_tables(analysis: &Analysis, target: &Target) -> Result<(), Failure> {
     let refused = |error: &io::Error| Failure::new(cannot_be_written(&target.path, error));
     let tables = tables::tables(analysis).map_err(|error| refused(&io::Error::other(error)))?;
     let count = tables.len();
@@ -131,24 +163,18 @@ pub fn no_such_steps(recording: &Recording) -> Failure {
 }
 
 /// Nothing of what --by asks for is in the recording.
-fn nothing_of_the_kind(recording: &Recording) -> Failure {
+fn nothing_of_the_kind(source: &str) -> Failure {
     Failure::new(format!(
-        "{}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
+        "{source}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
          record_shapes=True, modules and stacks with with_stack=True; gputrace record has operators, shapes and modules of programs \
-         that use gputrace.torch.operators() or emit_nvtx()",
-        recording.path.display()
+         that use gputrace.torch.operators() or emit_nvtx()"
     ))
 }
 
 /// Prints the tables or the JSON.
 pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
     args.import.apply();
-    let sort = match args.sort {
-        SortChoice::Total => Sort::Total,
-        SortChoice::Count => Sort::Count,
-        SortChoice::Mean => Sort::Mean,
-        SortChoice::Max => Sort::Max,
-    };
+    let sort = args.sort.into();
     if args.writing.follow_umask {
         access::follow_umask();
     }
@@ -161,16 +187,22 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         checked.map_err(|refused| Failure::new(refused.to_string()))?;
         interrupted::leaves_nothing();
     }
-    let recording = open(&args.paths, &args.clocks)?;
     let options = Options {
         steps: args.steps,
         sort,
         short_names: args.short_names,
         by_step: false,
     };
-    let mut analysis = gputrace_analyzer::analyze(&recording, &options);
+    let (mut analysis, simulated) = match analyze_apart(args, &options)? {
+        Some(done) => done,
+        None => {
+            let recording = open(&args.paths, &args.clocks)?;
+            let analysis = gputrace_analyzer::analyze(&recording, &options);
+            (analysis, recording.is_simulated())
+        }
+    };
     if args.steps.is_some() && analysis.ranks.is_empty() {
-        return Err(no_such_steps(&recording));
+        return Err(no_such_steps(&open(&args.paths, &args.clocks)?));
     }
     if let Some(tables) = &tables {
         write_tables(&analysis, tables)?;
@@ -188,7 +220,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
             DEFAULT_TOP
         };
         let view = View {
-            simulated: recording.is_simulated(),
+            simulated,
             explain: args.explain,
             top: args.top.unwrap_or(default_top),
             sort,
@@ -197,7 +229,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         match args.by {
             None => report::print(&analysis, view),
             Some(by) if report::print_by(&analysis, by, view) => {}
-            Some(_) => return Err(nothing_of_the_kind(&recording)),
+            Some(_) => return Err(nothing_of_the_kind(&analysis.source)),
         }
     }
     Ok(0)

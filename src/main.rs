@@ -1,6 +1,7 @@
 //! `gputrace`: the command line. What it does lives in the library crates; here is only what it says.
 
 mod analyze;
+mod apart;
 mod baseline;
 mod check;
 mod cli;
@@ -16,13 +17,16 @@ mod manual;
 mod merge;
 mod nvml;
 mod opening;
+mod partial;
 mod print_json;
 mod record;
+mod reduce;
 mod report;
 mod runs;
 mod say;
 mod serve;
 mod start;
+mod synthetic;
 mod text;
 mod topology;
 mod view;
@@ -74,6 +78,8 @@ fn main() {
     if matches!(
         command,
         Command::Analyze(_)
+            | Command::Partial(_)
+            | Command::Reduce(_)
             | Command::WhatIf(_)
             | Command::Diff(_)
             | Command::Check(_)
@@ -85,6 +91,8 @@ fn main() {
         Command::Record(args) => record::run(&args),
         Command::Workload(args) => workload::run(&args),
         Command::Analyze(args) => analyze::run(&args),
+        Command::Partial(args) => partial::run(&args),
+        Command::Reduce(args) => reduce::run(&args),
         Command::WhatIf(args) => whatif::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),

@@ -12,9 +12,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::failure::Failure;
 
 /// Nothing is drawn before this has passed.
-const PATIENCE: Duration = Duration::from_millis(700);
+pub const PATIENCE: Duration = Duration::from_millis(700);
 /// How often the bar moves.
-const PERIOD: Duration = Duration::from_millis(100);
+pub const PERIOD: Duration = Duration::from_millis(100);
 
 /// Opens paths as one run, with the clocks of its hosts aligned.
 pub fn open(paths: &[PathBuf]) -> Result<Recording, Failure> {

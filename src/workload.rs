@@ -45,6 +45,9 @@ pub fn run(args: &WorkloadArgs) -> Result<i32, Failure> {
         }
         return Ok(0);
     }
+    if args.arguments.iter().any(|argument| argument == "--trace-only") {
+        return crate::synthetic::run(&args.arguments);
+    }
     check_name(&args.arguments)?;
     let environment = if std::env::var_os(DEVICE_VARIABLE).is_some() {
         // A recorder, or the launcher of the ranks, has set everything up.

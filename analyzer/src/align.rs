@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gputrace_trace::alignment::{Alignment, ClockEstimate, HostClock};
+use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::{Recording, parallel};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::clock_groups::{self, Group};
 use crate::clock_names::clock_name;
 use crate::clocks::{Estimated, Meeting, Member, estimate};
+use crate::collective_parts::Part;
 use crate::collectives::{self, Collective, is_synchronizing};
 use crate::comparable::Comparison;
 use crate::given_clocks::GivenClocks;
@@ -26,6 +29,57 @@ pub enum ClockChoice {
     Estimate,
     /// They are known.
     Given(GivenClocks),
+    /// They were compared before, of the same run.
+    Compared(ComparedClocks),
+}
+
+/// How the clocks of a run stand, as it was found of all of its ranks: parts of the run that are read apart are moved by it alike.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComparedClocks {
+    /// [`ComparedClocks::FORMAT`].
+    pub format: String,
+    /// The clocks.
+    pub alignment: Alignment,
+    /// By rank: which of the clocks stamped it.
+    pub clock_of_rank: BTreeMap<u32, u32>,
+}
+
+impl ComparedClocks {
+    /// What the file says that it is.
+    pub const FORMAT: &str = "gputrace.clocks/1";
+
+    /// Reads what [`ComparedClocks::text`] made; `None` of any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let clocks: Self = serde_json::from_str(text).ok()?;
+        let known = |clock: &u32| (*clock as usize) < clocks.alignment.clocks.len();
+        (clocks.format == Self::FORMAT && clocks.clock_of_rank.values().all(known)).then_some(clocks)
+    }
+
+    /// As a file.
+    #[must_use]
+    pub fn text(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// Says in a process's header which clock stamped it.
+    ///
+    /// # Errors
+    /// When its rank is none of those that were compared.
+    pub fn name(&self, header: &mut ProcessHeader) -> Result<(), String> {
+        let clock = header.rank.and_then(|rank| self.clock_of_rank.get(&rank));
+        header.clock = Some(*clock.ok_or_else(|| {
+            let who = header.rank.map_or_else(
+                || "a process without a rank".to_owned(),
+                |rank| format!("rank {rank}"),
+            );
+            format!(
+                "{who} is not among those whose clocks were compared: compare them anew (reduce --clocks-to)"
+            )
+        })?);
+        Ok(())
+    }
 }
 
 /// Compares the clocks that stamped a recording, and moves all stamps to one of them; where hosts have nothing in common, to one
@@ -43,6 +97,14 @@ pub fn align(recording: &mut Recording, choice: &ClockChoice) -> Result<(), Stri
     }
     match choice {
         ClockChoice::None => {}
+        ClockChoice::Compared(compared) => {
+            for process in &mut recording.processes {
+                compared.name(&mut process.header)?;
+            }
+            tell(recording, &compared.alignment);
+            recording.align(compared.alignment.clone());
+            recording.sort_processes();
+        }
         ClockChoice::Given(given) => {
             let (groups, alignment) = given.alignment(recording)?;
             apply(recording, &groups, alignment);
@@ -82,14 +144,19 @@ fn apply(recording: &mut Recording, groups: &[Group], alignment: Alignment) {
             recording.processes[*place].header.clock = Some(number);
         }
     }
+    tell(recording, &alignment);
+    recording.align(alignment);
+    recording.sort_processes();
+}
+
+/// Says in a recording that its clocks are aligned, by the clocks that its processes' headers name.
+pub(crate) fn tell(recording: &mut Recording, alignment: &Alignment) {
     // What has no common zero has one now, if everything was compared.
     if alignment.clocks.iter().all(|clock| clock.reference == 0) {
         recording.unaligned = None;
     }
-    let notes = notes(recording, &alignment);
+    let notes = notes(recording, alignment);
     recording.notes.extend(notes);
-    recording.align(alignment);
-    recording.sort_processes();
 }
 
 /// What was moved by how much, for those who see the times without the analysis.
@@ -117,7 +184,7 @@ fn notes(recording: &Recording, alignment: &Alignment) -> Vec<String> {
 }
 
 /// Whether one clock may not have stamped everything.
-fn may_differ(recording: &Recording) -> bool {
+pub(crate) fn may_differ(recording: &Recording) -> bool {
     let hosts: BTreeSet<&str> = recording
         .processes
         .iter()
@@ -145,10 +212,20 @@ fn estimated(recording: &Recording) -> Option<(Vec<Group>, Alignment)> {
         let place = u32::try_from(index).unwrap_or(u32::MAX);
         collective_parts::parts(&processes[index], place, ranks[index], &operations[index], names)
     });
-    let job = prepared::job(recording, &operations);
-    let matched = collectives::collectives(&parts, job, &Comparison::none());
+    let all = parts.iter().flat_map(|parts| &parts.all);
+    by_parts(recording, &ranks, all, prepared::used(&operations))
+}
+
+/// The same, of what processes did in collectives; of the recording itself it takes who they are. `used`: how many used a GPU.
+pub(crate) fn by_parts<'a>(
+    recording: &Recording,
+    ranks: &[Option<u32>],
+    parts: impl Iterator<Item = &'a Part>,
+    used: usize,
+) -> Option<(Vec<Group>, Alignment)> {
+    let matched = collectives::collectives(parts, prepared::job(recording, used), &Comparison::none(), true);
     let meetings = meetings(&matched.collectives);
-    let groups = clock_groups::groups(recording, &ranks, &meetings);
+    let groups = clock_groups::groups(recording, ranks, &meetings);
     if groups.len() < 2 {
         return None;
     }

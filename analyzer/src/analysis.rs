@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gputrace_trace::Loss;
 use gputrace_trace::hang::Hang;
 use gputrace_trace::measures::{Measure, Measures};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::arrivals::{ArrivalAnalysis, CollectiveSize};
 use crate::clock_analysis::ClockAnalysis;
@@ -32,7 +32,7 @@ use crate::transfers::TransferAnalysis;
 use crate::unfinished::UnfinishedOperation;
 
 /// One rank's device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankAnalysis {
     /// The rank in the job, where it is known.
     pub rank: Option<u32>,

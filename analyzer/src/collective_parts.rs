@@ -1,9 +1,12 @@
 //! What each rank did of the collectives: one part an operation, with its kernel's time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Deref;
+use std::sync::Arc;
 
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel_names;
 use crate::kinds::Kind;
@@ -31,12 +34,9 @@ pub(crate) struct PartKernel {
     pub(crate) end: i64,
 }
 
-/// One participant's part in a collective.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) participant: Participant,
-    /// The process's rank in the job.
-    pub(crate) rank: Option<u32>,
+/// What many parts have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Common {
     /// Whether it can be matched with those of other ranks.
     pub(crate) matchable: bool,
     /// `None` where the source does not tell communicators apart.
@@ -49,20 +49,52 @@ pub(crate) struct Part {
     pub(crate) pair: Option<(u32, u32)>,
     /// Which end of it this is.
     pub(crate) sends: bool,
+    pub(crate) dtype: String,
+    /// Whether the source is there from the communicator's making on: then its first operation is the warm-up.
+    pub(crate) from_the_beginning: bool,
+}
+
+/// One participant's part in a collective. There may be millions.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) participant: Participant,
+    /// The process's rank in the job.
+    pub(crate) rank: Option<u32>,
+    pub(crate) common: Arc<Common>,
     /// NCCL's or the framework's number of the operation.
     pub(crate) sequence: Option<u64>,
     /// `None` where the source does not say.
     pub(crate) bytes: Option<u64>,
-    pub(crate) dtype: String,
     pub(crate) kernel: Option<PartKernel>,
     /// Row in the process's table of collectives; `None` where only the kernel's name tells of it.
     pub(crate) row: Option<u32>,
     /// Operations in the same kernel.
-    pub(crate) shared: usize,
+    pub(crate) shared: u32,
     /// When it was enqueued, or its kernel's start where that is not known.
     pub(crate) enqueued: i64,
-    /// Whether the source is there from the communicator's making on: then its first operation is the warm-up.
-    pub(crate) from_the_beginning: bool,
+}
+
+impl Deref for Part {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+/// What parts have in common, each once.
+#[derive(Default)]
+struct Commons(HashSet<Arc<Common>>);
+
+impl Commons {
+    fn get(&mut self, common: Common) -> Arc<Common> {
+        if let Some(known) = self.0.get(&common) {
+            return known.clone();
+        }
+        let common = Arc::new(common);
+        self.0.insert(common.clone());
+        common
+    }
 }
 
 /// The kernels that communicate, found by what ties collectives to them.
@@ -213,6 +245,7 @@ pub(crate) fn parts(
     let replays = replays(process, operations);
     let in_whole_graphs = !process.tables.graph_launches.start_ns.is_empty();
     let mut parts = Parts::default();
+    let mut commons = Commons::default();
     for row in 0..rows.start_ns.len() {
         let place_of_row = rows.plan[row].map(|plan| {
             let place = place_in_plan.entry(plan).or_default();
@@ -258,12 +291,7 @@ pub(crate) fn parts(
         let kernel = kernel.map(|(device, operation)| part_kernel(*device, operation));
         let from_nccl = rows.kernel[row].is_none();
         let device = kernel.map(|kernel| kernel.device);
-        let part = Part {
-            participant: Participant {
-                process: place,
-                place: device.filter(|_| !from_nccl).unwrap_or(own),
-            },
-            rank,
+        let common = Common {
             matchable: true,
             communicator: Some(communicator),
             communicator_name: described
@@ -276,22 +304,31 @@ pub(crate) fn parts(
             function: if pair.is_some() { "SendRecv" } else { function }.to_owned(),
             pair,
             sends: function == "Send",
+            dtype: names.get(rows.datatype[row]).to_owned(),
+            from_the_beginning: from_nccl && replayed.is_none(),
+        };
+        let shared = rows.plan[row]
+            .filter(|plan| {
+                operations
+                    .plans
+                    .get(plan)
+                    .is_none_or(|launches| launches.len() == 1)
+            })
+            .and_then(|plan| sharing.get(&plan).copied())
+            .unwrap_or(1);
+        let part = Part {
+            participant: Participant {
+                process: place,
+                place: device.filter(|_| !from_nccl).unwrap_or(own),
+            },
+            rank,
+            common: commons.get(common),
             sequence: rows.sequence[row],
             bytes: Some(rows.bytes[row]).filter(|&bytes| bytes > 0),
-            dtype: names.get(rows.datatype[row]).to_owned(),
             kernel,
             row: u32::try_from(row).ok(),
-            shared: rows.plan[row]
-                .filter(|plan| {
-                    operations
-                        .plans
-                        .get(plan)
-                        .is_none_or(|launches| launches.len() == 1)
-                })
-                .and_then(|plan| sharing.get(&plan).copied())
-                .unwrap_or(1),
+            shared: u32::try_from(shared).unwrap_or(u32::MAX),
             enqueued: rows.start_ns[row].0,
-            from_the_beginning: from_nccl,
         };
         // A captured operation runs as often as its graph is launched, and not when it is called.
         let Some(replayed) = replayed else {
@@ -304,7 +341,6 @@ pub(crate) fn parts(
                 sequence: None,
                 kernel: Some(*kernel),
                 enqueued: kernel.start,
-                from_the_beginning: false,
                 ..part.clone()
             });
         }
@@ -331,12 +367,7 @@ pub(crate) fn parts(
                 .clone();
             let matchable = !(told_by_plugin && nccl);
             parts.untold += u64::from(!matchable);
-            parts.all.push(Part {
-                participant: Participant {
-                    process: place,
-                    place: device,
-                },
-                rank,
+            let common = Common {
                 matchable,
                 communicator: None,
                 communicator_name: None,
@@ -344,14 +375,22 @@ pub(crate) fn parts(
                 function: function.to_owned(),
                 pair: None,
                 sends: false,
+                dtype,
+                from_the_beginning: false,
+            };
+            parts.all.push(Part {
+                participant: Participant {
+                    process: place,
+                    place: device,
+                },
+                rank,
+                common: commons.get(common),
                 sequence: None,
                 bytes: None,
-                dtype,
                 kernel: Some(part_kernel(device, operation)),
                 row: None,
                 shared: 1,
                 enqueued: operation.start,
-                from_the_beginning: false,
             });
         }
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::collective_parts::{Part, Participant, Parts};
+use crate::collective_parts::{Part, Participant};
 use crate::communication::communicator_text;
 use crate::comparable::Comparison;
 use crate::details::CollectivePart;
@@ -185,6 +185,8 @@ pub(crate) struct Matched {
     /// Median, over collectives that no rank can leave early, of last end minus first end: how well the clocks agree.
     pub(crate) end_spread_ns: Option<i64>,
     end_spreads: Vec<i64>,
+    /// Whether each collective keeps what each GPU did of it.
+    keep_parts: bool,
 }
 
 /// What matching needs to know of the job.
@@ -196,9 +198,9 @@ pub(crate) struct Job {
 
 /// What belongs together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct Key<'a> {
     communicator: Option<u64>,
-    function: String,
+    function: &'a str,
     pair: Option<(u32, u32)>,
     /// The sequence number, or the place in order.
     number: u64,
@@ -210,21 +212,33 @@ struct Key {
 /// Those that have one communicator and name, and no numbers.
 type Unnumbered<'a> = (Option<u64>, &'a str);
 
-/// Matches the parts of all processes; `comparison` says which of their stamps can be compared, and how well.
-pub(crate) fn collectives(parts: &[Parts], job: Job, comparison: &Comparison<'_>) -> Matched {
-    let mut matched = Matched::default();
-    let mut groups: BTreeMap<Key, Vec<&Part>> = BTreeMap::new();
+/// Matches the parts of all processes, which come process by process; `comparison` says which of their stamps can be compared, and how well.
+pub(crate) fn collectives<'a>(
+    parts: impl Iterator<Item = &'a Part>,
+    job: Job,
+    comparison: &Comparison<'_>,
+    keep_parts: bool,
+) -> Matched {
+    let mut matched = Matched {
+        keep_parts,
+        ..Matched::default()
+    };
+    let mut groups: BTreeMap<Key<'a>, Vec<&'a Part>> = BTreeMap::new();
     // How many unnumbered ones each participant has.
     let mut unnumbered: BTreeMap<Unnumbered<'_>, BTreeMap<Participant, u64>> = BTreeMap::new();
     // How many with one communicator, name, pair and number each participant had so far.
     let mut seen = HashMap::new();
-    let parts = parts.iter().flat_map(|parts| &parts.all);
+    let mut process = None;
     for part in parts.filter(|part| part.matchable) {
+        // Parts come process by process.
+        if process.replace(part.participant.process) != Some(part.participant.process) {
+            seen.clear();
+        }
         if part.rank.is_none() {
             matched.unranked += 1;
             continue;
         }
-        let function = part.function.as_str();
+        let function = part.common.function.as_str();
         let who = (part.participant.process, part.participant.place);
         let place = seen
             .entry((
@@ -249,7 +263,7 @@ pub(crate) fn collectives(parts: &[Parts], job: Job, comparison: &Comparison<'_>
         groups
             .entry(Key {
                 communicator: part.communicator,
-                function: part.function.clone(),
+                function,
                 pair: part.pair,
                 number,
                 numbered: part.sequence.is_some(),
@@ -269,7 +283,7 @@ pub(crate) fn collectives(parts: &[Parts], job: Job, comparison: &Comparison<'_>
     let mut found: Vec<(i64, Vec<&Part>, Collective)> = Vec::new();
     for (key, parts) in groups {
         let by_order = !key.numbered && key.pair.is_none();
-        if by_order && uneven.contains(&(key.communicator, key.function.as_str())) {
+        if by_order && uneven.contains(&(key.communicator, key.function)) {
             // The n-th here need not be the n-th there: each stays alone.
             matched.uneven += parts.len() as u64;
             for part in parts {
@@ -405,7 +419,7 @@ impl Matched {
     /// One collective; without a job its arrivals are not compared.
     fn collective(
         &mut self,
-        key: &Key,
+        key: &Key<'_>,
         parts: &[&Part],
         job: Option<Job>,
         comparison: &Comparison<'_>,
@@ -445,7 +459,7 @@ impl Matched {
             && job.is_some()
             && errors
                 .as_ref()
-                .is_some_and(|errors| self.is_plausible(&key.function, &arrivals, errors.widest));
+                .is_some_and(|errors| self.is_plausible(key.function, &arrivals, errors.widest));
         let (errors_known, widest) = errors.as_ref().map_or((false, 0), |errors| (true, errors.widest));
         let errors = errors.filter(|_| whole).unwrap_or_default();
         let last = arrivals.last().copied().filter(|_| whole);
@@ -492,15 +506,18 @@ impl Matched {
         let last_undecided = late.and_then(|late| errors.undecided(&arrivals, late));
         let late = late.filter(|_| last_undecided.is_none());
         let per_rank = parts.iter().filter_map(|part| part.bytes).max();
-        let bytes = if counts_all_ranks(&key.function) {
+        let bytes = if counts_all_ranks(key.function) {
             per_rank
                 .zip(ranks)
                 .map(|(bytes, ranks)| bytes.saturating_mul(u64::from(ranks)))
         } else {
             per_rank
         };
-        let shared_kernel = parts.iter().map(|part| part.shared).max().unwrap_or(1);
-        let each = each_part(parts, last.map(|last| last.start));
+        let shared_kernel = parts.iter().map(|part| part.shared as usize).max().unwrap_or(1);
+        let each = match self.keep_parts {
+            true => each_part(parts, last.map(|last| last.start)),
+            false => Vec::new(),
+        };
         let slowest = transfer_ns
             .values()
             .copied()
@@ -534,7 +551,7 @@ impl Matched {
             last_undecided,
             busbw: algbw
                 .zip(ranks)
-                .map(|(algbw, ranks)| algbw * bus_factor(&key.function, f64::from(ranks))),
+                .map(|(algbw, ranks)| algbw * bus_factor(key.function, f64::from(ranks))),
             wait_ns,
             transfer_ns,
             skew_ns,
@@ -553,11 +570,11 @@ impl Matched {
                 participants,
                 last: late.map(|late| (late.rank, late.device)),
                 repeats_kernel: false,
-                all_meet: key.pair.is_none() && !has_root(&key.function),
+                all_meet: key.pair.is_none() && !has_root(key.function),
                 common_clock: errors_known,
                 clock_error_ns: widest,
             },
-            name: key.function.clone(),
+            name: key.function.to_owned(),
         }
     }
 

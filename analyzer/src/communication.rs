@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::collective_parts::{Part, PartKernel};
 use crate::intervals::IntervalSet;
@@ -13,7 +13,7 @@ use crate::operations::Operation;
 use crate::statistics::sum;
 
 /// The communication of one kind on one communicator, on one device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommunicationAnalysis {
     /// The communicator's hash, in hexadecimal; "unknown" where the source does not tell communicators apart.
     pub communicator: String,

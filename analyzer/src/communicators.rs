@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gputrace_trace::{Interner, Process};
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::collective_parts::Parts;
+use crate::collective_parts::Part;
 use crate::collectives::Collective;
 use crate::communication::communicator_text;
 use crate::intervals::IntervalSet;
@@ -62,35 +62,121 @@ pub(crate) struct DeviceTime {
     pub(crate) exposed_ns: i64,
 }
 
-/// A communicator, a rank and the device that it uses it on.
-type Use = (Option<u64>, u32, u32);
+/// What a process says of a communicator that it is in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Described {
+    communicator: u64,
+    name: Option<String>,
+    /// How many ranks are in it.
+    ranks: u32,
+    /// The process's rank there.
+    rank: u32,
+}
 
-/// All communicators, those first whose exposed time is longest on a rank. `rank_of` gives the rank of the process at a
-/// place of the recording; `collectives` are those of the chosen steps.
+/// What one process alone tells of communicators.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Side {
+    described: Vec<Described>,
+    times: Vec<TimeIn>,
+}
+
+impl Side {
+    /// Of a process with its parts in collectives.
+    pub(crate) fn of(
+        process: &Process,
+        names: &Interner,
+        parts: &[Part],
+        operations: &ProcessOperations,
+    ) -> Self {
+        Self {
+            described: described(process, names),
+            times: times_in(parts, operations),
+        }
+    }
+}
+
+/// What a process says of its communicators.
+fn described(process: &Process, names: &Interner) -> Vec<Described> {
+    let table = &process.tables.communicators;
+    let rows = 0..table.communicator.len();
+    rows.map(|row| Described {
+        communicator: table.communicator[row],
+        name: table.name[row].map(|name| names.get(name).to_owned()),
+        ranks: table.ranks[row],
+        rank: table.rank[row],
+    })
+    .collect()
+}
+
+/// A device's time in a communicator's kernels.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct TimeIn {
+    communicator: Option<u64>,
+    device: u32,
+    time_ns: i64,
+    exposed_ns: i64,
+}
+
+/// A communicator, and the device that it is used on.
+type Use = (Option<u64>, u32);
+
+/// The time of a process's devices in the kernels of each communicator.
+fn times_in(parts: &[Part], operations: &ProcessOperations) -> Vec<TimeIn> {
+    let mut kernels: BTreeMap<Use, Vec<(i64, i64)>> = BTreeMap::new();
+    for part in parts {
+        let Some(kernel) = part.kernel else { continue };
+        let chosen = operations
+            .devices
+            .get(&kernel.device)
+            .and_then(|device| device.chosen);
+        let (start, end) = chosen.unwrap_or((kernel.start, kernel.end));
+        if chosen.is_some() && !lies_within(kernel.start, kernel.end, start, end) {
+            continue;
+        }
+        let cut = (kernel.start.max(start), kernel.end.min(end));
+        let of_device = kernels.entry((part.communicator, kernel.device));
+        of_device.or_default().push(cut);
+    }
+    let mut compute: BTreeMap<u32, IntervalSet> = BTreeMap::new();
+    let times = kernels.into_iter().map(|((communicator, device), kernels)| {
+        let compute = compute.entry(device).or_insert_with(|| {
+            operations
+                .devices
+                .get(&device)
+                .map(|operations| union_of_kind(&operations.cut, Kind::Compute))
+                .unwrap_or_default()
+        });
+        let union = IntervalSet::union_of(kernels);
+        let time_ns = union.length_ns();
+        TimeIn {
+            communicator,
+            device,
+            time_ns,
+            exposed_ns: time_ns - union.intersection(compute).length_ns(),
+        }
+    });
+    times.collect()
+}
+
+/// All communicators that processes describe, take part in or have operations on; those first that a rank waits longest on
+/// without computing, then by number. `sides`: by process, with its rank.
 pub(crate) fn communicators(
-    processes: &[Process],
-    rank_of: impl Fn(usize) -> Option<u32>,
-    parts: &[Parts],
-    operations: &[ProcessOperations],
+    sides: &[(Option<u32>, &Side)],
     collectives: &[Collective],
-    names: &Interner,
 ) -> Vec<CommunicatorAnalysis> {
     let mut members: BTreeMap<Option<u64>, BTreeSet<(u32, u32)>> = BTreeMap::new();
     let mut sizes: BTreeMap<Option<u64>, u32> = BTreeMap::new();
-    let mut named: BTreeMap<Option<u64>, String> = BTreeMap::new();
-    for (place, process) in processes.iter().enumerate() {
-        let table = &process.tables.communicators;
-        for row in 0..table.communicator.len() {
-            let communicator = Some(table.communicator[row]);
+    let mut named: BTreeMap<Option<u64>, &str> = BTreeMap::new();
+    for (rank, side) in sides {
+        for described in &side.described {
+            let communicator = Some(described.communicator);
             let size = sizes.entry(communicator).or_insert(0);
-            *size = (*size).max(table.ranks[row]);
-            if let Some(name) = table.name[row] {
-                named
-                    .entry(communicator)
-                    .or_insert_with(|| names.get(name).to_owned());
+            *size = (*size).max(described.ranks);
+            if let Some(name) = &described.name {
+                named.entry(communicator).or_insert(name);
             }
             let in_it = members.entry(communicator).or_default();
-            in_it.extend(rank_of(place).map(|rank| (table.rank[row], rank)));
+            in_it.extend(rank.map(|rank| (described.rank, rank)));
         }
     }
     // The ranks among the members.
@@ -99,44 +185,18 @@ pub(crate) fn communicators(
         .flat_map(|(communicator, in_it)| in_it.iter().map(|(_, rank)| (*communicator, *rank)))
         .collect();
     let mut times: BTreeMap<Option<u64>, Vec<DeviceTime>> = BTreeMap::new();
-    for (parts, operations) in parts.iter().zip(operations) {
-        let mut kernels: BTreeMap<Use, Vec<(i64, i64)>> = BTreeMap::new();
-        for part in &parts.all {
-            let (Some(kernel), Some(rank)) = (part.kernel, part.rank) else {
-                continue;
-            };
-            let chosen = operations
-                .devices
-                .get(&kernel.device)
-                .and_then(|device| device.chosen);
-            let (start, end) = chosen.unwrap_or((kernel.start, kernel.end));
-            if chosen.is_some() && !lies_within(kernel.start, kernel.end, start, end) {
-                continue;
-            }
-            let cut = (kernel.start.max(start), kernel.end.min(end));
-            let of_device = kernels.entry((part.communicator, rank, kernel.device));
-            of_device.or_default().push(cut);
-        }
-        let mut compute: BTreeMap<u32, IntervalSet> = BTreeMap::new();
-        for ((communicator, rank, device), kernels) in kernels {
-            let compute = compute.entry(device).or_insert_with(|| {
-                operations
-                    .devices
-                    .get(&device)
-                    .map(|operations| union_of_kind(&operations.cut, Kind::Compute))
-                    .unwrap_or_default()
-            });
-            let union = IntervalSet::union_of(kernels);
-            let time_ns = union.length_ns();
+    for (rank, side) in sides {
+        let Some(rank) = *rank else { continue };
+        for time in &side.times {
             // Who takes part without being told of (a kernel that is known by its name) is told of here.
-            if ranks.insert((communicator, rank)) {
-                members.entry(communicator).or_default().insert((rank, rank));
+            if ranks.insert((time.communicator, rank)) {
+                members.entry(time.communicator).or_default().insert((rank, rank));
             }
-            times.entry(communicator).or_default().push(DeviceTime {
+            times.entry(time.communicator).or_default().push(DeviceTime {
                 rank,
-                device,
-                time_ns,
-                exposed_ns: time_ns - union.intersection(compute).length_ns(),
+                device: time.device,
+                time_ns: time.time_ns,
+                exposed_ns: time.exposed_ns,
             });
         }
     }
@@ -144,7 +204,7 @@ pub(crate) fn communicators(
     for (communicator, in_it) in members {
         let mut entry = CommunicatorAnalysis {
             communicator: communicator_text(communicator),
-            communicator_name: named.remove(&communicator),
+            communicator_name: named.remove(&communicator).map(str::to_owned),
             communicator_ranks: sizes.get(&communicator).copied().filter(|size| *size > 0),
             ..CommunicatorAnalysis::default()
         };

@@ -6,8 +6,6 @@ use gputrace_trace::Recording;
 use gputrace_trace::alignment::{Alignment, HostClock, together};
 
 use crate::clock_names::clock_name;
-use crate::measures::window;
-use crate::operations::ProcessOperations;
 use crate::units::duration;
 
 /// What is assumed of the ranks' clocks.
@@ -152,16 +150,12 @@ fn aligned(
     }
 }
 
-/// Looks at hosts and times.
-pub(crate) fn clocks(recording: &Recording, operations: &[ProcessOperations]) -> Clocks {
+/// Looks at hosts and times; `spans`: by process, from its first operation's start to its last one's end.
+pub(crate) fn clocks(recording: &Recording, spans: &[Option<(i64, i64)>]) -> Clocks {
     let mut windows: Vec<(i64, i64, String)> = Vec::new();
     let mut hosts: BTreeSet<&str> = BTreeSet::new();
-    for (process, operations) in recording.processes.iter().zip(operations) {
-        let devices = operations
-            .devices
-            .values()
-            .filter_map(|operations| window(&operations.cut));
-        if let Some((start, end)) = devices.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
+    for (process, span) in recording.processes.iter().zip(spans) {
+        if let Some((start, end)) = *span {
             let name = process
                 .header
                 .rank

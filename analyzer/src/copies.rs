@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gputrace_trace::copy_words::direction_name;
 use gputrace_trace::tables::Copies;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::intervals::IntervalSet;
 use crate::kinds::Kind;
@@ -13,7 +13,7 @@ use crate::operations::Operation;
 use crate::statistics::sum;
 
 /// The copies of one device in one direction between one pair of places.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CopyAnalysis {
     /// "HtoD", "DtoH", "DtoD", "PtoP", ...
     pub direction: String,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The code of a finding, and what it names. The codes do not change; in the JSON they are in small letters with
 /// underscores ("exposed_communication").
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "code", content = "facts", rename_all = "snake_case")]
 pub enum Facts {
     /// An operation of a communicator that ranks wait in does not end.

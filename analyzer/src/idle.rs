@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gputrace_trace::tables::ApiCalls;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::intervals::IntervalSet;
 use crate::kinds::Kind;
@@ -17,7 +17,7 @@ use crate::pauses::Pauses;
 const CONSECUTIVE_KERNEL_DELAY_NS: i64 = 30_000;
 
 /// One stream's operations.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamAnalysis {
     /// CUPTI's stream id.
     pub stream: u32,

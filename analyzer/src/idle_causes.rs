@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use gputrace_trace::{Interner, Process, TimeNs};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::by_step::GapParts;
 use crate::cause::Cause;
@@ -26,7 +26,7 @@ const LONG_SILENCE_NS: i64 = 1_000_000;
 const LONGEST_GAPS: usize = 20;
 
 /// One gap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// End of the operation before it.
     pub start_ns: TimeNs,

@@ -6,7 +6,7 @@ use gputrace_trace::Interner;
 use gputrace_trace::manifest::Device;
 use gputrace_trace::tables::Kernels;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel_names::short_name;
 use crate::kinds::{Kind, KindFrom, reason};
@@ -15,16 +15,19 @@ use crate::occupancy::Occupancy;
 use crate::operations::{Name, Operation};
 use crate::options::{Options, Sort};
 use crate::statistics::{Distribution, sum};
+use crate::word::Word;
 
 /// All operations of one name on one device. Times are sums and statistics over operations, not time passed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelAnalysis {
     /// The kernel's name, or the copy's kind.
     pub name: String,
     /// "compute", "communication", "copy" or "memset".
-    pub kind: &'static str,
+    #[serde(deserialize_with = "crate::word::known")]
+    pub kind: Word,
     /// How the kind is known: "record", "nccl plugin", "trace metadata" or "name".
-    pub kind_from: &'static str,
+    #[serde(deserialize_with = "crate::word::known")]
+    pub kind_from: Word,
     /// The same in words.
     pub kind_reason: Cow<'static, str>,
     /// How many.
@@ -41,7 +44,7 @@ pub struct KernelAnalysis {
 }
 
 /// All operations of one kind on one device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KindAnalysis {
     /// "compute", "communication", "copy" or "memset".
     pub kind: String,

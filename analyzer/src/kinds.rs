@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use gputrace_trace::Interner;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel_names;
 use crate::operations::Name;
 
 /// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Compute,
     Communication,

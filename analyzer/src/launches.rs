@@ -3,14 +3,14 @@
 use gputrace_trace::tables::ApiCalls;
 use gputrace_trace::{Interner, NameId, Process};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::measures::lies_within;
 use crate::operations::Operation;
 use crate::statistics::{Distribution, sum};
 
 /// The launches of one device by one call.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaunchAnalysis {
     /// The call: "cudaLaunchKernel", "cudaGraphLaunch", "hipMemcpyAsync", ...
     pub call: String,

@@ -6,43 +6,26 @@ use gputrace_trace::hang::Hang;
 use gputrace_trace::options::Kind as Asked;
 use gputrace_trace::{Loss, Process, Recording};
 
+use crate::alone::Alone;
 use crate::analysis::RankAnalysis;
-use crate::collective_parts::Parts;
 use crate::collectives::Matched;
-use crate::idle;
-use crate::kinds::KindFrom;
-use crate::operations::ProcessOperations;
+use crate::counts::{Counts, TooMuch};
 
 /// What the analysis met on its way.
 pub(crate) struct Found<'a> {
-    pub(crate) operations: &'a [ProcessOperations],
-    pub(crate) parts: &'a [Parts],
+    pub(crate) alone: &'a [Alone],
     pub(crate) matched: &'a Matched,
     /// A sentence, where the ranks' times do not overlap.
     pub(crate) disjoint: Option<&'a str>,
     pub(crate) too_much: TooMuch,
-}
-
-/// Devices of processes that have so many of them, beside so much else, that each can't have all of that.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TooMuch {
-    /// Those whose steps are left out.
-    pub(crate) steps: u64,
-    /// Those of which it was not looked into all that the host did in their idle time.
-    pub(crate) causes: u64,
-}
-
-impl TooMuch {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.steps += other.steps;
-        self.causes += other.causes;
-    }
+    /// Whether steps would be followed, if the processes had rows of them.
+    pub(crate) not_carried: bool,
 }
 
 /// What was lost while recording, and in the analysis. What was not asked for is not lost.
 pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -> Vec<Loss> {
     let processes = &recording.processes;
-    let sum = |of: fn(&Parts) -> u64| found.parts.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&Counts) -> u64| found.alone.iter().map(|alone| of(&alone.counts)).sum::<u64>();
     let if_asked = |kind: Asked, count: u64| match recording.manifest.options.records(kind) {
         true => count,
         false => 0,
@@ -59,22 +42,22 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
     };
     lose(
         "operations that end before they start, left out",
-        found.operations.iter().map(|process| process.backwards).sum(),
+        sum(|counts| counts.backwards),
         "every duration",
     );
     lose(
         "operations with impossible times (beyond 73 years), left out",
-        found.operations.iter().map(|process| process.impossible).sum(),
+        sum(|counts| counts.impossible),
         "every number of their ranks",
     );
     lose(
         "collectives without a recorded kernel",
-        if_asked(Asked::Kernels, sum(|parts| parts.without_kernel)),
+        if_asked(Asked::Kernels, sum(|counts| counts.without_kernel)),
         "wait, transfer and skew of those collectives",
     );
     lose(
         "NCCL kernels that none of the recorded operations is tied to",
-        if_asked(Asked::Collectives, sum(|parts| parts.untold)),
+        if_asked(Asked::Collectives, sum(|counts| counts.untold)),
         "matching over ranks; their time is counted under the communicator \"unknown\"",
     );
     lose(
@@ -89,10 +72,7 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
     );
     lose(
         "operations whose launch call is not recorded",
-        if_asked(
-            Asked::Calls,
-            found.operations.iter().map(|process| process.without_call).sum(),
-        ),
+        if_asked(Asked::Calls, sum(|counts| counts.without_call)),
         "idle causes (unknown), host wait and launch statistics",
     );
     lose(
@@ -113,7 +93,7 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
     );
     lose(
         "operations that begin before the call that launched them: stamps of host and device differ by more than a launch takes",
-        found.operations.iter().map(|process| process.before_call).sum(),
+        sum(|counts| counts.before_call),
         "launch latency, idle causes and HTA's host wait around them",
     );
     lose(
@@ -126,15 +106,22 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
         found.too_much.causes,
         "what host_late is made of on those devices, and peer_wait, queue_full and nothing_submitted beside it",
     );
-    for alike in same_ranks(processes, found.operations) {
+    for alike in same_ranks(processes, found.alone) {
         lose(
             &alike,
             1,
             "whatever compares ranks: they are one rank's processes, or two runs",
         );
     }
-    for apart in far_apart(found.operations, processes) {
-        lose(&apart, 1, "span and idle time: are those times right?");
+    for apart in found.alone.iter().flat_map(|alone| &alone.far_apart) {
+        lose(apart, 1, "span and idle time: are those times right?");
+    }
+    if found.not_carried {
+        lose(
+            "steps are not followed over ranks: those that are here say that they are of a larger job, and have no rows for that",
+            1,
+            "critical path, and what findings save by replay",
+        );
     }
     if let Some(disjoint) = found.disjoint {
         lose(
@@ -156,42 +143,27 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
     losses
 }
 
-/// What is not as it should be with steps.
-pub(crate) struct StepsOf {
-    /// Processes that have none of the chosen ones.
-    pub(crate) without: usize,
-    /// Devices whose steps are the host's, for want of calls.
-    pub(crate) by_host: usize,
-}
-
 /// What was ignored, rebuilt, assumed or not asked for.
-pub(crate) fn notes(
-    recording: &Recording,
-    operations: &[ProcessOperations],
-    ranks: &[RankAnalysis],
-    steps: &StepsOf,
-) -> Vec<String> {
+pub(crate) fn notes(recording: &Recording, alone: &[Alone], ranks: &[RankAnalysis]) -> Vec<String> {
     let processes = &recording.processes;
     let mut notes = recording.notes.clone();
-    if steps.without > 0 {
+    let sum = |of: fn(&Counts) -> u64| alone.iter().map(|alone| of(&alone.counts)).sum::<u64>();
+    let without_steps = sum(|counts| counts.without_steps);
+    if without_steps > 0 {
         notes.push(format!(
-            "{} of {} processes have none of the chosen steps and are left out of the ranks",
-            steps.without,
+            "{without_steps} of {} processes have none of the chosen steps and are left out of the ranks",
             processes.len()
         ));
     }
-    if steps.by_host > 0 {
+    let by_host = sum(|counts| counts.by_host);
+    if by_host > 0 {
         notes.push(format!(
-            "no call that launched anything is recorded of {} of {} devices: a step there is what ran while the host was in \
-             it, and not what it launched",
-            steps.by_host,
-            operations.iter().map(|process| process.devices.len()).sum::<usize>()
+            "no call that launched anything is recorded of {by_host} of {} devices: a step there is what ran while the host \
+             was in it, and not what it launched",
+            alone.iter().map(|process| process.used.len()).sum::<usize>()
         ));
     }
-    let mut by_name = operations
-        .iter()
-        .flat_map(|process| process.devices.values().flat_map(|operations| &operations.cut));
-    if by_name.any(|operation| operation.kind_from == KindFrom::Name) {
+    if alone.iter().any(|process| process.counts.told_by_name) {
         notes.push(
             "some communication kernels were told by their names alone: --explain lists them with the rule"
                 .to_owned(),
@@ -211,10 +183,7 @@ pub(crate) fn notes(
                 .to_owned(),
         );
     }
-    let graphs: usize = processes
-        .iter()
-        .map(|process| process.tables.graph_launches.start_ns.len())
-        .sum();
+    let graphs = sum(|counts| counts.graph_launches);
     if graphs > 0 {
         notes.push(format!(
             "{graphs} launches of CUDA graphs were recorded as wholes (--graphs graph): what ran in them counts as compute, \
@@ -225,10 +194,10 @@ pub(crate) fn notes(
 }
 
 /// A sentence for each rank that several processes with operations say they are.
-fn same_ranks(processes: &[Process], operations: &[ProcessOperations]) -> Vec<String> {
+fn same_ranks(processes: &[Process], alone: &[Alone]) -> Vec<String> {
     let mut folders: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    for (process, operations) in processes.iter().zip(operations) {
-        if let (Some(rank), false) = (process.header.rank, operations.devices.is_empty()) {
+    for (process, alone) in processes.iter().zip(alone) {
+        if let (Some(rank), false) = (process.header.rank, alone.used.is_empty()) {
             folders.entry(rank).or_default().push(&process.folder);
         }
     }
@@ -243,23 +212,4 @@ fn same_ranks(processes: &[Process], operations: &[ProcessOperations]) -> Vec<St
             )
         })
         .collect()
-}
-
-/// A sentence for each device with a gap between operations that no profile has.
-fn far_apart(operations: &[ProcessOperations], processes: &[Process]) -> Vec<String> {
-    const A_DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
-    let mut found = Vec::new();
-    for (process, operations) in processes.iter().zip(operations) {
-        for (device, operations) in &operations.devices {
-            let longest = idle::gaps(operations.uncut()).max_by_key(|(from, to, _)| to.saturating_sub(*from));
-            if let Some((from, to, _)) = longest.filter(|(from, to, _)| to.saturating_sub(*from) > A_DAY_NS) {
-                let days = to.saturating_sub(from) as f64 / A_DAY_NS as f64;
-                found.push(format!(
-                    "{}: GPU {device} has operations {days:.0} days apart",
-                    process.folder
-                ));
-            }
-        }
-    }
-    found
 }

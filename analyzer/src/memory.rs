@@ -3,7 +3,7 @@
 use gputrace_trace::tables::{Counters, MemoryEvents};
 use gputrace_trace::{Interner, NameId, TimeNs};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Points of a timeline.
 const TIMELINE_POINTS: usize = 200;
@@ -13,7 +13,7 @@ const RELEASE: u8 = 2;
 const ON_DEVICE: [u32; 4] = [3, 4, 5, 6];
 
 /// Memory of one device of one process.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryAnalysis {
     /// Most bytes in use at once: by the allocator's own count where it is recorded, else allocations minus frees seen, so
     /// without what was allocated before the recording began.

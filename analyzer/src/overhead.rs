@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use gputrace_trace::{Interner, Process};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::pauses::{Pauses, active_windows};
 use crate::statistics::median;
@@ -42,15 +42,15 @@ pub struct RecordingOverhead {
 }
 
 /// A run of steps, recorded or not.
-#[derive(Clone, Debug, PartialEq)]
-struct Block {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Block {
     is_on: bool,
     steps: usize,
     time_ns: f64,
 }
 
 /// The blocks of a process; empty where no window was switched off.
-fn blocks(process: &Process, names: &Interner) -> Vec<Block> {
+pub(crate) fn blocks(process: &Process, names: &Interner) -> Vec<Block> {
     let active = active_windows(process, names);
     if active.is_empty() {
         return Vec::new();
@@ -139,18 +139,14 @@ fn difference(blocks: &[Block]) -> Option<(f64, f64)> {
 }
 
 /// What recording added to the steps; `None` where it was not switched off and on, or not often enough to tell.
-pub(crate) fn overhead(processes: &[Process], names: &Interner) -> Option<RecordingOverhead> {
-    let all: Vec<Vec<Block>> = processes
-        .iter()
-        .map(|process| blocks(process, names))
-        .filter(|blocks| blocks.len() > 1)
-        .collect();
+pub(crate) fn overhead<'a>(blocks: impl Iterator<Item = &'a [Block]>) -> Option<RecordingOverhead> {
+    let all: Vec<&[Block]> = blocks.filter(|blocks| blocks.len() > 1).collect();
     let first = all.first()?;
     // Ranks wait for each other, so their blocks are the same ones: those that begin alike are averaged.
     let mut sums: BTreeMap<usize, (Block, f64)> = BTreeMap::new();
     let mut processes = 0u32;
     for blocks in &all {
-        if blocks.len() != first.len() || blocks.iter().zip(first).any(|(a, b)| a.is_on != b.is_on) {
+        if blocks.len() != first.len() || blocks.iter().zip(*first).any(|(a, b)| a.is_on != b.is_on) {
             continue;
         }
         processes += 1;
@@ -224,6 +220,10 @@ mod tests {
         process
     }
 
+    fn overhead_of(process: &Process, names: &Interner) -> Option<RecordingOverhead> {
+        overhead(std::iter::once(blocks(process, names).as_slice()))
+    }
+
     #[test]
     fn a_constant_difference_is_found_through_a_drift() {
         let mut names = Interner::default();
@@ -232,7 +232,7 @@ mod tests {
             1_000_000 + 100 * step as i64 + if (step / 5).is_multiple_of(2) { 5_000 } else { 0 }
         };
         let process = process(11, 5, &mut names, time);
-        let found = overhead(&[process], &names).expect("enough blocks");
+        let found = overhead_of(&process, &names).expect("enough blocks");
         assert_eq!((found.processes, found.blocks), (1, 10));
         assert_eq!((found.steps_on, found.steps_off), (25, 25));
         assert!((found.difference_ns - 5_000.0).abs() < 1e-3, "{found:?}");
@@ -284,9 +284,9 @@ mod tests {
     #[test]
     fn too_few_blocks_tell_nothing() {
         let mut names = Interner::default();
-        assert_eq!(overhead(&[process(4, 5, &mut names, |_| 1000)], &names), None);
-        assert_eq!(overhead(&[Process::default()], &names), None);
-        assert!(overhead(&[process(5, 5, &mut names, |_| 1000)], &names).is_some());
+        assert_eq!(overhead_of(&process(4, 5, &mut names, |_| 1000), &names), None);
+        assert_eq!(overhead_of(&Process::default(), &names), None);
+        assert!(overhead_of(&process(5, 5, &mut names, |_| 1000), &names).is_some());
     }
 
     #[test]

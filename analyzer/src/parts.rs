@@ -5,7 +5,7 @@
 use std::ops::AddAssign;
 
 use gputrace_trace::measures::Measures;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A part of a device's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Part {
 macro_rules! parts {
     ($($name:ident: $label:literal, $definition:literal;)*) => {
         /// Parts of a stretch of time, in nanoseconds. Each moment is in one of them.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Parts {
             $(#[doc = $definition] pub $name: i64,)*
         }

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_trace::{Process, Recording, parallel};
+use gputrace_trace::{Interner, Process, Recording, parallel};
+use serde::{Deserialize, Serialize};
 
-use crate::collectives::Job;
 use crate::comparable::{self, Comparison};
 use crate::device_steps::HostSteps;
+use crate::graph::job::{Job, ProcessSteps, choose};
+use crate::graph::rows::{Carried, Source};
+use crate::measures::window;
 use crate::operations::ProcessOperations;
 use crate::pauses::Pauses;
-use crate::{collective_parts, collectives, graph, step_detection, steps};
+use crate::{collective_parts, collectives, step_detection, steps};
 
 /// Operations and calls in the graph that findings are replayed on, about thirty times; the first steps stand for all.
 pub(crate) const ROWS_FOR_FINDINGS: u64 = 400_000;
@@ -22,7 +25,6 @@ pub(crate) struct Prepared {
     pub(crate) clocks: comparable::Clocks,
     /// By process: its rank.
     pub(crate) ranks: Vec<Option<u32>>,
-    pub(crate) parts: Vec<collective_parts::Parts>,
     pub(crate) matched: collectives::Matched,
     /// By process.
     pub(crate) windows: Vec<Steps>,
@@ -35,7 +37,15 @@ impl Prepared {
         let operations: Vec<ProcessOperations> = parallel::map(processes.len(), |index| {
             ProcessOperations::new(&processes[index], names)
         });
-        let clocks = comparable::clocks(recording, &operations);
+        let spans: Vec<Option<(i64, i64)>> = operations
+            .iter()
+            .map(|operations| {
+                let devices = operations.devices.values();
+                let windows = devices.filter_map(|operations| window(&operations.cut));
+                windows.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+            })
+            .collect();
+        let clocks = comparable::clocks(recording, &spans);
         let ranks = ranks(recording);
         let parts: Vec<collective_parts::Parts> = parallel::map(processes.len(), |index| {
             let place = u32::try_from(index).unwrap_or(u32::MAX);
@@ -44,52 +54,68 @@ impl Prepared {
         // Collectives are matched whole, before anything is cut to steps.
         let matched = {
             let comparison = Comparison::of(recording, &clocks);
-            collectives::collectives(&parts, job(recording, &operations), &comparison)
+            let all = parts.iter().flat_map(|parts| &parts.all);
+            collectives::collectives(all, job(recording, used(&operations)), &comparison, true)
         };
         let windows: Vec<Steps> = parallel::map(processes.len(), |index| {
-            Steps::of(&processes[index], &operations[index], recording)
+            Steps::of(&processes[index], &operations[index], names)
         });
         Self {
             operations,
             clocks,
             ranks,
-            parts,
             matched,
             windows,
         }
     }
 
     /// The graph of the chosen steps, of at most so many rows; `None` where nothing ran in them, or a single step has more.
-    pub(crate) fn graph(
-        &self,
-        recording: &Recording,
-        chosen: Option<(u64, u64)>,
-        most: u64,
-    ) -> Option<graph::job::Job> {
-        let steps: Vec<graph::job::ProcessSteps<'_>> = self
+    pub(crate) fn graph(&self, recording: &Recording, chosen: Option<(u64, u64)>, most: u64) -> Option<Job> {
+        let used: Vec<Vec<u32>> = self
+            .operations
+            .iter()
+            .map(|operations| operations.devices.keys().copied().collect())
+            .collect();
+        let steps: Vec<ProcessSteps<'_>> = self
             .windows
             .iter()
-            .zip(&self.operations)
-            .map(|(windows, operations)| {
-                let device = operations.devices.keys().next().copied().unwrap_or(0);
-                graph::job::ProcessSteps {
-                    windows: windows.on_host().unwrap_or_else(|| windows.of_device(device)),
-                    on_host: windows.on_host().is_some(),
-                    devices: windows.launched(),
-                }
+            .zip(&used)
+            .zip(&recording.processes)
+            .map(|((windows, used), process)| ProcessSteps {
+                windows: windows.of_process(used),
+                on_host: windows.on_host().is_some(),
+                devices: windows.launched(),
+                used,
+                rows: (process.tables.kernels.start_ns.len() + process.tables.api_calls.start_ns.len())
+                    as u64,
+                carried: &Carried::All,
             })
             .collect();
-        graph::job::Job::new(
+        let chosen = choose(&steps, chosen, most).ok()?;
+        let sources = recording.processes.iter().zip(&self.operations);
+        let sources = sources.map(|(process, operations)| Source {
+            process,
+            operations,
+            kept: None,
+        });
+        Job::new(
             recording,
-            &self.operations,
+            &sources.collect::<Vec<_>>(),
             &self.matched.collectives,
             &steps,
             &self.ranks,
             self.clocks.comparable,
             chosen,
-            most,
         )
     }
+}
+
+/// How many processes used a GPU.
+pub(crate) fn used(operations: &[ProcessOperations]) -> usize {
+    let used = operations
+        .iter()
+        .filter(|operations| !operations.devices.is_empty());
+    used.count()
 }
 
 /// By process: its rank. Where no process says its rank, their order is as good as any; beside others that do it is not.
@@ -102,23 +128,21 @@ pub(crate) fn ranks(recording: &Recording) -> Vec<Option<u32>> {
         .collect()
 }
 
-/// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU here.
-pub(crate) fn job(recording: &Recording, operations: &[ProcessOperations]) -> Job {
+/// How many ranks the job has, as far as it is known: by what the processes say, at least those that used a GPU, which are `here`.
+pub(crate) fn job(recording: &Recording, here: usize) -> collectives::Job {
     let said = recording
         .processes
         .iter()
         .filter_map(|process| process.header.world_size)
         .max();
-    let used = operations
-        .iter()
-        .filter(|operations| !operations.devices.is_empty());
-    let here = u32::try_from(used.count()).unwrap_or(u32::MAX);
-    Job {
+    let here = u32::try_from(here).unwrap_or(u32::MAX);
+    collectives::Job {
         ranks: said.unwrap_or(0).max(here),
     }
 }
 
 /// The steps of a process's devices.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Steps {
     /// By ranges.
     Named {
@@ -131,9 +155,9 @@ pub(crate) enum Steps {
 }
 
 impl Steps {
-    fn of(process: &Process, operations: &ProcessOperations, recording: &Recording) -> Self {
-        let pauses = Pauses::of(process, &recording.names);
-        let named = steps::windows(process, &pauses, &recording.names);
+    pub(crate) fn of(process: &Process, operations: &ProcessOperations, names: &Interner) -> Self {
+        let pauses = Pauses::of(process, names);
+        let named = steps::windows(process, &pauses, names);
         let devices = operations.devices.iter();
         if !named.is_empty() {
             let host = HostSteps::new(&named);
@@ -162,7 +186,7 @@ impl Steps {
     }
 
     /// What was launched in the host's steps, by device on which launches are recorded.
-    fn launched(&self) -> Option<&BTreeMap<u32, Vec<steps::Window>>> {
+    pub(crate) fn launched(&self) -> Option<&BTreeMap<u32, Vec<steps::Window>>> {
         match self {
             Self::Named { devices, .. } => Some(devices),
             Self::Detected(_) => None,
@@ -176,6 +200,25 @@ impl Steps {
             Self::Detected(devices) => (devices, &[][..]),
         };
         devices.get(&device).map_or(otherwise, Vec::as_slice)
+    }
+
+    /// Those of the process: the host's, else its first device's.
+    pub(crate) fn of_process(&self, used: &[u32]) -> &[steps::Window] {
+        self.on_host()
+            .unwrap_or_else(|| self.of_device(used.first().copied().unwrap_or(0)))
+    }
+
+    /// From when to when the steps with these numbers are, on the host and on all devices.
+    pub(crate) fn time_of(&self, numbers: &[u64]) -> Option<(i64, i64)> {
+        let (host, devices) = match self {
+            Self::Named { host, devices } => (host.as_slice(), devices),
+            Self::Detected(devices) => (&[][..], devices),
+        };
+        let all = host.iter().chain(devices.values().flatten());
+        let times = all
+            .filter(|window| numbers.contains(&window.number))
+            .map(|window| (window.start, window.end));
+        times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
     /// How many of the process's devices have the host's steps.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gputrace_trace::TimeNs;
 use gputrace_trace::tables::ApiCalls;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::operations::Operation;
 
@@ -15,7 +15,7 @@ pub(crate) const FULL_QUEUE: usize = 1024;
 const TIMELINE_POINTS: i64 = 100;
 
 /// The queue of one stream over its time: from its first launch to its last operation's start.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueAnalysis {
     /// CUPTI's stream id.
     pub stream: u32,

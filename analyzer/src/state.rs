@@ -6,7 +6,7 @@ use gputrace_trace::manifest::Device;
 use gputrace_trace::tables::Counters;
 use gputrace_trace::{Process, Recording};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a sampled quantity came to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -117,11 +117,11 @@ fn rows_within(counters: &Counters, window: (i64, i64)) -> Vec<usize> {
 /// The state of each device that was sampled; `window`: from the run's first operation to its last.
 pub(crate) fn devices(
     recording: &Recording,
-    rank_of: impl Fn(usize) -> Option<u32>,
+    uses: &[(Option<u32>, &Uses)],
     window: (i64, i64),
 ) -> Vec<DeviceState> {
     let mut states = Vec::new();
-    let users = users(recording, rank_of);
+    let users = users(recording, uses);
     for host in &recording.hosts {
         let counters = &host.tables.counters;
         let mut known: FxHashMap<u32, &Device> = FxHashMap::default();
@@ -190,16 +190,16 @@ fn clock_in_trouble(reasons: &[f64], clocks: &[f64]) -> Option<f64> {
 }
 
 /// By host and UUID: the ranks with a context on the device.
-fn users(
-    recording: &Recording,
-    rank_of: impl Fn(usize) -> Option<u32>,
-) -> FxHashMap<(&str, &str), BTreeSet<u32>> {
+fn users<'a>(
+    recording: &'a Recording,
+    uses: &[(Option<u32>, &Uses)],
+) -> FxHashMap<(&'a str, &'a str), BTreeSet<u32>> {
     let mut users: FxHashMap<(&str, &str), BTreeSet<u32>> = FxHashMap::default();
-    for (place, process) in recording.processes.iter().enumerate() {
-        let Some(rank) = rank_of(place) else { continue };
-        let used: BTreeSet<u32> = process.tables.contexts.device.iter().copied().collect();
+    for (process, (rank, uses)) in recording.processes.iter().zip(uses) {
+        let Some(rank) = *rank else { continue };
         for device in &process.header.devices {
-            if let Some(uuid) = device.uuid.as_deref().filter(|_| used.contains(&device.index)) {
+            let is_used = uses.devices.contains(&device.index);
+            if let Some(uuid) = device.uuid.as_deref().filter(|_| is_used) {
                 users
                     .entry((&process.header.host, uuid))
                     .or_default()
@@ -213,7 +213,7 @@ fn users(
 /// The host side of each process that was sampled.
 pub(crate) fn hosts(
     recording: &Recording,
-    rank_of: impl Fn(usize) -> Option<u32>,
+    uses: &[(Option<u32>, &Uses)],
     window: (i64, i64),
 ) -> Vec<HostState> {
     let mut states = Vec::new();
@@ -243,7 +243,7 @@ pub(crate) fn hosts(
         }
         for (pid, series) in series {
             let place = places.get(&(pid, host.header.host.as_str())).copied();
-            let launcher = place.and_then(|place| launching_thread(&recording.processes[place]));
+            let launcher = place.and_then(|place| uses[place].1.launching_thread);
             let own = threads.range((pid, 0)..=(pid, u32::MAX));
             let mut own: Vec<ThreadState> = own
                 .map(|(&(_, thread), series)| ThreadState {
@@ -262,7 +262,7 @@ pub(crate) fn hosts(
             states.push(HostState {
                 host: host.header.host.clone(),
                 pid,
-                rank: place.and_then(&rank_of),
+                rank: place.and_then(|place| uses[place].0),
                 values: sampled(series),
                 threads: own,
             });
@@ -272,6 +272,25 @@ pub(crate) fn hosts(
         (a.rank.unwrap_or(u32::MAX), &a.host, a.pid).cmp(&(b.rank.unwrap_or(u32::MAX), &b.host, b.pid))
     });
     states
+}
+
+/// What a process used, by which samples are known to be its own.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Uses {
+    /// Devices on which it has contexts.
+    devices: BTreeSet<u32>,
+    /// The thread that launched most.
+    launching_thread: Option<u32>,
+}
+
+impl Uses {
+    /// Of one process.
+    pub(crate) fn of(process: &Process) -> Self {
+        Self {
+            devices: process.tables.contexts.device.iter().copied().collect(),
+            launching_thread: launching_thread(process),
+        }
+    }
 }
 
 /// The thread that made most of the calls whose correlation ids operations of the device have.

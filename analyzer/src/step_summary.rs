@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Distribution, nearest_rank};
 use crate::steps::{StepAnalysis, step_number};
 
 /// All steps of one device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepSummary {
     /// How many, warm-up among them.
     pub count: usize,
@@ -52,7 +52,7 @@ impl StepSummary {
 }
 
 /// The step of the job: what tables, report and page call its time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobStep {
     /// Mean, over the steps without warm-up, of the longest that a step took on any rank's device.
     pub mean_ns: i64,

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use gputrace_trace::measures::Measures;
 use gputrace_trace::step_names::step_word;
 use gputrace_trace::{Interner, Process, TimeNs};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::measures::Sums;
 use crate::parts::Parts;
 use crate::pauses::Pauses;
 
 /// One step on one device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepAnalysis {
     /// The range's text.
     pub name: String,
@@ -50,10 +50,11 @@ pub struct StepAnalysis {
 }
 
 /// A step's time: on the host as its ranges have it, or on a device.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Window {
     pub(crate) number: u64,
     pub(crate) thread: u32,
+    #[serde(with = "crate::word::shared")]
     pub(crate) name: Arc<str>,
     pub(crate) start: i64,
     pub(crate) end: i64,

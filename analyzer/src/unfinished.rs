@@ -1,13 +1,13 @@
 //! What had begun and not ended when the recording did.
 
 use gputrace_trace::{Interner, Process, TimeNs};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Of each process so many are listed, those first that began first: one of them usually holds up the others.
 const MOST_LISTED: usize = 100;
 
 /// Something that began, and whose end is not recorded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedOperation {
     /// The rank in the job, where it is known.
     pub rank: Option<u32>,
@@ -67,40 +67,35 @@ pub fn last_moment(process: &Process) -> i64 {
 }
 
 /// What began and did not end, by process and start.
-pub(crate) fn unfinished(processes: &[Process], names: &Interner) -> Vec<UnfinishedOperation> {
-    let mut all = Vec::new();
-    for process in processes {
-        let rows = &process.tables.untimed_operations;
-        let mut begun: Vec<(i64, usize)> = rows
-            .start_ns
-            .iter()
-            .enumerate()
-            .filter_map(|(row, start)| Some((start.as_ref()?.0, row)))
-            .collect();
-        if begun.is_empty() {
-            continue;
-        }
-        begun.sort_by_key(|&(start, row)| (start, rows.correlation[row], rows.kind[row]));
-        let last = last_moment(process);
-        all.extend(
-            begun
-                .into_iter()
-                .take(MOST_LISTED)
-                .map(|(start_ns, row)| UnfinishedOperation {
-                    rank: process.header.rank,
-                    host: process.header.host.clone(),
-                    what: word(rows.kind[row]).to_owned(),
-                    name: rows.name[row].map(|name| names.get(name).to_owned()),
-                    device_index: rows.device[row],
-                    stream: rows.stream[row],
-                    thread: rows.thread[row],
-                    correlation: rows.correlation[row],
-                    start_ns: TimeNs(start_ns),
-                    at_least_ns: last.saturating_sub(start_ns).max(0),
-                }),
-        );
+pub(crate) fn unfinished(process: &Process, names: &Interner) -> Vec<UnfinishedOperation> {
+    let rows = &process.tables.untimed_operations;
+    let mut begun: Vec<(i64, usize)> = rows
+        .start_ns
+        .iter()
+        .enumerate()
+        .filter_map(|(row, start)| Some((start.as_ref()?.0, row)))
+        .collect();
+    if begun.is_empty() {
+        return Vec::new();
     }
-    all
+    begun.sort_by_key(|&(start, row)| (start, rows.correlation[row], rows.kind[row]));
+    let last = last_moment(process);
+    begun
+        .into_iter()
+        .take(MOST_LISTED)
+        .map(|(start_ns, row)| UnfinishedOperation {
+            rank: process.header.rank,
+            host: process.header.host.clone(),
+            what: word(rows.kind[row]).to_owned(),
+            name: rows.name[row].map(|name| names.get(name).to_owned()),
+            device_index: rows.device[row],
+            stream: rows.stream[row],
+            thread: rows.thread[row],
+            correlation: rows.correlation[row],
+            start_ns: TimeNs(start_ns),
+            at_least_ns: last.saturating_sub(start_ns).max(0),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -133,7 +128,8 @@ mod tests {
                 ..UntimedOperation::default()
             });
         }
-        let found = unfinished(&[Process::default(), process], &names);
+        assert_eq!(unfinished(&Process::default(), &names), []);
+        let found = unfinished(&process, &names);
         let told: Vec<_> = found
             .iter()
             .map(|one| (one.rank, one.what.as_str(), one.name.as_deref(), one.at_least_ns))

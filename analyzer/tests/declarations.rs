@@ -109,6 +109,8 @@ fn members(lines: &[&str]) -> Vec<Member> {
                 "" => Some(Some(name.to_owned())),
                 "#[serde(flatten)]" => Some(None),
                 "#[serde(skip)]" => None,
+                // How it is read back says nothing of how it is written.
+                read if read.starts_with("#[serde(deserialize_with = ") => Some(Some(name.to_owned())),
                 other => panic!("{other} is not known here"),
             };
             let rust = rust.trim_end_matches(',').to_owned();
@@ -241,7 +243,7 @@ fn typescript(rust: &str, used: &mut BTreeSet<String>) -> String {
     } else {
         match rust {
             "i64" | "u64" | "u32" | "usize" | "f64" => "number".to_owned(),
-            "String" | "&'static str" | "Cow<'static, str>" => "string".to_owned(),
+            "String" | "&'static str" | "Word" | "Cow<'static, str>" => "string".to_owned(),
             "bool" => "boolean".to_owned(),
             "TimeNs" => "Stamp".to_owned(),
             ours => {

@@ -13,6 +13,7 @@ mod derived;
 mod hangs;
 mod json;
 mod matching;
+mod partials;
 mod properties;
 mod state;
 mod steps;

@@ -48,7 +48,7 @@ struct HostWork {
 }
 
 #[derive(Clone, Debug)]
-struct Rank {
+pub struct Rank {
     work: Vec<Work>,
     host: Vec<HostWork>,
     /// Stream, thread and time at which it was told to wait for an event.
@@ -94,7 +94,7 @@ fn host_work() -> impl Strategy<Value = HostWork> {
     })
 }
 
-fn rank() -> impl Strategy<Value = Rank> {
+pub fn rank() -> impl Strategy<Value = Rank> {
     (
         prop::collection::vec(work(), 0..30),
         prop::collection::vec(host_work(), 0..12),
@@ -255,7 +255,7 @@ enum Row<'a> {
 }
 
 /// A recording of the ranks, their rows in the order that `key` gives.
-fn recording(ranks: &[Rank], key: impl Fn(usize) -> u64) -> Recording {
+pub fn recording(ranks: &[Rank], key: impl Fn(usize) -> u64) -> Recording {
     let mut recording = Recording::default();
     recording.manifest.device = "cuda".to_owned();
     let mut processes: Vec<(u64, Process)> = Vec::new();

@@ -65,6 +65,10 @@ fn wrong(words: &[String]) -> Option<String> {
     if workload.is_empty() || workload[0] == "--list" {
         return None;
     }
+    if workload.iter().any(|word| word == "--trace-only") {
+        let error = crate::synthetic::parse(workload).err()?;
+        return error.use_stderr().then(|| error.to_string());
+    }
     let whole = std::iter::once("workload".into()).chain(workload.iter().cloned());
     let error = workloads::command().try_get_matches_from(whole).err()?;
     error.use_stderr().then(|| error.to_string())

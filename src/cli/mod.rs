@@ -6,13 +6,14 @@ mod daemon;
 mod documents;
 mod export;
 mod record;
+mod scale;
 mod values;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 pub use compare::{BaselineArgs, BaselineCommand, CheckArgs, DiffArgs};
 pub use daemon::{
@@ -20,7 +21,8 @@ pub use daemon::{
 };
 pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
 pub use record::RecordArgs;
-pub use values::{DeviceChoice, ImportArgs, parse_steps};
+pub use scale::{PartialArgs, ReduceArgs};
+pub use values::{DeviceChoice, ImportArgs, SortChoice, parse_steps};
 
 /// Why a multi-GPU training job is slow: record it, analyse it, hand it on.
 #[derive(Parser, Debug)]
@@ -88,6 +90,12 @@ Examples:
   gputrace analyze run1 --steps 5..20 --sort mean --top 30
   gputrace analyze run1 --json > run1.analysis.json")]
     Analyze(AnalyzeArgs),
+    /// What is known of some ranks of a run, as a file: to be put together with that of the others
+    #[command(after_help = scale::PARTIAL_EXAMPLES)]
+    Partial(PartialArgs),
+    /// Put partials together: what `analyze` says of the whole run
+    #[command(after_help = scale::REDUCE_EXAMPLES)]
+    Reduce(ReduceArgs),
     /// Say what a step would take if something were different
     #[command(
         name = "whatif",
@@ -320,15 +328,6 @@ pub struct WhatIfArgs {
     pub json: bool,
     #[command(flatten)]
     pub import: ImportArgs,
-}
-
-/// What kernels are ordered by, greatest first.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SortChoice {
-    Total,
-    Count,
-    Mean,
-    Max,
 }
 
 #[derive(Args, Debug)]

@@ -85,3 +85,23 @@ mod tests {
         }
     }
 }
+
+/// What kernels are ordered by, greatest first.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortChoice {
+    Total,
+    Count,
+    Mean,
+    Max,
+}
+
+impl From<SortChoice> for gputrace_analyzer::Sort {
+    fn from(choice: SortChoice) -> Self {
+        match choice {
+            SortChoice::Total => Self::Total,
+            SortChoice::Count => Self::Count,
+            SortChoice::Mean => Self::Mean,
+            SortChoice::Max => Self::Max,
+        }
+    }
+}

@@ -21,6 +21,7 @@ mod kineto_odd;
 mod measures;
 mod operators;
 mod parquet;
+mod partials;
 mod perfetto;
 mod python_package;
 mod straggler;

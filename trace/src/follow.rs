@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::beneath;
 use crate::json_file::{Json, read_json};
-use crate::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
+use crate::manifest::{PROCESS_FILE, ProcessHeader};
 use crate::names::Interner;
 use crate::recording::header::{Known, files_in, last_written_ns};
 use crate::recording::stamps::Life;
@@ -234,7 +234,7 @@ impl Progress {
         let Some(header) = header.ok().and_then(Json::ok) else {
             return false;
         };
-        let is_host = header.role == HOST_ROLE;
+        let is_host = header.is_host();
         self.hosts.insert(folder.to_owned(), is_host);
         is_host
     }

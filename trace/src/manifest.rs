@@ -430,6 +430,12 @@ impl Identity {
 }
 
 impl ProcessHeader {
+    /// Whether it is of a recorder, which samples host and devices, and no rank.
+    #[must_use]
+    pub fn is_host(&self) -> bool {
+        self.role == HOST_ROLE
+    }
+
     /// Hides what looks like a secret in the command and the variables.
     pub fn redact(&mut self) {
         redact::command(&mut self.command);

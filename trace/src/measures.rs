@@ -95,7 +95,7 @@ macro_rules! catalogue {
     (@type Ratio) => { Option<f64> };
     ($($name:ident: $unit:ident, $label:literal, $definition:literal;)*) => {
         /// The measures of one device over a window. All but the ratios are lengths of unions, never sums.
-        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
         pub struct Measures {
             $(#[doc = $definition] pub $name: catalogue!(@type $unit),)*
         }

@@ -1,11 +1,21 @@
 //! Stamps of one clock as another would have made them.
 
-use crate::alignment::Course;
+use crate::alignment::{Alignment, Course};
 use crate::process::Process;
 use crate::time::{DurationNs, TimeNs};
 
+impl Alignment {
+    /// Moves all stamps of a process to those of its clock's reference, by the clock that its header names.
+    pub fn align(&self, process: &mut Process) {
+        let clock = process.header.clock;
+        if let Some(clock) = clock.and_then(|clock| self.clocks.get(clock as usize)) {
+            move_stamps(process, &clock.course);
+        }
+    }
+}
+
 /// Moves all stamps of a process, which were made by a clock of this course, to the reference's.
-pub(crate) fn move_stamps(process: &mut Process, course: &Course) {
+fn move_stamps(process: &mut Process, course: &Course) {
     if course.knots.is_empty() {
         return;
     }

@@ -8,7 +8,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use arrow_ipc::{Message, MessageHeader};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128};
 
 use crate::time::now;
 
@@ -56,6 +56,12 @@ pub fn random_id() -> u64 {
 #[must_use]
 pub fn id_text(id: u64) -> String {
     format!("{id:016x}")
+}
+
+/// What bytes are known by, 32 hexadecimal digits (XXH3, 128 bits).
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    format!("{:032x}", xxh3_128(bytes))
 }
 
 /// The id of such a text.

@@ -10,9 +10,9 @@ use super::hidden;
 use super::meetings::{self, Joined};
 use super::nodes::{Counts, Label, MeetingParts, NO_STEP, Nodes, Part, Source, What, Window};
 use super::process;
+use super::rows::{self, Carried};
 use crate::collectives::Collective;
 use crate::links::Nvlinks;
-use crate::operations::ProcessOperations;
 use crate::steps;
 
 /// A device of the job.
@@ -94,26 +94,30 @@ pub(crate) struct ProcessSteps<'a> {
     pub(crate) on_host: bool,
     /// Those of the devices, where they are what the host launched in its steps.
     pub(crate) devices: Option<&'a BTreeMap<u32, Vec<steps::Window>>>,
+    /// The devices that have operations.
+    pub(crate) used: &'a [u32],
+    /// Its kernels and calls.
+    pub(crate) rows: u64,
+    /// Of which steps it has rows for the graph.
+    pub(crate) carried: &'a Carried,
 }
 
 impl Job {
-    /// Of a recording's steps, or of those with the chosen numbers; `None` where nothing ran. If not all fit, the first ones
-    /// after the warm-up.
+    /// Of steps that were chosen; `None` where nothing ran in them. `sources` are the processes' rows, at least those of these steps.
     pub(crate) fn new(
         recording: &Recording,
-        operations: &[ProcessOperations],
+        sources: &[rows::Source<'_>],
         collectives: &[Collective],
         steps_of: &[ProcessSteps<'_>],
         ranks: &[Option<u32>],
         comparable: bool,
-        chosen: Option<(u64, u64)>,
-        most_rows: u64,
+        chosen: Chosen,
     ) -> Option<Self> {
         let processes = &recording.processes;
         let mut devices = Vec::new();
         let mut places: Vec<FxHashMap<u32, u16>> = vec![FxHashMap::default(); processes.len()];
-        for (process, operations) in (0u32..).zip(operations) {
-            for index in operations.devices.keys() {
+        for (process, steps) in (0u32..).zip(steps_of) {
+            for index in steps.used {
                 let place = u16::try_from(devices.len()).ok()?;
                 places[process as usize].insert(*index, place);
                 devices.push(Device {
@@ -124,7 +128,6 @@ impl Job {
                 });
             }
         }
-        let chosen = choose(recording, operations, steps_of, chosen, most_rows)?;
         let meeting = meetings::kernels(processes.len(), collectives);
         let made: Vec<Nodes> = parallel::map(processes.len(), |place| {
             let windows = chosen.windows(&steps_of[place]);
@@ -136,23 +139,36 @@ impl Job {
                 _ if chosen.by_steps => (0, 0),
                 _ => (i64::MIN, i64::MAX),
             };
-            process::nodes(&Source {
-                process: &processes[place],
-                operations: &operations[place],
+            let source = &sources[place];
+            let meeting = &meeting[place];
+            let of_kept = source.kept.map(|kept| {
+                let kernels = meeting.iter().filter_map(|((device, row), collective)| {
+                    Some(((*device, kept.kernel(*row)?), *collective))
+                });
+                kernels.collect::<FxHashMap<_, _>>()
+            });
+            let mut nodes = process::nodes(&Source {
+                process: source.process,
+                operations: source.operations,
                 names: &recording.names,
                 windows,
                 on_host: !chosen.by_steps || steps_of[place].on_host,
                 on_devices: on_devices.collect(),
                 span,
                 places: places[place].clone(),
-                meeting: &meeting[place],
-            })
+                meeting: of_kept.as_ref().unwrap_or(meeting),
+            });
+            if let Some(kept) = source.kept {
+                kept.restore(&mut nodes.what, &mut nodes.parts);
+            }
+            nodes
         });
-        Self::join(recording, collectives, made, devices, chosen, comparable)
+        Self::join(recording, sources, collectives, made, devices, chosen, comparable)
     }
 
     fn join(
         recording: &Recording,
+        sources: &[rows::Source<'_>],
         collectives: &[Collective],
         made: Vec<Nodes>,
         devices: Vec<Device>,
@@ -173,7 +189,7 @@ impl Job {
         let (mut kinds, labels) = kinds(collectives);
         find_links(recording, &devices, &mut kinds);
         meetings::join(
-            recording,
+            sources,
             collectives,
             &labels,
             &mut Joined {
@@ -468,7 +484,7 @@ fn link_between(
 }
 
 /// Which steps are looked at.
-struct Chosen {
+pub(crate) struct Chosen {
     steps: Vec<Step>,
     left_out: usize,
     /// Whether there are steps; else all of the recording is one.
@@ -502,46 +518,45 @@ impl Chosen {
     }
 }
 
-/// The steps that all processes with operations have, as many as fit.
-fn choose(
-    recording: &Recording,
-    operations: &[ProcessOperations],
+/// Why no steps are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotFollowed {
+    /// There is none, or one has more rows than are replayed.
+    NoneFits,
+    /// Some would fit, but the processes have no rows of them: they say that their job has more ranks than are here.
+    NotCarried,
+}
+
+/// The steps that all processes with operations have, as many as fit: those with the chosen numbers, or all. If not all fit, the
+/// first ones after the warm-up.
+pub(crate) fn choose(
     steps_of: &[ProcessSteps<'_>],
     chosen: Option<(u64, u64)>,
     most_rows: u64,
-) -> Option<Chosen> {
-    let rows: u64 = recording
-        .processes
-        .iter()
-        .map(|process| {
-            (process.tables.kernels.start_ns.len() + process.tables.api_calls.start_ns.len()) as u64
-        })
-        .sum();
-    let used: Vec<usize> = (0..operations.len())
-        .filter(|place| !operations[*place].devices.is_empty())
-        .collect();
+) -> Result<Chosen, NotFollowed> {
+    let rows: u64 = steps_of.iter().map(|steps| steps.rows).sum();
+    let used: Vec<&ProcessSteps<'_>> = steps_of.iter().filter(|steps| !steps.used.is_empty()).collect();
     let mut common: Option<BTreeSet<u64>> = None;
-    for place in &used {
-        let numbers: BTreeSet<u64> = steps_of[*place]
-            .windows
-            .iter()
-            .map(|window| window.number)
-            .collect();
+    for steps in &used {
+        let numbers: BTreeSet<u64> = steps.windows.iter().map(|window| window.number).collect();
         common = Some(match common {
             None => numbers,
             Some(common) => common.intersection(&numbers).copied().collect(),
         });
     }
-    let mut numbers: Vec<u64> = common?.into_iter().collect();
+    let mut numbers: Vec<u64> = common.ok_or(NotFollowed::NoneFits)?.into_iter().collect();
     if let Some((first, last)) = chosen {
         numbers.retain(|number| (first..=last).contains(number));
         if numbers.is_empty() {
-            return None;
+            return Err(NotFollowed::NoneFits);
         }
     }
     if numbers.is_empty() {
         if rows > most_rows {
-            return None;
+            return Err(NotFollowed::NoneFits);
+        }
+        if used.iter().any(|steps| *steps.carried != Carried::All) {
+            return Err(NotFollowed::NotCarried);
         }
         let step = Step {
             number: 0,
@@ -550,14 +565,14 @@ fn choose(
             last: Vec::new(),
             begin: i64::MAX,
         };
-        return Some(Chosen {
+        return Ok(Chosen {
             steps: vec![step],
             left_out: 0,
             by_steps: false,
         });
     }
     // In the order in which they ran, which need not be that of their numbers.
-    let first = &steps_of[*used.first()?];
+    let first = used.first().ok_or(NotFollowed::NoneFits)?;
     let wanted: BTreeSet<u64> = numbers.iter().copied().collect();
     let mut windows: Vec<&steps::Window> = first
         .windows
@@ -568,15 +583,20 @@ fn choose(
     windows.dedup_by_key(|window| window.number);
     let a_step = (rows / windows.len().max(1) as u64).max(1);
     if a_step > most_rows {
-        return None;
+        return Err(NotFollowed::NoneFits);
     }
     let fits = usize::try_from(most_rows / a_step).unwrap_or(usize::MAX).max(2);
-    let left_out = windows.len().saturating_sub(fits);
-    if left_out > 0 {
+    let all = windows.len();
+    if all > fits {
         // The first is the warm-up.
         windows.drain(..1);
         windows.truncate(fits);
     }
+    windows.retain(|window| used.iter().all(|steps| steps.carried.has(window.number)));
+    if windows.is_empty() {
+        return Err(NotFollowed::NotCarried);
+    }
+    let left_out = all - windows.len();
     let follows = |place: usize| {
         place > 0 && windows[place].start <= windows[place - 1].end.saturating_add(LONGEST_PAUSE_NS)
     };
@@ -587,7 +607,7 @@ fn choose(
         last: Vec::new(),
         begin: i64::MAX,
     });
-    Some(Chosen {
+    Ok(Chosen {
         steps: steps.collect(),
         left_out,
         by_steps: true,

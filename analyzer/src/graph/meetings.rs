@@ -1,11 +1,11 @@
 //! Collectives and transfers: the ranks' parts joined.
 
-use gputrace_trace::Recording;
 use rustc_hash::FxHashMap;
 
 use super::dag::{Builder, Node};
 use super::nodes::{Label, MeetingParts, NO_STEP, Part, What};
 use super::process::bytes;
+use super::rows::Source;
 use crate::collectives::Collective;
 use crate::details::CollectivePart;
 
@@ -63,7 +63,7 @@ fn meets(collective: &Collective) -> bool {
 
 /// Joins the parts of all collectives.
 pub(crate) fn join(
-    recording: &Recording,
+    sources: &[Source<'_>],
     collectives: &[Collective],
     labels: &[u32],
     joined: &mut Joined<'_>,
@@ -97,7 +97,7 @@ pub(crate) fn join(
         };
         let is_root = |part: &CollectivePart| -> Option<bool> {
             let row = part.row? as usize;
-            let rows = &recording.processes.get(part.process as usize)?.tables.collectives;
+            let rows = &sources.get(part.process as usize)?.process.tables.collectives;
             Some(i64::from(*rows.rank.get(row)?) == i64::from((*rows.root.get(row)?)?))
         };
         let root = parts.iter().find(|(part, ..)| is_root(part) == Some(true));

@@ -33,6 +33,7 @@ pub(crate) mod peers;
 pub(crate) mod piece;
 pub(crate) mod process;
 pub(crate) mod rank_times;
+pub(crate) mod rows;
 pub(crate) mod whatif;
 
 pub use edits::{Change, Edit, Target};

@@ -9,10 +9,13 @@ mod words;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_trace::hang::{Absent, Hang, Waiting};
+use gputrace_trace::manifest::Manifest;
 use gputrace_trace::options::GraphLevel;
-use gputrace_trace::{Process, Recording, TimeNs};
+use gputrace_trace::tables::Tables;
+use gputrace_trace::{DurationNs, Interner, Process, Recording, Table, TimeNs};
 
 use crate::communication::communicator_text;
+use crate::steps::step_number;
 use candidates::{Candidate, Did, candidates};
 use members::{Communicator, Member, communicators};
 pub use words::{evidence, text};
@@ -64,12 +67,80 @@ pub fn after_the_fact(recording: &Recording) -> Vec<Hang> {
     if !manifest.hangs.is_empty() {
         return manifest.hangs.clone();
     }
-    // A command that ended well did not hang, whatever records are missing; and what is not recorded looks like silence.
-    let is_partial = manifest.options.is_partial() || manifest.options.graphs == GraphLevel::Graph;
-    if manifest.device == "imported" || manifest.exit_status == Some(0) || is_partial {
+    if !may_have_hung(manifest) {
         return Vec::new();
     }
     hangs(recording, &Situation::default())
+}
+
+/// Whether a recording that ended like this is looked at for hangs afterwards.
+fn may_have_hung(manifest: &Manifest) -> bool {
+    // A command that ended well did not hang, whatever records are missing; and what is not recorded looks like silence.
+    let is_partial = manifest.options.is_partial() || manifest.options.graphs == GraphLevel::Graph;
+    let is_known = !manifest.hangs.is_empty() || manifest.device == "imported";
+    !(is_known || manifest.exit_status == Some(0) || is_partial)
+}
+
+/// The rows of a process that are looked at for hangs afterwards, without the others: what it enqueued, the kernels of that, and the
+/// last things that ended. Nothing where the recording is not looked at.
+pub(crate) fn rows(process: &Process, names: &Interner, manifest: &Manifest) -> Tables {
+    if !may_have_hung(manifest) {
+        return Tables::default();
+    }
+    let tables = &process.tables;
+    let wanted: HashSet<u64> = tables.collectives.plan.iter().flatten().copied().collect();
+    let external = &tables.external_correlations;
+    let tied: Vec<u32> = (0u32..)
+        .zip(&external.id)
+        .filter(|(_, id)| wanted.contains(id))
+        .map(|(row, _)| row)
+        .collect();
+    let launches: HashSet<u32> = tied
+        .iter()
+        .map(|row| external.correlation[*row as usize])
+        .collect();
+    let last = |starts: &[TimeNs], durations: &[DurationNs]| -> Vec<u32> {
+        let ends = starts.iter().zip(durations);
+        let ends = ends.map(|(start, duration)| start.0.saturating_add(duration.0));
+        let last = ends.zip(0u32..).max();
+        last.map(|(_, row)| row).into_iter().collect()
+    };
+    let (kernels, copies, memsets) = (&tables.kernels, &tables.copies, &tables.memsets);
+    let mut of_kernels = last(&kernels.start_ns, &kernels.duration_ns);
+    let launched = (0u32..).zip(&kernels.correlation);
+    of_kernels.extend(
+        launched
+            .filter(|(_, id)| launches.contains(id))
+            .map(|(row, _)| row),
+    );
+    of_kernels.sort_unstable();
+    of_kernels.dedup();
+    let markers = &tables.markers;
+    let ended = (0u32..).zip(&markers.start_ns).filter_map(|(row, start)| {
+        let duration = markers.duration_ns[row as usize]?;
+        Some((start.0.saturating_add(duration.0), row))
+    });
+    let is_step = |row: u32| step_number(names.get(markers.name[row as usize])).is_some();
+    let last_step = ended.clone().filter(|(_, row)| is_step(*row)).max();
+    let mut of_markers: Vec<u32> = ended
+        .max()
+        .into_iter()
+        .chain(last_step)
+        .map(|(_, row)| row)
+        .collect();
+    of_markers.sort_unstable();
+    of_markers.dedup();
+    Tables {
+        kernels: kernels.pick(&of_kernels),
+        copies: copies.pick(&last(&copies.start_ns, &copies.duration_ns)),
+        memsets: memsets.pick(&last(&memsets.start_ns, &memsets.duration_ns)),
+        collectives: tables.collectives.clone(),
+        communicators: tables.communicators.clone(),
+        external_correlations: external.pick(&tied),
+        markers: markers.pick(&of_markers),
+        clocks: tables.clocks.clone(),
+        ..Tables::default()
+    }
 }
 
 /// The last time at which a process is known to have been there.

@@ -1,6 +1,6 @@
 //! The tables of who launched what on a device.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::by_operator::{OperatorAnalysis, ShapeAnalysis};
 use super::modules::{ModuleAnalysis, ModuleClassAnalysis};
@@ -8,7 +8,7 @@ use super::products::{Peak, ProductAnalysis};
 use super::stacks::StackAnalysis;
 
 /// What each operator, module and Python function launched on a device.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
     /// By operator name, longest `direct_ns` first. Operators that launched nothing are listed under the process's first device.
     pub operators: Vec<OperatorAnalysis>,
@@ -32,7 +32,7 @@ pub struct Attribution {
 
 /// GPU time (sums of durations) that can't be attributed. Operators' `direct_ns`, `no_operator_ns` and `launch_not_recorded_ns`
 /// sum to `operations_ns`; so do stacks' `direct_ns`, `no_stack_ns` and `launch_not_recorded_ns`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unattributed {
     /// All operations of the device.
     pub operations_ns: i64,

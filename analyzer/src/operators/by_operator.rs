@@ -6,7 +6,7 @@ use std::hash::Hash;
 use gputrace_trace::tables::Operators;
 use gputrace_trace::{Interner, NameId};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::branches::{Branches, Keys, Sum, outermost};
 use super::launched_by::LaunchedBy;
@@ -16,7 +16,7 @@ use super::shape::{Shape, shape};
 use crate::measures::ratio;
 
 /// All operators of one name. Times are sums over operations or operators, not time passed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperatorAnalysis {
     /// Its name: "aten::mm".
     pub name: String,
@@ -39,7 +39,7 @@ pub struct OperatorAnalysis {
 }
 
 /// All operators of one name with inputs of the same shapes and types.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShapeAnalysis {
     /// As for the name as a whole.
     #[serde(flatten)]

@@ -7,7 +7,7 @@ use gputrace_trace::Interner;
 use gputrace_trace::pytorch::module_name;
 use gputrace_trace::tables::PythonFrames;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::branches::{Branches, Keys};
 use super::launched::Launched;
@@ -15,7 +15,7 @@ use super::launched_by::LaunchedBy;
 use super::nesting::NONE;
 
 /// Sums of durations of operations launched for a module, by pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleTimes {
     /// Launched in its forward pass, modules inside it included.
     pub forward_ns: i64,
@@ -42,7 +42,7 @@ impl ModuleTimes {
 }
 
 /// A module. Times are sums over operations, not time passed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModuleAnalysis {
     /// Its class and number: "Linear_3".
     pub name: String,
@@ -56,7 +56,7 @@ pub struct ModuleAnalysis {
 }
 
 /// All modules of a class.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModuleClassAnalysis {
     /// The class: "Linear".
     pub name: String,

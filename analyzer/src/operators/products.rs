@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use gputrace_trace::tables::Operators;
 use gputrace_trace::{Interner, NameId};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::branches::Branches;
 use super::launched_by::LaunchedBy;
@@ -15,9 +15,10 @@ use super::shape::{Shape, shape};
 use super::work::{Work, work};
 use crate::operation_name::Name;
 use crate::steps::StepAnalysis;
+use crate::word::Word;
 
 /// Matrix products, attention or convolutions of one size. Of nested operators only the outermost with a FLOP model counts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProductAnalysis {
     /// The operator.
     pub name: String,
@@ -50,7 +51,8 @@ pub struct ProductAnalysis {
     /// `flops_per_second` over that.
     pub peak_share: Option<f64>,
     /// "compute" or "memory": which would take longer at its peak rate (roofline).
-    pub bound: Option<&'static str>,
+    #[serde(deserialize_with = "crate::word::known_if_any")]
+    pub bound: Option<Word>,
 }
 
 impl ProductAnalysis {
@@ -79,7 +81,7 @@ fn a_second(amount: u64, time_ns: i64) -> Option<f64> {
 }
 
 /// What a device can do at most.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Peak {
     /// FLOP a second, without sparsity.
     pub flops_per_second: f64,
@@ -88,7 +90,8 @@ pub struct Peak {
     /// Bytes a second from and to its memory.
     pub bytes_per_second: f64,
     /// Where the numbers are from.
-    pub source: &'static str,
+    #[serde(deserialize_with = "crate::word::known")]
+    pub source: Word,
 }
 
 /// Kernels that work on TF32 matrix units, by what cuBLAS and CUTLASS call them.

@@ -3,7 +3,7 @@
 use gputrace_trace::tables::PythonFrames;
 use gputrace_trace::{Interner, NameId};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::branches::Branches;
 use super::launched::Launched;
@@ -11,7 +11,7 @@ use super::launched_by::Pass;
 use super::nesting::Nesting;
 
 /// A Python function as it was called from another. Times are sums over operations, not time passed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StackAnalysis {
     /// File, line and function, or the module.
     pub name: String,

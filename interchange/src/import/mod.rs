@@ -319,6 +319,17 @@ fn left_out(path: &Path, why: &str) -> Loss {
     }
 }
 
+/// The recordings of our own that paths stand for, where they stand for nothing else and nothing is left out: those can be read
+/// process by process. `None` for all else, and where a path is none of all.
+#[must_use]
+pub fn own_recordings(paths: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    let mut losses = Vec::new();
+    let inputs = expand(paths, &mut losses).ok()?;
+    let own = inputs.iter().all(|(_, kind)| *kind == Kind::Recording);
+    let all: Vec<PathBuf> = inputs.into_iter().map(|(path, _)| path).collect();
+    (own && losses.is_empty() && !all.is_empty()).then_some(all)
+}
+
 /// Opens paths as one run: recordings, trace files and folders of them.
 ///
 /// # Errors

@@ -475,43 +475,46 @@ fn undo_in(process: &mut Process) -> Vec<Step> {
     steps
 }
 
-/// Undoes the steps of all processes of a recording: what was undone in each folder.
-pub(crate) fn undo<'a>(processes: impl Iterator<Item = &'a mut Process>) -> Vec<(String, Step)> {
-    let mut undone = Vec::new();
-    let mut hosts: std::collections::BTreeMap<String, Vec<(i64, i64, &mut Process)>> =
-        std::collections::BTreeMap::new();
-    for process in processes {
-        for step in undo_in(process) {
-            undone.push((process.folder.clone(), step));
-        }
-        let first = offsets(&process.tables.clocks).into_iter().flatten().next();
-        if let Some(offset) = first {
-            let boottime = process.tables.clocks.boottime_ns[0];
-            hosts
-                .entry(process.header.host.clone())
-                .or_default()
-                .push((boottime, offset, process));
-        }
-    }
-    for processes in hosts.into_values() {
-        // Time since boot goes on whatever happens to the clock.
-        let Some(base) = processes
-            .iter()
-            .min_by_key(|(boottime, ..)| *boottime)
-            .map(|(_, offset, _)| *offset)
-        else {
-            continue;
-        };
-        for (_, offset, process) in processes {
-            let by_ns = offset.saturating_sub(base);
-            if by_ns.saturating_abs() < LEAST_STEP_NS || by_ns.saturating_abs() > MOST_NS {
-                continue;
+/// By host: how far real time is ahead of the time since boot, by the earliest reading of any of its processes.
+#[derive(Debug, Default)]
+pub(crate) struct HostOffsets(HashMap<String, (i64, i64)>);
+
+impl HostOffsets {
+    /// Of processes with their headers and clocks.
+    pub(crate) fn of<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Self {
+        let mut hosts: HashMap<String, (i64, i64)> = HashMap::new();
+        for process in processes {
+            if let Some(offset) = first_offset(process) {
+                let boottime = process.tables.clocks.boottime_ns[0];
+                let known = hosts
+                    .entry(process.header.host.clone())
+                    .or_insert((boottime, offset));
+                if boottime < known.0 {
+                    *known = (boottime, offset);
+                }
             }
+        }
+        Self(hosts)
+    }
+}
+
+fn first_offset(process: &Process) -> Option<i64> {
+    offsets(&process.tables.clocks).into_iter().flatten().next()
+}
+
+/// Undoes the steps of a process's clock, and moves it to the timeline of its host. Returns what was undone.
+pub(crate) fn undo(process: &mut Process, hosts: &HostOffsets) -> Vec<Step> {
+    let mut undone = undo_in(process);
+    // Time since boot goes on whatever happens to the clock.
+    let base = hosts.0.get(&process.header.host).map(|(_, offset)| *offset);
+    if let Some((offset, base)) = first_offset(process).zip(base) {
+        let by_ns = offset.saturating_sub(base);
+        if (LEAST_STEP_NS..=MOST_NS).contains(&by_ns.saturating_abs()) {
             let time_ns = process.header.started_ns.saturating_sub(by_ns);
             process.tables.shift(DurationNs(by_ns.saturating_neg()));
             process.header.started_ns = time_ns;
             process.header.ended_ns = process.header.ended_ns.map(|ended| ended.saturating_sub(by_ns));
-            undone.push((process.folder.clone(), Step { time_ns, by_ns }));
+            undone.push(Step { time_ns, by_ns });
         }
     }
     undone

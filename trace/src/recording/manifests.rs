@@ -1,13 +1,14 @@
 //! What manifests say of a recording: those of several recorders become one, what they name is compared with what is there, and
 //! one that is missing is made of the processes' headers.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{NOT_CLOSED, OpenError, Process, Recording, cannot_read, check_version, is_simulated};
 use crate::beneath;
 use crate::json_file::{Json, read_json};
-use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest};
+use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, ProcessHeader};
 
 /// The manifests of a recording, `manifest.json` first: recorders that share a folder have one each.
 ///
@@ -77,24 +78,25 @@ impl Recording {
         Ok(())
     }
 
-    /// Leaves out processes of other recordings; where none is of this one, the manifest is the stranger.
-    pub(super) fn leave_out_strangers(&mut self) {
-        let known: Vec<&String> = self
+    /// The recordings whose processes belong here; `None` where all do, since nothing says which. Where no process is of this one,
+    /// the manifest is the stranger.
+    pub(super) fn known_recordings(&mut self, processes: &[Process]) -> Option<HashSet<String>> {
+        let known: HashSet<String> = self
             .manifest
             .merged
             .iter()
             .chain(Some(&self.manifest.recording))
             .filter(|id| !id.is_empty())
+            .cloned()
             .collect();
         if known.is_empty() {
-            return;
+            return None;
         }
         let is_known = |process: &Process| {
             let id = &process.header.recording;
-            id.is_empty() || known.contains(&id)
+            id.is_empty() || known.contains(id)
         };
-        let mut all = self.processes.iter().chain(&self.hosts).peekable();
-        if all.peek().is_some() && !all.any(is_known) {
+        if !processes.is_empty() && !processes.iter().any(is_known) {
             self.manifest = Manifest {
                 state: "rebuilt".to_owned(),
                 ..Manifest::new()
@@ -104,30 +106,17 @@ impl Recording {
                 Some(1),
                 "command, exit status and the recorder's own notes",
             );
-            return;
+            return None;
         }
-        let mut strangers: Vec<Process> = Vec::new();
-        for all in [&mut self.processes, &mut self.hosts] {
-            let (own, others) = std::mem::take(all).into_iter().partition(is_known);
-            *all = own;
-            strangers.extend::<Vec<Process>>(others);
-        }
-        for process in strangers {
-            let counts = process.tables.row_counts();
-            self.lose(
-                format!("{} is of another recording, and was left out", process.folder),
-                Some(counts.iter().map(|(_, rows)| *rows as u64).sum()),
-                "everything of that process",
-            );
-        }
+        Some(known)
     }
 
     /// What the recorder could read at the end against what is there now. More is none the worse: a process may have outlived
     /// its recorder.
-    pub(super) fn compare_with_manifest(&mut self, tables: &[&str]) {
+    pub(super) fn compare_with_manifest(&mut self, manifest: &Manifest, tables: &[&str]) {
         let mut missing = Vec::new();
         for process in self.processes.iter().chain(&self.hosts) {
-            let Some(counted) = self.manifest.rows.get(&process.folder) else {
+            let Some(counted) = manifest.rows.get(&process.folder) else {
                 continue;
             };
             for (table, read) in process.tables.row_counts() {
@@ -153,8 +142,8 @@ impl Recording {
     }
 
     /// Makes a manifest of what the processes' headers say.
-    pub(super) fn rebuild_manifest(&mut self) {
-        let headers = || self.processes.iter().map(|process| &process.header);
+    pub(super) fn rebuild_manifest(&mut self, headers: &[&ProcessHeader]) {
+        let headers = || headers.iter().copied();
         let simulated = headers().flat_map(|header| &header.devices).any(is_simulated);
         let started_ns = headers()
             .map(|header| header.started_ns)

@@ -2,10 +2,10 @@
 
 pub(crate) mod header;
 mod manifests;
+mod pieces;
 mod process;
 pub(crate) mod stamps;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::alignment::{Alignment, HostClock};
 use crate::beneath::{self, Kind};
-use crate::clock_steps;
-use crate::json_file::{Json, read_json};
 pub use crate::manifest::LossEntry as Loss;
-use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, PROCESS_FILE, VERSION, Version};
-use crate::moved_stamps::move_stamps;
+use crate::manifest::{Manifest, PROCESS_FILE, VERSION, Version};
 use crate::names::Interner;
 use crate::parallel;
 pub use crate::process::Process;
-use crate::tables::TABLE_NAMES;
 pub use manifests::manifest_files;
+pub use pieces::{Piece, Pieces, unchecked_note};
 
 /// Why a path can't be opened as a recording. One line: the file, what is wrong, what to do.
 #[derive(Debug)]
@@ -133,203 +130,7 @@ fn is_hidden(path: &Path) -> bool {
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Reads each process's folder into a recording of its own, on all cores; gives with each whether it has no checksums.
-fn read_processes(folders: &[PathBuf], tables: &[&str]) -> Vec<Result<(Recording, bool), OpenError>> {
-    parallel::map(folders.len(), |index| {
-        let mut part = Recording::default();
-        part.read_process(&folders[index], tables)
-            .map(|is_unchecked| (part, is_unchecked))
-    })
-}
-
 impl Recording {
-    /// Opens the recording in folder `path`.
-    ///
-    /// Whole batches are read from every file, however it ends; what a killed process, a cut or a damaged file cost
-    /// stands in [`Recording::losses`].
-    ///
-    /// # Errors
-    /// When `path` is no recording, is of a newer major version, or can't be read.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
-        Self::open_tables(path, TABLE_NAMES)
-    }
-
-    /// The same, of each process only some tables: for a look at a recording that still grows.
-    ///
-    /// # Errors
-    /// As [`Recording::open`].
-    pub fn open_tables(path: &Path, tables: &[&str]) -> Result<Self, OpenError> {
-        Self::open_some(path, tables).map(|(recording, _)| recording)
-    }
-
-    /// The recording without some of its tables, and the folders of each of its processes, in the order of their rows: for a look
-    /// at those tables that does not take all of them into memory. `None` where its clocks were set, since what was stamped
-    /// after that is mended by all tables together, and where it is of several hosts, whose clocks are compared by all of it.
-    ///
-    /// # Errors
-    /// As [`Recording::open`].
-    pub fn open_without(path: &Path, tables: &[&str]) -> Result<Option<(Self, Segments)>, OpenError> {
-        let others: Vec<&str> = TABLE_NAMES
-            .iter()
-            .copied()
-            .filter(|name| !tables.contains(name))
-            .collect();
-        let (recording, was_set) = Self::open_some(path, &others)?;
-        let mut hosts = recording.processes.iter().map(|process| &process.header.host);
-        let first = hosts.next();
-        if was_set || hosts.any(|host| Some(host) != first) {
-            return Ok(None);
-        }
-        let mut folders: Vec<(String, u64, PathBuf)> = process_folders(path)
-            .map_err(|error| cannot_read(path, &error))?
-            .into_iter()
-            .map(|folder| {
-                let name = folder
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
-                let (process, part) = segment_of(&name);
-                (process.to_owned(), part, folder)
-            })
-            .collect();
-        folders.sort();
-        let of_each = recording
-            .processes
-            .iter()
-            .map(|process| {
-                let first = folders.partition_point(|(name, ..)| *name < process.folder);
-                let own = folders[first..]
-                    .iter()
-                    .take_while(|(name, ..)| *name == process.folder);
-                own.map(|(.., folder)| folder.clone()).collect()
-            })
-            .collect();
-        Ok(Some((recording, of_each)))
-    }
-
-    /// Some tables, and whether clocks were set.
-    fn open_some(path: &Path, tables: &[&str]) -> Result<(Self, bool), OpenError> {
-        beneath::name_if_none(path);
-        match beneath::stat(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(OpenError(format!("{}: no such file or folder", path.display())));
-            }
-            Err(error) if beneath::refused(&error).is_some() => return Err(cannot_read(path, &error)),
-            _ => {}
-        }
-        if !beneath::is_folder(path) {
-            return Err(OpenError(format!(
-                "{}: not a gputrace recording: a recording is a folder with a {MANIFEST_FILE} in it",
-                path.display()
-            )));
-        }
-        let manifest_path = path.join(MANIFEST_FILE);
-        let manifest =
-            read_json::<Manifest>(&manifest_path).map_err(|error| cannot_read(&manifest_path, &error))?;
-        let folders = process_folders(path).map_err(|error| cannot_read(path, &error))?;
-        let mut recording = Self {
-            path: path.to_owned(),
-            ..Self::default()
-        };
-        match manifest {
-            Json::Read(manifest) if manifest.format == FORMAT => {
-                check_version(&manifest_path, manifest.version)?;
-                recording.losses.clone_from(&manifest.losses);
-                recording.notes.clone_from(&manifest.notes);
-                if manifest.state == "recording" {
-                    recording.lose(
-                        format!("{MANIFEST_FILE} {NOT_CLOSED}"),
-                        Some(1),
-                        "exit status, and whatever is still to come",
-                    );
-                }
-                recording.manifest = manifest;
-            }
-            found => {
-                if folders.is_empty() {
-                    return Err(OpenError(format!(
-                        "{}: not a gputrace recording: it has neither a {MANIFEST_FILE} nor a process folder; \
-                         `gputrace record -- COMMAND` makes one",
-                        path.display()
-                    )));
-                }
-                let why = match found {
-                    Json::Missing => "is missing (the recorder was killed)".to_owned(),
-                    Json::Read(manifest) => format!("is of another format ({:?})", manifest.format),
-                    Json::Damaged(error) => format!("is damaged ({error})"),
-                };
-                recording
-                    .notes
-                    .push(format!("{MANIFEST_FILE} {why}; rebuilt from the process folders"));
-                recording.losses.push(Loss {
-                    what: format!("{MANIFEST_FILE} {}", why.split(" (").next().unwrap_or_default()),
-                    count: Some(1),
-                    affects: "command, exit status and the recorder's own notes".to_owned(),
-                });
-                recording.manifest = Manifest {
-                    state: "rebuilt".to_owned(),
-                    ..Manifest::new()
-                };
-            }
-        }
-        recording.absorb_manifests(&manifest_path)?;
-        recording.lose_what_leads_out(path);
-        let mut unchecked = 0;
-        let mut parts = Vec::new();
-        for part in read_processes(&folders, tables) {
-            let (part, is_unchecked) = part?;
-            unchecked += usize::from(is_unchecked);
-            parts.push(part);
-        }
-        recording.absorb_all(parts);
-        if unchecked > 0 {
-            recording.notes.push(format!(
-                "{unchecked} of {} process folders were written by an earlier gputrace, without checksums: damage that \
-                 leaves them readable cannot be seen",
-                folders.len()
-            ));
-        }
-        recording.leave_out_strangers();
-        let found: HashSet<String> = folders
-            .iter()
-            .map(|folder| {
-                let name = folder.file_name().unwrap_or_default().to_string_lossy();
-                segment_of(&name).0.to_owned()
-            })
-            .collect();
-        let missing: Vec<(String, u64)> = recording
-            .manifest
-            .rows
-            .iter()
-            .filter(|(folder, _)| !found.contains(folder.as_str()))
-            .map(|(folder, tables)| {
-                let rows = tables.values().fold(0u64, |all, rows| all.saturating_add(*rows));
-                (folder.clone(), rows)
-            })
-            .collect();
-        for (folder, rows) in missing {
-            recording.lose(
-                format!("{folder}: the process folder is missing, with its rows"),
-                Some(rows),
-                "everything of that process, and whatever compares or sums ranks",
-            );
-        }
-        recording.join_segments();
-        recording.compare_with_manifest(tables);
-        let all = recording.processes.iter_mut().chain(&mut recording.hosts);
-        let steps = clock_steps::undo(all);
-        for (folder, step) in &steps {
-            recording.notes.push(clock_steps::note(folder, *step));
-        }
-        recording.sort_processes();
-        if recording.manifest.state == "rebuilt" {
-            recording.rebuild_manifest();
-        }
-        recording.redact();
-        Ok((recording, !steps.is_empty()))
-    }
-
     /// Links in the recording's folder may be those of processes.
     fn lose_what_leads_out(&mut self, path: &Path) {
         let mut links: Vec<PathBuf> = beneath::entries(path)
@@ -434,14 +235,7 @@ impl Recording {
         let all = self.processes.iter_mut().chain(&mut self.hosts);
         let mut all: Vec<Mutex<&mut Process>> = all.map(Mutex::new).collect();
         parallel::map(all.len(), |place| {
-            let mut process = all[place].lock().unwrap_or_else(PoisonError::into_inner);
-            let clock = process
-                .header
-                .clock
-                .and_then(|clock| alignment.clocks.get(clock as usize));
-            if let Some(clock) = clock {
-                move_stamps(&mut process, &clock.course);
-            }
+            alignment.align(&mut all[place].lock().unwrap_or_else(PoisonError::into_inner));
         });
         all.clear();
         self.clocks = Some(alignment);

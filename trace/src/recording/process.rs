@@ -12,7 +12,6 @@ use super::header::{Known, files_in, last_written_ns};
 use super::stamps::Life;
 use super::{Loss, NO_END_MARK, NOT_WHOLE, OpenError, Process, Recording, WITHOUT_CLOSING, cannot_read};
 use crate::beneath::{self, Kind, Refused};
-use crate::manifest::HOST_ROLE;
 use crate::stream::{Checks, Damage, StreamEnd, StreamFile};
 use crate::tables::{TABLE_NAMES, Tables};
 
@@ -124,7 +123,7 @@ impl Recording {
             );
         }
         self.collect_losses(&process);
-        if process.header.role == HOST_ROLE {
+        if process.header.is_host() {
             self.hosts.push(process);
         } else {
             self.processes.push(process);

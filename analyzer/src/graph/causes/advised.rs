@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use gputrace_trace::{Recording, TimeNs};
+use gputrace_trace::{Interner, TimeNs};
 use rustc_hash::FxHashMap;
 
 use super::candidate::WORTH_A_SENTENCE;
@@ -15,6 +15,7 @@ use crate::findings::{label, of_rank};
 use crate::graph::dag::Node;
 use crate::graph::job::Job;
 use crate::graph::nodes::Part;
+use crate::graph::rows::Source;
 use crate::graph::whatif::{Baseline, Interval};
 use crate::kinds::Kind;
 use crate::operators::{Advice, Better};
@@ -36,7 +37,8 @@ type Told = (usize, Advice);
 /// A finding for each advice: what is told of several devices is one. `of_devices` are in the order of `ranks`; a run has so many
 /// `steps`.
 pub(crate) fn findings(
-    recording: &Recording,
+    names: &Interner,
+    sources: &[Source<'_>],
     job: Option<&Job>,
     steps: usize,
     ranks: &[RankAnalysis],
@@ -60,12 +62,10 @@ pub(crate) fn findings(
     }
     let job = job.filter(|job| job.has_steps);
     let baseline = job.map(Baseline::of);
-    let replay = job.zip(baseline.as_ref()).map(|(job, baseline)| Replay {
-        job,
-        names: &recording.names,
-        baseline,
-    });
-    let nodes = replay.as_ref().map(|replay| Nodes::of(replay.job, recording));
+    let replay = job
+        .zip(baseline.as_ref())
+        .map(|(job, baseline)| Replay { job, names, baseline });
+    let nodes = replay.as_ref().map(|replay| Nodes::of(replay.job, sources));
     let found = by_about.into_values().filter_map(|told| {
         let Some((replay, nodes)) = replay.as_ref().zip(nodes.as_ref()) else {
             // What the worst device would save at most. What is on the host alone can't be told then.
@@ -132,7 +132,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn of(job: &Job, recording: &Recording) -> Self {
+    fn of(job: &Job, sources: &[Source<'_>]) -> Self {
         let devices = (0u16..).zip(&job.devices);
         let mut nodes = Self {
             operations: FxHashMap::default(),
@@ -146,9 +146,8 @@ impl Nodes {
                 nodes.operations.insert((what.device, what.part, what.row), node);
             } else if what.part.is_host_work() {
                 let process = job.devices[what.device as usize].process;
-                let calls = &recording.processes[process as usize].tables.api_calls;
-                if let Some(thread) = calls.thread.get(what.row as usize) {
-                    let of_thread = nodes.host.entry((process, *thread)).or_default();
+                if let Some(thread) = sources[process as usize].thread_of_call(what.row) {
+                    let of_thread = nodes.host.entry((process, thread)).or_default();
                     of_thread.push((job.began(node), node));
                 }
             }

@@ -1,6 +1,7 @@
 //! What is known of a device when advice is looked for, and what advice is.
 
 use gputrace_trace::{Interner, Process};
+use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
 use crate::kinds::Kind;
@@ -12,12 +13,13 @@ use crate::operators::launched_by::LaunchedBy;
 use crate::operators::nesting::NONE;
 use crate::operators::peaks::Peaks;
 use crate::operators::products::{ProductAnalysis, Worked};
+use crate::word::Word;
 
 /// What takes less than this share of a device's time is not worth looking at.
 const LEAST_SHARE: f64 = 0.02;
 
 /// Something that a device's operators could do better.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Advice {
     /// What it is about, without figures: what is told of several devices is one finding.
     pub(crate) about: String,
@@ -32,11 +34,12 @@ pub(crate) struct Advice {
     /// Whether all of that is surely saved; else it is at most that, and perhaps nothing.
     pub(crate) is_sure: bool,
     /// "kernel" or "host", its name and when: one place where it can be seen.
-    pub(crate) seen: (&'static str, String, i64),
+    #[serde(deserialize_with = "crate::word::known_seen")]
+    pub(crate) seen: (Word, String, i64),
 }
 
 /// An operation that would take less.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Better {
     pub(crate) kind: Kind,
     /// Its row in the table of its kind.

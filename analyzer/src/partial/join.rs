@@ -1,0 +1,118 @@
+//! The analysis of what a partial holds.
+
+use gputrace_trace::recording::{segment_of, unchecked_note};
+use gputrace_trace::{Loss, Process};
+
+use super::clocks::unaligned;
+use super::parts::{Part, Partial};
+use crate::alone::ForGraph;
+use crate::analysis::Analysis;
+use crate::graph::rows::Rows;
+use crate::options::Options;
+use crate::{align, reduce};
+
+impl Partial {
+    /// Everything that is known of the job, and whether it is simulated.
+    #[must_use]
+    pub fn analysis(self, options: &Options) -> (Analysis, bool) {
+        let missing = self.missing();
+        let (here, all) = self.here();
+        let unchecked: Vec<(usize, usize)> = self
+            .bases
+            .iter()
+            .zip(&self.parts)
+            .map(|(base, parts)| {
+                let own: usize = parts.iter().map(|part| part.unchecked).sum();
+                (base.unchecked + own, base.folders)
+            })
+            .collect();
+        let recordings: Vec<_> = self.bases.iter().map(|base| &base.recording).collect();
+        let unaligned = unaligned(&recordings);
+        let mut bases = self.bases.into_iter();
+        let mut whole = bases.next().unwrap_or_default().recording;
+        whole.unaligned = unaligned;
+        let clocks = whole.clocks.take();
+        let mut paths = vec![whole.path.display().to_string()];
+        for other in bases {
+            paths.push(other.recording.path.display().to_string());
+            let mut other = other.recording;
+            other.clocks = None;
+            whole.absorb(other);
+        }
+        whole.path = paths.join(" ").into();
+        if let Some(alignment) = &clocks {
+            // Its processes were aligned when they were read; what was sampled of hosts was not.
+            whole.align(alignment.clone());
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        for mut of_base in self.parts {
+            of_base.sort_by(|a, b| segment_of(&a.folder).cmp(&segment_of(&b.folder)));
+            parts.extend(of_base);
+        }
+        for (unchecked, folders) in unchecked {
+            whole.notes.extend(unchecked_note(unchecked, folders));
+        }
+        for part in &mut parts {
+            whole.losses.append(&mut part.losses);
+            whole.notes.append(&mut part.notes);
+        }
+        parts.sort_by(|a, b| place(a).cmp(&place(b)));
+        let mut of = Vec::with_capacity(parts.len());
+        for part in parts {
+            let Part {
+                folder,
+                header,
+                alone,
+                mut rows,
+                kept,
+                mut hang,
+                names,
+                ..
+            } = part;
+            if let Some(numbers) = whole.names.take_in(names) {
+                rows.renumber(&numbers);
+                hang.renumber(&numbers);
+            }
+            whole.processes.push(Process {
+                folder: folder.clone(),
+                header,
+                tables: hang,
+            });
+            let process = Process {
+                folder,
+                tables: rows,
+                ..Process::default()
+            };
+            of.push((alone, ForGraph::Rows(Box::new(Rows { process, kept }))));
+        }
+        if let Some(alignment) = &clocks {
+            align::tell(&mut whole, alignment);
+        }
+        if !missing.is_empty() {
+            whole.losses.push(Loss {
+                what: format!(
+                    "{here} of {all} processes are here: {} not put together",
+                    listed(&missing)
+                ),
+                count: Some(missing.len() as u64),
+                affects: "everything of those processes, and whatever compares or sums ranks".to_owned(),
+            });
+        }
+        let is_simulated = whole.is_simulated();
+        (reduce::reduce(&whole, of, options, false).0, is_simulated)
+    }
+}
+
+/// Some names, and how many more.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let first = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST) {
+        0 => format!("{first} {}", if names.len() == 1 { "was" } else { "were" }),
+        more => format!("{first} and {more} more were"),
+    }
+}
+
+fn place(part: &Part) -> (u32, &str) {
+    (part.header.rank.unwrap_or(u32::MAX), &part.folder)
+}

@@ -1,0 +1,215 @@
+//! What a partial is made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use gputrace_trace::manifest::{Manifest, ProcessHeader};
+use gputrace_trace::tables::Tables;
+use gputrace_trace::{Interner, Loss, Process, Recording};
+
+use crate::alone::{Alone, ForGraph};
+use crate::graph::rows::{Kept, Rows};
+use crate::hangs;
+use crate::options::Options;
+
+/// Why files can't be used. One line: what is wrong, and what to do.
+#[derive(Debug)]
+pub struct Wrong(pub(super) String);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+/// What is said of a recording as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Base {
+    /// The recording without its processes: path, manifest, hosts' samples, losses and notes of the whole, clocks.
+    pub recording: Recording,
+    /// The folders of all its processes, whether they are in the partial or not, with their ranks.
+    pub processes: BTreeMap<String, Option<u32>>,
+    /// What its files were when they were read, in a few digits.
+    pub fingerprint: String,
+    /// How many folders its processes have, those of recorders among them.
+    pub folders: usize,
+    /// How many of its recorders' folders have no checksums.
+    pub unchecked: usize,
+}
+
+/// What is known of one process alone.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub(crate) folder: String,
+    pub(crate) header: ProcessHeader,
+    pub(crate) alone: Alone,
+    /// Rows for the graph of the job; of no table where it has none.
+    pub(crate) rows: Tables,
+    pub(crate) kept: Option<Kept>,
+    /// Rows that are looked at for hangs.
+    pub(crate) hang: Tables,
+    /// The strings of both.
+    pub(crate) names: Interner,
+    pub(crate) losses: Vec<Loss>,
+    pub(crate) notes: Vec<String>,
+    /// Whether its device is a stand-in, or it has events of GPUs.
+    pub(crate) used_cuda: bool,
+    /// How many of its folders have no checksums.
+    pub(crate) unchecked: usize,
+}
+
+impl Part {
+    /// Of the one process of a recording, which is let go; of one without a process nothing but its losses and notes is kept.
+    /// `manifest` is that of the whole; `unchecked`: how many of the process's folders have no checksums.
+    #[must_use]
+    pub fn of(piece: Recording, unchecked: usize, manifest: &Manifest, options: &Options) -> Self {
+        let used_cuda = used_cuda(&piece, manifest);
+        let Recording {
+            mut processes,
+            names,
+            losses,
+            notes,
+            ..
+        } = piece;
+        let process = processes.pop().unwrap_or_default();
+        let mut part = Self::with_names(&process, &names, manifest, options);
+        (part.used_cuda, part.unchecked) = (used_cuda, unchecked);
+        (part.losses, part.notes) = (losses, notes);
+        part.header = process.header;
+        if part.has_rows() {
+            part.names = names;
+        }
+        part
+    }
+
+    /// Of one of a recording's processes, which share names: it has none of its own.
+    fn with_names(process: &Process, names: &Interner, manifest: &Manifest, options: &Options) -> Self {
+        let (alone, for_graph) = Alone::of(process, names, options, false);
+        let rows = match for_graph {
+            ForGraph::Whole(_) => Rows::all(process),
+            ForGraph::Rows(rows) => *rows,
+        };
+        Self {
+            folder: process.folder.clone(),
+            header: process.header.clone(),
+            alone,
+            rows: rows.process.tables,
+            kept: rows.kept,
+            hang: hangs::rows(process, names, manifest),
+            names: Interner::default(),
+            losses: Vec::new(),
+            notes: Vec::new(),
+            used_cuda: true,
+            unchecked: 0,
+        }
+    }
+
+    fn has_rows(&self) -> bool {
+        let any = |tables: &Tables| tables.row_counts().iter().any(|(_, rows)| *rows > 0);
+        any(&self.rows) || any(&self.hang)
+    }
+
+    /// Its rank, as it says.
+    #[must_use]
+    pub fn rank(&self) -> Option<u32> {
+        self.header.rank
+    }
+
+    /// The name of its folder.
+    #[must_use]
+    pub fn folder(&self) -> &str {
+        &self.folder
+    }
+
+    /// Whether any of it used CUDA: see [`crate::used_cuda`].
+    #[must_use]
+    pub fn used_cuda(&self) -> bool {
+        self.used_cuda
+    }
+}
+
+fn used_cuda(piece: &Recording, manifest: &Manifest) -> bool {
+    piece.processes.iter().any(|process| {
+        let tables = &process.tables;
+        manifest.device != "imported"
+            || !tables.kernels.start_ns.is_empty()
+            || !tables.copies.start_ns.is_empty()
+            || !tables.memsets.start_ns.is_empty()
+            || !tables.api_calls.start_ns.is_empty()
+    })
+}
+
+/// What is known of some processes, of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Partial {
+    /// The recordings that they are of.
+    pub bases: Vec<Base>,
+    /// The processes of each.
+    pub parts: Vec<Vec<Part>>,
+}
+
+impl Partial {
+    /// Of a recording in memory, whose processes are let go one after another.
+    #[must_use]
+    pub fn of(mut recording: Recording, options: &Options) -> Self {
+        let processes = std::mem::take(&mut recording.processes);
+        let manifest = recording.manifest.clone();
+        let names = std::mem::take(&mut recording.names);
+        let known = processes
+            .iter()
+            .map(|process| (process.folder.clone(), process.header.rank));
+        let base = Base {
+            processes: known.collect(),
+            fingerprint: String::new(),
+            folders: 0,
+            unchecked: 0,
+            recording: Recording {
+                names: names.clone(),
+                ..recording
+            },
+        };
+        let parts = processes.into_iter().map(|process| {
+            let piece = Recording {
+                processes: vec![process],
+                ..Recording::default()
+            };
+            let used_cuda = used_cuda(&piece, &manifest);
+            let mut part = Part::with_names(&piece.processes[0], &names, &manifest, options);
+            if part.has_rows() {
+                part.names = names.clone();
+            }
+            part.used_cuda = used_cuda;
+            part
+        });
+        Self {
+            parts: vec![parts.collect()],
+            bases: vec![base],
+        }
+    }
+
+    /// Ranks that are here, and how many processes the recordings have.
+    #[must_use]
+    pub fn here(&self) -> (usize, usize) {
+        let here = self.parts.iter().map(Vec::len).sum();
+        (here, self.bases.iter().map(|base| base.processes.len()).sum())
+    }
+
+    /// The processes of the recordings that are not here, by name, in the order of their ranks.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let missing = self.bases.iter().zip(&self.parts).flat_map(|(base, parts)| {
+            let here: BTreeSet<&str> = parts.iter().map(|part| part.folder.as_str()).collect();
+            let away = base.processes.iter();
+            away.filter(move |(folder, _)| !here.contains(folder.as_str()))
+        });
+        let mut missing: Vec<(&String, &Option<u32>)> = missing.collect();
+        missing.sort_by_key(|(folder, rank)| (rank.unwrap_or(u32::MAX), *folder));
+        let name = |(folder, rank): (&String, &Option<u32>)| match rank {
+            Some(rank) => format!("rank {rank}"),
+            None => folder.clone(),
+        };
+        missing.into_iter().map(name).collect()
+    }
+}

@@ -1,0 +1,172 @@
+//! What analysing a job costs by its ranks: CPU an event, peak memory and time, of recordings that were never run.
+//!
+//!     cargo bench --bench scale                               10 x 100,000, 100 x 10,000, 1,000 x 1,000
+//!     cargo bench --bench scale -- 10x1000000 100x100000 1000x100000
+//!
+//! | variable | what it does |
+//! |---|---|
+//! | `SCALE_FOLDER=DIR` | recordings and partials are made there, and removed; 100,000,000 events take about 1.5 GB |
+//! | `SCALE_PARTIALS=n` | ranks of each job of which partials are made and put together, one a rank; 50 |
+//!
+//! Each line is a whole run of the program. CPU and memory are those of its process (`wait4`).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What a run of the program took.
+struct Cost {
+    cpu_s: f64,
+    wall_s: f64,
+    peak_mib: f64,
+    output: u64,
+}
+
+/// Runs the program, its output going to a file.
+fn run(arguments: &[&str], output: &Path) -> Cost {
+    let began = Instant::now();
+    let file = std::fs::File::create(output).expect("a file for the output");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
+    command.args(arguments).stdout(file).stderr(Stdio::null());
+    #[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
+    let child = command.spawn().expect("starts");
+    let mut status = 0;
+    // SAFETY: all zeros are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the process is our child, which nobody else waits for, and both pointers are to locals.
+    let waited = unsafe { libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut usage) };
+    assert!(waited > 0 && status == 0, "{arguments:?}: status {status}");
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    Cost {
+        cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        wall_s: began.elapsed().as_secs_f64(),
+        peak_mib: usage.ru_maxrss as f64 / 1024.0,
+        output: std::fs::metadata(output).map_or(0, |about| about.len()),
+    }
+}
+
+/// Bytes of all files in a folder's folders.
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => bytes_in(&entry.path()),
+            _ => entry.metadata().map_or(0, |about| about.len()),
+        })
+        .sum()
+}
+
+fn rows_in(folder: &Path) -> u64 {
+    let recording = gputrace_trace::recording::Pieces::open(folder).expect("a recording");
+    let headers = (0..recording.len()).map(|place| recording.header(place));
+    headers.map(|header| header.rows.values().sum::<u64>()).sum()
+}
+
+fn main() {
+    let shapes: Vec<(u64, u64)> = std::env::args()
+        .skip(1)
+        .filter_map(|shape| {
+            let (ranks, events) = shape.split_once('x')?;
+            Some((ranks.parse().ok()?, events.parse().ok()?))
+        })
+        .collect();
+    let shapes = match shapes.as_slice() {
+        [] => vec![(10, 100_000), (100, 10_000), (1000, 1000)],
+        _ => shapes,
+    };
+    let partials: u64 = std::env::var("SCALE_PARTIALS")
+        .ok()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(50);
+    let root = match std::env::var_os("SCALE_FOLDER") {
+        Some(folder) => tempfile::tempdir_in(PathBuf::from(folder)),
+        None => tempfile::tempdir(),
+    };
+    let root = root.expect("a folder");
+    println!(
+        "{:<16}{:>13}{:>10}{:>9}{:>10}{:>9}{:>10}{:>9}{:>10}",
+        "", "rows", "MB", "CPU s", "ns/row", "ratio", "peak MiB", "wall s", "out MB"
+    );
+    let mut first = None;
+    for (ranks, events) in shapes {
+        let recording = root.path().join("recording");
+        let output = root.path().join("output");
+        let path = recording.to_str().expect("a name");
+        let (ranks_text, events_text) = (ranks.to_string(), events.to_string());
+        let slow = (ranks / 3).to_string();
+        let made = run(
+            &[
+                "workload",
+                "--trace-only",
+                "-o",
+                path,
+                "--ranks",
+                &ranks_text,
+                "--events",
+                &events_text,
+                "--slow-rank",
+                &slow,
+            ],
+            &output,
+        );
+        let (rows, bytes) = (rows_in(&recording), bytes_in(&recording));
+        let line = |what: &str, rows: u64, bytes: u64, cost: &Cost, ratio: Option<f64>| {
+            println!(
+                "{what:<16}{rows:>13}{:>10.1}{:>9.2}{:>10.0}{:>9}{:>10.0}{:>9.2}{:>10.1}",
+                bytes as f64 / 1e6,
+                cost.cpu_s,
+                cost.cpu_s * 1e9 / rows as f64,
+                ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+                cost.peak_mib,
+                cost.wall_s,
+                cost.output as f64 / 1e6,
+            );
+        };
+        println!("{ranks} x {events}");
+        line("  written", rows, bytes, &made, None);
+        let analysed = run(&["analyze", path, "--json"], &output);
+        let each = analysed.cpu_s / rows as f64;
+        let ratio = each / *first.get_or_insert(each);
+        line("  analyze", rows, bytes, &analysed, Some(ratio));
+        // One of each rank; their clocks were compared once.
+        let count = partials.min(ranks);
+        let mut sum = Cost {
+            cpu_s: 0.0,
+            wall_s: 0.0,
+            peak_mib: 0.0,
+            output: 0,
+        };
+        let mut files = Vec::new();
+        for rank in 0..count {
+            let file = root.path().join(format!("{rank}.partial"));
+            let range = format!("{rank}..{rank}");
+            let name = file.to_str().expect("a name").to_owned();
+            let cost = run(
+                &[
+                    "partial", path, "--ranks", &range, "--clocks", "none", "-o", &name,
+                ],
+                &output,
+            );
+            sum.cpu_s += cost.cpu_s;
+            sum.wall_s += cost.wall_s;
+            sum.peak_mib = sum.peak_mib.max(cost.peak_mib);
+            sum.output += std::fs::metadata(&file).map_or(0, |about| about.len());
+            files.push(name);
+        }
+        line(
+            "  partials",
+            rows * count / ranks,
+            bytes * count / ranks,
+            &sum,
+            None,
+        );
+        let mut arguments = vec!["reduce", "--json", "--clocks", "none"];
+        arguments.extend(files.iter().map(String::as_str));
+        let reduced = run(&arguments, &output);
+        line("  reduce", rows * count / ranks, sum.output, &reduced, None);
+        std::fs::remove_dir_all(&recording).expect("removed");
+        files
+            .iter()
+            .for_each(|file| std::fs::remove_file(file).expect("removed"));
+    }
+}

@@ -1,0 +1,267 @@
+//! Reading a run process by process: each is read, what is known of it alone is kept, and its rows are let go.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use gputrace_analyzer::partial::{
+    self, Base, CLOCK_TABLES, ClockOf, ClockSide, Part, Partial, clocks_may_differ,
+};
+use gputrace_analyzer::{ClockChoice, ComparedClocks, Options};
+use gputrace_interchange::import;
+use gputrace_trace::alignment::Alignment;
+use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::recording::{Piece, Pieces};
+use gputrace_trace::tables::TABLE_NAMES;
+use gputrace_trace::{Recording, beneath, parallel};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::opening::{PATIENCE, PERIOD};
+
+/// The recordings that paths stand for, if they can be read process by process.
+pub struct Run {
+    recordings: Vec<Pieces>,
+}
+
+/// The ranks that are wanted, first and last.
+pub type Ranks = Option<(u64, u64)>;
+
+fn is_wanted(header: &ProcessHeader, ranks: Ranks) -> bool {
+    let rank = header.rank.map(u64::from);
+    ranks.is_none_or(|(first, last)| rank.is_some_and(|rank| (first..=last).contains(&rank)))
+}
+
+impl Run {
+    /// `None` where they are anything else than recordings of our own with different ranks: then they are opened as wholes, which also
+    /// says what is wrong with them.
+    pub fn open(paths: &[PathBuf]) -> Option<Self> {
+        paths.iter().for_each(|path| beneath::name(path));
+        let own = import::own_recordings(paths)?;
+        let recordings: Vec<Pieces> = own
+            .iter()
+            .map(|path| Pieces::open(path).ok())
+            .collect::<Option<_>>()?;
+        let mut known: Vec<u32> = Vec::new();
+        for pieces in &recordings {
+            let ranks = ranks_of(pieces);
+            if ranks.iter().any(|rank| known.contains(rank)) {
+                return None;
+            }
+            known.extend(ranks);
+        }
+        Some(Self { recordings })
+    }
+
+    /// Those of all its recordings.
+    pub fn fingerprints(&self) -> String {
+        let all: Vec<String> = self.recordings.iter().map(Self::fingerprint).collect();
+        all.join(" ")
+    }
+
+    /// Its files, in a few digits: names, sizes and when they were written.
+    fn fingerprint(pieces: &Pieces) -> String {
+        let folders = (0..pieces.len()).flat_map(|place| pieces.folders(place).to_vec());
+        let files: Vec<PathBuf> = folders.chain(Some(pieces.base().path.clone())).collect();
+        fingerprint(&files)
+    }
+
+    /// Reads what is wanted of it.
+    pub fn partial(self, options: &Options, clocks: &ClockChoice, ranks: Ranks) -> Result<Partial, Failure> {
+        let compared = match clocks {
+            ClockChoice::None => None,
+            ClockChoice::Compared(compared) => Some((None, compared.clone())),
+            ClockChoice::Estimate | ClockChoice::Given(_) => self.compare_clocks()?,
+        };
+        let wanted = |pieces: &Pieces| -> Vec<usize> {
+            let places = 0..pieces.len();
+            places
+                .filter(|place| {
+                    let header = pieces.header(*place);
+                    header.is_host() || is_wanted(header, ranks)
+                })
+                .collect()
+        };
+        let count: usize = self.recordings.iter().map(|pieces| wanted(pieces).len()).sum();
+        let bar = bar("reading", count as u64);
+        let mut all = Partial::default();
+        for pieces in self.recordings {
+            let places = wanted(&pieces);
+            let fingerprint = Self::fingerprint(&pieces);
+            let manifest = pieces.base().manifest.clone();
+            let read = parallel::map(places.len(), |index| {
+                let place = places[index];
+                let mut piece = read(&pieces, place, TABLE_NAMES)?;
+                let header = pieces.header(place);
+                bar.inc(1);
+                if header.is_host() {
+                    return Ok((piece.unchecked, None, Some(piece.recording)));
+                }
+                if let (Some((clock_of, compared)), Some(process)) =
+                    (&compared, piece.recording.processes.first_mut())
+                {
+                    let key = (process.header.rank, process.folder.clone());
+                    match clock_of {
+                        Some(clock_of) => {
+                            let clock_of: &ClockOf = clock_of;
+                            process.header.clock = clock_of.get(&key).copied();
+                        }
+                        None => compared.name(&mut process.header).map_err(Failure::new)?,
+                    }
+                    compared.alignment.align(process);
+                }
+                Ok((
+                    piece.unchecked,
+                    Some(Part::of(piece.recording, piece.unchecked, &manifest, options)),
+                    None,
+                ))
+            });
+            let mut processes = std::collections::BTreeMap::new();
+            for place in 0..pieces.len() {
+                let header = pieces.header(place);
+                if !header.is_host() {
+                    processes.insert(pieces.folder(place).to_owned(), header.rank);
+                }
+            }
+            let read: Vec<(usize, Option<Part>, Option<Recording>)> =
+                read.into_iter().collect::<Result<_, Failure>>()?;
+            let hosts = read.iter().filter(|(.., host)| host.is_some());
+            let unchecked = hosts.map(|(unchecked, ..)| unchecked).sum();
+            let folders = pieces.folder_count();
+            let mut base = pieces.into_base();
+            base.clocks = compared.as_ref().map(|(_, compared)| compared.alignment.clone());
+            let mut parts = Vec::new();
+            for (_, part, host) in read {
+                parts.extend(part);
+                if let Some(mut host) = host {
+                    // Beside it the clocks are set already, and it is moved with them later.
+                    let clocks: Option<Alignment> = base.clocks.take();
+                    host.clocks = None;
+                    base.absorb(host);
+                    base.clocks = clocks;
+                }
+            }
+            all.bases.push(Base {
+                recording: base,
+                processes,
+                fingerprint,
+                folders,
+                unchecked,
+            });
+            all.parts.push(parts);
+        }
+        bar.finish_and_clear();
+        Ok(all)
+    }
+
+    /// Compares the clocks of all its processes, if several may have stamped it.
+    fn compare_clocks(&self) -> Result<Option<(Option<ClockOf>, ComparedClocks)>, Failure> {
+        let bases: Vec<&Recording> = self.recordings.iter().map(Pieces::base).collect();
+        let places: Vec<(&Pieces, usize)> = self
+            .recordings
+            .iter()
+            .flat_map(|pieces| (0..pieces.len()).map(move |place| (pieces, place)))
+            .filter(|(pieces, place)| !pieces.header(*place).is_host())
+            .collect();
+        let headers: Vec<&ProcessHeader> = places
+            .iter()
+            .map(|(pieces, place)| pieces.header(*place))
+            .collect();
+        if !clocks_may_differ(&bases, &headers) {
+            return Ok(None);
+        }
+        let bar = bar("comparing clocks", places.len() as u64);
+        let sides = parallel::map(places.len(), |index| {
+            let (pieces, place) = places[index];
+            let mut piece = read(pieces, place, CLOCK_TABLES)?;
+            if piece.was_set {
+                // Where in time its own clock was set is seen by all of its tables together.
+                piece = read(pieces, place, TABLE_NAMES)?;
+            }
+            bar.inc(1);
+            Ok(ClockSide::of(&piece.recording))
+        });
+        let sides: Vec<Option<ClockSide>> = sides.into_iter().collect::<Result<_, Failure>>()?;
+        bar.finish_and_clear();
+        let mut sides: Vec<ClockSide> = sides.into_iter().flatten().collect();
+        Ok(partial::compare_clocks(&bases, &mut sides).map(|(clock_of, clocks)| (Some(clock_of), clocks)))
+    }
+}
+
+fn read(pieces: &Pieces, place: usize, tables: &[&str]) -> Result<Piece, Failure> {
+    pieces
+        .read(place, tables)
+        .map_err(|error| Failure::new(error.to_string()))
+}
+
+fn ranks_of(pieces: &Pieces) -> Vec<u32> {
+    let headers = (0..pieces.len()).map(|place| pieces.header(place));
+    headers
+        .filter(|header| !header.is_host())
+        .filter_map(|header| header.rank)
+        .collect()
+}
+
+/// What files are, in a few digits: their names, sizes and when they were written; of folders what lies in them.
+pub fn fingerprint(paths: &[PathBuf]) -> String {
+    let seen: Mutex<Vec<(String, u64, u64)>> = Mutex::default();
+    let note = |path: &Path| {
+        let Ok(about) = std::fs::metadata(path) else {
+            return;
+        };
+        if about.is_dir() {
+            return;
+        }
+        let modified = about.modified().ok();
+        let modified = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        let nanoseconds = modified.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        if let Ok(mut seen) = seen.lock() {
+            seen.push((path.display().to_string(), about.len(), nanoseconds));
+        }
+    };
+    for path in paths {
+        note(path);
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+            note(&entry.path());
+        }
+    }
+    let mut seen = seen.into_inner().unwrap_or_default();
+    seen.sort();
+    let text: Vec<String> = seen
+        .into_iter()
+        .map(|(name, bytes, modified)| format!("{name} {bytes} {modified}"))
+        .collect();
+    gputrace_trace::seal::digest(text.join("\n").as_bytes())
+}
+
+/// A bar for what takes more than a moment.
+pub fn bar(what: &str, length: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
+    let template = format!("{what} {{wide_bar}} {{pos}} of {{len}} processes, {{eta}} left");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
+    }
+    show_later(&bar);
+    bar
+}
+
+/// What moves while something takes its time of which nobody knows how long.
+pub fn busy(what: String) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    bar.set_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {spinner} {elapsed}") {
+        bar.set_style(style);
+    }
+    show_later(&bar);
+    bar
+}
+
+fn show_later(bar: &ProgressBar) {
+    let later = bar.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(PATIENCE);
+        if !later.is_finished() {
+            later.set_draw_target(ProgressDrawTarget::stderr());
+            later.enable_steady_tick(PERIOD);
+        }
+    });
+}

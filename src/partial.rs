@@ -1,0 +1,120 @@
+//! `gputrace partial`: what is known of some ranks alone, as a file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+use gputrace_analyzer::partial::Partial;
+use gputrace_analyzer::{ClockChoice, Options};
+use gputrace_trace::access;
+use gputrace_trace::place::Target;
+use gputrace_trace::seal::digest;
+
+use crate::analyze::{clock_choice, never_used_cuda};
+use crate::apart::{Ranks, Run, fingerprint};
+use crate::cli::PartialArgs;
+use crate::export::{cannot_be_written, interrupted};
+use crate::failure::Failure;
+use crate::opening;
+
+/// The version that partials are made by and read by: another one may compute something else.
+pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// Whether a file is a partial, and may be replaced by another.
+pub fn is_partial(file: &File) -> bool {
+    let mut head = Vec::new();
+    let read = file.take(1 << 12).read_to_end(&mut head);
+    let holds = |text: &[u8]| head.windows(text.len()).any(|window| window == text);
+    read.is_ok() && head.starts_with(b"ARROW1") && holds(gputrace_analyzer::partial::FORMAT.as_bytes())
+}
+
+/// Writes a partial aside, and gives it its name when it is whole.
+pub fn write(target: &Target, partial: &Partial, options: &Options, input: &str) -> Result<u64, Failure> {
+    let written = target.write_file(&is_partial, |file| {
+        let mut out = BufWriter::with_capacity(1 << 18, file);
+        partial.write(&mut out, options, PROGRAM, input)?;
+        out.flush()?;
+        drop(out);
+        Ok(file.metadata()?.len())
+    });
+    written.map_err(|error: io::Error| Failure::new(cannot_be_written(&target.path, &error)))
+}
+
+/// Makes the partial, unless it is there.
+pub fn run(args: &PartialArgs) -> Result<i32, Failure> {
+    args.import.apply();
+    if args.writing.follow_umask {
+        access::follow_umask();
+    }
+    let options = Options {
+        steps: args.steps,
+        sort: args.sort.into(),
+        short_names: args.short_names,
+        by_step: false,
+    };
+    let clocks = clock_choice(&args.clocks)?;
+    let target = args.writing.target(&args.output, Some(true), &args.paths);
+    let output = args.output.display();
+    let checked = target.check_file(&is_partial);
+    checked.map_err(|refused| Failure::new(refused.to_string()))?;
+    let run = match clocks {
+        ClockChoice::Given(_) => None,
+        _ => Run::open(&args.paths),
+    };
+    let files = run
+        .as_ref()
+        .map_or_else(|| fingerprint(&args.paths), Run::fingerprints);
+    let input = digest(format!("{files} {:?} {clocks:?}", args.ranks).as_bytes());
+    if Partial::input_of(&args.output, &options, PROGRAM).as_ref() == Some(&input) {
+        anstream::eprintln!("{output}: is there already, made of the same files");
+        return Ok(0);
+    }
+    interrupted::leaves_nothing();
+    let partial = match run {
+        Some(run) => run.partial(&options, &clocks, args.ranks)?,
+        None => whole(args, &clocks, &options, &files, args.ranks)?,
+    };
+    let (here, all) = partial.here();
+    if here == 0 {
+        return Err(Failure::new(format!(
+            "{}: none of the ranks {} is in it: it has {all} processes",
+            crate::analyze::source_of(&args.paths),
+            args.ranks
+                .map_or_else(String::new, |(first, last)| format!("{first}..{last}"))
+        )));
+    }
+    let bytes = write(&target, &partial, &options, &input)?;
+    anstream::eprintln!("{output}: {here} of {all} processes, {bytes} bytes");
+    Ok(0)
+}
+
+/// Of what can only be read as a whole.
+fn whole(
+    args: &PartialArgs,
+    clocks: &ClockChoice,
+    options: &Options,
+    files: &str,
+    ranks: Ranks,
+) -> Result<Partial, Failure> {
+    let recording = opening::open_with_clocks(&args.paths, clocks)?;
+    if !gputrace_analyzer::used_cuda(&recording) {
+        return Err(never_used_cuda(&recording));
+    }
+    let mut partial = Partial::of(recording, options);
+    for base in &mut partial.bases {
+        files.clone_into(&mut base.fingerprint);
+    }
+    for parts in &mut partial.parts {
+        parts.retain(|part| {
+            let rank = part.rank().map(u64::from);
+            ranks.is_none_or(|(first, last)| rank.is_some_and(|rank| (first..=last).contains(&rank)))
+        });
+    }
+    Ok(partial)
+}
+
+/// Reads a partial.
+pub fn read(path: &Path) -> Result<(Partial, Options), Failure> {
+    gputrace_trace::beneath::name(path);
+    Partial::read(path, PROGRAM).map_err(|wrong| Failure::new(wrong.to_string()))
+}

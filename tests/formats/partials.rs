@@ -1,0 +1,347 @@
+//! A run taken apart and put together: what `partial` and `reduce` say of it is what `analyze` says, byte for byte.
+
+use crate::common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{expect_status, fresh_folder, gputrace, one_line, stderr, stdout};
+use serde_json::Value;
+
+/// Numbers that look random, the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) as usize % count.max(1)
+    }
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+/// A recording that was never run.
+fn synthetic(folder: &Path, options: &[&str]) {
+    let mut command = gputrace();
+    command.args(["workload", "--trace-only", "-o"]).arg(folder);
+    expect_status(command.args(options), 0);
+}
+
+fn partial(input: &[PathBuf], options: &[&str], output: &Path) {
+    let mut command = gputrace();
+    command.arg("partial").args(input).args(options);
+    expect_status(command.arg("-o").arg(output), 0);
+}
+
+fn json_of(command: &str, input: &[PathBuf], options: &[&str]) -> String {
+    let mut program = gputrace();
+    program.arg(command).args(input).arg("--json").args(options);
+    stdout(&expect_status(&mut program, 0))
+}
+
+/// Puts partials together in a random order and grouping, through partials of several.
+fn reduced(mut files: Vec<PathBuf>, folder: &Path, dice: &mut Dice) -> String {
+    let mut made = 0;
+    while files.len() > 2 && dice.below(3) > 0 {
+        let count = 2 + dice.below(files.len() - 2);
+        let some: Vec<PathBuf> = (0..count)
+            .map(|_| files.swap_remove(dice.below(files.len())))
+            .collect();
+        let output = folder.join(format!("{made}-of-several.partial"));
+        made += 1;
+        let mut command = gputrace();
+        expect_status(command.arg("reduce").args(&some).arg("-o").arg(&output), 0);
+        files.insert(dice.below(files.len()), output);
+    }
+    for place in 0..files.len() {
+        let other = dice.below(files.len());
+        files.swap(place, other);
+    }
+    json_of("reduce", &files, &[])
+}
+
+#[track_caller]
+fn assert_same(a: &str, b: &str) {
+    if a != b {
+        let differs = a.lines().zip(b.lines()).enumerate().find(|(_, (a, b))| a != b);
+        panic!(
+            "they differ, first in {differs:?} ({} and {} bytes)",
+            a.len(),
+            b.len()
+        );
+    }
+}
+
+/// One partial a rank of a recording, put together.
+#[track_caller]
+fn compare(recording: &Path, ranks: u32, options: &[&str]) {
+    let (_guard, folder) = fresh_folder("partials");
+    fs::create_dir(&folder).expect("a folder");
+    let input = [recording.to_owned()];
+    let whole = json_of("analyze", &input, options);
+    let mut files = Vec::new();
+    for rank in 0..ranks {
+        let output = folder.join(format!("{rank}.partial"));
+        let range = format!("{rank}..{rank}");
+        partial(&input, &[&["--ranks", &range], options].concat(), &output);
+        files.push(output);
+    }
+    let mut dice = Dice(u64::from(ranks) + 7);
+    for _ in 0..3 {
+        assert_same(&reduced(files.clone(), &folder, &mut dice), &whole);
+    }
+    let all = folder.join("all.partial");
+    partial(&input, options, &all);
+    assert_same(&json_of("reduce", &[all], &[]), &whole);
+}
+
+#[test]
+fn ranks_of_a_recording() {
+    let (_guard, one_host) = fresh_folder("one-host");
+    synthetic(
+        &one_host,
+        &[
+            "--ranks",
+            "6",
+            "--events",
+            "8000",
+            "--slow-rank",
+            "2",
+            "--one-host",
+        ],
+    );
+    compare(&one_host, 6, &[]);
+    compare(
+        &one_host,
+        6,
+        &["--steps", "1..2", "--sort", "count", "--short-names"],
+    );
+    // Of the graph of causes only some steps fit.
+    let (_guard, large) = fresh_folder("large");
+    synthetic(
+        &large,
+        &[
+            "--ranks",
+            "5",
+            "--events",
+            "150000",
+            "--pausing-rank",
+            "4",
+            "--one-host",
+        ],
+    );
+    compare(&large, 5, &[]);
+    // Three hosts, each with a clock.
+    let (_guard, hosts) = fresh_folder("hosts");
+    synthetic(
+        &hosts,
+        &["--ranks", "20", "--events", "6000", "--slow-rank", "11"],
+    );
+    compare(&hosts, 20, &[]);
+    let analysis: Value = serde_json::from_str(&json_of("analyze", &[hosts], &[])).expect("JSON");
+    let findings = analysis["findings"].as_array().expect("findings");
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["rank"] == 11 || finding["ranks"] == serde_json::json!([11])),
+        "{findings:#?}"
+    );
+}
+
+#[test]
+fn recordings_of_programs() {
+    compare(&data("recording-1.0"), 2, &[]);
+    for name in ["fsdp", "pp"] {
+        let (_guard, folder) = fresh_folder(name);
+        let mut command = gputrace();
+        command
+            .args(["record", "--quiet", "--device", "sim", "--sim", "SCALE=100", "-o"])
+            .arg(&folder);
+        command.args(["--", "workload", name, "--ranks", "2", "--steps", "5"]);
+        expect_status(&mut command, 0);
+        compare(&folder, 2, &[]);
+    }
+}
+
+/// The trace files of a folder.
+fn traces(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| !path.ends_with("expected.json"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn traces_of_others() {
+    for (folder, is_apart) in [
+        (data("kineto/dlrm8_v100"), true),
+        (data("kineto/ddp_cnn_a100"), true),
+        (data("operators/h100_qwen"), true),
+        (data("operators/mi300_resnet_ac"), true),
+    ] {
+        let (_guard, made) = fresh_folder("partials");
+        fs::create_dir(&made).expect("a folder");
+        let files = traces(&folder);
+        let whole = json_of("analyze", &files, &[]);
+        let all = made.join("all.partial");
+        partial(&files, &[], &all);
+        assert_same(&json_of("reduce", &[all], &[]), &whole);
+        if is_apart {
+            apart(&files, &made, &whole);
+        }
+    }
+}
+
+/// A partial of each file, whose clocks may have to be compared first.
+#[track_caller]
+fn apart(files: &[PathBuf], made: &Path, whole: &str) {
+    let clocks = made.join("clocks.json");
+    let partials: Vec<PathBuf> = (0..files.len())
+        .map(|place| made.join(format!("{place}.partial")))
+        .collect();
+    for (file, output) in files.iter().zip(&partials) {
+        partial(std::slice::from_ref(file), &[], output);
+    }
+    let mut command = gputrace();
+    let tried = command
+        .arg("reduce")
+        .args(&partials)
+        .arg("--json")
+        .output()
+        .expect("starts");
+    if tried.status.success() {
+        return assert_same(&stdout(&tried), whole);
+    }
+    assert!(one_line(&tried).contains("--clocks-to"), "{}", stderr(&tried));
+    let mut command = gputrace();
+    command
+        .arg("reduce")
+        .args(&partials)
+        .arg("--clocks-to")
+        .arg(&clocks);
+    expect_status(&mut command, 0);
+    let clocks = clocks.to_str().expect("a name");
+    for (file, output) in files.iter().zip(&partials) {
+        partial(std::slice::from_ref(file), &["--clocks", clocks], output);
+    }
+    assert_same(&reduced(partials, made, &mut Dice(3)), whole);
+}
+
+#[test]
+fn what_is_there_is_not_made_again() {
+    let (_guard, recording) = fresh_folder("run");
+    synthetic(&recording, &["--ranks", "2", "--events", "3000", "--one-host"]);
+    let (_other, file) = fresh_folder("a.partial");
+    let make = |options: &[&str]| {
+        let mut command = gputrace();
+        command
+            .arg("partial")
+            .arg(&recording)
+            .args(options)
+            .arg("-o")
+            .arg(&file);
+        stderr(&expect_status(&mut command, 0))
+    };
+    assert!(!make(&[]).contains("is there already"));
+    let before = fs::metadata(&file).expect("a file").modified().expect("a time");
+    assert!(make(&[]).contains("is there already"));
+    assert_eq!(
+        fs::metadata(&file).expect("a file").modified().expect("a time"),
+        before
+    );
+    assert!(!make(&["--steps", "0..0"]).contains("is there already"));
+    // What is no partial stays.
+    fs::write(&file, "mine").expect("written");
+    let mut command = gputrace();
+    command.arg("partial").arg(&recording).arg("-o").arg(&file);
+    one_line(&expect_status(&mut command, 2));
+    assert_eq!(fs::read(&file).expect("a file"), b"mine");
+}
+
+#[test]
+fn bad_input_is_one_line() {
+    let (_guard, root) = fresh_folder("root");
+    fs::create_dir(&root).expect("a folder");
+    let (run, other) = (root.join("run"), root.join("other"));
+    synthetic(&run, &["--ranks", "4", "--events", "3000", "--one-host"]);
+    synthetic(
+        &other,
+        &["--ranks", "8", "--events", "3000", "--one-host", "--seed", "2"],
+    );
+    let make = |recording: &Path, options: &[&str], name: &str| {
+        let output = root.join(name);
+        partial(&[recording.to_owned()], options, &output);
+        output
+    };
+    let all = make(&run, &[], "all");
+    let first = make(&run, &["--ranks", "0..1"], "first");
+    let last = make(&run, &["--ranks", "3..3"], "last");
+    let steps = make(&run, &["--steps", "0..0"], "steps");
+    let of_other = make(&other, &["--ranks", "2..2"], "of-other");
+    let refused = |files: &[&PathBuf], says: &str| {
+        let mut command = gputrace();
+        command.arg("reduce").args(files).arg("--json");
+        let output = expect_status(&mut command, 2);
+        let line = one_line(&output);
+        assert!(line.contains(says), "{line}");
+        assert!(output.stdout.is_empty());
+    };
+    refused(&[&all, &first], "name it once");
+    refused(&[&first, &steps], "other options");
+    refused(&[&first, &of_other], "of a run of 8 ranks");
+    refused(&[&root.join("nothing")], "cannot be read");
+    let damaged = root.join("damaged");
+    let mut bytes = fs::read(&all).expect("a file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&damaged, &bytes).expect("written");
+    refused(&[&damaged], "damaged");
+    fs::write(&damaged, &bytes[..middle]).expect("written");
+    refused(&[&damaged], "expected a partial");
+    refused(&[&data("ddp-budget.toml")], "expected a partial");
+    // Another run of the same name.
+    fs::remove_dir_all(&run).expect("removed");
+    synthetic(&run, &["--ranks", "4", "--events", "3000", "--one-host"]);
+    let again = make(&run, &["--ranks", "2..2"], "again");
+    refused(&[&first, &again], "make all of its partials again");
+    // A rank is missing in the middle.
+    let mut command = gputrace();
+    command.arg("reduce").args([&first, &last]).arg("--json");
+    let output = expect_status(&mut command, 0);
+    assert!(
+        stderr(&output).contains("3 of 4 processes are here: rank 2 missing"),
+        "{}",
+        stderr(&output)
+    );
+    let analysis: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let losses = analysis["losses"].to_string();
+    assert!(
+        losses.contains("3 of 4 processes are here: rank 2 was not put together"),
+        "{losses}"
+    );
+    let mut command = gputrace();
+    command
+        .arg("reduce")
+        .arg(make(&other, &["--ranks", "1..2"], "some"));
+    let said = stderr(&expect_status(&mut command, 0));
+    assert!(
+        said.contains("2 of 8 processes are here: rank 0, rank 3, rank 4, rank 5, rank 6, rank 7 missing"),
+        "{said}"
+    );
+    // None of what is asked for is there.
+    let mut command = gputrace();
+    command
+        .arg("partial")
+        .arg(&run)
+        .args(["--ranks", "9..10", "-o"])
+        .arg(root.join("none"));
+    assert!(one_line(&expect_status(&mut command, 2)).contains("none of the ranks 9..10"));
+    assert!(!root.join("none").exists());
+}

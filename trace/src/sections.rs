@@ -1,0 +1,233 @@
+//! Files of sections: an Arrow IPC file in which each row is a piece of something larger, packed, with a checksum over the whole file.
+//! Partial analyses are such files.
+
+use std::collections::HashMap;
+use std::io::{self, Cursor, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::builder::{LargeBinaryBuilder, StringBuilder, UInt32Builder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt32Type;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_ipc::CompressionType;
+use arrow_ipc::reader::FileReader;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::beneath;
+
+/// Under this key of the schema's metadata stands the checksum, behind [`MARK`]: XXH3 of the file, taken with zeros in its place.
+const CHECKSUM_KEY: &str = "gputrace.checksum";
+const MARK: &[u8] = b"gputrace-xxh3:";
+const DIGITS: usize = 16;
+
+/// One piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// What it is of: the folder of a process, or nothing.
+    pub of: String,
+    /// Its rank, where that is known.
+    pub rank: Option<u32>,
+    /// What it is.
+    pub name: String,
+    /// The piece itself.
+    pub data: Vec<u8>,
+}
+
+/// What a file of sections holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sections {
+    /// What is said of the whole, by key.
+    pub about: HashMap<String, String>,
+    /// In the order in which they were written.
+    pub all: Vec<Section>,
+}
+
+fn schema(about: HashMap<String, String>) -> Arc<Schema> {
+    let fields = vec![
+        Field::new("of", DataType::Utf8, false),
+        Field::new("rank", DataType::UInt32, true),
+        Field::new("section", DataType::Utf8, false),
+        Field::new("data", DataType::LargeBinary, false),
+    ];
+    Arc::new(Schema::new(fields).with_metadata(about))
+}
+
+fn other(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        error => io::Error::other(error),
+    }
+}
+
+/// Where the digits of the checksum stand.
+fn places(bytes: &[u8]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = bytes[from..]
+        .windows(MARK.len())
+        .position(|window| window == MARK)
+    {
+        from += at + MARK.len();
+        if from + DIGITS <= bytes.len() {
+            found.push(from);
+        }
+    }
+    found
+}
+
+impl Sections {
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// When `out` refuses.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut about = self.about.clone();
+        let mark = String::from_utf8_lossy(MARK);
+        about.insert(CHECKSUM_KEY.to_owned(), format!("{mark}{}", "0".repeat(DIGITS)));
+        let schema = schema(about);
+        let options = IpcWriteOptions::default()
+            .try_with_compression(Some(CompressionType::ZSTD))
+            .map_err(other)?;
+        let mut bytes = Vec::new();
+        let mut writer = FileWriter::try_new_with_options(&mut bytes, &schema, options).map_err(other)?;
+        // A batch for each thing that sections are of: readers need not unpack all at once.
+        for sections in self.all.chunk_by(|a, b| a.of == b.of) {
+            let (mut of, mut rank) = (StringBuilder::new(), UInt32Builder::new());
+            let (mut name, mut data) = (StringBuilder::new(), LargeBinaryBuilder::new());
+            for section in sections {
+                of.append_value(&section.of);
+                rank.append_option(section.rank);
+                name.append_value(&section.name);
+                data.append_value(&section.data);
+            }
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(of.finish()),
+                Arc::new(rank.finish()),
+                Arc::new(name.finish()),
+                Arc::new(data.finish()),
+            ];
+            let batch = RecordBatch::try_new(schema.clone(), columns).map_err(other)?;
+            writer.write(&batch).map_err(other)?;
+        }
+        writer.finish().map_err(other)?;
+        drop(writer);
+        // In the middle of packed data the mark stands with a chance of 1 in 2^112 a byte.
+        let places = places(&bytes);
+        let checksum = format!("{:016x}", xxh3_64(&bytes));
+        for place in places {
+            bytes[place..place + DIGITS].copy_from_slice(checksum.as_bytes());
+        }
+        out.write_all(&bytes)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it can't be read; with [`io::ErrorKind::InvalidData`] when it is no file of sections or is damaged.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut beneath::open(path)?, &mut bytes)?;
+        Self::parse(bytes)
+    }
+
+    fn parse(mut bytes: Vec<u8>) -> io::Result<Self> {
+        let damaged = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+        if !bytes.starts_with(b"ARROW1") {
+            return Err(damaged("no Arrow file"));
+        }
+        let places = places(&bytes);
+        let said = places
+            .first()
+            .map(|place| bytes[*place..*place + DIGITS].to_vec());
+        let said = said.ok_or_else(|| damaged("no file with a checksum of gputrace in it"))?;
+        for place in &places {
+            if bytes[*place..*place + DIGITS] != said {
+                return Err(damaged("damaged"));
+            }
+            bytes[*place..*place + DIGITS].fill(b'0');
+        }
+        if format!("{:016x}", xxh3_64(&bytes)).as_bytes() != said {
+            return Err(damaged("damaged: its checksum is that of other bytes"));
+        }
+        let invalid = |error: ArrowError| damaged(&error.to_string());
+        let reader = FileReader::try_new(Cursor::new(bytes), None).map_err(invalid)?;
+        let mut about = reader.schema().metadata().clone();
+        about.remove(CHECKSUM_KEY);
+        if reader.schema().as_ref() != schema(reader.schema().metadata().clone()).as_ref() {
+            return Err(damaged("an Arrow file with other columns"));
+        }
+        let mut all = Vec::new();
+        for batch in reader {
+            let batch = batch.map_err(invalid)?;
+            let (of, name) = (
+                batch.column(0).as_string::<i32>(),
+                batch.column(2).as_string::<i32>(),
+            );
+            let rank = batch.column(1).as_primitive::<UInt32Type>();
+            let data = batch.column(3).as_binary::<i64>();
+            for row in 0..batch.num_rows() {
+                all.push(Section {
+                    of: of.value(row).to_owned(),
+                    rank: rank.is_valid(row).then(|| rank.value(row)),
+                    name: name.value(row).to_owned(),
+                    data: data.value(row).to_vec(),
+                });
+            }
+        }
+        Ok(Self { about, all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sections() -> Sections {
+        let section = |of: &str, rank, name: &str, length: u8| Section {
+            of: of.to_owned(),
+            rank,
+            name: name.to_owned(),
+            data: (0..length).collect(),
+        };
+        Sections {
+            about: [("version".to_owned(), "1".to_owned())].into(),
+            all: vec![
+                section("", None, "base", 200),
+                section("rank0", Some(0), "alone", 100),
+                section("rank0", Some(0), "kernels", 0),
+                section("rank7", Some(7), "alone", 3),
+            ],
+        }
+    }
+
+    fn bytes() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        sections().write(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(Sections::parse(bytes()).unwrap(), sections());
+        assert_eq!(bytes(), bytes());
+        assert!(Sections::parse(Vec::new()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn damage_is_seen(place: prop::sample::Index, bit in 0..8u32, cut: Option<prop::sample::Index>) {
+            let mut bytes = bytes();
+            let place = place.index(bytes.len());
+            bytes[place] ^= 1 << bit;
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            prop_assert!(Sections::parse(bytes).is_err());
+        }
+    }
+}
