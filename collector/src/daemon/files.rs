@@ -59,7 +59,9 @@ impl Files for DaemonFiles {
         let text = std::str::from_utf8(text).map_err(io::Error::other)?;
         let mut rest = text;
         loop {
-            let part = &rest[..rest.floor_char_boundary(PART_BYTES)];
+            let whole = |at: &usize| rest.is_char_boundary(*at);
+            let end = (0..=PART_BYTES.min(rest.len())).rev().find(whole).unwrap_or(0);
+            let part = &rest[..end];
             rest = &rest[part.len()..];
             let done = rest.is_empty();
             self.line().send(&FromCollector::Header {
