@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Capture, Captured, Totals};
-use gputrace_trace::now;
+use gputrace_trace::{TimeNs, now};
 
 use super::Sink;
 use crate::complain::complain;
@@ -142,7 +142,7 @@ impl Sink {
         if let Some(served) = &mut self.served {
             served.is_full = is_full;
         }
-        self.record_kernels(is_full);
+        self.record_kernels(is_full, now());
     }
 
     /// The daemon is gone: everything ends that it has asked for.
@@ -150,7 +150,7 @@ impl Sink {
         if let Some(served) = &mut self.served {
             served.running = None;
         }
-        self.record_kernels(false);
+        self.record_kernels(false, now());
         self.gate.set_host_rows(HostRows::None);
         nccl::set_recording(false);
         self.disk.shut();
@@ -164,7 +164,7 @@ impl Sink {
     }
 
     /// Records kernels, or no longer; CUPTI is started the first time. Gives whether they are.
-    fn record_kernels(&mut self, on: bool) -> bool {
+    fn record_kernels(&mut self, on: bool, at: TimeNs) -> bool {
         if on {
             if self.cupti.is_none() {
                 self.start_cupti();
@@ -172,10 +172,10 @@ impl Sink {
             power::on();
             self.decoder.keep_times();
         }
-        self.gate.switch(on);
+        self.gate.switch(on, at);
         let is_on = on && self.cupti.is_some();
         if let Some(served) = &mut self.served {
-            served.live.record_kernels(is_on, now().0);
+            served.live.record_kernels(is_on, at.0);
         }
         is_on
     }
@@ -212,7 +212,7 @@ impl Sink {
         }
         let start_ns = now().0;
         let (begun, _) = served.live.begun();
-        let is_on = served.is_full && self.cupti.is_some() || self.record_kernels(true);
+        let is_on = served.is_full && self.cupti.is_some() || self.record_kernels(true, now());
         let Some(served) = &mut self.served else { return };
         if !is_on {
             let why = self
@@ -251,7 +251,7 @@ impl Sink {
             }
             return;
         }
-        let (begun, _) = served.live.begun();
+        let (begun, last_begun) = served.live.begun();
         // The first that begins is the first that is whole, and is so when the next begins.
         let whole = (begun - running.begun).saturating_sub(1);
         let most = Duration::from_nanos(running.capture.most_ns.max(0).cast_unsigned());
@@ -264,16 +264,19 @@ impl Sink {
             .steps
             .filter(|steps| whole < *steps)
             .map(|steps| format!("{whole} of {steps} steps were over when the time was up"));
+        // It ends where the step began that is not wanted any more.
+        let last_begun = last_begun.filter(|_| !is_late).map(TimeNs);
+        let end = last_begun.unwrap_or_else(now);
         let captured = Captured {
             id: running.capture.id,
             steps: whole,
             start_ns: running.start_ns,
-            end_ns: now().0,
+            end_ns: end.0,
             why,
         };
         running.over = Some((Instant::now(), captured));
         if !served.is_full {
-            self.record_kernels(false);
+            self.record_kernels(false, end);
         }
     }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use gputrace_trace::clock_reading::clock_snapshot;
 use gputrace_trace::clock_steps;
 use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::now;
 use gputrace_trace::tables::Clock;
 use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 
@@ -86,7 +87,7 @@ impl Sink {
         let has_recorder = place.link.is_none();
         if !has_recorder {
             gate.set_host_rows(HostRows::None);
-            gate.switch(false);
+            gate.switch(false, now());
         }
         // A sixteenth for the texts themselves; the tables' dictionaries hold each in a column or two once more.
         let room = usize::try_from(config::options().memory_bytes / 16).unwrap_or(usize::MAX);

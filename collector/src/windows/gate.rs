@@ -132,10 +132,10 @@ impl Gate {
         self.has_calls = options.records(Kind::Calls) || kinds::needs_calls(options);
     }
 
-    /// Switches as the recorder's switch does.
-    pub(crate) fn switch(&mut self, on: bool) {
+    /// Switches as the recorder's switch does, at a moment that may be a little ago.
+    pub(crate) fn switch(&mut self, on: bool, at: TimeNs) {
         self.look();
-        self.machine.apply(now(), Event::Switch(on));
+        self.machine.apply(at, Event::Switch(on));
     }
 
     /// Whether rows of this kind were asked for.
