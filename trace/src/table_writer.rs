@@ -202,7 +202,7 @@ pub trait AnyTableWriter {
     fn close(&mut self, names: &Interner) -> io::Result<()>;
     /// From now on writes into another folder, where nothing of this table is yet: the process's next segment. Rows that are not
     /// encoded go there; those that are and that the disk has refused are lost.
-    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path);
+    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path, segment: u32);
 }
 
 impl<T: Table> AnyTableWriter for TableWriter<T> {
@@ -243,7 +243,7 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
         self.write_waiting()
     }
 
-    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path) {
+    fn begin_segment(&mut self, files: &Arc<dyn Files>, folder: &Path, segment: u32) {
         // What stands is encoded anew, and so kept anew for the next.
         let mut rows = std::mem::take(&mut self.standing);
         for row in 0..self.rows.len() {
@@ -251,7 +251,7 @@ impl<T: Table> AnyTableWriter for TableWriter<T> {
         }
         let lost_rows = self.lost_rows + self.waiting_rows;
         let mut identity = self.sealer.identity();
-        identity.segment += 1;
+        identity.segment = segment;
         *self = Self::new(files, folder, identity);
         self.rows = rows;
         self.lost_rows = lost_rows;

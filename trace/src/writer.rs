@@ -103,20 +103,21 @@ impl ProcessWriter {
         // First whatever may be refused, as long as there is a way back.
         self.flush(1)?;
         self.files.make_folder(folder)?;
-        Ok(self.leave_segment(folder))
-    }
-
-    /// Goes on in another folder, which is there, whatever becomes of the old files: what they refuse is lost and counted. Gives
-    /// the rows of the old files.
-    pub fn leave_segment(&mut self, folder: &Path) -> Vec<(&'static str, u64)> {
         let rows = self.rows_encoded();
         // From the first end mark on nothing more may be written into the old files.
         drop(self.close());
+        self.leave_segment(folder, self.identity.segment + 1);
+        Ok(rows)
+    }
+
+    /// Goes on in another folder, which is there, without a word to the old files, which may be out of reach: rows that wait go
+    /// along, those that the old files have refused are lost and counted. `segment`: its number, which is above the old one.
+    pub fn leave_segment(&mut self, folder: &Path, segment: u32) {
         let files = &self.files;
-        self.tables.each(&mut |table| table.begin_segment(files, folder));
+        self.tables
+            .each(&mut |table| table.begin_segment(files, folder, segment));
         folder.clone_into(&mut self.folder);
-        self.identity.segment += 1;
-        rows
+        self.identity.segment = segment;
     }
 
     /// How much was noted as missing so far.

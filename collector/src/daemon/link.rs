@@ -166,9 +166,18 @@ impl Link {
         self.is_joined
     }
 
+    /// Has nothing more to do with this daemon; the next try comes later.
+    pub(crate) fn hang_up(&mut self) {
+        self.line().connection = None;
+        self.is_joined = false;
+        self.tried = Instant::now();
+        // It may know this one, from a question whose answer came too late.
+        self.next_segment += 1;
+    }
+
     /// A segment was begun.
     pub(crate) fn begun_segment(&mut self, segment: u32) {
-        self.next_segment = segment + 1;
+        self.next_segment = self.next_segment.max(segment + 1);
     }
 
     fn join(&mut self, header: &ProcessHeader, patience: Duration) -> Option<Event> {

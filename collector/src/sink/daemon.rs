@@ -129,6 +129,9 @@ impl Sink {
         self.disk.header.recording = recording;
         if let Err(error) = self.disk.open(segment) {
             complain(&format!("the daemon gives no place to write to: {error}"));
+            if let Some(served) = &mut self.served {
+                served.link.hang_up();
+            }
             self.lose_daemon();
             return;
         }
@@ -158,7 +161,7 @@ impl Sink {
 
     fn note_segment(&mut self) {
         let segment = self.disk.segment();
-        if let Some(served) = &mut self.served {
+        if let Some(served) = self.served.as_mut().filter(|served| served.link.is_joined()) {
             served.link.begun_segment(segment);
         }
     }

@@ -119,14 +119,14 @@ impl Disk {
                 header::close(&mut closed);
                 let written = header::write(&**self.writer.files(), &closed_folder, &mut closed);
                 self.complain(written);
-                self.has_begun_segment();
+                self.has_begun_segment(self.segment + 1);
             }
             Err(error) => self.complain(Err(error)),
         }
     }
 
-    fn has_begun_segment(&mut self) {
-        self.segment += 1;
+    fn has_begun_segment(&mut self, segment: u32) {
+        self.segment = segment;
         self.writer.sign(&mut self.header);
         self.writer.tables.clocks.push(clock_snapshot());
         self.header_changed = true;
@@ -152,10 +152,10 @@ impl Disk {
         self.writer.files().make_folder(&folder)?;
         if segment > self.segment {
             let (rows, bytes) = self.writer.totals();
-            self.writer.leave_segment(&folder);
+            self.writer.leave_segment(&folder, segment);
             self.before.0 += rows;
             self.before.1 += bytes;
-            self.has_begun_segment();
+            self.has_begun_segment(segment);
         }
         self.is_open = true;
         self.header_changed = true;
