@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::now;
-use gputrace_trace::options::{CollectorOptions, FOLDER_VARIABLE};
+use gputrace_trace::options::FOLDER_VARIABLE;
 use gputrace_trace::seal::Identity;
 use gputrace_trace::writer::{Files, OwnFiles};
 
 use crate::complain::complain;
-use crate::cupti::{Cupti, running};
+use crate::cupti::running;
 use crate::sink::Place;
 use crate::windows::watch;
 use crate::{config, exit, forked, header, signals, sink};
@@ -119,7 +119,7 @@ pub(crate) fn begin() {
     // A daemon may leave CUPTI alone: then our thread starts it when it is wanted.
     let cupti = place
         .wants_kernels()
-        .then(|| start_cupti(config::options(), &mut process))
+        .then(|| running::start(config::options(), &mut process))
         .flatten();
     for note in &process.notes {
         complain(note);
@@ -148,30 +148,4 @@ fn give_up(place: &Place, process: &mut ProcessHeader, note: String) {
     drop(signals::quietly(|| {
         header::write(&*place.files, &place.folder, process)
     }));
-}
-
-/// Starts CUPTI with what is to be recorded; what is missing is noted.
-pub(crate) fn start_cupti(options: &CollectorOptions, process: &mut ProcessHeader) -> Option<Cupti> {
-    let cupti = match Cupti::start(options, process) {
-        Ok(cupti) => *running::set(cupti),
-        Err(why) => {
-            process.notes.push(why);
-            return None;
-        }
-    };
-    process.cupti_version = Some(cupti.version);
-    process.cupti_backend = Some(cupti.backend().to_owned());
-    if let Some(warning) = known_trouble(cupti.version) {
-        process.notes.push(warning.to_owned());
-    }
-    Some(cupti)
-}
-
-/// Versions of CUPTI that are known to lose or garble records (NVIDIA's release notes).
-fn known_trouble(version: u32) -> Option<&'static str> {
-    match version {
-        130_000 => Some("CUPTI 13.0 before update 1 can miss synchronisation records"),
-        130_100 => Some("CUPTI 13.1 before update 1 can give graph launches wrong correlation ids"),
-        _ => None,
-    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::ServerArgs;
+use super::server::ServerArgs;
 use super::values::{Ranks, parse_ranks};
 
 /// Days of seconds are enough for anything.

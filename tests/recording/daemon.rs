@@ -203,3 +203,77 @@ fn rules_are_tried_over_a_recording() {
     assert_eq!(of_late.len(), 1, "{late:#}");
     assert_eq!(of_late[0]["rank"], 2, "{late:#}");
 }
+
+/// A bundled run that nobody records but the daemon; gives what it printed.
+fn watched(socket: &Path, collector: &str, steps: &str) -> Child {
+    gputrace()
+        .args(["workload", "ddp", "--ranks", "2", "--steps", steps])
+        .env("GPUTRACE_SOCKET", socket)
+        .env("CUDA_INJECTION64_PATH", collector)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("gputrace runs")
+}
+
+fn losses(printed: &str) -> String {
+    let line = printed.lines().find(|line| line.starts_with("loss "));
+    let line = line.unwrap_or_else(|| panic!("no losses in {printed}"));
+    line.split(',').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_job_joins_is_captured_survives_the_daemon_and_computes_the_same() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (daemon, _) = start(place.path());
+    let socket = place.path().join("run/daemon.sock");
+    let shell = text(&run(&socket, &["env", "--shell"]).stdout);
+    let collector = shell
+        .split('\'')
+        .find(|part| part.ends_with("libgputrace_collector.so"));
+    let collector = collector.expect("a path").to_owned();
+    let job = watched(&socket, &collector, "300");
+    let seen = || -> serde_json::Value {
+        let jobs = run(&socket, &["jobs", "--json"]);
+        serde_json::from_slice(&jobs.stdout).expect("JSON")
+    };
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let wait_for = |what: &dyn Fn(&serde_json::Value) -> bool| {
+        while !what(&seen()["jobs"][0]) {
+            assert!(std::time::Instant::now() < until, "{:#}", seen());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    wait_for(&|job| job["ranks"].as_u64() == Some(2) && job["steps"].as_u64() > Some(5));
+    let capture = place.path().join("captured");
+    let arguments = ["capture", "--steps", "3", "-o", &capture.to_string_lossy()];
+    let output = run(&socket, &arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let analysis = gputrace()
+        .args(["analyze", "--json"])
+        .arg(&capture)
+        .output()
+        .expect("gputrace runs");
+    let analysis: serde_json::Value = serde_json::from_slice(&analysis.stdout).expect("JSON");
+    let ranks = analysis["ranks"].as_array().expect("ranks");
+    assert_eq!(ranks.len(), 2);
+    for rank in ranks {
+        // The one that was begun when kernels were switched on may be among them.
+        let steps = rank["steps"].as_array().map_or(0, Vec::len);
+        assert!(
+            (3..=4).contains(&steps) && rank["compute_ns"].as_i64() > Some(0),
+            "{rank:#}"
+        );
+    }
+    // A daemon that is killed, and its successor.
+    drop(daemon);
+    let (_daemon, _) = start_again(place.path());
+    wait_for(&|job| job["ranks"].as_u64() == Some(2) && job["state"] == "running");
+    let output = job.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let alone = gputrace()
+        .args(["workload", "ddp", "--ranks", "2", "--steps", "300"])
+        .env("GPUTRACE_SOCKET", "")
+        .output()
+        .expect("gputrace runs");
+    assert_eq!(losses(&text(&output.stdout)), losses(&text(&alone.stdout)));
+}

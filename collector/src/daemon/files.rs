@@ -10,7 +10,7 @@ use gputrace_trace::daemon::{FromCollector, MOST_PACKET_BYTES};
 use gputrace_trace::recording::segment_of;
 use gputrace_trace::writer::Files;
 
-use super::link::Line;
+use super::line::Line;
 
 /// Files that the daemon opens and hands over, by the names that they would have in the process's folder.
 pub(crate) struct DaemonFiles {

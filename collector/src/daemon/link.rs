@@ -1,8 +1,6 @@
 //! The connection to the daemon: made, lost, and made again.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,12 +13,11 @@ use gputrace_trace::writer::Files;
 
 use super::files::DaemonFiles;
 use super::job;
+use super::line::Line;
 use crate::{config, forked, signals};
 
 /// How long the program's own thread may be held up by a daemon that is there, once.
 const FIRST_PATIENCE: Duration = Duration::from_millis(50);
-/// How long our thread waits for an answer. A daemon that takes longer counts as gone.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How long after a try the next comes, at first and at the most.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -30,62 +27,6 @@ const REPORT: Duration = Duration::from_millis(500);
 const STEPS_A_PACKET: usize = 128;
 /// Steps that wait for a daemon that does not read, at the most.
 const MOST_WAITING: usize = 8192;
-
-/// What is said to the daemon and by it.
-pub(super) struct Line {
-    connection: Option<Connection>,
-    orders: VecDeque<ToCollector>,
-}
-
-impl Line {
-    /// Says something.
-    pub(super) fn send(&mut self, message: &FromCollector) -> io::Result<()> {
-        let connection = self.connection.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let sent = connection.send(message, None);
-        if let Err(error) = &sent
-            && !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput
-            )
-        {
-            self.connection = None;
-        }
-        sent
-    }
-
-    /// Asks for something, and waits for the answer; orders that come before it are kept.
-    pub(super) fn ask(&mut self, message: &FromCollector) -> io::Result<Option<OwnedFd>> {
-        self.send(message)?;
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.receive(left) {
-                Some((ToCollector::Made, file)) => return Ok(file),
-                Some((ToCollector::Failed { why }, _)) => return Err(io::Error::other(why)),
-                Some((order, _)) => self.orders.push_back(order),
-                None if self.connection.is_none() => return Err(io::ErrorKind::NotConnected.into()),
-                None if left.is_zero() => {
-                    // An answer that comes later would be taken for that to the next question.
-                    self.connection = None;
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// The next message, if one comes in time. What is not understood is passed over.
-    fn receive(&mut self, wait: Duration) -> Option<(ToCollector, Option<OwnedFd>)> {
-        match self.connection.as_ref()?.receive(wait) {
-            Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
-            Err(_) => {
-                self.connection = None;
-                None
-            }
-        }
-    }
-}
 
 /// What the daemon wants, or what became of it.
 pub(crate) enum Event {

@@ -223,7 +223,7 @@ mod tests {
                 what,
                 start_ns,
                 end_ns,
-            })
+            });
         };
         step(&mut live, 100, 7);
         ran(&mut live, What::Nccl, 110, 130);

@@ -5,6 +5,7 @@
 
 mod files;
 mod job;
+mod line;
 mod link;
 mod live;
 mod union;

@@ -6,50 +6,15 @@ use gputrace_trace::daemon::{Capture, Captured, Totals};
 use gputrace_trace::{TimeNs, now};
 
 use super::Sink;
+use super::served::{Running, decoder};
 use crate::complain::complain;
-use crate::cupti::Cupti;
-use crate::daemon::{Event, Link, Live, Timed, What};
-use crate::decode::Decoder;
+use crate::cupti::running;
+use crate::daemon::{Event, Timed, What};
 use crate::windows::{self, HostRows, watch};
-use crate::{config, cost, nccl, power, session};
+use crate::{config, cost, nccl, power};
 
 /// How long after a capture's end all of it has come from CUPTI.
 const SETTLED: Duration = Duration::from_millis(600);
-
-/// The daemon as the thread knows it.
-pub(super) struct Served {
-    link: Link,
-    live: Live,
-    /// Whether kernels are recorded from beginning to end.
-    is_full: bool,
-    running: Option<Running>,
-}
-
-/// A capture that goes on.
-struct Running {
-    capture: Capture,
-    since: Instant,
-    start_ns: i64,
-    /// Steps that had begun by then.
-    begun: u64,
-    /// When it ended, and how.
-    over: Option<(Instant, Captured)>,
-}
-
-impl Served {
-    /// With `joined`, by which the daemon has let the process in already.
-    pub(super) fn new(link: Link) -> Self {
-        // Nothing is told as long as nobody listens, and CUPTI is switched apart from NCCL.
-        power::leave_nccl();
-        nccl::set_recording(false);
-        Self {
-            link,
-            live: Live::new(),
-            is_full: false,
-            running: None,
-        }
-    }
-}
 
 impl Sink {
     /// Whether a daemon is still looked for.
@@ -185,7 +150,7 @@ impl Sink {
 
     fn start_cupti(&mut self) {
         let noted = self.disk.header.notes.len();
-        self.cupti = session::start_cupti(config::options(), &mut self.disk.header);
+        self.cupti = running::start(config::options(), &mut self.disk.header);
         self.disk.header_changed = true;
         // Each is said once, however often it is tried.
         let notes = self.disk.header.notes.split_off(noted);
@@ -317,10 +282,4 @@ impl Sink {
             served.link.leave();
         }
     }
-}
-
-/// A decoder of records of these sizes.
-pub(super) fn decoder(sizes: &crate::records::RecordSizes, cupti: Option<Cupti>) -> Decoder {
-    let names = move |kind, callback| cupti.as_ref()?.callback_name(kind, callback);
-    Decoder::new(sizes.clone(), Box::new(names))
 }

@@ -9,6 +9,7 @@ mod daemon;
 mod disk;
 mod phases;
 mod place;
+mod served;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -24,9 +25,9 @@ use gputrace_trace::writer::{BATCH_ROWS, ProcessWriter};
 
 use asked::{ASKED, STOP, answer};
 pub(crate) use asked::{finish, flush_before_end};
-use daemon::Served;
 use disk::Disk;
 pub(crate) use place::Place;
+use served::Served;
 pub(crate) use thread::Thread;
 
 use crate::buffers;
@@ -96,7 +97,7 @@ impl Sink {
             disk: Disk::new(writer, header, has_recorder),
             served: place.link.map(Served::new),
             cupti,
-            decoder: daemon::decoder(&sizes, cupti),
+            decoder: served::decoder(&sizes, cupti),
             host_events: host_events::Rows::default(),
             gate,
             rivals: Rivals::new(),
