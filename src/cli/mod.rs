@@ -7,6 +7,7 @@ mod documents;
 mod export;
 mod record;
 mod scale;
+mod server;
 mod values;
 
 use std::ffi::OsString;
@@ -413,20 +414,6 @@ pub struct ManArgs {
     /// Write all pages into this folder instead
     #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
     pub output: Option<PathBuf>,
-}
-
-fn parse_perfetto_ui(text: &str) -> Result<String, String> {
-    gputrace_viewer::server::check_perfetto_ui(text)?;
-    Ok(text.to_owned())
-}
-
-/// A name alone, as it stands in a browser's address before the port.
-fn parse_host_name(text: &str) -> Result<String, String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    if text.is_empty() || !text.bytes().all(plain) {
-        return Err("expected a name alone, without http:// and port: node7.example".to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]

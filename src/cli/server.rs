@@ -30,3 +30,17 @@ pub struct ServerArgs {
     #[arg(long, value_name = "URL", value_parser = parse_perfetto_ui, default_value = gputrace_viewer::server::PERFETTO_UI)]
     pub perfetto_ui: String,
 }
+
+/// A name alone, as it stands in a browser's address before the port.
+fn parse_host_name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.is_empty() || !text.bytes().all(plain) {
+        return Err("expected a name alone, without http:// and port: node7.example".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_perfetto_ui(text: &str) -> Result<String, String> {
+    gputrace_viewer::server::check_perfetto_ui(text)?;
+    Ok(text.to_owned())
+}
