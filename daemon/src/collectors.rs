@@ -222,8 +222,13 @@ impl State {
                 Ok(file) => self.tell(caller, ToCollector::Made, Some(file)),
                 Err(why) => self.tell(caller, failed(why), None),
             },
-            FromCollector::Header { segment, text, done } => {
-                match process.take_header(&path, segment, &text, done) {
+            FromCollector::Header {
+                segment,
+                text,
+                first,
+                done,
+            } => {
+                match process.take_header(&path, segment, &text, (first, done)) {
                     // What is damaged says nothing of the whole.
                     Ok(Some(header)) => {
                         let header = read_json::<ProcessHeader>(&header).ok().and_then(Json::ok);

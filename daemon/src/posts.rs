@@ -26,13 +26,13 @@ impl Posts {
     /// # Errors
     /// When there is none.
     pub fn start(address: Address) -> io::Result<Self> {
-        let (texts, todo) = sync_channel::<String>(MOST_WAITING);
+        let (texts, waiting) = sync_channel::<String>(MOST_WAITING);
         let failed = Arc::new(AtomicU64::new(0));
         let of_thread = failed.clone();
         std::thread::Builder::new()
             .name("posts".to_owned())
             .spawn(move || {
-                for text in todo {
+                for text in waiting {
                     let sent = (0..TRIES).any(|attempt| {
                         if attempt > 0 {
                             std::thread::sleep(BETWEEN);

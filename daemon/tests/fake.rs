@@ -102,6 +102,7 @@ impl Files for DaemonFiles {
             self.0.say(&FromCollector::Header {
                 segment: u32::try_from(segment).unwrap_or(u32::MAX),
                 text: part.to_owned(),
+                first: rest.len() == text.len(),
                 done: behind.is_empty(),
             });
             rest = behind;
@@ -407,6 +408,12 @@ impl Running {
             assert!(Instant::now() < until, "{jobs:#}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The name of the job, once one rank has joined it.
+    pub fn job_of_one_rank(&self) -> String {
+        let jobs = self.jobs_when(|jobs| jobs[0]["ranks"] == 1);
+        jobs[0]["job"].as_str().expect("a name").to_owned()
     }
 
     /// Ends it, and gives its folder.

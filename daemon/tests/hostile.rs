@@ -225,10 +225,7 @@ fn another_user_sees_nothing_of_ours_and_joins_a_job_of_its_own() {
     let daemon = Running::for_all("");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     fake.write_row();
-    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"]
-        .as_str()
-        .expect("a name")
-        .to_owned();
+    let id = daemon.job_of_one_rank();
     let socket = daemon.socket.clone();
     let said = as_user(65534, move || {
         let jobs = ask(&socket, Ask::Jobs).expect("jobs")["jobs"]

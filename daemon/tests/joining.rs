@@ -208,6 +208,23 @@ fn a_snapshot_is_a_recording_that_can_be_fetched() {
     }
 }
 
+/// Somebody asks for three steps, and waits for them.
+fn capture_of_three_steps(daemon: &Running) -> std::thread::JoinHandle<Result<Value, String>> {
+    let socket = daemon.socket.clone();
+    std::thread::spawn(move || {
+        let limits = Limits {
+            steps: Some(3),
+            ..Limits::default()
+        };
+        let ask = Ask::Capture {
+            job: None,
+            limits,
+            wait: true,
+        };
+        crate::fake::ask(&socket, ask)
+    })
+}
+
 #[test]
 fn a_capture_names_ranks_that_died_and_keeps_the_others() {
     let daemon = Running::new("");
@@ -216,21 +233,7 @@ fn a_capture_names_ranks_that_died_and_keeps_the_others() {
     daemon.jobs_when(|jobs| jobs[0]["ranks"] == 2);
     good.write_row();
     bad.write_row();
-    let socket = daemon.socket.clone();
-    let asked = std::thread::spawn(move || {
-        let limits = Limits {
-            steps: Some(3),
-            ..Limits::default()
-        };
-        crate::fake::ask(
-            &socket,
-            Ask::Capture {
-                job: None,
-                limits,
-                wait: true,
-            },
-        )
-    });
+    let asked = capture_of_three_steps(&daemon);
     // It cuts, and dies when it should record.
     std::thread::sleep(Duration::from_millis(200));
     assert!(matches!(
@@ -269,21 +272,7 @@ fn a_job_that_records_everything_is_captured_from_its_ring() {
         fake.end_step(1_000_000, None);
     }
     daemon.jobs_when(|jobs| jobs[0]["steps"] == 5 && jobs[0]["mode"] == "full");
-    let socket = daemon.socket.clone();
-    let asked = std::thread::spawn(move || {
-        let limits = Limits {
-            steps: Some(3),
-            ..Limits::default()
-        };
-        crate::fake::ask(
-            &socket,
-            Ask::Capture {
-                job: None,
-                limits,
-                wait: true,
-            },
-        )
-    });
+    let asked = capture_of_three_steps(&daemon);
     let mut cuts = fake.obey(Duration::from_millis(300));
     for _ in 0..4 {
         fake.write_row();

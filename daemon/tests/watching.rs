@@ -23,10 +23,7 @@ fn the_ring_moves_on_and_says_what_left_it() {
         rows += 1;
         fake.obey(Duration::from_millis(50));
     }
-    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"]
-        .as_str()
-        .expect("a name")
-        .to_owned();
+    let id = daemon.job_of_one_rank();
     let recording = Recording::open(&daemon.state().join("jobs").join(&id)).expect("a recording");
     let left = recording.processes[0].tables.markers.len() as u64;
     let lost = recording
@@ -256,10 +253,7 @@ fn the_ring_of_a_job_that_is_over_goes_when_its_time_is_over() {
     let daemon = Running::new("[keep]\nended_minutes = 0\n");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     fake.write_row();
-    let id = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 1)[0]["job"]
-        .as_str()
-        .expect("a name")
-        .to_owned();
+    let id = daemon.job_of_one_rank();
     let folder = daemon.state().join("jobs").join(&id);
     assert!(folder.exists());
     fake.leave();

@@ -69,6 +69,7 @@ impl Files for DaemonFiles {
         let segment = path.parent().map_or(0, segment);
         let text = std::str::from_utf8(text).map_err(io::Error::other)?;
         let mut rest = text;
+        let mut first = true;
         loop {
             let whole = |at: &usize| rest.is_char_boundary(*at);
             let end = (0..=PART_BYTES.min(rest.len())).rev().find(whole).unwrap_or(0);
@@ -78,8 +79,10 @@ impl Files for DaemonFiles {
             self.line().send(&FromCollector::Header {
                 segment,
                 text: part.to_owned(),
+                first,
                 done,
             })?;
+            first = false;
             if done {
                 return Ok(());
             }

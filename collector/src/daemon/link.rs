@@ -14,6 +14,7 @@ use gputrace_trace::writer::Files;
 use super::files::DaemonFiles;
 use super::job;
 use super::line::Line;
+use crate::complain::complain;
 use crate::{config, forked, signals};
 
 /// How long the program's own thread may be held up by a daemon that is there, once.
@@ -21,6 +22,8 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(50);
 /// How long after a try the next comes, at first and at the most.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The same where the daemon has refused, as it does when too much is watched.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// How often is told what happened.
 const REPORT: Duration = Duration::from_millis(500);
 /// Steps in one packet.
@@ -53,8 +56,6 @@ pub(crate) struct Link {
     is_joined: bool,
     /// The next segment that may be written.
     next_segment: u32,
-    /// Nothing more is asked of a daemon that has refused.
-    is_refused: bool,
     tried: Instant,
     pause: Duration,
     reported: Instant,
@@ -76,7 +77,6 @@ impl Link {
             sockets: &config::get().sockets,
             is_joined: false,
             next_segment: 0,
-            is_refused: false,
             tried: Instant::now(),
             pause: PAUSE,
             reported: Instant::now(),
@@ -162,8 +162,9 @@ impl Link {
                     is_full: full,
                 })
             }
-            ToCollector::Refused { .. } => {
-                self.is_refused = true;
+            ToCollector::Refused { why } => {
+                self.pause = REFUSED_PAUSE;
+                complain(&format!("the daemon does not record this process: {why}"));
                 None
             }
             _ => None,
@@ -173,7 +174,7 @@ impl Link {
     /// What is new: what the daemon wants, and whether there is one.
     pub(crate) fn look(&mut self, header: &ProcessHeader) -> Option<Event> {
         if !self.is_joined {
-            if self.is_refused || self.tried.elapsed() < self.pause {
+            if self.tried.elapsed() < self.pause {
                 return None;
             }
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);

@@ -170,6 +170,12 @@ impl Live {
         reports
     }
 
+    /// Forgets the steps that were over before anybody wanted to know of them.
+    pub(crate) fn forget(&mut self) {
+        self.ended.clear();
+        self.lost = 0;
+    }
+
     /// Steps that could not be told.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
@@ -257,6 +263,17 @@ mod tests {
         ];
         assert_eq!(reports, expected);
         assert_eq!(live.begun(), (3, Some(300)));
+    }
+
+    #[test]
+    fn steps_before_anybody_listens_are_no_losses() {
+        let mut live = Live::new();
+        for number in 0..MOST_STEPS as u64 + 10 {
+            step(&mut live, number as i64 * 100, number);
+        }
+        assert!(live.lost() > 0);
+        live.forget();
+        assert_eq!((live.lost(), live.take(true).len()), (0, 0));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::served::{Running, decoder};
 use crate::complain::complain;
 use crate::cupti::running;
 use crate::daemon::{Event, Timed, What};
-use crate::windows::{self, HostRows, watch};
+use crate::windows::{self, HostRows};
 use crate::{config, cost, nccl, power};
 
 /// How long after a capture's end all of it has come from CUPTI.
@@ -51,7 +51,7 @@ impl Sink {
     /// What happened since the last look, for those who are told.
     fn feed(&mut self) {
         let Some(served) = &mut self.served else { return };
-        for (at, event) in watch::take_live() {
+        for (at, event) in self.gate.take_steps() {
             if let windows::Event::Step { word, number, thread } = event {
                 served.live.step(at, word, number, thread);
             }
@@ -109,6 +109,9 @@ impl Sink {
         nccl::set_recording(true);
         if let Some(served) = &mut self.served {
             served.is_full = is_full;
+            if segment == 0 {
+                served.live.forget();
+            }
         }
         self.record_kernels(is_full, now());
     }

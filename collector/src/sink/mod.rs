@@ -88,6 +88,7 @@ impl Sink {
         let has_recorder = place.link.is_none();
         if !has_recorder {
             gate.set_host_rows(HostRows::None);
+            gate.keep_steps();
             gate.switch(false, now());
         }
         // A sixteenth for the texts themselves; the tables' dictionaries hold each in a column or two once more.

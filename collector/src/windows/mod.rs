@@ -7,6 +7,7 @@ mod detector;
 mod filter;
 mod gate;
 mod held;
+mod launched;
 mod launches;
 mod switch;
 #[cfg(test)]

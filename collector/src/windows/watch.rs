@@ -18,7 +18,6 @@ const CAPACITY: usize = 1 << 14;
 /// Bits of [`INTEREST`].
 const STEPS: u8 = 1;
 const RANGE: u8 = 2;
-const LIVE: u8 = 4;
 
 static INTEREST: AtomicU8 = AtomicU8::new(0);
 /// The hash of the asked range's name.
@@ -29,16 +28,13 @@ static STARTED_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Events that found no room.
 static LOST: AtomicU64 = AtomicU64::new(0);
 static QUEUE: Mutex<Vec<(TimeNs, Event)>> = Mutex::new(Vec::new());
-/// Steps for those who are told while the program runs.
-static LIVE_STEPS: Mutex<Vec<(TimeNs, Event)>> = Mutex::new(Vec::new());
 
 /// From now on steps and ranges are looked for, as the options want them.
 pub(crate) fn begin() {
     let options = config::options();
-    let live = config::taker() == Taker::Daemon;
-    let interest = if options.needs_steps() { STEPS } else { 0 }
-        | if options.range.is_some() { RANGE } else { 0 }
-        | if live { LIVE } else { 0 };
+    // A daemon is told of steps while the program runs.
+    let needs_steps = options.needs_steps() || config::taker() == Taker::Daemon;
+    let interest = if needs_steps { STEPS } else { 0 } | if options.range.is_some() { RANGE } else { 0 };
     let name = options.range.as_deref().unwrap_or_default();
     RANGE_HASH.store(Text::new(name.as_bytes()).hash, Ordering::Relaxed);
     INTEREST.store(interest, Ordering::Relaxed);
@@ -51,16 +47,10 @@ pub(crate) fn range_begins(name: Text<'_>, at: TimeNs, thread: u32) -> bool {
     if interest == 0 {
         return false;
     }
-    if interest & (STEPS | LIVE) != 0
+    if interest & STEPS != 0
         && let Some((word, number)) = step_word(name.bytes)
     {
-        let step = Event::Step { word, number, thread };
-        if interest & STEPS != 0 {
-            note(at, step);
-        }
-        if interest & LIVE != 0 {
-            note_in(&LIVE_STEPS, at, step);
-        }
+        note(at, Event::Step { word, number, thread });
     }
     let is_asked = interest & RANGE != 0 && name.hash == RANGE_HASH.load(Ordering::Relaxed);
     if is_asked {
@@ -114,14 +104,10 @@ pub(crate) fn range_stops(id: u64, at: TimeNs, may_wait: bool) {
 
 /// Notes an event for the writer.
 pub(crate) fn note(at: TimeNs, event: Event) {
-    note_in(&QUEUE, at, event);
-}
-
-fn note_in(queue: &Mutex<Vec<(TimeNs, Event)>>, at: TimeNs, event: Event) {
     if forked::is_child() {
         return;
     }
-    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     // A program that has so many steps in 20 ms has none that anybody can follow.
     if queue.len() < CAPACITY {
         queue.push((at, event));
@@ -137,16 +123,7 @@ pub(crate) fn take_lost() -> u64 {
 
 /// Takes the events since the last call, in the order of time.
 pub(crate) fn take() -> Vec<(TimeNs, Event)> {
-    take_of(&QUEUE)
-}
-
-/// Takes the steps since the last call, in the order of time, for those who are told of them.
-pub(crate) fn take_live() -> Vec<(TimeNs, Event)> {
-    take_of(&LIVE_STEPS)
-}
-
-fn take_of(queue: &Mutex<Vec<(TimeNs, Event)>>) -> Vec<(TimeNs, Event)> {
-    let mut events = std::mem::take(&mut *queue.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut events = std::mem::take(&mut *QUEUE.lock().unwrap_or_else(PoisonError::into_inner));
     events.sort_by_key(|(at, _)| *at);
     events
 }

@@ -175,7 +175,7 @@ impl Process {
         job: &Path,
         segment: u32,
         text: &str,
-        done: bool,
+        (first, done): (bool, bool),
     ) -> Result<Option<PathBuf>, String> {
         if segment >= self.next {
             return Err(format!("segment {segment} was not begun"));
@@ -184,7 +184,9 @@ impl Process {
         let aside = folder.join("process.json.part");
         let written = (|| -> io::Result<Option<PathBuf>> {
             let (mut file, before) = match self.header.take() {
-                Some((of, bytes)) if of == segment => (OpenOptions::new().append(true).open(&aside)?, bytes),
+                Some((of, bytes)) if of == segment && !first => {
+                    (OpenOptions::new().append(true).open(&aside)?, bytes)
+                }
                 _ => (new_file(&aside)?, 0),
             };
             let bytes = before + text.len() as u64;

@@ -109,12 +109,12 @@ impl Disk {
     /// # Errors
     /// When there is no thread for it.
     pub fn start(wake: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let (tasks, todo) = channel();
+        let (tasks, waiting) = channel();
         let (tell, done) = channel();
         std::thread::Builder::new()
             .name("disk".to_owned())
             .spawn(move || {
-                for task in todo {
+                for task in waiting {
                     if let Some(result) = work(task)
                         && tell.send(result).is_err()
                     {

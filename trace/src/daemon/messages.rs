@@ -65,7 +65,10 @@ pub enum FromCollector {
         segment: u32,
         /// The text, or the next part of it.
         text: String,
-        /// Whether this was the last part.
+        /// Whether this is the first part: what came of one before it was not whole.
+        #[serde(default)]
+        first: bool,
+        /// Whether this is the last part.
         done: bool,
     },
     /// What happened since the last report; at least one a second.

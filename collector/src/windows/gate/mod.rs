@@ -4,7 +4,7 @@
 //! which all calls are known that launched what is in them; and where steps have to be detected, until the kernels that
 //! they launched have been seen. Then each record is kept or left out, in place.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use gputrace_trace::options::{CollectorOptions, Kind};
@@ -13,6 +13,7 @@ use gputrace_trace::{TimeNs, now};
 use super::detector::{Detector, Seen};
 use super::filter::{self, Moment};
 use super::held::Records;
+use super::launched::Launched;
 use super::launches::Launches;
 use super::switch::Switch;
 use super::{Event, Machine, Phase, Window, watch};
@@ -20,24 +21,11 @@ use crate::buffers::Full;
 use crate::records::{self, RecordSizes, read};
 use crate::{config, kinds, walk};
 
-/// How long after a window's end its last operation may begin. Correlation ids are 32 bits: later ones are other launches.
-const LATEST_START_NS: i64 = 600_000_000_000;
-/// Windows whose launches are remembered.
-const REMEMBERED: usize = 64;
-
 /// A set of kinds.
 fn bits(kinds: &[u32]) -> u128 {
     kinds
         .iter()
         .fold(0, |bits, kind| bits | 1u128.checked_shl(*kind).unwrap_or(0))
-}
-
-/// The calls of a window, by correlation id.
-struct Launched {
-    window: TimeNs,
-    last_start: i64,
-    first: u32,
-    last: u32,
 }
 
 struct Held {
@@ -63,7 +51,7 @@ pub(crate) struct Gate {
     most_held_bytes: usize,
     /// Events of the application's threads are known until here.
     known_until: TimeNs,
-    launched: VecDeque<Launched>,
+    launched: Launched,
     /// Whether calls come at all: without them nobody knows when that was which has no time of its own.
     has_calls: bool,
     /// When detected steps were launched.
@@ -73,6 +61,8 @@ pub(crate) struct Gate {
     left_out: BTreeMap<&'static str, u64>,
     /// Which rows of the host are recorded.
     host: HostRows,
+    /// Steps that have begun, for those who are told while the program runs.
+    steps: Option<Vec<(TimeNs, Event)>>,
 }
 
 /// Which rows of the host are recorded: its ranges, and what NCCL says.
@@ -105,13 +95,24 @@ impl Gate {
             held_bytes: 0,
             most_held_bytes: usize::try_from(options.memory_bytes / 4).unwrap_or(usize::MAX),
             known_until: start,
-            launched: VecDeque::new(),
+            launched: Launched::default(),
             has_calls: options.records(Kind::Calls) || kinds::needs_calls(options),
             launches: Launches::default(),
             hidden: bits(hidden),
             left_out: BTreeMap::new(),
             host: HostRows::InWindows,
+            steps: None,
         }
+    }
+
+    /// From now on steps that begin are kept for [`Self::take_steps`].
+    pub(crate) fn keep_steps(&mut self) {
+        self.steps.get_or_insert_default();
+    }
+
+    /// The ranges that name steps and have begun since the last call.
+    pub(crate) fn take_steps(&mut self) -> Vec<(TimeNs, Event)> {
+        self.steps.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// From now on those rows of the host's.
@@ -171,6 +172,11 @@ impl Gate {
     pub(crate) fn look(&mut self) {
         let until = now();
         for (at, event) in watch::take() {
+            if let Some(steps) = &mut self.steps
+                && matches!(event, Event::Step { .. })
+            {
+                steps.push((at, event));
+            }
             self.machine.apply(at, event);
         }
         self.switch.look();
@@ -330,30 +336,11 @@ impl Gate {
             if correlation > until {
                 return;
             }
-            let Some(window) = machine.window_at(TimeNs(start)) else {
-                return;
-            };
-            let last_start = window.end.0.saturating_add(LATEST_START_NS);
-            match launched
-                .iter_mut()
-                .rev()
-                .find(|known| known.window == window.start)
-            {
-                Some(known) => {
-                    known.first = known.first.min(correlation);
-                    known.last = known.last.max(correlation);
-                    known.last_start = last_start;
-                }
-                None => launched.push_back(Launched {
-                    window: window.start,
-                    last_start,
-                    first: correlation,
-                    last: correlation,
-                }),
+            if let Some(window) = machine.window_at(TimeNs(start)) {
+                launched.learn(window, correlation);
             }
         });
-        let excess = self.launched.len().saturating_sub(REMEMBERED);
-        self.launched.drain(..excess);
+        self.launched.forget();
     }
 
     /// Leaves out what is not recorded; gives the length of what is.
@@ -367,11 +354,7 @@ impl Gate {
         }
         let (machine, launched, left_out) = (&self.machine, &self.launched, &mut self.left_out);
         let has_calls = self.has_calls;
-        let is_launched = |correlation: u32, start: i64| {
-            launched.iter().any(|window| {
-                (window.first..=window.last).contains(&correlation) && start <= window.last_start
-            })
-        };
+        let is_launched = |correlation, start| launched.has(correlation, start);
         let is_in = |start: i64| machine.window_at(TimeNs(start)).is_some();
         let discard = |record_kind, record: &[u8]| {
             // SAFETY: the caller's promise, and the record is left out.
@@ -406,219 +389,4 @@ impl Gate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host_events::testing;
-    use crate::records::kind;
-
-    /// Far more than anything else in this process takes or gives back meanwhile.
-    const BLOCK_BYTES: usize = 256 << 20;
-
-    /// Bytes of large blocks that malloc has given out.
-    fn large_blocks() -> usize {
-        // SAFETY: only reads malloc's counts.
-        unsafe { libc::mallinfo2() }.hblkhd
-    }
-
-    #[test]
-    fn memory_that_belongs_to_a_record_goes_with_it() {
-        // A gate reads the process's options, which are other tests', too.
-        let _turn = testing::turn();
-        // SAFETY: a block of so many bytes, which nobody reads or writes.
-        let data = unsafe { libc::malloc(BLOCK_BYTES) } as u64;
-        assert_ne!(data, 0);
-        let taken = large_blocks();
-        // CUpti_ActivityOverhead3: kind, overhead kind (the command buffer was full), ..., data.
-        let mut record = [0u8; 56];
-        record[..4].copy_from_slice(&kind::OVERHEAD.to_le_bytes());
-        record[4..8].copy_from_slice(&(6u32 << 16).to_le_bytes());
-        let place = std::mem::offset_of!(records::Overhead, data);
-        record[place..place + 8].copy_from_slice(&data.to_le_bytes());
-        let sizes = RecordSizes::ask(|record_kind| (record_kind == kind::OVERHEAD).then_some(56));
-        let options = Box::leak(Box::new(CollectorOptions::default()));
-        let mut gate = Gate::new(options, sizes, &[kind::OVERHEAD]);
-        // SAFETY: the record's data is memory of malloc that nobody else frees.
-        assert_eq!(unsafe { gate.leave_out(&mut record) }, 0);
-        assert!(large_blocks() + BLOCK_BYTES / 2 < taken);
-    }
-
-    /// How many of two recordings of events are kept: one that was made while the recorder's switch was off, and a later one.
-    /// `tells_of_calls`: there are records of the calls that made them.
-    fn kept(words: &[&str], tells_of_calls: bool) -> usize {
-        let sizes = |record_kind| match record_kind {
-            kind::CUDA_EVENT => Some(56),
-            kind::DRIVER => Some(40),
-            _ => None,
-        };
-        let options = Box::leak(Box::new(CollectorOptions {
-            kinds: Some(words.iter().map(|word| (*word).to_owned()).collect()),
-            ..CollectorOptions::default()
-        }));
-        let mut gate = Gate::new(options, RecordSizes::ask(sizes), &[]);
-        let begin = now();
-        let at = |seconds: i64| TimeNs(begin.0 + seconds * 1_000_000_000);
-        gate.machine.apply(at(1), Event::Switch(false));
-        gate.machine.apply(at(3), Event::Switch(true));
-        let mut buffer = Vec::new();
-        for (correlation, seconds) in [(7u32, 2), (8, 4)] {
-            if tells_of_calls {
-                let mut call = [0u8; 40];
-                let (start, id) = (
-                    std::mem::offset_of!(records::ApiCall, start),
-                    std::mem::offset_of!(records::ApiCall, correlation),
-                );
-                call[..4].copy_from_slice(&kind::DRIVER.to_le_bytes());
-                call[start..start + 8].copy_from_slice(&at(seconds).0.to_le_bytes());
-                call[id..id + 4].copy_from_slice(&correlation.to_le_bytes());
-                buffer.extend(call);
-            }
-            let mut recorded = [0u8; 56];
-            let id = std::mem::offset_of!(records::EventRecord, correlation);
-            recorded[..4].copy_from_slice(&kind::CUDA_EVENT.to_le_bytes());
-            recorded[id..id + 4].copy_from_slice(&correlation.to_le_bytes());
-            buffer.extend(recorded);
-        }
-        gate.learn_launches(&buffer, u32::MAX);
-        // SAFETY: no record of these kinds has memory or addresses.
-        let kept = unsafe { gate.leave_out(&mut buffer) };
-        let mut recordings = 0;
-        walk::walk(&buffer[..kept], &gate.sizes, |record_kind, _| {
-            recordings += usize::from(record_kind == kind::CUDA_EVENT);
-        });
-        recordings
-    }
-
-    #[test]
-    fn recordings_of_events_are_of_the_window_of_their_call() {
-        let _turn = testing::turn();
-        assert_eq!(kept(&["synchronizations", "calls"], true), 1);
-        // Where calls are recorded, one whose call is not there was made outside of all windows.
-        assert_eq!(kept(&["synchronizations", "calls"], false), 0);
-        assert_eq!(kept(&["synchronizations"], false), 2);
-    }
-
-    /// Steps of a loop of ten kernels, of which the host launches each 1,000 ns before it runs, and the gate that records steps 5 to 7.
-    struct Loop {
-        gate: Gate,
-        begin: i64,
-    }
-
-    impl Loop {
-        fn new() -> Self {
-            let sizes = |record_kind| match record_kind {
-                kind::CONCURRENT_KERNEL => Some(size_of::<records::Kernel>()),
-                kind::DRIVER => Some(40),
-                _ => None,
-            };
-            let options = Box::leak(Box::new(CollectorOptions {
-                steps: Some((5, 7)),
-                ..CollectorOptions::default()
-            }));
-            let gate = Gate::new(options, RecordSizes::ask(sizes), &[]);
-            let begin = now().0;
-            Self { gate, begin }
-        }
-
-        /// Holds a buffer with the calls or the kernels of some steps.
-        fn hold(&mut self, steps: std::ops::Range<u32>, kernels: bool) {
-            let mut bytes = Vec::new();
-            for number in steps.start * 10..steps.end * 10 {
-                let (step, place) = (number / 10, number % 10);
-                let launched = self.begin + i64::from(step) * 10_000 + i64::from(place) * 100;
-                let put = |record: &mut [u8], at: usize, value: u64, length: usize| {
-                    record[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
-                };
-                if kernels {
-                    use std::mem::offset_of;
-                    let mut record = [0u8; size_of::<records::Kernel>()];
-                    let ran = launched + 1000;
-                    put(&mut record, 0, kind::CONCURRENT_KERNEL.into(), 4);
-                    put(
-                        &mut record,
-                        offset_of!(records::Kernel, start),
-                        ran.cast_unsigned(),
-                        8,
-                    );
-                    put(
-                        &mut record,
-                        offset_of!(records::Kernel, end),
-                        (ran + 90).cast_unsigned(),
-                        8,
-                    );
-                    put(&mut record, offset_of!(records::Kernel, stream), 7, 4);
-                    put(
-                        &mut record,
-                        offset_of!(records::Kernel, correlation),
-                        (number + 1).into(),
-                        4,
-                    );
-                    put(
-                        &mut record,
-                        offset_of!(records::Kernel, name),
-                        (place + 1).into(),
-                        8,
-                    );
-                    bytes.extend(record);
-                } else {
-                    use std::mem::offset_of;
-                    let mut record = [0u8; 40];
-                    put(&mut record, 0, kind::DRIVER.into(), 4);
-                    put(
-                        &mut record,
-                        offset_of!(records::ApiCall, start),
-                        launched.cast_unsigned(),
-                        8,
-                    );
-                    put(
-                        &mut record,
-                        offset_of!(records::ApiCall, correlation),
-                        (number + 1).into(),
-                        4,
-                    );
-                    bytes.extend(record);
-                }
-            }
-            self.gate.held_bytes += bytes.capacity();
-            self.gate.held.push(Held {
-                records: Records::Copy(bytes),
-                last_id: 0,
-                last_moment: i64::MIN,
-                is_scanned: false,
-            });
-        }
-
-        /// How many kernels a flush leaves of what it decides.
-        fn kernels(&mut self, all: bool) -> usize {
-            let released = self.gate.release(all);
-            let mut kernels = 0;
-            for (records, kept) in released {
-                walk::walk(&records.bytes()[..kept], &self.gate.sizes, |record_kind, _| {
-                    kernels += usize::from(kinds::is_kernels(record_kind));
-                });
-            }
-            kernels
-        }
-    }
-
-    #[test]
-    fn kernels_wait_for_the_calls_that_say_when_their_steps_began() {
-        let _turn = testing::turn();
-        let mut job = Loop::new();
-        // The kernels of ten steps have come, the calls of six: where the seventh and the tenth began is not known.
-        job.hold(0..10, true);
-        job.hold(0..6, false);
-        assert_eq!(job.kernels(false), 0);
-        job.hold(6..12, false);
-        job.hold(10..12, true);
-        assert_eq!(job.kernels(false), 30);
-        assert_eq!(job.kernels(true), 0);
-        assert!(job.gate.held.is_empty() && job.gate.held_bytes == 0);
-        // As many where the calls come first, and where all comes at once at the end.
-        for all in [false, true] {
-            let mut job = Loop::new();
-            job.hold(0..12, false);
-            job.hold(0..12, true);
-            assert_eq!(job.kernels(all), 30);
-        }
-    }
-}
+mod tests;
