@@ -13,7 +13,7 @@ use gputrace_trace::{Recording, access};
 
 use crate::apart::{Run, busy};
 use crate::cli::AnalyzeArgs;
-use crate::export::{cannot_be_written, interrupted};
+use crate::export::{cannot_be_written, tables_target};
 use crate::failure::Failure;
 use crate::opening;
 use crate::print_json::print_json;
@@ -178,15 +178,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
     if args.writing.follow_umask {
         access::follow_umask();
     }
-    let tables = args
-        .tables
-        .as_ref()
-        .map(|folder| args.writing.target(folder, Some(args.force), &args.paths));
-    if let Some(tables) = &tables {
-        let checked = tables.check_folder();
-        checked.map_err(|refused| Failure::new(refused.to_string()))?;
-        interrupted::leaves_nothing();
-    }
+    let tables = tables_target(&args.writing, args.tables.as_deref(), args.force, &args.paths)?;
     let options = Options {
         steps: args.steps,
         sort,

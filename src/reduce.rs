@@ -7,7 +7,7 @@ use gputrace_trace::{access, parallel};
 use crate::analyze;
 use crate::apart::{bar, busy};
 use crate::cli::ReduceArgs;
-use crate::export::{cannot_be_written, interrupted};
+use crate::export::{cannot_be_written, interrupted, tables_target};
 use crate::failure::Failure;
 use crate::partial as partial_file;
 use crate::print_json::print_json;
@@ -18,15 +18,7 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
     if args.writing.follow_umask {
         access::follow_umask();
     }
-    let tables = args
-        .tables
-        .as_ref()
-        .map(|folder| args.writing.target(folder, Some(args.force), &args.paths));
-    if let Some(tables) = &tables {
-        let checked = tables.check_folder();
-        checked.map_err(|refused| Failure::new(refused.to_string()))?;
-        interrupted::leaves_nothing();
-    }
+    let tables = tables_target(&args.writing, args.tables.as_deref(), args.force, &args.paths)?;
     let (merged, options) = open(args)?;
     if let Some(output) = &args.output {
         interrupted::leaves_nothing();

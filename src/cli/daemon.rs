@@ -92,14 +92,8 @@ pub struct CaptureArgs {
     /// Wait until it is done, and say what is in it
     #[arg(long)]
     pub wait: bool,
-    /// Copy the recording into this folder, which must not exist yet; waits
-    #[arg(short, long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-    /// Print one JSON object (schema gputrace.capture/1)
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
-    pub socket: SocketArgs,
+    pub kept: KeptArgs,
 }
 
 #[derive(Args, Debug)]
@@ -110,7 +104,14 @@ pub struct SnapshotArgs {
     /// Of the last so long: 60s, 2m [default: all that the ring holds]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub last: Option<f64>,
-    /// Copy the recording into this folder, which must not exist yet
+    #[command(flatten)]
+    pub kept: KeptArgs,
+}
+
+/// What becomes of a recording that the daemon has kept.
+#[derive(Args, Debug)]
+pub struct KeptArgs {
+    /// Wait for it, and copy it into this folder, which must not exist yet
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Print one JSON object (schema gputrace.capture/1)

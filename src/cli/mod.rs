@@ -17,7 +17,8 @@ use clap::{Args, Parser, Subcommand};
 
 pub use compare::{BaselineArgs, BaselineCommand, CheckArgs, DiffArgs};
 pub use daemon::{
-    CaptureArgs, DaemonArgs, EnvArgs, JobsArgs, ModeChoice, SnapshotArgs, SocketArgs, TopArgs, TriggersArgs,
+    CaptureArgs, DaemonArgs, EnvArgs, JobsArgs, KeptArgs, ModeChoice, SnapshotArgs, SocketArgs, TopArgs,
+    TriggersArgs,
 };
 pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
 pub use record::RecordArgs;

@@ -1,13 +1,12 @@
 //! `gputrace capture` and `gputrace snapshot`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use gputrace_trace::daemon::{Ask, Limits};
 use serde_json::Value;
 
 use super::client::{Question, check_output, fetch, text};
-use crate::cli::{CaptureArgs, SnapshotArgs, SocketArgs};
+use crate::cli::{CaptureArgs, KeptArgs, SnapshotArgs};
 use crate::failure::Failure;
 use crate::print_json::print_json;
 use crate::text::bytes;
@@ -19,9 +18,9 @@ const LONGEST_BY_STEPS_S: f64 = 150.0;
 
 /// Records kernels for a while.
 pub fn capture(args: &CaptureArgs) -> Result<i32, Failure> {
-    check_output(args.output.as_ref())?;
+    check_output(args.kept.output.as_ref())?;
     let steps = args.steps.or(args.seconds.is_none().then_some(STEPS));
-    let wait = args.wait || args.output.is_some();
+    let wait = args.wait || args.kept.output.is_some();
     let ask = Ask::Capture {
         job: args.job.clone(),
         limits: Limits {
@@ -38,32 +37,27 @@ pub fn capture(args: &CaptureArgs) -> Result<i32, Failure> {
     } else {
         Duration::ZERO
     };
-    finish(&args.socket, ask, longer, args.output.as_ref(), args.json)
+    finish(&args.kept, ask, longer)
 }
 
 /// Keeps what the ring holds.
 pub fn snapshot(args: &SnapshotArgs) -> Result<i32, Failure> {
-    check_output(args.output.as_ref())?;
+    check_output(args.kept.output.as_ref())?;
     let ask = Ask::Snapshot {
         job: args.job.clone(),
         last_s: args.last,
     };
-    finish(&args.socket, ask, Duration::ZERO, args.output.as_ref(), args.json)
+    finish(&args.kept, ask, Duration::ZERO)
 }
 
-fn finish(
-    socket: &SocketArgs,
-    ask: Ask,
-    longer: Duration,
-    output: Option<&PathBuf>,
-    json: bool,
-) -> Result<i32, Failure> {
-    let document = Question::ask(socket, ask, longer)?.document()?;
+fn finish(args: &KeptArgs, ask: Ask, longer: Duration) -> Result<i32, Failure> {
+    let document = Question::ask(&args.socket, ask, longer)?.document()?;
     let recording = text(&document["recording"]);
+    let output = args.output.as_ref();
     if let Some(folder) = output {
-        fetch(socket, &recording, folder)?;
+        fetch(&args.socket, &recording, folder)?;
     }
-    if json {
+    if args.json {
         print_json(&document)?;
         return Ok(0);
     }

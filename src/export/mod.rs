@@ -5,7 +5,7 @@ pub mod interrupted;
 mod progress;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gputrace_interchange::export::ExportSummary;
 use gputrace_interchange::export::chrome::{export_chrome, export_chrome_ranks};
@@ -18,9 +18,28 @@ use gputrace_interchange::export::xplane::export_xplane;
 use gputrace_trace::place::{self, Refused, Target};
 use gputrace_trace::{Derived, Recording, access};
 
-use crate::cli::{ExportArgs, ExportFormat, PartArgs};
+use crate::cli::{ExportArgs, ExportFormat, PartArgs, WritingArgs};
 use crate::failure::Failure;
 use crate::{opening, text};
+
+/// Where --tables go, if they are asked for: a folder that may be written, of which a signal leaves nothing half-written.
+///
+/// # Errors
+/// When something is there that may not be replaced.
+pub fn tables_target(
+    writing: &WritingArgs,
+    folder: Option<&Path>,
+    force: bool,
+    sources: &[PathBuf],
+) -> Result<Option<Target>, Failure> {
+    let Some(folder) = folder else { return Ok(None) };
+    let target = writing.target(folder, Some(force), sources);
+    target
+        .check_folder()
+        .map_err(|refused| Failure::new(refused.to_string()))?;
+    interrupted::leaves_nothing();
+    Ok(Some(target))
+}
 
 /// Exports, and says how much.
 pub fn run(args: &ExportArgs) -> Result<i32, Failure> {

@@ -204,7 +204,25 @@ fn rules_are_tried_over_a_recording() {
     assert_eq!(of_late[0]["rank"], 2, "{late:#}");
 }
 
-/// A bundled run that nobody records but the daemon; gives what it printed.
+fn analysis(recording: &Path) -> serde_json::Value {
+    let output = gputrace()
+        .args(["analyze", "--json"])
+        .arg(recording)
+        .output()
+        .expect("gputrace runs");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn stop_for(process: &Child, time: Duration) {
+    let pid = libc::pid_t::try_from(process.id()).expect("a number");
+    // SAFETY: signals to a child of ours.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    std::thread::sleep(time);
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+}
+
+/// A bundled run that nobody records but the daemon.
 fn watched(socket: &Path, collector: &str, steps: &str) -> Child {
     gputrace()
         .args(["workload", "ddp", "--ranks", "2", "--steps", steps])
@@ -231,7 +249,7 @@ fn a_job_joins_is_captured_survives_the_daemon_and_computes_the_same() {
         .split('\'')
         .find(|part| part.ends_with("libgputrace_collector.so"));
     let collector = collector.expect("a path").to_owned();
-    let job = watched(&socket, &collector, "300");
+    let job = watched(&socket, &collector, "500");
     let seen = || -> serde_json::Value {
         let jobs = run(&socket, &["jobs", "--json"]);
         serde_json::from_slice(&jobs.stdout).expect("JSON")
@@ -248,13 +266,8 @@ fn a_job_joins_is_captured_survives_the_daemon_and_computes_the_same() {
     let arguments = ["capture", "--steps", "3", "-o", &capture.to_string_lossy()];
     let output = run(&socket, &arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let analysis = gputrace()
-        .args(["analyze", "--json"])
-        .arg(&capture)
-        .output()
-        .expect("gputrace runs");
-    let analysis: serde_json::Value = serde_json::from_slice(&analysis.stdout).expect("JSON");
-    let ranks = analysis["ranks"].as_array().expect("ranks");
+    let analysis_of_it = analysis(&capture);
+    let ranks = analysis_of_it["ranks"].as_array().expect("ranks");
     assert_eq!(ranks.len(), 2);
     for rank in ranks {
         // The one that was begun when kernels were switched on may be among them.
@@ -266,12 +279,20 @@ fn a_job_joins_is_captured_survives_the_daemon_and_computes_the_same() {
     }
     // A daemon that is killed, and its successor.
     drop(daemon);
-    let (_daemon, _) = start_again(place.path());
+    let (successor, _) = start_again(place.path());
     wait_for(&|job| job["ranks"].as_u64() == Some(2) && job["state"] == "running");
+    // One that stands still for longer than a process waits for an answer.
+    stop_for(&successor.0, Duration::from_millis(2500));
+    wait_for(&|job| job["ranks"].as_u64() == Some(2) && job["state"] == "running");
+    let kept = place.path().join("kept");
+    let output = run(&socket, &["snapshot", "-o", &kept.to_string_lossy()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let losses_of_it = analysis(&kept)["losses"].to_string();
+    assert!(!losses_of_it.contains("damaged"), "{losses_of_it}");
     let output = job.wait_with_output().expect("it ends");
     assert!(output.status.success());
     let alone = gputrace()
-        .args(["workload", "ddp", "--ranks", "2", "--steps", "300"])
+        .args(["workload", "ddp", "--ranks", "2", "--steps", "500"])
         .env("GPUTRACE_SOCKET", "")
         .output()
         .expect("gputrace runs");
