@@ -59,8 +59,14 @@ pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
             around.display()
         )));
     }
-    // All that is to be merged was opened before: what cannot be compared is no reason to refuse it.
-    let clocks = opening::open(&args.paths).map_or_else(|_| Vec::new(), |whole| clock_estimates(&whole));
+    // What cannot be compared is no reason to refuse it.
+    let clocks = match opening::open(&args.paths) {
+        Ok(whole) => clock_estimates(&whole),
+        Err(why) => {
+            anstream::eprintln!("gputrace: the clocks of the hosts were not compared: {why}");
+            Vec::new()
+        }
+    };
     interrupted::leaves_nothing();
     let target = args.writing.target(&args.output, None, &args.paths);
     let made = target.write_recording(|folder| fill(folder, &parts, &clocks));

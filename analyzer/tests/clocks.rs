@@ -53,10 +53,8 @@ fn two_clocks_by_hand() {
     let (low, high) = found[1].course.bounds_at(local(10)).expect("bounds");
     assert!((low - (5_010_000 - 30_000)).abs() < 10, "{low}");
     assert!((high - (5_010_000 + 40_000)).abs() < 10, "{high}");
-    assert_eq!(
-        found[1].course.to_reference(local(10)),
-        local(10) - middle.offset_ns
-    );
+    let reference = found[1].course.to_reference(local(10));
+    assert!((reference - 100_000_000).abs() <= 20, "{reference}");
 }
 
 #[test]

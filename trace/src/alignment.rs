@@ -181,10 +181,16 @@ impl Course {
     /// What this clock showed at a moment of the reference.
     #[must_use]
     pub fn local_at(&self, time_ns: i64) -> i64 {
-        // Offsets change slowly, so that a few rounds find the moment.
-        (0..8).fold(time_ns, |local_ns, _| {
-            time_ns.saturating_add(self.at(local_ns).offset_ns)
-        })
+        // Offsets change slowly, so that a few rounds find the moment. Where the clock was set they may end on either side of that.
+        let mut local_ns = time_ns;
+        for _ in 0..8 {
+            let next = time_ns.saturating_add(self.at(local_ns).offset_ns);
+            if next == local_ns {
+                break;
+            }
+            local_ns = next;
+        }
+        local_ns
     }
 
     /// The least and the greatest that the offset can have been when the clock showed `local_ns`. `None` where nothing says

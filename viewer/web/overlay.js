@@ -315,7 +315,9 @@ export class Overlay {
           this.tag(theme, text, Math.max(0, a) + shown / 2, y + tall / 2, ratio, theme.colour.text);
       }
       if (!own) this.frame(view, one.ref.start, one.ref.duration, y, tall, theme.colour.accent, 1.25, 0.9);
-      const error = selected ? clockError(one, selected) : 0;
+      // Clocks that nothing joins have no error that could be drawn.
+      const known = detail.collective.clock_error_ns != null;
+      const error = selected && known ? clockError(one, selected) : 0;
       if (error > 0) this.band(scene, begin, error, at);
       arrivals.push({ x: a, y, height: tall });
     }

@@ -6,13 +6,7 @@ pub(super) const WITHIN_99: f64 = 2.575_829;
 /// The probability that a normal variable is between this many of its standard deviations below and above its mean; negative
 /// for a negative number of them.
 pub(super) fn within(z: f64) -> f64 {
-    // Abramowitz and Stegun 7.1.26: right within 1.5e-7.
-    let x = z.abs() / std::f64::consts::SQRT_2;
-    let t = 1.0 / (1.0 + 0.327_591_1 * x);
-    let series = t
-        * (0.254_829_592
-            + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))));
-    (1.0 - series * (-x * x).exp()).copysign(z)
+    statrs::function::erf::erf(z / std::f64::consts::SQRT_2)
 }
 
 /// One of several normal distributions.
@@ -38,15 +32,15 @@ pub(super) fn half_width(parts: &[Part], share: f64) -> f64 {
     // No share that is asked for is beyond 5 standard deviations.
     let farthest = parts.iter().map(|part| part.off.abs() + 5.0 * part.deviation);
     let (mut low, mut high) = (0.0, farthest.fold(0.0, f64::max));
-    if !high.is_finite() {
+    if !high.is_finite() || total.is_nan() || total <= 0.0 {
         return f64::INFINITY;
     }
     while high - low > 1e-3 * high {
         let middle = f64::midpoint(low, high);
-        if covered(middle) < share {
-            low = middle;
-        } else {
+        if covered(middle) >= share {
             high = middle;
+        } else {
+            low = middle;
         }
     }
     high

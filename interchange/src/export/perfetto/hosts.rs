@@ -61,7 +61,7 @@ pub(super) fn write_own_clock(
             (clocks::REALTIME, moment.saturating_add(shift_ns)),
             (
                 clocks::FIRST_OWN + u64::from(number),
-                clock.course.local_at(*moment),
+                clock.course.local_at(*moment).saturating_add(shift_ns),
             ),
         ];
         packets.packet(packet::NEEDS_STATE, |fields| {
