@@ -33,7 +33,7 @@ pub enum ClockChoice {
     Compared(ComparedClocks),
 }
 
-/// How the clocks of a run stand, as it was found of all of its ranks: parts of the run that are read apart are moved by it alike.
+/// The clocks of a run, compared over all its ranks, so that parts of it that are read apart are aligned alike.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComparedClocks {

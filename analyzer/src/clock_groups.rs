@@ -32,7 +32,7 @@ pub(crate) fn groups(recording: &Recording, ranks: &[Option<u32>], meetings: &[M
         hosts.entry(&process.header.host).or_default().push(place);
     }
     let several = hosts.len() > 1;
-    let boots: Vec<Option<i64>> = recording.processes.iter().map(booted_ns).collect();
+    let boots: Vec<Boot> = recording.processes.iter().map(Boot::of).collect();
     let mut groups: Vec<Group> = Vec::new();
     for (host, processes) in hosts {
         // Beside hosts with names, what has none may be of any; and so may files that do not say when their time begins.
@@ -66,18 +66,42 @@ struct Ends {
     usual: i64,
 }
 
-/// When a process's host was booted, by its own clock; `None` where no reading says that.
-fn booted_ns(process: &Process) -> Option<i64> {
-    let readings = &process.tables.clocks;
-    let since_boot = readings
-        .boottime_ns
-        .first()
-        .filter(|since_boot| **since_boot > 0)?;
-    Some(readings.realtime_ns.first()?.0.saturating_sub(*since_boot))
+/// Which boot of its host a process ran in, as far as that is known.
+#[derive(Clone, Debug, Default)]
+struct Boot {
+    /// The kernel's number of it.
+    id: Option<String>,
+    /// When it was, by the process's own clock.
+    at_ns: Option<i64>,
 }
 
-/// The processes of one host by their clocks. `boots`: when the host of each of the recording's processes was booted.
-fn by_clock(processes: &[usize], meetings: &[Meeting], boots: &[Option<i64>]) -> Vec<Vec<usize>> {
+impl Boot {
+    fn of(process: &Process) -> Self {
+        let readings = &process.tables.clocks;
+        let since_boot = readings.boottime_ns.first().filter(|since_boot| **since_boot > 0);
+        let at_ns = since_boot
+            .zip(readings.realtime_ns.first())
+            .map(|(since_boot, now)| now.0.saturating_sub(*since_boot));
+        Self {
+            id: process.header.boot_id.clone(),
+            at_ns,
+        }
+    }
+
+    /// Whether it may be the same as another.
+    fn may_be(&self, other: &Self) -> bool {
+        match (&self.id, &other.id) {
+            (Some(id), Some(other)) => id == other,
+            _ => self
+                .at_ns
+                .zip(other.at_ns)
+                .is_none_or(|(a, b)| a.abs_diff(b) <= SAME_BOOT_NS),
+        }
+    }
+}
+
+/// The processes of one host by their clocks. `boots`: of each of the recording's processes.
+fn by_clock(processes: &[usize], meetings: &[Meeting], boots: &[Boot]) -> Vec<Vec<usize>> {
     let mut ends: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
     let mut here: Vec<(usize, i64)> = Vec::new();
     for meeting in meetings {
@@ -128,12 +152,11 @@ fn by_clock(processes: &[usize], meetings: &[Meeting], boots: &[Option<i64>]) ->
     };
     // Those of which nothing else is known have the clock of the first that did not run before or after a reboot.
     let one_boot = |group: &[usize], place: usize| {
-        let boot = |place: usize| boots.get(place).copied().flatten();
-        group.iter().all(|other| {
-            boot(*other)
-                .zip(boot(place))
-                .is_none_or(|(a, b)| a.abs_diff(b) <= SAME_BOOT_NS)
-        })
+        let own = boots.get(place);
+        let others = group.iter().map(|other| boots.get(*other));
+        others
+            .into_iter()
+            .all(|other| own.zip(other).is_none_or(|(own, other)| own.may_be(other)))
     };
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for place in processes {
@@ -195,13 +218,24 @@ mod tests {
     #[test]
     fn before_and_after_a_reboot_a_host_has_two_clocks() {
         let hour = 3_600_000_000_000;
-        let boots = [Some(0), Some(hour), Some(5_000_000_000), None, Some(hour)];
+        let at = |at_ns| Boot { id: None, at_ns };
+        let boots = [Some(0), Some(hour), Some(5_000_000_000), None, Some(hour)].map(at);
         assert_eq!(
             by_clock(&[0, 1, 2, 3, 4], &[], &boots),
             [vec![0, 2, 3], vec![1, 4]]
         );
         // A container has a boot of its own, and the host's clock.
         let one = meetings(&[|_| 0, |_| 3_000]);
-        assert_eq!(by_clock(&[0, 1], &one, &[Some(0), Some(hour)]), [vec![0, 1]]);
+        assert_eq!(
+            by_clock(&[0, 1], &one, &[Some(0), Some(hour)].map(at)),
+            [vec![0, 1]]
+        );
+        // The kernel's own numbers count for more than when it was: the clock may have been set.
+        let named = |id: &str, at_ns| Boot {
+            id: Some(id.to_owned()),
+            at_ns: Some(at_ns),
+        };
+        let boots = [named("a", 0), named("a", hour), named("b", 0)];
+        assert_eq!(by_clock(&[0, 1, 2], &[], &boots), [vec![0, 1], vec![2]]);
     }
 }

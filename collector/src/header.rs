@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use gputrace_trace::clock_reading::boot_id;
 use gputrace_trace::json_file::json_text;
 use gputrace_trace::manifest::{PROCESS_FILE, ProcessHeader};
 use gputrace_trace::options::RECORDING_VARIABLE;
@@ -32,6 +33,7 @@ pub(crate) fn new(started: TimeNs) -> ProcessHeader {
     let mut header = ProcessHeader {
         recording: std::env::var(RECORDING_VARIABLE).unwrap_or_default(),
         host: gethostname::gethostname().to_string_lossy().into_owned(),
+        boot_id: boot_id(),
         pid: std::process::id(),
         parent_pid: std::os::unix::process::parent_id(),
         command: command

@@ -32,6 +32,14 @@ pub fn clock_snapshot() -> Clock {
     best.map(|(_, clock)| clock).unwrap_or_default()
 }
 
+/// The kernel's number of this boot of the machine; `None` where it does not say.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 /// The processor's time stamp counter; `None` on processors other than x86-64.
 fn time_stamp_counter() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]

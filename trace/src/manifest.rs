@@ -305,6 +305,9 @@ pub struct ProcessHeader {
     pub segment: u32,
     /// Host name.
     pub host: String,
+    /// The kernel's number of the host's boot (`boot_id`): clocks of two boots have nothing in common but the time of day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// Which of [`Recording::clocks`](crate::Recording::clocks) stamped it, once they were compared; never on disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<u32>,

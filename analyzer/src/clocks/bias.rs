@@ -6,11 +6,11 @@
 
 use super::normal::{self, Part};
 
-/// Beyond this a greater tau is less likely, before anything is measured: single kernels of NCCL end 1 to 7 us apart on one host.
+/// Up to this, greater values are likelier before anything is measured; beyond, less likely: single kernels of NCCL end 1 to 7 us apart on one host.
 const USUAL_NS: f64 = 2_000.0;
 /// No tau is greater.
 const MOST_NS: f64 = 10_000.0;
-/// Nor less: that is none.
+/// Values below this count as none.
 const LEAST_NS: f64 = 10.0;
 /// It is one draw for a whole recording, in which either all moments are covered or none: with 99 %
 /// one recording of a hundred would be wrong from beginning to end.
@@ -95,7 +95,7 @@ impl Bias {
     /// interval.
     pub(super) fn half_width(&self) -> f64 {
         let squares: f64 = self.shares.iter().map(|share| share * share).sum();
-        // Kinds that count for more than they are have chance errors that the curve's does not tell of.
+        // The curve weighs kinds by their precision. Weighed as here, chance errors are larger: by this.
         let counted = self.kinds.iter().zip(&self.shares);
         let own: f64 = counted.map(|(kind, share)| (kind.error * share).powi(2)).sum();
         let precision: f64 = self.kinds.iter().map(|kind| kind.error.powi(-2)).sum();
@@ -123,7 +123,7 @@ fn logarithm(kinds: &[KindMean], tau: f64) -> f64 {
     let total: f64 = weights.iter().sum();
     let each = kinds.iter().zip(&weights);
     let common = each.clone().map(|(kind, weight)| kind.mean * weight).sum::<f64>() / total;
-    // Before: half-way between all values as likely as each other and all orders of magnitude, up to what is usual.
+    // The density before anything is measured is 1/sqrt(tau), and falls off beyond what is usual.
     let mut logarithm = 0.5 * tau.ln() - (tau / USUAL_NS).powi(2).ln_1p();
     if !kinds.is_empty() {
         logarithm -= 0.5 * total.ln();

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gputrace_trace::clock_reading::clock_snapshot;
+use gputrace_trace::clock_reading::{boot_id, clock_snapshot};
 use gputrace_trace::follow::Follower;
 use gputrace_trace::json_file::{Json, read_json, write_json};
 use gputrace_trace::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
@@ -135,6 +135,7 @@ fn header(host: &str, keep_arguments: bool) -> ProcessHeader {
     let mut header = ProcessHeader {
         role: HOST_ROLE.to_owned(),
         host: host.to_owned(),
+        boot_id: boot_id(),
         pid: std::process::id(),
         parent_pid: std::os::unix::process::parent_id(),
         command: std::env::args_os()

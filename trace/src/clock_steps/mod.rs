@@ -475,20 +475,25 @@ fn undo_in(process: &mut Process) -> Vec<Step> {
     steps
 }
 
-/// By host: how far real time is ahead of the time since boot, by the earliest reading of any of its processes.
+/// By host and boot: how far real time is ahead of the time since boot, by the earliest reading of any of its processes.
 #[derive(Debug, Default)]
-pub(crate) struct HostOffsets(HashMap<String, (i64, i64)>);
+pub(crate) struct HostOffsets(HashMap<Boot, (i64, i64)>);
+
+/// A host, and which boot of it where that is known.
+type Boot = (String, Option<String>);
+
+fn boot(process: &Process) -> Boot {
+    (process.header.host.clone(), process.header.boot_id.clone())
+}
 
 impl HostOffsets {
     /// Of processes with their headers and clocks.
     pub(crate) fn of<'a>(processes: impl IntoIterator<Item = &'a Process>) -> Self {
-        let mut hosts: HashMap<String, (i64, i64)> = HashMap::new();
+        let mut hosts: HashMap<Boot, (i64, i64)> = HashMap::new();
         for process in processes {
             if let Some(offset) = first_offset(process) {
                 let boottime = process.tables.clocks.boottime_ns[0];
-                let known = hosts
-                    .entry(process.header.host.clone())
-                    .or_insert((boottime, offset));
+                let known = hosts.entry(boot(process)).or_insert((boottime, offset));
                 if boottime < known.0 {
                     *known = (boottime, offset);
                 }
@@ -506,7 +511,7 @@ fn first_offset(process: &Process) -> Option<i64> {
 pub(crate) fn undo(process: &mut Process, hosts: &HostOffsets) -> Vec<Step> {
     let mut undone = undo_in(process);
     // Time since boot goes on whatever happens to the clock.
-    let base = hosts.0.get(&process.header.host).map(|(_, offset)| *offset);
+    let base = hosts.0.get(&boot(process)).map(|(_, offset)| *offset);
     if let Some((offset, base)) = first_offset(process).zip(base) {
         let by_ns = offset.saturating_sub(base);
         if (LEAST_STEP_NS..=MOST_NS).contains(&by_ns.saturating_abs()) {

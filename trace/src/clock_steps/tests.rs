@@ -299,6 +299,25 @@ fn a_step_that_is_shorter_than_the_time_between_samples_is_undone() {
     assert_same(&stamped, &truth);
 }
 
+#[test]
+fn another_boot_is_no_step_of_the_clock() {
+    let clock = FaultyClock(Vec::new());
+    let made = |boot: &str| {
+        let (mut process, _) = process(&clock, SECOND, 3, &[1000]);
+        process.header.boot_id = Some(boot.to_owned());
+        process
+    };
+    let (mut before, mut after) = (made("a"), made("b"));
+    // Booted again an hour later: the time since boot began anew.
+    after.tables.shift(DurationNs(3600 * SECOND));
+    let stamps = after.tables.api_calls.start_ns.clone();
+    assert!(undo_all([&mut before, &mut after]).is_empty());
+    assert_eq!(after.tables.api_calls.start_ns, stamps);
+    // In one boot the same is a clock that was set.
+    after.header.boot_id = Some("a".to_owned());
+    assert_eq!(undo_all([&mut before, &mut after]).len(), 1);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -66,7 +66,7 @@ pub(super) fn write(
             arguments.some_text(Key::Affects, &loss.affects);
         })?;
     }
-    // What its stamps were moved by, at the middle of what it was compared by.
+    // The offset of each clock, in the middle of the time over which it was compared.
     for (number, clock) in recording
         .clocks
         .iter()
