@@ -222,55 +222,57 @@ fn stop_for(process: &Child, time: Duration) {
     unsafe { libc::kill(pid, libc::SIGCONT) };
 }
 
-/// A bundled run that nobody records but the daemon.
-fn watched(socket: &Path, collector: &str, steps: &str) -> Child {
-    gputrace()
+/// A bundled run; with a daemon's socket that daemon's.
+fn workload(steps: &str, watched: Option<&Path>) -> Command {
+    let mut command = gputrace();
+    command
         .args(["workload", "ddp", "--ranks", "2", "--steps", steps])
-        .env("GPUTRACE_SOCKET", socket)
-        .env("CUDA_INJECTION64_PATH", collector)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("gputrace runs")
+        .env("GPUTRACE_SOCKET", watched.unwrap_or(Path::new("")))
+        .stdout(Stdio::piped());
+    if let Some(socket) = watched {
+        let shell = text(&run(socket, &["env", "--shell"]).stdout);
+        let mut parts = shell.split('\'');
+        let collector = parts.find(|part| part.ends_with("libgputrace_collector.so"));
+        command.env("CUDA_INJECTION64_PATH", collector.expect("a path"));
+    }
+    command
 }
 
-fn losses(printed: &str) -> String {
-    let line = printed.lines().find(|line| line.starts_with("loss "));
-    let line = line.unwrap_or_else(|| panic!("no losses in {printed}"));
-    line.split(',').next().unwrap_or_default().to_owned()
+/// The first job that the daemon knows, once it is as wanted.
+fn job_when(socket: &Path, wanted: impl Fn(&serde_json::Value) -> bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(120);
+    loop {
+        let jobs = run(socket, &["jobs", "--json"]);
+        // A daemon that stands still is told of in words.
+        let jobs: serde_json::Value = serde_json::from_slice(&jobs.stdout).unwrap_or_default();
+        if wanted(&jobs["jobs"][0]) {
+            return;
+        }
+        assert!(std::time::Instant::now() < until, "{jobs:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]
-fn a_job_joins_is_captured_survives_the_daemon_and_computes_the_same() {
+fn a_job_is_watched_captured_and_found_again() {
     let place = tempfile::tempdir().expect("a folder");
     let (daemon, _) = start(place.path());
     let socket = place.path().join("run/daemon.sock");
-    let shell = text(&run(&socket, &["env", "--shell"]).stdout);
-    let collector = shell
-        .split('\'')
-        .find(|part| part.ends_with("libgputrace_collector.so"));
-    let collector = collector.expect("a path").to_owned();
-    let job = watched(&socket, &collector, "500");
-    let seen = || -> serde_json::Value {
-        let jobs = run(&socket, &["jobs", "--json"]);
-        serde_json::from_slice(&jobs.stdout).expect("JSON")
-    };
-    let until = std::time::Instant::now() + Duration::from_secs(60);
-    let wait_for = |what: &dyn Fn(&serde_json::Value) -> bool| {
-        while !what(&seen()["jobs"][0]) {
-            assert!(std::time::Instant::now() < until, "{:#}", seen());
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    };
-    wait_for(&|job| job["ranks"].as_u64() == Some(2) && job["steps"].as_u64() > Some(5));
+    // It ends with us.
+    let _job = Running(workload("100000", Some(&socket)).spawn().expect("gputrace runs"));
+    let is_whole = |job: &serde_json::Value| job["ranks"] == 2 && job["state"] == "running";
+    job_when(&socket, |job| is_whole(job) && job["steps"].as_u64() > Some(5));
     let capture = place.path().join("captured");
-    let arguments = ["capture", "--steps", "3", "-o", &capture.to_string_lossy()];
-    let output = run(&socket, &arguments);
+    let output = run(
+        &socket,
+        &["capture", "--steps", "3", "-o", &capture.to_string_lossy()],
+    );
     assert!(output.status.success(), "{}", text(&output.stderr));
     let analysis_of_it = analysis(&capture);
     let ranks = analysis_of_it["ranks"].as_array().expect("ranks");
     assert_eq!(ranks.len(), 2);
     for rank in ranks {
-        // The one that was begun when kernels were switched on may be among them.
+        // A step that had begun when kernels were switched on may be among them.
         let steps = rank["steps"].as_array().map_or(0, Vec::len);
         assert!(
             (3..=4).contains(&steps) && rank["compute_ns"].as_i64() > Some(0),
@@ -280,21 +282,31 @@ fn a_job_joins_is_captured_survives_the_daemon_and_computes_the_same() {
     // A daemon that is killed, and its successor.
     drop(daemon);
     let (successor, _) = start_again(place.path());
-    wait_for(&|job| job["ranks"].as_u64() == Some(2) && job["state"] == "running");
+    job_when(&socket, is_whole);
     // One that stands still for longer than a process waits for an answer.
     stop_for(&successor.0, Duration::from_millis(2500));
-    wait_for(&|job| job["ranks"].as_u64() == Some(2) && job["state"] == "running");
+    job_when(&socket, is_whole);
     let kept = place.path().join("kept");
     let output = run(&socket, &["snapshot", "-o", &kept.to_string_lossy()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let losses_of_it = analysis(&kept)["losses"].to_string();
-    assert!(!losses_of_it.contains("damaged"), "{losses_of_it}");
-    let output = job.wait_with_output().expect("it ends");
-    assert!(output.status.success());
-    let alone = gputrace()
-        .args(["workload", "ddp", "--ranks", "2", "--steps", "500"])
-        .env("GPUTRACE_SOCKET", "")
-        .output()
-        .expect("gputrace runs");
-    assert_eq!(losses(&text(&output.stdout)), losses(&text(&alone.stdout)));
+    let losses = analysis(&kept)["losses"].to_string();
+    assert!(!losses.contains("damaged"), "{losses}");
+}
+
+#[test]
+fn a_watched_job_computes_what_it_computes_alone() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (_daemon, _) = start(place.path());
+    let socket = place.path().join("run/daemon.sock");
+    let [watched, alone] = [Some(socket.as_path()), None].map(|socket| {
+        let output = workload("60", socket).output().expect("gputrace runs");
+        assert!(output.status.success());
+        let printed = text(&output.stdout);
+        let line = printed.lines().find(|line| line.starts_with("loss "));
+        // Behind the comma stands how long a step took.
+        let line = line.unwrap_or_else(|| panic!("no losses in {printed}"));
+        line.split(',').next().unwrap_or_default().to_owned()
+    });
+    assert_eq!(watched, alone);
+    job_when(&socket, |job| job["steps"] == 59);
 }

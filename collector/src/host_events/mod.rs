@@ -19,7 +19,7 @@ mod texts;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use budget::{BUDGET, SHARE_OF_MEMORY, begin};
 use losses::LOSSES;
@@ -33,6 +33,20 @@ pub(crate) use texts::{Registered, Text};
 use crate::forked;
 use crate::nccl::State;
 use crate::nvtx::Stack;
+
+/// Whether ranges are passed on: not as long as a daemon is only looked for.
+static RANGES_WANTED: AtomicBool = AtomicBool::new(true);
+
+/// Whether anybody wants ranges.
+#[inline]
+pub(crate) fn are_ranges_wanted() -> bool {
+    RANGES_WANTED.load(Ordering::Relaxed)
+}
+
+/// From now on ranges are passed on, or not.
+pub(crate) fn want_ranges(wanted: bool) {
+    RANGES_WANTED.store(wanted, Ordering::Relaxed);
+}
 
 /// What the writer sees of a thread beside its ring.
 pub(crate) struct ThreadInfo {
@@ -60,6 +74,14 @@ impl Thread {
     pub(crate) fn push(&mut self, lost: Lost, kind: u8, fields: &[u64]) {
         if !self.producer.push(kind, fields, &[]) {
             self.lose(lost);
+        }
+    }
+
+    /// Passes a range on, or counts it, where anybody wants ranges.
+    #[inline]
+    pub(crate) fn push_range(&mut self, kind: u8, fields: &[u64]) {
+        if are_ranges_wanted() {
+            self.push(Lost::Ranges, kind, fields);
         }
     }
 

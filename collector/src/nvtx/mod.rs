@@ -124,7 +124,7 @@ fn pop_with(domain: u32, extended: &[PayloadData]) -> c_int {
         let mut range = range?;
         watch::range_ends(range.text(), TimeNs(end_ns));
         thread.set_open_ranges(thread.ranges.open.len());
-        thread.push(Lost::Ranges, range.record, range.end(end_ns));
+        thread.push_range(range.record, range.end(end_ns));
         if !extended.is_empty() {
             payloads::pass_on(thread, domain, range.start_ns(), range.text(), extended);
         }
@@ -139,7 +139,7 @@ fn mark(domain: u32, label: Label<'_>) {
         let mut range = Range::new(MARK, domain, thread.text(label.text), &label);
         range.start_ns = start_ns;
         let (fields, count) = range.fields();
-        thread.push(Lost::Ranges, record::RANGE, &fields[..count]);
+        thread.push_range(record::RANGE, &fields[..count]);
         if !label.extended.is_empty() {
             payloads::pass_on(thread, domain, start_ns, range.text, label.extended);
         }
@@ -156,7 +156,7 @@ fn start(domain: u32, label: Label<'_>) -> u64 {
         let (fields, _) = range.fields();
         let mut begun = [id; 1 + range::FIELDS];
         begun[1..].copy_from_slice(&fields);
-        thread.push(Lost::Ranges, record::RANGE_START, &begun);
+        thread.push_range(record::RANGE_START, &begun);
         if !label.extended.is_empty() {
             payloads::pass_on(thread, domain, start.0, range.text, label.extended);
         }
@@ -173,7 +173,7 @@ fn end_with(domain: u32, id: u64, extended: &[PayloadData]) {
     let end_ns = now().0;
     let noted = with_thread(Lost::Ranges, |thread| {
         watch::range_stops(id, TimeNs(end_ns), true);
-        thread.push(Lost::Ranges, record::RANGE_END, &[id, end_ns.cast_unsigned()]);
+        thread.push_range(record::RANGE_END, &[id, end_ns.cast_unsigned()]);
         if !extended.is_empty() {
             // Which range it was is the writer's to know: the moment is that of the end.
             payloads::pass_on(thread, domain, end_ns, 0, extended);

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::domains::registered;
 use super::payload_data::PayloadData;
-use crate::host_events::{BUDGET, Lost, Text, Thread, lose_elsewhere, record, with_thread};
+use crate::host_events::{
+    BUDGET, Lost, Text, Thread, are_ranges_wanted, lose_elsewhere, record, with_thread,
+};
 
 /// Bytes of a payload that are kept.
 const MOST_BYTES: usize = 2048;
@@ -425,6 +427,9 @@ fn text_at(bytes: &[u8], (offset, is_handle): (usize, bool)) -> Option<Text<'_>>
 /// Passes on what a range or mark carries. `range` is the number of its text.
 #[cold]
 pub(super) fn pass_on(thread: &mut Thread, domain: u32, time_ns: i64, range: u64, payloads: &[PayloadData]) {
+    if !are_ranges_wanted() {
+        return;
+    }
     for data in payloads {
         let schema = known(domain, data.schema);
         let mut buffer = [0; MOST_BYTES];

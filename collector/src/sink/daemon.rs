@@ -11,7 +11,7 @@ use crate::complain::complain;
 use crate::cupti::running;
 use crate::daemon::{Event, Timed, What};
 use crate::windows::{self, HostRows};
-use crate::{config, cost, nccl, power};
+use crate::{config, cost, host_events, nccl, power};
 
 /// How long after a capture's end all of it has come from CUPTI.
 const SETTLED: Duration = Duration::from_millis(600);
@@ -107,6 +107,7 @@ impl Sink {
         self.gate.set_host_rows(HostRows::All);
         self.host_events.live.is_wanted = true;
         nccl::set_recording(true);
+        host_events::want_ranges(true);
         if let Some(served) = &mut self.served {
             served.is_full = is_full;
             if segment == 0 {
@@ -124,6 +125,7 @@ impl Sink {
         self.record_kernels(false, now());
         self.gate.set_host_rows(HostRows::None);
         nccl::set_recording(false);
+        host_events::want_ranges(false);
         self.disk.shut();
     }
 

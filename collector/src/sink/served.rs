@@ -8,7 +8,7 @@ use crate::cupti::Cupti;
 use crate::daemon::{Link, Live};
 use crate::decode::Decoder;
 use crate::records::RecordSizes;
-use crate::{nccl, power};
+use crate::{host_events, nccl, power};
 
 /// The daemon as the thread knows it.
 pub(super) struct Served {
@@ -36,6 +36,7 @@ impl Served {
         // Nothing is told as long as nobody listens, and CUPTI is switched apart from NCCL.
         power::leave_nccl();
         nccl::set_recording(false);
+        host_events::want_ranges(false);
         Self {
             link,
             live: Live::new(),
