@@ -120,6 +120,7 @@ impl State {
         job.pid = job.pid.min(pid);
         let rank = job.rank_of(folder);
         job.history.expect(rank);
+        job.watch.lives(rank);
         job.ended_ns = None;
         let was_over = job.manifest.ended_ns.take().is_some();
         "recording".clone_into(&mut job.manifest.state);

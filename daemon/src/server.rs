@@ -362,14 +362,18 @@ impl Daemon {
     fn take_done(&mut self) {
         while let Ok(done) = self.state.disk.done.try_recv() {
             match done {
-                Done::Trimmed {
-                    job,
-                    removed,
-                    too_much,
-                } => {
-                    self.state.was_trimmed(&job, &removed);
-                    for folder in too_much {
-                        self.cut_off(&job, &folder);
+                Done::Trimmed { job, result } => {
+                    if let Some(job) = self.state.jobs.get_mut(&job) {
+                        job.is_trimmed = false;
+                    }
+                    match result {
+                        Ok((removed, too_much)) => {
+                            self.state.was_trimmed(&job, &removed);
+                            for folder in too_much {
+                                self.cut_off(&job, &folder);
+                            }
+                        }
+                        Err(why) => self.state.said.push(why),
                     }
                 }
                 Done::Kept { window, result } => self.state.was_kept(window, result),
@@ -417,9 +421,10 @@ impl Daemon {
         }
         if now >= self.due.retire {
             self.due.retire = now + RETIRE;
+            self.state.retire(now_ns());
+            // Behind what is removed now, so that the next look does not remove for the same want again.
             let folder = self.state.settings.state.clone();
             self.state.disk.give(Task::Room { folder });
-            self.state.retire(now_ns());
         }
     }
 }
@@ -457,11 +462,12 @@ impl State {
     fn trim_rings(&mut self) {
         let config = &self.settings.config;
         let kept_for = Duration::try_from_secs_f64(config.keep.ended_minutes * 60.0).unwrap_or(Duration::MAX);
-        for job in self.jobs.values() {
-            // What is over keeps its last ring until it goes as a whole.
-            if job.live().next().is_none() {
+        for job in self.jobs.values_mut() {
+            // What is over keeps its last ring until it goes as a whole; a disk that is slow is not asked twice.
+            if job.live().next().is_none() || job.is_trimmed {
                 continue;
             }
+            job.is_trimmed = true;
             let windows = self.windows.values().filter(|window| window.job == job.id);
             let gone = job.processes.values().filter(|process| process.gone.is_some());
             self.disk.give(Task::Trim {
@@ -484,10 +490,11 @@ impl State {
             return;
         }
         self.sums.segments_removed += removed.parts;
-        self.sums.rows_removed += removed.rows;
+        self.sums.rows_removed = self.sums.rows_removed.saturating_add(removed.rows);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.removed.0 += removed.parts;
-        job.removed.1 += removed.rows;
+        job.removed.1 = job.removed.1.saturating_add(removed.rows);
+        job.uncounted += removed.uncounted;
         let written = job.write_manifest();
         self.complain(id, written);
         self.save(id);

@@ -65,7 +65,7 @@ pub struct State {
     pub sums: Sums,
     /// What is to be told to who started us, the newest last.
     pub said: Vec<String>,
-    /// Bytes that the disk has, when last looked.
+    /// Bytes that the disk has, where that was measured since something was last removed.
     pub free_bytes: Option<u64>,
     /// Where findings go.
     pub posts: Option<Posts>,
@@ -236,15 +236,13 @@ impl State {
             self.remove_job(&name);
         }
         // What is over makes room for what runs, one job at a look.
-        let is_tight = self
-            .free_bytes
-            .is_some_and(|free| free < self.settings.config.keep.free_mib << 20);
+        // What was measured serves once: it does not know of what is removed now.
+        let free = self.free_bytes.take();
+        let is_tight = free.is_some_and(|free| free < self.settings.config.keep.free_mib << 20);
         if is_tight && let Some(oldest) = self.oldest_over(|_| true) {
             self.remove_job(&oldest);
         }
-        let gone = self
-            .library
-            .retire(&self.settings.config.keep, now_ns, self.free_bytes);
+        let gone = self.library.retire(&self.settings.config.keep, now_ns, free);
         for folder in gone {
             self.disk.give(Task::Remove { folder });
         }

@@ -7,7 +7,7 @@ use gputrace_trace::daemon::{Ask, FromCollector, Limits, ToCollector};
 use gputrace_trace::{Recording, Table};
 use serde_json::Value;
 
-use crate::fake::{Fake, Running, join};
+use crate::fake::{Fake, PATIENCE, Running, join};
 
 fn count(jobs: &Value) -> usize {
     jobs.as_array().map_or(0, Vec::len)
@@ -205,6 +205,27 @@ fn a_snapshot_is_a_recording_that_can_be_fetched() {
             })
             .expect_err(wrong);
         assert!(error.contains("the last are"), "{error}");
+    }
+}
+
+#[test]
+fn a_segment_that_was_not_ended_is_said_to_be_missing() {
+    let daemon = Running::new("[ring]\nseconds = 3600\n");
+    let mut fake = Fake::again(&daemon.socket, "node7-1-5", "g", 0, 1);
+    fake.write_row();
+    daemon.job_of_one_rank();
+    for wrong in [0, 1, u32::MAX] {
+        let socket = daemon.socket.clone();
+        let ask = Ask::Snapshot {
+            job: None,
+            last_s: None,
+        };
+        let asked = std::thread::spawn(move || crate::fake::ask(&socket, ask));
+        assert_eq!(fake.line.order(PATIENCE), Some(ToCollector::Cut));
+        fake.line.say(&FromCollector::Cut { segment: wrong });
+        let kept = asked.join().expect("asked").expect("kept");
+        let missing = &kept["ranks"][0]["missing"];
+        assert_eq!(*missing, "it could not end its segment", "{wrong}");
     }
 }
 

@@ -137,6 +137,31 @@ fn a_rank_that_dies_and_lost_rows_are_told_of() {
 }
 
 #[test]
+fn a_rank_that_calls_again_has_not_died() {
+    let daemon = Running::new("");
+    let _one = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let two = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
+    let three = Fake::new(&daemon.socket, "node7-3-5", "g", 2);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 3);
+    let next = two.next_segment();
+    drop(two);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 2);
+    let _two = Fake::again(&daemon.socket, "node7-2-5", "g", 1, next);
+    // What is told of the third would have been told of the second before.
+    drop(three);
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let fired = daemon.ask(Ask::Triggers { job: None }).expect("triggers")["fired"].clone();
+        if fired.as_array().is_some_and(|fired| !fired.is_empty()) {
+            assert_eq!(fired[0]["title"], "rank 2 died, 2 others live");
+            break;
+        }
+        assert!(Instant::now() < until, "nothing was told");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn metrics_are_texts_that_prometheus_reads() {
     let (daemon, address) = Running::with_metrics("");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 5);

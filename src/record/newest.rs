@@ -87,8 +87,12 @@ impl Newest {
     pub fn loss(&self) -> Option<LossEntry> {
         (self.removed.parts > 0).then(|| LossEntry {
             what: format!(
-                "rows of the {} oldest parts removed to keep within --max-size",
-                self.removed.parts
+                "rows of the {} oldest parts removed to keep within --max-size{}",
+                self.removed.parts,
+                match self.removed.uncounted {
+                    0 => String::new(),
+                    files => format!(", without those of {files} files that were too large to count or unreadable"),
+                }
             ),
             count: Some(self.removed.rows),
             affects: "everything before what is left".to_owned(),

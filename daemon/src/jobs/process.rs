@@ -13,7 +13,7 @@ use gputrace_trace::tables::TABLE_NAMES;
 use gputrace_trace::writer::make_folder;
 
 /// A header's text, at the most.
-const MOST_HEADER_BYTES: u64 = 16 << 20;
+const MOST_HEADER_BYTES: u64 = 1 << 20;
 /// Segments that a process may begin at once...
 const SEGMENTS_BURST: f64 = 32.0;
 /// ... and a second.
@@ -187,6 +187,8 @@ impl Process {
                 Some((of, bytes)) if of == segment && !first => {
                     (OpenOptions::new().append(true).open(&aside)?, bytes)
                 }
+                None if !first => return Err(io::Error::other("its beginning is missing")),
+                _ if !first => return Err(io::Error::other("it is of another segment than its beginning")),
                 _ => (new_file(&aside)?, 0),
             };
             let bytes = before + text.len() as u64;
@@ -221,4 +223,30 @@ fn new_file(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(libc::O_CLOEXEC)
         .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_without_its_beginning_does_not_replace_a_header() {
+        let job = tempfile::tempdir().expect("a folder");
+        let mut process = Process::new("p".to_owned(), 1, 0);
+        process.begin_segment(job.path(), 0).expect("begun");
+        let path = job.path().join("p").join(PROCESS_FILE);
+        let mut take = |text: &str, first, done| process.take_header(job.path(), 0, text, (first, done));
+        assert_eq!(take("a", true, false), Ok(None));
+        assert_eq!(take("b", false, true), Ok(Some(path.clone())));
+        // One that is too long ends in its middle, and its tail comes all the same.
+        let long = "x".repeat(MOST_HEADER_BYTES as usize);
+        assert_eq!(take("c", true, false), Ok(None));
+        let error = take(&long, false, false).expect_err("too long");
+        assert!(error.contains("too long"), "{error}");
+        let error = take("tail", false, true).expect_err("no beginning");
+        assert!(error.contains("beginning is missing"), "{error}");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "ab");
+        assert_eq!(take("new", true, true), Ok(Some(path.clone())));
+        assert_eq!(fs::read_to_string(&path).expect("there"), "new");
+    }
 }

@@ -37,6 +37,8 @@ pub struct SavedJob {
     pub processes: Vec<SavedProcess>,
     /// Segments that left its ring, and their rows.
     pub removed: (u64, u64),
+    /// Files of those whose rows were not counted.
+    pub uncounted: u64,
 }
 
 /// A process of it.

@@ -74,7 +74,12 @@ impl Watch {
         self.deaths.push((now_ns, rank));
     }
 
-    /// Something was noticed: it is told of unless it was a while ago.
+    /// A process that had died is back: its connection alone was lost.
+    pub fn lives(&mut self, rank: u32) {
+        self.deaths.retain(|(_, of)| *of != rank);
+    }
+
+    /// Something was noticed: it is reported unless it was within the cooldown.
     pub fn event(
         &mut self,
         rules: &Rules,
