@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use gputrace_trace::daemon::{Captured, Totals};
+use gputrace_trace::daemon::Totals;
 use gputrace_trace::manifest::PROCESS_FILE;
 use gputrace_trace::tables::TABLE_NAMES;
 use gputrace_trace::writer::make_folder;
@@ -20,6 +20,17 @@ const SEGMENTS_BURST: f64 = 32.0;
 const SEGMENTS_PER_SECOND: f64 = 2.0;
 /// A segment's number, at the most.
 const MOST_SEGMENTS: u32 = 1 << 30;
+
+/// Whether a process may begin with this segment.
+///
+/// # Errors
+/// When it may not.
+pub fn check_segment(segment: u32) -> Result<(), String> {
+    if segment >= MOST_SEGMENTS {
+        return Err(format!("segment {segment} is too high"));
+    }
+    Ok(())
+}
 
 /// How a process went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +50,6 @@ pub struct Process {
     pub pid: u32,
     /// Who it is on the socket; nobody when it is gone, or was not heard of since the daemon began.
     pub caller: Option<u64>,
-    /// When it joined, or was taken up again.
-    pub joined_ns: i64,
     /// When it went, and how.
     pub gone: Option<(i64, Gone)>,
     /// Sums, as it last said.
@@ -55,8 +64,6 @@ pub struct Process {
     pub cuts: (u64, u64),
     /// The last segment that a cut ended.
     pub cut_segment: Option<u32>,
-    /// Its last capture.
-    pub captured: Option<Captured>,
     /// The segment that is written now.
     segment: Option<u32>,
     /// The lowest that may be begun.
@@ -72,7 +79,6 @@ impl Process {
             folder,
             pid,
             caller: None,
-            joined_ns: now_ns,
             gone: None,
             totals: Totals::default(),
             heard_ns: now_ns,
@@ -80,7 +86,6 @@ impl Process {
             last_step: None,
             cuts: (0, 0),
             cut_segment: None,
-            captured: None,
             segment: None,
             next: 0,
             header: None,
@@ -101,17 +106,10 @@ impl Process {
     }
 
     /// It comes (again) and begins with this segment.
-    ///
-    /// # Errors
-    /// When it is one that it can't have.
-    pub fn begins_at(&mut self, segment: u32) -> Result<(), String> {
-        if segment >= MOST_SEGMENTS {
-            return Err(format!("segment {segment} is too high"));
-        }
+    pub fn begins_at(&mut self, segment: u32) {
         self.next = self.next.max(segment);
         self.segment = None;
         self.header = None;
-        Ok(())
     }
 
     /// Its folder of a segment: NAME, then NAME.1, NAME.2, ...
