@@ -281,7 +281,7 @@ impl Fake {
         done
     }
 
-    fn cut(&mut self) {
+    pub fn cut(&mut self) {
         let ended = self.segment;
         let next = folder(&self.name, ended + 1);
         self.writer.begin_segment(&next).expect("begun");

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use gputrace_trace::daemon::Ask;
+use gputrace_trace::daemon::{Ask, ToCollector};
 use gputrace_trace::{Recording, Table};
 use serde_json::Value;
 
-use crate::fake::{Fake, Running};
+use crate::fake::{Fake, PATIENCE, Running};
 
 const MS: i64 = 1_000_000;
 
@@ -24,7 +24,9 @@ fn the_ring_moves_on_and_says_what_left_it() {
         fake.obey(Duration::from_millis(50));
     }
     let id = daemon.job_of_one_rank();
-    let recording = Recording::open(&daemon.state().join("jobs").join(&id)).expect("a recording");
+    // Nothing moves on while it is read.
+    let place = daemon.end();
+    let recording = Recording::open(&place.path().join("state/jobs").join(&id)).expect("a recording");
     let left = recording.processes[0].tables.markers.len() as u64;
     let lost = recording
         .losses
@@ -169,7 +171,6 @@ fn metrics_are_texts_that_prometheus_reads() {
     fake.end_step(80 * MS, Some(20 * MS));
     fake.end_step(700 * MS, Some(20 * MS));
     daemon.jobs_when(|jobs| jobs[0]["steps"] == 2);
-    std::thread::sleep(Duration::from_millis(1500));
     let get = |path: &str| {
         let mut stream = TcpStream::connect(address).expect("connected");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
@@ -177,7 +178,17 @@ fn metrics_are_texts_that_prometheus_reads() {
         stream.read_to_string(&mut text).expect("answered");
         text
     };
-    let text = get("/metrics");
+    let until = Instant::now() + PATIENCE;
+    let text = loop {
+        let text = get("/metrics");
+        let is_new =
+            |line: &str| line.starts_with("gputrace_step_duration_seconds_count{") && line.ends_with(" 2");
+        if text.lines().any(is_new) {
+            break text;
+        }
+        assert!(Instant::now() < until, "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     assert!(
         head.starts_with("HTTP/1.1 200 OK") && head.contains("text/plain; version=0.0.4"),
@@ -216,7 +227,7 @@ fn metrics_are_texts_that_prometheus_reads() {
 
 #[test]
 fn a_hang_is_told_of_kept_and_over_when_something_goes_on() {
-    let daemon = Running::new("[trigger.hang]\nafter_s = 1.5\n");
+    let daemon = Running::new("[trigger.hang]\nafter_s = 3\n");
     let names = ["node7-1-5", "node7-2-5", "node7-3-5"];
     let mut fakes: Vec<Fake> = (0..3)
         .map(|rank| Fake::new(&daemon.socket, names[rank as usize], "g", rank))
@@ -258,13 +269,29 @@ fn of_a_sampled_job_the_kernels_of_one_step_in_some_are_recorded() {
     let daemon = Running::new("mode = \"sampled\"\nsample_steps = 10\n[ring]\nseconds = 3600\n");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     let mut captures = 0;
-    for _ in 0..35 {
+    let until = Instant::now() + PATIENCE;
+    while captures < 3 {
         fake.end_step(MS, None);
-        captures += fake.obey(Duration::from_millis(60));
+        let begun = captures;
+        while let Some(order) = fake.line.order(Duration::from_millis(30)) {
+            match order {
+                ToCollector::Capture(capture) => {
+                    assert_eq!(capture.steps, Some(1));
+                    captures += 1;
+                }
+                ToCollector::Cut => fake.cut(),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(captures <= begun + 1, "two for one step");
+        // One in ten, and the daemon looks four times a second.
+        assert!(
+            fake.step >= captures * 10,
+            "{captures} captures in {} steps",
+            fake.step
+        );
+        assert!(Instant::now() < until, "{captures}");
     }
-    captures += fake.obey(Duration::from_millis(600));
-    // The first cut of the ring may be one of them.
-    assert!((3..=4).contains(&captures), "{captures}");
     let captures = daemon.ask(Ask::Captures).expect("captures");
     assert_eq!(
         captures["captures"].as_array().map(Vec::len),
