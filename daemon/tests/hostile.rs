@@ -297,6 +297,26 @@ fn another_user_sees_nothing_of_ours_and_joins_a_job_of_its_own() {
 }
 
 #[test]
+fn a_socket_of_somebody_elses_is_not_trusted() {
+    let daemon = Running::new("");
+    Connection::connect_trusted(&daemon.socket).expect("our own");
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("daemon.sock");
+    let listening = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    rustix::net::bind(&listening, &SocketAddrUnix::new(&path).expect("a path")).expect("bound");
+    // Whose it is, is who listens.
+    let said = as_user(65534, || match rustix::net::listen(&listening, 1) {
+        Ok(()) => "listening".to_owned(),
+        Err(error) => error.to_string(),
+    });
+    let Some(said) = said else { return };
+    assert_eq!(said, "listening");
+    let refused = Connection::connect_trusted(&path).err().expect("refused");
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+    assert!(refused.to_string().contains("user 65534"), "{refused}");
+}
+
+#[test]
 fn a_dead_daemons_socket_is_replaced() {
     let place = tempfile::tempdir().expect("a folder");
     let path = place.path().join("daemon.sock");

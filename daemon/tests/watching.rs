@@ -168,6 +168,13 @@ fn metrics_are_texts_that_prometheus_reads() {
     let (daemon, address) = Running::with_metrics("");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 5);
     fake.totals.devices = vec![2];
+    fake.totals.lost_rows = 3;
+    // A process of the same rank that died before it.
+    let mut before = Fake::new(&daemon.socket, "node7-0-4", "g", 5);
+    before.totals.lost_rows = 4;
+    before.report(Vec::new());
+    drop(before);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 1 && jobs[0]["lost_rows"] == 4);
     fake.end_step(80 * MS, Some(20 * MS));
     fake.end_step(700 * MS, Some(20 * MS));
     daemon.jobs_when(|jobs| jobs[0]["steps"] == 2);
@@ -215,8 +222,11 @@ fn metrics_are_texts_that_prometheus_reads() {
         "0.04"
     );
     assert_eq!(line("gputrace_jobs{", "state=\"running\""), "1");
+    assert_eq!(line("gputrace_lost_rows_total{", "rank=\"5\""), "7");
+    let mut series = std::collections::BTreeSet::new();
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').expect("a value");
+        assert!(series.insert(name), "twice: {name}");
         assert!(
             name.starts_with("gputrace_") && value.parse::<f64>().is_ok(),
             "{line}"

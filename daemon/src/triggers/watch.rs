@@ -93,6 +93,9 @@ impl Watch {
         if !rules.is_enabled(kind) || is_quiet {
             return None;
         }
+        // What is past its cooldown says nothing any more.
+        self.told
+            .retain(|(kind, _), told| now_ns.saturating_sub(*told) < rules.cooldown_ns(*kind));
         self.told.insert((kind, rank), now_ns);
         Some(Fired {
             trigger: kind,
