@@ -7,6 +7,7 @@ use gputrace_trace::clock_reading::boot_id;
 use gputrace_trace::json_file::json_text;
 use gputrace_trace::manifest::{PROCESS_FILE, ProcessHeader};
 use gputrace_trace::options::RECORDING_VARIABLE;
+use gputrace_trace::recording::host_in_names;
 use gputrace_trace::writer::Files;
 use gputrace_trace::{TimeNs, now};
 
@@ -55,17 +56,7 @@ pub(crate) fn new(started: TimeNs) -> ProcessHeader {
 
 /// The name of the process's folder.
 pub(crate) fn folder_name(header: &ProcessHeader) -> String {
-    let host: String = header
-        .host
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
+    let host = host_in_names(&header.host);
     format!("{host}-{}-{}", header.pid, header.started_ns)
 }
 

@@ -111,9 +111,9 @@ impl Caller {
         self.allowance >= 1.0
     }
 
-    /// Counts a packet.
-    pub fn has_spoken(&mut self) {
-        self.allowance -= 1.0;
+    /// Counts a packet, or what is as much work as so many.
+    pub fn has_spoken(&mut self, packets: f64) {
+        self.allowance -= packets;
     }
 
     /// Whether something waits to be read by it.

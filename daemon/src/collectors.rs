@@ -2,14 +2,14 @@
 
 use std::os::fd::OwnedFd;
 
-use gputrace_trace::daemon::{Captured, FromCollector, JobKey, StepReport, ToCollector, Totals};
+use gputrace_trace::daemon::{FromCollector, JobKey, StepReport, ToCollector, Totals};
 use gputrace_trace::json_file::{Json, read_json};
 use gputrace_trace::manifest::ProcessHeader;
 
 use crate::caller::Role;
 use crate::clock::now_ns;
 use crate::jobs::Job;
-use crate::jobs::process::{Gone, Process};
+use crate::jobs::process::{Gone, Process, check_segment};
 use crate::names::{is_folder_name, job_name};
 use crate::peer::Peer;
 use crate::state::{State, jobs_folder};
@@ -26,6 +26,8 @@ const COMES_AGAIN_NS: i64 = 120_000_000_000;
 const MOST_NS: i64 = 100 * 365 * 86_400 * 1_000_000_000;
 /// GPUs of a process that are remembered.
 const MOST_DEVICES: usize = 64;
+/// Steps of one report: a collector tells of half as many.
+const MOST_STEPS_OF_REPORT: usize = 256;
 /// A key's texts, at the most.
 const MOST_KEY_BYTES: usize = 512;
 
@@ -94,6 +96,7 @@ impl State {
         {
             return Err("its job's name is too long".to_owned());
         }
+        check_segment(segment)?;
         let now_ns = now_ns();
         let id = match self.job_of(&peer, folder, &key) {
             Some(id) => id,
@@ -107,19 +110,20 @@ impl State {
             .processes
             .entry(folder.to_owned())
             .or_insert_with(|| Process::new(folder.to_owned(), pid, now_ns));
-        process.begins_at(segment)?;
+        process.begins_at(segment);
         let before = process.caller.replace(caller);
         process.pid = pid;
-        process.joined_ns = now_ns;
         process.heard_ns = now_ns;
         process.progressed_ns = now_ns;
         process.gone = None;
         process.cuts = (0, 0);
-        process.totals.rank = rank.or(process.totals.rank);
-        process.totals.world_size = world_size.or(process.totals.world_size);
+        // Once known they stay: rules and sums go by ranks.
+        process.totals.rank = process.totals.rank.or(rank);
+        process.totals.world_size = process.totals.world_size.or(world_size);
         job.pid = job.pid.min(pid);
         let rank = job.rank_of(folder);
         job.history.expect(rank);
+        job.watch.lives(rank);
         job.ended_ns = None;
         let was_over = job.manifest.ended_ns.take().is_some();
         "recording".clone_into(&mut job.manifest.state);
@@ -241,27 +245,25 @@ impl State {
                     Err(why) => self.complain(id, Err(std::io::Error::other(why))),
                 }
             }
+            FromCollector::Report { steps, .. } if steps.len() > MOST_STEPS_OF_REPORT => {
+                return Err(format!("a report of {} steps", steps.len()));
+            }
             FromCollector::Report { steps, totals } => self.report(id, folder, steps, totals),
             FromCollector::Cut { segment } => {
                 process.cuts.1 += 1;
                 process.cut_segment = Some(segment);
                 self.cut_was_done(id, folder);
             }
-            FromCollector::Captured(captured) => self.was_captured(id, folder, &captured),
-            FromCollector::Leave => self.process_went(id, folder, Gone::Left),
+            FromCollector::Captured(captured) => self.capture_was_done(id, folder, &captured),
+            FromCollector::Leave => {
+                self.process_went(id, folder, Gone::Left);
+                // It has no more to say.
+                if let Some(caller) = self.callers.get_mut(&caller) {
+                    caller.role = Role::Answered;
+                }
+            }
         }
         Ok(())
-    }
-
-    fn was_captured(&mut self, id: &str, folder: &str, captured: &Captured) {
-        let process = self
-            .jobs
-            .get_mut(id)
-            .and_then(|job| job.processes.get_mut(folder));
-        if let Some(process) = process {
-            process.captured = Some(captured.clone());
-        }
-        self.capture_was_done(id, folder, captured);
     }
 
     /// A failure that concerns a job's files, told once in its manifest.
@@ -300,8 +302,8 @@ impl State {
         let mut totals = totals;
         totals.devices.truncate(MOST_DEVICES);
         process.totals = Totals {
-            rank: totals.rank.or(known.0),
-            world_size: totals.world_size.or(known.1),
+            rank: known.0.or(totals.rank),
+            world_size: known.1.or(totals.world_size),
             ..totals
         };
         let is_news = known != (process.totals.rank, process.totals.world_size);

@@ -16,9 +16,13 @@ pub struct Seen {
     pub clock_mhz: Option<u32>,
     /// Why that is held down by heat or power, if it is.
     pub throttled: Option<String>,
-    /// An error that the driver told of: its number.
-    pub xid: Option<u64>,
+    /// An error that the driver told of.
+    pub xid: Option<Xid>,
 }
+
+/// An error of the driver's: its number, where the driver says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xid(pub Option<u64>);
 
 /// A GPU.
 #[derive(Clone, Debug, Default)]
@@ -40,11 +44,13 @@ impl Devices {
     /// Takes what was seen of one, and says what is wrong with it.
     pub fn take(&mut self, seen: &Seen, rules: &Rules, now_ns: i64) -> Option<(Kind, String)> {
         let device = self.all.entry(seen.device).or_default();
-        if let Some(xid) = seen.xid {
-            return Some((
-                Kind::Xid,
-                format!("GPU {}: the driver told of Xid {xid}", seen.device),
-            ));
+        if let Some(Xid(number)) = seen.xid {
+            let which = number.map_or_else(
+                || "an Xid whose number it does not say".to_owned(),
+                |number| format!("Xid {number}"),
+            );
+            let title = format!("GPU {}: the driver told of {which}", seen.device);
+            return Some((Kind::Xid, title));
         }
         device.last = seen.clone();
         let Some(why) = &seen.throttled else {
@@ -106,7 +112,7 @@ mod tests {
             assert!(told(&mut devices, 74 + at * 10..75 + at * 10, false).is_empty());
         }
         let xid = Seen {
-            xid: Some(79),
+            xid: Some(Xid(Some(79))),
             ..seen(false)
         };
         let (kind, title) = devices.take(&xid, &rules, 0).expect("told");

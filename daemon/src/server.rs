@@ -23,6 +23,7 @@ use crate::metrics::server::Text;
 use crate::peer::Peer;
 use crate::settings::{RING_SEGMENTS, Settings};
 use crate::state::State;
+use crate::windows::window::Phase;
 
 /// Callers at a time.
 const MOST_CALLERS: usize = 8192;
@@ -30,6 +31,8 @@ const MOST_CALLERS: usize = 8192;
 const MOST_OF_USER: usize = 4096;
 /// Packets of one caller that are heard before others get their turn.
 const PACKETS_AT_ONCE: usize = 64;
+/// So many steps of a report are as much work as a packet.
+const STEPS_A_PACKET: f64 = 16.0;
 /// How often is looked at what is due.
 const TICK: Duration = Duration::from_millis(250);
 /// How often rings are trimmed.
@@ -38,6 +41,8 @@ const TRIM: Duration = Duration::from_secs(5);
 const RETIRE: Duration = Duration::from_secs(15);
 /// How often metrics are made.
 const METRICS: Duration = Duration::from_secs(1);
+/// A daemon that ends waits so long for captures that are being put together.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
 /// No calls are taken for so long when there is no descriptor left.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(200);
 
@@ -170,6 +175,7 @@ impl Daemon {
                 (self.say)(&line);
             }
         }
+        self.end_windows();
         // Whoever is being answered still gets what fits.
         self.send();
         let jobs: Vec<String> = self.state.jobs.keys().cloned().collect();
@@ -177,6 +183,29 @@ impl Daemon {
             self.state.save(&job);
         }
         Ok(())
+    }
+
+    /// Waits a moment for what is being put together: it is not listed otherwise, and nobody would remove it.
+    fn end_windows(&mut self) {
+        let until = Instant::now() + LAST_PATIENCE;
+        let is_keeping = |state: &State| {
+            state
+                .windows
+                .values()
+                .any(|window| window.phase == Phase::Keeping)
+        };
+        while is_keeping(&self.state)
+            && let Ok(done) = self
+                .state
+                .disk
+                .done
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.take(done);
+        }
+        for line in std::mem::take(&mut self.state.said) {
+            (self.say)(&line);
+        }
     }
 
     /// Waits until somebody has said something, or something is due.
@@ -221,7 +250,7 @@ impl Daemon {
             while self.woken.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         }
         let heard = numbers.into_iter().zip(&entries[2..]);
-        // What is over on the other side is read to its end, like everything else.
+        // After a hang-up, what was sent before it is still read.
         let callers = heard
             .filter(|(_, entry)| entry.revents & !libc::POLLOUT != 0)
             .map(|(number, _)| number)
@@ -263,7 +292,6 @@ impl Daemon {
             };
             if let Some(caller) = Caller::new(connection, peer) {
                 self.state.last_caller += 1;
-                self.state.sums.callers += 1;
                 self.state.callers.insert(self.state.last_caller, caller);
             }
         }
@@ -279,7 +307,7 @@ impl Daemon {
             if !caller.may_speak(now) {
                 return;
             }
-            caller.has_spoken();
+            caller.has_spoken(1.0);
             let heard = match caller.role {
                 Role::New => caller.hear::<Hello>().map(|said| said.map(Said::Hello)),
                 Role::Collector | Role::Process { .. } => caller
@@ -299,7 +327,12 @@ impl Daemon {
                     self.state.heard_client(number, ask);
                     Ok(())
                 }
-                Ok(Some(Said::Collector(said))) => self.state.heard_collector(number, said),
+                Ok(Some(Said::Collector(said))) => {
+                    if let FromCollector::Report { steps, .. } = &said {
+                        caller.has_spoken(steps.len() as f64 / STEPS_A_PACKET);
+                    }
+                    self.state.heard_collector(number, said)
+                }
                 Ok(Some(Said::Nothing)) => Err("a client asks once".to_owned()),
                 Err(error) if error.kind() == ErrorKind::InvalidData => Err(error.to_string()),
                 Err(_) => {
@@ -361,21 +394,29 @@ impl Daemon {
 
     fn take_done(&mut self) {
         while let Ok(done) = self.state.disk.done.try_recv() {
-            match done {
-                Done::Trimmed {
-                    job,
-                    removed,
-                    too_much,
-                } => {
-                    self.state.was_trimmed(&job, &removed);
-                    for folder in too_much {
-                        self.cut_off(&job, &folder);
-                    }
+            self.take(done);
+        }
+    }
+
+    fn take(&mut self, done: Done) {
+        match done {
+            Done::Trimmed { job, result } => {
+                if let Some(job) = self.state.jobs.get_mut(&job) {
+                    job.is_trimmed = false;
                 }
-                Done::Kept { window, result } => self.state.was_kept(window, result),
-                Done::Room(bytes) => self.state.free_bytes = Some(bytes),
-                Done::Failed(why) => self.state.said.push(why),
+                match result {
+                    Ok((removed, too_much)) => {
+                        self.state.was_trimmed(&job, &removed);
+                        for folder in too_much {
+                            self.cut_off(&job, &folder);
+                        }
+                    }
+                    Err(why) => self.state.said.push(why),
+                }
             }
+            Done::Kept { window, result } => self.state.was_kept(window, result),
+            Done::Room(bytes) => self.state.free_bytes = Some(bytes),
+            Done::Failed(why) => self.state.said.push(why),
         }
     }
 
@@ -417,9 +458,10 @@ impl Daemon {
         }
         if now >= self.due.retire {
             self.due.retire = now + RETIRE;
+            self.state.retire(now_ns());
+            // Behind what is removed now, so that the next look does not remove for the same want again.
             let folder = self.state.settings.state.clone();
             self.state.disk.give(Task::Room { folder });
-            self.state.retire(now_ns());
         }
     }
 }
@@ -457,11 +499,12 @@ impl State {
     fn trim_rings(&mut self) {
         let config = &self.settings.config;
         let kept_for = Duration::try_from_secs_f64(config.keep.ended_minutes * 60.0).unwrap_or(Duration::MAX);
-        for job in self.jobs.values() {
-            // What is over keeps its last ring until it goes as a whole.
-            if job.live().next().is_none() {
+        for job in self.jobs.values_mut() {
+            // What is over keeps its last ring until it goes as a whole; a disk that is slow is not asked twice.
+            if job.live().next().is_none() || job.is_trimmed {
                 continue;
             }
+            job.is_trimmed = true;
             let windows = self.windows.values().filter(|window| window.job == job.id);
             let gone = job.processes.values().filter(|process| process.gone.is_some());
             self.disk.give(Task::Trim {
@@ -483,11 +526,11 @@ impl State {
         if removed.parts == 0 {
             return;
         }
-        self.sums.segments_removed += removed.parts;
-        self.sums.rows_removed += removed.rows;
+        self.sums.rows_removed = self.sums.rows_removed.saturating_add(removed.rows);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.removed.0 += removed.parts;
-        job.removed.1 += removed.rows;
+        job.removed.1 = job.removed.1.saturating_add(removed.rows);
+        job.uncounted += removed.uncounted;
         let written = job.write_manifest();
         self.complain(id, written);
         self.save(id);

@@ -182,6 +182,9 @@ impl Config {
         within("sample_steps", self.sample_steps as f64, 1.0, 1e9)?;
         within("keep.ended_minutes", self.keep.ended_minutes, 0.0, 1e6)?;
         within("keep.days", self.keep.days, 0.0, 1e5)?;
+        within("keep.mib", self.keep.mib as f64, 0.0, 1e9)?;
+        within("keep.mib_of_user", self.keep.mib_of_user as f64, 0.0, 1e9)?;
+        within("keep.free_mib", self.keep.free_mib as f64, 0.0, 1e9)?;
         for kind in self.kinds.iter().flatten() {
             check_kind(kind)?;
         }
@@ -246,6 +249,10 @@ mod tests {
             ("a = 1", "line 1"),
             ("[ring]\nseconds = \"x\"", "line 2"),
             ("[ring]\nseconds = 0", "ring.seconds"),
+            ("[keep]\nmib = 17592186044416", "keep.mib"),
+            ("[keep]\nmib_of_user = 17592186044416", "keep.mib_of_user"),
+            ("[keep]\nfree_mib = 1000000001", "keep.free_mib"),
+            ("[trigger.hang]\ncooldown_s = nan", "trigger.hang.cooldown_s"),
             ("kinds = [\"x\"]", "there are kernels"),
             ("[webhook]\nurl = \"https://x/\"", "http://"),
             ("[trigger.late-rank]\nshare = 7", "trigger.late-rank"),

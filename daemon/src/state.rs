@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use gputrace_trace::manifest::MANIFEST_FILE;
 use rustix::fs::FlockOperation;
 
 use crate::caller::Caller;
@@ -14,6 +15,7 @@ use crate::jobs::saved::{SavedJob, Shelf};
 use crate::jobs::{Job, State as JobState};
 use crate::keep::disk::{Disk, Task};
 use crate::keep::library::Library;
+use crate::names::is_recording_name;
 use crate::peer::{GROUP, Peer, group_number};
 use crate::posts::Posts;
 use crate::settings::Settings;
@@ -23,17 +25,13 @@ use crate::windows::window::Window;
 /// Sums over the daemon's life.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
-    /// Callers that were let in.
-    pub callers: u64,
     /// Callers that were turned away or cut off.
     pub dropped: u64,
     /// Packets that were not understood.
     pub nonsense: u64,
     /// Jobs whose rings were removed when their time was over.
     pub jobs_removed: u64,
-    /// Segments that left rings.
-    pub segments_removed: u64,
-    /// Their rows.
+    /// Rows that left rings.
     pub rows_removed: u64,
     /// Captures by what made them.
     pub captures: BTreeMap<String, u64>,
@@ -65,7 +63,7 @@ pub struct State {
     pub sums: Sums,
     /// What is to be told to who started us, the newest last.
     pub said: Vec<String>,
-    /// Bytes that the disk has, when last looked.
+    /// Bytes that the disk has, where that was measured since something was last removed.
     pub free_bytes: Option<u64>,
     /// Where findings go.
     pub posts: Option<Posts>,
@@ -118,12 +116,22 @@ impl State {
         let (library, mut said) = Library::open(captures, captures_shelf);
         let (saved, wrong) = jobs_shelf.all::<SavedJob>();
         said.extend(wrong);
+        let known = jobs_shelf.names();
         let mut jobs = BTreeMap::new();
         for (name, saved) in saved {
             match Job::found(saved, &jobs_folder(&root)) {
                 Ok(job) if job.id == name => drop(jobs.insert(name, job)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    said.push(format!(
+                        "{name}: {error}: it is looked for again by the next daemon"
+                    ));
+                }
                 _ => jobs_shelf.remove(&name),
             }
+        }
+        for folder in unknown_rings(&jobs_folder(&root), &known) {
+            said.push(format!("{}: removed: no job is known for it", folder.display()));
+            disk.give(Task::Remove { folder });
         }
         let posts = match &settings.config.webhook {
             Some(webhook) => {
@@ -174,7 +182,9 @@ impl State {
         };
         let all: Vec<&Job> = seen().collect();
         if all.is_empty() {
-            return Err("no job has joined: `gputrace env` says how jobs come to be watched".to_owned());
+            return Err(
+                "no job has joined: `gputrace env --shell` says how jobs come to be watched".to_owned(),
+            );
         }
         let Some(wanted) = wanted else {
             let live: Vec<&Job> = seen().filter(|job| job.live().next().is_some()).collect();
@@ -223,11 +233,8 @@ impl State {
                     let ended_ns = job.ended_ns.unwrap_or(job.started_ns);
                     now_ns.saturating_sub(ended_ns) > keep_ns
                 }
-                JobState::Waiting => {
-                    let heard_ns = job.processes.values().map(|process| process.heard_ns).max();
-                    now_ns.saturating_sub(heard_ns.unwrap_or(job.started_ns)) > keep_ns
-                }
-                JobState::Running | JobState::Hung => false,
+                // Those that nobody comes back to have died, some time later.
+                JobState::Running | JobState::Hung | JobState::Waiting => false,
             })
             .filter(|job| !self.windows.values().any(|window| window.job == job.id))
             .map(|job| job.id.clone())
@@ -236,15 +243,13 @@ impl State {
             self.remove_job(&name);
         }
         // What is over makes room for what runs, one job at a look.
-        let is_tight = self
-            .free_bytes
-            .is_some_and(|free| free < self.settings.config.keep.free_mib << 20);
+        // What was measured serves once: it does not know of what is removed now.
+        let free = self.free_bytes.take();
+        let is_tight = free.is_some_and(|free| free < self.settings.config.keep.free_mib << 20);
         if is_tight && let Some(oldest) = self.oldest_over(|_| true) {
             self.remove_job(&oldest);
         }
-        let gone = self
-            .library
-            .retire(&self.settings.config.keep, now_ns, self.free_bytes);
+        let gone = self.library.retire(&self.settings.config.keep, now_ns, free);
         for folder in gone {
             self.disk.give(Task::Remove { folder });
         }
@@ -277,6 +282,20 @@ fn lock(root: &Path) -> io::Result<Lock> {
         )),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Rings that no job is known for: of a daemon that was killed while it made or removed one. What has no recording's name or
+/// manifest is not ours.
+fn unknown_rings(jobs: &Path, known: &[String]) -> Vec<PathBuf> {
+    let is_ring = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        is_recording_name(&name)
+            && !known.contains(&name)
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && entry.path().join(MANIFEST_FILE).is_file()
+    };
+    let entries = std::fs::read_dir(jobs).into_iter().flatten().flatten();
+    entries.filter(is_ring).map(|entry| entry.path()).collect()
 }
 
 /// Takes away what a daemon before had begun to keep when it was killed.

@@ -50,11 +50,15 @@ impl Address {
     /// When nobody takes it: no connection, or a status other than 2xx.
     pub fn post(&self, text: &str) -> io::Result<()> {
         let name = self.host.trim_matches(['[', ']']);
-        let address = (name, self.port)
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| io::Error::other(format!("{}: no such host", self.host)))?;
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let mut stream = Err(io::Error::other(format!("{}: no such host", self.host)));
+        // A host may have one of IPv6 that leads nowhere.
+        for address in (name, self.port).to_socket_addrs()? {
+            stream = TcpStream::connect_timeout(&address, PATIENCE);
+            if stream.is_ok() {
+                break;
+            }
+        }
+        let mut stream = stream?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let head = format!(

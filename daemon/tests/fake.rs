@@ -19,7 +19,7 @@ use gputrace_trace::writer::{Files, ProcessWriter};
 use serde_json::Value;
 
 /// For answers of a daemon that lives.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is said to the daemon, and what came between two answers.
 pub struct Line {
@@ -249,11 +249,18 @@ impl Fake {
         });
     }
 
-    /// Does what the daemon wants, for so long.
+    /// Does what the daemon wants, for so long. Says how many orders there were.
     pub fn obey(&mut self, wait: Duration) -> usize {
-        let until = Instant::now() + wait;
+        self.obey_orders(usize::MAX, wait)
+    }
+
+    /// Does so many things that the daemon wants, or what there is of them until the time is over.
+    pub fn obey_orders(&mut self, count: usize, most: Duration) -> usize {
+        let until = Instant::now() + most;
         let mut done = 0;
-        while let Some(order) = self.line.order(until.saturating_duration_since(Instant::now())) {
+        while done < count
+            && let Some(order) = self.line.order(until.saturating_duration_since(Instant::now()))
+        {
             done += 1;
             match order {
                 ToCollector::Cut => self.cut(),
@@ -274,7 +281,7 @@ impl Fake {
         done
     }
 
-    fn cut(&mut self) {
+    pub fn cut(&mut self) {
         let ended = self.segment;
         let next = folder(&self.name, ended + 1);
         self.writer.begin_segment(&next).expect("begun");

@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use gputrace_trace::daemon::{
     Ask, Connection, FromCollector, Hello, MOST_PACKET_BYTES, StepReport, ToCollector,
 };
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket};
 
-use crate::fake::{Fake, Running, ask, join};
+use crate::fake::{Fake, PATIENCE, Running, ask, join};
 
 fn raw(path: &Path) -> OwnedFd {
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     connect(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("connected");
+    // A daemon that does not answer fails the test.
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).expect("set");
     socket
 }
 
@@ -55,7 +58,7 @@ fn what_nobody_says_ends_that_connection_alone() {
         let mut answer = [0; 100];
         let read = recv(&socket, &mut answer, rustix::net::RecvFlags::empty());
         assert!(
-            matches!(read, Ok((0, _)) | Err(_)),
+            matches!(read, Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)),
             "{:?}: {read:?}",
             &packet[..packet.len().min(40)]
         );
@@ -81,7 +84,7 @@ fn what_nobody_says_ends_that_connection_alone() {
         let mut answer = vec![0; MOST_PACKET_BYTES];
         while !matches!(
             recv(&socket, &mut answer, rustix::net::RecvFlags::empty()),
-            Ok((0, _)) | Err(_)
+            Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
         ) {
             assert!(Instant::now() < until, "it is still connected");
         }
@@ -168,19 +171,47 @@ fn numbers_that_cannot_be_are_not_reckoned_with() {
 }
 
 #[test]
+fn a_rank_stays_what_it_is_and_a_report_that_is_too_long_ends_its_connection() {
+    let daemon = Running::new("");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    for rank in 1..100 {
+        fake.totals.rank = Some(rank);
+        fake.totals.world_size = Some(1000 + rank);
+        fake.end_step(1000, None);
+    }
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["steps"] == 99);
+    assert_eq!(jobs[0]["world_size"], 8);
+    let job = daemon.ask(Ask::Job { job: None }).expect("a job");
+    assert_eq!(job["processes"][0]["rank"], 0);
+    fake.report(vec![StepReport::default(); 256]);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 1);
+    fake.report(vec![StepReport::default(); 257]);
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "died");
+}
+
+#[test]
 fn a_descriptor_that_is_sent_along_is_closed() {
     let daemon = Running::new("");
-    let (mut reader, writer) = io::pipe().expect("a pipe");
+    let (reader, writer) = io::pipe().expect("a pipe");
     let connection = Connection::connect(&daemon.socket).expect("connected");
     let hello = Hello::Client(Ask::Jobs);
     connection
         .send(&hello, Some(std::os::fd::AsFd::as_fd(&writer)))
         .expect("sent");
     drop(writer);
-    let mut text = Vec::new();
-    // It would wait for ever if the daemon kept the other end.
-    reader.read_to_end(&mut text).expect("closed");
-    assert!(text.is_empty());
+    assert!(read_in_time(reader).is_empty(), "the daemon kept the other end");
+}
+
+/// All that comes out of a pipe until its other end is closed; fails where that takes too long.
+fn read_in_time(mut reader: io::PipeReader) -> Vec<u8> {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = reader.read_to_end(&mut bytes);
+        drop(tell.send(read.map(|_| bytes)));
+    });
+    let read = told.recv_timeout(PATIENCE * 3);
+    read.expect("the other end was closed in time").expect("read")
 }
 
 /// Runs something as another user, where we may become one; gives what it said.
@@ -212,12 +243,10 @@ fn as_user(uid: u32, act: impl FnOnce() -> String) -> Option<String> {
         }
     }
     drop(writer);
-    let mut text = String::new();
-    let mut reader = std::fs::File::from(OwnedFd::from(reader));
-    reader.read_to_string(&mut text).expect("read");
-    // SAFETY: a child of ours.
+    let text = read_in_time(reader);
+    // SAFETY: a child of ours, which has closed its end.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-    Some(text)
+    Some(String::from_utf8(text).expect("text"))
 }
 
 #[test]
@@ -265,6 +294,26 @@ fn another_user_sees_nothing_of_ours_and_joins_a_job_of_its_own() {
     let jobs = daemon.jobs_when(|jobs| jobs.as_array().is_some_and(|jobs| jobs.len() == 2));
     assert_eq!((&jobs[0]["uid"], &jobs[1]["uid"]), (&0.into(), &65534.into()));
     lives(&daemon, &mut fake);
+}
+
+#[test]
+fn a_socket_of_somebody_elses_is_not_trusted() {
+    let daemon = Running::new("");
+    Connection::connect_trusted(&daemon.socket).expect("our own");
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("daemon.sock");
+    let listening = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    rustix::net::bind(&listening, &SocketAddrUnix::new(&path).expect("a path")).expect("bound");
+    // Whose it is, is who listens.
+    let said = as_user(65534, || match rustix::net::listen(&listening, 1) {
+        Ok(()) => "listening".to_owned(),
+        Err(error) => error.to_string(),
+    });
+    let Some(said) = said else { return };
+    assert_eq!(said, "listening");
+    let refused = Connection::connect_trusted(&path).err().expect("refused");
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+    assert!(refused.to_string().contains("user 65534"), "{refused}");
 }
 
 #[test]

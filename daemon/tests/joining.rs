@@ -1,13 +1,17 @@
 //! Joining, files, leaving, and coming again.
 
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Ask, FromCollector, Limits, ToCollector};
+use gputrace_trace::manifest::MANIFEST_FILE;
 use gputrace_trace::{Recording, Table};
 use serde_json::Value;
 
-use crate::fake::{Fake, Running, join};
+use crate::fake::{Fake, PATIENCE, Running, join};
+
+/// The ring asks for no cuts of its own during a test.
+const QUIET: &str = "[ring]\nseconds = 3600\n";
 
 fn count(jobs: &Value) -> usize {
     jobs.as_array().map_or(0, Vec::len)
@@ -77,9 +81,23 @@ fn a_job_is_found_again_by_the_next_daemon() {
     let next = fake.next_segment();
     let place = daemon.end();
     drop(fake);
-    let daemon = Running::in_place(place, "");
+    // A ring of a daemon that was killed while it removed it, and what somebody put there.
+    let jobs = place.path().join("state/jobs");
+    for name in ["lost", "mine"] {
+        std::fs::create_dir(jobs.join(name)).expect("made");
+    }
+    std::fs::write(jobs.join("lost").join(MANIFEST_FILE), "{}").expect("written");
+    // Those that are waited for stay, however soon the rings of others go.
+    let daemon = Running::in_place(place, "[keep]\nended_minutes = 0\n");
     let jobs = daemon.jobs_when(|jobs| count(jobs) == 1);
     assert_eq!((&jobs[0]["job"], &jobs[0]["state"]), (&id, &"waiting".into()));
+    let jobs = daemon.state().join("jobs");
+    let until = Instant::now() + PATIENCE;
+    while jobs.join("lost").exists() {
+        assert!(Instant::now() < until, "it is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(jobs.join("mine").exists());
     let mut fake = Fake::again(&daemon.socket, "node7-1-5", "g", 0, next);
     fake.write_row();
     fake.end_step(1000, None);
@@ -133,7 +151,7 @@ fn names_and_tables_that_lead_elsewhere_are_refused() {
 
 #[test]
 fn a_snapshot_is_a_recording_that_can_be_fetched() {
-    let daemon = Running::new("");
+    let daemon = Running::new(QUIET);
     let names = ["node7-1-5", "node7-2-5"];
     let mut fakes: Vec<Fake> = (0..2)
         .map(|rank| Fake::new(&daemon.socket, names[rank as usize], "g", rank))
@@ -153,7 +171,7 @@ fn a_snapshot_is_a_recording_that_can_be_fetched() {
         )
     });
     for fake in &mut fakes {
-        fake.obey(Duration::from_millis(700));
+        assert_eq!(fake.obey_orders(1, PATIENCE), 1, "a cut");
         fake.write_row();
     }
     let kept = asked.join().expect("asked").expect("kept");
@@ -208,6 +226,27 @@ fn a_snapshot_is_a_recording_that_can_be_fetched() {
     }
 }
 
+#[test]
+fn a_segment_that_was_not_ended_is_said_to_be_missing() {
+    let daemon = Running::new(QUIET);
+    let mut fake = Fake::again(&daemon.socket, "node7-1-5", "g", 0, 1);
+    fake.write_row();
+    daemon.job_of_one_rank();
+    for wrong in [0, 1, u32::MAX] {
+        let socket = daemon.socket.clone();
+        let ask = Ask::Snapshot {
+            job: None,
+            last_s: None,
+        };
+        let asked = std::thread::spawn(move || crate::fake::ask(&socket, ask));
+        assert_eq!(fake.line.order(PATIENCE), Some(ToCollector::Cut));
+        fake.line.say(&FromCollector::Cut { segment: wrong });
+        let kept = asked.join().expect("asked").expect("kept");
+        let missing = &kept["ranks"][0]["missing"];
+        assert_eq!(*missing, "it could not end its segment", "{wrong}");
+    }
+}
+
 /// Somebody asks for three steps, and waits for them.
 fn capture_of_three_steps(daemon: &Running) -> std::thread::JoinHandle<Result<Value, String>> {
     let socket = daemon.socket.clone();
@@ -227,25 +266,20 @@ fn capture_of_three_steps(daemon: &Running) -> std::thread::JoinHandle<Result<Va
 
 #[test]
 fn a_capture_names_ranks_that_died_and_keeps_the_others() {
-    let daemon = Running::new("");
+    let daemon = Running::new(QUIET);
     let mut good = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     let mut bad = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
     daemon.jobs_when(|jobs| jobs[0]["ranks"] == 2);
     good.write_row();
     bad.write_row();
     let asked = capture_of_three_steps(&daemon);
-    // It cuts, and dies when it should record.
-    std::thread::sleep(Duration::from_millis(200));
+    // It dies when it should cut.
     assert!(matches!(
         bad.line.order(Duration::from_secs(5)),
         Some(ToCollector::Cut)
     ));
     drop(bad);
-    assert_eq!(
-        good.obey(Duration::from_millis(1500)),
-        3,
-        "a cut, a capture, a cut"
-    );
+    assert_eq!(good.obey_orders(3, PATIENCE), 3, "a cut, a capture, a cut");
     let kept = asked.join().expect("asked").expect("kept");
     assert_eq!(kept["ranks"][0]["steps"], 3);
     assert_eq!(kept["ranks"][0]["missing"], Value::Null);
@@ -265,7 +299,7 @@ fn a_capture_names_ranks_that_died_and_keeps_the_others() {
 
 #[test]
 fn a_job_that_records_everything_is_captured_from_its_ring() {
-    let daemon = Running::new("mode = \"full\"");
+    let daemon = Running::new(&format!("mode = \"full\"\n{QUIET}"));
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     for _ in 0..5 {
         fake.write_row();
@@ -273,13 +307,13 @@ fn a_job_that_records_everything_is_captured_from_its_ring() {
     }
     daemon.jobs_when(|jobs| jobs[0]["steps"] == 5 && jobs[0]["mode"] == "full");
     let asked = capture_of_three_steps(&daemon);
-    let mut cuts = fake.obey(Duration::from_millis(300));
+    assert_eq!(fake.obey_orders(1, PATIENCE), 1, "a cut");
     for _ in 0..4 {
         fake.write_row();
         fake.end_step(1_000_000, None);
     }
-    cuts += fake.obey(Duration::from_millis(1000));
-    assert_eq!(cuts, 2, "nothing but cuts is asked of it");
+    assert_eq!(fake.line.order(PATIENCE), Some(ToCollector::Cut), "no capture");
+    fake.cut();
     let kept = asked.join().expect("asked").expect("kept");
     assert_eq!(kept["ranks"][0]["missing"], Value::Null);
     let name = kept["recording"].as_str().expect("a name");

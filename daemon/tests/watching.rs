@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use gputrace_trace::daemon::Ask;
+use gputrace_trace::daemon::{Ask, ToCollector};
 use gputrace_trace::{Recording, Table};
 use serde_json::Value;
 
-use crate::fake::{Fake, Running};
+use crate::fake::{Fake, PATIENCE, Running};
 
 const MS: i64 = 1_000_000;
 
@@ -24,7 +24,9 @@ fn the_ring_moves_on_and_says_what_left_it() {
         fake.obey(Duration::from_millis(50));
     }
     let id = daemon.job_of_one_rank();
-    let recording = Recording::open(&daemon.state().join("jobs").join(&id)).expect("a recording");
+    // Nothing moves on while it is read.
+    let place = daemon.end();
+    let recording = Recording::open(&place.path().join("state/jobs").join(&id)).expect("a recording");
     let left = recording.processes[0].tables.markers.len() as u64;
     let lost = recording
         .losses
@@ -137,14 +139,45 @@ fn a_rank_that_dies_and_lost_rows_are_told_of() {
 }
 
 #[test]
+fn a_rank_that_calls_again_has_not_died() {
+    let daemon = Running::new("");
+    let _one = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let two = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
+    let three = Fake::new(&daemon.socket, "node7-3-5", "g", 2);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 3);
+    let next = two.next_segment();
+    drop(two);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 2);
+    let _two = Fake::again(&daemon.socket, "node7-2-5", "g", 1, next);
+    // What is told of the third would have been told of the second before.
+    drop(three);
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let fired = daemon.ask(Ask::Triggers { job: None }).expect("triggers")["fired"].clone();
+        if fired.as_array().is_some_and(|fired| !fired.is_empty()) {
+            assert_eq!(fired[0]["title"], "rank 2 died, 2 others live");
+            break;
+        }
+        assert!(Instant::now() < until, "nothing was told");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn metrics_are_texts_that_prometheus_reads() {
     let (daemon, address) = Running::with_metrics("");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 5);
     fake.totals.devices = vec![2];
+    fake.totals.lost_rows = 3;
+    // A process of the same rank that died before it.
+    let mut before = Fake::new(&daemon.socket, "node7-0-4", "g", 5);
+    before.totals.lost_rows = 4;
+    before.report(Vec::new());
+    drop(before);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 1 && jobs[0]["lost_rows"] == 4);
     fake.end_step(80 * MS, Some(20 * MS));
     fake.end_step(700 * MS, Some(20 * MS));
     daemon.jobs_when(|jobs| jobs[0]["steps"] == 2);
-    std::thread::sleep(Duration::from_millis(1500));
     let get = |path: &str| {
         let mut stream = TcpStream::connect(address).expect("connected");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
@@ -152,7 +185,17 @@ fn metrics_are_texts_that_prometheus_reads() {
         stream.read_to_string(&mut text).expect("answered");
         text
     };
-    let text = get("/metrics");
+    let until = Instant::now() + PATIENCE;
+    let text = loop {
+        let text = get("/metrics");
+        let is_new =
+            |line: &str| line.starts_with("gputrace_step_duration_seconds_count{") && line.ends_with(" 2");
+        if text.lines().any(is_new) {
+            break text;
+        }
+        assert!(Instant::now() < until, "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     assert!(
         head.starts_with("HTTP/1.1 200 OK") && head.contains("text/plain; version=0.0.4"),
@@ -179,8 +222,11 @@ fn metrics_are_texts_that_prometheus_reads() {
         "0.04"
     );
     assert_eq!(line("gputrace_jobs{", "state=\"running\""), "1");
+    assert_eq!(line("gputrace_lost_rows_total{", "rank=\"5\""), "7");
+    let mut series = std::collections::BTreeSet::new();
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').expect("a value");
+        assert!(series.insert(name), "twice: {name}");
         assert!(
             name.starts_with("gputrace_") && value.parse::<f64>().is_ok(),
             "{line}"
@@ -191,7 +237,7 @@ fn metrics_are_texts_that_prometheus_reads() {
 
 #[test]
 fn a_hang_is_told_of_kept_and_over_when_something_goes_on() {
-    let daemon = Running::new("[trigger.hang]\nafter_s = 1.5\n");
+    let daemon = Running::new("[trigger.hang]\nafter_s = 3\n");
     let names = ["node7-1-5", "node7-2-5", "node7-3-5"];
     let mut fakes: Vec<Fake> = (0..3)
         .map(|rank| Fake::new(&daemon.socket, names[rank as usize], "g", rank))
@@ -233,13 +279,29 @@ fn of_a_sampled_job_the_kernels_of_one_step_in_some_are_recorded() {
     let daemon = Running::new("mode = \"sampled\"\nsample_steps = 10\n[ring]\nseconds = 3600\n");
     let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
     let mut captures = 0;
-    for _ in 0..35 {
+    let until = Instant::now() + PATIENCE;
+    while captures < 3 {
         fake.end_step(MS, None);
-        captures += fake.obey(Duration::from_millis(60));
+        let begun = captures;
+        while let Some(order) = fake.line.order(Duration::from_millis(30)) {
+            match order {
+                ToCollector::Capture(capture) => {
+                    assert_eq!(capture.steps, Some(1));
+                    captures += 1;
+                }
+                ToCollector::Cut => fake.cut(),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(captures <= begun + 1, "two for one step");
+        // One in ten, and the daemon looks four times a second.
+        assert!(
+            fake.step >= captures * 10,
+            "{captures} captures in {} steps",
+            fake.step
+        );
+        assert!(Instant::now() < until, "{captures}");
     }
-    captures += fake.obey(Duration::from_millis(600));
-    // The first cut of the ring may be one of them.
-    assert!((3..=4).contains(&captures), "{captures}");
     let captures = daemon.ask(Ask::Captures).expect("captures");
     assert_eq!(
         captures["captures"].as_array().map(Vec::len),

@@ -126,7 +126,7 @@ pub struct TopArgs {
     /// The job, or the beginning of its name [default: the only one there is]
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
-    /// Print it once, and end; so it does where nobody looks at a terminal
+    /// Print it once, and end; also when stdout is no terminal
     #[arg(long)]
     pub once: bool,
     /// Seconds between two looks

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gputrace_daemon::Handle;
-use gputrace_daemon::devices::Seen;
+use gputrace_daemon::devices::{Seen, Xid};
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::Clock;
@@ -67,13 +67,13 @@ fn look(nvml: &Nvml, count: u32, errors: Option<&EventSet<'_>>, handle: &Handle)
             break;
         };
         if let (Ok(device), Some(error)) = (event.device.index(), event.event_data) {
-            let xid = match error {
-                XidError::Value(xid) => xid,
-                XidError::Unknown => 0,
+            let number = match error {
+                XidError::Value(number) => Some(number),
+                XidError::Unknown => None,
             };
             let seen = Seen {
                 device,
-                xid: Some(xid),
+                xid: Some(Xid(number)),
                 ..Seen::default()
             };
             if !handle.tell(seen) {

@@ -9,7 +9,7 @@ use super::client::{Question, check_output, fetch, text};
 use crate::cli::{CaptureArgs, KeptArgs, SnapshotArgs};
 use crate::failure::Failure;
 use crate::print_json::print_json;
-use crate::text::bytes;
+use crate::text::{bytes, one_line};
 
 /// Steps that are captured unless it is said otherwise.
 const STEPS: u64 = 5;
@@ -89,6 +89,6 @@ fn missing(document: &Value) -> Vec<String> {
     let ranks = document["ranks"].as_array().into_iter().flatten();
     ranks
         .filter(|rank| !rank["missing"].is_null())
-        .map(|rank| format!("rank {}: {}", rank["rank"], text(&rank["missing"])))
+        .map(|rank| format!("rank {}: {}", rank["rank"], one_line(&text(&rank["missing"]))))
         .collect()
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gputrace_trace::manifest::LossEntry;
+use gputrace_trace::recording::host_in_names;
 use gputrace_trace::segments::{Removed, parts};
 
 /// How often the size is looked at.
@@ -25,17 +26,10 @@ pub struct Newest {
 impl Newest {
     /// Watches the recording in `folder`, or one host's part of it.
     pub fn new(folder: &Path, most_bytes: u64, host: Option<&str>) -> Self {
-        let clean = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        };
         Self {
             folder: folder.to_owned(),
             most_bytes,
-            host: host.map(|host| host.chars().map(clean).collect()),
+            host: host.map(host_in_names),
             looked: Instant::now(),
             removed: Removed::default(),
         }
@@ -87,8 +81,12 @@ impl Newest {
     pub fn loss(&self) -> Option<LossEntry> {
         (self.removed.parts > 0).then(|| LossEntry {
             what: format!(
-                "rows of the {} oldest parts removed to keep within --max-size",
-                self.removed.parts
+                "rows of the {} oldest parts removed to keep within --max-size{}",
+                self.removed.parts,
+                match self.removed.uncounted {
+                    0 => String::new(),
+                    files => format!(", without those of {files} files that were too large to count or unreadable"),
+                }
             ),
             count: Some(self.removed.rows),
             affects: "everything before what is left".to_owned(),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use gputrace_trace::control::CONTROL_FILE;
 use gputrace_trace::json_file::{Json, read_json};
 use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
-use gputrace_trace::recording::manifest_files;
+use gputrace_trace::recording::{host_in_names, manifest_files};
 use gputrace_trace::seal::{id_text, random_id};
 use gputrace_trace::{access, now, place};
 
@@ -69,14 +69,7 @@ impl Output {
         let folder = folder
             .canonicalize()
             .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
-        let clean = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        };
-        let host: String = host.chars().map(clean).collect();
+        let host = host_in_names(host);
         let own = format!("{host}-{}", std::process::id());
         let (manifest, control) = if made {
             (MANIFEST_FILE.to_owned(), CONTROL_FILE.to_owned())

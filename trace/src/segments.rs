@@ -69,11 +69,16 @@ pub fn parts(folder: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Par
     Ok(parts)
 }
 
+/// A file that is larger is not read to count its rows, bytes.
+pub const MOST_COUNTED_BYTES: u64 = 1 << 30;
+
 /// What was removed, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Rows of all tables.
     pub rows: u64,
+    /// Files whose rows were not counted: too large ([`MOST_COUNTED_BYTES`]), or they could not be read.
+    pub uncounted: u64,
     /// Parts.
     pub parts: u64,
     /// Parts that stay all the same, and why.
@@ -83,11 +88,10 @@ pub struct Removed {
 impl Removed {
     /// Removes a part, and says whether that was possible.
     pub fn remove(&mut self, part: &Part) -> bool {
-        let rows = count_rows(&part.path);
+        let (rows, uncounted) = count_rows(&part.path);
         match remove_process_folder(&part.path) {
             Ok(()) => {
-                self.rows += rows;
-                self.parts += 1;
+                self.count(rows, uncounted);
                 true
             }
             Err(error) => {
@@ -97,14 +101,82 @@ impl Removed {
             }
         }
     }
+
+    /// Empties the tables of a part that is still written. What can't be emptied stays.
+    pub fn empty(&mut self, part: &Part) {
+        let (mut rows, mut uncounted) = (0u64, 0);
+        for table in tables(&part.path) {
+            let counted = rows_of(&table);
+            let emptied = fs::OpenOptions::new()
+                .write(true)
+                .open(&table)
+                .and_then(|file| file.set_len(0));
+            match emptied {
+                Ok(()) => {
+                    rows = rows.saturating_add(counted.unwrap_or(0));
+                    uncounted += u64::from(counted.is_none());
+                }
+                Err(error) => {
+                    self.kept.insert(table.display().to_string(), error.to_string());
+                }
+            }
+        }
+        self.count(rows, uncounted);
+    }
+
+    fn count(&mut self, rows: u64, uncounted: u64) {
+        self.rows = self.rows.saturating_add(rows);
+        self.uncounted += uncounted;
+        self.parts += 1;
+    }
 }
 
-/// Rows of all tables in a process's folder.
-fn count_rows(folder: &Path) -> u64 {
-    let Ok(files) = fs::read_dir(folder) else { return 0 };
+/// The files of tables in a process's folder.
+fn tables(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files
-        .filter_map(|file| Some(file.ok()?.path()))
+        .filter(|file| file.file_type().is_ok_and(|kind| kind.is_file()))
+        .map(|file| file.path())
         .filter(|file| file.extension().is_some_and(|extension| extension == "arrows"))
-        .filter_map(|file| RowCounter::default().read(&file).ok())
-        .sum()
+}
+
+/// Rows of a table's file, where they can be counted.
+fn rows_of(table: &Path) -> Option<u64> {
+    let is_read = fs::metadata(table).is_ok_and(|metadata| metadata.len() <= MOST_COUNTED_BYTES);
+    is_read.then(|| RowCounter::default().read(table).ok()).flatten()
+}
+
+/// Rows of all tables in a process's folder, and how many of these could not be counted.
+fn count_rows(folder: &Path) -> (u64, u64) {
+    let (mut rows, mut uncounted) = (0u64, 0);
+    for table in tables(folder) {
+        match rows_of(&table) {
+            Some(of) => rows = rows.saturating_add(of),
+            None => uncounted += 1,
+        }
+    }
+    (rows, uncounted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_read_and_said_to_be_uncounted() {
+        let place = tempfile::tempdir().expect("a folder");
+        fs::create_dir(place.path().join("p")).expect("made");
+        let table = place.path().join("p/kernels.arrows");
+        let file = fs::File::create(&table).expect("made");
+        // A hole takes no room.
+        file.set_len(MOST_COUNTED_BYTES + 1).expect("long");
+        let parts = parts(place.path(), |_| true).expect("read");
+        let mut removed = Removed::default();
+        removed.empty(&parts[0]);
+        assert_eq!((removed.rows, removed.uncounted, removed.parts), (0, 1, 1));
+        assert_eq!(file.metadata().expect("there").len(), 0);
+        assert!(removed.remove(&parts[0]));
+        assert_eq!((removed.uncounted, removed.parts), (1, 2));
+        assert!(!table.exists());
+    }
 }

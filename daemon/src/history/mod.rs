@@ -87,6 +87,8 @@ impl History {
         if number < last.number {
             last.round += 1;
         }
+        // Where one rank began anew alone, the others go on in its round: what is before the last complete step never completes.
+        last.round = last.round.max(round);
         last.number = number;
         let at = (last.round, number);
         if self.done.is_some_and(|done| at <= done) {
@@ -270,6 +272,27 @@ mod tests {
         history.add(0, report(1), 0);
         let numbers: Vec<u64> = history.complete(0).iter().map(|step| step.number).collect();
         assert_eq!(numbers, [0, 1]);
+    }
+
+    #[test]
+    fn one_rank_that_numbers_anew_takes_the_others_along() {
+        let mut history = History::default();
+        for number in 0..=5 {
+            history.add(0, report(number), 0);
+            history.add(1, report(number), 0);
+        }
+        assert_eq!(history.complete(0).len(), 6);
+        for number in 0..=2 {
+            history.add(0, report(number), 1);
+        }
+        assert_eq!(history.complete(1), []);
+        assert_eq!(history.complete(1 + PATIENCE_NS).len(), 3);
+        history.add(0, report(6), 2 + PATIENCE_NS);
+        history.add(1, report(6), 2 + PATIENCE_NS);
+        let complete = history.complete(2 + PATIENCE_NS);
+        assert_eq!(complete.len(), 1);
+        assert_eq!((complete[0].number, complete[0].ranks.len()), (6, 2));
+        assert_eq!(history.late_reports(), 0);
     }
 
     #[test]

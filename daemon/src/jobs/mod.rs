@@ -25,6 +25,8 @@ use crate::triggers::watch::Watch;
 use process::{Gone, Process};
 use saved::{SavedJob, SavedProcess};
 
+/// How the loss of what the ring removed ends.
+const LEFT: &str = "which left the ring";
 /// Findings of a job that are remembered.
 const MOST_FIRED: usize = 256;
 
@@ -83,6 +85,10 @@ pub struct Job {
     pub processes: BTreeMap<String, Process>,
     /// Segments that left its ring, and their rows.
     pub removed: (u64, u64),
+    /// Files of those whose rows were not counted.
+    pub uncounted: u64,
+    /// Whether what is to leave its ring is being removed just now.
+    pub is_trimmed: bool,
     /// Its steps.
     pub history: History,
     /// Sums of them.
@@ -156,7 +162,7 @@ impl Job {
             return Err(io::ErrorKind::NotFound.into());
         }
         gputrace_trace::beneath::name_if_none(&folder);
-        let manifest = match read_json::<Manifest>(&folder.join(MANIFEST_FILE))? {
+        let mut manifest = match read_json::<Manifest>(&folder.join(MANIFEST_FILE))? {
             Json::Read(manifest) => manifest,
             Json::Missing | Json::Damaged(_) => Manifest {
                 recording: saved.recording.clone(),
@@ -166,6 +172,8 @@ impl Job {
                 ..Manifest::new()
             },
         };
+        // This one is told anew with each write.
+        manifest.losses.retain(|loss| !loss.what.ends_with(LEFT));
         Ok(Self::with(saved, folder, manifest))
     }
 
@@ -193,6 +201,8 @@ impl Job {
             manifest,
             processes: processes.collect(),
             removed: saved.removed,
+            uncounted: saved.uncounted,
+            is_trimmed: false,
             history: History::after(saved.steps),
             times: Times::default(),
             watch: Watch::default(),
@@ -224,6 +234,7 @@ impl Job {
             ended_ns: self.ended_ns,
             processes: processes.collect(),
             removed: self.removed,
+            uncounted: self.uncounted,
         }
     }
 
@@ -234,9 +245,13 @@ impl Job {
     pub fn write_manifest(&self) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
         if self.removed.0 > 0 {
+            let uncounted = match self.uncounted {
+                0 => String::new(),
+                files => format!(", without {files} files that were too large to count or unreadable"),
+            };
             manifest.losses.push(LossEntry {
                 what: format!(
-                    "rows of the {} oldest segments, which left the ring",
+                    "rows of the {} oldest segments{uncounted}, {LEFT}",
                     self.removed.0
                 ),
                 count: Some(self.removed.1),
@@ -315,5 +330,36 @@ impl Job {
             self.fired.pop_front();
         }
         self.fired.push_back(fired);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_the_ring_is_told_once_by_the_next_daemon_too() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (options, mode) = (CollectorOptions::default(), Mode::Steps);
+        let job = Job::create(
+            "j".to_owned(),
+            0,
+            JobKey::default(),
+            1,
+            mode,
+            options,
+            "here",
+            place.path(),
+        );
+        let mut job = job.expect("made");
+        job.removed = (2, 10);
+        job.write_manifest().expect("written");
+        let mut job = Job::found(job.saved(), place.path()).expect("found");
+        job.removed = (3, 15);
+        job.write_manifest().expect("written");
+        let written = read_json::<Manifest>(&job.folder.join(MANIFEST_FILE)).expect("read");
+        let losses = written.ok().expect("a manifest").losses;
+        assert_eq!(losses.len(), 1, "{losses:?}");
+        assert_eq!(losses[0].count, Some(15));
     }
 }

@@ -7,19 +7,30 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use gputrace_trace::daemon::{Captured, Totals};
+use gputrace_trace::daemon::Totals;
 use gputrace_trace::manifest::PROCESS_FILE;
 use gputrace_trace::tables::TABLE_NAMES;
 use gputrace_trace::writer::make_folder;
 
 /// A header's text, at the most.
-const MOST_HEADER_BYTES: u64 = 16 << 20;
+const MOST_HEADER_BYTES: u64 = 1 << 20;
 /// Segments that a process may begin at once...
 const SEGMENTS_BURST: f64 = 32.0;
 /// ... and a second.
 const SEGMENTS_PER_SECOND: f64 = 2.0;
 /// A segment's number, at the most.
 const MOST_SEGMENTS: u32 = 1 << 30;
+
+/// Whether a process may begin with this segment.
+///
+/// # Errors
+/// When it may not.
+pub fn check_segment(segment: u32) -> Result<(), String> {
+    if segment >= MOST_SEGMENTS {
+        return Err(format!("segment {segment} is too high"));
+    }
+    Ok(())
+}
 
 /// How a process went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +50,6 @@ pub struct Process {
     pub pid: u32,
     /// Who it is on the socket; nobody when it is gone, or was not heard of since the daemon began.
     pub caller: Option<u64>,
-    /// When it joined, or was taken up again.
-    pub joined_ns: i64,
     /// When it went, and how.
     pub gone: Option<(i64, Gone)>,
     /// Sums, as it last said.
@@ -55,8 +64,6 @@ pub struct Process {
     pub cuts: (u64, u64),
     /// The last segment that a cut ended.
     pub cut_segment: Option<u32>,
-    /// Its last capture.
-    pub captured: Option<Captured>,
     /// The segment that is written now.
     segment: Option<u32>,
     /// The lowest that may be begun.
@@ -72,7 +79,6 @@ impl Process {
             folder,
             pid,
             caller: None,
-            joined_ns: now_ns,
             gone: None,
             totals: Totals::default(),
             heard_ns: now_ns,
@@ -80,7 +86,6 @@ impl Process {
             last_step: None,
             cuts: (0, 0),
             cut_segment: None,
-            captured: None,
             segment: None,
             next: 0,
             header: None,
@@ -101,17 +106,10 @@ impl Process {
     }
 
     /// It comes (again) and begins with this segment.
-    ///
-    /// # Errors
-    /// When it is one that it can't have.
-    pub fn begins_at(&mut self, segment: u32) -> Result<(), String> {
-        if segment >= MOST_SEGMENTS {
-            return Err(format!("segment {segment} is too high"));
-        }
+    pub fn begins_at(&mut self, segment: u32) {
         self.next = self.next.max(segment);
         self.segment = None;
         self.header = None;
-        Ok(())
     }
 
     /// Its folder of a segment: NAME, then NAME.1, NAME.2, ...
@@ -187,6 +185,8 @@ impl Process {
                 Some((of, bytes)) if of == segment && !first => {
                     (OpenOptions::new().append(true).open(&aside)?, bytes)
                 }
+                None if !first => return Err(io::Error::other("its beginning is missing")),
+                _ if !first => return Err(io::Error::other("it is of another segment than its beginning")),
                 _ => (new_file(&aside)?, 0),
             };
             let bytes = before + text.len() as u64;
@@ -221,4 +221,30 @@ fn new_file(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(libc::O_CLOEXEC)
         .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_without_its_beginning_does_not_replace_a_header() {
+        let job = tempfile::tempdir().expect("a folder");
+        let mut process = Process::new("p".to_owned(), 1, 0);
+        process.begin_segment(job.path(), 0).expect("begun");
+        let path = job.path().join("p").join(PROCESS_FILE);
+        let mut take = |text: &str, first, done| process.take_header(job.path(), 0, text, (first, done));
+        assert_eq!(take("a", true, false), Ok(None));
+        assert_eq!(take("b", false, true), Ok(Some(path.clone())));
+        // One that is too long ends in its middle, and its tail comes all the same.
+        let long = "x".repeat(MOST_HEADER_BYTES as usize);
+        assert_eq!(take("c", true, false), Ok(None));
+        let error = take(&long, false, false).expect_err("too long");
+        assert!(error.contains("too long"), "{error}");
+        let error = take("tail", false, true).expect_err("no beginning");
+        assert!(error.contains("beginning is missing"), "{error}");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "ab");
+        assert_eq!(take("new", true, true), Ok(Some(path.clone())));
+        assert_eq!(fs::read_to_string(&path).expect("there"), "new");
+    }
 }

@@ -1,11 +1,11 @@
 //! What survives a daemon: of each job and capture a small file, outside of the recordings.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use gputrace_trace::daemon::{JobKey, Mode};
+use gputrace_trace::writer::{Files, OwnFiles};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub struct SavedJob {
     pub processes: Vec<SavedProcess>,
     /// Segments that left its ring, and their rows.
     pub removed: (u64, u64),
+    /// Files of those whose rows were not counted.
+    pub uncounted: u64,
 }
 
 /// A process of it.
@@ -78,34 +80,29 @@ impl Shelf {
     /// # Errors
     /// When the disk refuses; what was there before is left.
     pub fn put(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
-        let aside = self.0.join(format!(".{name}.part"));
-        let written = (|| {
-            drop(fs::remove_file(&aside));
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&aside)?;
-            file.write_all(&serde_json::to_vec_pretty(value)?)?;
-            fs::rename(&aside, self.path(name))
-        })();
-        if written.is_err() {
-            drop(fs::remove_file(&aside));
-        }
-        written
+        OwnFiles.replace(&self.path(name), &serde_json::to_vec_pretty(value)?)
+    }
+
+    /// The names of all that are there, whether they can be read or not.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let name = |entry: fs::DirEntry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let name = name.strip_suffix(".json")?.to_owned();
+            is_recording_name(&name).then_some(name)
+        };
+        entries.filter_map(name).collect()
     }
 
     /// All that are there and can be read, with their names, and what could not be read.
     pub fn all<T: DeserializeOwned>(&self) -> (Vec<(String, T)>, Vec<String>) {
         let (mut found, mut wrong) = (Vec::new(), Vec::new());
-        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let Some(name) = name.strip_suffix(".json").filter(|name| is_recording_name(name)) else {
-                continue;
-            };
-            match read(&entry.path()) {
-                Ok(value) => found.push((name.to_owned(), value)),
-                Err(error) => wrong.push(format!("{}: {error}", entry.path().display())),
+        for name in self.names() {
+            let path = self.path(&name);
+            match read(&path) {
+                Ok(value) => found.push((name, value)),
+                Err(error) => wrong.push(format!("{}: {error}", path.display())),
             }
         }
         found.sort_by(|a, b| a.0.cmp(&b.0));

@@ -78,10 +78,8 @@ pub enum Done {
     Trimmed {
         /// The job.
         job: String,
-        /// What went.
-        removed: Removed,
-        /// Processes that hold far more than they may.
-        too_much: Vec<String>,
+        /// What went, and processes that hold far more than they may; or why nothing went.
+        result: Result<(Removed, Vec<String>), String>,
     },
     /// [`Task::Keep`].
     Kept {
@@ -115,7 +113,7 @@ impl Disk {
             .name("disk".to_owned())
             .spawn(move || {
                 for task in waiting {
-                    if let Some(result) = work(task)
+                    if let Some(result) = guarded(task)
                         && tell.send(result).is_err()
                     {
                         return;
@@ -133,6 +131,25 @@ impl Disk {
     }
 }
 
+/// Does it; a panic is an answer too, since somebody waits for one.
+fn guarded(task: Task) -> Option<Done> {
+    let failed = || "a fault in gputrace: please report it".to_owned();
+    let otherwise = match &task {
+        Task::Trim { job, .. } => Done::Trimmed {
+            job: job.clone(),
+            result: Err(format!("{job}: {}", failed())),
+        },
+        Task::Keep { window, .. } => Done::Kept {
+            window: *window,
+            result: Err(failed()),
+        },
+        Task::Remove { folder } | Task::Room { folder } => {
+            Done::Failed(format!("{}: {}", folder.display(), failed()))
+        }
+    };
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(task))).unwrap_or(Some(otherwise))
+}
+
 fn work(task: Task) -> Option<Done> {
     match task {
         Task::Trim {
@@ -144,13 +161,10 @@ fn work(task: Task) -> Option<Done> {
             gone,
         } => {
             let keep_from = keep_from_ns.map(time);
-            Some(match trim(&folder, age, bytes, keep_from, &gone) {
-                Ok((removed, too_much)) => Done::Trimmed {
-                    job,
-                    removed,
-                    too_much,
-                },
-                Err(error) => Done::Failed(format!("{}: {error}", folder.display())),
+            Some(Done::Trimmed {
+                job,
+                result: trim(&folder, age, bytes, keep_from, &gone)
+                    .map_err(|error| format!("{}: {error}", folder.display())),
             })
         }
         Task::Keep {
@@ -204,14 +218,14 @@ fn trim(
         let age = if is_gone { gone.1 } else { age };
         for part in of_one {
             let is_old = now.duration_since(part.written).is_ok_and(|since| since > age);
-            let is_held = keep_from.is_some_and(|from| part.written + SLACK >= from);
+            let is_held = keep_from.is_some_and(|from| is_written_since(part, from));
             let is_complete = part.complete || is_gone && is_old;
             let may_go = is_complete && !is_held && (is_old || bytes > most_bytes);
             if may_go && removed.remove(part) {
                 bytes -= part.bytes;
             }
             if !part.complete && part.bytes > most_bytes.saturating_mul(TOO_MUCH) {
-                cut_off(part);
+                removed.empty(part);
                 too_much.push(part.process.clone());
             }
         }
@@ -219,19 +233,12 @@ fn trim(
     Ok((removed, too_much))
 }
 
-/// Empties the files of a process that does not stop writing.
-fn cut_off(part: &Part) {
-    for file in fs::read_dir(&part.path).into_iter().flatten().flatten() {
-        if file.file_type().is_ok_and(|kind| kind.is_file())
-            && let Ok(file) = fs::OpenOptions::new().write(true).open(file.path())
-        {
-            // What can't be emptied now is emptied at the next look.
-            drop(file.set_len(0));
-        }
-    }
+/// Whether something may have been written into a part since then; a file's time that is beyond all reckoning is later.
+fn is_written_since(part: &Part, from: SystemTime) -> bool {
+    part.written.checked_add(SLACK).is_none_or(|until| until >= from)
 }
 
-/// Links the wanted segments into a recording of their own.
+/// Links the wanted segments into a recording of their own. What is still written is copied: the ring may cut it off later.
 fn keep(
     folder: &Path,
     into: &Path,
@@ -239,13 +246,13 @@ fn keep(
     live: &BTreeSet<String>,
     manifest: &Manifest,
 ) -> io::Result<(usize, u64)> {
+    let is_open = |part: &Part| !part.complete && live.contains(&part.process);
     let is_wanted = |part: &Part| {
         let of = wanted.iter().find(|(process, _)| *process == part.process);
         of.is_some_and(|(_, wanted)| match wanted {
             Wanted::Since(since_ns, last) => {
-                let is_written = !part.complete && live.contains(&part.process);
                 last.is_none_or(|last| part.number <= last)
-                    && (is_written || part.written + SLACK >= time(*since_ns))
+                    && (is_open(part) || is_written_since(part, time(*since_ns)))
             }
             Wanted::Numbers(first, last) => {
                 part.number >= *first && last.is_none_or(|last| part.number <= last)
@@ -271,8 +278,16 @@ fn keep(
             for file in fs::read_dir(&part.path)? {
                 let file = file?;
                 let of = file.file_name().to_string_lossy().into_owned();
-                if file.file_type()?.is_file() && !of.ends_with(".part") {
-                    kept.link_or_copy(&format!("{name}/{of}"), &file.path())?;
+                if !file.file_type()?.is_file() || of.ends_with(".part") {
+                    continue;
+                }
+                let (to, from) = (format!("{name}/{of}"), file.path());
+                if is_open(part) {
+                    kept.file(&to, |mut to| {
+                        io::copy(&mut fs::File::open(&from)?, &mut to).map(drop)
+                    })?;
+                } else {
+                    kept.link_or_copy(&to, &from)?;
                 }
             }
         }
@@ -339,7 +354,18 @@ mod tests {
         assert_eq!(removed.parts, 1);
         // One that never cuts and writes and writes.
         segment(place.path(), "s", 5000, 0);
-        let (.., too_much) = trim(place.path(), age, 1000, None, &none).expect("trimmed");
+        fs::write(place.path().join("s/process.json"), "{}").expect("written");
+        let (emptied, too_much) = trim(place.path(), age, 1000, None, &none).expect("trimmed");
+        assert_eq!(emptied.parts, 2, "r.1 is too much, s was emptied");
+        assert!(
+            place
+                .path()
+                .join("s/process.json")
+                .metadata()
+                .expect("there")
+                .len()
+                == 2
+        );
         // Of one that has gone all goes, once it is old enough.
         let gone = (
             BTreeSet::from(["q".to_owned(), "r".to_owned()]),
@@ -378,6 +404,9 @@ mod tests {
         let file = "p.1/kernels.arrows";
         let inode = |path: PathBuf| fs::metadata(path).expect("there").ino();
         assert_eq!(inode(job.join(file)), inode(into.join(file)));
+        // What is still written is a copy.
+        let file = "p.2/kernels.arrows";
+        assert_ne!(inode(job.join(file)), inode(into.join(file)));
         let numbers = vec![("p".to_owned(), Wanted::Numbers(1, Some(1)))];
         let second = place.path().join("second");
         keep(&job, &second, &numbers, &live, &Manifest::new()).expect("kept");

@@ -1,9 +1,12 @@
 //! What Prometheus is told, in its text format. Labels are bounded: jobs by what the daemon takes, ranks by what a job may have.
 
+use std::collections::BTreeMap;
+
 use gputrace_trace::daemon::Totals;
 
 use super::times::BOUNDS_S;
 use crate::clock::now_ns;
+use crate::jobs::process::Process;
 use crate::jobs::{Job, State as JobState};
 use crate::posts::Posts;
 use crate::state::State;
@@ -172,13 +175,24 @@ type Put<'p> = &'p mut dyn FnMut(&Job, u32, [(&str, &str); 5]);
 /// A metric that is a rank's total: its name, its help and the value.
 type OfTotals = (&'static str, &'static str, fn(&Totals) -> f64);
 
+/// A process for each rank: where one died and another took its place, the one that lives.
+fn by_rank(job: &Job) -> BTreeMap<u32, &Process> {
+    let mut ranks = BTreeMap::new();
+    for process in job.processes.values() {
+        let known = ranks.entry(job.rank_of(&process.folder)).or_insert(process);
+        if process.is_live() {
+            *known = process;
+        }
+    }
+    ranks
+}
+
 fn ranks(text: &mut String, jobs: &[&Job], state: &State) {
     let host = state.settings.host.as_str();
     // Rank, GPU and its UUID: a rank that uses several has the first.
     let each = |put: Put<'_>| {
         for job in jobs {
-            for process in job.processes.values() {
-                let rank = job.rank_of(&process.folder);
+            for (rank, process) in by_rank(job) {
                 let device = process.totals.devices.first();
                 let seen = device.and_then(|device| state.devices.get(*device));
                 let uuid = seen
@@ -242,14 +256,18 @@ fn ranks(text: &mut String, jobs: &[&Job], state: &State) {
     for (name, help, value) in totals {
         let mut metric = Metric::new(text, name, "counter", help);
         for job in jobs {
+            let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
             for process in job.processes.values() {
-                let rank = job.rank_of(&process.folder).to_string();
+                *sums.entry(job.rank_of(&process.folder)).or_default() += value(&process.totals);
+            }
+            for (rank, sum) in sums {
+                let rank = rank.to_string();
                 let labels = [
                     ("job", job.id.as_str()),
                     ("rank", rank.as_str()),
                     ("hostname", host),
                 ];
-                metric.put("", &labels, value(&process.totals));
+                metric.put("", &labels, sum);
             }
         }
     }

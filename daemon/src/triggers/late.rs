@@ -8,6 +8,8 @@ use crate::history::step::{Step, median};
 
 /// First steps, which warm up.
 const WARM_UP: u64 = 3;
+/// Ranks that are told apart, over the job's life.
+const MOST_RANKS: usize = 4096;
 /// Steps that "before" is the median of.
 const STEPS_BEFORE: usize = 64;
 
@@ -38,6 +40,9 @@ impl Late {
         let mut found = Vec::new();
         for of in &step.ranks {
             let Some(late_ns) = of.late_ns else { continue };
+            if self.ranks.len() >= MOST_RANKS && !self.ranks.contains_key(&of.rank) {
+                continue;
+            }
             let rank = self.ranks.entry(of.rank).or_default();
             let is_much = late_ns as f64 > rule.share * step.step_ns as f64;
             rank.last.push_back((step.number, late_ns, step.step_ns, is_much));

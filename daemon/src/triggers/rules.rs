@@ -306,7 +306,11 @@ impl Rules {
     /// How long it is quiet after it has fired, nanoseconds.
     #[must_use]
     pub fn cooldown_ns(&self, kind: Kind) -> i64 {
-        let seconds = match kind {
+        (self.cooldown_s(kind) * 1e9) as i64
+    }
+
+    fn cooldown_s(&self, kind: Kind) -> f64 {
+        match kind {
             Kind::Hang => self.hang.cooldown_s,
             Kind::SlowStep => self.slow_step.cooldown_s,
             Kind::LateRank => self.late_rank.cooldown_s,
@@ -315,8 +319,7 @@ impl Rules {
             Kind::Xid => self.xid.cooldown_s,
             Kind::Throttling => self.throttling.cooldown_s,
             Kind::RowsLost => self.rows_lost.cooldown_s,
-        };
-        (seconds * 1e9) as i64
+        }
     }
 
     /// Whether the numbers are ones that a rule can go by.
@@ -356,7 +359,7 @@ impl Rules {
         within("throttling.for_s", self.throttling.for_s, 0.0, 86_400.0)?;
         within("capture-steps", self.capture_steps.0 as f64, 1.0, 1e5)?;
         for kind in Kind::ALL {
-            let cooldown_s = self.cooldown_ns(kind) as f64 / 1e9;
+            let cooldown_s = self.cooldown_s(kind);
             within(&format!("{}.cooldown_s", kind.name()), cooldown_s, 0.0, 1e7)?;
         }
         Ok(())

@@ -74,7 +74,12 @@ impl Watch {
         self.deaths.push((now_ns, rank));
     }
 
-    /// Something was noticed: it is told of unless it was a while ago.
+    /// A process that had died is back: its connection alone was lost.
+    pub fn lives(&mut self, rank: u32) {
+        self.deaths.retain(|(_, of)| *of != rank);
+    }
+
+    /// Something was noticed: it is reported unless it was within the cooldown.
     pub fn event(
         &mut self,
         rules: &Rules,
@@ -88,6 +93,9 @@ impl Watch {
         if !rules.is_enabled(kind) || is_quiet {
             return None;
         }
+        // What is past its cooldown says nothing any more.
+        self.told
+            .retain(|(kind, _), told| now_ns.saturating_sub(*told) < rules.cooldown_ns(*kind));
         self.told.insert((kind, rank), now_ns);
         Some(Fired {
             trigger: kind,

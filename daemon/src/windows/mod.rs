@@ -27,6 +27,8 @@ const CAPTURE_SLACK: Duration = Duration::from_secs(5);
 const MOST_BY_STEPS: Duration = Duration::from_secs(120);
 /// The longest that may be asked for.
 const MOST: Duration = Duration::from_secs(3600);
+/// Characters of a collector's reason.
+const MOST_WHY: usize = 200;
 /// Captures and snapshots of a job at a time.
 const MOST_OF_JOB: usize = 4;
 
@@ -112,6 +114,7 @@ impl State {
                 let member = Member {
                     rank,
                     cut: 0,
+                    asked: None,
                     first: None,
                     last: None,
                     step: None,
@@ -182,6 +185,7 @@ impl State {
                 caller.tell(ToCollector::Cut, None);
                 process.cuts.0 += 1;
                 member.cut = process.cuts.0;
+                member.asked = process.segment();
                 member.is_done = false;
             }
         }
@@ -192,7 +196,10 @@ impl State {
         let Some(process) = self.jobs.get(id).and_then(|job| job.processes.get(folder)) else {
             return;
         };
-        let (done, segment) = (process.cuts.1, process.cut_segment);
+        let done = process.cuts.1;
+        // What it says must be the one before the segment that it has begun since.
+        let follows = process.cut_segment.map(|segment| segment.saturating_add(1));
+        let ended = process.cut_segment.filter(|_| follows == process.segment());
         let mut numbers = Vec::new();
         for (number, window) in &mut self.windows {
             let cuts = matches!(window.phase, Phase::Opening | Phase::Closing);
@@ -205,9 +212,15 @@ impl State {
             };
             if !member.is_done && done >= member.cut {
                 member.is_done = true;
+                let ended = ended.filter(|ended| member.asked.is_some_and(|asked| *ended >= asked));
                 match window.phase {
-                    Phase::Opening => member.first = segment.map(|segment| segment + 1),
-                    _ => member.last = segment,
+                    Phase::Opening => member.first = ended.map(|ended| ended.saturating_add(1)),
+                    _ => member.last = ended,
+                }
+                if ended.is_none() {
+                    member
+                        .missing
+                        .get_or_insert_with(|| "it could not end its segment".to_owned());
                 }
                 numbers.push(*number);
             }
@@ -227,7 +240,11 @@ impl State {
         }
         if let Some(member) = window.members.get_mut(folder) {
             member.is_done = true;
-            member.missing.clone_from(&captured.why);
+            let why = captured
+                .why
+                .as_ref()
+                .map(|why| why.chars().take(MOST_WHY).collect());
+            member.missing = why.or_else(|| member.missing.take());
             member.captured = Some(captured.clone());
         }
         self.advance(captured.id);

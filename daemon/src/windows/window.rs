@@ -25,6 +25,8 @@ pub struct Member {
     pub rank: u32,
     /// The number of the cut that it is waited for, by its own count.
     pub cut: u64,
+    /// The segment that it wrote when it was asked for that cut.
+    pub asked: Option<u32>,
     /// The first segment of the window.
     pub first: Option<u32>,
     /// The last one.

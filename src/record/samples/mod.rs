@@ -21,6 +21,7 @@ use gputrace_trace::clock_reading::{boot_id, clock_snapshot};
 use gputrace_trace::follow::Follower;
 use gputrace_trace::json_file::{Json, read_json, write_json};
 use gputrace_trace::manifest::{HOST_ROLE, PROCESS_FILE, ProcessHeader};
+use gputrace_trace::recording::host_in_names;
 use gputrace_trace::tables::Counter;
 use gputrace_trace::topology::Topology;
 use gputrace_trace::writer::ProcessWriter;
@@ -151,14 +152,7 @@ fn header(host: &str, keep_arguments: bool) -> ProcessHeader {
 }
 
 fn folder_name(header: &ProcessHeader) -> String {
-    let clean = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '-' {
-            c
-        } else {
-            '_'
-        }
-    };
-    let host: String = header.host.chars().map(clean).collect();
+    let host = host_in_names(&header.host);
     format!("host-{host}-{}-{}", header.pid, header.started_ns)
 }
 

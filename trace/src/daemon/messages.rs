@@ -71,7 +71,7 @@ pub enum FromCollector {
         /// Whether this is the last part.
         done: bool,
     },
-    /// What happened since the last report; at least one a second.
+    /// What happened since the last report: when something changed, twice a second at most.
     Report {
         /// Steps that have ended, in order.
         steps: Vec<StepReport>,

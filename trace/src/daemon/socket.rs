@@ -40,6 +40,23 @@ impl Connection {
         Self::of(socket)
     }
 
+    /// The same, if the daemon is the machine's or this user's own: in a folder that all may write into, anybody can listen.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; `PermissionDenied` where it is somebody else's.
+    pub fn connect_trusted(path: &Path) -> io::Result<Self> {
+        let connection = Self::connect(path)?;
+        // SAFETY: always succeeds.
+        let own = unsafe { libc::geteuid() };
+        match connection.peer_uid()? {
+            uid if uid == 0 || uid == own => Ok(connection),
+            uid => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("user {uid} listens here: neither root nor you"),
+            )),
+        }
+    }
+
     /// Of a socket that was accepted.
     ///
     /// # Errors

@@ -88,6 +88,13 @@ fn check_version(path: &Path, version: Version) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// A host's name as it stands in names of folders and files: what is neither a letter, a digit nor a dash is an underscore.
+#[must_use]
+pub fn host_in_names(host: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    host.replace(|letter| !is_plain(letter), "_")
+}
+
 /// The process that a folder's name belongs to, and which part of it: `NAME` is part 0, then come `NAME.1`, `NAME.2`, ...
 #[must_use]
 pub fn segment_of(name: &str) -> (&str, u64) {
