@@ -146,6 +146,7 @@ impl Run {
                 fingerprint,
                 folders,
                 unchecked,
+                was_aligned: false,
             });
             all.parts.push(parts);
         }

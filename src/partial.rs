@@ -96,11 +96,11 @@ fn whole(
     files: &str,
     ranks: Ranks,
 ) -> Result<Partial, Failure> {
-    let recording = opening::open_with_clocks(&args.paths, clocks)?;
+    let recording = opening::read(&args.paths)?;
     if !gputrace_analyzer::used_cuda(&recording) {
         return Err(never_used_cuda(&recording));
     }
-    let mut partial = Partial::of(recording, options);
+    let mut partial = Partial::aligned(recording, clocks, options).map_err(Failure::new)?;
     for base in &mut partial.bases {
         files.clone_into(&mut base.fingerprint);
     }

@@ -5,6 +5,7 @@ use crate::common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use common::moved_clocks;
 use common::{expect_status, fresh_folder, gputrace, one_line, stderr, stdout};
 use serde_json::Value;
 
@@ -180,11 +181,11 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn traces_of_others() {
-    for (folder, is_apart) in [
-        (data("kineto/dlrm8_v100"), true),
-        (data("kineto/ddp_cnn_a100"), true),
-        (data("operators/h100_qwen"), true),
-        (data("operators/mi300_resnet_ac"), true),
+    for folder in [
+        data("kineto/dlrm8_v100"),
+        data("kineto/ddp_cnn_a100"),
+        data("operators/h100_qwen"),
+        data("operators/mi300_resnet_ac"),
     ] {
         let (_guard, made) = fresh_folder("partials");
         fs::create_dir(&made).expect("a folder");
@@ -193,15 +194,54 @@ fn traces_of_others() {
         let all = made.join("all.partial");
         partial(&files, &[], &all);
         assert_same(&json_of("reduce", &[all], &[]), &whole);
-        if is_apart {
-            apart(&files, &made, &whole);
-        }
+        apart(&files, &made, &whole);
     }
 }
 
-/// A partial of each file, whose clocks may have to be compared first.
+/// What moves hosts' samples and says so is the whole, once, however many partials it is put together of.
+#[test]
+fn several_clocks() {
+    let (_guard, root) = fresh_folder("clocks");
+    let (traces_folder, made) = (root.join("traces"), root.join("made"));
+    fs::create_dir_all(&traces_folder).expect("a folder");
+    fs::create_dir(&made).expect("a folder");
+    moved_clocks::write(&traces_folder, &moved_clocks::CLOCKS, moved_clocks::base_ns());
+    let files = traces(&traces_folder);
+    let whole = json_of("analyze", &files, &[]);
+    assert!(whole.contains("its own was ahead by"), "{whole}");
+    let all = made.join("all.partial");
+    partial(&files, &[], &all);
+    assert_same(&json_of("reduce", &[all], &[]), &whole);
+    assert!(apart(&files, &made, &whole), "their clocks were not compared");
+    // Offsets of one's own, of hosts whose state was sampled.
+    let run = root.join("run");
+    synthetic(&run, &["--ranks", "20", "--events", "4000"]);
+    let analysis: Value =
+        serde_json::from_str(&json_of("analyze", std::slice::from_ref(&run), &[])).expect("JSON");
+    let mut hosts: Vec<&str> = analysis["ranks"]
+        .as_array()
+        .expect("ranks")
+        .iter()
+        .filter_map(|rank| rank["host"].as_str())
+        .collect();
+    hosts.dedup();
+    assert_eq!(hosts.len(), 3, "{hosts:?}");
+    let offsets: Value = hosts
+        .iter()
+        .zip([0i64, 3_000_000, -40_000_000])
+        .map(|(host, offset)| ((*host).to_owned(), serde_json::json!({"offset_ns": offset})))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let file = root.join("offsets.json");
+    fs::write(&file, offsets.to_string()).expect("written");
+    let offsets = ["--clocks", file.to_str().expect("a name")];
+    assert!(json_of("analyze", std::slice::from_ref(&run), &offsets).contains("its own was ahead by"));
+    compare(&run, 20, &offsets);
+}
+
+/// A partial of each file, whose clocks may have to be compared first: whether they had to be.
 #[track_caller]
-fn apart(files: &[PathBuf], made: &Path, whole: &str) {
+fn apart(files: &[PathBuf], made: &Path, whole: &str) -> bool {
     let clocks = made.join("clocks.json");
     let partials: Vec<PathBuf> = (0..files.len())
         .map(|place| made.join(format!("{place}.partial")))
@@ -217,7 +257,8 @@ fn apart(files: &[PathBuf], made: &Path, whole: &str) {
         .output()
         .expect("starts");
     if tried.status.success() {
-        return assert_same(&stdout(&tried), whole);
+        assert_same(&stdout(&tried), whole);
+        return false;
     }
     assert!(one_line(&tried).contains("--clocks-to"), "{}", stderr(&tried));
     let mut command = gputrace();
@@ -232,6 +273,7 @@ fn apart(files: &[PathBuf], made: &Path, whole: &str) {
         partial(std::slice::from_ref(file), &["--clocks", clocks], output);
     }
     assert_same(&reduced(partials, made, &mut Dice(3)), whole);
+    true
 }
 
 #[test]

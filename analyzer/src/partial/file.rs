@@ -35,6 +35,7 @@ struct StoredBase {
     fingerprint: String,
     folders: usize,
     unchecked: usize,
+    was_aligned: bool,
     /// The processes of recorders, without their tables.
     hosts: Vec<(String, ProcessHeader)>,
 }
@@ -99,6 +100,7 @@ impl Partial {
                 fingerprint: base.fingerprint.clone(),
                 folders: base.folders,
                 unchecked: base.unchecked,
+                was_aligned: base.was_aligned,
                 hosts: hosts
                     .map(|host| (host.folder.clone(), host.header.clone()))
                     .collect(),
@@ -222,6 +224,7 @@ impl Partial {
                     fingerprint: stored.fingerprint,
                     folders: stored.folders,
                     unchecked: stored.unchecked,
+                    was_aligned: stored.was_aligned,
                 });
                 self.parts.push(Vec::new());
             }

@@ -28,22 +28,25 @@ impl Partial {
             .collect();
         let recordings: Vec<_> = self.bases.iter().map(|base| &base.recording).collect();
         let unaligned = unaligned(&recordings);
-        let mut bases = self.bases.into_iter();
-        let mut whole = bases.next().unwrap_or_default().recording;
+        // Whoever was aligned when it was read has said so in its notes.
+        let untold = self.bases.iter().any(|base| !base.was_aligned);
+        let mut bases = self.bases.into_iter().map(|base| {
+            let mut recording = base.recording;
+            if let Some(alignment) = recording.clocks.take_if(|_| !base.was_aligned) {
+                // Its processes were aligned when they were read; what was sampled of hosts was not.
+                recording.align(alignment);
+            }
+            recording
+        });
+        let mut whole = bases.next().unwrap_or_default();
         whole.unaligned = unaligned;
-        let clocks = whole.clocks.take();
         let mut paths = vec![whole.path.display().to_string()];
         for other in bases {
-            paths.push(other.recording.path.display().to_string());
-            let mut other = other.recording;
-            other.clocks = None;
+            paths.push(other.path.display().to_string());
             whole.absorb(other);
         }
         whole.path = paths.join(" ").into();
-        if let Some(alignment) = &clocks {
-            // Its processes were aligned when they were read; what was sampled of hosts was not.
-            whole.align(alignment.clone());
-        }
+        let clocks = whole.clocks.clone().filter(|_| untold);
         let mut parts: Vec<Part> = Vec::new();
         for mut of_base in self.parts {
             of_base.sort_by(|a, b| segment_of(&a.folder).cmp(&segment_of(&b.folder)));

@@ -7,6 +7,7 @@ use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::tables::Tables;
 use gputrace_trace::{Interner, Loss, Process, Recording};
 
+use crate::align::{ClockChoice, align};
 use crate::alone::{Alone, ForGraph};
 use crate::graph::rows::{Kept, Rows};
 use crate::hangs;
@@ -37,6 +38,8 @@ pub struct Base {
     pub folders: usize,
     /// How many of its recorders' folders have no checksums.
     pub unchecked: usize,
+    /// Whether it was aligned before it was read: then its hosts' samples are moved, and its notes say by how much.
+    pub was_aligned: bool,
 }
 
 /// What is known of one process alone.
@@ -151,7 +154,27 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Of a recording in memory, whose processes are let go one after another.
+    /// Of a recording in memory, whose clocks are compared as `clocks` says and whose processes are let go one after another.
+    ///
+    /// # Errors
+    /// As [`crate::align`].
+    pub fn aligned(mut recording: Recording, clocks: &ClockChoice, options: &Options) -> Result<Self, String> {
+        if recording.clocks.is_some() {
+            return Ok(Self::of(recording, options));
+        }
+        let (notes, unaligned) = (recording.notes.clone(), recording.unaligned.clone());
+        let hosts = recording.hosts.clone();
+        align(&mut recording, clocks)?;
+        // These belong to the whole: `analysis` moves the hosts and says by how much, once for all that is put together.
+        (recording.notes, recording.unaligned, recording.hosts) = (notes, unaligned, hosts);
+        let mut partial = Self::of(recording, options);
+        for base in &mut partial.bases {
+            base.was_aligned = false;
+        }
+        Ok(partial)
+    }
+
+    /// Of a recording in memory as it is.
     #[must_use]
     pub fn of(mut recording: Recording, options: &Options) -> Self {
         let processes = std::mem::take(&mut recording.processes);
@@ -165,6 +188,7 @@ impl Partial {
             fingerprint: String::new(),
             folders: 0,
             unchecked: 0,
+            was_aligned: recording.clocks.is_some(),
             recording: Recording {
                 names: names.clone(),
                 ..recording
