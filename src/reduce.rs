@@ -58,14 +58,15 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
         )));
     }
     say_what_is_missing(&merged);
+    if let Some(base) = merged.bases.first().filter(|_| !merged.used_cuda()) {
+        return Err(analyze::never_used_cuda(&base.recording));
+    }
+    let numbers = merged.step_numbers();
     let busy = busy(format!("putting {} processes together", merged.here().0));
     let (mut analysis, simulated) = merged.analysis(&options);
     busy.finish_and_clear();
     if options.steps.is_some() && analysis.ranks.is_empty() {
-        return Err(Failure::new(format!(
-            "{}: none of the chosen steps is in it",
-            analysis.source
-        )));
+        return Err(analyze::none_of_the_steps(&analysis.source, numbers));
     }
     if let Some(tables) = &tables {
         analyze::write_tables(&analysis, tables)?;

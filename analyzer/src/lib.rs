@@ -193,5 +193,6 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let of = parallel::map(processes.len(), |place| {
         Alone::of(&processes[place], &recording.names, options, in_detail)
     });
-    reduce::reduce(recording, of, options, in_detail)
+    let hangs = hangs::after_the_fact(recording);
+    reduce::reduce(recording, of, hangs, options, in_detail)
 }

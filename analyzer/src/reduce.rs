@@ -1,5 +1,6 @@
 //! The analysis of a job, of what is known of each of its processes alone: collectives matched, ranks compared, causes replayed.
 
+use gputrace_trace::hang::Hang;
 use gputrace_trace::measures::CATALOGUE;
 use gputrace_trace::{Recording, TimeNs, parallel};
 
@@ -16,7 +17,7 @@ use crate::operations::ProcessOperations;
 use crate::options::Options;
 use crate::prepared::{self, ROWS_FOR_FINDINGS};
 use crate::{
-    arrivals, clock_analysis, collectives, communicators, findings, hangs, losses, operators, overhead,
+    arrivals, clock_analysis, collectives, communicators, findings, losses, operators, overhead,
     recording_cost, state, state_findings, step_summary, transfers,
 };
 
@@ -34,6 +35,7 @@ pub(crate) type OfProcess = (Alone, ForGraph);
 pub(crate) fn reduce(
     recording: &Recording,
     of: Vec<OfProcess>,
+    hangs: Vec<Hang>,
     options: &Options,
     in_detail: bool,
 ) -> (Analysis, Details) {
@@ -170,7 +172,6 @@ pub(crate) fn reduce(
         too_much,
         not_carried,
     };
-    let hangs = hangs::after_the_fact(recording);
     let losses = losses::losses(recording, &found, &hangs);
     let notes = losses::notes(recording, &alone, &ranks_analysed);
     let uses: Vec<(Option<u32>, &state::Uses)> = ranks

@@ -121,7 +121,7 @@ fn ranks_of_a_recording() {
         6,
         &["--steps", "1..2", "--sort", "count", "--short-names"],
     );
-    // Of the graph of causes only some steps fit.
+    // Of the graph of causes only some steps fit: those that it is made of are said.
     let (_guard, large) = fresh_folder("large");
     synthetic(
         &large,
@@ -136,6 +136,10 @@ fn ranks_of_a_recording() {
         ],
     );
     compare(&large, 5, &[]);
+    let analysis: Value =
+        serde_json::from_str(&json_of("analyze", std::slice::from_ref(&large), &[])).expect("JSON");
+    let path = &analysis["critical_path"];
+    assert!(path["steps_left_out"].as_u64().is_some_and(|steps| steps > 0), "{path}");
     // Three hosts, each with a clock.
     let (_guard, hosts) = fresh_folder("hosts");
     synthetic(
@@ -166,6 +170,71 @@ fn recordings_of_programs() {
         expect_status(&mut command, 0);
         compare(&folder, 2, &[]);
     }
+}
+
+/// What was said of a run, without what it is called.
+#[track_caller]
+fn without_source(text: &str) -> String {
+    let mut analysis: Value = serde_json::from_str(text).expect("JSON");
+    assert!(analysis["source"].take().is_string());
+    analysis.to_string()
+}
+
+/// The recordings of two runs' halves, each of some hosts, in another order than that of their ranks.
+#[test]
+fn recordings_in_another_order() {
+    let (_guard, root) = fresh_folder("halves");
+    fs::create_dir(&root).expect("a folder");
+    let (first, last) = (root.join("z"), root.join("a"));
+    let of = ["--ranks", "16", "--events", "4000", "--one-host", "--write"];
+    synthetic(&first, &[&of[..], &["0..7"]].concat());
+    synthetic(&last, &[&of[..], &["8..15"]].concat());
+    // They say who they are by their losses.
+    for (folder, words) in [(&first, "of the first"), (&last, "of the last")] {
+        let manifest = folder.join("manifest.json");
+        let text = fs::read_to_string(&manifest).expect("a manifest");
+        let mut value: Value = serde_json::from_str(&text).expect("JSON");
+        value["notes"] = serde_json::json!([words]);
+        fs::write(&manifest, value.to_string()).expect("written");
+    }
+    let whole = json_of("analyze", &[first.clone(), last.clone()], &["--clocks", "none"]);
+    let turned = json_of("analyze", &[last.clone(), first.clone()], &["--clocks", "none"]);
+    assert_same(&without_source(&turned), &without_source(&whole));
+    let files: Vec<PathBuf> = [&last, &first]
+        .iter()
+        .map(|folder| {
+            let output = folder.with_extension("partial");
+            partial(&[(*folder).clone()], &["--clocks", "none"], &output);
+            output
+        })
+        .collect();
+    assert_same(&json_of("reduce", &files, &["--clocks", "none"]), &whole);
+}
+
+/// Processes of another recording are left out, and nothing else is missing.
+#[test]
+fn a_process_of_another_recording() {
+    let (_guard, root) = fresh_folder("strangers");
+    fs::create_dir(&root).expect("a folder");
+    let (run, other) = (root.join("run"), root.join("other"));
+    let of = ["--ranks", "2", "--events", "3000", "--one-host"];
+    synthetic(&run, &of);
+    synthetic(&other, &[&of[..], &["--seed", "2"]].concat());
+    let processes = fs::read_dir(&other).expect("a folder");
+    let folders = processes.map(|entry| entry.expect("an entry").path());
+    let mut strangers = 0;
+    for folder in folders.filter(|path| path.is_dir()) {
+        let name = folder.file_name().expect("a name").to_string_lossy();
+        fs::rename(&folder, run.join(format!("{name}-of-other"))).expect("moved");
+        strangers += 1;
+    }
+    assert_eq!(strangers, 2);
+    let text = json_of("analyze", std::slice::from_ref(&run), &[]);
+    let analysis: Value = serde_json::from_str(&text).expect("JSON");
+    let losses = analysis["losses"].to_string();
+    assert_eq!(losses.matches("is of another recording").count(), 2, "{losses}");
+    assert!(!losses.contains("put together"), "{losses}");
+    compare(&run, 2, &[]);
 }
 
 /// The trace files of a folder.

@@ -213,6 +213,34 @@ impl Partial {
         }
     }
 
+    /// Puts the recordings in the order of their ranks, as one would name those of several hosts.
+    pub(super) fn sort(&mut self) {
+        let bases = std::mem::take(&mut self.bases).into_iter();
+        let mut all: Vec<(Base, Vec<Part>)> = bases.zip(std::mem::take(&mut self.parts)).collect();
+        all.sort_by_cached_key(|(base, _)| {
+            let lowest = base.processes.values().map(|rank| rank.unwrap_or(u32::MAX)).min();
+            (lowest, base.recording.path.clone())
+        });
+        (self.bases, self.parts) = all.into_iter().unzip();
+    }
+
+    /// Whether any of it used CUDA: see [`crate::used_cuda`].
+    #[must_use]
+    pub fn used_cuda(&self) -> bool {
+        self.parts.iter().flatten().any(|part| part.used_cuda)
+    }
+
+    /// The numbers of the first and the last step that any process has, chosen or not.
+    #[must_use]
+    pub fn step_numbers(&self) -> Option<(u64, u64)> {
+        let parts = self.parts.iter().flatten();
+        let numbers = parts.flat_map(|part| part.alone.step_numbers());
+        numbers.fold(None, |known, number| {
+            let (first, last) = known.unwrap_or((number, number));
+            Some((number.min(first), number.max(last)))
+        })
+    }
+
     /// Ranks that are here, and how many processes the recordings have.
     #[must_use]
     pub fn here(&self) -> (usize, usize) {
