@@ -84,7 +84,7 @@ impl Run {
                 .collect()
         };
         let count: usize = self.recordings.iter().map(|pieces| wanted(pieces).len()).sum();
-        let bar = bar("reading", count as u64);
+        let bar = bar("reading", "processes", count as u64);
         let mut all = Partial::default();
         for (number, pieces) in self.recordings.into_iter().enumerate() {
             let places = wanted(&pieces);
@@ -165,7 +165,7 @@ impl Run {
         if !clocks_may_differ(&bases, &headers) {
             return Ok(None);
         }
-        let bar = bar("comparing clocks", places.len() as u64);
+        let bar = bar("comparing clocks", "processes", places.len() as u64);
         let sides = parallel::map(places.len(), |index| {
             let (number, pieces, place) = places[index];
             let mut piece = read(pieces, place, CLOCK_TABLES)?;
@@ -228,9 +228,9 @@ pub fn fingerprint(paths: &[PathBuf]) -> String {
 }
 
 /// A bar for what takes more than a moment.
-pub fn bar(what: &str, length: u64) -> ProgressBar {
+pub fn bar(what: &str, things: &str, length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
-    let template = format!("{what} {{wide_bar}} {{pos}} of {{len}} processes, {{eta}} left");
+    let template = format!("{what} {{wide_bar}} {{pos}} of {{len}} {things}, {{eta}} left");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
@@ -238,7 +238,7 @@ pub fn bar(what: &str, length: u64) -> ProgressBar {
     bar
 }
 
-/// What moves while something takes its time of which nobody knows how long.
+/// A spinner for work of unknown length.
 pub fn busy(what: String) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     bar.set_message(what);

@@ -75,7 +75,9 @@ pub fn run(args: &PartialArgs) -> Result<i32, Failure> {
     let (here, all) = partial.here();
     if here == 0 {
         let why = match args.ranks {
-            Some((first, last)) => format!("none of the ranks {first}..{last} is in it: it has {all} processes"),
+            Some((first, last)) => {
+                format!("none of the ranks {first}..{last} is in it: it has {all} processes")
+            }
             None => "no process is in it, so there is nothing to put together".to_owned(),
         };
         return Err(Failure::new(format!(

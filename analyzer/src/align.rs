@@ -79,7 +79,11 @@ impl ComparedClocks {
                 who()
             )
         })?;
-        let host = self.alignment.clocks.get(number as usize).map(|clock| &clock.host);
+        let host = self
+            .alignment
+            .clocks
+            .get(number as usize)
+            .map(|clock| &clock.host);
         if let Some(host) = host.filter(|host| !host.is_empty() && **host != header.host) {
             return Err(format!(
                 "{} ran on host {:?}, and in the run whose clocks were compared on {host:?}: compare those of this run \

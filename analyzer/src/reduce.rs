@@ -11,7 +11,8 @@ use crate::counts::TooMuch;
 use crate::details::{Details, DeviceGaps};
 use crate::graph::causes::Causes;
 use crate::graph::causes::advised::{self, OfDevice};
-use crate::graph::job::{self, Job, NotFollowed, ProcessSteps};
+use crate::graph::chosen::{self, NotFollowed, ProcessSteps};
+use crate::graph::job::Job;
 use crate::graph::{path, rows};
 use crate::operations::ProcessOperations;
 use crate::options::Options;
@@ -51,7 +52,7 @@ pub(crate) fn reduce(
     let here = alone.iter().filter(|alone| !alone.used.is_empty()).count();
     let chosen = {
         let steps_of = steps_of(&alone);
-        job::choose(&steps_of, options.steps, ROWS_FOR_FINDINGS)
+        chosen::choose(&steps_of, options.steps, ROWS_FOR_FINDINGS)
     };
     let not_carried = matches!(chosen, Err(NotFollowed::NotCarried));
     let chosen = chosen.ok();

@@ -188,7 +188,7 @@ impl Partial {
             )));
         }
         let broken = |why: &dyn fmt::Display| Wrong(format!("{name}: damaged ({why}): make it again"));
-        let options = Options::parse(said("options")).ok_or_else(|| broken(&"its options are none"))?;
+        let options = Options::parse(said("options")).ok_or_else(|| broken(&"its options can't be read"))?;
         let mut partial = Self::default();
         for section in &sections.all {
             partial.take(section).map_err(|error| broken(&error))?;

@@ -12,6 +12,7 @@ use crate::alone::{Alone, ForGraph};
 use crate::graph::rows::{Kept, Rows};
 use crate::hangs;
 use crate::options::Options;
+use crate::process_used_cuda;
 
 /// Why files can't be used. One line: what is wrong, and what to do.
 #[derive(Debug)]
@@ -68,7 +69,6 @@ impl Part {
     /// `manifest` is that of the whole; `unchecked`: how many of the process's folders have no checksums.
     #[must_use]
     pub fn of(piece: Recording, unchecked: usize, manifest: &Manifest, options: &Options) -> Self {
-        let used_cuda = used_cuda(&piece, manifest);
         let Recording {
             mut processes,
             names,
@@ -76,9 +76,10 @@ impl Part {
             notes,
             ..
         } = piece;
+        let used_cuda = !processes.is_empty();
         let process = processes.pop().unwrap_or_default();
         let mut part = Self::with_names(&process, &names, manifest, options);
-        (part.used_cuda, part.unchecked) = (used_cuda, unchecked);
+        (part.used_cuda, part.unchecked) = (used_cuda && part.used_cuda, unchecked);
         (part.losses, part.notes) = (losses, notes);
         part.header = process.header;
         if part.has_rows() {
@@ -104,7 +105,7 @@ impl Part {
             names: Interner::default(),
             losses: Vec::new(),
             notes: Vec::new(),
-            used_cuda: true,
+            used_cuda: process_used_cuda(process, manifest),
             unchecked: 0,
         }
     }
@@ -133,17 +134,6 @@ impl Part {
     }
 }
 
-fn used_cuda(piece: &Recording, manifest: &Manifest) -> bool {
-    piece.processes.iter().any(|process| {
-        let tables = &process.tables;
-        manifest.device != "imported"
-            || !tables.kernels.start_ns.is_empty()
-            || !tables.copies.start_ns.is_empty()
-            || !tables.memsets.start_ns.is_empty()
-            || !tables.api_calls.start_ns.is_empty()
-    })
-}
-
 /// What is known of some processes, of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Partial {
@@ -158,7 +148,11 @@ impl Partial {
     ///
     /// # Errors
     /// As [`crate::align`].
-    pub fn aligned(mut recording: Recording, clocks: &ClockChoice, options: &Options) -> Result<Self, String> {
+    pub fn aligned(
+        mut recording: Recording,
+        clocks: &ClockChoice,
+        options: &Options,
+    ) -> Result<Self, String> {
         if recording.clocks.is_some() {
             return Ok(Self::of(recording, options));
         }
@@ -195,16 +189,10 @@ impl Partial {
             },
         };
         let parts = processes.into_iter().map(|process| {
-            let piece = Recording {
-                processes: vec![process],
-                ..Recording::default()
-            };
-            let used_cuda = used_cuda(&piece, &manifest);
-            let mut part = Part::with_names(&piece.processes[0], &names, &manifest, options);
+            let mut part = Part::with_names(&process, &names, &manifest, options);
             if part.has_rows() {
                 part.names = names.clone();
             }
-            part.used_cuda = used_cuda;
             part
         });
         Self {
@@ -263,5 +251,17 @@ impl Partial {
             None => folder.clone(),
         };
         missing.into_iter().map(name).collect()
+    }
+
+    /// Ranks of the job, by the size that its processes say it has, that no recording which is here has; the lowest of them.
+    #[must_use]
+    pub fn without_recording(&self) -> Vec<u32> {
+        /// Who says that a job is larger is not believed.
+        const MOST: u32 = 1 << 20;
+        let known = self.bases.iter().flat_map(|base| base.processes.values());
+        let known: BTreeSet<u32> = known.flatten().copied().collect();
+        let parts = self.parts.iter().flatten();
+        let size = parts.filter_map(|part| part.header.world_size).max().unwrap_or(0);
+        (0..size.min(MOST)).filter(|rank| !known.contains(rank)).collect()
     }
 }
