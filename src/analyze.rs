@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::partial::Part;
 use gputrace_analyzer::{Analysis, ClockChoice, ComparedClocks, GivenClocks, Options, Sort, tables};
 use gputrace_interchange::export::files;
 use gputrace_interchange::tables::{csv_to, parquet_to};
@@ -94,13 +93,17 @@ fn analyze_apart(args: &AnalyzeArgs, options: &Options) -> Result<Option<(Analys
         return Ok(None);
     };
     let partial = run.partial(options, &clocks, None)?;
-    if !partial.parts.iter().flatten().any(Part::used_cuda) {
+    if !partial.used_cuda() {
         return Ok(None);
     }
+    let numbers = partial.step_numbers();
     let busy = busy(format!("putting {} processes together", partial.here().0));
     let (mut analysis, simulated) = partial.analysis(options);
     busy.finish_and_clear();
     analysis.source = source_of(&args.paths);
+    if options.steps.is_some() && analysis.ranks.is_empty() {
+        return Err(none_of_the_steps(&analysis.source, numbers));
+    }
     Ok(Some((analysis, simulated)))
 }
 
@@ -152,14 +155,17 @@ pub fn no_such_steps(recording: &Recording) -> Failure {
     let numbers: Vec<u64> = steps
         .filter_map(|step| gputrace_analyzer::step_number(step.name.trim_end_matches(" (detected)")))
         .collect();
-    let has = match (numbers.iter().min(), numbers.iter().max()) {
-        (Some(first), Some(last)) => format!("it has steps {first}..{last}"),
-        _ => "it has no steps".to_owned(),
+    let numbers = numbers.iter().min().copied().zip(numbers.iter().max().copied());
+    none_of_the_steps(&recording.path.display().to_string(), numbers)
+}
+
+/// The same, where it is known which there are, the first and the last.
+pub fn none_of_the_steps(source: &str, numbers: Option<(u64, u64)>) -> Failure {
+    let has = match numbers {
+        Some((first, last)) => format!("it has steps {first}..{last}"),
+        None => "it has no steps".to_owned(),
     };
-    Failure::new(format!(
-        "{}: none of the chosen steps is in it: {has}",
-        recording.path.display()
-    ))
+    Failure::new(format!("{source}: none of the chosen steps is in it: {has}"))
 }
 
 /// Nothing of what --by asks for is in the recording.
@@ -190,12 +196,12 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         None => {
             let recording = open(&args.paths, &args.clocks)?;
             let analysis = gputrace_analyzer::analyze(&recording, &options);
+            if args.steps.is_some() && analysis.ranks.is_empty() {
+                return Err(no_such_steps(&recording));
+            }
             (analysis, recording.is_simulated())
         }
     };
-    if args.steps.is_some() && analysis.ranks.is_empty() {
-        return Err(no_such_steps(&open(&args.paths, &args.clocks)?));
-    }
     if let Some(tables) = &tables {
         write_tables(&analysis, tables)?;
     }

@@ -1,7 +1,7 @@
 //! Reading a run process by process: each is read, what is known of it alone is kept, and its rows are let go.
 
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::collections::HashSet;
+use std::path::PathBuf;
 
 use gputrace_analyzer::partial::{
     self, Base, CLOCK_TABLES, ClockOf, ClockSide, Part, Partial, clocks_may_differ,
@@ -25,6 +25,11 @@ pub struct Run {
 
 /// The ranks that are wanted, first and last.
 pub type Ranks = Option<(u64, u64)>;
+
+/// What is no rank: a recorder's own process, or one of another recording. What is said of it stands with the whole.
+fn is_of_whole(pieces: &Pieces, place: usize) -> bool {
+    pieces.header(place).is_host() || pieces.is_stranger(place)
+}
 
 fn is_wanted(header: &ProcessHeader, ranks: Ranks) -> bool {
     let rank = header.rank.map(u64::from);
@@ -75,36 +80,28 @@ impl Run {
         let wanted = |pieces: &Pieces| -> Vec<usize> {
             let places = 0..pieces.len();
             places
-                .filter(|place| {
-                    let header = pieces.header(*place);
-                    header.is_host() || is_wanted(header, ranks)
-                })
+                .filter(|place| is_of_whole(pieces, *place) || is_wanted(pieces.header(*place), ranks))
                 .collect()
         };
         let count: usize = self.recordings.iter().map(|pieces| wanted(pieces).len()).sum();
-        let bar = bar("reading", count as u64);
+        let bar = bar("reading", "processes", count as u64);
         let mut all = Partial::default();
-        for pieces in self.recordings {
+        for (number, pieces) in self.recordings.into_iter().enumerate() {
             let places = wanted(&pieces);
             let fingerprint = Self::fingerprint(&pieces);
             let manifest = pieces.base().manifest.clone();
             let read = parallel::map(places.len(), |index| {
                 let place = places[index];
                 let mut piece = read(&pieces, place, TABLE_NAMES)?;
-                let header = pieces.header(place);
                 bar.inc(1);
-                if header.is_host() {
+                if is_of_whole(&pieces, place) {
                     return Ok((piece.unchecked, None, Some(piece.recording)));
                 }
                 if let (Some((clock_of, compared)), Some(process)) =
                     (&compared, piece.recording.processes.first_mut())
                 {
-                    let key = (process.header.rank, process.folder.clone());
                     match clock_of {
-                        Some(clock_of) => {
-                            let clock_of: &ClockOf = clock_of;
-                            process.header.clock = clock_of.get(&key).copied();
-                        }
+                        Some(clock_of) => process.header.clock = clock_of.get(&(number, place)).copied(),
                         None => compared.name(&mut process.header).map_err(Failure::new)?,
                     }
                     compared.alignment.align(process);
@@ -117,9 +114,8 @@ impl Run {
             });
             let mut processes = std::collections::BTreeMap::new();
             for place in 0..pieces.len() {
-                let header = pieces.header(place);
-                if !header.is_host() {
-                    processes.insert(pieces.folder(place).to_owned(), header.rank);
+                if !is_of_whole(&pieces, place) {
+                    processes.insert(pieces.folder(place).to_owned(), pieces.header(place).rank);
                 }
             }
             let read: Vec<(usize, Option<Part>, Option<Recording>)> =
@@ -146,6 +142,7 @@ impl Run {
                 fingerprint,
                 folders,
                 unchecked,
+                was_aligned: false,
             });
             all.parts.push(parts);
         }
@@ -156,29 +153,28 @@ impl Run {
     /// Compares the clocks of all its processes, if several may have stamped it.
     fn compare_clocks(&self) -> Result<Option<(Option<ClockOf>, ComparedClocks)>, Failure> {
         let bases: Vec<&Recording> = self.recordings.iter().map(Pieces::base).collect();
-        let places: Vec<(&Pieces, usize)> = self
-            .recordings
-            .iter()
-            .flat_map(|pieces| (0..pieces.len()).map(move |place| (pieces, place)))
-            .filter(|(pieces, place)| !pieces.header(*place).is_host())
+        let recordings = self.recordings.iter().enumerate();
+        let places: Vec<(usize, &Pieces, usize)> = recordings
+            .flat_map(|(number, pieces)| (0..pieces.len()).map(move |place| (number, pieces, place)))
+            .filter(|(_, pieces, place)| !is_of_whole(pieces, *place))
             .collect();
         let headers: Vec<&ProcessHeader> = places
             .iter()
-            .map(|(pieces, place)| pieces.header(*place))
+            .map(|(_, pieces, place)| pieces.header(*place))
             .collect();
         if !clocks_may_differ(&bases, &headers) {
             return Ok(None);
         }
-        let bar = bar("comparing clocks", places.len() as u64);
+        let bar = bar("comparing clocks", "processes", places.len() as u64);
         let sides = parallel::map(places.len(), |index| {
-            let (pieces, place) = places[index];
+            let (number, pieces, place) = places[index];
             let mut piece = read(pieces, place, CLOCK_TABLES)?;
             if piece.was_set {
                 // Where in time its own clock was set is seen by all of its tables together.
                 piece = read(pieces, place, TABLE_NAMES)?;
             }
             bar.inc(1);
-            Ok(ClockSide::of(&piece.recording))
+            Ok(ClockSide::of(&piece.recording, (number, place)))
         });
         let sides: Vec<Option<ClockSide>> = sides.into_iter().collect::<Result<_, Failure>>()?;
         bar.finish_and_clear();
@@ -194,37 +190,35 @@ fn read(pieces: &Pieces, place: usize, tables: &[&str]) -> Result<Piece, Failure
 }
 
 fn ranks_of(pieces: &Pieces) -> Vec<u32> {
-    let headers = (0..pieces.len()).map(|place| pieces.header(place));
-    headers
-        .filter(|header| !header.is_host())
-        .filter_map(|header| header.rank)
-        .collect()
+    let places = (0..pieces.len()).filter(|place| !is_of_whole(pieces, *place));
+    places.filter_map(|place| pieces.header(place).rank).collect()
 }
 
-/// What files are, in a few digits: their names, sizes and when they were written; of folders what lies in them.
+/// What files are, in a few digits: their names, sizes and when they were written; of folders what lies in them and in their
+/// folders, as deep as traces are looked for.
 pub fn fingerprint(paths: &[PathBuf]) -> String {
-    let seen: Mutex<Vec<(String, u64, u64)>> = Mutex::default();
-    let note = |path: &Path| {
-        let Ok(about) = std::fs::metadata(path) else {
-            return;
+    /// A folder of recordings is looked for in three folders; one has two levels.
+    const DEPTH: usize = 6;
+    let mut seen: Vec<(String, u64, u64)> = Vec::new();
+    let mut folders: HashSet<PathBuf> = HashSet::new();
+    let mut waiting: Vec<(PathBuf, usize)> = paths.iter().map(|path| (path.clone(), DEPTH)).collect();
+    while let Some((path, depth)) = waiting.pop() {
+        let Ok(about) = std::fs::metadata(&path) else {
+            continue;
         };
         if about.is_dir() {
-            return;
+            // Links can lead to a folder many times.
+            if depth > 0 && folders.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+                let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
+                waiting.extend(entries.map(|entry| (entry.path(), depth - 1)));
+            }
+            continue;
         }
         let modified = about.modified().ok();
         let modified = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
         let nanoseconds = modified.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        if let Ok(mut seen) = seen.lock() {
-            seen.push((path.display().to_string(), about.len(), nanoseconds));
-        }
-    };
-    for path in paths {
-        note(path);
-        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-            note(&entry.path());
-        }
+        seen.push((path.display().to_string(), about.len(), nanoseconds));
     }
-    let mut seen = seen.into_inner().unwrap_or_default();
     seen.sort();
     let text: Vec<String> = seen
         .into_iter()
@@ -234,9 +228,9 @@ pub fn fingerprint(paths: &[PathBuf]) -> String {
 }
 
 /// A bar for what takes more than a moment.
-pub fn bar(what: &str, length: u64) -> ProgressBar {
+pub fn bar(what: &str, things: &str, length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
-    let template = format!("{what} {{wide_bar}} {{pos}} of {{len}} processes, {{eta}} left");
+    let template = format!("{what} {{wide_bar}} {{pos}} of {{len}} {things}, {{eta}} left");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
@@ -244,7 +238,7 @@ pub fn bar(what: &str, length: u64) -> ProgressBar {
     bar
 }
 
-/// What moves while something takes its time of which nobody knows how long.
+/// A spinner for work of unknown length.
 pub fn busy(what: String) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     bar.set_message(what);

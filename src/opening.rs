@@ -28,7 +28,8 @@ pub fn open_with_clocks(paths: &[PathBuf], clocks: &ClockChoice) -> Result<Recor
     Ok(recording)
 }
 
-fn read(paths: &[PathBuf]) -> Result<Recording, Failure> {
+/// The same, with its clocks as they are.
+pub fn read(paths: &[PathBuf]) -> Result<Recording, Failure> {
     // All of them first: links in one may lead into another.
     paths.iter().for_each(|path| beneath::name(path));
     let progress = Progress::default();

@@ -10,7 +10,7 @@ use gputrace_trace::access;
 use gputrace_trace::place::Target;
 use gputrace_trace::seal::digest;
 
-use crate::analyze::{clock_choice, never_used_cuda};
+use crate::analyze::clock_choice;
 use crate::apart::{Ranks, Run, fingerprint};
 use crate::cli::PartialArgs;
 use crate::export::{cannot_be_written, interrupted};
@@ -57,13 +57,11 @@ pub fn run(args: &PartialArgs) -> Result<i32, Failure> {
     let output = args.output.display();
     let checked = target.check_file(&is_partial);
     checked.map_err(|refused| Failure::new(refused.to_string()))?;
-    let run = match clocks {
-        ClockChoice::Given(_) => None,
-        _ => Run::open(&args.paths),
-    };
+    let run = Run::open(&args.paths);
     let files = run
         .as_ref()
         .map_or_else(|| fingerprint(&args.paths), Run::fingerprints);
+    let run = run.filter(|_| !matches!(clocks, ClockChoice::Given(_)));
     let input = digest(format!("{files} {:?} {clocks:?}", args.ranks).as_bytes());
     if Partial::input_of(&args.output, &options, PROGRAM).as_ref() == Some(&input) {
         anstream::eprintln!("{output}: is there already, made of the same files");
@@ -76,11 +74,15 @@ pub fn run(args: &PartialArgs) -> Result<i32, Failure> {
     };
     let (here, all) = partial.here();
     if here == 0 {
+        let why = match args.ranks {
+            Some((first, last)) => {
+                format!("none of the ranks {first}..{last} is in it: it has {all} processes")
+            }
+            None => "no process is in it, so there is nothing to put together".to_owned(),
+        };
         return Err(Failure::new(format!(
-            "{}: none of the ranks {} is in it: it has {all} processes",
-            crate::analyze::source_of(&args.paths),
-            args.ranks
-                .map_or_else(String::new, |(first, last)| format!("{first}..{last}"))
+            "{}: {why}",
+            crate::analyze::source_of(&args.paths)
         )));
     }
     let bytes = write(&target, &partial, &options, &input)?;
@@ -96,11 +98,8 @@ fn whole(
     files: &str,
     ranks: Ranks,
 ) -> Result<Partial, Failure> {
-    let recording = opening::open_with_clocks(&args.paths, clocks)?;
-    if !gputrace_analyzer::used_cuda(&recording) {
-        return Err(never_used_cuda(&recording));
-    }
-    let mut partial = Partial::of(recording, options);
+    let recording = opening::read(&args.paths)?;
+    let mut partial = Partial::aligned(recording, clocks, options).map_err(Failure::new)?;
     for base in &mut partial.bases {
         files.clone_into(&mut base.fingerprint);
     }

@@ -58,14 +58,15 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
         )));
     }
     say_what_is_missing(&merged);
+    if let Some(base) = merged.bases.first().filter(|_| !merged.used_cuda()) {
+        return Err(analyze::never_used_cuda(&base.recording));
+    }
+    let numbers = merged.step_numbers();
     let busy = busy(format!("putting {} processes together", merged.here().0));
     let (mut analysis, simulated) = merged.analysis(&options);
     busy.finish_and_clear();
     if options.steps.is_some() && analysis.ranks.is_empty() {
-        return Err(Failure::new(format!(
-            "{}: none of the chosen steps is in it",
-            analysis.source
-        )));
+        return Err(analyze::none_of_the_steps(&analysis.source, numbers));
     }
     if let Some(tables) = &tables {
         analyze::write_tables(&analysis, tables)?;
@@ -90,7 +91,7 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
 
 /// Reads all partials and puts them together.
 fn open(args: &ReduceArgs) -> Result<(Partial, Options), Failure> {
-    let bar = bar("reading", args.paths.len() as u64);
+    let bar = bar("reading", "files", args.paths.len() as u64);
     let read = parallel::map(args.paths.len(), |place| {
         let read = partial_file::read(&args.paths[place]);
         bar.inc(1);
@@ -115,11 +116,14 @@ fn open(args: &ReduceArgs) -> Result<(Partial, Options), Failure> {
     Ok((merged, first.unwrap_or_default()))
 }
 
-/// On stderr, as it is beside the numbers in the losses.
+/// On stderr; what the recordings name and is not here stands in the losses too.
 fn say_what_is_missing(merged: &Partial) {
-    let missing = merged.missing();
+    let mut missing = merged.missing();
+    let without = merged.without_recording();
+    missing.extend(without.iter().map(|rank| format!("rank {rank}")));
     if !missing.is_empty() {
         let (here, all) = merged.here();
+        let all = all + without.len();
         let first: Vec<&str> = missing.iter().take(8).map(String::as_str).collect();
         let more = missing.len().saturating_sub(first.len());
         let more = match more {

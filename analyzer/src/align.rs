@@ -66,18 +66,33 @@ impl ComparedClocks {
     /// Says in a process's header which clock stamped it.
     ///
     /// # Errors
-    /// When its rank is none of those that were compared.
+    /// When its rank is none of those that were compared, or ran on another host.
     pub fn name(&self, header: &mut ProcessHeader) -> Result<(), String> {
-        let clock = header.rank.and_then(|rank| self.clock_of_rank.get(&rank));
-        header.clock = Some(*clock.ok_or_else(|| {
-            let who = header.rank.map_or_else(
-                || "a process without a rank".to_owned(),
-                |rank| format!("rank {rank}"),
-            );
+        let who = || match header.rank {
+            Some(rank) => format!("rank {rank}"),
+            None => "a process without a rank".to_owned(),
+        };
+        let number = header.rank.and_then(|rank| self.clock_of_rank.get(&rank));
+        let number = *number.ok_or_else(|| {
             format!(
-                "{who} is not among those whose clocks were compared: compare them anew (reduce --clocks-to)"
+                "{} is not among those whose clocks were compared: compare them anew (reduce --clocks-to)",
+                who()
             )
-        })?);
+        })?;
+        let host = self
+            .alignment
+            .clocks
+            .get(number as usize)
+            .map(|clock| &clock.host);
+        if let Some(host) = host.filter(|host| !host.is_empty() && **host != header.host) {
+            return Err(format!(
+                "{} ran on host {:?}, and in the run whose clocks were compared on {host:?}: compare those of this run \
+                 (reduce --clocks-to)",
+                who(),
+                header.host
+            ));
+        }
+        header.clock = Some(number);
         Ok(())
     }
 }

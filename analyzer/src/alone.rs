@@ -187,6 +187,12 @@ impl Alone {
         (alone, for_graph)
     }
 
+    /// The numbers of all its steps, chosen or not.
+    pub(crate) fn step_numbers(&self) -> impl Iterator<Item = u64> {
+        let windows = self.used.iter().flat_map(|device| self.steps.of_device(*device));
+        windows.map(|window| window.number)
+    }
+
     /// Says who the process is: its place among those of the recording, and its rank.
     pub(crate) fn place(&mut self, place: u32, rank: Option<u32>) {
         for part in &mut self.parts {

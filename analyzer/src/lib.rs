@@ -77,7 +77,8 @@ mod unfinished;
 pub mod units;
 mod word;
 
-use gputrace_trace::{Recording, parallel};
+use gputrace_trace::manifest::Manifest;
+use gputrace_trace::{Process, Recording, parallel};
 
 pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
 
@@ -129,14 +130,18 @@ use prepared::{Prepared, ROWS_FOR_WHAT_IF};
 /// one shows it by an operation or a call.
 #[must_use]
 pub fn used_cuda(recording: &Recording) -> bool {
-    recording.processes.iter().any(|process| {
-        let tables = &process.tables;
-        recording.manifest.device != "imported"
-            || !tables.kernels.start_ns.is_empty()
-            || !tables.copies.start_ns.is_empty()
-            || !tables.memsets.start_ns.is_empty()
-            || !tables.api_calls.start_ns.is_empty()
-    })
+    let mut processes = recording.processes.iter();
+    processes.any(|process| process_used_cuda(process, &recording.manifest))
+}
+
+/// The same of one process of a recording with this manifest.
+fn process_used_cuda(process: &Process, manifest: &Manifest) -> bool {
+    let tables = &process.tables;
+    manifest.device != "imported"
+        || !tables.kernels.start_ns.is_empty()
+        || !tables.copies.start_ns.is_empty()
+        || !tables.memsets.start_ns.is_empty()
+        || !tables.api_calls.start_ns.is_empty()
 }
 
 /// Analyses a recording.
@@ -193,5 +198,6 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
     let of = parallel::map(processes.len(), |place| {
         Alone::of(&processes[place], &recording.names, options, in_detail)
     });
-    reduce::reduce(recording, of, options, in_detail)
+    let hangs = hangs::after_the_fact(recording);
+    reduce::reduce(recording, of, hangs, options, in_detail)
 }

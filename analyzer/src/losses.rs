@@ -118,7 +118,7 @@ pub(crate) fn losses(recording: &Recording, found: &Found<'_>, hangs: &[Hang]) -
     }
     if found.not_carried {
         lose(
-            "steps are not followed over ranks: those that are here say that they are of a larger job, and have no rows for that",
+            "no step that all ranks have is among those whose rows each rank keeps: ranks are missing, or recorded different steps",
             1,
             "critical path, and what findings save by replay",
         );

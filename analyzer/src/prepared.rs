@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::comparable::{self, Comparison};
 use crate::device_steps::HostSteps;
-use crate::graph::job::{Job, ProcessSteps, choose};
+use crate::graph::chosen::{ProcessSteps, choose};
+use crate::graph::job::Job;
 use crate::graph::rows::{Carried, Source};
 use crate::measures::window;
 use crate::operations::ProcessOperations;

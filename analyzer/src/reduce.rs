@@ -1,5 +1,6 @@
 //! The analysis of a job, of what is known of each of its processes alone: collectives matched, ranks compared, causes replayed.
 
+use gputrace_trace::hang::Hang;
 use gputrace_trace::measures::CATALOGUE;
 use gputrace_trace::{Recording, TimeNs, parallel};
 
@@ -10,13 +11,14 @@ use crate::counts::TooMuch;
 use crate::details::{Details, DeviceGaps};
 use crate::graph::causes::Causes;
 use crate::graph::causes::advised::{self, OfDevice};
-use crate::graph::job::{self, Job, NotFollowed, ProcessSteps};
+use crate::graph::chosen::{self, NotFollowed, ProcessSteps};
+use crate::graph::job::Job;
 use crate::graph::{path, rows};
 use crate::operations::ProcessOperations;
 use crate::options::Options;
 use crate::prepared::{self, ROWS_FOR_FINDINGS};
 use crate::{
-    arrivals, clock_analysis, collectives, communicators, findings, hangs, losses, operators, overhead,
+    arrivals, clock_analysis, collectives, communicators, findings, losses, operators, overhead,
     recording_cost, state, state_findings, step_summary, transfers,
 };
 
@@ -34,6 +36,7 @@ pub(crate) type OfProcess = (Alone, ForGraph);
 pub(crate) fn reduce(
     recording: &Recording,
     of: Vec<OfProcess>,
+    hangs: Vec<Hang>,
     options: &Options,
     in_detail: bool,
 ) -> (Analysis, Details) {
@@ -49,7 +52,7 @@ pub(crate) fn reduce(
     let here = alone.iter().filter(|alone| !alone.used.is_empty()).count();
     let chosen = {
         let steps_of = steps_of(&alone);
-        job::choose(&steps_of, options.steps, ROWS_FOR_FINDINGS)
+        chosen::choose(&steps_of, options.steps, ROWS_FOR_FINDINGS)
     };
     let not_carried = matches!(chosen, Err(NotFollowed::NotCarried));
     let chosen = chosen.ok();
@@ -170,7 +173,6 @@ pub(crate) fn reduce(
         too_much,
         not_carried,
     };
-    let hangs = hangs::after_the_fact(recording);
     let losses = losses::losses(recording, &found, &hangs);
     let notes = losses::notes(recording, &alone, &ranks_analysed);
     let uses: Vec<(Option<u32>, &state::Uses)> = ranks

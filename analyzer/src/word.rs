@@ -39,7 +39,7 @@ pub(crate) fn known_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<Option<
     text.map(|text| keep(&text).map_err(D::Error::custom)).transpose()
 }
 
-/// The same of one among others.
+/// Reads a word with its name and time.
 pub(crate) fn known_seen<'de, D: Deserializer<'de>>(from: D) -> Result<(Word, String, i64), D::Error> {
     let (word, name, at) = <(String, String, i64)>::deserialize(from)?;
     Ok((keep(&word).map_err(D::Error::custom)?, name, at))

@@ -11,7 +11,8 @@ use gputrace_interchange::export::chrome::export_chrome;
 use gputrace_interchange::export::words;
 use gputrace_trace::{Derived, Recording};
 use serde_json::Value;
-use support::{everything, two_ranks};
+use support::everything::everything;
+use support::two_ranks;
 use trace_processor::TROUBLE;
 
 /// Start in nanoseconds from the file's base, duration, and name of every kernel.

@@ -8,8 +8,9 @@ use gputrace_interchange::export::chrome::{export_chrome, export_chrome_ranks};
 use gputrace_interchange::export::files::write_folder;
 use gputrace_interchange::import::{self, Progress};
 use gputrace_trace::{Derived, Recording};
+use support::everything::everything;
 use support::same::assert_same;
-use support::{everything, two_hosts, two_ranks};
+use support::{two_hosts, two_ranks};
 
 fn exported(recording: &Recording) -> Vec<u8> {
     let mut out = Vec::new();

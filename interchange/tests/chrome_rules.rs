@@ -14,7 +14,8 @@ use gputrace_trace::tables::{ApiCall, Copy, Counter, Kernel, Marker};
 use gputrace_trace::{Derived, DurationNs, Process, Recording, Table, TimeNs};
 use proptest::prelude::*;
 use serde_json::Value;
-use support::{EPOCH_NS, everything, two_ranks};
+use support::everything::everything;
+use support::{EPOCH_NS, two_ranks};
 
 fn exported(recording: &Recording) -> (String, ExportSummary) {
     let mut out = Vec::new();

@@ -13,7 +13,7 @@ Examples:
   gputrace partial run1 -o run1.partial              all ranks of a recording
   gputrace partial run1 --ranks 0..7 -o 0.partial    some of them, beside others elsewhere
   gputrace partial trace.json.gz -o rank3.partial    one rank's PyTorch trace
-  gputrace reduce *.partial --json                   as of `gputrace analyze run1 --json`
+  gputrace reduce *.partial --json                   the same JSON as `gputrace analyze run1 --json`
 
 A partial that is there already, of the same files, version and options, is left as it is. Ranks of several hosts are aligned by what all \
 of them did together, which is read first; where that is too much for each of many partials, or where each is made of a file of its own, \
@@ -26,7 +26,7 @@ Examples:
   gputrace reduce *.partial --json > run1.analysis.json
   gputrace reduce 0.partial 1.partial -o 01.partial    one of several: grouping changes nothing
 
-Partials that were made of files apart, by several clocks: how these stand, and each partial again:
+Partials of separate files from hosts with different clocks: compare the clocks once, then make the partials again:
   gputrace reduce *.partial --clocks-to clocks.json
   gputrace partial trace.json.gz --clocks clocks.json -o rank3.partial";
 
@@ -73,7 +73,7 @@ pub struct ReduceArgs {
     /// Write a partial of all of them, and print nothing
     #[arg(short, long, value_name = "FILE", conflicts_with = "clocks_to")]
     pub output: Option<PathBuf>,
-    /// Write how the clocks stand that stamped them, and print nothing
+    /// Write the clock offsets between hosts to FILE, and print nothing
     #[arg(long, value_name = "FILE")]
     pub clocks_to: Option<PathBuf>,
     /// Write every table as DIR/NAME.parquet and DIR/NAME.csv too

@@ -43,6 +43,27 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
     if !(0.01..=1000.0).contains(&plan.slow_by) {
         return Err(Failure::new("--slow-by: expected a number from 0.01 to 1000"));
     }
+    let ranks = u64::from(plan.ranks);
+    if let Some((_, last)) = plan.write.filter(|(_, last)| *last >= ranks) {
+        return Err(Failure::new(format!(
+            "--write: there is no rank {last}: the job has ranks 0..{}",
+            ranks - 1
+        )));
+    }
+    for (option, rank) in [
+        ("--slow-rank", plan.slow_rank),
+        ("--pausing-rank", plan.pausing_rank),
+    ] {
+        if let Some(rank) = rank.filter(|rank| *rank >= plan.ranks) {
+            return Err(Failure::new(format!(
+                "{option}: there is no rank {rank}: the job has ranks 0..{}",
+                ranks - 1
+            )));
+        }
+    }
+    if plan.pause_ns < 0 {
+        return Err(Failure::new("--pause-ns: expected no negative number"));
+    }
     if let Some(around) = place::recording_around(&plan.output) {
         return Err(Failure::new(format!(
             "{}: is inside the recording {}: name a folder elsewhere",
@@ -51,17 +72,28 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
         )));
     }
     make_folder(&plan.output).map_err(|error| refused(&error))?;
+    if let Err(error) = write(&plan) {
+        // It was made here, and is not whole.
+        let _ = std::fs::remove_dir_all(&plan.output);
+        return Err(refused(&error));
+    }
+    Ok(0)
+}
+
+/// Fills the folder, which is there, and says what is in it.
+fn write(plan: &Plan) -> std::io::Result<()> {
+    let ranks = u64::from(plan.ranks);
     let began = Instant::now();
     let recording = id_text(random_id());
     let start_ns = gputrace_trace::now().0;
-    let (first, last) = plan.write.unwrap_or((0, u64::from(plan.ranks) - 1));
+    let (first, last) = plan.write.unwrap_or((0, ranks - 1));
     let wanted: Vec<u32> = (0..plan.ranks)
         .filter(|rank| (first..=last).contains(&u64::from(*rank)))
         .collect();
-    let count = steps(&plan);
+    let count = steps(plan);
     let bar = bar(u64::from(count) + wanted.len() as u64);
     // What ranks do is known step by step of all of them, and written rank by rank.
-    let mut job = Job::new(&plan, start_ns);
+    let mut job = Job::new(plan, start_ns);
     let mut of_rank: Vec<Vec<RankStep>> = wanted
         .iter()
         .map(|_| Vec::with_capacity(count as usize))
@@ -77,15 +109,12 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
     }
     let bytes = AtomicU64::new(0);
     let written = parallel::map(wanted.len(), |place| {
-        let written = rows::write(&plan, &recording, wanted[place], start_ns, &of_rank[place])?;
+        let written = rows::write(plan, &recording, wanted[place], start_ns, &of_rank[place])?;
         bytes.fetch_add(written.1, Ordering::Relaxed);
         bar.inc(1);
         Ok(written.0)
     });
-    let rows: u64 = written
-        .into_iter()
-        .sum::<std::io::Result<u64>>()
-        .map_err(|error| refused(&error))?;
+    let rows: u64 = written.into_iter().sum::<std::io::Result<u64>>()?;
     let manifest = Manifest {
         recording,
         state: "complete".to_owned(),
@@ -102,7 +131,7 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
         ],
         ..Manifest::new()
     };
-    write_json(&plan.output.join(MANIFEST_FILE), &manifest).map_err(|error| refused(&error))?;
+    write_json(&plan.output.join(MANIFEST_FILE), &manifest)?;
     bar.finish_and_clear();
     let seconds = began.elapsed().as_secs_f64();
     let bytes = bytes.load(Ordering::Relaxed);
@@ -114,7 +143,7 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
         bytes as f64 / rows.max(1) as f64,
         bytes as f64 / seconds / 1e6
     );
-    Ok(0)
+    Ok(())
 }
 
 fn bar(length: u64) -> ProgressBar {

@@ -89,17 +89,12 @@ impl<'a> Job<'a> {
 
     /// Ranks that take part in a collective together: those of a host, or those of one number on all hosts.
     fn groups(&self, over_hosts: bool) -> impl Iterator<Item = Vec<usize>> + use<> {
-        let (ranks, hosts) = (self.plan.ranks, self.plan.hosts());
-        let count = if over_hosts { GPUS.min(ranks) } else { hosts };
-        (0..count).map(move |group| {
-            let members = (0..ranks).filter(|rank| {
-                if over_hosts {
-                    rank % GPUS == group
-                } else {
-                    rank / GPUS == group
-                }
-            });
-            members.map(|rank| rank as usize).collect()
+        let (ranks, hosts) = (self.plan.ranks as usize, self.plan.hosts() as usize);
+        let gpus = GPUS as usize;
+        let count = if over_hosts { gpus.min(ranks) } else { hosts };
+        (0..count).map(move |group| match over_hosts {
+            true => (group..ranks).step_by(gpus).collect(),
+            false => (group * gpus..ranks.min((group + 1) * gpus)).collect(),
         })
     }
 

@@ -5,6 +5,7 @@ use crate::common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use common::moved_clocks;
 use common::{expect_status, fresh_folder, gputrace, one_line, stderr, stdout};
 use serde_json::Value;
 
@@ -135,6 +136,14 @@ fn ranks_of_a_recording() {
         ],
     );
     compare(&large, 5, &[]);
+    let analysis: Value =
+        serde_json::from_str(&json_of("analyze", std::slice::from_ref(&large), &[])).expect("JSON");
+    let followed = analysis["critical_path"]["steps"]
+        .as_u64()
+        .expect("a critical path");
+    let steps = analysis["ranks"][0]["steps"].as_array().expect("steps").len() as u64;
+    // The first of those that are taken is not followed.
+    assert!(followed > 0 && followed + 1 < steps, "{followed} of {steps}");
     // Three hosts, each with a clock.
     let (_guard, hosts) = fresh_folder("hosts");
     synthetic(
@@ -167,6 +176,71 @@ fn recordings_of_programs() {
     }
 }
 
+/// What was said of a run, without what it is called.
+#[track_caller]
+fn without_source(text: &str) -> String {
+    let mut analysis: Value = serde_json::from_str(text).expect("JSON");
+    assert!(analysis["source"].take().is_string());
+    analysis.to_string()
+}
+
+/// The recordings of two runs' halves, each of some hosts, in another order than that of their ranks.
+#[test]
+fn recordings_in_another_order() {
+    let (_guard, root) = fresh_folder("halves");
+    fs::create_dir(&root).expect("a folder");
+    let (first, last) = (root.join("z"), root.join("a"));
+    let of = ["--ranks", "16", "--events", "4000", "--one-host", "--write"];
+    synthetic(&first, &[&of[..], &["0..7"]].concat());
+    synthetic(&last, &[&of[..], &["8..15"]].concat());
+    // They say who they are by their losses.
+    for (folder, words) in [(&first, "of the first"), (&last, "of the last")] {
+        let manifest = folder.join("manifest.json");
+        let text = fs::read_to_string(&manifest).expect("a manifest");
+        let mut value: Value = serde_json::from_str(&text).expect("JSON");
+        value["notes"] = serde_json::json!([words]);
+        fs::write(&manifest, value.to_string()).expect("written");
+    }
+    let whole = json_of("analyze", &[first.clone(), last.clone()], &["--clocks", "none"]);
+    let turned = json_of("analyze", &[last.clone(), first.clone()], &["--clocks", "none"]);
+    assert_same(&without_source(&turned), &without_source(&whole));
+    let files: Vec<PathBuf> = [&last, &first]
+        .iter()
+        .map(|folder| {
+            let output = folder.with_extension("partial");
+            partial(&[(*folder).clone()], &["--clocks", "none"], &output);
+            output
+        })
+        .collect();
+    assert_same(&json_of("reduce", &files, &["--clocks", "none"]), &whole);
+}
+
+/// Processes of another recording are left out, and nothing else is missing.
+#[test]
+fn a_process_of_another_recording() {
+    let (_guard, root) = fresh_folder("strangers");
+    fs::create_dir(&root).expect("a folder");
+    let (run, other) = (root.join("run"), root.join("other"));
+    let of = ["--ranks", "2", "--events", "3000", "--one-host"];
+    synthetic(&run, &of);
+    synthetic(&other, &[&of[..], &["--seed", "2"]].concat());
+    let processes = fs::read_dir(&other).expect("a folder");
+    let folders = processes.map(|entry| entry.expect("an entry").path());
+    let mut strangers = 0;
+    for folder in folders.filter(|path| path.is_dir()) {
+        let name = folder.file_name().expect("a name").to_string_lossy();
+        fs::rename(&folder, run.join(format!("{name}-of-other"))).expect("moved");
+        strangers += 1;
+    }
+    assert_eq!(strangers, 2);
+    let text = json_of("analyze", std::slice::from_ref(&run), &[]);
+    let analysis: Value = serde_json::from_str(&text).expect("JSON");
+    let losses = analysis["losses"].to_string();
+    assert_eq!(losses.matches("is of another recording").count(), 2, "{losses}");
+    assert!(!losses.contains("put together"), "{losses}");
+    compare(&run, 2, &[]);
+}
+
 /// The trace files of a folder.
 fn traces(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
@@ -180,11 +254,11 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn traces_of_others() {
-    for (folder, is_apart) in [
-        (data("kineto/dlrm8_v100"), true),
-        (data("kineto/ddp_cnn_a100"), true),
-        (data("operators/h100_qwen"), true),
-        (data("operators/mi300_resnet_ac"), true),
+    for folder in [
+        data("kineto/dlrm8_v100"),
+        data("kineto/ddp_cnn_a100"),
+        data("operators/h100_qwen"),
+        data("operators/mi300_resnet_ac"),
     ] {
         let (_guard, made) = fresh_folder("partials");
         fs::create_dir(&made).expect("a folder");
@@ -193,15 +267,54 @@ fn traces_of_others() {
         let all = made.join("all.partial");
         partial(&files, &[], &all);
         assert_same(&json_of("reduce", &[all], &[]), &whole);
-        if is_apart {
-            apart(&files, &made, &whole);
-        }
+        apart(&files, &made, &whole);
     }
 }
 
-/// A partial of each file, whose clocks may have to be compared first.
+/// What moves hosts' samples and says so is the whole, once, however many partials it is put together of.
+#[test]
+fn several_clocks() {
+    let (_guard, root) = fresh_folder("clocks");
+    let (traces_folder, made) = (root.join("traces"), root.join("made"));
+    fs::create_dir_all(&traces_folder).expect("a folder");
+    fs::create_dir(&made).expect("a folder");
+    moved_clocks::write(&traces_folder, &moved_clocks::CLOCKS, moved_clocks::base_ns());
+    let files = traces(&traces_folder);
+    let whole = json_of("analyze", &files, &[]);
+    assert!(whole.contains("its own was ahead by"), "{whole}");
+    let all = made.join("all.partial");
+    partial(&files, &[], &all);
+    assert_same(&json_of("reduce", &[all], &[]), &whole);
+    assert!(apart(&files, &made, &whole), "their clocks were not compared");
+    // Offsets of one's own, of hosts whose state was sampled.
+    let run = root.join("run");
+    synthetic(&run, &["--ranks", "20", "--events", "4000"]);
+    let analysis: Value =
+        serde_json::from_str(&json_of("analyze", std::slice::from_ref(&run), &[])).expect("JSON");
+    let mut hosts: Vec<&str> = analysis["ranks"]
+        .as_array()
+        .expect("ranks")
+        .iter()
+        .filter_map(|rank| rank["host"].as_str())
+        .collect();
+    hosts.dedup();
+    assert_eq!(hosts.len(), 3, "{hosts:?}");
+    let offsets: Value = hosts
+        .iter()
+        .zip([0i64, 3_000_000, -40_000_000])
+        .map(|(host, offset)| ((*host).to_owned(), serde_json::json!({"offset_ns": offset})))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let file = root.join("offsets.json");
+    fs::write(&file, offsets.to_string()).expect("written");
+    let offsets = ["--clocks", file.to_str().expect("a name")];
+    assert!(json_of("analyze", std::slice::from_ref(&run), &offsets).contains("its own was ahead by"));
+    compare(&run, 20, &offsets);
+}
+
+/// A partial of each file, whose clocks may have to be compared first: whether they had to be.
 #[track_caller]
-fn apart(files: &[PathBuf], made: &Path, whole: &str) {
+fn apart(files: &[PathBuf], made: &Path, whole: &str) -> bool {
     let clocks = made.join("clocks.json");
     let partials: Vec<PathBuf> = (0..files.len())
         .map(|place| made.join(format!("{place}.partial")))
@@ -217,7 +330,8 @@ fn apart(files: &[PathBuf], made: &Path, whole: &str) {
         .output()
         .expect("starts");
     if tried.status.success() {
-        return assert_same(&stdout(&tried), whole);
+        assert_same(&stdout(&tried), whole);
+        return false;
     }
     assert!(one_line(&tried).contains("--clocks-to"), "{}", stderr(&tried));
     let mut command = gputrace();
@@ -232,6 +346,7 @@ fn apart(files: &[PathBuf], made: &Path, whole: &str) {
         partial(std::slice::from_ref(file), &["--clocks", clocks], output);
     }
     assert_same(&reduced(partials, made, &mut Dice(3)), whole);
+    true
 }
 
 #[test]

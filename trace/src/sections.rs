@@ -17,6 +17,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::beneath;
+use crate::seal::PREFIX_BYTES;
+use crate::stream::{CONTINUATION, check_buffers, quietly};
 
 /// Under this key of the schema's metadata stands the checksum, behind [`MARK`]: XXH3 of the file, taken with zeros in its place.
 const CHECKSUM_KEY: &str = "gputrace.checksum";
@@ -76,6 +78,43 @@ fn places(bytes: &[u8]) -> Vec<usize> {
         }
     }
     found
+}
+
+/// Checks what Arrow takes on trust: that the blocks that the footer names lie in the file, and what each asks for.
+fn check_blocks(bytes: &[u8]) -> Result<(), String> {
+    const TAIL: usize = 10;
+    let (front, tail) = bytes
+        .split_last_chunk::<TAIL>()
+        .ok_or("too short for an Arrow file")?;
+    let length = i32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]);
+    let start = usize::try_from(length)
+        .ok()
+        .and_then(|length| front.len().checked_sub(length));
+    let footer = &front[start.ok_or("a footer that is longer than the file")?..];
+    let footer = arrow_ipc::root_as_footer(footer).map_err(|error| format!("footer: {error}"))?;
+    if footer.dictionaries().is_some_and(|blocks| !blocks.is_empty()) {
+        return Err("dictionaries, which no such file has".to_owned());
+    }
+    for block in footer.recordBatches().into_iter().flatten() {
+        let outside = "a block that lies outside the file";
+        let number = |number: i64| usize::try_from(number).map_err(|_| outside);
+        let (from, head) = (number(block.offset())?, number(block.metaDataLength().into())?);
+        let end = from
+            .checked_add(head)
+            .zip(Some(number(block.bodyLength())?))
+            .and_then(|(start, body)| start.checked_add(body));
+        let message = end.and_then(|end| front.get(from..end)).ok_or(outside)?;
+        // So the body begins where the checks of buffers take it to begin.
+        let said = message
+            .get(4..8)
+            .and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+        let said = said.map_or(0, u32::from_le_bytes) as usize;
+        if message.first_chunk() != Some(&CONTINUATION) || said.saturating_add(PREFIX_BYTES) != head {
+            return Err("a block that begins with no message".to_owned());
+        }
+        check_buffers(message)?;
+    }
+    Ok(())
 }
 
 impl Sections {
@@ -152,6 +191,14 @@ impl Sections {
         if format!("{:016x}", xxh3_64(&bytes)).as_bytes() != said {
             return Err(damaged("damaged: its checksum is that of other bytes"));
         }
+        check_blocks(&bytes).map_err(|why| damaged(&format!("damaged: {why}")))?;
+        // Arrow panics on some damage to schemas and lengths.
+        quietly(|| Self::decode(bytes)).unwrap_or_else(|_| Err(damaged("damaged: Arrow cannot decode it")))
+    }
+
+    /// Of an Arrow file whose blocks lie in it.
+    fn decode(bytes: Vec<u8>) -> io::Result<Self> {
+        let damaged = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let invalid = |error: ArrowError| damaged(&error.to_string());
         let reader = FileReader::try_new(Cursor::new(bytes), None).map_err(invalid)?;
         let mut about = reader.schema().metadata().clone();
@@ -218,7 +265,50 @@ mod tests {
         assert!(Sections::parse(Vec::new()).is_err());
     }
 
+    /// Gives bytes the checksum that they have.
+    fn seal(bytes: &mut [u8]) {
+        let places = places(bytes);
+        for place in &places {
+            bytes[*place..*place + DIGITS].fill(b'0');
+        }
+        let checksum = format!("{:016x}", xxh3_64(bytes));
+        for place in places {
+            bytes[place..place + DIGITS].copy_from_slice(checksum.as_bytes());
+        }
+    }
+
+    #[test]
+    fn lengths_of_a_footer_are_not_trusted() {
+        // Blocks of the footer: 24 bytes each, of which the last 8 are the body's length.
+        let whole = bytes();
+        let footer = i32::from_le_bytes(whole[whole.len() - 10..][..4].try_into().unwrap());
+        let start = whole.len() - 10 - usize::try_from(footer).unwrap();
+        let mut refused = 0;
+        for place in (start..whole.len() - 18).step_by(4) {
+            for length in [-1i64, i64::MIN, i64::MAX, 1 << 40] {
+                let mut bytes = whole.clone();
+                bytes[place..place + 8].copy_from_slice(&length.to_le_bytes());
+                seal(&mut bytes);
+                refused += usize::from(Sections::parse(bytes).is_err());
+            }
+        }
+        assert!(refused > 0);
+    }
+
     proptest! {
+        #[test]
+        fn what_is_sealed_again_ends_with_an_answer(
+            places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        ) {
+            let mut bytes = bytes();
+            for (place, byte) in places {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            seal(&mut bytes);
+            let _ = Sections::parse(bytes);
+        }
+
         #[test]
         fn damage_is_seen(place: prop::sample::Index, bit in 0..8u32, cut: Option<prop::sample::Index>) {
             let mut bytes = bytes();

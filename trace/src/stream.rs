@@ -134,7 +134,7 @@ const BUFFER_BYTES: i64 = 1 << 31;
 pub(crate) const BATCH_ROWS: i64 = 1 << 20;
 
 /// Checks what Arrow takes on trust: where a whole message's buffers lie in it, and how much memory they ask for.
-fn check_buffers(message: &[u8]) -> Result<(), String> {
+pub(crate) fn check_buffers(message: &[u8]) -> Result<(), String> {
     let metadata_bytes = match message.first_chunk::<8>() {
         Some(head) => u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize,
         None => return Ok(()),
@@ -171,6 +171,17 @@ fn check_buffers(message: &[u8]) -> Result<(), String> {
                 return Err(format!("a buffer of {length} bytes"));
             }
         }
+    }
+    Ok(())
+}
+
+/// The same of all messages of a stream that is in memory.
+pub(crate) fn check_stream(bytes: &[u8]) -> Result<(), String> {
+    let mut rest = bytes;
+    while let Some(Frame::Message(framed)) = frame(rest)? {
+        let message = rest.get(..framed.bytes);
+        check_buffers(message.ok_or("a message that is not whole")?)?;
+        rest = &rest[framed.bytes..];
     }
     Ok(())
 }

@@ -7,8 +7,11 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::ArrowError;
 
 use crate::names::Interner;
+use crate::stream::{BATCH_ROWS, check_stream, quietly};
 use crate::table::{Dictionaries, Table, TableVisitorMut};
 use crate::tables::Tables;
+
+const MOST_ROWS: usize = BATCH_ROWS as usize;
 
 struct Write<'a> {
     names: &'a Interner,
@@ -25,7 +28,10 @@ impl TableVisitorMut for Write<'_> {
         let batch = table.take_batch(&mut dictionaries, self.names);
         let written = batch.and_then(|batch| {
             let mut writer = StreamWriter::try_new(&mut bytes, &batch.schema())?;
-            writer.write(&batch)?;
+            // No batch has more rows than readers take.
+            for from in (0..batch.num_rows()).step_by(MOST_ROWS) {
+                writer.write(&batch.slice(from, MOST_ROWS.min(batch.num_rows() - from)))?;
+            }
             writer.finish()
         });
         self.made.push((T::NAME, written.map(|()| bytes)));
@@ -53,9 +59,11 @@ pub fn to_bytes(tables: &mut Tables, names: &Interner) -> io::Result<Vec<(&'stat
 /// When the bytes are no such table.
 pub fn from_bytes(tables: &mut Tables, name: &str, bytes: &[u8], names: &mut Interner) -> io::Result<()> {
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("table {name}: {why}"));
-    let reader = StreamReader::try_new(Cursor::new(bytes), None).map_err(|error| wrong(error.to_string()))?;
-    for batch in reader {
-        let batch = batch.map_err(|error| wrong(error.to_string()))?;
+    check_stream(bytes).map_err(wrong)?;
+    // Arrow panics on some damage to schemas and lengths.
+    let read = quietly(|| StreamReader::try_new(Cursor::new(bytes), None)?.collect::<Result<Vec<_>, _>>());
+    let batches = read.unwrap_or_else(|_| Err(ArrowError::IpcError("Arrow cannot decode it".to_owned())));
+    for batch in batches.map_err(|error| wrong(error.to_string()))? {
         match tables.append_batch(name, &batch, names) {
             Some(Ok(_)) => {}
             Some(Err(why)) => return Err(wrong(why)),

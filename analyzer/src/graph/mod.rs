@@ -20,6 +20,7 @@
 pub(crate) mod blame;
 pub(crate) mod candidates;
 pub(crate) mod causes;
+pub(crate) mod chosen;
 pub mod dag;
 pub(crate) mod edits;
 pub(crate) mod events;

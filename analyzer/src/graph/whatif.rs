@@ -6,8 +6,9 @@ use gputrace_trace::Interner;
 use serde::Serialize;
 
 use super::candidates;
+use super::chosen::Step;
 use super::edits::{self, Edit};
-use super::job::{Job, Step, mean};
+use super::job::{Job, mean};
 use super::path::{self, CriticalPath};
 use super::piece::Piece;
 use super::rank_times::{RankTimes, rank_times};

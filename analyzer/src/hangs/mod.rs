@@ -73,12 +73,12 @@ pub fn after_the_fact(recording: &Recording) -> Vec<Hang> {
     hangs(recording, &Situation::default())
 }
 
-/// Whether a recording that ended like this is looked at for hangs afterwards.
-fn may_have_hung(manifest: &Manifest) -> bool {
+/// Whether a recording that ended like this is looked at for hangs afterwards, unless its recorder noticed some.
+pub(crate) fn may_have_hung(manifest: &Manifest) -> bool {
     // A command that ended well did not hang, whatever records are missing; and what is not recorded looks like silence.
     let is_partial = manifest.options.is_partial() || manifest.options.graphs == GraphLevel::Graph;
-    let is_known = !manifest.hangs.is_empty() || manifest.device == "imported";
-    !(is_known || manifest.exit_status == Some(0) || is_partial)
+    let is_imported = manifest.device == "imported";
+    !(is_imported || manifest.exit_status == Some(0) || is_partial)
 }
 
 /// The rows of a process that are looked at for hangs afterwards, without the others: what it enqueued, the kernels of that, and the

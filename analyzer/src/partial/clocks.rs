@@ -23,7 +23,9 @@ impl Partial {
             .parts
             .iter()
             .flatten()
-            .map(|part| ClockSide {
+            .enumerate()
+            .map(|(place, part)| ClockSide {
+                place: (0, place),
                 process: head(part),
                 parts: part.alone.parts.clone(),
                 is_used: !part.alone.used.is_empty(),
@@ -68,6 +70,7 @@ pub const CLOCK_TABLES: &[&str] = &[
 /// What is needed of a process to compare its clock with those of others.
 #[derive(Clone, Debug)]
 pub struct ClockSide {
+    place: Place,
     /// Without its tables but for the first reading of its clocks.
     process: Process,
     parts: Vec<collective_parts::Part>,
@@ -75,9 +78,9 @@ pub struct ClockSide {
 }
 
 impl ClockSide {
-    /// Of the one process of a recording, at least its [`CLOCK_TABLES`]; `None` of one without a process.
+    /// Of the one process of a recording, at least its [`CLOCK_TABLES`], which lies at `place`; `None` of one without a process.
     #[must_use]
-    pub fn of(piece: &Recording) -> Option<Self> {
+    pub fn of(piece: &Recording, place: Place) -> Option<Self> {
         let process = piece.processes.first()?;
         let operations = ProcessOperations::new(process, &piece.names);
         let parts = collective_parts::parts(process, 0, None, &operations, &piece.names);
@@ -90,6 +93,7 @@ impl ClockSide {
             head.tables.clocks = process.tables.clocks.pick(&[0]);
         }
         Some(Self {
+            place,
             process: head,
             parts: parts.all,
             is_used: !operations.devices.is_empty(),
@@ -131,8 +135,10 @@ pub(super) fn unaligned(bases: &[&Recording]) -> Option<String> {
     })
 }
 
-/// By rank and folder of a process: which clock stamped it.
-pub type ClockOf = BTreeMap<(Option<u32>, String), u32>;
+/// Where a process lies: the number of its recording, and its place there.
+pub type Place = (usize, usize);
+/// By process: which clock stamped it.
+pub type ClockOf = BTreeMap<Place, u32>;
 
 /// Compares the clocks of processes by what they did together; `None` where one clock stamped them all. Gives with the clocks, by
 /// process, which stamped it; `sides` are put in the order of their ranks.
@@ -157,9 +163,8 @@ pub fn compare_clocks(bases: &[&Recording], sides: &mut [ClockSide]) -> Option<(
     let (mut clock_of, mut clock_of_rank) = (BTreeMap::new(), BTreeMap::new());
     for (group, number) in groups.iter().zip(0u32..) {
         for place in &group.processes {
-            let process = &skeleton.processes[*place];
-            clock_of.insert((process.header.rank, process.folder.clone()), number);
-            if let Some(rank) = process.header.rank {
+            clock_of.insert(sides[*place].place, number);
+            if let Some(rank) = skeleton.processes[*place].header.rank {
                 clock_of_rank.insert(rank, number);
             }
         }

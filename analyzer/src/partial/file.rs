@@ -35,6 +35,7 @@ struct StoredBase {
     fingerprint: String,
     folders: usize,
     unchecked: usize,
+    was_aligned: bool,
     /// The processes of recorders, without their tables.
     hosts: Vec<(String, ProcessHeader)>,
 }
@@ -99,6 +100,7 @@ impl Partial {
                 fingerprint: base.fingerprint.clone(),
                 folders: base.folders,
                 unchecked: base.unchecked,
+                was_aligned: base.was_aligned,
                 hosts: hosts
                     .map(|host| (host.folder.clone(), host.header.clone()))
                     .collect(),
@@ -186,7 +188,7 @@ impl Partial {
             )));
         }
         let broken = |why: &dyn fmt::Display| Wrong(format!("{name}: damaged ({why}): make it again"));
-        let options = Options::parse(said("options")).ok_or_else(|| broken(&"its options are none"))?;
+        let options = Options::parse(said("options")).ok_or_else(|| broken(&"its options can't be read"))?;
         let mut partial = Self::default();
         for section in &sections.all {
             partial.take(section).map_err(|error| broken(&error))?;
@@ -222,6 +224,7 @@ impl Partial {
                     fingerprint: stored.fingerprint,
                     folders: stored.folders,
                     unchecked: stored.unchecked,
+                    was_aligned: stored.was_aligned,
                 });
                 self.parts.push(Vec::new());
             }

@@ -8,13 +8,15 @@ use super::parts::{Part, Partial};
 use crate::alone::ForGraph;
 use crate::analysis::Analysis;
 use crate::graph::rows::Rows;
+use crate::hangs::{self, Situation};
 use crate::options::Options;
 use crate::{align, reduce};
 
 impl Partial {
     /// Everything that is known of the job, and whether it is simulated.
     #[must_use]
-    pub fn analysis(self, options: &Options) -> (Analysis, bool) {
+    pub fn analysis(mut self, options: &Options) -> (Analysis, bool) {
+        self.sort();
         let missing = self.missing();
         let (here, all) = self.here();
         let unchecked: Vec<(usize, usize)> = self
@@ -28,22 +30,30 @@ impl Partial {
             .collect();
         let recordings: Vec<_> = self.bases.iter().map(|base| &base.recording).collect();
         let unaligned = unaligned(&recordings);
-        let mut bases = self.bases.into_iter();
-        let mut whole = bases.next().unwrap_or_default().recording;
+        // Whoever was aligned when it was read has said so in its notes.
+        let untold = self.bases.iter().any(|base| !base.was_aligned);
+        // What a recorder noticed; rows to look at are there only if no recording ended well.
+        let manifests = self.bases.iter().map(|base| &base.recording.manifest);
+        let noticed = manifests.clone().find(|manifest| !manifest.hangs.is_empty());
+        let noticed = noticed.map(|manifest| manifest.hangs.clone());
+        let is_looked_at = manifests.clone().all(hangs::may_have_hung);
+        let mut bases = self.bases.into_iter().map(|base| {
+            let mut recording = base.recording;
+            if let Some(alignment) = recording.clocks.take_if(|_| !base.was_aligned) {
+                // Its processes were aligned when they were read; what was sampled of hosts was not.
+                recording.align(alignment);
+            }
+            recording
+        });
+        let mut whole = bases.next().unwrap_or_default();
         whole.unaligned = unaligned;
-        let clocks = whole.clocks.take();
         let mut paths = vec![whole.path.display().to_string()];
         for other in bases {
-            paths.push(other.recording.path.display().to_string());
-            let mut other = other.recording;
-            other.clocks = None;
+            paths.push(other.path.display().to_string());
             whole.absorb(other);
         }
         whole.path = paths.join(" ").into();
-        if let Some(alignment) = &clocks {
-            // Its processes were aligned when they were read; what was sampled of hosts was not.
-            whole.align(alignment.clone());
-        }
+        let clocks = whole.clocks.clone().filter(|_| untold);
         let mut parts: Vec<Part> = Vec::new();
         for mut of_base in self.parts {
             of_base.sort_by(|a, b| segment_of(&a.folder).cmp(&segment_of(&b.folder)));
@@ -99,7 +109,12 @@ impl Partial {
             });
         }
         let is_simulated = whole.is_simulated();
-        (reduce::reduce(&whole, of, options, false).0, is_simulated)
+        let hangs = noticed.unwrap_or_else(|| match is_looked_at {
+            true => hangs::hangs(&whole, &Situation::default()),
+            false => Vec::new(),
+        });
+        let analysis = reduce::reduce(&whole, of, hangs, options, false).0;
+        (analysis, is_simulated)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use gputrace_trace::alignment::Alignment;
+
 use super::parts::{Base, Part, Partial, Wrong};
 
 /// Puts partials together, each with the name of its file.
@@ -10,8 +12,19 @@ use super::parts::{Base, Part, Partial, Wrong};
 /// When they are of different runs, or two of them have the same rank.
 pub fn merge(partials: Vec<(String, Partial)>) -> Result<Partial, Wrong> {
     let mut merged: Vec<(Base, Vec<(String, Part)>)> = Vec::new();
+    let mut clocks: Option<(String, Option<Alignment>)> = None;
     for (name, partial) in partials {
         for (base, parts) in partial.bases.into_iter().zip(partial.parts) {
+            let own = &base.recording.clocks;
+            match &clocks {
+                None => clocks = Some((name.clone(), own.clone())),
+                Some((first, known)) if known != own => {
+                    return Err(Wrong(format!(
+                        "{name}: its clocks were set otherwise than those of {first}: make both with the same --clocks"
+                    )));
+                }
+                Some(_) => {}
+            }
             let own: Vec<(String, Part)> = parts.into_iter().map(|part| (name.clone(), part)).collect();
             let same = merged
                 .iter_mut()
@@ -35,19 +48,16 @@ pub fn merge(partials: Vec<(String, Partial)>) -> Result<Partial, Wrong> {
     for (_, parts) in &mut merged {
         parts.sort_by(|(_, a), (_, b)| a.folder.cmp(&b.folder));
     }
-    // By their ranks, as one would name recordings of several hosts.
-    merged.sort_by_cached_key(|(base, _)| {
-        let lowest = base.processes.values().map(|rank| rank.unwrap_or(u32::MAX)).min();
-        (lowest, base.recording.path.clone())
-    });
     let (bases, parts): (Vec<Base>, Vec<Vec<(String, Part)>>) = merged.into_iter().unzip();
     let parts = parts.into_iter();
-    Ok(Partial {
+    let mut merged = Partial {
         bases,
         parts: parts
             .map(|parts| parts.into_iter().map(|(_, part)| part).collect())
             .collect(),
-    })
+    };
+    merged.sort();
+    Ok(merged)
 }
 
 /// Whether two of one path are not the same.
@@ -58,23 +68,13 @@ fn is_other(a: &Base, b: &Base) -> bool {
         || one.manifest != other.manifest
         || one.losses != other.losses
         || one.notes != other.notes
-        || one.clocks != other.clocks
         || one.unaligned != other.unaligned
 }
 
 fn refuse_twice(merged: &[(Base, Vec<(String, Part)>)]) -> Result<(), Wrong> {
     let mut ranks: BTreeMap<u32, (usize, &str)> = BTreeMap::new();
     let mut world: Option<(u32, &str, usize)> = None;
-    let mut clocks = None;
     for (number, (base, parts)) in merged.iter().enumerate() {
-        let own = &base.recording.clocks;
-        if *clocks.get_or_insert(own) != own {
-            return Err(Wrong(format!(
-                "{}: its clocks were set otherwise than those of {}: make both with the same --clocks",
-                base.recording.path.display(),
-                merged[0].0.recording.path.display()
-            )));
-        }
         let mut folders: BTreeMap<&str, &str> = BTreeMap::new();
         for (name, part) in parts {
             if part.header.rank.is_none() && merged.len() > 1 && base.recording.manifest.device == "imported"

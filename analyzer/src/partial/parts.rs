@@ -7,10 +7,12 @@ use gputrace_trace::manifest::{Manifest, ProcessHeader};
 use gputrace_trace::tables::Tables;
 use gputrace_trace::{Interner, Loss, Process, Recording};
 
+use crate::align::{ClockChoice, align};
 use crate::alone::{Alone, ForGraph};
 use crate::graph::rows::{Kept, Rows};
 use crate::hangs;
 use crate::options::Options;
+use crate::process_used_cuda;
 
 /// Why files can't be used. One line: what is wrong, and what to do.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct Base {
     pub folders: usize,
     /// How many of its recorders' folders have no checksums.
     pub unchecked: usize,
+    /// Whether it was aligned before it was read: then its hosts' samples are moved, and its notes say by how much.
+    pub was_aligned: bool,
 }
 
 /// What is known of one process alone.
@@ -65,7 +69,6 @@ impl Part {
     /// `manifest` is that of the whole; `unchecked`: how many of the process's folders have no checksums.
     #[must_use]
     pub fn of(piece: Recording, unchecked: usize, manifest: &Manifest, options: &Options) -> Self {
-        let used_cuda = used_cuda(&piece, manifest);
         let Recording {
             mut processes,
             names,
@@ -73,9 +76,10 @@ impl Part {
             notes,
             ..
         } = piece;
+        let used_cuda = !processes.is_empty();
         let process = processes.pop().unwrap_or_default();
         let mut part = Self::with_names(&process, &names, manifest, options);
-        (part.used_cuda, part.unchecked) = (used_cuda, unchecked);
+        (part.used_cuda, part.unchecked) = (used_cuda && part.used_cuda, unchecked);
         (part.losses, part.notes) = (losses, notes);
         part.header = process.header;
         if part.has_rows() {
@@ -101,7 +105,7 @@ impl Part {
             names: Interner::default(),
             losses: Vec::new(),
             notes: Vec::new(),
-            used_cuda: true,
+            used_cuda: process_used_cuda(process, manifest),
             unchecked: 0,
         }
     }
@@ -130,17 +134,6 @@ impl Part {
     }
 }
 
-fn used_cuda(piece: &Recording, manifest: &Manifest) -> bool {
-    piece.processes.iter().any(|process| {
-        let tables = &process.tables;
-        manifest.device != "imported"
-            || !tables.kernels.start_ns.is_empty()
-            || !tables.copies.start_ns.is_empty()
-            || !tables.memsets.start_ns.is_empty()
-            || !tables.api_calls.start_ns.is_empty()
-    })
-}
-
 /// What is known of some processes, of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Partial {
@@ -151,7 +144,31 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Of a recording in memory, whose processes are let go one after another.
+    /// Of a recording in memory, whose clocks are compared as `clocks` says and whose processes are let go one after another.
+    ///
+    /// # Errors
+    /// As [`crate::align`].
+    pub fn aligned(
+        mut recording: Recording,
+        clocks: &ClockChoice,
+        options: &Options,
+    ) -> Result<Self, String> {
+        if recording.clocks.is_some() {
+            return Ok(Self::of(recording, options));
+        }
+        let (notes, unaligned) = (recording.notes.clone(), recording.unaligned.clone());
+        let hosts = recording.hosts.clone();
+        align(&mut recording, clocks)?;
+        // These belong to the whole: `analysis` moves the hosts and says by how much, once for all that is put together.
+        (recording.notes, recording.unaligned, recording.hosts) = (notes, unaligned, hosts);
+        let mut partial = Self::of(recording, options);
+        for base in &mut partial.bases {
+            base.was_aligned = false;
+        }
+        Ok(partial)
+    }
+
+    /// Of a recording in memory as it is.
     #[must_use]
     pub fn of(mut recording: Recording, options: &Options) -> Self {
         let processes = std::mem::take(&mut recording.processes);
@@ -165,28 +182,51 @@ impl Partial {
             fingerprint: String::new(),
             folders: 0,
             unchecked: 0,
+            was_aligned: recording.clocks.is_some(),
             recording: Recording {
                 names: names.clone(),
                 ..recording
             },
         };
         let parts = processes.into_iter().map(|process| {
-            let piece = Recording {
-                processes: vec![process],
-                ..Recording::default()
-            };
-            let used_cuda = used_cuda(&piece, &manifest);
-            let mut part = Part::with_names(&piece.processes[0], &names, &manifest, options);
+            let mut part = Part::with_names(&process, &names, &manifest, options);
             if part.has_rows() {
                 part.names = names.clone();
             }
-            part.used_cuda = used_cuda;
             part
         });
         Self {
             parts: vec![parts.collect()],
             bases: vec![base],
         }
+    }
+
+    /// Puts the recordings in the order of their ranks, as one would name those of several hosts.
+    pub(super) fn sort(&mut self) {
+        let bases = std::mem::take(&mut self.bases).into_iter();
+        let mut all: Vec<(Base, Vec<Part>)> = bases.zip(std::mem::take(&mut self.parts)).collect();
+        all.sort_by_cached_key(|(base, _)| {
+            let lowest = base.processes.values().map(|rank| rank.unwrap_or(u32::MAX)).min();
+            (lowest, base.recording.path.clone())
+        });
+        (self.bases, self.parts) = all.into_iter().unzip();
+    }
+
+    /// Whether any of it used CUDA: see [`crate::used_cuda`].
+    #[must_use]
+    pub fn used_cuda(&self) -> bool {
+        self.parts.iter().flatten().any(|part| part.used_cuda)
+    }
+
+    /// The numbers of the first and the last step that any process has, chosen or not.
+    #[must_use]
+    pub fn step_numbers(&self) -> Option<(u64, u64)> {
+        let parts = self.parts.iter().flatten();
+        let numbers = parts.flat_map(|part| part.alone.step_numbers());
+        numbers.fold(None, |known, number| {
+            let (first, last) = known.unwrap_or((number, number));
+            Some((number.min(first), number.max(last)))
+        })
     }
 
     /// Ranks that are here, and how many processes the recordings have.
@@ -211,5 +251,17 @@ impl Partial {
             None => folder.clone(),
         };
         missing.into_iter().map(name).collect()
+    }
+
+    /// Ranks of the job, by the size that its processes say it has, that no recording which is here has; the lowest of them.
+    #[must_use]
+    pub fn without_recording(&self) -> Vec<u32> {
+        /// Who says that a job is larger is not believed.
+        const MOST: u32 = 1 << 20;
+        let known = self.bases.iter().flat_map(|base| base.processes.values());
+        let known: BTreeSet<u32> = known.flatten().copied().collect();
+        let parts = self.parts.iter().flatten();
+        let size = parts.filter_map(|part| part.header.world_size).max().unwrap_or(0);
+        (0..size.min(MOST)).filter(|rank| !known.contains(rank)).collect()
     }
 }

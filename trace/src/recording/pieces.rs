@@ -142,6 +142,12 @@ impl Pieces {
         &self.groups[place].header
     }
 
+    /// Whether the process at `place` is of another recording: [`Pieces::read`] gives none of it but a loss.
+    #[must_use]
+    pub fn is_stranger(&self, place: usize) -> bool {
+        self.groups[place].is_stranger
+    }
+
     /// The name of the folder of the process at `place`.
     #[must_use]
     pub fn folder(&self, place: usize) -> &str {
