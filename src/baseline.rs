@@ -7,6 +7,7 @@ use gputrace_analyzer::baseline::Baseline;
 use gputrace_trace::access;
 use gputrace_trace::place::{Existing, Target};
 
+use crate::cli::compare::FOLDER;
 use crate::cli::{BaselineArgs, BaselineCommand};
 use crate::export::cannot_be_written;
 use crate::failure::Failure;
@@ -23,12 +24,23 @@ pub fn run(args: &BaselineArgs) -> Result<i32, Failure> {
             path,
             steps,
             force,
+            parents,
             import,
         } => {
             import.apply();
             check_name(name)?;
             let run = runs::open(path, folder, *steps)?;
-            save(&run.small(), folder, name, *force)
+            let target = Target {
+                existing: if *force {
+                    Existing::IsReplaced
+                } else {
+                    Existing::StaysUnlessForced
+                },
+                // The folder that nobody named is ours to make.
+                parents: *parents || folder == Path::new(FOLDER),
+                ..Target::new(&runs::named(folder, name))
+            };
+            save(&run.small(), &target)
         }
         BaselineCommand::List { json } => list(folder, *json),
         BaselineCommand::Show { name } => show(folder, name),
@@ -46,19 +58,8 @@ fn check_name(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn save(run: &Baseline, folder: &Path, name: &str, force: bool) -> Result<i32, Failure> {
-    let path = runs::named(folder, name);
+fn save(run: &Baseline, target: &Target) -> Result<i32, Failure> {
     access::follow_umask();
-    let target = Target {
-        existing: if force {
-            Existing::IsReplaced
-        } else {
-            Existing::StaysUnlessForced
-        },
-        // The folder of names is ours to make.
-        parents: true,
-        ..Target::new(&path)
-    };
     let mut length = 0;
     let written = target.write_file(&runs::is_baseline, |mut file| {
         let mut text = serde_json::to_vec(run).map_err(std::io::Error::from)?;
@@ -66,10 +67,10 @@ fn save(run: &Baseline, folder: &Path, name: &str, force: bool) -> Result<i32, F
         length = text.len();
         file.write_all(&text)
     });
-    written.map_err(|error| Failure::new(cannot_be_written(&path, &error)))?;
+    written.map_err(|error| Failure::new(cannot_be_written(&target.path, &error)))?;
     anstream::eprintln!(
         "{}: {} steps of {} GPUs, {}",
-        path.display(),
+        target.path.display(),
         run.steps(),
         run.devices.len(),
         bytes(length as u64)

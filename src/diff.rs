@@ -37,14 +37,14 @@ pub fn run(args: &DiffArgs) -> Result<i32, Failure> {
             .collect()
     };
     let (first, second) = (open(&first)?, open(&second)?);
-    let mut found = diff(&first, &second, args.by.map(Into::into));
+    let mut found = diff(&first, &second, args.by);
     if let Some(top) = args.top.filter(|_| args.json) {
         found.rows.truncate(top);
     }
     if args.json {
         print_json(&found)?;
     } else {
-        print(&found, args.by.map(Into::into), args.top.unwrap_or(MOST_SHOWN));
+        print(&found, args.by, args.top.unwrap_or(MOST_SHOWN));
     }
     Ok(0)
 }

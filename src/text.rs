@@ -2,6 +2,9 @@
 
 pub use gputrace_analyzer::units::{bytes, duration, gigabytes_per_second, thousands};
 
+/// Stands above every number of a simulated run.
+pub const SIMULATED: &str = "SIMULATED GPUs: device times are modelled, not measured.";
+
 /// A ratio as a percentage, a dash where it is not known.
 pub fn percent(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::opening;
 use crate::print_json::print_json;
 use crate::report::{Overflow, print_table};
-use crate::text::{duration, thousands};
+use crate::text::{SIMULATED, duration, thousands};
 
 /// Rows of the table of single changes.
 const MOST_SHOWN: usize = 20;
@@ -31,7 +31,7 @@ pub fn run(args: &WhatIfArgs) -> Result<i32, Failure> {
         return Ok(0);
     }
     if recording.is_simulated() {
-        anstream::println!("SIMULATED GPUs: device times are modelled, not measured.");
+        anstream::println!("{SIMULATED}");
     }
     print(&predicted);
     Ok(0)

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::print_json::print_json;
 use crate::report::{Overflow, print_table};
 use crate::runs;
+use crate::text::SIMULATED;
 use reports::{Shown, write_text};
 
 /// Exit status of a run that is over its budget.
@@ -84,7 +85,7 @@ pub fn run(args: &CheckArgs) -> Result<i32, Failure> {
 
 fn print(checked: &Check) {
     if checked.device == "sim" {
-        anstream::println!("SIMULATED GPUs: device times are modelled, not measured.");
+        anstream::println!("{SIMULATED}");
     }
     let has_baseline = checked.lines.iter().any(|line| line.baseline.is_some());
     let mut headings = vec!["measure", "verdict", "limit", "value", "margin", "95 %"];

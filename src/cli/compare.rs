@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use gputrace_analyzer::baseline::By;
 
 use super::values::{ImportArgs, parse_steps};
 
 /// Where baselines are saved under names, unless --dir says otherwise.
-const FOLDER: &str = "gputrace-baselines";
+pub const FOLDER: &str = "gputrace-baselines";
 
 #[derive(Args, Debug)]
 pub struct DiffArgs {
@@ -22,8 +23,8 @@ pub struct DiffArgs {
     #[arg(long, value_name = "PATH")]
     pub b: Vec<PathBuf>,
     /// Only rows of this kind
-    #[arg(long, value_enum, value_name = "WHAT")]
-    pub by: Option<ByChoice>,
+    #[arg(long, value_name = "WHAT", value_parser = by())]
+    pub by: Option<By>,
     /// Only these steps of recordings: A..B, both counted
     #[arg(long, value_name = "A..B", value_parser = parse_steps)]
     pub steps: Option<(u64, u64)>,
@@ -40,28 +41,13 @@ pub struct DiffArgs {
     pub import: ImportArgs,
 }
 
-/// What rows of a comparison are of.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ByChoice {
-    Kernel,
-    Operator,
-    Module,
-    Collective,
-    Step,
-    Rank,
-}
-
-impl From<ByChoice> for By {
-    fn from(choice: ByChoice) -> Self {
-        match choice {
-            ByChoice::Kernel => Self::Kernel,
-            ByChoice::Operator => Self::Operator,
-            ByChoice::Module => Self::Module,
-            ByChoice::Collective => Self::Collective,
-            ByChoice::Step => Self::Step,
-            ByChoice::Rank => Self::Rank,
-        }
-    }
+/// A kind of rows, by its word; measures have a table of their own.
+fn by() -> impl TypedValueParser<Value = By> {
+    let words = By::ALL.into_iter().filter(|by| *by != By::Measure).map(By::word);
+    PossibleValuesParser::new(words).map(|word| {
+        let found = By::ALL.into_iter().find(|by| by.word() == word);
+        found.expect("one of the words above")
+    })
 }
 
 #[derive(Args, Debug)]
@@ -120,6 +106,9 @@ pub enum BaselineCommand {
         /// Replace the baseline of that name
         #[arg(long)]
         force: bool,
+        /// Make the folder of --dir, where it is missing
+        #[arg(long)]
+        parents: bool,
         #[command(flatten)]
         import: ImportArgs,
     },

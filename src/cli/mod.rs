@@ -1,6 +1,6 @@
 //! The command line: what can be typed, with its help.
 
-mod compare;
+pub mod compare;
 mod daemon;
 #[cfg(test)]
 mod documents;

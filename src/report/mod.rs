@@ -15,7 +15,7 @@ mod view;
 use gputrace_analyzer::Analysis;
 use gputrace_trace::Loss;
 
-use crate::text::{duration, thousands};
+use crate::text::{SIMULATED, duration, thousands};
 pub use list::print_list;
 pub use operators::By;
 pub use table::{Overflow, print_table, terminal_width};
@@ -44,7 +44,7 @@ pub fn print_by(analysis: &Analysis, by: By, view: View) -> bool {
 /// Where the numbers are from.
 fn head(analysis: &Analysis, view: View) {
     if view.simulated {
-        anstream::println!("SIMULATED GPUs: device times are modelled, not measured.");
+        anstream::println!("{SIMULATED}");
     } else if analysis.device == "imported" {
         anstream::println!("Imported from {}.", analysis.source);
     }

@@ -141,11 +141,37 @@ pub fn truth_of_rank(folder: &Path, rank: u32) -> BTreeMap<u64, TrueOperation> {
     operations
 }
 
+/// Records a bundled workload on GPUs that are slow enough for two cores to keep up.
+#[track_caller]
+pub fn record_slowly(folder: &Path, settings: &[&str], workload: &[&str]) {
+    let mut command = gputrace();
+    command.args([
+        "record",
+        "--quiet",
+        "--device",
+        "sim",
+        "--sim",
+        "SCALE=4000",
+        "-o",
+    ]);
+    command.arg(folder);
+    for setting in settings {
+        command.args(["--sim", setting]);
+    }
+    expect_status(command.args(["--", "workload"]).args(workload), 0);
+}
+
+/// What a command prints with `--json`, parsed.
+#[track_caller]
+pub fn json(arguments: &[&str], paths: &[&Path], status: i32) -> Value {
+    let output = expect_status(gputrace().args(arguments).arg("--json").args(paths), status);
+    serde_json::from_slice(&output.stdout).expect("--json writes JSON")
+}
+
 /// `gputrace analyze FOLDER --json`, parsed.
 #[track_caller]
 pub fn analysis(folder: &Path) -> Value {
-    let output = expect_status(gputrace().arg("analyze").arg(folder).arg("--json"), 0);
-    serde_json::from_slice(&output.stdout).expect("analyze --json writes JSON")
+    json(&["analyze"], &[folder], 0)
 }
 
 /// Rewrites a recording's manifest.

@@ -4,40 +4,15 @@ use crate::common;
 
 use std::path::Path;
 
-use common::{expect_status, fresh_folder, gputrace, stderr};
+use common::{expect_status, fresh_folder, gputrace, json, record_slowly, stderr};
 use serde_json::Value;
-
-/// Records a workload on GPUs that are slow enough for two cores to keep up.
-fn record(folder: &Path, settings: &[&str], workload: &[&str]) {
-    let mut command = gputrace();
-    command
-        .args([
-            "record",
-            "--quiet",
-            "--device",
-            "sim",
-            "--sim",
-            "SCALE=4000",
-            "-o",
-        ])
-        .arg(folder);
-    for setting in settings {
-        command.args(["--sim", setting]);
-    }
-    expect_status(command.args(["--", "workload"]).args(workload), 0);
-}
-
-fn json(arguments: &[&str], folder: &Path) -> Value {
-    let output = expect_status(gputrace().args(arguments).arg("--json").arg(folder), 0);
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 fn what_if(folder: &Path, changes: &[&str]) -> (f64, f64, f64) {
     let mut arguments = vec!["whatif"];
     changes
         .iter()
         .for_each(|change| arguments.extend(["--set", change]));
-    let predicted = json(&arguments, folder);
+    let predicted = json(&arguments, &[folder], 0);
     let number = |value: &Value| value.as_f64().expect("a time");
     (
         number(&predicted["measured_step_ns"]),
@@ -53,8 +28,8 @@ fn a_slow_gpu_is_the_first_finding_and_costs_what_the_clean_run_lacks() {
     common::schedule::alone();
     let (keep, clean) = fresh_folder("clean");
     let slow = keep.path().join("slow");
-    record(&clean, &[], DDP);
-    record(&slow, &["SLOW=rank:2=1.5"], DDP);
+    record_slowly(&clean, &[], DDP);
+    record_slowly(&slow, &["SLOW=rank:2=1.5"], DDP);
     let (clean_ns, low, high) = what_if(&clean, &[]);
     assert!(
         low <= clean_ns && clean_ns <= high,
@@ -73,7 +48,7 @@ fn a_slow_gpu_is_the_first_finding_and_costs_what_the_clean_run_lacks() {
         (predicted / slow_ns - 1.0).abs() < 0.05,
         "{predicted} predicted, {slow_ns} measured"
     );
-    let analysis = json(&["analyze"], &slow);
+    let analysis = common::analysis(&slow);
     let first = &analysis["findings"][0];
     assert_eq!(
         (&first["code"], &first["rank"]),
@@ -88,7 +63,7 @@ fn a_slow_gpu_is_the_first_finding_and_costs_what_the_clean_run_lacks() {
     );
     assert_eq!(first["cause"][0]["rank"], 2);
     // Of each rank's step the parts are all; the slow one waits for nobody, and the others for it.
-    let what_if = json(&["whatif", "--set", "rank:2=as-others"], &slow);
+    let what_if = json(&["whatif", "--set", "rank:2=as-others"], &[&slow], 0);
     let part = |rank: usize, when: &str, part: &str| what_if["ranks"][rank][when][part].as_f64().expect(part);
     let parts = ["compute_ns", "transfer_ns", "waiting_ns", "copy_ns", "idle_ns"];
     for rank in 0..4 {
@@ -105,7 +80,7 @@ fn a_slow_gpu_is_the_first_finding_and_costs_what_the_clean_run_lacks() {
         }
     }
     // Nobody is blamed where nothing is wrong.
-    let analysis = json(&["analyze"], &clean);
+    let analysis = common::analysis(&clean);
     let findings = analysis["findings"].as_array().expect("findings");
     assert!(
         findings.iter().all(|finding| finding["code"] != "slow_rank"),
@@ -181,21 +156,18 @@ fn planted_trouble_is_the_first_finding() {
     let job = "ddp --ranks 4 --layers 8 --hidden 256 --batch 768 --bucket-mb 0.25 --steps 10";
     let job: Vec<&str> = job.split(' ').collect();
     let (keep, clean) = fresh_folder("clean");
-    record(&clean, &[], &job);
+    record_slowly(&clean, &[], &job);
     let (clean_ns, ..) = what_if(&clean, &[]);
-    for finding in json(&["analyze"], &clean)["findings"]
-        .as_array()
-        .expect("findings")
-    {
+    for finding in common::analysis(&clean)["findings"].as_array().expect("findings") {
         let surely = finding["saves_low_ns"].as_f64().unwrap_or(0.0);
         assert!(surely < 0.05 * clean_ns, "without trouble: {finding}");
     }
     let mut wrong = Vec::new();
     for (place, planted) in PLANTED.iter().enumerate() {
         let folder = keep.path().join(place.to_string());
-        record(&folder, planted.settings, &[&job, planted.options].concat());
+        record_slowly(&folder, planted.settings, &[&job, planted.options].concat());
         let (step_ns, ..) = what_if(&folder, &[]);
-        let first = &json(&["analyze"], &folder)["findings"][0];
+        let first = &common::analysis(&folder)["findings"][0];
         let mended = step_ns - first["saves_per_step_ns"].as_f64().unwrap_or(0.0);
         let row = format!(
             "{:?} {:?}: {clean_ns} ns without, {step_ns} with it, {mended} mended: {first}",
@@ -222,8 +194,8 @@ fn slower_gpus_and_links_are_predicted() {
     ] {
         let (keep, base) = fresh_folder("base");
         let slower = keep.path().join("slower");
-        record(&base, &[], workload);
-        record(&slower, &["SCALE=8000"], workload);
+        record_slowly(&base, &[], workload);
+        record_slowly(&slower, &["SCALE=8000"], workload);
         let (_, low, high) = what_if(&base, &["kernel:*=2x", "communication=2x", "copy:HtoD=2x"]);
         let (measured, ..) = what_if(&slower, &[]);
         let predicted = f64::midpoint(low, high);
@@ -237,7 +209,7 @@ fn slower_gpus_and_links_are_predicted() {
 #[test]
 fn changes_that_cannot_be_are_one_line() {
     let (_keep, folder) = fresh_folder("recording");
-    record(&folder, &[], &["ddp", "--ranks", "2", "--steps", "4"]);
+    record_slowly(&folder, &[], &["ddp", "--ranks", "2", "--steps", "4"]);
     for (changes, told) in [
         (&["kernel:nosuch*=0.5x"][..], "matches nothing: there are"),
         (&["rank:7=as-others"], "there are 0, 1"),
@@ -274,7 +246,7 @@ fn changes_that_cannot_be_are_one_line() {
     );
     assert!(text.contains("The critical path"), "{text}");
     // The path's parts are the time of the steps.
-    let path = &json(&["whatif"], &folder)["critical_path"];
+    let path = &json(&["whatif"], &[&folder], 0)["critical_path"];
     let parts = path["parts"].as_array().expect("parts");
     let sum: i64 = parts.iter().filter_map(|part| part["time_ns"].as_i64()).sum();
     assert_eq!(Some(sum), path["total_ns"].as_i64());

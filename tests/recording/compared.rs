@@ -5,34 +5,12 @@ use crate::common;
 use std::fs;
 use std::path::Path;
 
-use common::{expect_status, fresh_folder, gputrace, one_line, stderr, stdout};
+use common::{expect_status, fresh_folder, gputrace, json, one_line, record_slowly, stderr, stdout};
 use serde_json::Value;
 
-/// Records data parallel training on GPUs that are slow enough for two cores to keep up.
-fn record(folder: &Path, slow: Option<&str>, steps: &str) {
-    let mut command = gputrace();
-    command.args([
-        "record",
-        "--quiet",
-        "--device",
-        "sim",
-        "--sim",
-        "SCALE=4000",
-        "-o",
-    ]);
-    command.arg(folder);
-    if let Some(slow) = slow {
-        command.args(["--sim", slow]);
-    }
-    expect_status(
-        command.args(["--", "workload", "ddp", "--ranks", "2", "--steps", steps]),
-        0,
-    );
-}
-
-fn json(arguments: &[&str], paths: &[&Path], status: i32) -> Value {
-    let output = expect_status(gputrace().args(arguments).arg("--json").args(paths), status);
-    serde_json::from_slice(&output.stdout).expect("JSON")
+/// Records data parallel training.
+fn record(folder: &Path, settings: &[&str], steps: &str) {
+    record_slowly(folder, settings, &["ddp", "--ranks", "2", "--steps", steps]);
 }
 
 fn ns(value: &Value) -> i64 {
@@ -51,9 +29,9 @@ fn a_kernel_that_is_slower_on_one_rank_is_named() {
     common::schedule::alone();
     let (keep, before) = fresh_folder("before");
     let after = keep.path().join("after");
-    record(&before, None, "24");
+    record(&before, &[], "24");
     // Forward products alone, on one rank of two.
-    record(&after, Some("SLOW=kernel:*gemm*nn*@1=1.1"), "24");
+    record(&after, &["SLOW=kernel:*gemm*nn*@1=1.1"], "24");
     let diff = json(&["diff"], &[&before, &after], 0);
     assert_eq!(diff["schema"], "gputrace.diff/1");
     assert_eq!(
@@ -96,7 +74,7 @@ fn a_kernel_that_is_slower_on_one_rank_is_named() {
 #[test]
 fn a_budget_is_kept_exceeded_or_can_t_be_judged() {
     let (keep, run) = fresh_folder("run");
-    record(&run, None, "12");
+    record(&run, &[], "12");
     let file = |name: &str, text: &str| {
         let path = keep.path().join(name);
         fs::write(&path, text).expect("written");
@@ -201,7 +179,7 @@ fn a_budget_is_kept_exceeded_or_can_t_be_judged() {
 #[test]
 fn baselines_are_saved_listed_and_compared_with() {
     let (keep, run) = fresh_folder("run");
-    record(&run, None, "12");
+    record(&run, &[], "12");
     let run_in = |arguments: &[&str], status: i32| {
         let mut command = gputrace();
         expect_status(command.current_dir(keep.path()).args(arguments), status)
@@ -249,7 +227,7 @@ fn baselines_are_saved_listed_and_compared_with() {
 fn a_workload_of_our_own_keeps_its_budget() {
     common::schedule::alone();
     let (_keep, run) = fresh_folder("run");
-    record(&run, None, "16");
+    record(&run, &[], "16");
     let budget = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/ddp-budget.toml");
     let mut command = gputrace();
     command.env_remove("GITHUB_ACTIONS");

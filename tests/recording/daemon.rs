@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::gputrace;
+use crate::common::{analysis, gputrace};
 
 fn run(socket: &Path, arguments: &[&str]) -> Output {
     gputrace()
@@ -202,15 +202,6 @@ fn rules_are_tried_over_a_recording() {
         .collect();
     assert_eq!(of_late.len(), 1, "{late:#}");
     assert_eq!(of_late[0]["rank"], 2, "{late:#}");
-}
-
-fn analysis(recording: &Path) -> serde_json::Value {
-    let output = gputrace()
-        .args(["analyze", "--json"])
-        .arg(recording)
-        .output()
-        .expect("gputrace runs");
-    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 fn stop_for(process: &Child, time: Duration) {

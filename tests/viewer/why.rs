@@ -4,7 +4,7 @@ use crate::common;
 
 use common::browser::{self, Browser};
 use common::http::{Viewer, small_recording, view};
-use common::{expect_status, gputrace, stdout};
+use common::{expect_status, gputrace, record_slowly, stdout};
 use serde_json::{Value, json};
 
 /// A recording of which one rank is slow, made once a test program.
@@ -15,20 +15,10 @@ fn slow_rank() -> &'static std::path::Path {
     let (_, path) = RECORDING.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("slow");
-        let mut record = gputrace();
-        record.args([
-            "record",
-            "--quiet",
-            "--sim",
-            "SCALE=4000",
-            "--sim",
-            "SLOW=rank:1=1.5",
-            "-o",
-        ]);
-        record.arg(&path);
-        expect_status(
-            record.args(["--", "workload", "ddp", "--ranks", "2", "--steps", "6"]),
-            0,
+        record_slowly(
+            &path,
+            &["SLOW=rank:1=1.5"],
+            &["ddp", "--ranks", "2", "--steps", "6"],
         );
         (folder, path)
     });

@@ -401,6 +401,8 @@ impl Manifest {
             .zip(other.exit_status)
             .map(|(a, b)| if a == 0 { b } else { a });
         self.hang_after_ns = self.hang_after_ns.max(other.hang_after_ns);
+        // What one recorder was told to keep is not what another was.
+        self.options.keep_arguments &= other.options.keep_arguments;
         self.hangs.extend(other.hangs);
         self.ended_on_hang |= other.ended_on_hang;
         self.switches.extend(other.switches);

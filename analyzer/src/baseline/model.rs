@@ -181,19 +181,6 @@ impl Baseline {
                 .all(|placed| placed.name < texts && placed.operator.is_none_or(|name| name < texts))
     }
 
-    /// "rank 3", and its device where the rank has several.
-    #[must_use]
-    pub fn device_text(&self, place: u32) -> String {
-        let Some(device) = self.devices.get(place as usize) else {
-            return format!("device {place}");
-        };
-        let same = |other: &&BaselineDevice| other.rank == device.rank;
-        match self.devices.iter().filter(same).count() {
-            0 | 1 => format!("rank {}", device.rank),
-            _ => format!("rank {}, GPU {}", device.rank, device.device_index),
-        }
-    }
-
     /// The values of one series.
     #[must_use]
     pub fn series(&self, by: By, name: &str, device: Option<u32>) -> Option<&Series> {

@@ -14,7 +14,7 @@ use measure::{Value, Wanted};
 pub use propose::propose;
 
 /// How far from a known name a wrong one may be to be taken for it.
-const NEAR: f64 = 0.5;
+const NEAR: f64 = 0.8;
 
 /// Whether something is within its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -165,7 +165,7 @@ fn no_such(name: &str) -> String {
     let known = known();
     let near = known
         .iter()
-        .map(|known| (similar_to(name, known), known))
+        .map(|known| (strsim::jaro_winkler(name, known), known))
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .filter(|(near, _)| *near >= NEAR);
     match near {
@@ -175,21 +175,6 @@ fn no_such(name: &str) -> String {
              `analyze --json`'s `measures` (overlap, exposed_communication, ...)"
         ),
     }
-}
-
-/// How alike two names are: pairs of letters that they share, of all that they have (Dice).
-fn similar_to(a: &str, b: &str) -> f64 {
-    let pairs = |text: &str| -> Vec<(char, char)> { text.chars().zip(text.chars().skip(1)).collect() };
-    let (first, mut second) = (pairs(a), pairs(b));
-    let all = first.len() + second.len();
-    let shared = first
-        .iter()
-        .filter(|pair| {
-            let found = second.iter().position(|other| other == *pair);
-            found.map(|place| second.swap_remove(place)).is_some()
-        })
-        .count();
-    2.0 * shared as f64 / all.max(1) as f64
 }
 
 fn line(

@@ -72,24 +72,20 @@ impl<'a> Named<'a> {
 type Change<'a> = (Vec<&'a str>, Vec<&'a str>, Option<&'a str>);
 
 /// What took whose place, most time first.
-pub(super) fn renamed(a: &Baseline, b: &Baseline) -> Vec<Renamed> {
+pub(super) fn renamed<'a>(a: &'a Baseline, b: &'a Baseline) -> Vec<Renamed> {
     let (first, second) = (Named::of(a), Named::of(b));
     let known = |named: &Named<'_>| named.operators.iter().any(Option::is_some);
-    let mut found: BTreeMap<Change<'_>, (usize, i64, i64)> = BTreeMap::new();
+    let mut found: BTreeMap<Change<'a>, (usize, i64, i64)> = BTreeMap::new();
     let (in_first, in_second): (BTreeSet<&str>, BTreeSet<&str>) = (
         first.names.iter().copied().collect(),
         second.names.iter().copied().collect(),
     );
-    let mut add = |x: std::ops::Range<usize>, y: std::ops::Range<usize>, operator: Option<&'_ str>| {
+    let mut add = |x: std::ops::Range<usize>, y: std::ops::Range<usize>, operator: Option<&'a str>| {
         let (names, others) = (&first.names[x.clone()], &second.names[y.clone()]);
         let is_change = names.iter().any(|name| !in_second.contains(name))
             && others.iter().any(|name| !in_first.contains(name));
         if is_change && x.len() <= LONGEST && y.len() <= LONGEST {
-            let key = (
-                names.to_vec(),
-                others.to_vec(),
-                operator.map(|operator| intern(&first, operator)),
-            );
+            let key = (names.to_vec(), others.to_vec(), operator);
             let sums = found.entry(key).or_default();
             sums.0 += 1;
             sums.1 = sums.1.saturating_add(first.time(x));
@@ -150,15 +146,4 @@ pub(super) fn renamed(a: &Baseline, b: &Baseline) -> Vec<Renamed> {
         .collect();
     renamed.sort_by_key(|renamed| std::cmp::Reverse(renamed.a_ns.max(renamed.b_ns)));
     renamed
-}
-
-/// The same text, as long as the first run lives.
-fn intern<'a>(named: &Named<'a>, operator: &str) -> &'a str {
-    named
-        .operators
-        .iter()
-        .flatten()
-        .find(|known| **known == operator)
-        .copied()
-        .unwrap_or("")
 }

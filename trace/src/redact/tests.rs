@@ -188,3 +188,25 @@ proptest! {
 const MODEL_LIKE: [&str; 14] = [
     "pad", "eos", "bos", "unk", "mask", "sep", "cls", "stop", "per", "max", "min", "num", "next", "end",
 ];
+
+/// Of several recorders one may have been told to keep everything: what the others wrote stays hidden.
+#[test]
+fn all_recorders_have_to_keep_arguments() {
+    use crate::manifest::Manifest;
+    let manifest = |keep| {
+        let mut manifest = Manifest::new();
+        manifest.options.keep_arguments = keep;
+        manifest.command = vec!["train".to_owned(), "--token=abc".to_owned()];
+        manifest
+    };
+    for (first, second, shown) in [
+        (true, true, "--token=abc"),
+        (true, false, "--token=[redacted]"),
+        (false, true, "--token=[redacted]"),
+    ] {
+        let mut all = manifest(first);
+        all.absorb(manifest(second));
+        all.redact();
+        assert_eq!(all.command[1], shown, "{first} {second}");
+    }
+}
