@@ -84,15 +84,52 @@ fn check(place: &str, text: &str, least: usize) {
     }
 }
 
-#[test]
-fn what_documents_show_can_be_typed() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files: Vec<PathBuf> = std::fs::read_dir(root.join("docs"))
+/// The pages of a folder, in order.
+fn pages(folder: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
         .expect("a folder")
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .collect();
     files.sort();
+    files
+}
+
+/// What `docs/site/build` records is what the page of that name shows, and every page of the tutorial has a recording.
+#[test]
+fn the_tutorial_shows_the_recordings_that_it_has() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let cases = std::fs::read_to_string(root.join("docs/site/cases.json")).expect("the cases");
+    let cases: Vec<serde_json::Value> = serde_json::from_str(&cases).expect("JSON");
+    let mut told = 0;
+    for page in pages("docs/tutorial") {
+        let name = page.file_stem().expect("a name").to_string_lossy();
+        let Some(case) = cases.iter().find(|case| case["name"] == *name) else {
+            assert_eq!(name, "index", "docs/site/cases.json lacks {name}");
+            continue;
+        };
+        let command = case["command"].as_str().expect("a command");
+        let command = command.replacen("record ", "record -o run ", 1);
+        let text = std::fs::read_to_string(&page).expect("the page");
+        let shown = commands(&text)
+            .into_iter()
+            .map(|words| format!("gputrace {}", words.join(" ")));
+        assert!(
+            shown.into_iter().any(|shown| shown == command),
+            "{name} does not show: {command}"
+        );
+        for mark in ["<!-- findings -->", "<!-- picture -->", "<!-- download -->"] {
+            assert!(text.contains(mark), "{name} lacks {mark}");
+        }
+        told += 1;
+    }
+    assert_eq!(told, cases.len(), "a case of docs/site/cases.json has no page");
+}
+
+#[test]
+fn what_documents_show_can_be_typed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: Vec<PathBuf> = [pages("docs"), pages("docs/tutorial")].concat();
     let mut all = String::new();
     for name in ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"] {
         files.push(root.join(name));
