@@ -133,8 +133,7 @@ pub fn run(args: &DoctorArgs) -> Result<i32, Failure> {
         };
         anstream::println!("{mark:>4}  {:<14} {}", finding.what, finding.found);
         if let Some(advice) = &finding.advice {
-            let width = terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0));
-            for line in text::wrap(advice, width.saturating_sub(21).max(30)) {
+            for line in text::wrap(advice, report::terminal_width().saturating_sub(21).max(30)) {
                 anstream::println!("{:21}{line}", "");
             }
         }

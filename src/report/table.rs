@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::text::{one_line, thousands, wrap};
 
-/// The width where there is no terminal to ask.
+/// The width where there is no terminal to ask, and COLUMNS does not say it.
 const DEFAULT_WIDTH: usize = 110;
 /// Rows of a table, and lines of a list, that are printed: a file can have a hundred thousand devices.
 pub const MOST_PRINTED: usize = 100;
@@ -16,10 +16,13 @@ pub fn and_more(left_out: usize) -> String {
     format!("... and {} more: --json has all", thousands(left_out as u64))
 }
 
-/// Columns of the terminal.
+/// Columns of the terminal. Into a pipe or a file they are those of COLUMNS, as for other tools.
 pub fn terminal_width() -> usize {
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
     terminal_size::terminal_size()
-        .map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
+        .map(|(width, _)| usize::from(width.0))
+        .or_else(said)
+        .unwrap_or(DEFAULT_WIDTH)
         .max(40)
 }
 

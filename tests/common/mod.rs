@@ -36,7 +36,7 @@ pub fn gputrace() -> Command {
         let ours = ["SIMGPU_", "GPUTRACE_", "NCCL_", "CUDA_", "NVTX_"]
             .iter()
             .any(|prefix| name.starts_with(prefix));
-        if ours || matches!(name.as_ref(), "RANK" | "WORLD_SIZE" | "LOCAL_RANK") {
+        if ours || matches!(name.as_ref(), "RANK" | "WORLD_SIZE" | "LOCAL_RANK" | "COLUMNS") {
             command.env_remove(key);
         }
     }

@@ -245,6 +245,7 @@ fn changes_that_cannot_be_are_one_line() {
         "{text}"
     );
     assert!(text.contains("The critical path"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
     // The path's parts are the time of the steps.
     let path = &json(&["whatif"], &[&folder], 0)["critical_path"];
     let parts = path["parts"].as_array().expect("parts");
