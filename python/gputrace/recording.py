@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+    from matplotlib.axes import Axes
 
 __all__ = ["Analysis", "Path", "Recording", "Table", "Tables", "View", "open"]
 
@@ -200,6 +201,12 @@ class Recording:
             run(["export", self.paths[0], "--format", "html", "-o", path])
             with builtins.open(path, encoding="utf-8") as file:
                 return Report(file.read())
+
+    def plot(self, rank: Optional[int] = None, ax: Optional[Axes] = None) -> Axes:
+        """Where the time goes, by rank, or by step of one rank (on its first GPU). Needs matplotlib; a notebook shows it in its cell."""
+        from . import plots
+
+        return plots.draw(self.analysis, rank, ax)
 
     def _made(self, name: str, command: Sequence[str]) -> str:
         """The folder of tables `name`, made once, by the command that ends with its path."""

@@ -78,7 +78,21 @@ with run.view() as view:
 report = run.report()
 assert "srcdoc=" in report._repr_html_() and "<html" in report.page
 
-for wrong, error in ((lambda: gputrace.open("/nowhere"), FileNotFoundError), (lambda: run.events["kernel"], KeyError)):
+# A bar's parts sum to what it is of.
+def bars(axes):
+    return [sum(part[place].get_height() for part in axes.containers) for place in range(len(axes.containers[0]))]
+
+
+def near(heights, expected_ns):
+    return len(heights) == len(expected_ns) and all(abs(height - ns / 1e6) < 1e-6 for height, ns in zip(heights, expected_ns))
+
+
+first = run.analysis["ranks"][0]
+assert near(bars(run.plot()), [rank["span_ns"] for rank in run.analysis["ranks"]])
+steps = run.plot(rank=first["rank"])
+assert near(bars(steps), [step["duration_ns"] for step in first["steps"]]) and "SIMULATED" in steps.get_title()
+
+for wrong, error in ((lambda: gputrace.open("/nowhere"), FileNotFoundError), (lambda: run.events["kernel"], KeyError), (lambda: run.plot(rank=99), ValueError)):
     try:
         wrong()
     except error as told:

@@ -25,6 +25,7 @@ fn frames_of_python_are_the_programs_tables() {
         .env("GPUTRACE", env!("CARGO_BIN_EXE_gputrace"))
         .env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("python"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("MPLBACKEND", "agg")
         .output()
         .expect("python");
     let text = String::from_utf8_lossy(&output.stdout);
