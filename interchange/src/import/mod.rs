@@ -330,6 +330,20 @@ pub fn own_recordings(paths: &[PathBuf]) -> Option<Vec<PathBuf>> {
     (own && losses.is_empty() && !all.is_empty()).then_some(all)
 }
 
+/// The trace files that paths stand for, where they stand for nothing else and nothing is left out: those can be read apart, if each
+/// tells its rank. `None` for all else.
+#[must_use]
+pub fn files(paths: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    let mut losses = Vec::new();
+    let inputs = expand(paths, &mut losses).ok()?;
+    let is_file = |(path, kind): &(PathBuf, Kind)| {
+        matches!(kind, Kind::Trace { .. } | Kind::Sqlite { .. }) && beneath::is_file(path)
+    };
+    let all_files = inputs.iter().all(is_file);
+    let all: Vec<PathBuf> = inputs.into_iter().map(|(path, _)| path).collect();
+    (all_files && losses.is_empty()).then_some(all)
+}
+
 /// Opens paths as one run: recordings, trace files and folders of them.
 ///
 /// # Errors
