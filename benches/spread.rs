@@ -133,19 +133,44 @@ fn sources(folder: &Path, others: &[String]) -> Vec<(String, Vec<String>)> {
         let path = folder.join(format!("synthetic-{seed}"));
         let mut command = vec!["workload", "--trace-only", "-o", text(&path)];
         let (ranks, events, seed_text) = (ranks.to_string(), events.to_string(), seed.to_string());
-        command.extend(["--ranks", &ranks, "--events", &events, "--seed", &seed_text, "--slow-rank", "1"]);
+        command.extend([
+            "--ranks",
+            &ranks,
+            "--events",
+            &events,
+            "--seed",
+            &seed_text,
+            "--slow-rank",
+            "1",
+        ]);
         if seed % 2 == 0 {
             command.push("--one-host");
         }
         run(&command, &[]).expect("a recording");
-        all.push((format!("synthetic {ranks} x {events}, seed {seed}"), vec![text(&path).to_owned()]));
+        all.push((
+            format!("synthetic {ranks} x {events}, seed {seed}"),
+            vec![text(&path).to_owned()],
+        ));
     }
     for name in ["ddp", "fsdp", "tp", "pp", "3d", "mp", "dp", "ring"] {
         let path = folder.join(name);
         let made = run(
             &[
-                "record", "--quiet", "--device", "sim", "--sim", "SCALE=100", "-o", text(&path), "--", "workload", name, "--ranks",
-                "4", "--steps", "4",
+                "record",
+                "--quiet",
+                "--device",
+                "sim",
+                "--sim",
+                "SCALE=100",
+                "-o",
+                text(&path),
+                "--",
+                "workload",
+                name,
+                "--ranks",
+                "4",
+                "--steps",
+                "4",
             ],
             &[],
         );
@@ -204,8 +229,9 @@ fn by_hand(paths: &[String], ranks: usize, folder: &Path, dice: &mut Dice) -> Re
     let mut made = 0;
     while files.len() > 2 && dice.below(3) > 0 {
         let count = 2 + dice.below(files.len() - 2);
-        let some: Vec<PathBuf> =
-            (0..count).map(|_| files.swap_remove(dice.below(files.len()))).collect();
+        let some: Vec<PathBuf> = (0..count)
+            .map(|_| files.swap_remove(dice.below(files.len())))
+            .collect();
         let output = folder.join(format!("{made}-of-several.partial"));
         made += 1;
         let names: Vec<&str> = some.iter().map(|path| text(path)).collect();
@@ -221,7 +247,10 @@ fn equality(others: &[String]) {
     let wanted = std::env::var("SPREAD_ENGINES").unwrap_or_else(|_| "local,slurm,ray".to_owned());
     let engines: Vec<Engine> = wanted.split(',').filter_map(engine).collect();
     let mut dice = Dice(number("SPREAD_SEED", 1));
-    print!("{:<44}{:>7}{:>10}{:>9}", "the same JSON as `analyze --json`", "ranks", "JSON kB", "by hand");
+    print!(
+        "{:<44}{:>7}{:>10}{:>9}",
+        "the same JSON as `analyze --json`", "ranks", "JSON kB", "by hand"
+    );
     engines.iter().for_each(|engine| print!("{:>9}", engine.name));
     println!();
     let (mut differ, mut count) = (0, 0);
@@ -236,9 +265,18 @@ fn equality(others: &[String]) {
         };
         count += 1;
         let analysis: Value = serde_json::from_str(&whole).expect("JSON");
-        let highest = analysis["ranks"].as_array().into_iter().flatten().filter_map(|rank| rank["rank"].as_u64()).max();
+        let highest = analysis["ranks"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|rank| rank["rank"].as_u64())
+            .max();
         let ranks = highest.map_or(0, |highest| highest as usize + 1);
-        print!("{name:<44}{:>7}{:>10}", analysis["job_ranks"]["here"], whole.len() / 1000);
+        print!(
+            "{name:<44}{:>7}{:>10}",
+            analysis["job_ranks"]["here"],
+            whole.len() / 1000
+        );
         let mut tell = |result: Result<String, String>| {
             let same = result.as_ref() == Ok(&whole);
             differ += usize::from(!same);
@@ -252,9 +290,15 @@ fn equality(others: &[String]) {
             let output = folder.path().join("output");
             let _ = fs::remove_dir_all(&output);
             let on = ["--on", &engine.on, "-o", text(&output)];
-            let done = run(&[&["analyze", "--json"], &source[..], &on].concat(), &engine.environment);
+            let done = run(
+                &[&["analyze", "--json"], &source[..], &on].concat(),
+                &engine.environment,
+            );
             let file = fs::read_to_string(output.join("analysis.json"));
-            assert!(done.is_err() || file.is_ok_and(|file| Ok(file) == done), "the file is another than what was printed");
+            assert!(
+                done.is_err() || file.is_ok_and(|file| Ok(file) == done),
+                "the file is another than what was printed"
+            );
             tell(done);
         }
         println!();
@@ -282,8 +326,14 @@ fn strike(engine: &mut Engine, driver: &mut Child, output: &Path, dice: &mut Dic
                 let variables = String::from_utf8_lossy(&variables).into_owned();
                 if variables.contains(&format!("SLURMD_NODENAME={node}")) {
                     let above = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
-                    let above = above.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
-                    above.filter(|above| processes(&["slurmstepd"]).contains(above)).into_iter().for_each(kill);
+                    let above = above
+                        .rsplit(')')
+                        .next()
+                        .and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+                    above
+                        .filter(|above| processes(&["slurmstepd"]).contains(above))
+                        .into_iter()
+                        .for_each(kill);
                     kill(number);
                 }
             }
@@ -308,13 +358,27 @@ fn kills(name: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let run_folder = folder.path().join("run");
     run(
-        &["workload", "--trace-only", "-o", text(&run_folder), "--ranks", "16", "--events", "150000", "--slow-rank", "5"],
+        &[
+            "workload",
+            "--trace-only",
+            "-o",
+            text(&run_folder),
+            "--ranks",
+            "16",
+            "--events",
+            "150000",
+            "--slow-rank",
+            "5",
+        ],
         &[],
     )
     .expect("a recording");
     let began = Instant::now();
     let whole = run(&["analyze", "--json", text(&run_folder)], &[]).expect("an analysis");
-    println!("{name}: 16 ranks x 150,000 events on two hosts; `analyze` takes {:.1} s", began.elapsed().as_secs_f64());
+    println!(
+        "{name}: 16 ranks x 150,000 events on two hosts; `analyze` takes {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
     let wanted = number("SPREAD_KILLS", 100) as usize;
     let mut dice = Dice(number("SPREAD_SEED", 1));
     let mut struck: BTreeMap<&str, usize> = BTreeMap::new();
@@ -324,11 +388,27 @@ fn kills(name: &str) {
         let _ = fs::remove_dir_all(&output);
         loop {
             drivers += 1;
-            let envs = engine.environment.iter().map(|(key, value)| (key.clone(), value.clone()));
+            let envs = engine
+                .environment
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()));
             let mut command = Command::new(PROGRAM);
-            command.args(["analyze", "--json", text(&run_folder), "--on", &engine.on, "-o", text(&output)]);
+            command.args([
+                "analyze",
+                "--json",
+                text(&run_folder),
+                "--on",
+                &engine.on,
+                "-o",
+                text(&output),
+            ]);
             let file = fs::File::create(folder.path().join("said")).expect("a file");
-            let mut driver = command.envs(envs).stdout(Stdio::null()).stderr(file).spawn().expect("starts");
+            let mut driver = command
+                .envs(envs)
+                .stdout(Stdio::null())
+                .stderr(file)
+                .spawn()
+                .expect("starts");
             let mut next = Instant::now() + Duration::from_millis(100 + dice.below(400) as u64);
             let status = loop {
                 if let Some(status) = driver.try_wait().expect("waits") {
@@ -368,10 +448,26 @@ fn kills(name: &str) {
     }
     let mut parts = 0;
     for entry in fs::read_dir(&output).expect("a folder").flatten() {
-        parts += usize::from(!["analysis.json", "gputrace-spread.json", "partials"].iter().any(|own| entry.file_name() == *own));
+        parts += usize::from(
+            !["analysis.json", "gputrace-spread.json", "partials"]
+                .iter()
+                .any(|own| entry.file_name() == *own),
+        );
     }
     let left = processes(&["shard", text(&output)]).len();
-    println!("{:<10}{:>8}{:>8}{:>8}{:>9}{:>7}{:>12}{:>8}{:>12}{:>10}", "", "workers", "nodes", "drivers", "drivers", "runs", "same JSON", "n of m", "ranks lost", "left over");
+    println!(
+        "{:<10}{:>8}{:>8}{:>8}{:>9}{:>7}{:>12}{:>8}{:>12}{:>10}",
+        "",
+        "workers",
+        "nodes",
+        "drivers",
+        "drivers",
+        "runs",
+        "same JSON",
+        "n of m",
+        "ranks lost",
+        "left over"
+    );
     println!("{:<10}{:>24}{:>9}", "", "killed", "started");
     let of = |what: &str| struck.get(what).copied().unwrap_or(0);
     println!(
@@ -386,7 +482,10 @@ fn kills(name: &str) {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     match arguments.split_first() {
         Some((what, rest)) if what == "equality" => equality(rest),
         Some((what, rest)) if what == "kills" => rest.iter().for_each(|name| kills(name)),

@@ -225,7 +225,11 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
             (analysis, recording.is_simulated())
         }
     };
-    if let Some(sentence) = analysis.job_ranks.sentence().filter(|_| args.json && args.on.is_some()) {
+    if let Some(sentence) = analysis
+        .job_ranks
+        .sentence()
+        .filter(|_| args.json && args.on.is_some())
+    {
         // Tables say it themselves.
         anstream::eprintln!("{sentence}");
     }

@@ -93,7 +93,10 @@ pub(crate) fn job_ranks(recording: &Recording, ranks: &[Option<u32>], away: &Awa
         let lost = away.lost.iter().find(|lost| lost.ranks.contains(&rank));
         lost.map(|lost| lost.why.clone())
     };
-    let said = recording.processes.iter().filter_map(|process| process.header.world_size);
+    let said = recording
+        .processes
+        .iter()
+        .filter_map(|process| process.header.world_size);
     let size = said.max().unwrap_or(0);
     let named = away.named.iter().filter_map(|(_, rank)| *rank);
     let lost = away.lost.iter().flat_map(|lost| lost.ranks.iter().copied());
@@ -179,7 +182,11 @@ mod tests {
         let all = of(&[0, 1, 2], 3, &Away::default());
         assert_eq!((all.here, all.of, all.sentence()), (3, 3, None));
         let some = of(&[2, 3, 6], u32::MAX, &Away::default());
-        let stretches: Vec<_> = some.missing.iter().map(|missing| (missing.first, missing.last)).collect();
+        let stretches: Vec<_> = some
+            .missing
+            .iter()
+            .map(|missing| (missing.first, missing.last))
+            .collect();
         let expected = [(0, 1), (4, 5), (7, u32::MAX - 1)].map(|(first, last)| (Some(first), Some(last)));
         assert_eq!(stretches, expected);
         assert_eq!((some.here, some.of), (3, u32::MAX as usize));
@@ -188,8 +195,15 @@ mod tests {
     #[test]
     fn those_that_were_lost_say_why() {
         let away = Away {
-            named: vec![("rank1".into(), Some(1)), ("rank2".into(), Some(2)), ("helper".into(), None)],
-            lost: vec![Lost { ranks: vec![2], why: "its worker died".into() }],
+            named: vec![
+                ("rank1".into(), Some(1)),
+                ("rank2".into(), Some(2)),
+                ("helper".into(), None),
+            ],
+            lost: vec![Lost {
+                ranks: vec![2],
+                why: "its worker died".into(),
+            }],
         };
         let some = of(&[0], 4, &away);
         assert_eq!((some.here, some.of), (1, 5));

@@ -137,7 +137,10 @@ mod tests {
     #[test]
     fn engines_have_names_and_places() {
         assert_eq!(parse_on("ray"), Ok(On::Ray(None)));
-        assert_eq!(parse_on("ray:10.0.0.1:6379"), Ok(On::Ray(Some("10.0.0.1:6379".to_owned()))));
+        assert_eq!(
+            parse_on("ray:10.0.0.1:6379"),
+            Ok(On::Ray(Some("10.0.0.1:6379".to_owned())))
+        );
         assert_eq!(parse_on("slurm:gpu"), Ok(On::Slurm(Some("gpu".to_owned()))));
         assert_eq!(parse_on("local:3"), Ok(On::Local(Some(3))));
         for wrong in ["", "spark", "local:0", "local:x", "ray:", "slurm:"] {

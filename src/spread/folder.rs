@@ -50,7 +50,9 @@ impl Folder {
             paths: paths.to_vec(),
         };
         let place = path.join(MARK);
-        let known: Option<Mark> = fs::read(&place).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let known: Option<Mark> = fs::read(&place)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
         match known {
             Some(known) if known == mark => {}
             Some(known) if known.format == FORMAT => {
@@ -91,7 +93,7 @@ impl Folder {
         for own in [&folder.partials, &folder.work] {
             fs::create_dir_all(own).map_err(|error| cannot(&error))?;
         }
-        folder.sweep(&|name| is_partial(name));
+        folder.sweep(&is_partial);
         Ok(folder)
     }
 
@@ -103,6 +105,16 @@ impl Folder {
             if !entry.file_name().to_str().is_some_and(stays) {
                 let _ = fs::remove_file(entry.path());
             }
+        }
+    }
+
+    /// After a failure: partials stay for the next time. Where there is none, nothing does.
+    pub fn give_up(self) {
+        self.sweep(&is_partial);
+        let _ = fs::remove_dir_all(&self.work);
+        if fs::remove_dir(&self.partials).is_ok() && !self.path.join(ANALYSIS).exists() {
+            let _ = fs::remove_file(self.path.join(MARK));
+            let _ = fs::remove_dir(&self.path);
         }
     }
 

@@ -51,5 +51,7 @@ pub fn last_line(log: &Path) -> String {
     let bytes = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-    line.map_or_else(String::new, |line| format!(" ({})", crate::text::shorten(line, 200)))
+    line.map_or_else(String::new, |line| {
+        format!(" ({})", crate::text::shorten(line, 200))
+    })
 }

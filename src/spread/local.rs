@@ -45,7 +45,10 @@ impl Engine for Local {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
             let started = child::start(&mut command, true);
             let started = started.map_err(|error| {
-                Failure::new(format!("{}: cannot be started: {error}", self.launch.program.display()))
+                Failure::new(format!(
+                    "{}: cannot be started: {error}",
+                    self.launch.program.display()
+                ))
             })?;
             self.running.insert(*number, (started, log));
         }
@@ -57,7 +60,9 @@ impl Engine for Local {
         loop {
             let mut events = Vec::new();
             self.running.retain(|number, (child, log)| {
-                let Ok(Some(status)) = child.try_wait() else { return true };
+                let Ok(Some(status)) = child.try_wait() else {
+                    return true;
+                };
                 let how = match (status.success(), status.signal()) {
                     (true, _) => None,
                     (false, Some(signal)) => Some(format!("killed by signal {signal}")),

@@ -25,6 +25,7 @@ use crate::analyze::{self, clock_choice};
 use crate::cli::{AnalyzeArgs, On};
 use crate::export::cannot_be_written;
 use crate::failure::Failure;
+use crate::record::child;
 use crate::{partial as partial_file, reduce};
 use folder::{ANALYSIS, Folder};
 use launch::Launch;
@@ -97,7 +98,8 @@ impl Driver<'_> {
             false => "ranks",
         };
         let mut progress = Progress::new(what.to_owned(), unit, ranks);
-        let outcomes = Schedule::new(&self.folder.partials, tasks).run(self.engine.as_mut(), &mut progress)?;
+        let outcomes =
+            Schedule::new(&self.folder.partials, tasks).run(self.engine.as_mut(), &mut progress)?;
         let names = tasks.iter().map(|task| task.name.clone());
         Ok(names.zip(outcomes).collect())
     }
@@ -116,7 +118,9 @@ impl Driver<'_> {
                         continue;
                     }
                     Some(Outcome::Refused(why)) => why.clone(),
-                    Some(Outcome::Died(how)) => format!("its worker died three times, the last time so: {how}"),
+                    Some(Outcome::Died(how)) => {
+                        format!("its worker died three times, the last time so: {how}")
+                    }
                     None => "it was never begun".to_owned(),
                 };
                 lost.push(Lost {
@@ -143,7 +147,8 @@ impl Driver<'_> {
             }
             let damaged: Vec<&PathBuf> = match reduce::read(&files) {
                 Ok((all, _)) => {
-                    let merged = partial::merge(all).map_err(|wrong| NotJoined::Refused(wrong.to_string()))?;
+                    let merged =
+                        partial::merge(all).map_err(|wrong| NotJoined::Refused(wrong.to_string()))?;
                     return Ok(Joined {
                         partial: merged,
                         tasks,
@@ -151,7 +156,10 @@ impl Driver<'_> {
                     });
                 }
                 Err(failure) if again == AGAIN => return Err(failure.into()),
-                Err(_) => files.iter().filter(|file| partial_file::read(file).is_err()).collect(),
+                Err(_) => files
+                    .iter()
+                    .filter(|file| partial_file::read(file).is_err())
+                    .collect(),
             };
             again += 1;
             for file in damaged {
@@ -185,8 +193,7 @@ impl Driver<'_> {
             existing: Existing::IsReplaced,
             ..Target::default()
         };
-        let written =
-            target.write_file(&|_| true, |mut file| file.write_all(compared.text().as_bytes()));
+        let written = target.write_file(&|_| true, |mut file| file.write_all(compared.text().as_bytes()));
         written.map_err(|error| Failure::new(cannot_be_written(&file, &error)))?;
         self.join(plan.tasks(&file.display().to_string()), "reading")
     }
@@ -201,32 +208,61 @@ pub fn analyze(
 ) -> Result<(Analysis, bool), Failure> {
     let clocks = clock_choice(&args.clocks)?;
     if let Some(missing) = args.paths.iter().find(|path| !path.exists()) {
-        return Err(Failure::new(format!("{}: no such file or folder", missing.display())));
+        return Err(Failure::new(format!(
+            "{}: no such file or folder",
+            missing.display()
+        )));
     }
-    let mut plan = Plan::of(args, &clocks)?;
+    let plan = Plan::of(args, &clocks)?;
     let folder = Folder::open(output, &args.paths, args.writing.parents)?;
-    crate::record::child::note_signals();
-    let engine = open(on, launch(args, &folder)?)?;
-    let mut driver = Driver {
-        args,
-        folder: &folder,
-        engine,
-    };
-    let joined = match driver.whole(&plan, &clocks) {
+    match done(args, on, plan, &clocks, &folder, options) {
+        Ok((analysis, simulated, tasks)) => {
+            let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+            let stay = names
+                .iter()
+                .filter(|name| made(&folder.partials, name).exists())
+                .count();
+            anstream::eprintln!(
+                "{}: {ANALYSIS}, and {stay} partials that a later analysis of the same files goes on from",
+                folder.path.display()
+            );
+            folder.close(&names);
+            Ok((analysis, simulated))
+        }
+        Err(failure) => {
+            folder.give_up();
+            Err(failure)
+        }
+    }
+}
+
+/// The same, with the tasks that it is made of.
+fn done(
+    args: &AnalyzeArgs,
+    on: &On,
+    plan: Plan,
+    clocks: &ClockChoice,
+    folder: &Folder,
+    options: &Options,
+) -> Result<(Analysis, bool, Vec<Task>), Failure> {
+    child::note_signals();
+    let engine = open(on, launch(args, folder)?)?;
+    let mut driver = Driver { args, folder, engine };
+    let joined = match driver.whole(&plan, clocks) {
         Err(NotJoined::Refused(_)) if !plan.is_own && plan.len() > 1 => {
-            plan = plan.whole(&args.paths)?;
-            driver.whole(&plan, &clocks)
+            driver.whole(&plan.whole(&args.paths)?, clocks)
         }
         joined => joined,
     };
     drop(driver);
-    crate::record::child::forget_signals();
+    child::forget_signals();
     let joined = joined.map_err(|why| match why {
         NotJoined::Failed(failure) => failure,
         NotJoined::Refused(why) => Failure::new(why),
     })?;
     let Joined { partial, tasks, lost } = joined;
-    let (mut analysis, simulated) = analyze::of_partial(partial, options, lost, Some(analyze::source_of(&args.paths)))?;
+    let source = analyze::source_of(&args.paths);
+    let (mut analysis, simulated) = analyze::of_partial(partial, options, lost, Some(source))?;
     if let Some(top) = args.top.filter(|_| args.json) {
         analysis.keep_top_kernels(top);
     }
@@ -239,13 +275,6 @@ pub fn analyze(
         let mut out = BufWriter::with_capacity(1 << 18, file);
         crate::print_json::write_json(&mut out, &analysis)
     });
-    written.map_err(|error| Failure::new(cannot_be_written(&target.path, &error)))?;
-    let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
-    let stay = names.iter().filter(|name| made(&folder.partials, name).exists()).count();
-    anstream::eprintln!(
-        "{}: {ANALYSIS}, and {stay} partials that a later analysis of the same files goes on from",
-        folder.path.display()
-    );
-    folder.close(&names);
-    Ok((analysis, simulated))
+    written.map_err(|error| Failure::of_output(cannot_be_written(&target.path, &error)))?;
+    Ok((analysis, simulated, tasks))
 }

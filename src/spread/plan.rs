@@ -61,7 +61,11 @@ impl Plan {
         options.extend(args.import.words());
         let whole = Self {
             shards: vec![Shard {
-                arguments: args.paths.iter().map(|path| text(path)).collect::<Result<_, _>>()?,
+                arguments: args
+                    .paths
+                    .iter()
+                    .map(|path| text(path))
+                    .collect::<Result<_, _>>()?,
                 ranks: Vec::new(),
                 fingerprint: fingerprint(&args.paths),
             }],
@@ -75,14 +79,20 @@ impl Plan {
         }
         let estimates = matches!(clocks, ClockChoice::Estimate);
         if let Some(run) = Run::open(&args.paths) {
-            let Some(ranks) = run.ranks() else { return Ok(whole) };
+            let Some(ranks) = run.ranks() else {
+                return Ok(whole);
+            };
             let fingerprint = run.fingerprints();
             let paths = &whole.shards[0].arguments;
             let size = ranks.len().div_ceil(RANKS_APART).max(1);
             let shards = ranks.chunks(size).filter_map(|ranks| {
                 let range = format!("{}..{}", ranks.first()?, ranks.last()?);
                 Some(Shard {
-                    arguments: paths.iter().cloned().chain(["--ranks".to_owned(), range]).collect(),
+                    arguments: paths
+                        .iter()
+                        .cloned()
+                        .chain(["--ranks".to_owned(), range])
+                        .collect(),
                     ranks: ranks.to_vec(),
                     fingerprint: fingerprint.clone(),
                 })
@@ -132,7 +142,11 @@ impl Plan {
 
     /// What has to be given to workers, with this for `--clocks`: a word, or a file.
     pub fn tasks(&self, clocks: &str) -> Vec<Task> {
-        let content = fs::read(clocks).map_or_else(|_| clocks.to_owned(), |bytes| digest(&bytes));
+        let content = match clocks {
+            "none" | "estimate" => clocks.to_owned(),
+            // One that can't be read is no reason to take another's partials.
+            file => fs::read(file).map_or_else(|_| file.to_owned(), |bytes| digest(&bytes)),
+        };
         let tasks = self.shards.iter().map(|shard| {
             let mut arguments = vec!["partial".to_owned()];
             arguments.extend(shard.arguments.iter().chain(&self.options).cloned());

@@ -53,7 +53,11 @@ impl Watch for Progress {
     fn at(&mut self, done: usize, lost: usize, running: usize) {
         let ended = done + lost;
         let before = *self.before.get_or_insert(ended);
-        let left = left(ended - before, self.of.saturating_sub(ended), self.began.elapsed());
+        let left = left(
+            ended - before,
+            self.of.saturating_sub(ended),
+            self.began.elapsed(),
+        );
         let mut line = format!(
             "{}: {} of {} {}",
             self.what,

@@ -53,7 +53,10 @@ impl Ray {
     pub fn new(launch: Launch, address: Option<&str>) -> Result<Self, Failure> {
         let python = std::env::var_os("GPUTRACE_PYTHON").unwrap_or_else(|| "python3".into());
         let mut command = Command::new(&python);
-        command.args(["-c", SCRIPT]).arg(&launch.directory).arg(address.unwrap_or_default());
+        command
+            .args(["-c", SCRIPT])
+            .arg(&launch.directory)
+            .arg(address.unwrap_or_default());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = child::start(&mut command, true).map_err(|error| {
             Failure::new(format!(
@@ -82,13 +85,16 @@ impl Ray {
             events: VecDeque::new(),
         };
         while ray.cpus == 0 {
-            let line = ray.lines.recv_timeout(START).map_err(|_| {
-                Failure::new("Ray did not start: what it said stands above")
-            })?;
+            let line = ray
+                .lines
+                .recv_timeout(START)
+                .map_err(|_| Failure::new("Ray did not start: what it said stands above"))?;
             let is_ready = line.ready.is_some();
             ray.take(line)?;
             if is_ready && ray.cpus == 0 {
-                return Err(Failure::new("this Ray cluster has no CPUs: `ray status` says what it has"));
+                return Err(Failure::new(
+                    "this Ray cluster has no CPUs: `ray status` says what it has",
+                ));
             }
         }
         Ok(ray)
@@ -103,7 +109,8 @@ impl Ray {
         }
         self.cpus = line.ready.or(line.cpus).unwrap_or(self.cpus);
         self.events.extend(line.began.map(Event::Began));
-        self.events.extend(line.ended.map(|number| Event::Ended(number, line.how)));
+        self.events
+            .extend(line.ended.map(|number| Event::Ended(number, line.how)));
         Ok(())
     }
 

@@ -9,10 +9,12 @@ import os
 import pathlib
 import queue
 import secrets
+import signal
 import sys
 import threading
 import time
 
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # From a terminal; gputrace ends us.
 directory, address = sys.argv[1], sys.argv[2] or None
 out, lock = os.fdopen(os.dup(1), "w"), threading.Lock()
 os.dup2(2, 1)  # What Ray prints is no line of ours.

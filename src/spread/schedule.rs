@@ -172,7 +172,10 @@ impl<'a> Schedule<'a> {
             state.outcome.is_none() && state.attempts.is_empty() && state.unseen_since.is_none()
         };
         let places = 0..self.states.len();
-        let mut chosen: Vec<usize> = places.filter(|place| waits(&self.states[*place])).take(room).collect();
+        let mut chosen: Vec<usize> = places
+            .filter(|place| waits(&self.states[*place]))
+            .take(room)
+            .collect();
         let room = room - chosen.len();
         chosen.extend(self.slow().into_iter().take(room));
         let tasks = self.tasks;
@@ -253,7 +256,10 @@ impl<'a> Schedule<'a> {
         let is_at_work = all && !state.attempts.is_empty();
         if state.outcome.is_none() && (state.unseen_since.is_some() || is_at_work) {
             let unseen = state.unseen_since;
-            if !self.look(place) && unseen.is_some_and(|since| since.elapsed() > UNSEEN) {
+            let began = state.attempts.first().and_then(|attempt| attempt.began);
+            if self.look(place) {
+                self.took.extend(began.map(|began| began.elapsed()));
+            } else if unseen.is_some_and(|since| since.elapsed() > UNSEEN) {
                 self.states[place].unseen_since = None;
                 self.died(place, "it ended well and wrote nothing".to_owned());
             }

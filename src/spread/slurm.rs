@@ -50,7 +50,10 @@ fn output(command: &mut Command, input: &str) -> Result<Output, Failure> {
             "{name}: cannot be started: {error}; --on slurm wants Slurm's commands here, as on a login node"
         ))
     };
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(cannot)?;
     if let Some(mut stdin) = child.stdin.take() {
         // One that does not read says why by its status.
@@ -92,10 +95,20 @@ impl Slurm {
         let tasks = self.launch.write_tasks(attempts.iter().map(|(_, task)| *task))?;
         let logs = self.launch.work.join("%A_%a.log");
         let mut words = vec![quoted(&self.launch.program.display().to_string())];
-        words.extend(Launch::arguments(&tasks, 0).iter().take(2).map(|word| quoted(word)));
+        words.extend(
+            Launch::arguments(&tasks, 0)
+                .iter()
+                .take(2)
+                .map(|word| quoted(word)),
+        );
         let script = format!("#!/bin/sh\nexec {} \"$SLURM_ARRAY_TASK_ID\"\n", words.join(" "));
         let mut command = Command::new("sbatch");
-        command.args(["--parsable", "--requeue", "--open-mode=truncate", "--input=/dev/null"]);
+        command.args([
+            "--parsable",
+            "--requeue",
+            "--open-mode=truncate",
+            "--input=/dev/null",
+        ]);
         command.args(["--ntasks=1", "--job-name"]).arg(&self.launch.name);
         command.arg(format!("--array=0-{}", attempts.len() - 1));
         command.arg("--chdir").arg(&self.launch.directory);
@@ -130,7 +143,9 @@ impl Slurm {
     /// State and restarts of all tasks of ours that Slurm still knows.
     fn queue(&self) -> Result<Option<BTreeMap<String, (String, u32)>>, Failure> {
         let mut command = Command::new("squeue");
-        command.args(["--noheader", "--array", "--me", "--states=all", "--name"]).arg(&self.launch.name);
+        command
+            .args(["--noheader", "--array", "--me", "--states=all", "--name"])
+            .arg(&self.launch.name);
         command.args(["--Format", "ArrayJobID:20,ArrayTaskID:12,State:20,RestartCnt:10"]);
         let done = output(&mut command, "")?;
         if !done.status.success() {
@@ -151,7 +166,10 @@ impl Slurm {
 
 fn said(program: &str, output: &Output) -> Failure {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let line = text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("it said nothing");
     Failure::new(format!("{program}: {}", line.trim()))
 }
 
@@ -161,7 +179,9 @@ impl Engine for Slurm {
     }
 
     fn start(&mut self, attempts: &[(u64, &Task)]) -> Result<(), Failure> {
-        attempts.chunks(MOST_IN_ARRAY).try_for_each(|some| self.submit(some))
+        attempts
+            .chunks(MOST_IN_ARRAY)
+            .try_for_each(|some| self.submit(some))
     }
 
     fn events(&mut self, wait: Duration) -> Result<Vec<Event>, Failure> {
@@ -191,7 +211,8 @@ impl Engine for Slurm {
                     }
                 }
                 "COMPLETED" => events.push(Event::Ended(*number, None)),
-                "PENDING" | "CONFIGURING" | "REQUEUED" | "SUSPENDED" | "RESIZING" | "STOPPED" | "SIGNALING" => {}
+                "PENDING" | "CONFIGURING" | "REQUEUED" | "SUSPENDED" | "RESIZING" | "STOPPED"
+                | "SIGNALING" => {}
                 // It is put back.
                 "NODE_FAIL" | "PREEMPTED" if *restarts < MOST_RESTARTS && !put_back => {}
                 ended => {
@@ -204,7 +225,10 @@ impl Engine for Slurm {
             }
         }
         for number in &lose_nodes {
-            events.push(Event::Ended(*number, Some(format!("it lost {MOST_RESTARTS} nodes"))));
+            events.push(Event::Ended(
+                *number,
+                Some(format!("it lost {MOST_RESTARTS} nodes")),
+            ));
         }
         self.stop(&lose_nodes);
         for event in &events {
@@ -218,8 +242,11 @@ impl Engine for Slurm {
     }
 
     fn stop(&mut self, attempts: &[u64]) {
-        let ids: Vec<String> =
-            attempts.iter().filter_map(|number| self.jobs.remove(number)).map(|job| job.id).collect();
+        let ids: Vec<String> = attempts
+            .iter()
+            .filter_map(|number| self.jobs.remove(number))
+            .map(|job| job.id)
+            .collect();
         if !ids.is_empty() {
             let mut command = Command::new("scancel");
             // Whatever it says, they have ended or end by themselves.

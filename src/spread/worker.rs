@@ -23,7 +23,9 @@ pub fn run(args: &ShardArgs) -> Result<i32, Failure> {
     let mut arguments = vec!["gputrace".into()];
     arguments.extend(task.arguments.iter().map(Into::into));
     arguments.extend(["-o".into(), output.into_os_string()]);
-    let command = Cli::try_parse_from(arguments).map_err(|error| cannot(&error))?.command;
+    let command = Cli::try_parse_from(arguments)
+        .map_err(|error| cannot(&error))?
+        .command;
     let done = match command {
         Some(Command::Partial(args)) => crate::partial::run(&args),
         Some(Command::Reduce(args)) => crate::reduce::run(&args),

@@ -78,8 +78,11 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
         // It was made here, and is not whole.
         let _ = std::fs::remove_dir_all(&plan.output);
         return Err(match child::asked_to_end() {
-            Some(signal) => Failure::new(format!("{}: not made: ended by signal {signal}", plan.output.display()))
-                .with_status(128 + signal),
+            Some(signal) => Failure::new(format!(
+                "{}: not made: ended by signal {signal}",
+                plan.output.display()
+            ))
+            .with_status(128 + signal),
             None => refused(&error),
         });
     }

@@ -14,7 +14,9 @@ pub struct Cluster {
 }
 
 fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clusters").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/clusters")
+        .join(name)
 }
 
 impl Cluster {

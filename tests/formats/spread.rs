@@ -15,7 +15,9 @@ use common::{expect_status, fresh_folder, gputrace, moved_clocks, one_line, stde
 use serde_json::Value;
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
 }
 
 fn synthetic(folder: &Path, options: &[&str]) {
@@ -27,18 +29,36 @@ fn synthetic(folder: &Path, options: &[&str]) {
 /// A job of eight ranks on a host.
 fn eight_ranks(folder: &Path) -> PathBuf {
     let run = folder.join("run");
-    synthetic(&run, &["--ranks", "8", "--events", "4000", "--slow-rank", "5", "--one-host"]);
+    synthetic(
+        &run,
+        &[
+            "--ranks",
+            "8",
+            "--events",
+            "4000",
+            "--slow-rank",
+            "5",
+            "--one-host",
+        ],
+    );
     run
 }
 
 fn spread(paths: &[PathBuf], on: &str, output: &Path) -> Command {
     let mut command = gputrace();
-    command.arg("analyze").args(paths).args(["--on", on, "--json", "-o"]).arg(output);
+    command
+        .arg("analyze")
+        .args(paths)
+        .args(["--on", on, "--json", "-o"])
+        .arg(output);
     command
 }
 
 fn plain(paths: &[PathBuf], options: &[&str]) -> String {
-    stdout(&expect_status(gputrace().arg("analyze").args(paths).arg("--json").args(options), 0))
+    stdout(&expect_status(
+        gputrace().arg("analyze").args(paths).arg("--json").args(options),
+        0,
+    ))
 }
 
 /// A gputrace that does something else before it reads some ranks: `$task` is what it was given, `$tries` how often.
@@ -56,7 +76,10 @@ fn faulty(folder: &Path, faults: &str) -> PathBuf {
 }
 
 fn started(folder: &Path) -> usize {
-    fs::read_to_string(folder.join("log")).expect("a log").lines().count()
+    fs::read_to_string(folder.join("log"))
+        .expect("a log")
+        .lines()
+        .count()
 }
 
 /// Waits until nothing runs that was told of this folder.
@@ -70,7 +93,13 @@ fn nothing_is_left(output: &Path) {
     }
     let mut here: Vec<String> = fs::read_dir(output)
         .expect("a folder")
-        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     here.sort();
     assert_eq!(here, ["analysis.json", "gputrace-spread.json", "partials"]);
@@ -114,7 +143,10 @@ fn processes_of_this_machine() {
     same(&[hosts.clone()], "local:2", &root.join("c"), &[]);
     same(&[hosts], "local:2", &root.join("d"), &["--clocks", "none"]);
     // Traces of others: a file a rank; files whose clocks differ; one that can't be told apart.
-    for (number, name) in ["kineto/ddp_cnn_a100", "operators/h100_qwen", "recording-1.0"].iter().enumerate() {
+    for (number, name) in ["kineto/ddp_cnn_a100", "operators/h100_qwen", "recording-1.0"]
+        .iter()
+        .enumerate()
+    {
         same(&[data(name)], "local:2", &root.join(format!("e{number}")), &[]);
     }
     let traces = root.join("traces");
@@ -129,8 +161,15 @@ fn processes_of_this_machine() {
         let name = format!("{name}-{}", one.file_name().expect("a name").to_string_lossy());
         fs::copy(one, twice.join(name)).expect("copied");
     }
-    let alone = gputrace().arg("analyze").arg(&twice).arg("--json").output().expect("starts");
-    let done = spread(&[twice], "local", &root.join("g")).output().expect("starts");
+    let alone = gputrace()
+        .arg("analyze")
+        .arg(&twice)
+        .arg("--json")
+        .output()
+        .expect("starts");
+    let done = spread(&[twice], "local", &root.join("g"))
+        .output()
+        .expect("starts");
     assert_eq!(done.status.code(), alone.status.code());
     assert_eq!(stdout(&done), stdout(&alone));
 }
@@ -144,13 +183,23 @@ fn workers_that_die() {
     // Each dies twice, and is done at the third try.
     let worker = faulty(&root, "[ \"$tries\" -ge 3 ] || kill -9 $$");
     let output = root.join("out");
-    let done = expect_status(spread(&[run.clone()], "local:2", &output).arg("--worker").arg(&worker), 0);
+    let done = expect_status(
+        spread(&[run.clone()], "local:2", &output)
+            .arg("--worker")
+            .arg(&worker),
+        0,
+    );
     assert!(stdout(&done) == whole);
     assert_eq!(started(&root), 24);
     nothing_is_left(&output);
     // What is there is not made again.
     fs::remove_file(root.join("log")).expect("removed");
-    let done = expect_status(spread(&[run.clone()], "local:2", &output).arg("--worker").arg(&worker), 0);
+    let done = expect_status(
+        spread(&[run.clone()], "local:2", &output)
+            .arg("--worker")
+            .arg(&worker),
+        0,
+    );
     assert!(stdout(&done) == whole);
     assert!(!root.join("log").exists());
     // One that is damaged on the disk is.
@@ -165,19 +214,48 @@ fn workers_that_die() {
     // A shard that always kills is lost, and everything says so.
     let worker = faulty(&root, "case \"$task\" in *'\"ranks\":[3]'*) kill -9 $$ ;; esac");
     let output = root.join("lost");
-    let done = expect_status(spread(&[run.clone()], "local:2", &output).arg("--worker").arg(&worker), 0);
+    let done = expect_status(
+        spread(&[run.clone()], "local:2", &output)
+            .arg("--worker")
+            .arg(&worker),
+        0,
+    );
     let analysis: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
     let ranks = &analysis["job_ranks"];
-    assert_eq!((ranks["here"].as_u64(), ranks["of"].as_u64()), (Some(7), Some(8)), "{ranks}");
+    assert_eq!(
+        (ranks["here"].as_u64(), ranks["of"].as_u64()),
+        (Some(7), Some(8)),
+        "{ranks}"
+    );
     let missing = &ranks["missing"];
-    assert_eq!((missing[0]["first"].as_u64(), missing[0]["last"].as_u64()), (Some(3), Some(3)), "{missing}");
-    assert!(missing[0]["why"].as_str().expect("a reason").contains("killed by signal 9"), "{missing}");
-    assert!(stderr(&done).contains("7 of 8 ranks are here: rank 3 missing"), "{}", stderr(&done));
+    assert_eq!(
+        (missing[0]["first"].as_u64(), missing[0]["last"].as_u64()),
+        (Some(3), Some(3)),
+        "{missing}"
+    );
+    assert!(
+        missing[0]["why"]
+            .as_str()
+            .expect("a reason")
+            .contains("killed by signal 9"),
+        "{missing}"
+    );
+    assert!(
+        stderr(&done).contains("7 of 8 ranks are here: rank 3 missing"),
+        "{}",
+        stderr(&done)
+    );
     assert_eq!(started(&root), 8 + 2);
     nothing_is_left(&output);
     // The same in tables; and all is well once it no longer kills.
     let mut command = gputrace();
-    command.arg("analyze").arg(&run).args(["--on", "local:2", "-o"]).arg(&output).arg("--worker").arg(&worker);
+    command
+        .arg("analyze")
+        .arg(&run)
+        .args(["--on", "local:2", "-o"])
+        .arg(&output)
+        .arg("--worker")
+        .arg(&worker);
     let text = stdout(&expect_status(&mut command, 0));
     assert!(text.contains("Ranks (7 of 8 ranks)"), "{text}");
     let done = expect_status(&mut spread(&[run], "local:2", &output), 0);
@@ -198,7 +276,11 @@ fn a_damaged_file() {
     fs::write(damaged, &bytes[..20]).expect("written");
     let worker = faulty(&root, "");
     let output = root.join("out");
-    let done = spread(&files, "local:2", &output).arg("--worker").arg(&worker).output().expect("starts");
+    let done = spread(&files, "local:2", &output)
+        .arg("--worker")
+        .arg(&worker)
+        .output()
+        .expect("starts");
     if count == 1 {
         assert_eq!(done.status.code(), Some(2));
         return;
@@ -210,7 +292,11 @@ fn a_damaged_file() {
     assert_eq!(ranks["here"].as_u64(), Some(count as u64 - 1), "{ranks}");
     let name = damaged.file_name().expect("a name").to_string_lossy();
     assert!(ranks["missing"].to_string().contains(&*name), "{ranks}");
-    assert!(analysis["losses"].to_string().contains(&*name), "{}", analysis["losses"]);
+    assert!(
+        analysis["losses"].to_string().contains(&*name),
+        "{}",
+        analysis["losses"]
+    );
     nothing_is_left(&output);
 }
 
@@ -223,8 +309,17 @@ fn a_slow_worker_is_not_waited_for() {
     let worker = faulty(&root, slow);
     let output = root.join("out");
     let began = Instant::now();
-    let done = expect_status(spread(&[run.clone()], "local:3", &output).arg("--worker").arg(&worker), 0);
-    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
+    let done = expect_status(
+        spread(&[run.clone()], "local:3", &output)
+            .arg("--worker")
+            .arg(&worker),
+        0,
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(120),
+        "{:?}",
+        began.elapsed()
+    );
     assert!(stdout(&done) == plain(&[run], &[]));
     assert_eq!(started(&root), 9);
     nothing_is_left(&output);
@@ -235,13 +330,24 @@ fn a_driver_that_is_killed_goes_on() {
     let (_guard, root) = fresh_folder("root");
     fs::create_dir(&root).expect("a folder");
     let run = eight_ranks(&root);
-    let worker = faulty(&root, "case \"$task\" in *'\"ranks\":['[4567]']'*) sleep 300 ;; esac");
+    let worker = faulty(
+        &root,
+        "case \"$task\" in *'\"ranks\":['[4567]']'*) sleep 300 ;; esac",
+    );
     let output = root.join("out");
     let partials = output.join("partials");
-    let whole = |name: &Path| !name.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    let whole = |name: &Path| {
+        !name
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with('.'))
+    };
     for signal in [libc::SIGKILL, libc::SIGTERM] {
         let mut command = spread(&[run.clone()], "local:4", &output);
-        command.arg("--worker").arg(&worker).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .arg("--worker")
+            .arg(&worker)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let driver = command.spawn().expect("starts");
         let until = Instant::now() + Duration::from_secs(60);
         let made = || partials.is_dir() && files_of(&partials).iter().filter(|path| whole(path)).count() == 4;
@@ -262,12 +368,24 @@ fn a_driver_that_is_killed_goes_on() {
             assert!(stderr(&ended).contains("4 of 8 parts done"), "{}", stderr(&ended));
         }
     }
-    let before: Vec<_> = files_of(&partials).iter().filter(|path| whole(path)).map(|path| (path.clone(), fs::metadata(path).expect("a file").modified().expect("a time"))).collect();
+    let before: Vec<_> = files_of(&partials)
+        .iter()
+        .filter(|path| whole(path))
+        .map(|path| {
+            (
+                path.clone(),
+                fs::metadata(path).expect("a file").modified().expect("a time"),
+            )
+        })
+        .collect();
     assert_eq!(before.len(), 4);
     let done = expect_status(&mut spread(&[run.clone()], "local:4", &output), 0);
     assert!(stdout(&done) == plain(&[run], &[]));
     for (path, time) in before {
-        assert_eq!(fs::metadata(&path).expect("a file").modified().expect("a time"), time);
+        assert_eq!(
+            fs::metadata(&path).expect("a file").modified().expect("a time"),
+            time
+        );
     }
     nothing_is_left(&output);
 }
@@ -286,20 +404,38 @@ fn bad_input_is_one_line() {
     let other = root.join("other");
     fs::create_dir(&other).expect("a folder");
     fs::write(other.join("mine"), "mine").expect("written");
-    refused(&mut spread(&[run.clone()], "local", &other), "name another folder");
-    refused(&mut spread(&[run.clone()], "local:0", &root.join("a")), "from 1 to 4096");
-    refused(gputrace().arg("analyze").arg(&run).args(["--on", "local"]), "--output");
+    refused(
+        &mut spread(&[run.clone()], "local", &other),
+        "name another folder",
+    );
+    refused(
+        &mut spread(&[run.clone()], "local:0", &root.join("a")),
+        "from 1 to 4096",
+    );
+    refused(
+        gputrace().arg("analyze").arg(&run).args(["--on", "local"]),
+        "--output",
+    );
     refused(gputrace().arg("analyze").arg(&run).args(["-o", "x"]), "--on");
-    refused(&mut spread(&[root.join("nothing")], "local", &root.join("b")), "nothing: no such file");
+    refused(
+        &mut spread(&[root.join("nothing")], "local", &root.join("b")),
+        "nothing: no such file",
+    );
     assert!(!root.join("b").exists());
     let out = root.join("out");
     expect_status(&mut spread(&[run.clone()], "local", &out), 0);
-    refused(&mut spread(&[data("recording-1.0")], "local", &out), "holds the analysis of");
+    refused(
+        &mut spread(&[data("recording-1.0")], "local", &out),
+        "holds the analysis of",
+    );
     refused(
         spread(&[run.clone()], "ray", &root.join("c")).env("GPUTRACE_PYTHON", "/nowhere/python"),
         "GPUTRACE_PYTHON",
     );
-    refused(spread(&[run], "slurm", &root.join("d")).env("PATH", "/nowhere"), "login node");
+    refused(
+        spread(&[run], "slurm", &root.join("d")).env("PATH", "/nowhere"),
+        "login node",
+    );
 }
 
 /// On a cluster: the same JSON, with a worker killed now and then.
@@ -315,10 +451,18 @@ fn on_cluster(on: &str, environment: &[(&str, &str)]) {
         let worker = faulty(&root, faults);
         let output = root.join(name);
         let mut command = spread(&[run.clone()], on, &output);
-        command.arg("--worker").arg(&worker).envs(environment.iter().copied());
+        command
+            .arg("--worker")
+            .arg(&worker)
+            .envs(environment.iter().copied());
         let done = expect_status(&mut command, 0);
         let analysis: Value = serde_json::from_str(&stdout(&done)).expect("JSON");
-        assert_eq!(analysis["job_ranks"]["here"].as_u64(), Some(ranks), "{}", analysis["job_ranks"]);
+        assert_eq!(
+            analysis["job_ranks"]["here"].as_u64(),
+            Some(ranks),
+            "{}",
+            analysis["job_ranks"]
+        );
         assert_eq!(stdout(&done) == whole, ranks == 10);
         nothing_is_left(&output);
     }
@@ -329,10 +473,15 @@ fn slurm() {
     common::schedule::waits();
     let Some(packages) = fetched("slurm") else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(_cluster) = clusters::slurm(&packages, folder.path()) else { return };
+    let Some(_cluster) = clusters::slurm(&packages, folder.path()) else {
+        return;
+    };
     on_cluster("slurm:all", &[("PATH", &clusters::path_with(folder.path()))]);
     // Nothing is in its queue.
-    let queue = Command::new(folder.path().join("bin/squeue")).arg("--noheader").output().expect("starts");
+    let queue = Command::new(folder.path().join("bin/squeue"))
+        .arg("--noheader")
+        .output()
+        .expect("starts");
     assert_eq!(String::from_utf8_lossy(&queue.stdout), "");
 }
 
@@ -340,8 +489,15 @@ fn slurm() {
 fn ray() {
     common::schedule::waits();
     let Some(python) = python("ray") else { return };
-    let Some(cluster) = clusters::ray(&python) else { return };
-    let [address, token] = cluster.said.as_slice() else { panic!("{:?}", cluster.said) };
+    let Some(cluster) = clusters::ray(&python) else {
+        return;
+    };
+    let [address, token] = cluster.said.as_slice() else {
+        panic!("{:?}", cluster.said)
+    };
     let python = python.to_str().expect("a name");
-    on_cluster(&format!("ray:{address}"), &[("GPUTRACE_PYTHON", python), ("RAY_AUTH_TOKEN", token)]);
+    on_cluster(
+        &format!("ray:{address}"),
+        &[("GPUTRACE_PYTHON", python), ("RAY_AUTH_TOKEN", token)],
+    );
 }

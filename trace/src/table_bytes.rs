@@ -104,8 +104,24 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(read(&made(20)).expect("a table"), 20);
-        assert!(from_bytes(&mut Tables::default(), "kernels", &made(20), &mut Interner::default()).is_err());
-        assert!(from_bytes(&mut Tables::default(), "nothing", &made(20), &mut Interner::default()).is_err());
+        assert!(
+            from_bytes(
+                &mut Tables::default(),
+                "kernels",
+                &made(20),
+                &mut Interner::default()
+            )
+            .is_err()
+        );
+        assert!(
+            from_bytes(
+                &mut Tables::default(),
+                "nothing",
+                &made(20),
+                &mut Interner::default()
+            )
+            .is_err()
+        );
         assert!(read(&[]).is_err());
     }
 

@@ -115,6 +115,13 @@ impl Partial {
                 affects: "everything of those processes, and whatever compares or sums ranks".to_owned(),
             });
         }
+        for lost in lost.iter().filter(|lost| lost.ranks.is_empty()) {
+            whole.losses.push(Loss {
+                what: format!("left out: {}", lost.why),
+                count: Some(1),
+                affects: "the ranks of that file".to_owned(),
+            });
+        }
         let is_simulated = whole.is_simulated();
         let hangs = noticed.unwrap_or_else(|| match is_looked_at {
             true => hangs::hangs(&whole, &Situation::default()),
