@@ -1,9 +1,11 @@
 //! The folder that an analysis which is spread over workers goes to, and where it goes on after it was ended.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use gputrace_trace::access;
 use gputrace_trace::place::Target;
 use serde::{Deserialize, Serialize};
 
@@ -37,11 +39,11 @@ impl Folder {
     /// Makes it, or goes on in the one that is there: only if it is empty, or was made for the same paths.
     pub fn open(path: &Path, paths: &[PathBuf], parents: bool) -> Result<Self, Failure> {
         let cannot = |error: &io::Error| Failure::new(cannot_be_written(path, error));
-        let made = match parents {
-            true => fs::create_dir_all(path),
-            false => fs::create_dir(path),
+        let make = |path: &Path, parents: bool| {
+            let mode = access::folder_mode();
+            DirBuilder::new().recursive(parents).mode(mode).create(path)
         };
-        match made {
+        match make(path, parents) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(cannot(&error)),
             _ => {}
         }
@@ -91,7 +93,7 @@ impl Folder {
             _lock: lock,
         };
         for own in [&folder.partials, &folder.work] {
-            fs::create_dir_all(own).map_err(|error| cannot(&error))?;
+            make(own, true).map_err(|error| cannot(&error))?;
         }
         folder.sweep(&is_partial);
         Ok(folder)

@@ -18,6 +18,8 @@ pub struct Local {
     launch: Launch,
     workers: usize,
     running: BTreeMap<u64, (Child, PathBuf)>,
+    /// Started and not yet told.
+    began: Vec<u64>,
 }
 
 impl Local {
@@ -26,6 +28,7 @@ impl Local {
             launch,
             workers,
             running: BTreeMap::new(),
+            began: Vec::new(),
         }
     }
 }
@@ -51,6 +54,7 @@ impl Engine for Local {
                 ))
             })?;
             self.running.insert(*number, (started, log));
+            self.began.push(*number);
         }
         Ok(())
     }
@@ -58,7 +62,7 @@ impl Engine for Local {
     fn events(&mut self, wait: Duration) -> Result<Vec<Event>, Failure> {
         let until = Instant::now() + wait;
         loop {
-            let mut events = Vec::new();
+            let mut events: Vec<Event> = self.began.drain(..).map(Event::Began).collect();
             self.running.retain(|number, (child, log)| {
                 let Ok(Some(status)) = child.try_wait() else {
                     return true;

@@ -105,11 +105,21 @@ impl Driver<'_> {
     }
 
     /// Makes the partials of all tasks, and puts them together.
-    fn join(&mut self, tasks: Vec<Task>, what: &str) -> Result<Joined, NotJoined> {
+    fn join(&mut self, mut tasks: Vec<Task>, what: &str) -> Result<Joined, NotJoined> {
         let folder = &self.folder.partials;
         let mut again = 0;
         loop {
             let outcomes = self.run(what, &tasks)?;
+            let fails = |task: &Task| outcomes.get(&task.name) != Some(&Outcome::Made);
+            if tasks.iter().any(|task| fails(task) && task.ranks.len() > 1) {
+                // It may be one of its ranks alone.
+                let parts = tasks.into_iter().flat_map(|task| match fails(&task) {
+                    true => task.by_rank(),
+                    false => vec![task],
+                });
+                tasks = parts.collect();
+                continue;
+            }
             let (mut lost, mut here) = (Vec::new(), Vec::new());
             for task in &tasks {
                 let why = match outcomes.get(&task.name) {

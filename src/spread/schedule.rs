@@ -271,3 +271,146 @@ impl<'a> Schedule<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Workers that die at random, or always at some tasks.
+    struct Fake<'a> {
+        folder: &'a Path,
+        seed: u64,
+        running: BTreeMap<u64, String>,
+        started: BTreeMap<String, u32>,
+        killed: BTreeMap<String, u32>,
+        most: usize,
+    }
+
+    impl Fake<'_> {
+        fn below(&mut self, count: usize) -> usize {
+            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.seed >> 33) as usize % count
+        }
+    }
+
+    impl Engine for Fake<'_> {
+        fn room(&self) -> usize {
+            3
+        }
+
+        fn start(&mut self, attempts: &[(u64, &Task)]) -> Result<(), Failure> {
+            for (number, task) in attempts {
+                self.running.insert(*number, task.name.clone());
+                *self.started.entry(task.name.clone()).or_default() += 1;
+            }
+            self.most = self.most.max(self.running.len());
+            Ok(())
+        }
+
+        fn events(&mut self, _wait: Duration) -> Result<Vec<Event>, Failure> {
+            let place = self.below(self.running.len().max(1));
+            let Some((number, name)) = self.running.iter().nth(place) else { return Ok(Vec::new()) };
+            let (number, name) = (*number, name.clone());
+            self.running.remove(&number);
+            if name.starts_with("kills") || self.below(3) == 0 {
+                *self.killed.entry(name).or_default() += 1;
+                return Ok(vec![Event::Began(number), Event::Ended(number, Some("killed".to_owned()))]);
+            }
+            let file = match name.starts_with("damaged") {
+                true => refused(self.folder, &name),
+                false => made(self.folder, &name),
+            };
+            fs::write(file, "it is cut off").expect("written");
+            let how = name.starts_with("damaged").then(|| "exit status 2".to_owned());
+            Ok(vec![Event::Began(number), Event::Ended(number, how)])
+        }
+
+        fn stop(&mut self, attempts: &[u64]) {
+            attempts.iter().for_each(|number| _ = self.running.remove(number));
+        }
+    }
+
+    struct Until(usize);
+
+    impl Watch for Until {
+        fn at(&mut self, done: usize, _lost: usize, _running: usize) {
+            self.0 = self.0.saturating_sub(usize::from(done > 0));
+        }
+
+        fn is_over(&self) -> Option<i32> {
+            (self.0 == 0).then_some(15)
+        }
+    }
+
+    fn tasks() -> Vec<Task> {
+        let name = |number: u32| match number {
+            7 => "kills".to_owned(),
+            11 => "damaged".to_owned(),
+            number => format!("task-{number}"),
+        };
+        let task = |number| Task {
+            name: name(number),
+            arguments: Vec::new(),
+            ranks: vec![number],
+        };
+        (0..20).map(task).collect()
+    }
+
+    fn fake(folder: &Path, seed: u64) -> Fake<'_> {
+        Fake {
+            folder,
+            seed,
+            running: BTreeMap::new(),
+            started: BTreeMap::new(),
+            killed: BTreeMap::new(),
+            most: 0,
+        }
+    }
+
+    #[test]
+    fn what_dies_is_tried_three_times_and_what_is_damaged_once() {
+        let tasks = tasks();
+        for seed in 0..50 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut engine = fake(folder.path(), seed);
+            let all = Schedule::new(folder.path(), &tasks).run(&mut engine, &mut Until(usize::MAX));
+            let all = all.unwrap_or_else(|failure| panic!("{failure}"));
+            assert_eq!(all.len(), tasks.len());
+            assert!(engine.most <= 3 && engine.running.is_empty());
+            for (task, outcome) in tasks.iter().zip(all) {
+                let killed = engine.killed.get(&task.name).copied().unwrap_or(0);
+                let started = engine.started[&task.name];
+                match outcome {
+                    Outcome::Died(how) => assert_eq!((killed, started, how.as_str()), (3, 3, "killed")),
+                    Outcome::Refused(why) => {
+                        assert_eq!((task.name.as_str(), why.as_str()), ("damaged", "it is cut off"));
+                        assert_eq!(started, killed + 1);
+                    }
+                    Outcome::Made => {
+                        assert!(killed < 3 && started == killed + 1, "{started} {killed}");
+                        assert!(!task.name.starts_with("kills"));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_goes_on_where_it_was() {
+        let tasks = tasks();
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut engine = fake(folder.path(), 5);
+        let ended = Schedule::new(folder.path(), &tasks).run(&mut engine, &mut Until(9));
+        let failure = ended.err().expect("it was ended");
+        assert_eq!(failure.status(), 143);
+        let there: Vec<&Task> =
+            tasks.iter().filter(|task| made(folder.path(), &task.name).exists()).collect();
+        assert!(!there.is_empty() && there.len() < 18, "{}", there.len());
+        let mut engine = fake(folder.path(), 6);
+        let all = Schedule::new(folder.path(), &tasks).run(&mut engine, &mut Until(usize::MAX));
+        assert!(all.is_ok());
+        assert!(there.iter().all(|task| !engine.started.contains_key(&task.name)));
+    }
+}

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use gputrace_trace::place::Target;
+use gputrace_trace::seal::digest;
 use serde::{Deserialize, Serialize};
 
 /// A command that writes a partial.
@@ -18,6 +19,28 @@ pub struct Task {
     pub arguments: Vec<String>,
     /// The ranks that it reads; none where they are not known before.
     pub ranks: Vec<u32>,
+}
+
+impl Task {
+    /// The same as a task for each of its ranks.
+    pub fn by_rank(self) -> Vec<Self> {
+        let place = self.arguments.iter().position(|argument| argument == "--ranks");
+        let (Some(place), true) = (place, self.ranks.len() > 1) else {
+            return vec![self];
+        };
+        let alone = |rank: &u32| {
+            let mut arguments = self.arguments.clone();
+            if let Some(range) = arguments.get_mut(place + 1) {
+                *range = format!("{rank}..{rank}");
+            }
+            Self {
+                name: digest(format!("{} {rank}", self.name).as_bytes()),
+                arguments,
+                ranks: vec![*rank],
+            }
+        };
+        self.ranks.iter().map(alone).collect()
+    }
 }
 
 /// Some tasks, and the folder that their partials go to.

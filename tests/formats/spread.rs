@@ -332,7 +332,7 @@ fn a_driver_that_is_killed_goes_on() {
     let run = eight_ranks(&root);
     let worker = faulty(
         &root,
-        "case \"$task\" in *'\"ranks\":['[4567]']'*) sleep 300 ;; esac",
+        "case \"$task\" in *'\"ranks\":['[4567]']'*) exec sleep 300 ;; esac",
     );
     let output = root.join("out");
     let partials = output.join("partials");
