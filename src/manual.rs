@@ -67,7 +67,10 @@ fn rendered(page: Command) -> io::Result<(String, Vec<u8>)> {
 
 /// The pages of a command and of those below it.
 fn write_pages(folder: &Path, page: &Command) -> io::Result<()> {
-    for below in page.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set()) {
+    for below in page
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help" && !below.is_hide_set())
+    {
         write_pages(folder, below)?;
     }
     let (name, text) = rendered(page.clone())?;

@@ -43,7 +43,7 @@ impl MissingRanks {
         match (self.first, self.last, &self.folder) {
             (Some(first), Some(last), _) if first == last => format!("rank {first}"),
             (Some(first), Some(last), _) => format!("ranks {first} to {last}"),
-            (_, _, folder) => folder.clone().unwrap_or_default(),
+            (_, _, folder) => folder.clone().unwrap_or_else(|| "a file".to_owned()),
         }
     }
 }

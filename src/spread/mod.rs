@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use gputrace_analyzer::partial::{self, Partial};
 use gputrace_analyzer::{Analysis, ClockChoice, Lost, Options};
+use gputrace_interchange::import;
 use gputrace_trace::place::{Existing, Target};
 use gputrace_trace::seal::digest;
 
@@ -120,14 +121,24 @@ impl Driver<'_> {
                 tasks = parts.collect();
                 continue;
             }
-            let (mut lost, mut here) = (Vec::new(), Vec::new());
+            let (mut lost, mut here, mut notes) = (Vec::new(), Vec::new(), Vec::new());
             for task in &tasks {
+                let beside = |why: &str| {
+                    let file = Path::new(task.arguments.get(1)?);
+                    import::beside_note(&self.args.paths, file, why)
+                };
                 let why = match outcomes.get(&task.name) {
                     Some(Outcome::Made) => {
                         here.push(task);
                         continue;
                     }
-                    Some(Outcome::Refused(why)) => why.clone(),
+                    Some(Outcome::Refused(why)) => match beside(why) {
+                        Some(note) => {
+                            notes.push(note);
+                            continue;
+                        }
+                        None => why.clone(),
+                    },
                     Some(Outcome::Died(how)) => {
                         format!("its worker died three times, the last time so: {how}")
                     }
@@ -138,8 +149,10 @@ impl Driver<'_> {
                     why,
                 });
             }
-            if let (Some(first), true) = (lost.first(), here.is_empty()) {
-                return Err(Failure::new(first.why.clone()).into());
+            if here.is_empty() {
+                let why = lost.first().map(|lost| &lost.why).or(notes.first());
+                let why = why.map_or("nothing is in it", String::as_str);
+                return Err(Failure::new(why).into());
             }
             let mut files = plan::partials(folder, here.into_iter());
             loop {
@@ -157,8 +170,12 @@ impl Driver<'_> {
             }
             let damaged: Vec<&PathBuf> = match reduce::read(&files) {
                 Ok((all, _)) => {
-                    let merged =
+                    let mut merged =
                         partial::merge(all).map_err(|wrong| NotJoined::Refused(wrong.to_string()))?;
+                    // Where the one who reads them together would say it.
+                    if let Some(first) = merged.bases.first_mut() {
+                        first.recording.notes.splice(0..0, notes);
+                    }
                     return Ok(Joined {
                         partial: merged,
                         tasks,

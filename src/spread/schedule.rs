@@ -311,12 +311,17 @@ mod tests {
 
         fn events(&mut self, _wait: Duration) -> Result<Vec<Event>, Failure> {
             let place = self.below(self.running.len().max(1));
-            let Some((number, name)) = self.running.iter().nth(place) else { return Ok(Vec::new()) };
+            let Some((number, name)) = self.running.iter().nth(place) else {
+                return Ok(Vec::new());
+            };
             let (number, name) = (*number, name.clone());
             self.running.remove(&number);
             if name.starts_with("kills") || self.below(3) == 0 {
                 *self.killed.entry(name).or_default() += 1;
-                return Ok(vec![Event::Began(number), Event::Ended(number, Some("killed".to_owned()))]);
+                return Ok(vec![
+                    Event::Began(number),
+                    Event::Ended(number, Some("killed".to_owned())),
+                ]);
             }
             let file = match name.starts_with("damaged") {
                 true => refused(self.folder, &name),
@@ -405,8 +410,10 @@ mod tests {
         let ended = Schedule::new(folder.path(), &tasks).run(&mut engine, &mut Until(9));
         let failure = ended.err().expect("it was ended");
         assert_eq!(failure.status(), 143);
-        let there: Vec<&Task> =
-            tasks.iter().filter(|task| made(folder.path(), &task.name).exists()).collect();
+        let there: Vec<&Task> = tasks
+            .iter()
+            .filter(|task| made(folder.path(), &task.name).exists())
+            .collect();
         assert!(!there.is_empty() && there.len() < 18, "{}", there.len());
         let mut engine = fake(folder.path(), 6);
         let all = Schedule::new(folder.path(), &tasks).run(&mut engine, &mut Until(usize::MAX));

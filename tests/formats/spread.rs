@@ -67,7 +67,7 @@ fn faulty(folder: &Path, faults: &str) -> PathBuf {
     let real = env!("CARGO_BIN_EXE_gputrace");
     let text = format!(
         "#!/bin/sh\ntask=$(tr '{{' '\\n' <\"$2\" | grep '^\"name\"' | sed -n \"$(($3 + 1))p\")\n\
-         echo \"$task\" >>{log}\ntries=$(grep -cF \"$task\" {log})\n{faults}\nexec {real} \"$@\"\n",
+         echo \"$task\" >>{log}\nname=$(echo \"$task\" | cut -d '\"' -f 4)\ntries=$(grep -cF \"$name\" {log})\n{faults}\nexec {real} \"$@\"\n",
         log = log.display()
     );
     fs::write(&program, text).expect("written");
@@ -208,7 +208,7 @@ fn workers_that_die() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&partials[3], bytes).expect("written");
-    let done = expect_status(spread(&[run.clone()], "local:2", &output), 0);
+    let done = expect_status(&mut spread(&[run.clone()], "local:2", &output), 0);
     assert!(stdout(&done) == whole);
 
     // A shard that always kills is lost, and everything says so.

@@ -330,6 +330,14 @@ pub fn own_recordings(paths: &[PathBuf]) -> Option<Vec<PathBuf>> {
     (own && losses.is_empty() && !all.is_empty()).then_some(all)
 }
 
+/// What is noted of a file that lies beside traces in a folder and is none, when it was read by its name and refused with this line.
+/// `None` if it was named by the user, or looks like a trace: then it is lost.
+#[must_use]
+pub fn beside_note(paths: &[PathBuf], file: &Path, line: &str) -> Option<String> {
+    let is_named = paths.iter().any(|path| path == file);
+    kineto::beside_note(file, line).filter(|_| !is_named)
+}
+
 /// The trace files that paths stand for, where they stand for nothing else and nothing is left out: those can be read apart, if each
 /// tells its rank. `None` for all else.
 #[must_use]
