@@ -332,7 +332,7 @@ fn a_driver_that_is_killed_goes_on() {
     let run = eight_ranks(&root);
     let worker = faulty(
         &root,
-        "case \"$task\" in *'\"ranks\":['[4567]']'*) exec sleep 300 ;; esac",
+        "case \"$task\" in *'\"ranks\":['[4567]']'*) exec sleep 301 ;; esac",
     );
     let output = root.join("out");
     let partials = output.join("partials");
@@ -351,7 +351,7 @@ fn a_driver_that_is_killed_goes_on() {
         let driver = command.spawn().expect("starts");
         let until = Instant::now() + Duration::from_secs(60);
         let made = || partials.is_dir() && files_of(&partials).iter().filter(|path| whole(path)).count() == 4;
-        while !made() || processes(&["sleep", "300"]).is_empty() {
+        while !made() || processes(&["sleep", "301"]).is_empty() {
             assert!(Instant::now() < until, "no partials");
             std::thread::sleep(Duration::from_millis(10));
         }
