@@ -4,7 +4,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::{Analysis, ClockChoice, ComparedClocks, GivenClocks, Options, Sort, tables};
+use gputrace_analyzer::partial::Partial;
+use gputrace_analyzer::{Analysis, ClockChoice, ComparedClocks, GivenClocks, Lost, Options, Sort, tables};
 use gputrace_interchange::export::files;
 use gputrace_interchange::tables::{csv_to, parquet_to};
 use gputrace_trace::place::Target;
@@ -17,6 +18,7 @@ use crate::failure::Failure;
 use crate::opening;
 use crate::print_json::print_json;
 use crate::report::{self, View};
+use crate::spread;
 
 /// Kernels in the table, unless --top says otherwise.
 pub const DEFAULT_TOP: usize = 10;
@@ -96,15 +98,31 @@ fn analyze_apart(args: &AnalyzeArgs, options: &Options) -> Result<Option<(Analys
     if !partial.used_cuda() {
         return Ok(None);
     }
+    of_partial(partial, options, Vec::new(), Some(source_of(&args.paths))).map(Some)
+}
+
+/// The analysis of all that a partial holds, with who is missing said on stderr, and whether it is simulated. `source` where it is
+/// known otherwise; `lost` are processes that could not be read.
+pub fn of_partial(
+    partial: Partial,
+    options: &Options,
+    lost: Vec<Lost>,
+    source: Option<String>,
+) -> Result<(Analysis, bool), Failure> {
+    if let Some(base) = partial.bases.first().filter(|_| !partial.used_cuda()) {
+        return Err(never_used_cuda(&base.recording));
+    }
     let numbers = partial.step_numbers();
     let busy = busy(format!("putting {} processes together", partial.here().0));
-    let (mut analysis, simulated) = partial.analysis(options);
+    let (mut analysis, simulated) = partial.analysis(options, lost);
     busy.finish_and_clear();
-    analysis.source = source_of(&args.paths);
+    if let Some(source) = source {
+        analysis.source = source;
+    }
     if options.steps.is_some() && analysis.ranks.is_empty() {
         return Err(none_of_the_steps(&analysis.source, numbers));
     }
-    Ok(Some((analysis, simulated)))
+    Ok((analysis, simulated))
 }
 
 /// Prints the tables of a recording that was just made.
@@ -191,7 +209,12 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         short_names: args.short_names,
         by_step: false,
     };
-    let (mut analysis, simulated) = match analyze_apart(args, &options)? {
+    let spread = args.on.as_ref().zip(args.output.as_deref());
+    let done = match spread {
+        Some((on, output)) => Some(spread::analyze(args, on, output, &options)?),
+        None => analyze_apart(args, &options)?,
+    };
+    let (mut analysis, simulated) = match done {
         Some(done) => done,
         None => {
             let recording = open(&args.paths, &args.clocks)?;
@@ -202,6 +225,14 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
             (analysis, recording.is_simulated())
         }
     };
+    if let Some(sentence) = analysis
+        .job_ranks
+        .sentence()
+        .filter(|_| args.json && args.on.is_some())
+    {
+        // Tables say it themselves.
+        anstream::eprintln!("{sentence}");
+    }
     if let Some(tables) = &tables {
         write_tables(&analysis, tables)?;
     }

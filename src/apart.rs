@@ -57,6 +57,34 @@ impl Run {
         Some(Self { recordings })
     }
 
+    /// The ranks of all its processes, in order; `None` where one has none.
+    pub fn ranks(&self) -> Option<Vec<u32>> {
+        let mut ranks = Vec::new();
+        for pieces in &self.recordings {
+            let places = (0..pieces.len()).filter(|place| !is_of_whole(pieces, *place));
+            for place in places {
+                ranks.push(pieces.header(place).rank?);
+            }
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        Some(ranks).filter(|ranks| !ranks.is_empty())
+    }
+
+    /// Whether several clocks may have stamped it.
+    pub fn clocks_may_differ(&self) -> bool {
+        let bases: Vec<&Recording> = self.recordings.iter().map(Pieces::base).collect();
+        let headers: Vec<&ProcessHeader> = self
+            .recordings
+            .iter()
+            .flat_map(|pieces| {
+                let places = (0..pieces.len()).filter(|place| !is_of_whole(pieces, *place));
+                places.map(|place| pieces.header(place))
+            })
+            .collect();
+        clocks_may_differ(&bases, &headers)
+    }
+
     /// Those of all its recordings.
     pub fn fingerprints(&self) -> String {
         let all: Vec<String> = self.recordings.iter().map(Self::fingerprint).collect();

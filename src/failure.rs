@@ -7,6 +7,7 @@ use std::fmt;
 pub struct Failure {
     line: String,
     status: i32,
+    is_of_output: bool,
 }
 
 impl Failure {
@@ -15,7 +16,21 @@ impl Failure {
         Self {
             line: line.into(),
             status: 2,
+            is_of_output: false,
         }
+    }
+
+    /// A failure of writing, with status 2: the input may be right.
+    pub fn of_output(line: impl Into<String>) -> Self {
+        Self {
+            is_of_output: true,
+            ..Self::new(line)
+        }
+    }
+
+    /// Whether writing failed.
+    pub fn is_of_output(&self) -> bool {
+        self.is_of_output
     }
 
     /// The same with another exit status.

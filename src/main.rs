@@ -25,6 +25,7 @@ mod report;
 mod runs;
 mod say;
 mod serve;
+mod spread;
 mod start;
 mod synthetic;
 mod text;
@@ -80,6 +81,7 @@ fn main() {
         Command::Analyze(_)
             | Command::Partial(_)
             | Command::Reduce(_)
+            | Command::Shard(_)
             | Command::WhatIf(_)
             | Command::Diff(_)
             | Command::Check(_)
@@ -93,6 +95,7 @@ fn main() {
         Command::Analyze(args) => analyze::run(&args),
         Command::Partial(args) => partial::run(&args),
         Command::Reduce(args) => reduce::run(&args),
+        Command::Shard(args) => spread::worker::run(&args),
         Command::WhatIf(args) => whatif::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),

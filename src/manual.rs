@@ -42,6 +42,7 @@ pub fn print_page(args: &ManArgs) -> Result<i32, Failure> {
         let Some(found) = page.find_subcommand(name) else {
             let names: Vec<&str> = page
                 .get_subcommands()
+                .filter(|below| !below.is_hide_set())
                 .map(Command::get_name)
                 .filter(|name| *name != "help")
                 .collect();
@@ -66,7 +67,10 @@ fn rendered(page: Command) -> io::Result<(String, Vec<u8>)> {
 
 /// The pages of a command and of those below it.
 fn write_pages(folder: &Path, page: &Command) -> io::Result<()> {
-    for below in page.get_subcommands().filter(|below| below.get_name() != "help") {
+    for below in page
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help" && !below.is_hide_set())
+    {
         write_pages(folder, below)?;
     }
     let (name, text) = rendered(page.clone())?;

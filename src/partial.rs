@@ -37,7 +37,7 @@ pub fn write(target: &Target, partial: &Partial, options: &Options, input: &str)
         drop(out);
         Ok(file.metadata()?.len())
     });
-    written.map_err(|error: io::Error| Failure::new(cannot_be_written(&target.path, &error)))
+    written.map_err(|error: io::Error| Failure::of_output(cannot_be_written(&target.path, &error)))
 }
 
 /// Makes the partial, unless it is there.
@@ -56,7 +56,7 @@ pub fn run(args: &PartialArgs) -> Result<i32, Failure> {
     let target = args.writing.target(&args.output, Some(true), &args.paths);
     let output = args.output.display();
     let checked = target.check_file(&is_partial);
-    checked.map_err(|refused| Failure::new(refused.to_string()))?;
+    checked.map_err(|refused| Failure::of_output(refused.to_string()))?;
     let run = Run::open(&args.paths);
     let files = run
         .as_ref()
@@ -84,6 +84,11 @@ pub fn run(args: &PartialArgs) -> Result<i32, Failure> {
             "{}: {why}",
             crate::analyze::source_of(&args.paths)
         )));
+    }
+    // Who was faster has written the same.
+    if Partial::input_of(&args.output, &options, PROGRAM).as_ref() == Some(&input) {
+        anstream::eprintln!("{output}: was made meanwhile, of the same files");
+        return Ok(0);
     }
     let bytes = write(&target, &partial, &options, &input)?;
     anstream::eprintln!("{output}: {here} of {all} processes, {bytes} bytes");

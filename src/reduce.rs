@@ -1,11 +1,13 @@
 //! `gputrace reduce`: partials put together, as `gputrace analyze` says it of the whole.
 
+use std::path::PathBuf;
+
 use gputrace_analyzer::Options;
 use gputrace_analyzer::partial::{self, Partial};
 use gputrace_trace::{access, parallel};
 
 use crate::analyze;
-use crate::apart::{bar, busy};
+use crate::apart::bar;
 use crate::cli::ReduceArgs;
 use crate::export::{cannot_be_written, interrupted, tables_target};
 use crate::failure::Failure;
@@ -57,16 +59,9 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
             clocks.alignment.clocks.len()
         )));
     }
-    say_what_is_missing(&merged);
-    if let Some(base) = merged.bases.first().filter(|_| !merged.used_cuda()) {
-        return Err(analyze::never_used_cuda(&base.recording));
-    }
-    let numbers = merged.step_numbers();
-    let busy = busy(format!("putting {} processes together", merged.here().0));
-    let (mut analysis, simulated) = merged.analysis(&options);
-    busy.finish_and_clear();
-    if options.steps.is_some() && analysis.ranks.is_empty() {
-        return Err(analyze::none_of_the_steps(&analysis.source, numbers));
+    let (mut analysis, simulated) = analyze::of_partial(merged, &options, Vec::new(), None)?;
+    if let Some(sentence) = analysis.job_ranks.sentence() {
+        anstream::eprintln!("{sentence}");
     }
     if let Some(tables) = &tables {
         analyze::write_tables(&analysis, tables)?;
@@ -91,48 +86,33 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
 
 /// Reads all partials and puts them together.
 fn open(args: &ReduceArgs) -> Result<(Partial, Options), Failure> {
-    let bar = bar("reading", "files", args.paths.len() as u64);
-    let read = parallel::map(args.paths.len(), |place| {
-        let read = partial_file::read(&args.paths[place]);
+    let (all, options) = read(&args.paths)?;
+    let merged = partial::merge(all).map_err(|wrong| Failure::new(wrong.to_string()))?;
+    Ok((merged, options))
+}
+
+/// Reads partials that were made with the same options, and gives each with its name.
+pub fn read(paths: &[PathBuf]) -> Result<(Vec<(String, Partial)>, Options), Failure> {
+    let bar = bar("reading", "files", paths.len() as u64);
+    let read = parallel::map(paths.len(), |place| {
+        let read = partial_file::read(&paths[place]);
         bar.inc(1);
         read
     });
     bar.finish_and_clear();
     let mut first: Option<Options> = None;
     let mut all = Vec::new();
-    for (path, read) in args.paths.iter().zip(read) {
+    for (path, read) in paths.iter().zip(read) {
         let (partial, options) = read?;
         let known = first.get_or_insert_with(|| options.clone());
         if *known != options {
             return Err(Failure::new(format!(
                 "{}: made with other options (--steps, --sort, --short-names) than {}: make both with the same",
                 path.display(),
-                args.paths[0].display()
+                paths[0].display()
             )));
         }
         all.push((path.display().to_string(), partial));
     }
-    let merged = partial::merge(all).map_err(|wrong| Failure::new(wrong.to_string()))?;
-    Ok((merged, first.unwrap_or_default()))
-}
-
-/// On stderr; what the recordings name and is not here stands in the losses too.
-fn say_what_is_missing(merged: &Partial) {
-    let mut missing = merged.missing();
-    let without = merged.without_recording();
-    missing.extend(without.iter().map(|rank| format!("rank {rank}")));
-    if !missing.is_empty() {
-        let (here, all) = merged.here();
-        let all = all + without.len();
-        let first: Vec<&str> = missing.iter().take(8).map(String::as_str).collect();
-        let more = missing.len().saturating_sub(first.len());
-        let more = match more {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        anstream::eprintln!(
-            "{here} of {all} processes are here: {}{more} missing",
-            first.join(", ")
-        );
-    }
+    Ok((all, first.unwrap_or_default()))
 }

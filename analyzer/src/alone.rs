@@ -317,7 +317,7 @@ fn devices(
     (found, too_much)
 }
 
-fn first_reading(process: &Process) -> Option<(i64, i64, i64)> {
+pub(crate) fn first_reading(process: &Process) -> Option<(i64, i64, i64)> {
     let clocks = &process.tables.clocks;
     Some((
         clocks.realtime_ns.first()?.0,

@@ -17,6 +17,7 @@ use crate::finding::Finding;
 use crate::graph::path::CriticalPath;
 use crate::idle::StreamAnalysis;
 use crate::idle_causes::Gap;
+use crate::job_ranks::JobRanks;
 use crate::kernels::{KernelAnalysis, KindAnalysis};
 use crate::launches::LaunchAnalysis;
 use crate::memory::MemoryAnalysis;
@@ -91,6 +92,8 @@ pub struct Analysis {
     pub source: String,
     /// "cuda", "sim" or "imported"; "unknown" where nothing is left that says.
     pub device: String,
+    /// How many of the job's ranks all numbers are of, and which are missing.
+    pub job_ranks: JobRanks,
     /// The job's step, over all ranks; null without steps.
     pub step: Option<JobStep>,
     /// One entry for each rank and device, by rank.

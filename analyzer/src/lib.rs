@@ -41,6 +41,7 @@ mod host_activity;
 mod idle;
 mod idle_causes;
 pub mod intervals;
+mod job_ranks;
 mod kernel_names;
 mod kernels;
 mod kinds;
@@ -101,6 +102,7 @@ pub use graph::CriticalPath;
 pub use idle::StreamAnalysis;
 pub use idle_causes::Gap;
 pub use intervals::is_possible;
+pub use job_ranks::{JobRanks, Lost, MissingRanks};
 pub use kernel_names::{demangled, is_communication, short_name};
 pub use kernels::{KernelAnalysis, KindAnalysis};
 pub use launches::LaunchAnalysis;
@@ -124,6 +126,7 @@ pub use transfers::TransferAnalysis;
 pub use unfinished::{UnfinishedOperation, last_moment};
 
 use alone::Alone;
+use job_ranks::Away;
 use prepared::{Prepared, ROWS_FOR_WHAT_IF};
 
 /// Whether any process of the recording used CUDA. Processes of our own recordings are there because they did; an imported
@@ -199,5 +202,5 @@ fn analysis(recording: &Recording, options: &Options, in_detail: bool) -> (Analy
         Alone::of(&processes[place], &recording.names, options, in_detail)
     });
     let hangs = hangs::after_the_fact(recording);
-    reduce::reduce(recording, of, hangs, options, in_detail)
+    reduce::reduce(recording, of, hangs, &Away::default(), options, in_detail)
 }

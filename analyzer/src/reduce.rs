@@ -14,6 +14,7 @@ use crate::graph::causes::advised::{self, OfDevice};
 use crate::graph::chosen::{self, NotFollowed, ProcessSteps};
 use crate::graph::job::Job;
 use crate::graph::{path, rows};
+use crate::job_ranks::{Away, job_ranks};
 use crate::operations::ProcessOperations;
 use crate::options::Options;
 use crate::prepared::{self, ROWS_FOR_FINDINGS};
@@ -32,11 +33,12 @@ struct Run {
 pub(crate) type OfProcess = (Alone, ForGraph);
 
 /// Makes the analysis. `of` are the recording's processes in their order. Of their tables nothing is looked at but what `hangs::rows`
-/// takes, and for the graph where that takes a whole process.
+/// takes, and for the graph where that takes a whole process. `away` are processes that belong to it and are not here.
 pub(crate) fn reduce(
     recording: &Recording,
     of: Vec<OfProcess>,
     hangs: Vec<Hang>,
+    away: &Away,
     options: &Options,
     in_detail: bool,
 ) -> (Analysis, Details) {
@@ -196,6 +198,7 @@ pub(crate) fn reduce(
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
         device: recording.device().to_owned(),
+        job_ranks: job_ranks(recording, &ranks, away),
         step: step_summary::job_step(ranks_analysed.iter().map(|rank| rank.steps.as_slice())),
         findings: findings::findings(
             &hangs,

@@ -22,7 +22,7 @@ pub use daemon::{
 };
 pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
 pub use record::RecordArgs;
-pub use scale::{PartialArgs, ReduceArgs};
+pub use scale::{On, PartialArgs, ReduceArgs, ShardArgs};
 pub use server::ServerArgs;
 pub use values::{DeviceChoice, ImportArgs, SortChoice, parse_steps};
 
@@ -90,7 +90,8 @@ Examples:
   gputrace analyze run1 --tables out/            every table as Parquet and CSV
   gputrace analyze traces/ --by operator         what each operator of PyTorch launched (shape, product, module, stack, ...)
   gputrace analyze run1 --steps 5..20 --sort mean --top 30
-  gputrace analyze run1 --json > run1.analysis.json")]
+  gputrace analyze run1 --json > run1.analysis.json
+  gputrace analyze run1 --on slurm -o run1-analysis    read by workers of a cluster (ray, slurm) or by processes (local)")]
     Analyze(AnalyzeArgs),
     /// What is known of some ranks of a run, as a file: to be put together with that of the others
     #[command(after_help = scale::PARTIAL_EXAMPLES)]
@@ -98,6 +99,9 @@ Examples:
     /// Put partials together: what `analyze` says of the whole run
     #[command(after_help = scale::REDUCE_EXAMPLES)]
     Reduce(ReduceArgs),
+    /// What a worker of `analyze --on` runs
+    #[command(hide = true)]
+    Shard(ShardArgs),
     /// Say what a step would take if something were different
     #[command(
         name = "whatif",
@@ -308,6 +312,15 @@ pub struct AnalyzeArgs {
     /// Replace the tables in DIR, if nothing else is in it
     #[arg(long, requires = "tables")]
     pub force: bool,
+    /// Have ranks read by workers of a Ray cluster, of a Slurm partition, or by N processes of this machine: see docs/scale.md
+    #[arg(long, value_name = "ray[:ADDRESS]|slurm[:PARTITION]|local[:N]", value_parser = scale::parse_on, requires = "output")]
+    pub on: Option<On>,
+    /// With --on: the folder that the analysis and the partials go to, where it goes on if it was ended. Workers have to see it
+    #[arg(short, long, value_name = "OUT", requires = "on")]
+    pub output: Option<PathBuf>,
+    /// With --on: gputrace as workers find it [default: the same file as here]
+    #[arg(long, value_name = "PROGRAM", requires = "on")]
+    pub worker: Option<PathBuf>,
     #[command(flatten)]
     pub writing: WritingArgs,
     #[command(flatten)]

@@ -88,3 +88,63 @@ pub struct ReduceArgs {
     #[command(flatten)]
     pub writing: WritingArgs,
 }
+
+/// Who reads the ranks of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum On {
+    /// So many processes of this machine; as many as it has cores.
+    Local(Option<usize>),
+    /// Job arrays of a partition of Slurm's; of the default one.
+    Slurm(Option<String>),
+    /// Tasks of the Ray cluster at an address; of the one that RAY_ADDRESS names, or of this machine.
+    Ray(Option<String>),
+}
+
+/// Parses what --on takes.
+pub fn parse_on(text: &str) -> Result<On, String> {
+    let (name, rest) = match text.split_once(':') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (text, None),
+    };
+    let word = || match rest {
+        Some("") => Err(format!("nothing stands behind {name}:")),
+        rest => Ok(rest.map(str::to_owned)),
+    };
+    match name {
+        "ray" => word().map(On::Ray),
+        "slurm" => word().map(On::Slurm),
+        "local" => match rest.map(str::parse) {
+            None => Ok(On::Local(None)),
+            Some(Ok(count @ 1..=4096)) => Ok(On::Local(Some(count))),
+            Some(_) => Err("expected a number of processes from 1 to 4096 behind local:".to_owned()),
+        },
+        _ => Err("expected ray, ray:ADDRESS, slurm, slurm:PARTITION, local or local:N".to_owned()),
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct ShardArgs {
+    /// A file of tasks
+    pub tasks: PathBuf,
+    /// Which of them
+    pub number: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_have_names_and_places() {
+        assert_eq!(parse_on("ray"), Ok(On::Ray(None)));
+        assert_eq!(
+            parse_on("ray:10.0.0.1:6379"),
+            Ok(On::Ray(Some("10.0.0.1:6379".to_owned())))
+        );
+        assert_eq!(parse_on("slurm:gpu"), Ok(On::Slurm(Some("gpu".to_owned()))));
+        assert_eq!(parse_on("local:3"), Ok(On::Local(Some(3))));
+        for wrong in ["", "spark", "local:0", "local:x", "ray:", "slurm:"] {
+            assert!(parse_on(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -24,6 +24,12 @@ pub struct ImportArgs {
 }
 
 impl ImportArgs {
+    /// The same for another of our programs.
+    pub fn words(&self) -> Vec<String> {
+        let limits = self.no_import_limits.then(|| "--no-import-limits".to_owned());
+        limits.into_iter().collect()
+    }
+
     /// From now on it is so.
     pub fn apply(&self) {
         if self.no_import_limits {
@@ -93,6 +99,18 @@ pub enum SortChoice {
     Count,
     Mean,
     Max,
+}
+
+impl SortChoice {
+    /// What is typed for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Total => "total",
+            Self::Count => "count",
+            Self::Mean => "mean",
+            Self::Max => "max",
+        }
+    }
 }
 
 impl From<SortChoice> for gputrace_analyzer::Sort {

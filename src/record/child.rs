@@ -41,6 +41,23 @@ pub fn note_signals() {
     }
 }
 
+/// From here on they end us again.
+pub fn forget_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: SIG_DFL is a valid disposition, and an ignored signal stays ignored as in `handle`.
+        unsafe {
+            if libc::signal(signal, libc::SIG_DFL) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+    }
+}
+
+/// The signal that asked us to end, if one has.
+pub fn asked_to_end() -> Option<i32> {
+    Some(ASKED_TO_END.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+}
+
 /// Starts the command. `ends_with_us`: whether it is killed when we are (bundled workloads; a user's own runs on).
 pub fn start(command: &mut Command, ends_with_us: bool) -> io::Result<Child> {
     if ends_with_us {

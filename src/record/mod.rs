@@ -1,6 +1,6 @@
 //! `gputrace record`: runs a command with the collector injected and closes the recording.
 
-mod child;
+pub mod child;
 mod durable;
 mod exports;
 mod hang;

@@ -31,14 +31,14 @@ pub fn loss_line(loss: &Loss) -> String {
 
 /// Prints one table alone. `false` where the recording has nothing of the kind.
 pub fn print_by(analysis: &Analysis, by: By, view: View) -> bool {
-    match by {
+    table::beside(analysis.job_ranks.share(), || match by {
         By::Kernel => {
             head(analysis, view);
             sections::kernels(analysis, view);
             true
         }
         by => operators::print_by(analysis, by, view.top, || head(analysis, view)),
-    }
+    })
 }
 
 /// Where the numbers are from.
@@ -48,10 +48,17 @@ fn head(analysis: &Analysis, view: View) {
     } else if analysis.device == "imported" {
         anstream::println!("Imported from {}.", analysis.source);
     }
+    if let Some(sentence) = analysis.job_ranks.sentence() {
+        anstream::println!("{sentence}.");
+    }
 }
 
 /// Prints everything. The analysis has all kernels: what is shown of them is chosen after they are summed over ranks.
 pub fn print(analysis: &Analysis, view: View) {
+    table::beside(analysis.job_ranks.share(), || print_all(analysis, view));
+}
+
+fn print_all(analysis: &Analysis, view: View) {
     head(analysis, view);
     if analysis.ranks.is_empty() {
         anstream::println!("No operation of a GPU was recorded.");

@@ -1,5 +1,6 @@
 //! Tables that fit the terminal.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
@@ -61,6 +62,27 @@ fn key_columns(rows: &[Vec<String>], widths: &[usize], width: usize) -> usize {
     (1..widths.len()).take_while(fit).find(distinct).unwrap_or(1)
 }
 
+thread_local! {
+    /// What stands behind each title.
+    static BESIDE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Prints with this behind the title of each table, in brackets: what its numbers are of, where that is not all.
+pub fn beside<T>(words: Option<String>, print: impl FnOnce() -> T) -> T {
+    let before = BESIDE.replace(words);
+    let printed = print();
+    BESIDE.set(before);
+    printed
+}
+
+/// A title with what stands behind it.
+pub fn titled(title: &str) -> String {
+    BESIDE.with_borrow(|words| match words {
+        Some(words) => format!("{title} ({words})"),
+        None => title.to_owned(),
+    })
+}
+
 /// Prints a table whole where it fits, and else as many columns as do.
 pub fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflow: Overflow) {
     let left_out = rows.len().saturating_sub(MOST_PRINTED);
@@ -80,7 +102,7 @@ pub fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflo
         .collect();
     let keys = key_columns(rows, &widths, width);
     let mut first = keys;
-    let mut title = Some(title);
+    let mut title = Some(titled(title));
     while first < headings.len() {
         let mut used: usize = widths[..keys].iter().sum();
         let mut last = first;
@@ -95,7 +117,7 @@ pub fn print_table(title: &str, headings: &[&str], rows: &[Vec<String>], overflo
             .map(|row| columns.iter().map(|&column| row[column].clone()).collect())
             .collect();
         if let Some(title) = title.take() {
-            anstream::println!("\n{}", wrap(title, width).join("\n"));
+            anstream::println!("\n{}", wrap(&title, width).join("\n"));
         }
         anstream::println!("{}", table(&part_headings, part_rows).trim_fmt());
         if left_out > 0 {

@@ -19,6 +19,7 @@ use gputrace_trace::{parallel, place};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
+use crate::record::child;
 use model::{Job, RankStep};
 use plan::Plan;
 
@@ -72,10 +73,18 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
         )));
     }
     make_folder(&plan.output).map_err(|error| refused(&error))?;
+    child::note_signals();
     if let Err(error) = write(&plan) {
         // It was made here, and is not whole.
         let _ = std::fs::remove_dir_all(&plan.output);
-        return Err(refused(&error));
+        return Err(match child::asked_to_end() {
+            Some(signal) => Failure::new(format!(
+                "{}: not made: ended by signal {signal}",
+                plan.output.display()
+            ))
+            .with_status(128 + signal),
+            None => refused(&error),
+        });
     }
     Ok(0)
 }
@@ -99,6 +108,7 @@ fn write(plan: &Plan) -> std::io::Result<()> {
         .map(|_| Vec::with_capacity(count as usize))
         .collect();
     for _ in 0..count {
+        goes_on()?;
         let step = job.step();
         let step = step.into_iter().zip(0u32..);
         let own = step.filter(|(_, rank)| (first..=last).contains(&u64::from(*rank)));
@@ -109,6 +119,7 @@ fn write(plan: &Plan) -> std::io::Result<()> {
     }
     let bytes = AtomicU64::new(0);
     let written = parallel::map(wanted.len(), |place| {
+        goes_on()?;
         let written = rows::write(plan, &recording, wanted[place], start_ns, &of_rank[place])?;
         bytes.fetch_add(written.1, Ordering::Relaxed);
         bar.inc(1);
@@ -144,6 +155,14 @@ fn write(plan: &Plan) -> std::io::Result<()> {
         bytes as f64 / seconds / 1e6
     );
     Ok(())
+}
+
+/// An error once a signal asked for an end.
+fn goes_on() -> std::io::Result<()> {
+    match child::asked_to_end() {
+        Some(_) => Err(std::io::ErrorKind::Interrupted.into()),
+        None => Ok(()),
+    }
 }
 
 fn bar(length: u64) -> ProgressBar {

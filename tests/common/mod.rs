@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test file uses a part of this.
 
 pub mod browser;
+pub mod clusters;
 pub mod consumers;
 pub mod damage;
 #[path = "../../simgpu/tests/support/dispositions.rs"]

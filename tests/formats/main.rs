@@ -24,6 +24,7 @@ mod parquet;
 mod partials;
 mod perfetto;
 mod python_package;
+mod spread;
 mod straggler;
 mod supply;
 mod tensorboard;

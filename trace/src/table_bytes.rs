@@ -72,3 +72,90 @@ pub fn from_bytes(tables: &mut Tables, name: &str, bytes: &[u8], names: &mut Int
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::TimeNs;
+    use crate::tables::Marker;
+
+    fn made(rows: u32) -> Vec<u8> {
+        let (mut tables, mut names) = (Tables::default(), Interner::default());
+        for row in 0..rows {
+            let name = names.intern(&format!("step {}", row % 7));
+            tables.markers.push(Marker {
+                start_ns: TimeNs(i64::from(row)),
+                name,
+                ..Marker::default()
+            });
+        }
+        let all = to_bytes(&mut tables, &names).expect("bytes");
+        all.into_iter().next().expect("a table").1
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<usize> {
+        let (mut tables, mut names) = (Tables::default(), Interner::default());
+        from_bytes(&mut tables, "markers", bytes, &mut names)?;
+        Ok(tables.markers.start_ns.len())
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(read(&made(20)).expect("a table"), 20);
+        assert!(
+            from_bytes(
+                &mut Tables::default(),
+                "kernels",
+                &made(20),
+                &mut Interner::default()
+            )
+            .is_err()
+        );
+        assert!(
+            from_bytes(
+                &mut Tables::default(),
+                "nothing",
+                &made(20),
+                &mut Interner::default()
+            )
+            .is_err()
+        );
+        assert!(read(&[]).is_err());
+    }
+
+    /// Lengths and offsets that ask for memory or reach beyond the bytes.
+    #[test]
+    fn numbers_in_it_are_not_trusted() {
+        let whole = made(20);
+        for place in (0..whole.len() - 8).step_by(4) {
+            for number in [-1i64, i64::MIN, i64::MAX, 1 << 40, 1 << 31] {
+                let mut bytes = whole.clone();
+                bytes[place..place + 8].copy_from_slice(&number.to_le_bytes());
+                // Any answer is one; what is accepted has no more rows than were written, or fewer.
+                if let Ok(rows) = read(&bytes) {
+                    assert!(rows <= 20, "{rows} rows of 20, with {number} at {place}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damage_ends_with_an_answer(
+            places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            cut: Option<prop::sample::Index>,
+        ) {
+            let mut bytes = made(20);
+            for (place, byte) in places {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            let _ = read(&bytes);
+        }
+    }
+}

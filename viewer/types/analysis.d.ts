@@ -11,6 +11,8 @@ export type Analysis = {
   source: string;
   /** "cuda", "sim" or "imported"; "unknown" where nothing is left that says. */
   device: string;
+  /** How many of the job's ranks all numbers are of, and which are missing. */
+  job_ranks: JobRanks;
   /** The job's step, over all ranks; null without steps. */
   step: JobStep | null;
   /** One entry for each rank and device, by rank. */
@@ -962,6 +964,28 @@ export type HostState = {
   values: Record<string, Sampled>;
   /** The threads that were watched, the busiest first. */
   threads: ThreadState[];
+};
+
+/** The ranks that an analysis is of, and those that it lacks. */
+export type JobRanks = {
+  /** Processes that it is of. */
+  here: number;
+  /** Processes that the job has: as many as recordings or the processes themselves say, the larger number. */
+  of: number;
+  /** Those that are not here, in the order of their ranks. */
+  missing: MissingRanks[];
+};
+
+/** Ranks that follow each other and are missing, or a process without a rank. */
+export type MissingRanks = {
+  /** The first of them; null of a process without a rank. */
+  first: number | null;
+  /** The last of them, counted too. */
+  last: number | null;
+  /** The process's folder, where it has no rank. */
+  folder: string | null;
+  /** Why they are missing; null where that is not known. */
+  why: string | null;
 };
 
 /** The step of the job: what tables, report and page call its time. */

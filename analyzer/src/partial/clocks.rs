@@ -6,8 +6,9 @@ use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::tables::Clock;
 use gputrace_trace::{Process, Recording, Table, TimeNs};
 
-use super::parts::{Part, Partial};
+use super::parts::Partial;
 use crate::align::{self, ComparedClocks};
+use crate::alone::first_reading;
 use crate::operations::ProcessOperations;
 use crate::{collective_parts, prepared};
 
@@ -26,7 +27,7 @@ impl Partial {
             .enumerate()
             .map(|(place, part)| ClockSide {
                 place: (0, place),
-                process: head(part),
+                process: head(&part.folder, &part.header, part.alone.first_reading),
                 parts: part.alone.parts.clone(),
                 is_used: !part.alone.used.is_empty(),
             })
@@ -36,14 +37,14 @@ impl Partial {
     }
 }
 
-/// A process without its tables but for the first reading of its clocks.
-fn head(part: &Part) -> Process {
+/// A process without its tables but for the first reading of its clocks: realtime, monotonic and boottime.
+fn head(folder: &str, header: &ProcessHeader, first_reading: Option<(i64, i64, i64)>) -> Process {
     let mut process = Process {
-        folder: part.folder.clone(),
-        header: part.header.clone(),
+        folder: folder.to_owned(),
+        header: header.clone(),
         ..Process::default()
     };
-    if let Some((realtime, monotonic_ns, boottime_ns)) = part.alone.first_reading {
+    if let Some((realtime, monotonic_ns, boottime_ns)) = first_reading {
         process.tables.clocks.push(Clock {
             realtime_ns: TimeNs(realtime),
             monotonic_ns,
@@ -84,17 +85,9 @@ impl ClockSide {
         let process = piece.processes.first()?;
         let operations = ProcessOperations::new(process, &piece.names);
         let parts = collective_parts::parts(process, 0, None, &operations, &piece.names);
-        let mut head = Process {
-            folder: process.folder.clone(),
-            header: process.header.clone(),
-            ..Process::default()
-        };
-        if !process.tables.clocks.is_empty() {
-            head.tables.clocks = process.tables.clocks.pick(&[0]);
-        }
         Some(Self {
             place,
-            process: head,
+            process: head(&process.folder, &process.header, first_reading(process)),
             parts: parts.all,
             is_used: !operations.devices.is_empty(),
         })

@@ -21,7 +21,7 @@ use crate::options::Options;
 /// What a file says that it is, under the key `format` of its schema's metadata.
 pub const FORMAT: &str = "gputrace.partial";
 /// Its version: files of another one are not read.
-pub const VERSION: &str = "1";
+pub const VERSION: &str = "2";
 
 #[derive(Serialize, Deserialize)]
 struct StoredBase {

@@ -9,15 +9,16 @@ use crate::alone::ForGraph;
 use crate::analysis::Analysis;
 use crate::graph::rows::Rows;
 use crate::hangs::{self, Situation};
+use crate::job_ranks::{Away, Lost, listed};
 use crate::options::Options;
 use crate::{align, reduce};
 
 impl Partial {
-    /// Everything that is known of the job, and whether it is simulated.
+    /// Everything that is known of the job, and whether it is simulated. `lost` are processes that could not be read, with why.
     #[must_use]
-    pub fn analysis(mut self, options: &Options) -> (Analysis, bool) {
+    pub fn analysis(mut self, options: &Options, lost: Vec<Lost>) -> (Analysis, bool) {
         self.sort();
-        let missing = self.missing();
+        let named = self.missing();
         let (here, all) = self.here();
         let unchecked: Vec<(usize, usize)> = self
             .bases
@@ -98,14 +99,27 @@ impl Partial {
         if let Some(alignment) = &clocks {
             align::tell(&mut whole, alignment);
         }
-        if !missing.is_empty() {
+        if !named.is_empty() {
+            let name = |(folder, rank): &(String, Option<u32>)| match rank {
+                Some(rank) => format!("rank {rank}"),
+                None => folder.clone(),
+            };
+            let names: Vec<String> = named.iter().map(name).collect();
+            let were = if names.len() == 1 { "was" } else { "were" };
             whole.losses.push(Loss {
                 what: format!(
-                    "{here} of {all} processes are here: {} not put together",
-                    listed(&missing)
+                    "{here} of {all} processes are here: {} {were} not put together",
+                    listed(&names)
                 ),
-                count: Some(missing.len() as u64),
+                count: Some(names.len() as u64),
                 affects: "everything of those processes, and whatever compares or sums ranks".to_owned(),
+            });
+        }
+        for lost in lost.iter().filter(|lost| lost.ranks.is_empty()) {
+            whole.losses.push(Loss {
+                what: format!("left out: {}", lost.why),
+                count: Some(1),
+                affects: "the ranks of that file".to_owned(),
             });
         }
         let is_simulated = whole.is_simulated();
@@ -113,18 +127,9 @@ impl Partial {
             true => hangs::hangs(&whole, &Situation::default()),
             false => Vec::new(),
         });
-        let analysis = reduce::reduce(&whole, of, hangs, options, false).0;
+        let away = Away { named, lost };
+        let analysis = reduce::reduce(&whole, of, hangs, &away, options, false).0;
         (analysis, is_simulated)
-    }
-}
-
-/// Some names, and how many more.
-fn listed(names: &[String]) -> String {
-    const MOST: usize = 8;
-    let first = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(MOST) {
-        0 => format!("{first} {}", if names.len() == 1 { "was" } else { "were" }),
-        more => format!("{first} and {more} more were"),
     }
 }
 

@@ -236,32 +236,20 @@ impl Partial {
         (here, self.bases.iter().map(|base| base.processes.len()).sum())
     }
 
-    /// The processes of the recordings that are not here, by name, in the order of their ranks.
+    /// The processes of the recordings that are not here, with their ranks, in the order of these.
     #[must_use]
-    pub fn missing(&self) -> Vec<String> {
+    pub fn missing(&self) -> Vec<(String, Option<u32>)> {
         let missing = self.bases.iter().zip(&self.parts).flat_map(|(base, parts)| {
             let here: BTreeSet<&str> = parts.iter().map(|part| part.folder.as_str()).collect();
             let away = base.processes.iter();
             away.filter(move |(folder, _)| !here.contains(folder.as_str()))
         });
-        let mut missing: Vec<(&String, &Option<u32>)> = missing.collect();
-        missing.sort_by_key(|(folder, rank)| (rank.unwrap_or(u32::MAX), *folder));
-        let name = |(folder, rank): (&String, &Option<u32>)| match rank {
-            Some(rank) => format!("rank {rank}"),
-            None => folder.clone(),
-        };
-        missing.into_iter().map(name).collect()
-    }
-
-    /// Ranks of the job, by the size that its processes say it has, that no recording which is here has; the lowest of them.
-    #[must_use]
-    pub fn without_recording(&self) -> Vec<u32> {
-        /// Who says that a job is larger is not believed.
-        const MOST: u32 = 1 << 20;
-        let known = self.bases.iter().flat_map(|base| base.processes.values());
-        let known: BTreeSet<u32> = known.flatten().copied().collect();
-        let parts = self.parts.iter().flatten();
-        let size = parts.filter_map(|part| part.header.world_size).max().unwrap_or(0);
-        (0..size.min(MOST)).filter(|rank| !known.contains(rank)).collect()
+        let mut missing: Vec<(String, Option<u32>)> =
+            missing.map(|(folder, rank)| (folder.clone(), *rank)).collect();
+        missing.sort_by(|(a, a_rank), (b, b_rank)| {
+            let key = |rank: &Option<u32>| rank.unwrap_or(u32::MAX);
+            (key(a_rank), a).cmp(&(key(b_rank), b))
+        });
+        missing
     }
 }

@@ -330,6 +330,28 @@ pub fn own_recordings(paths: &[PathBuf]) -> Option<Vec<PathBuf>> {
     (own && losses.is_empty() && !all.is_empty()).then_some(all)
 }
 
+/// What is noted of a file that lies beside traces in a folder and is none, when it was read by its name and refused with this line.
+/// `None` if it was named by the user, or looks like a trace: then it is lost.
+#[must_use]
+pub fn beside_note(paths: &[PathBuf], file: &Path, line: &str) -> Option<String> {
+    let is_named = paths.iter().any(|path| path == file);
+    kineto::beside_note(file, line).filter(|_| !is_named)
+}
+
+/// The trace files that paths stand for, where they stand for nothing else and nothing is left out: those can be read apart, if each
+/// tells its rank. `None` for all else.
+#[must_use]
+pub fn files(paths: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    let mut losses = Vec::new();
+    let inputs = expand(paths, &mut losses).ok()?;
+    let is_file = |(path, kind): &(PathBuf, Kind)| {
+        matches!(kind, Kind::Trace { .. } | Kind::Sqlite { .. }) && beneath::is_file(path)
+    };
+    let all_files = inputs.iter().all(is_file);
+    let all: Vec<PathBuf> = inputs.into_iter().map(|(path, _)| path).collect();
+    (all_files && losses.is_empty()).then_some(all)
+}
+
 /// Opens paths as one run: recordings, trace files and folders of them.
 ///
 /// # Errors

@@ -59,6 +59,18 @@ fn short(path: &Path) -> String {
     )
 }
 
+/// Whether this is why a file is no trace and need not be one: analyses and notes lie beside traces, and only what looks like a trace
+/// of a rank is a loss.
+fn lies_beside(why: &str) -> bool {
+    why.starts_with("has no \"traceEvents\": ")
+}
+
+/// What is noted of a file of a folder that was refused by name with this line; `None` if it is a loss.
+pub(crate) fn beside_note(path: &Path, line: &str) -> Option<String> {
+    let why = line.strip_prefix(&format!("{}: ", path.display()))?;
+    lies_beside(why).then(|| format!("{}: left out: it {why}", short(path)))
+}
+
 /// Reads files of one run into a recording: a process a file, of our own exports as many as they hold.
 ///
 /// # Errors
@@ -88,8 +100,7 @@ pub fn import(sources: &[Source], progress: &Progress) -> Result<Recording, Impo
                 return Err(ImportError::new(&source.path, format!("cannot be read: {error}")));
             }
             Err(Unreadable::NotATrace(why)) if source.from_folder => {
-                // Analyses and notes lie beside traces; only what looks like a trace of a rank is a loss.
-                if why.starts_with("has no \"traceEvents\": ") {
+                if lies_beside(&why) {
                     recording.notes.push(format!("{name}: left out: it {why}"));
                 } else {
                     recording.losses.push(Loss {
