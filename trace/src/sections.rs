@@ -201,7 +201,8 @@ impl Sections {
         }
         check_blocks(&bytes).map_err(|why| damaged(&format!("damaged: {why}")))?;
         // Arrow panics on some damage to schemas and lengths.
-        quietly(|| Self::decode(bytes, wanted)).unwrap_or_else(|_| Err(damaged("damaged: Arrow cannot decode it")))
+        quietly(|| Self::decode(bytes, wanted))
+            .unwrap_or_else(|_| Err(damaged("damaged: Arrow cannot decode it")))
     }
 
     /// Of an Arrow file whose blocks lie in it.

@@ -102,9 +102,8 @@ impl Glance {
         let wanted = |name: &str| name == "process" || name.starts_with("base ");
         let sections = Sections::read_some(path, wanted);
         let sections = about_of(path, sections, version)?;
-        let broken = |error: io::Error| {
-            Wrong(format!("{}: damaged ({error}): make it again", path.display()))
-        };
+        let broken =
+            |error: io::Error| Wrong(format!("{}: damaged ({error}): make it again", path.display()));
         let mut glance = Self::default();
         for section in sections.all {
             if section.name != "process" {
@@ -163,7 +162,10 @@ impl Glance {
     /// its processes say, and that are not in it.
     #[must_use]
     pub fn others(&self) -> BTreeMap<u32, RankState> {
-        let named = self.bases.iter().flat_map(|base| base.processes.values().flatten().copied());
+        let named = self
+            .bases
+            .iter()
+            .flat_map(|base| base.processes.values().flatten().copied());
         let here = self.parts.iter().filter_map(|part| part.rank);
         let size = self.parts.iter().filter_map(|part| part.world_size).max();
         others_of(here, named, size)
@@ -207,7 +209,10 @@ impl Partial {
     #[must_use]
     pub fn others(&self) -> BTreeMap<u32, RankState> {
         let parts = || self.parts.iter().flatten();
-        let named = self.bases.iter().flat_map(|base| base.processes.values().flatten().copied());
+        let named = self
+            .bases
+            .iter()
+            .flat_map(|base| base.processes.values().flatten().copied());
         let size = parts().filter_map(|part| part.header.world_size).max();
         others_of(parts().filter_map(|part| part.header.rank), named, size)
     }

@@ -39,8 +39,7 @@ fn median(values: &mut [CellValue]) -> Option<CellValue> {
         return None;
     }
     let middle = (values.len() - 1) / 2;
-    let (_, value, _) =
-        values.select_nth_unstable_by(middle, |a, b| a.number().total_cmp(&b.number()));
+    let (_, value, _) = values.select_nth_unstable_by(middle, |a, b| a.number().total_cmp(&b.number()));
     Some(*value)
 }
 
@@ -70,8 +69,7 @@ impl RankSteps {
         };
         let rows = 0..self.rows.len();
         let of_group = |row: usize, group: &[usize]| {
-            let mut values: Vec<CellValue> =
-                group.iter().filter_map(|column| value(row, *column)).collect();
+            let mut values: Vec<CellValue> = group.iter().filter_map(|column| value(row, *column)).collect();
             match binned {
                 Binned::Max => values
                     .into_iter()

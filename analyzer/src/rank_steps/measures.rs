@@ -138,7 +138,10 @@ impl Wanted {
                 Getter::Ns(get) => Some(CellValue::Ns(get(&cell.measures))),
                 Getter::Ratio(get) => get(&cell.measures).map(CellValue::Ratio),
             },
-            Self::Arrivals(of) => cell.arrivals.as_ref().map(|arrivals| CellValue::Ns(of.3(arrivals))),
+            Self::Arrivals(of) => cell
+                .arrivals
+                .as_ref()
+                .map(|arrivals| CellValue::Ns(of.3(arrivals))),
         }
     }
 }

@@ -2,11 +2,13 @@
 //! step. It is made of an analysis, or of what is known of ranks alone before that is there.
 
 mod cells;
-mod measures;
 mod known;
+mod measures;
+mod overview;
 mod table;
 
 pub use cells::{Binned, RankCells};
 pub use known::{InCommunicator, KnownRank};
 pub use measures::{CellValue, StepMeasure, step_measures};
+pub use overview::RankOverview;
 pub use table::{RankCommunicator, RankRow, RankState, RankSteps, StepColumn};

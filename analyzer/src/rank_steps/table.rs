@@ -134,14 +134,15 @@ impl RankSteps {
                 }
             };
             for of in &one.communicators {
-                let known = communicators
-                    .entry(of.communicator.clone())
-                    .or_insert_with(|| RankCommunicator {
-                        communicator: of.communicator.clone(),
-                        name: of.name.clone(),
-                        ranks: of.ranks,
-                        rows: Vec::new(),
-                    });
+                let known =
+                    communicators
+                        .entry(of.communicator.clone())
+                        .or_insert_with(|| RankCommunicator {
+                            communicator: of.communicator.clone(),
+                            name: of.name.clone(),
+                            ranks: of.ranks,
+                            rows: Vec::new(),
+                        });
                 let row = u32::try_from(place).unwrap_or(u32::MAX);
                 if known.rows.last() != Some(&row) {
                     known.rows.push(row);
@@ -258,7 +259,9 @@ impl RankSteps {
     pub fn span(&self) -> Option<(i64, i64)> {
         let cells = || self.cells.iter().flatten();
         let begin = cells().map(|cell| cell.start_ns).min()?;
-        let end = cells().map(|cell| cell.start_ns.saturating_add(cell.duration_ns)).max()?;
+        let end = cells()
+            .map(|cell| cell.start_ns.saturating_add(cell.duration_ns))
+            .max()?;
         Some((begin, end))
     }
 

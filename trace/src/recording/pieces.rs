@@ -311,7 +311,10 @@ impl Recording {
         };
         let here = (0..pieces.len()).filter(|place| is_wanted(*place)).count();
         if here == 0 {
-            return Err(OpenError(format!("{}: it has none of these ranks", path.display())));
+            return Err(OpenError(format!(
+                "{}: it has none of these ranks",
+                path.display()
+            )));
         }
         let places: Vec<usize> = (0..pieces.len())
             .filter(|place| is_wanted(*place) || pieces.header(*place).is_host())
