@@ -1,7 +1,7 @@
 //! What a picture of ranks by steps can show: the catalogue of measures, and what else is known of a rank in a step.
 
 use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// What is known of one rank's device in one step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,13 +22,22 @@ pub(super) struct Arrivals {
 }
 
 /// One value of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum CellValue {
     /// Nanoseconds.
     Ns(i64),
     /// A ratio.
     Ratio(f64),
+}
+
+/// As a plain number.
+impl Serialize for CellValue {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Ns(time) => to.serialize_i64(*time),
+            Self::Ratio(ratio) => to.serialize_f64(*ratio),
+        }
+    }
 }
 
 impl CellValue {

@@ -6,6 +6,8 @@ mod known;
 mod measures;
 mod overview;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use cells::{Binned, RankCells};
 pub use known::{InCommunicator, KnownRank};

@@ -174,9 +174,10 @@ impl Library {
         let whole = whole.ok_or(Missing::Unknown)?;
         let inner = lock(&whole.inner);
         if inner.sources.is_empty() && inner.generations.is_empty() {
-            drop(inner);
-            *lock(&whole.asked) = Instant::now();
-            return Err(Missing::Loading(None));
+            return Err(match (&inner.reading, &inner.error) {
+                (None, Some(error)) => Missing::Failed(error.clone()),
+                _ => Missing::Loading(None),
+            });
         }
         let path = source_of(&inner.sources, rank).map_err(Missing::Failed)?;
         drop(inner);
@@ -275,7 +276,16 @@ impl Library {
     /// # Errors
     /// When it is not there, or not yet.
     pub fn newest(self: &Arc<Self>, id: &str, client: Client) -> Result<(Arc<Entry>, Arc<Loaded>), Missing> {
-        let entry = self.entry(id)?;
+        let entry = match self.entry(id) {
+            // Where a rank's rows are is known when the whole has been looked at.
+            Err(Missing::Loading(share)) => {
+                if let Some((of, _)) = id.rsplit_once(RANK_MARK) {
+                    self.open(&self.entry(of)?, client);
+                }
+                return Err(Missing::Loading(share));
+            }
+            entry => entry?,
+        };
         let present = entry.present();
         if matches!(present, Err(Missing::Loading(_))) {
             self.open(&entry, client);
