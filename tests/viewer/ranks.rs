@@ -298,7 +298,7 @@ fn colour(browser: &mut Browser, line: usize, column: usize) -> Value {
     browser.evaluate(&format!(
         "(() => {{
             const map = {PART}.map, ratio = map.canvas.width / map.width;
-            const x = map.names + ({column} + 0.3) * map.cell, y = map.place.lines[{line}].top + map.place.rowHeight / 2;
+            const x = map.names + ({column} + 0.3) * map.cell, y = map.place.lines[{line}].top + map.place.lines[{line}].height / 2;
             return [...map.canvas.getContext('2d').getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3);
         }})()"
     ))
@@ -347,7 +347,7 @@ fn the_picture_shows_who_is_slow_and_leads_to_its_timeline_and_back() {
     // A pointer says the exact figure.
     let at = browser.evaluate(&format!(
         "(() => {{ const map = {PART}.map, box = map.body.getBoundingClientRect();
-            return [box.left + map.names + 2.5 * map.cell, box.top + map.place.rowHeight / 2]; }})()"
+            return [box.left + map.names + 2.5 * map.cell, box.top + map.place.lines[0].height / 2]; }})()"
     ));
     browser.point(at[0].as_f64().expect("x"), at[1].as_f64().expect("y"));
     browser.wait_for("/rank 11.*step/.test(document.querySelector('.p-tip')?.textContent)");

@@ -130,21 +130,27 @@ function titlesOf(overview, group) {
   return titles;
 }
 
+/** A row, and where it lies. @typedef {{row: number, top: number, height: number, group: number}} Line */
+
 /** Height of a row: so many pixels at least and at most, and of all together about so many. */
 const LEAST_ROW = 2;
 const MOST_ROW = 22;
 const ROOM = 560;
+/** With outliers first so many rows are so high, however many there are. */
+const TALL_ROWS = 16;
+const TALL = 14;
 /** Between groups. */
 const GAP = 4;
 /** What a canvas can hold, with two pixels each. */
 const MOST_HEIGHT = 16000;
 
 /**
- * Where rows lie: the top of each, and how high all are.
+ * Where rows lie: the top and height of each, and how high all are.
  * @param {{title: string, rows: number[]}[]} groups
- * @returns {{lines: {row: number, top: number, group: number}[], rowHeight: number, height: number, left_out: number}}
+ * @param {boolean} [outliers] whether the first are those that stand out
+ * @returns {{lines: Line[], rowHeight: number, height: number, left_out: number}}
  */
-export function laid(groups) {
+export function laid(groups, outliers = false) {
   const count = groups.reduce((sum, { rows }) => sum + rows.length, 0);
   const rowHeight = count * LEAST_ROW > MOST_HEIGHT ? 1 : Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(ROOM / Math.max(1, count))));
   const gap = groups.length > 1 ? Math.min(GAP, Math.max(1, rowHeight)) : 0;
@@ -153,9 +159,10 @@ export function laid(groups) {
   groups.forEach(({ rows }, group) => {
     if (group > 0) top += gap;
     for (const row of rows) {
-      if (top + rowHeight > MOST_HEIGHT) break;
-      lines.push({ row, top, group });
-      top += rowHeight;
+      const height = outliers && lines.length < TALL_ROWS ? Math.max(TALL, rowHeight) : rowHeight;
+      if (top + height > MOST_HEIGHT) break;
+      lines.push({ row, top, height, group });
+      top += height;
     }
   });
   return { lines, rowHeight, height: top, left_out: count - lines.length };
@@ -163,16 +170,15 @@ export function laid(groups) {
 
 /**
  * The line at a height; the next one where it is between two groups.
- * @param {{top: number}[]} lines
- * @param {number} rowHeight
+ * @param {Line[]} lines
  * @param {number} y
  */
-export function lineAt(lines, rowHeight, y) {
+export function lineAt(lines, y) {
   let low = 0;
   let high = lines.length;
   while (low < high) {
     const at = (low + high) >> 1;
-    if (lines[at].top + rowHeight <= y) low = at + 1;
+    if (lines[at].top + lines[at].height <= y) low = at + 1;
     else high = at;
   }
   return low < lines.length && y >= 0 ? low : -1;

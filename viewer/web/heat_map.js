@@ -114,7 +114,7 @@ export class HeatMap {
     const { overview, cells } = this;
     if (!overview || !cells) return;
     this.groups = arranged(overview, view, cells.distances);
-    this.place = laid(this.groups);
+    this.place = laid(this.groups, view.sort === "outliers");
     this.left_out = this.place.left_out;
     this.chosen = null;
     if (view.cell) {
@@ -152,9 +152,8 @@ export class HeatMap {
     const height = Math.max(1, place.height);
     const c = prepared(this.canvas, width, height, ratio);
     const { names, cell } = this;
-    const { rowHeight, lines } = place;
-    const gap = rowHeight >= APART && cell >= APART ? 1 : 0;
-    c.font = `${Math.min(12, Math.max(9, rowHeight - 1))}px ${style.fontFamily}`;
+    const { lines } = place;
+    c.font = `${Math.min(12, Math.max(10, place.rowHeight - 1))}px ${style.fontFamily}`;
     c.textBaseline = "middle";
     const room = names - 10;
     // Groups are named where there is room; else rows are.
@@ -163,18 +162,21 @@ export class HeatMap {
     let group = -1;
     for (const one of lines) {
       const row = overview.rows[one.row];
+      const rowHeight = one.height;
+      const gap = rowHeight >= APART && cell >= APART ? 1 : 0;
       const isFirst = one.group !== group;
       group = one.group;
       const own = row.rank === null ? `row ${one.row}` : row.device_index ? `rank ${row.rank}.${row.device_index}` : `rank ${row.rank}`;
       const name = isGrouped && isFirst && rowHeight < TEXT ? this.groups[group].title : own;
       const wanted = isGrouped && rowHeight < TEXT ? isFirst : true;
-      const y = one.top + rowHeight / 2;
+      // Whole within the picture.
+      const y = Math.max(TEXT / 2 + 1, Math.min(height - TEXT / 2, one.top + rowHeight / 2));
       if (wanted && y - TEXT / 2 >= free) {
         c.fillStyle = row.state === "here" ? text : faint;
         const label = rowHeight >= TEXT && isGrouped && isFirst ? `${this.groups[group].title} ${own}` : name;
         c.textAlign = "right";
-        c.fillText(fitting(c, label, room), names - 8, Math.max(TEXT / 2 + 1, Math.min(height - TEXT / 2, y)));
-        free = y + TEXT / 2 + 1;
+        c.fillText(fitting(c, label, room), names - 8, y);
+        free = y + TEXT / 2 + 3;
       }
       if (isGrouped && isFirst && one.top > 0) {
         c.fillStyle = line;
@@ -235,14 +237,14 @@ export class HeatMap {
     style.left = `${Math.round(names + chosen.column * cell) - 2}px`;
     style.top = `${line.top - 2}px`;
     style.width = `${Math.max(1, Math.round(cell)) + 4}px`;
-    style.height = `${place.rowHeight + 4}px`;
+    style.height = `${line.height + 4}px`;
   }
 
   /** @private @param {MouseEvent} event */
   under(event) {
     const { cells, place } = this;
     const bounds = this.body.getBoundingClientRect();
-    const line = lineAt(place.lines, place.rowHeight, event.clientY - bounds.top);
+    const line = lineAt(place.lines, event.clientY - bounds.top);
     const x = event.clientX - bounds.left - this.names;
     const column = Math.floor(x / this.cell);
     return cells && line >= 0 && column < cells.columns.length ? { line, column: Math.max(0, column), isName: x < 0 } : null;

@@ -180,7 +180,7 @@ export class Page {
     document.body.classList.remove("choosing");
     for (const id of ["answer", "overview", "views"]) region(id).hidden = false;
     // Of so many ranks no rows are here.
-    region("overview").classList.toggle("by-rank", Boolean(info.by_rank));
+    document.body.classList.toggle("by-rank", Boolean(info.by_rank));
     this.step = place.window ? null : place.step ?? null;
     if (info.by_rank) state.set({ tab: "ranks" });
     this.bar.mount();

@@ -28,6 +28,8 @@ pub const MOST_RANKS: usize = if cfg!(test) { 3 } else { 128 };
 const MOST_BESIDE: usize = 4096;
 /// Between two pictures of a recording that is being read passes so much.
 const BETWEEN_PICTURES: Duration = Duration::from_millis(700);
+/// ... and this share of the time that reading has taken.
+const REST: u32 = 8;
 
 /// Reads recordings process by process, telling of each process as soon as it was read.
 pub type ReadApart = dyn Fn(&[PathBuf], &(dyn Fn(&Part) + Sync)) -> Result<Partial, String> + Send + Sync;
@@ -238,6 +240,7 @@ struct Pictures<'a> {
     known: Mutex<Vec<KnownRank>>,
     /// Ranks that are not among those.
     others: Mutex<BTreeMap<u32, RankState>>,
+    begun: Instant,
     shown: Mutex<Option<Instant>>,
     tell: watch::Sender<Progress>,
 }
@@ -251,7 +254,8 @@ impl Pictures<'_> {
         }
         lock(&self.known).extend(known);
         let mut shown = lock(&self.shown);
-        if shown.is_none_or(|when| when.elapsed() >= BETWEEN_PICTURES) {
+        let rest = BETWEEN_PICTURES.max(self.begun.elapsed() / REST);
+        if shown.is_none_or(|when| when.elapsed() >= rest) {
             self.show();
             *shown = Some(Instant::now());
         }
@@ -439,6 +443,7 @@ impl Library {
             manifest,
             known: Mutex::new(known),
             others: Mutex::new(others),
+            begun: Instant::now(),
             shown: Mutex::new(Some(Instant::now())),
             tell: watch::channel(Progress::Running).0,
         };

@@ -73,10 +73,14 @@ export const tests = {
     const many = laid([{ title: "", rows: Array.from({ length: 1000 }, (_, at) => at) }]);
     deepEqual([many.rowHeight, many.height, many.lines.length], [2, 2000, 1000]);
     const groups = laid([{ title: "a", rows: [3, 1] }, { title: "b", rows: [2] }]);
-    deepEqual(groups.lines, [{ row: 3, top: 0, group: 0 }, { row: 1, top: 22, group: 0 }, { row: 2, top: 48, group: 1 }]);
-    deepEqual([-1, 0, 21, 22, 45, 48, 69, 70].map((y) => lineAt(groups.lines, 22, y)), [-1, 0, 0, 1, 2, 2, 2, -1]);
+    deepEqual(groups.lines, [{ row: 3, top: 0, height: 22, group: 0 }, { row: 1, top: 22, height: 22, group: 0 }, { row: 2, top: 48, height: 22, group: 1 }]);
+    deepEqual([-1, 0, 21, 22, 45, 48, 69, 70].map((y) => lineAt(groups.lines, y)), [-1, 0, 0, 1, 2, 2, 2, -1]);
     const most = laid([{ title: "", rows: Array.from({ length: 20000 }, (_, at) => at) }]);
     deepEqual([most.rowHeight, most.lines.length, most.left_out], [1, 16000, 4000]);
+    // Those that stand out can be read and pointed at.
+    const outliers = laid([{ title: "", rows: Array.from({ length: 1000 }, (_, at) => at) }], true);
+    deepEqual([outliers.lines[15].height, outliers.lines[16].height, outliers.height], [14, 2, 16 * 14 + 984 * 2]);
+    deepEqual([13, 14, 223, 224, 226].map((y) => lineAt(outliers.lines, y)), [0, 1, 15, 16, 17]);
   },
   "names"() {
     const all = overview();
