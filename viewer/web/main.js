@@ -360,6 +360,7 @@ export class Page {
     const one = same[step.repeat] ?? same[0];
     if (!one) return announce(`This rank has no step ${step.number}.`);
     const margin = Math.max(1, 0.08 * (one.end - one.begin));
+    this.url.arriving = true;
     this.timeline?.moveTo(one.begin - margin, one.end + margin);
   }
 

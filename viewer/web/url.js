@@ -276,6 +276,8 @@ export class UrlKeeper {
     this.timeline = timeline;
     this.timer = 0;
     this.applying = false;
+    /** What is shown next is still where a link leads: Back leaves it. */
+    this.arriving = false;
     context.state.subscribe(
       [
         "window",
@@ -354,7 +356,8 @@ export class UrlKeeper {
     const now = parse(location.hash);
     // So does what is compared first when nothing was chosen yet.
     const found = now.tab === "compare" && !now.compare;
-    const first = found || !location.hash || this.context.state.get().follow || history.state?.page !== true;
+    const first = found || this.arriving || !location.hash || this.context.state.get().follow || history.state?.page !== true;
+    this.arriving = false;
     history[first ? "replaceState" : "pushState"]({ page: true }, "", link);
   }
 
