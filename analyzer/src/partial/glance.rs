@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gputrace_trace::beneath;
 use gputrace_trace::manifest::Manifest;
@@ -42,11 +43,27 @@ pub struct GlancedPart {
     pub devices: Vec<KnownRank>,
 }
 
+/// Recordings that files were of: what is said of one is the same in each of its partials, and is read once.
+#[derive(Debug, Default)]
+pub struct GlancedBases(Mutex<Vec<(Vec<u8>, Arc<GlancedBase>)>>);
+
+impl GlancedBases {
+    fn read(&self, bytes: Vec<u8>) -> serde_json::Result<Arc<GlancedBase>> {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, base)) = known().iter().find(|(other, _)| *other == bytes) {
+            return Ok(base.clone());
+        }
+        let base: Arc<GlancedBase> = Arc::new(serde_json::from_slice(&bytes)?);
+        known().push((bytes, base.clone()));
+        Ok(base)
+    }
+}
+
 /// What a partial holds, at a glance.
 #[derive(Debug, Default)]
 pub struct Glance {
     /// The recordings.
-    pub bases: Vec<GlancedBase>,
+    pub bases: Vec<Arc<GlancedBase>>,
     /// Their processes that are in it.
     pub parts: Vec<GlancedPart>,
 }
@@ -94,11 +111,11 @@ impl Glance {
         read.is_ok() && head.starts_with(b"ARROW1") && holds(FORMAT.as_bytes())
     }
 
-    /// Reads a file of this version.
+    /// Reads a file of this version; `bases` are shared by files that are read together.
     ///
     /// # Errors
     /// As [`Partial::read`].
-    pub fn read(path: &Path, version: &str) -> Result<Self, Wrong> {
+    pub fn read(path: &Path, version: &str, bases: &GlancedBases) -> Result<Self, Wrong> {
         let wanted = |name: &str| name == "process" || name.starts_with("base ");
         let sections = Sections::read_some(path, wanted);
         let sections = about_of(path, sections, version)?;
@@ -107,8 +124,8 @@ impl Glance {
         let mut glance = Self::default();
         for section in sections.all {
             if section.name != "process" {
-                let base = serde_json::from_slice(&section.data).map_err(|error| broken(error.into()))?;
-                glance.bases.push(base);
+                let base = bases.read(section.data);
+                glance.bases.push(base.map_err(|error| broken(error.into()))?);
                 continue;
             }
             let stored: StoredPart =

@@ -14,6 +14,6 @@ mod parts;
 
 pub use clocks::{CLOCK_TABLES, ClockOf, ClockSide, clocks_may_differ, compare_clocks};
 pub use file::{FORMAT, VERSION};
-pub use glance::{Glance, GlancedBase, GlancedPart, others_of};
+pub use glance::{Glance, GlancedBase, GlancedBases, GlancedPart, others_of};
 pub use merge::merge;
 pub use parts::{Base, Part, Partial, Wrong};

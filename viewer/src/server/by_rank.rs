@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gputrace_analyzer::partial::{self, Glance, Part, Partial};
+use gputrace_analyzer::partial::{self, Glance, GlancedBase, GlancedBases, Part, Partial};
 use gputrace_analyzer::rank_steps::{KnownRank, RankState, RankSteps};
 use gputrace_interchange::import;
 use gputrace_trace::manifest::{Device, Manifest, ProcessHeader};
@@ -75,10 +75,10 @@ pub(super) fn source_of(sources: &[Source], rank: u32) -> Result<PathBuf, String
 
 /// What is read, and in which way.
 pub(super) enum Plan {
-    /// Partials; of a recording that was named with them, all of its ranks.
-    Partials(Vec<PathBuf>),
+    /// Partials, and what they hold at a glance: that of each, or none yet.
+    Partials(Vec<PathBuf>, Vec<Glance>),
     /// Recordings process by process, with partials of some of their ranks for the first picture.
-    Recordings(Vec<PathBuf>, Vec<PathBuf>),
+    Recordings(Vec<PathBuf>, Vec<Glance>),
 }
 
 /// Whether all paths are partials.
@@ -90,12 +90,14 @@ pub(super) fn are_partials(paths: &[PathBuf]) -> bool {
 }
 
 /// Whether a recording is the one that a partial was made of: its name, when it began and how many rows it has.
-pub(super) fn is_of(base: &partial::GlancedBase, recording: &Path) -> bool {
+pub(super) fn is_of(base: &GlancedBase, recording: &Path) -> bool {
+    files::manifest(recording).is_some_and(|manifest| is_same(base, recording, &manifest))
+}
+
+/// The same of a recording with this manifest.
+fn is_same(base: &GlancedBase, recording: &Path, manifest: &Manifest) -> bool {
     let real = recording.canonicalize();
     let name = real.as_deref().unwrap_or(recording).file_name();
-    let Some(manifest) = files::manifest(recording) else {
-        return false;
-    };
     name == base.path.file_name()
         && manifest.started_ns == base.manifest.started_ns
         && manifest.rows == base.manifest.rows
@@ -122,7 +124,10 @@ fn beside(recording: &Path) -> Vec<PathBuf> {
 /// How these are read by rank; `None` where they are to be read as wholes. `given` are partials that were named with them.
 pub(super) fn plan(paths: &[PathBuf], given: &[PathBuf], by_rank: &ByRank) -> Option<Plan> {
     if are_partials(paths) {
-        return Some(Plan::Partials(paths.to_vec()));
+        return Some(Plan::Partials(paths.to_vec(), Vec::new()));
+    }
+    if !paths.iter().all(|path| beneath::is_folder(path)) {
+        return None;
     }
     let own = import::own_recordings(paths)?;
     let ranks: usize = own.iter().map(|path| files::rank_folders(path)).sum();
@@ -137,12 +142,16 @@ pub(super) fn plan(paths: &[PathBuf], given: &[PathBuf], by_rank: &ByRank) -> Op
     } else {
         given.to_vec()
     };
-    let is_wanted = |path: &PathBuf| {
-        let glance = Glance::read(path, by_rank.version).ok()?;
-        let is_own = glance.bases.iter().all(|base| is_of(base, recording));
+    let manifest = files::manifest(recording).unwrap_or_default();
+    let bases = GlancedBases::default();
+    let glances = parallel::map(found.len(), |place| {
+        let glance = Glance::read(&found[place], by_rank.version, &bases).ok()?;
+        let is_own = glance
+            .bases
+            .iter()
+            .all(|base| is_same(base, recording, &manifest));
         is_own.then_some(glance)
-    };
-    let glances = parallel::map(found.len(), |place| is_wanted(&found[place]));
+    });
     let (mut here, mut of, mut all) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for (path, glance) in found.into_iter().zip(glances) {
         let Some(glance) = glance else { continue };
@@ -156,13 +165,14 @@ pub(super) fn plan(paths: &[PathBuf], given: &[PathBuf], by_rank: &ByRank) -> Op
                     .flat_map(|base| base.processes.keys().cloned()),
             );
             here.extend(folders);
-            of.push(path);
+            of.push((path, glance));
         }
     }
-    Some(if !of.is_empty() && all.is_subset(&here) {
-        Plan::Partials(of)
+    let (files, glances): (Vec<PathBuf>, Vec<Glance>) = of.into_iter().unzip();
+    Some(if !files.is_empty() && all.is_subset(&here) {
+        Plan::Partials(files, glances)
     } else {
-        Plan::Recordings(own, of)
+        Plan::Recordings(own, glances)
     })
 }
 
@@ -199,11 +209,11 @@ fn outline(path: PathBuf, manifest: Manifest, table: &RankSteps) -> Arc<Recordin
 
 /// Where the recordings of partials are: among those that were named, or beside the partials.
 fn sources(
-    bases: &[(PathBuf, BTreeSet<u32>, partial::GlancedBase)],
+    bases: &[(PathBuf, BTreeSet<u32>, Arc<GlancedBase>)],
     files: &[PathBuf],
     named: &[PathBuf],
 ) -> Vec<Source> {
-    let find = |path: &Path, base: &partial::GlancedBase| {
+    let find = |path: &Path, base: &GlancedBase| {
         let known = named.iter().find(|known| is_of(base, known)).cloned();
         let folder = files.first().and_then(|file| file.canonicalize().ok());
         let sibling = folder.as_deref().and_then(Path::parent).zip(path.file_name());
@@ -285,9 +295,11 @@ impl Library {
     ) -> Result<(), String> {
         let is_first = lock(&entry.inner).generations.is_empty();
         let (merged, options, found) = match plan {
-            Plan::Partials(files) => self.read_partials(entry, &files, by_rank, progress, is_first)?,
+            Plan::Partials(files, glances) => {
+                self.read_partials(entry, &files, glances, by_rank, progress, is_first)?
+            }
             Plan::Recordings(paths, beside) => {
-                let merged = self.read_recordings(entry, &paths, &beside, by_rank, progress, is_first)?;
+                let merged = self.read_recordings(entry, &paths, beside, by_rank, progress, is_first)?;
                 let found = merged.bases.iter().map(|base| Source {
                     ranks: base.processes.values().flatten().copied().collect(),
                     recording: Ok(base.recording.path.clone()),
@@ -330,15 +342,19 @@ impl Library {
         &self,
         entry: &Entry,
         files: &[PathBuf],
+        mut glances: Vec<Glance>,
         by_rank: &ByRank,
         progress: &import::Progress,
         is_first: bool,
     ) -> Result<(Partial, gputrace_analyzer::Options, Vec<Source>), String> {
-        let glances = parallel::map(files.len(), |place| Glance::read(&files[place], by_rank.version));
-        let glances: Vec<Glance> = glances
-            .into_iter()
-            .collect::<Result<_, _>>()
-            .map_err(|wrong| wrong.to_string())?;
+        if glances.is_empty() {
+            let bases = GlancedBases::default();
+            let read = parallel::map(files.len(), |place| {
+                Glance::read(&files[place], by_rank.version, &bases)
+            });
+            let read: Result<Vec<Glance>, _> = read.into_iter().collect();
+            glances = read.map_err(|wrong| wrong.to_string())?;
+        }
         let glance = Glance::together(glances);
         let others = glance.others();
         let Some(first) = glance.bases.first() else {
@@ -403,7 +419,7 @@ impl Library {
         &self,
         entry: &Entry,
         paths: &[PathBuf],
-        beside: &[PathBuf],
+        beside: Vec<Glance>,
         by_rank: &ByRank,
         progress: &import::Progress,
         is_first: bool,
@@ -430,12 +446,9 @@ impl Library {
         lock(&entry.inner).sources = found;
         let count = others.len() as u64;
         drop(pieces);
-        let mut known = Vec::new();
-        for path in beside {
-            if let Ok(glance) = Glance::read(path, by_rank.version) {
-                known.extend(glance.parts.into_iter().flat_map(|part| part.devices));
-            }
-        }
+        let has_some = !beside.is_empty();
+        let parts = beside.into_iter().flat_map(|glance| glance.parts);
+        let known = parts.flat_map(|part| part.devices).collect();
         let pictures = Pictures {
             library: self,
             entry,
@@ -450,7 +463,6 @@ impl Library {
         if is_first {
             pictures.show();
         }
-        let has_some = !beside.is_empty();
         progress.total_bytes.store(count, Ordering::Relaxed);
         let merged = (by_rank.read)(paths, &|part| {
             progress.done_bytes.fetch_add(1, Ordering::Relaxed);

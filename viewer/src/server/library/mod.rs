@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use gputrace_analyzer::partial::Glance;
+use gputrace_analyzer::partial::{Glance, GlancedBases};
 use gputrace_interchange::import::ImportError;
 use gputrace_trace::beneath;
 
@@ -399,7 +399,8 @@ fn with_partials(runs: Vec<Vec<PathBuf>>, by_rank: Option<&ByRank>) -> Vec<(Vec<
     let (partials, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| by_rank::are_partials(run));
     let mut all: Vec<(Vec<PathBuf>, Vec<PathBuf>)> = runs.into_iter().map(|run| (run, Vec::new())).collect();
     for files in partials {
-        let glance = by_rank.and_then(|by_rank| Glance::read(&files[0], by_rank.version).ok());
+        let glance = by_rank
+            .and_then(|by_rank| Glance::read(&files[0], by_rank.version, &GlancedBases::default()).ok());
         let bases = glance.map(|glance| glance.bases).unwrap_or_default();
         let of = all.iter_mut().find(|(run, _)| {
             matches!(run.as_slice(), [path] if bases.iter().any(|base| by_rank::is_of(base, path)))
