@@ -121,6 +121,7 @@ export function arranged(overview, { group, sort }, distances) {
 function titlesOf(overview, group) {
   if (group === "host") return overview.rows.map((row) => row.host || "no host known");
   if (group === "stage") return overview.rows.map((row) => (row.stage === null ? "no stage" : `stage ${row.stage}`));
+  /** @type {string[]} */
   const titles = overview.rows.map(() => (group ? "in none of these" : ""));
   if (group) {
     const of = overview.communicators.filter((one) => kindOf(one) === group);
@@ -154,6 +155,7 @@ export function laid(groups, outliers = false) {
   const count = groups.reduce((sum, { rows }) => sum + rows.length, 0);
   const rowHeight = count * LEAST_ROW > MOST_HEIGHT ? 1 : Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(ROOM / Math.max(1, count))));
   const gap = groups.length > 1 ? Math.min(GAP, Math.max(1, rowHeight)) : 0;
+  /** @type {Line[]} */
   const lines = [];
   let top = 0;
   groups.forEach(({ rows }, group) => {
