@@ -100,12 +100,12 @@ const kindOf = (one) => (one.name !== null ? `name:${one.name}` : `ranks:${one.r
 export function arranged(overview, { group, sort }, distances) {
   /** @type {Map<string, {title: string, rows: number[]}>} */
   const groups = new Map();
-  const titles = titlesOf(overview, group);
+  const of = groupsOf(overview, group);
   overview.rows.forEach((_, row) => {
-    const title = titles[row];
-    const known = groups.get(title);
+    const { key, title } = of[row];
+    const known = groups.get(key);
     if (known) known.rows.push(row);
-    else groups.set(title, { title, rows: [row] });
+    else groups.set(key, { title, rows: [row] });
   });
   const all = [...groups.values()];
   if (sort === "outliers") {
@@ -117,18 +117,19 @@ export function arranged(overview, { group, sort }, distances) {
   return all;
 }
 
-/** By row: the title of its group. @param {Overview} overview @param {string} group @returns {string[]} */
-function titlesOf(overview, group) {
-  if (group === "host") return overview.rows.map((row) => row.host || "no host known");
-  if (group === "stage") return overview.rows.map((row) => (row.stage === null ? "no stage" : `stage ${row.stage}`));
-  /** @type {string[]} */
-  const titles = overview.rows.map(() => (group ? "in none of these" : ""));
-  if (group) {
-    const of = overview.communicators.filter((one) => kindOf(one) === group);
-    // Of several of one kind that a rank is in the first counts.
-    for (const one of [...of].reverse()) for (const row of one.rows) titles[row] = one.name !== null && of.length === 1 ? one.name : one.communicator;
+/** By row: its group, and what that is called. @param {Overview} overview @param {string} group @returns {{key: string, title: string}[]} */
+function groupsOf(overview, group) {
+  const plain = (/** @type {string} */ title) => ({ key: title, title });
+  if (group === "host") return overview.rows.map((row) => plain(row.host || "no host known"));
+  if (group === "stage") return overview.rows.map((row) => plain(row.stage === null ? "no stage" : `stage ${row.stage}`));
+  const found = overview.rows.map(() => plain(group ? "in none of these" : ""));
+  const of = group ? overview.communicators.filter((one) => kindOf(one) === group) : [];
+  // Of several of one kind that a rank is in the first counts.
+  for (const one of [...of].reverse()) {
+    const title = `${one.name ?? "communicator"} of rank ${overview.rows[one.rows[0]]?.rank ?? "?"}`;
+    for (const row of one.rows) found[row] = { key: one.communicator, title };
   }
-  return titles;
+  return found;
 }
 
 /** A row, and where it lies. @typedef {{row: number, top: number, height: number, group: number}} Line */

@@ -56,7 +56,7 @@ export const tests = {
     deepEqual(order({ group: "", sort: "outliers" }), [["", [1, 2, 0, 3]]]);
     deepEqual(order({ group: "host", sort: "rank" }), [["host0", [0, 1]], ["host1", [2]], ["no host known", [3]]]);
     deepEqual(order({ group: "host", sort: "outliers" }), [["host0", [1, 0]], ["host1", [2]], ["no host known", [3]]]);
-    deepEqual(order({ group: "name:data", sort: "outliers" }), [["0xb1", [1]], ["0xb0", [2, 0]], ["in none of these", [3]]]);
+    deepEqual(order({ group: "name:data", sort: "outliers" }), [["data of rank 1", [1]], ["data of rank 0", [2, 0]], ["in none of these", [3]]]);
     // A link's group that this recording has not.
     deepEqual(order({ group: "name:other", sort: "rank" }), [["in none of these", [0, 1, 2, 3]]]);
   },

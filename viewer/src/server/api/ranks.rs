@@ -69,7 +69,10 @@ pub async fn cells(
     let (rec, generation, measure) = parameters::path(place)?;
     let wanted = parameters::query(query)?;
     let steps = analysis::chosen_steps(&wanted.steps)?;
-    let columns = parameters::limit(wanted.columns, COLUMNS, MOST_COLUMNS)?;
+    let columns = wanted.columns.unwrap_or(COLUMNS);
+    if !(1..=MOST_COLUMNS).contains(&columns) {
+        return Err(Refusal::wrong(format!("columns must be 1 to {MOST_COLUMNS}")));
+    }
     let binned = match wanted.binned {
         How::Max => Binned::Max,
         How::Median => Binned::Median,
