@@ -75,7 +75,12 @@ fn read_apart(paths: &[PathBuf], tell: &(dyn Fn(&Part) + Sync)) -> Result<Partia
         let first = paths.first().map_or_else(String::new, |path| path.display().to_string());
         format!("{first}: two of these recordings hold the same rank, or one of them can't be read: `gputrace analyze` says which")
     })?;
-    let partial = run.partial_telling(&Default::default(), &ClockChoice::Estimate, None, tell);
+    let partial = run.partial_telling(
+        &gputrace_analyzer::Options::default(),
+        &ClockChoice::Estimate,
+        None,
+        tell,
+    );
     partial.map_err(|failure| failure.to_string())
 }
 

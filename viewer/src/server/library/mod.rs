@@ -1,5 +1,6 @@
 //! The recordings that a server knows: by opaque numbers, listed, read again while they grow, forgotten when nobody asks.
 
+mod ranks;
 mod reading;
 
 use std::collections::{BTreeMap, HashSet};
