@@ -313,25 +313,25 @@ fn the_picture_shows_who_is_slow_and_leads_to_its_timeline_and_back() {
         "run",
         &[
             "--ranks",
-            "16",
+            "8",
             "--events",
-            "9000",
+            "7000",
             "--slow-rank",
-            "11",
+            "5",
             "--one-host",
         ],
     );
-    let partials = [partial(&run, "0..7"), partial(&run, "8..12")];
-    // Three ranks are in none of them: they are read from the recording.
+    let partials = [partial(&run, "0..3"), partial(&run, "4..6")];
+    // One rank is in none of them: it is read from the recording.
     let viewer = view(&[&run, &partials[0], &partials[1]]);
     let mut browser = shown(program, &viewer, "");
-    // This page begins with it: of so many ranks no rows are here.
+    // The page begins with it, since partials were named.
     assert_eq!(browser.evaluate("viewer.state().tab"), "ranks");
     browser.evaluate(&format!(
         "{PART}.choose({{measure: 'compute_ns', sort: 'outliers'}})"
     ));
     browser.wait_for(&format!(
-        "{PART}.map.cells.measure === 'compute_ns' && {PART}.map.place.lines[0].row === 11"
+        "{PART}.map.cells.measure === 'compute_ns' && {PART}.map.place.lines[0].row === 5"
     ));
     // The slow rank is the lightest, and the others are darker.
     let sum = |value: &Value| {
@@ -350,21 +350,21 @@ fn the_picture_shows_who_is_slow_and_leads_to_its_timeline_and_back() {
             return [box.left + map.names + 2.5 * map.cell, box.top + map.place.lines[0].height / 2]; }})()"
     ));
     browser.point(at[0].as_f64().expect("x"), at[1].as_f64().expect("y"));
-    browser.wait_for("/rank 11.*step/.test(document.querySelector('.p-tip')?.textContent)");
+    browser.wait_for("/rank 5.*step/.test(document.querySelector('.p-tip')?.textContent)");
     // Keys: the second row's first cell, then back up, then right, then to the timeline.
     browser.evaluate(&format!("{PART}.map.body.focus()"));
     for key in ["ArrowDown", "ArrowDown", "ArrowUp", "ArrowRight"] {
         browser.press(key, "");
     }
-    browser.wait_for("viewer.state().heat.cell?.rank === '11'");
+    browser.wait_for("viewer.state().heat.cell?.rank === '5'");
     let step = browser.evaluate("viewer.state().heat.cell.step");
     browser.press("Enter", "\r");
     browser
-        .wait_for("location.hash.includes('-rank11') && viewer.state().loaded && viewer.page.info.analysed");
+        .wait_for("location.hash.includes('-rank5') && viewer.state().loaded && viewer.page.info.analysed");
     browser.wait_for("viewer.state().records > 0 && viewer.state().settled && viewer.page.step === null");
     assert_eq!(
         browser.evaluate("viewer.page.info.bands.map((band) => band.rank)"),
-        json!([11])
+        json!([5])
     );
     // What is in view is that step.
     let inside = browser.evaluate(&format!(
