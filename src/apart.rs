@@ -100,6 +100,17 @@ impl Run {
 
     /// Reads what is wanted of it.
     pub fn partial(self, options: &Options, clocks: &ClockChoice, ranks: Ranks) -> Result<Partial, Failure> {
+        self.partial_telling(options, clocks, ranks, &|_| ())
+    }
+
+    /// The same, telling of each process as soon as it was read.
+    pub fn partial_telling(
+        self,
+        options: &Options,
+        clocks: &ClockChoice,
+        ranks: Ranks,
+        tell: &(dyn Fn(&Part) + Sync),
+    ) -> Result<Partial, Failure> {
         let compared = match clocks {
             ClockChoice::None => None,
             ClockChoice::Compared(compared) => Some((None, compared.clone())),
@@ -134,11 +145,9 @@ impl Run {
                     }
                     compared.alignment.align(process);
                 }
-                Ok((
-                    piece.unchecked,
-                    Some(Part::of(piece.recording, piece.unchecked, &manifest, options)),
-                    None,
-                ))
+                let part = Part::of(piece.recording, piece.unchecked, &manifest, options);
+                tell(&part);
+                Ok((piece.unchecked, Some(part), None))
             });
             let mut processes = std::collections::BTreeMap::new();
             for place in 0..pieces.len() {

@@ -3,12 +3,17 @@
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use gputrace_analyzer::ClockChoice;
+use gputrace_analyzer::partial::{Part, Partial};
 use gputrace_trace::beneath;
-use gputrace_viewer::server::{Options, Port, Server, Tls, check_token, names_for, random_token};
+use gputrace_viewer::server::{ByRank, Options, Port, Server, Tls, check_token, names_for, random_token};
 
+use crate::apart::Run;
 use crate::cli::{ServeArgs, ServerArgs};
 use crate::failure::Failure;
+use crate::partial::PROGRAM;
 
 /// The port that is tried first where none was given.
 const FIRST_PORT: u16 = 7007;
@@ -56,8 +61,27 @@ pub fn bind(args: &ServerArgs, runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>)
         runs,
         folder,
         perfetto_ui: args.perfetto_ui.clone(),
+        by_rank: ByRank {
+            version: PROGRAM,
+            read: Arc::new(read_apart),
+        },
     })
     .map_err(Failure::new)
+}
+
+/// Reads recordings process by process, for the page of a run of many ranks.
+fn read_apart(paths: &[PathBuf], tell: &(dyn Fn(&Part) + Sync)) -> Result<Partial, String> {
+    let run = Run::open(paths).ok_or_else(|| {
+        let first = paths.first().map_or_else(String::new, |path| path.display().to_string());
+        format!("{first}: two of these recordings hold the same rank, or one of them can't be read: `gputrace analyze` says which")
+    })?;
+    let partial = run.partial_telling(
+        &gputrace_analyzer::Options::default(),
+        &ClockChoice::Estimate,
+        None,
+        tell,
+    );
+    partial.map_err(|failure| failure.to_string())
 }
 
 /// How what is said is encrypted: beyond this machine always, unless it is said otherwise.

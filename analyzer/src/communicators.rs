@@ -95,6 +95,16 @@ impl Side {
     }
 }
 
+impl Side {
+    /// What the process says of its communicators: hash, name, ranks, and its own rank in each.
+    pub(crate) fn described(&self) -> impl Iterator<Item = (String, Option<&str>, u32, u32)> {
+        self.described.iter().map(|one| {
+            let text = communicator_text(Some(one.communicator));
+            (text, one.name.as_deref(), one.ranks, one.rank)
+        })
+    }
+}
+
 /// What a process says of its communicators.
 fn described(process: &Process, names: &Interner) -> Vec<Described> {
     let table = &process.tables.communicators;

@@ -62,6 +62,7 @@ mod parts;
 mod pauses;
 mod prepared;
 mod queues;
+pub mod rank_steps;
 mod recording_cost;
 mod reduce;
 mod state;

@@ -13,7 +13,7 @@ use gputrace_analyzer::{CATALOGUE, Options, PARTS, analyze, by_step, compare};
 use serde_json::Value;
 
 /// What the page gets: everything else is found from these.
-const ROOTS: [&str; 3] = ["Analysis", "Comparison", "WhatIf"];
+const ROOTS: [&str; 5] = ["Analysis", "Comparison", "RankCells", "RankOverview", "WhatIf"];
 
 /// A member of an object: what it is, its name, and its Rust type; a flattened one has no name.
 #[derive(Clone, Debug)]
@@ -162,9 +162,15 @@ fn variants(lines: &[&str], attributes: &str) -> Shape {
 fn all_types() -> BTreeMap<String, Type> {
     let mut found = BTreeMap::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let own = ["src", "src/operators", "src/diff", "src/baseline"]
-        .into_iter()
-        .flat_map(|folder| fs::read_dir(root.join(folder)).expect("our sources"));
+    let own = [
+        "src",
+        "src/operators",
+        "src/diff",
+        "src/baseline",
+        "src/rank_steps",
+    ]
+    .into_iter()
+    .flat_map(|folder| fs::read_dir(root.join(folder)).expect("our sources"));
     let own = own.map(|entry| entry.expect("an entry").path());
     let own = own.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     for path in own.chain([
@@ -233,7 +239,10 @@ fn typescript(rust: &str, used: &mut BTreeSet<String>) -> String {
     if let Some(inner) = argument(rust, "Option") {
         format!("{} | null", typescript(inner, used))
     } else if let Some(inner) = list {
-        format!("{}[]", typescript(inner, used))
+        match typescript(inner, used) {
+            choice if choice.contains(" | ") => format!("({choice})[]"),
+            one => format!("{one}[]"),
+        }
     } else if let Some(inner) = argument(rust, "BTreeMap") {
         let value = inner.strip_prefix("String, ").expect("members have names");
         format!("Record<string, {}>", typescript(value, used))
@@ -242,7 +251,7 @@ fn typescript(rust: &str, used: &mut BTreeSet<String>) -> String {
         format!("[{}]", parts.join(", "))
     } else {
         match rust {
-            "i64" | "u64" | "u32" | "usize" | "f64" => "number".to_owned(),
+            "i64" | "u64" | "u32" | "usize" | "f64" | "CellValue" => "number".to_owned(),
             "String" | "&'static str" | "Word" | "Cow<'static, str>" => "string".to_owned(),
             "bool" => "boolean".to_owned(),
             "TimeNs" => "Stamp".to_owned(),

@@ -171,6 +171,7 @@ Examples:
   gputrace view traces/                          PyTorch traces of one run, one file a rank
   gputrace view rank0.json.gz rank1.json.gz      the same, named one by one
   gputrace view report.sqlite                    an Nsight Systems export
+  gputrace view *.partial                        a run of many ranks, from partials of it
   gputrace view run1 --no-open --port 7100       for `ssh -L 7100:127.0.0.1:7100 HOST`
 
 Folders are recordings of their own, and files named together are one run; --together and --apart say otherwise. \
@@ -347,7 +348,7 @@ pub struct WhatIfArgs {
 
 #[derive(Args, Debug)]
 pub struct ViewArgs {
-    /// Recordings, Kineto or Chrome JSON files (- reads one from standard input), Nsight Systems SQLite exports, or folders of them
+    /// Recordings, Kineto or Chrome JSON files (- reads one from standard input), Nsight Systems SQLite exports, folders of them, or partials of one run
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Take all paths as one run

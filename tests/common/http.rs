@@ -105,6 +105,11 @@ impl Viewer {
         Self { child, port, url }
     }
 
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends bytes and gives everything that comes back until the server closes.
     pub fn raw(&self, request: &[u8]) -> Answer {
         raw(self.port, request)

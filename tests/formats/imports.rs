@@ -32,7 +32,7 @@ workloads/src: puzzlers/collectives puzzlers/contest
 workloads/src: store/meeting store/mod
 analyzer/src: hangs/mod hangs/words
 viewer/src: report/bars report/mod report/steps report/timeline/drawing report/timeline/mod
-viewer/src: server/api/analysis server/api/info server/api/mod server/api/parameters server/api/pictures \
+viewer/src: server/api/analysis server/api/info server/api/mod server/api/parameters server/api/pictures server/api/ranks \
     server/api/slices server/assets server/auth server/connections server/entry server/exports server/fair_queue \
     server/following server/library/mod server/loaded server/mod server/preview server/read_queue \
     server/sessions server/write_timeout

@@ -10,6 +10,7 @@ mod browser_rows;
 mod chosen_steps;
 mod html_report;
 mod operators;
+mod ranks;
 mod viewer_answers;
 mod viewer_library;
 mod viewer_parts;

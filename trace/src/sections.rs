@@ -167,12 +167,20 @@ impl Sections {
     /// # Errors
     /// When it can't be read; with [`io::ErrorKind::InvalidData`] when it is no file of sections or is damaged.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut beneath::open(path)?, &mut bytes)?;
-        Self::parse(bytes)
+        Self::read_some(path, |_| true)
     }
 
-    fn parse(mut bytes: Vec<u8>) -> io::Result<Self> {
+    /// The same of sections with some names alone.
+    ///
+    /// # Errors
+    /// As [`Sections::read`].
+    pub fn read_some(path: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut beneath::open(path)?, &mut bytes)?;
+        Self::parse(bytes, wanted)
+    }
+
+    fn parse(mut bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
         let damaged = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         if !bytes.starts_with(b"ARROW1") {
             return Err(damaged("no Arrow file"));
@@ -193,11 +201,12 @@ impl Sections {
         }
         check_blocks(&bytes).map_err(|why| damaged(&format!("damaged: {why}")))?;
         // Arrow panics on some damage to schemas and lengths.
-        quietly(|| Self::decode(bytes)).unwrap_or_else(|_| Err(damaged("damaged: Arrow cannot decode it")))
+        quietly(|| Self::decode(bytes, wanted))
+            .unwrap_or_else(|_| Err(damaged("damaged: Arrow cannot decode it")))
     }
 
     /// Of an Arrow file whose blocks lie in it.
-    fn decode(bytes: Vec<u8>) -> io::Result<Self> {
+    fn decode(bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
         let damaged = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let invalid = |error: ArrowError| damaged(&error.to_string());
         let reader = FileReader::try_new(Cursor::new(bytes), None).map_err(invalid)?;
@@ -215,7 +224,7 @@ impl Sections {
             );
             let rank = batch.column(1).as_primitive::<UInt32Type>();
             let data = batch.column(3).as_binary::<i64>();
-            for row in 0..batch.num_rows() {
+            for row in (0..batch.num_rows()).filter(|row| wanted(name.value(*row))) {
                 all.push(Section {
                     of: of.value(row).to_owned(),
                     rank: rank.is_valid(row).then(|| rank.value(row)),
@@ -260,9 +269,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        assert_eq!(Sections::parse(bytes()).unwrap(), sections());
+        assert_eq!(Sections::parse(bytes(), |_| true).unwrap(), sections());
         assert_eq!(bytes(), bytes());
-        assert!(Sections::parse(Vec::new()).is_err());
+        assert!(Sections::parse(Vec::new(), |_| true).is_err());
     }
 
     /// Gives bytes the checksum that they have.
@@ -289,7 +298,7 @@ mod tests {
                 let mut bytes = whole.clone();
                 bytes[place..place + 8].copy_from_slice(&length.to_le_bytes());
                 seal(&mut bytes);
-                refused += usize::from(Sections::parse(bytes).is_err());
+                refused += usize::from(Sections::parse(bytes, |_| true).is_err());
             }
         }
         assert!(refused > 0);
@@ -306,7 +315,7 @@ mod tests {
                 bytes[place] = byte;
             }
             seal(&mut bytes);
-            let _ = Sections::parse(bytes);
+            let _ = Sections::parse(bytes, |_| true);
         }
 
         #[test]
@@ -317,7 +326,7 @@ mod tests {
             if let Some(cut) = cut {
                 bytes.truncate(cut.index(bytes.len()));
             }
-            prop_assert!(Sections::parse(bytes).is_err());
+            prop_assert!(Sections::parse(bytes, |_| true).is_err());
         }
     }
 }

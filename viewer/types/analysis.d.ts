@@ -1385,6 +1385,76 @@ export type QueueAnalysis = {
   timeline: [Stamp, number][];
 };
 
+/** One measure of each rank in each step. */
+export type RankCells = {
+  /** Its name. */
+  measure: string;
+  /** What a cell shows of several steps: "max" or "median". */
+  binned: string;
+  /** Places of the first and the last step of each column. */
+  columns: [number, number][];
+  /** By row and column; null where nothing is known. */
+  values: ((number | null)[])[];
+  /** By column: the median over the rows; null where no row has a value. */
+  medians: (number | null)[];
+  /**
+   * By row, over its single steps: the mean distance from the median of all rows in that step, in the measure's unit. Null without a
+   * value.
+   */
+  distances: (number | null)[];
+};
+
+/** Who the ranks are, which steps there are, and what is known of them. */
+export type RankOverview = {
+  /** What a picture can show. */
+  measures: StepMeasure[];
+  /** Whether ranks were compared with each other: until then measures that need it have no values. */
+  compared: boolean;
+  /** Ranks that are here. */
+  here: number;
+  /** Ranks of the job, as far as that is known. */
+  all: number;
+  /** The steps, by time. */
+  steps: StepColumn[];
+  /** By rank and device. */
+  rows: RankRow[];
+  /** Those that any row is in: the largest first. */
+  communicators: RankCommunicator[];
+};
+
+/** A communicator with the rows that are in it. */
+export type RankCommunicator = {
+  /** Its hash, in hexadecimal. */
+  communicator: string;
+  /** Its name; null where it has none. */
+  name: string | null;
+  /** Ranks in it, recorded or not; null where that is not known. */
+  ranks: number | null;
+  /** Places of the rows. */
+  rows: number[];
+};
+
+/** A row: a device of a rank, or a rank of which nothing is here. */
+export type RankRow = {
+  /** The rank in the job; null where it is not known. */
+  rank: number | null;
+  /** Device index within the process; null of a rank that is not here. */
+  device_index: number | null;
+  /** The device's name; null where it is not known. */
+  device_name: string | null;
+  /** Host of the process; empty where it is not known. */
+  host: string;
+  /** Whether it is here. */
+  state: RankState;
+  /** Its pipeline stage: its place in a communicator that is named after a pipeline. Null where there is none. */
+  stage: number | null;
+  /** How many of the steps it has. */
+  steps: number;
+};
+
+/** How far a rank's recording was read. */
+export type RankState = "here" | "reading" | "missing" | "nothing";
+
 /** The cost in one process. */
 export type RecordingCost = {
   /** The rank in the job, where it is known. */
@@ -1608,6 +1678,30 @@ export type StepChange = {
   verdict: Verdict;
   /** The smallest change that these runs could show; null likewise. */
   least_ns: number | null;
+};
+
+/** A column. */
+export type StepColumn = {
+  /** The step's number. */
+  number: number;
+  /** How often a rank had that number before (where numbers begin anew). */
+  repeat: number;
+  /** Its name. */
+  name: string;
+};
+
+/** A measure of a rank in a step, as a page lists it. */
+export type StepMeasure = {
+  /** Its name. */
+  name: string;
+  /** "ns" or "ratio". */
+  unit: string;
+  /** Its name for readers. */
+  label: string;
+  /** What it is, in a line. */
+  definition: string;
+  /** Whether it needs other ranks: then it is there when they have been compared. */
+  compared: boolean;
 };
 
 /** All steps of one device. */

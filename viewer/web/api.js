@@ -124,6 +124,19 @@ export class RecordingApi {
   rows() {
     return this.rec("rows");
   }
+  /** @returns {Promise<import("../types/analysis.js").RankOverview>} */
+  ranks() {
+    return this.rec("ranks");
+  }
+  /**
+   * One measure of each rank in each step.
+   * @param {string} measure
+   * @param {{steps: string | null, columns: number, binned: string}} of
+   * @returns {Promise<import("../types/analysis.js").RankCells>}
+   */
+  rankCells(measure, of) {
+    return this.rec(`ranks/${encodeURIComponent(measure)}`, of);
+  }
   analysis(/** @type {string} */ steps) {
     return this.rec("analysis", { steps });
   }

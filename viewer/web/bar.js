@@ -8,6 +8,7 @@ import { openInPerfetto } from "./perfetto.js";
 import { picture } from "./picture.js";
 import { stepRange } from "./step_range.js";
 import { copyText } from "./table.js";
+import { href } from "./url.js";
 
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
 const THEME_ICONS = /** @type {const} */ ({ auto: "auto", light: "sun", dark: "moon" });
@@ -48,6 +49,7 @@ export class Bar {
     replace(
       region("badges"),
       info.simulated && h("span", { class: "badge warn", title: "No GPU was used: times on the device come from a model, not from hardware" }, "Simulated GPU"),
+      info.rank_of && h("a", { class: "badge", href: href({ rec: info.rank_of, tab: "ranks" }), title: "Back to the table of all ranks" }, "All ranks"),
       (info.imported || info.device === "imported") && h("span", { class: "badge", title: info.source }, "imported"),
     );
     const lost = typeof info.total_events === "number" && info.total_events > info.events;

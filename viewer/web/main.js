@@ -7,6 +7,7 @@ import { Bar } from "./bar.js";
 import { ChosenSteps } from "./chosen_steps.js";
 import { h, replace } from "./dom.js";
 import { shellLine } from "./format.js";
+import { number as stepNumber } from "./panels/step_choice.js";
 import { Store, initialState } from "./state.js";
 import { keys } from "./input.js";
 import { Live } from "./live.js";
@@ -32,6 +33,8 @@ import { UrlKeeper, href, parse } from "./url.js";
  * @property {(tab: string) => void} show
  * @property {(tab: string) => boolean} has   whether there is such a view
  * @property {(to: {rec?: string, from?: number, to?: number}) => string} link
+ * @property {(of: {rank: number | null, device: number | null}, step: {number: number, repeat: number} | null) => Promise<void>} openRank
+ *   the timeline of a rank, at a step
  * @property {(text: string) => void} announce
  * @property {() => void} openHelp
  * @property {() => void} openPalette
@@ -54,6 +57,8 @@ addEventListener("unhandledrejection", (event) => {
 
 const state = new Store(initialState());
 const POLL_MS = 250;
+/** How the number of a rank of a recording that is shown by rank ends. */
+const RANK_ALONE = /-rank\d+$/;
 
 /**
  * Fills the main area with a few words; null takes them away.
@@ -138,7 +143,8 @@ export class Page {
       },
       rows: () => page.timeline?.rows ?? [],
       show: (tab) => page.show(tab),
-      has: (tab) => tab === "timeline" || this.panels.some((/** @type {any} */ { id }) => id === tab),
+      openRank: (of, step) => this.openRank(of, step),
+      has: (tab) => (tab === "timeline" && !this.info.by_rank) || this.panels.some((/** @type {any} */ { id }) => id === tab),
       link: (to) => href({ rec: to.rec ?? id, window: to.from === undefined || to.to === undefined ? undefined : [to.from, to.to] }),
       announce,
       openHelp: () => this.modules.openHelp?.(keys),
@@ -153,6 +159,8 @@ export class Page {
     this.bar = new Bar(this);
     this.chosenSteps = new ChosenSteps(this, region("steps"));
     this.url = new UrlKeeper(id, this.context, () => this.timeline);
+    /** Where a link begins, until the steps are known. @type {{number: number, repeat: number} | null} */
+    this.step = null;
   }
 
   /** Mounts everything that the first look needs. */
@@ -171,6 +179,10 @@ export class Page {
     });
     document.body.classList.remove("choosing");
     for (const id of ["answer", "overview", "views"]) region(id).hidden = false;
+    // Of so many ranks no rows are here.
+    document.body.classList.toggle("by-rank", Boolean(info.by_rank));
+    this.step = place.window ? null : place.step ?? null;
+    if (info.by_rank) state.set({ tab: "ranks" });
     this.bar.mount();
     this.chosenSteps.draw();
     this.tabs();
@@ -179,6 +191,7 @@ export class Page {
     addEventListener("keydown", (event) => this.key(event));
     this.timeline = await mountTimeline(this.context, region("timeline"), region("overview"), region("details"));
     await this.url.apply(place);
+    this.toStep();
     this.url.begin();
     // After the first picture: an analysis may take as long as a hundred tiles. Its room is kept, so that nothing jumps.
     const answer = region("answer");
@@ -194,7 +207,9 @@ export class Page {
    */
   views() {
     let digits = 0;
-    const all = [{ id: "timeline", title: "Timeline" }, ...this.panels];
+    const first = this.info.by_rank ? [] : [{ id: "timeline", title: "Timeline" }];
+    if (this.info.by_rank) digits = 1;
+    const all = [...first, ...this.panels];
     return all.map(({ id, title, key }) => ({ id, title, keys: key ?? (digits < 9 ? String((digits += 1)) : "") }));
   }
 
@@ -336,8 +351,41 @@ export class Page {
     if (this.context.has(tab)) state.set({ tab });
   }
 
+  /** Shows the step that a link begins at, as soon as steps are known. @private */
+  toStep() {
+    const { step, info } = this;
+    if (!step || !info.steps?.length) return;
+    this.step = null;
+    const same = info.steps.filter((/** @type {any} */ one) => one.number === step.number);
+    const one = same[step.repeat] ?? same[0];
+    if (!one) return announce(`This rank has no step ${step.number}.`);
+    const margin = Math.max(1, 0.08 * (one.end - one.begin));
+    this.url.arriving = true;
+    this.timeline?.moveTo(one.begin - margin, one.end + margin);
+  }
+
+  /** @type {Context["openRank"]} */
+  async openRank({ rank, device }, step) {
+    if (this.info.by_rank) {
+      if (rank === null) return announce("The recording does not say which rank this is.");
+      // So that Back leads here again.
+      this.url.write();
+      location.assign(href({ rec: `${this.id}-rank${rank}`, step: step ?? undefined }));
+      return;
+    }
+    const analysis = await this.context.wholeAnalysis();
+    const of = analysis.ranks.find((/** @type {any} */ one) => one.rank === rank && one.device_index === device);
+    const same = of?.steps.filter((/** @type {any} */ one, /** @type {number} */ at) => Number(stepNumber(one, at)) === step?.number) ?? [];
+    const one = same[step?.repeat ?? 0];
+    await this.goTo({ from: one?.start_ns ?? this.info.begin, to: one?.end_ns ?? this.info.end, rank: rank ?? undefined, device: device ?? undefined });
+  }
+
   /** @type {Context["goTo"]} */
   async goTo({ from, to, key, start, rank, device }) {
+    if (this.info.by_rank) {
+      if (rank === undefined || rank === null) return announce("Its rows are not read here: open a rank's timeline.");
+      return this.openRank({ rank, device: device ?? null }, null);
+    }
     const margin = Math.max(1, 0.08 * (to - from));
     state.set({ tab: "timeline", window: [from - margin, to + margin], follow: false });
     if (key !== undefined && start !== undefined) {
@@ -358,9 +406,11 @@ export class Page {
     this.api = new RecordingApi(this.id, info.generation);
     this.analyses = new Map();
     await this.timeline?.load();
+    if (info.by_rank !== before.by_rank) location.reload();
     // Who looked at all of it looks at all of it.
     if (whole) this.timeline?.moveTo(info.begin, Math.max(info.begin + 1, info.end), { glide: false });
     state.set({ generation: info.generation });
+    this.toStep();
     this.bar.mount();
     this.chosenSteps.refresh();
     this.refresh();
@@ -385,9 +435,11 @@ async function loaded(id) {
     }
     const { recordings } = await getJson("/api/recordings");
     const entry = recordings.find((/** @type {any} */ other) => other.id === id);
-    if (!entry) throw new ApiError(404, "there is no such recording any more");
-    if (entry.state === "failed") throw new ApiError(0, entry.error ?? "it could not be read");
-    message(`Reading ${entry.name}`, h("progress", { max: 1, value: typeof entry.progress === "number" ? entry.progress : null }));
+    // A rank alone is in no list.
+    const of = entry ? entry.name : RANK_ALONE.test(id) ? "the rank" : null;
+    if (of === null) throw new ApiError(404, "there is no such recording any more");
+    if (entry?.state === "failed") throw new ApiError(0, entry.error ?? "it could not be read");
+    message(`Reading ${of}`, h("progress", { max: 1, value: typeof entry?.progress === "number" ? entry.progress : null }));
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
 }

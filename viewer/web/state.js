@@ -44,6 +44,7 @@
  * @property {string[]} changes             that are tried together, as for `--set`
  * @property {Comparison | null} compare     what is shown beside this recording, and how the two are aligned
  * @property {OperatorsView | null} operators
+ * @property {import("./heat.js").HeatView | null} heat   ranks by steps; null: as it is at first
  * @property {string} steps                 that all numbers are of, as the server takes them: "5-20"; "" is the whole run
  * @property {number} generation            of the loaded state of the recording
  */
@@ -73,6 +74,7 @@ export function initialState() {
     changes: [],
     compare: null,
     operators: null,
+    heat: null,
     steps: "",
     generation: 0,
   };

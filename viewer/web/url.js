@@ -2,6 +2,7 @@
 /** Deep links: what is looked at, in the part of the address after `#`, which never reaches the server. */
 
 import { numbersOf, ranges } from "./api.js";
+import { FIRST } from "./heat.js";
 import { spell, unspell } from "./rows.js";
 import { stepRange } from "./step_range.js";
 
@@ -28,6 +29,8 @@ import { stepRange } from "./step_range.js";
  * @property {import("./state.js").OperatorsView} [operators]
  * @property {true} [path]      the critical path shows
  * @property {string[]} [changes]
+ * @property {import("./heat.js").HeatView} [heat]
+ * @property {{number: number, repeat: number}} [step]   where a rank's page begins
  * @property {string} [steps]
  * @property {number | "clock"} [zero]
  * @property {"full"} [names]
@@ -106,6 +109,21 @@ function operatorsOf(fields) {
   };
 }
 
+/** Ranks by steps, as a link says it. @param {URLSearchParams} fields @returns {import("./heat.js").HeatView | null} */
+function heatOf(fields) {
+  const measure = fields.get("measure") ?? "";
+  const cell = (fields.get("cell") ?? "").match(/^((?:row)?\d{1,9}(?:\.\d{1,9})?)@(\d{1,15})$/);
+  const heat = {
+    ...FIRST,
+    ...(/^\w{1,60}$/.test(measure) ? { measure } : {}),
+    group: (fields.get("group") ?? "").slice(0, 400),
+    ...(fields.get("rank") === "outliers" ? { sort: /** @type {const} */ ("outliers") } : {}),
+    ...(fields.get("binned") === "median" ? { binned: /** @type {const} */ ("median") } : {}),
+    cell: cell ? { rank: cell[1], step: Number(cell[2]) } : null,
+  };
+  return JSON.stringify(heat) === JSON.stringify(FIRST) ? null : heat;
+}
+
 /**
  * Reads a link. What can't be understood is left out: a link is other people's input.
  * @param {string} hash
@@ -152,6 +170,10 @@ export function parse(hash) {
   if (compare) place.compare = compare;
   const operators = operatorsOf(fields);
   if (operators) place.operators = operators;
+  const heat = heatOf(fields);
+  if (heat) place.heat = heat;
+  const step = (fields.get("step") ?? "").match(/^(\d{1,15})(?:\.(\d{1,9}))?$/);
+  if (step) place.step = { number: Number(step[1]), repeat: Number(step[2] ?? 0) };
   if (fields.get("path") === "shown") place.path = true;
   const changes = fields.getAll("set").filter((text) => text.length <= 1000);
   if (changes.length) place.changes = changes.slice(0, CHANGES);
@@ -215,6 +237,15 @@ export function href(place) {
     if (flame) add("graph", "flame");
     if (zoom !== undefined) add("zoom", String(zoom));
   }
+  if (place.heat) {
+    const { measure, group, sort, binned, cell } = place.heat;
+    if (measure) add("measure", measure);
+    if (group) add("group", group);
+    if (sort === "outliers") add("rank", "outliers");
+    if (binned === "median") add("binned", "median");
+    if (cell) add("cell", `${cell.rank}@${cell.step}`);
+  }
+  if (place.step) add("step", place.step.repeat ? `${place.step.number}.${place.step.repeat}` : String(place.step.number));
   if (place.path) add("path", "shown");
   for (const change of (place.changes ?? []).slice(0, CHANGES)) add("set", change);
   if (place.steps) add("steps", place.steps);
@@ -245,6 +276,8 @@ export class UrlKeeper {
     this.timeline = timeline;
     this.timer = 0;
     this.applying = false;
+    /** What is shown next is still where a link leads: Back leaves it. */
+    this.arriving = false;
     context.state.subscribe(
       [
         "window",
@@ -264,6 +297,7 @@ export class UrlKeeper {
         "changes",
         "compare",
         "operators",
+        "heat",
         "steps",
         "zero",
         "names",
@@ -296,6 +330,7 @@ export class UrlKeeper {
       pins: state.pins, collapsed: state.collapsed, filter: state.filter.text, query: state.query, tab: state.tab, marks: state.marks, order: state.order,
       compare: state.tab === "compare" ? state.compare ?? undefined : undefined,
       operators: state.tab === "operators" ? state.operators ?? undefined : undefined,
+      heat: state.tab === "ranks" ? state.heat ?? undefined : undefined,
       path: state.path || undefined, changes: state.changes, steps: state.steps,
       zero: state.zero ?? undefined, names: state.names === "full" ? "full" : undefined,
     });
@@ -312,15 +347,17 @@ export class UrlKeeper {
     this.timer = setTimeout(() => this.write(), REST_MS);
   }
 
-  /** @private */
+  /** Writes what is shown now, before the page goes elsewhere. */
   write() {
+    clearTimeout(this.timer);
     const link = this.current();
     if (link === location.hash || (link === "#" && !location.hash)) return;
     // The first entry, and what follows a growing recording, replace what is there: Back should leave the page.
     const now = parse(location.hash);
     // So does what is compared first when nothing was chosen yet.
     const found = now.tab === "compare" && !now.compare;
-    const first = found || !location.hash || this.context.state.get().follow || history.state?.page !== true;
+    const first = found || this.arriving || !location.hash || this.context.state.get().follow || history.state?.page !== true;
+    this.arriving = false;
     history[first ? "replaceState" : "pushState"]({ page: true }, "", link);
   }
 
@@ -336,13 +373,14 @@ export class UrlKeeper {
       query: place.query ?? "",
       searchMode: place.mode ?? { regex: false, case: false },
       flame: Boolean(place.flame),
-      tab: place.tab && this.context.has(place.tab) ? place.tab : "timeline",
+      tab: place.tab && this.context.has(place.tab) ? place.tab : this.context.info.by_rank ? "ranks" : "timeline",
       marks: (place.marks ?? []).map((mark) => ({ ...mark, kept: true })),
       order: place.order ?? {},
       path: Boolean(place.path),
       changes: place.changes ?? [],
       ...(place.compare ? { compare: place.compare } : {}),
       ...(place.tab === "operators" ? { operators: place.operators ?? null } : {}),
+      ...(place.tab === "ranks" || this.context.info.by_rank ? { heat: place.heat ?? null } : {}),
       steps: place.steps ?? "",
       zero: place.zero ?? null,
       names: place.names ?? "short",

@@ -66,6 +66,31 @@ fn about(options: &Options, version: &str) -> HashMap<String, String> {
         .collect()
 }
 
+/// The sections of a file, if it is a partial of this version.
+pub(super) fn about_of(path: &Path, read: io::Result<Sections>, version: &str) -> Result<Sections, Wrong> {
+    let name = path.display();
+    let sections = read.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => Wrong(format!(
+            "{name}: {error}: expected a partial that `gputrace partial` made; make it again"
+        )),
+        _ => Wrong(format!("{name}: cannot be read: {error}")),
+    })?;
+    let said = |key: &str| sections.about.get(key).map_or("", String::as_str);
+    if said("format") != FORMAT {
+        return Err(Wrong(format!(
+            "{name}: no partial: expected a file that `gputrace partial` made"
+        )));
+    }
+    if (said("version"), said("gputrace")) != (VERSION, version) {
+        return Err(Wrong(format!(
+            "{name}: made by gputrace {} (partials of version {}), and this is {version} ({VERSION}): make it again",
+            said("gputrace"),
+            said("version")
+        )));
+    }
+    Ok(sections)
+}
+
 impl Partial {
     /// Writes it. `version` is that of the program, `input` what the file is known by when it is to be made again.
     ///
@@ -168,25 +193,8 @@ impl Partial {
     /// When it can't be read, is damaged, is no partial, or one of another version.
     pub fn read(path: &Path, version: &str) -> Result<(Self, Options), Wrong> {
         let name = path.display();
-        let sections = Sections::read(path).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => Wrong(format!(
-                "{name}: {error}: expected a partial that `gputrace partial` made; make it again"
-            )),
-            _ => Wrong(format!("{name}: cannot be read: {error}")),
-        })?;
+        let sections = about_of(path, Sections::read(path), version)?;
         let said = |key: &str| sections.about.get(key).map_or("", String::as_str);
-        if said("format") != FORMAT {
-            return Err(Wrong(format!(
-                "{name}: no partial: expected a file that `gputrace partial` made"
-            )));
-        }
-        if (said("version"), said("gputrace")) != (VERSION, version) {
-            return Err(Wrong(format!(
-                "{name}: made by gputrace {} (partials of version {}), and this is {version} ({VERSION}): make it again",
-                said("gputrace"),
-                said("version")
-            )));
-        }
         let broken = |why: &dyn fmt::Display| Wrong(format!("{name}: damaged ({why}): make it again"));
         let options = Options::parse(said("options")).ok_or_else(|| broken(&"its options can't be read"))?;
         let mut partial = Self::default();

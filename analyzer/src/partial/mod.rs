@@ -7,11 +7,13 @@
 
 mod clocks;
 mod file;
+mod glance;
 mod join;
 mod merge;
 mod parts;
 
 pub use clocks::{CLOCK_TABLES, ClockOf, ClockSide, clocks_may_differ, compare_clocks};
 pub use file::{FORMAT, VERSION};
+pub use glance::{Glance, GlancedBase, GlancedBases, GlancedPart, others_of};
 pub use merge::merge;
 pub use parts::{Base, Part, Partial, Wrong};

@@ -297,6 +297,41 @@ impl Recording {
         Ok(Some((recording, of_each)))
     }
 
+    /// The recording with the processes of some ranks alone, which is said in its notes; those of its recorders are there as ever.
+    ///
+    /// # Errors
+    /// As [`Recording::open`], and when it has none of these ranks.
+    pub fn open_ranks(path: &Path, ranks: &[u32]) -> Result<Self, OpenError> {
+        let pieces = Pieces::open(path)?;
+        let is_rank = |place: &usize| !pieces.header(*place).is_host() && !pieces.is_stranger(*place);
+        let all = (0..pieces.len()).filter(is_rank).count();
+        let is_wanted = |place: usize| {
+            let rank = pieces.header(place).rank;
+            rank.is_some_and(|rank| ranks.contains(&rank)) && is_rank(&place)
+        };
+        let here = (0..pieces.len()).filter(|place| is_wanted(*place)).count();
+        if here == 0 {
+            return Err(OpenError(format!(
+                "{}: it has none of these ranks",
+                path.display()
+            )));
+        }
+        let places: Vec<usize> = (0..pieces.len())
+            .filter(|place| is_wanted(*place) || pieces.header(*place).is_host())
+            .collect();
+        let read = parallel::map(places.len(), |index| pieces.read(places[index], TABLE_NAMES));
+        let read: Vec<Piece> = read.into_iter().collect::<Result<_, _>>()?;
+        let unchecked = read.iter().map(|piece| piece.unchecked).sum();
+        let note = unchecked_note(unchecked, pieces.folder_count());
+        let mut recording = pieces.into_base();
+        recording.notes.extend(note);
+        recording.notes.push(format!(
+            "{here} of {all} ranks are read here: nothing is compared with the others"
+        ));
+        recording.absorb_all(read.into_iter().map(|piece| piece.recording));
+        Ok(recording)
+    }
+
     /// Some tables, and whether clocks were set.
     fn open_some(path: &Path, tables: &[&str]) -> Result<(Self, bool), OpenError> {
         let pieces = Pieces::open(path)?;

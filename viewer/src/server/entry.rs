@@ -11,6 +11,7 @@ use gputrace_interchange::import;
 use gputrace_trace::beneath;
 use serde_json::{Value, json};
 
+use super::by_rank::Source;
 use super::files::{self, Signature};
 use super::following::Following;
 use super::loaded::{Loaded, device};
@@ -65,6 +66,10 @@ pub struct Entry {
     /// What to call it.
     pub name: String,
     pub(super) paths: Vec<PathBuf>,
+    /// Partials of it that were named with it.
+    pub(super) given: Vec<PathBuf>,
+    /// Of a rank of another one alone: whose, and which.
+    pub(super) only: Option<(String, u32)>,
     pub(super) inner: Mutex<Inner>,
     /// What is kept of it while it can be followed; whoever reads it has this.
     pub(super) following: Mutex<Option<Following>>,
@@ -90,6 +95,8 @@ pub(super) struct Inner {
     /// When the last reading ended, and how long it took.
     pub(super) ended: Option<(Instant, Duration)>,
     pub(super) glance: Option<(Instant, Glance)>,
+    /// Of one that is shown by rank: where the rows are.
+    pub(super) sources: Vec<Source>,
 }
 
 /// Why there is no answer.
@@ -103,6 +110,8 @@ pub enum Missing {
     Failed(String),
     /// It was read again since.
     Gone,
+    /// It is shown by rank, without its rows.
+    ByRank,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -127,6 +136,8 @@ impl Entry {
             id,
             name,
             paths,
+            given: Vec::new(),
+            only: None,
             inner: Mutex::default(),
             following: Mutex::default(),
             asked: Mutex::new(Instant::now()),

@@ -67,6 +67,16 @@ pub fn is_recording(folder: &Path) -> bool {
         || process_folders(folder).is_ok_and(|folders| !folders.is_empty())
 }
 
+/// How many processes a recording has that are no recorder's, by the names of its folders.
+#[must_use]
+pub fn rank_folders(path: &Path) -> usize {
+    let folders = process_folders(path).unwrap_or_default();
+    let names = folders.iter().filter_map(|folder| folder.file_name());
+    let names = names.map(|name| segment_of(&name.to_string_lossy()).0.to_owned());
+    let names: HashSet<String> = names.filter(|name| !name.starts_with("host-")).collect();
+    names.len()
+}
+
 /// Whether a recorder says that it still writes a recording: one of those that share it, where several do.
 #[must_use]
 pub fn is_open(folder: &Path) -> bool {

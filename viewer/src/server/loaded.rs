@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use gputrace_analyzer::baseline::Baseline;
 use gputrace_analyzer::graph::Model;
+use gputrace_analyzer::partial::others_of;
+use gputrace_analyzer::rank_steps::RankSteps;
 use gputrace_analyzer::{Analysis, Options, analyze};
 use gputrace_trace::time::relative_to;
 use gputrace_trace::{Recording, TimeNs};
@@ -115,6 +117,8 @@ pub struct Loaded {
     pub growing: bool,
     /// Whether only some of the files had been read.
     pub partial: bool,
+    /// Whether it is shown by rank, without its rows.
+    pub by_rank: bool,
     /// Rows that the collectors say were lost.
     pub lost: u64,
     /// When it was there.
@@ -122,6 +126,7 @@ pub struct Loaded {
     parts: Kept<Steps, Bytes>,
     models: Kept<Option<Steps>, KeptModel>,
     baseline: Arc<OnceCell<Arc<Baseline>>>,
+    ranks: Arc<OnceCell<Arc<RankSteps>>>,
 }
 
 impl Loaded {
@@ -147,11 +152,30 @@ impl Loaded {
             whole,
             growing,
             partial: false,
+            by_rank: false,
             lost,
             since: Instant::now(),
             parts: Kept::new(KEPT_ANALYSES),
             models: Kept::new(KEPT_MODELS),
             baseline: Arc::default(),
+            ranks: Arc::default(),
+        }
+    }
+
+    /// A generation of a recording that is shown by rank; with `partial` more of it is still to come.
+    #[must_use]
+    pub fn by_rank(
+        generation: u64,
+        timeline: Timeline,
+        table: RankSteps,
+        whole: watch::Receiver<Progress>,
+        partial: bool,
+    ) -> Self {
+        Self {
+            by_rank: true,
+            partial,
+            ranks: Arc::new(OnceCell::from(Arc::new(table))),
+            ..Self::new(generation, timeline, !partial, whole, false)
         }
     }
 
@@ -172,6 +196,9 @@ impl Loaded {
         const LOOK: Duration = Duration::from_millis(20);
         while self.timeline.is_waiting() {
             tokio::time::sleep(LOOK).await;
+        }
+        if self.by_rank && !self.partial {
+            return Err(Missing::ByRank);
         }
         // Half of what is asked for would look like all of it.
         if self.partial || self.timeline.is_abandoned() {
@@ -205,6 +232,30 @@ impl Loaded {
     #[must_use]
     pub fn make_model(&self, steps: Option<Steps>) -> KeptModel {
         gputrace_analyzer::model(&self.timeline.recording(), steps).map(Arc::new)
+    }
+
+    /// The place of its table of ranks by steps.
+    #[must_use]
+    pub fn ranks(&self) -> Arc<OnceCell<Arc<RankSteps>>> {
+        self.ranks.clone()
+    }
+
+    /// Makes that table of an analysis.
+    #[must_use]
+    pub fn make_ranks(&self, analysis: &Analysis) -> Arc<RankSteps> {
+        let headers = || {
+            self.timeline
+                .outline()
+                .processes
+                .iter()
+                .map(|process| &process.header)
+        };
+        let here = headers().filter_map(|header| header.rank);
+        let size = headers().filter_map(|header| header.world_size).max();
+        Arc::new(RankSteps::of_analysis(
+            analysis,
+            &others_of(here, std::iter::empty(), size),
+        ))
     }
 
     /// The place of what it is compared by.
@@ -299,6 +350,7 @@ impl Loaded {
             "events": events,
             "total_events": events.saturating_add(self.lost),
             "ranks": recording.processes.len(),
+            "by_rank": self.by_rank,
             "kinds": crate::timeline::kinds::NAMES,
             "hosts": hosts,
             "bands": timeline.bands(),
@@ -310,8 +362,8 @@ impl Loaded {
             "exit_status": recording.manifest.exit_status,
             "topology": recording.manifest.topology,
             "capabilities": {
-                "exports": super::exports::FORMATS,
-                "tables": analysis.map(|_| super::exports::TABLES).unwrap_or_default(),
+                "exports": if self.by_rank { &[] } else { super::exports::FORMATS },
+                "tables": analysis.filter(|_| !self.by_rank).map(|_| super::exports::TABLES).unwrap_or_default(),
             },
         })
     }

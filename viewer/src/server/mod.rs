@@ -3,6 +3,7 @@
 mod api;
 mod assets;
 mod auth;
+mod by_rank;
 mod client_stream;
 mod connections;
 mod entry;
@@ -46,6 +47,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use auth::{check_token, random_token};
+pub use by_rank::{ByRank, ReadApart};
 pub use tls::{Tls, names_for};
 
 use api::WorkQueues;
@@ -102,6 +104,8 @@ pub struct Options {
     pub folder: Option<PathBuf>,
     /// The address of the Perfetto that traces are opened in: [`PERFETTO_UI`], or one that passes [`check_perfetto_ui`].
     pub perfetto_ui: String,
+    /// How recordings of many ranks are read.
+    pub by_rank: ByRank,
 }
 
 /// Where Perfetto itself serves its user interface.
@@ -219,7 +223,7 @@ impl Server {
             &[options.listen],
             encryption.is_some(),
         );
-        let library = Library::new(options.runs, options.folder);
+        let library = Library::new(options.runs, options.folder, Some(options.by_rank));
         library.keep();
         Ok(Self {
             listeners,

@@ -171,6 +171,16 @@ impl Timeline {
         (Self::of(base), promise)
     }
 
+    /// Of a recording that is shown by rank: no rows, of a run that lasted from `begin` to `end`.
+    #[must_use]
+    pub fn without_rows(outline: Arc<Recording>, span: Option<(i64, i64)>) -> Self {
+        let mut base = Base::new(&outline);
+        if let Some((begin, end)) = span {
+            (base.origin, base.begin, base.end) = (begin, begin, end);
+        }
+        Self::of(base)
+    }
+
     /// Whether details are not there yet, so that who asks for them waits.
     #[must_use]
     pub fn is_waiting(&self) -> bool {

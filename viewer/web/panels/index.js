@@ -9,10 +9,11 @@ import { idle } from "./idle.js";
 import { kernels } from "./kernels.js";
 import { memory } from "./memory.js";
 import { operators } from "./operators.js";
+import { ranks } from "./ranks.js";
 import { steps } from "./steps.js";
 import { why } from "./why.js";
 
-export const panels = [why, steps, idle, kernels, operators, collectives, copies, memory, devices, compare];
+export const panels = [why, ranks, steps, idle, kernels, operators, collectives, copies, memory, devices, compare];
 export { openHelp, openNotice } from "../help.js";
 export { mountLibrary } from "../library.js";
 export { openPalette } from "../palette.js";

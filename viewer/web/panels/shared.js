@@ -20,6 +20,8 @@ import { stepWords } from "../step_range.js";
  * @property {(on: {part?: import("../../types/analysis.js").PathPart}) => Promise<void>} [showPath]
  * @property {() => import("../rows.js").Row[]} [rows]
  * @property {(place: {rec?: string, from?: number, to?: number}) => string} [link]
+ * @property {(of: {rank: number | null, device: number | null}, step: {number: number, repeat: number} | null) => Promise<void>} [openRank]
+ * @property {(text: string) => void} [announce]
  */
 
 /** @typedef {{refresh: () => void, destroy: () => void, [more: string]: any}} Mounted */

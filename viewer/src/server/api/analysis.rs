@@ -220,7 +220,7 @@ async fn model(app: &Shared, loaded: &Arc<Loaded>, steps: Option<Numbers>) -> Re
     })
 }
 
-fn chosen_steps(text: &str) -> Result<Option<Numbers>, Refusal> {
+pub(super) fn chosen_steps(text: &str) -> Result<Option<Numbers>, Refusal> {
     (!text.is_empty()).then(|| parameters::steps(text)).transpose()
 }
 

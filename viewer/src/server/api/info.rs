@@ -46,6 +46,7 @@ pub async fn info(
     let info = run_queued(&app, Work::Quick, move || {
         let mut info = loaded.info(&entry.id, &entry.name);
         info["reading"] = entry.reading(&loaded).into();
+        info["rank_of"] = entry.only.as_ref().map(|(of, _)| of.as_str()).into();
         info
     });
     let mut info = info.await?;

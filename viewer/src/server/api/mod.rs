@@ -4,6 +4,7 @@ pub mod analysis;
 mod info;
 pub mod parameters;
 mod pictures;
+mod ranks;
 mod slices;
 
 use std::sync::Arc;
@@ -77,6 +78,10 @@ impl From<Missing> for Refusal {
         match missing {
             Missing::Unknown => Self::nothing("there is no such recording"),
             Missing::Failed(line) => Self::nothing(line),
+            Missing::ByRank => Self::nothing(
+                "this recording has so many ranks that its rows are not read at once: ask for a rank's, by its number behind the \
+                 recording's (-rank7)",
+            ),
             Missing::Gone => Self::new(
                 StatusCode::GONE,
                 "the recording was read again since: ask for its info",
@@ -295,6 +300,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/api/rec/{rec}/{gen}/tree", get(slices::tree)),
         ("/api/rec/{rec}/{gen}/search", get(slices::search)),
         ("/api/rec/{rec}/{gen}/analysis", get(analysis::analysis)),
+        ("/api/rec/{rec}/{gen}/ranks", get(ranks::ranks)),
+        ("/api/rec/{rec}/{gen}/ranks/{measure}", get(ranks::cells)),
         ("/api/rec/{rec}/{gen}/collectives", get(analysis::collectives)),
         ("/api/rec/{rec}/{gen}/whatif", get(analysis::what_if)),
         ("/api/rec/{rec}/{gen}/critical_path", get(analysis::critical_path)),

@@ -1,5 +1,6 @@
 //! The recordings that a server knows: by opaque numbers, listed, read again while they grow, forgotten when nobody asks.
 
+mod ranks;
 mod reading;
 
 use std::collections::{BTreeMap, HashSet};
@@ -7,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use gputrace_analyzer::partial::{Glance, GlancedBases};
 use gputrace_interchange::import::ImportError;
 use gputrace_trace::beneath;
 
+use super::by_rank::{self, ByRank, source_of};
 use super::entry::{Entry, Missing, lock};
 use super::fair_queue::Client;
 use super::files::{self, Signature};
@@ -34,6 +37,9 @@ const SCAN_REST: u32 = 10;
 const MOST_OPEN: usize = 16;
 /// ... and those that were asked for within this time.
 const KEPT: Duration = Duration::from_secs(3600);
+/// Between a recording's number and that of one of its ranks.
+const RANK_MARK: &str = "-rank";
+
 /// All recordings of a server.
 pub struct Library {
     entries: RwLock<BTreeMap<String, Arc<Entry>>>,
@@ -43,6 +49,10 @@ pub struct Library {
     apart: Mutex<HashSet<PathBuf>>,
     /// What in it was not listed, in sentences.
     notes: Mutex<Vec<String>>,
+    /// How recordings of many ranks are read; without it they are read as wholes.
+    by_rank: Option<ByRank>,
+    /// Recordings that were named.
+    pub(super) named: Vec<PathBuf>,
     read_queue: ReadQueue,
     last_generation: Mutex<u64>,
 }
@@ -50,7 +60,7 @@ pub struct Library {
 impl Library {
     /// A library of some runs, each of one or more paths, or of a folder's recordings.
     #[must_use]
-    pub fn new(runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>) -> Arc<Self> {
+    pub fn new(runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>, by_rank: Option<ByRank>) -> Arc<Self> {
         // All of them first: links in one may lead into another.
         for path in runs.iter().flatten() {
             beneath::name(path);
@@ -64,12 +74,19 @@ impl Library {
             folder: folder.map(|folder| (folder, Mutex::default())),
             apart: Mutex::default(),
             notes: Mutex::default(),
+            named: runs
+                .iter()
+                .flatten()
+                .filter(|path| files::is_recording(path))
+                .cloned()
+                .collect(),
+            by_rank,
             read_queue: ReadQueue::default(),
             last_generation: Mutex::default(),
         });
-        for run in runs {
+        for (run, given) in with_partials(runs, library.by_rank.as_ref()) {
             let name = run_name(&run);
-            let entry = library.add(run, name);
+            let entry = library.add(run, name, given);
             library.open(&entry, Client::Ourselves);
         }
         library
@@ -121,7 +138,7 @@ impl Library {
         drop(kept);
     }
 
-    fn add(&self, paths: Vec<PathBuf>, name: String) -> Arc<Entry> {
+    fn add(&self, paths: Vec<PathBuf>, name: String, given: Vec<PathBuf>) -> Arc<Entry> {
         let mut bytes = Vec::new();
         for path in &paths {
             let path = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -136,9 +153,41 @@ impl Library {
             }
             id.push('x');
         }
-        let entry = Arc::new(Entry::new(id.clone(), name, paths));
+        let entry = Arc::new(Entry {
+            given,
+            ..Entry::new(id.clone(), name, paths)
+        });
         entries.insert(id, entry.clone());
         entry
+    }
+
+    /// A rank of a recording that is shown by rank, as a recording of its own.
+    fn rank_of(&self, id: &str) -> Result<Arc<Entry>, Missing> {
+        let (of, rank) = id.rsplit_once(RANK_MARK).ok_or(Missing::Unknown)?;
+        let rank: u32 = rank
+            .parse()
+            .ok()
+            .filter(|number| rank == format!("{number}"))
+            .ok_or(Missing::Unknown)?;
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let whole = entries.get(of).cloned().filter(|whole| whole.only.is_none());
+        drop(entries);
+        let whole = whole.ok_or(Missing::Unknown)?;
+        let inner = lock(&whole.inner);
+        if inner.sources.is_empty() && inner.generations.is_empty() {
+            return Err(match (&inner.reading, &inner.error) {
+                (None, Some(error)) => Missing::Failed(error.clone()),
+                _ => Missing::Loading(None),
+            });
+        }
+        let path = source_of(&inner.sources, rank).map_err(Missing::Failed)?;
+        drop(inner);
+        let entry = Arc::new(Entry {
+            only: Some((of.to_owned(), rank)),
+            ..Entry::new(id.to_owned(), format!("{}, rank {rank}", whole.name), vec![path])
+        });
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(entries.entry(id.to_owned()).or_insert(entry).clone())
     }
 
     /// Looks through the folder, if what is known of it is old.
@@ -159,7 +208,7 @@ impl Library {
             } else {
                 one.name.clone()
             };
-            self.add(one.paths.clone(), name);
+            self.add(one.paths.clone(), name, Vec::new());
         }
         // What vanished stays as long as somebody looks at it.
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
@@ -197,6 +246,7 @@ impl Library {
     pub fn list(&self) -> Vec<Arc<Entry>> {
         self.scan();
         let mut entries = self.entries();
+        entries.retain(|entry| entry.only.is_none());
         entries.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
         entries
     }
@@ -214,7 +264,10 @@ impl Library {
             self.scan();
             find()
         });
-        let entry = entry.ok_or(Missing::Unknown)?;
+        let entry = match entry {
+            Some(entry) => entry,
+            None => self.rank_of(id)?,
+        };
         *lock(&entry.asked) = Instant::now();
         Ok(entry)
     }
@@ -224,7 +277,16 @@ impl Library {
     /// # Errors
     /// When it is not there, or not yet.
     pub fn newest(self: &Arc<Self>, id: &str, client: Client) -> Result<(Arc<Entry>, Arc<Loaded>), Missing> {
-        let entry = self.entry(id)?;
+        let entry = match self.entry(id) {
+            // Where a rank's rows are is known when the whole has been looked at.
+            Err(Missing::Loading(share)) => {
+                if let Some((of, _)) = id.rsplit_once(RANK_MARK) {
+                    self.open(&self.entry(of)?, client);
+                }
+                return Err(Missing::Loading(share));
+            }
+            entry => entry?,
+        };
         let present = entry.present();
         if matches!(present, Err(Missing::Loading(_))) {
             self.open(&entry, client);
@@ -315,7 +377,9 @@ impl Library {
                 }
             }
         }
-        if self.folder.is_some() {
+        // Ranks alone are opened one after another.
+        open.retain(|entry| self.folder.is_some() || entry.only.is_some());
+        if !open.is_empty() {
             open.sort_by_key(|entry| std::cmp::Reverse(*lock(&entry.asked)));
             for (place, entry) in open.into_iter().enumerate() {
                 if place >= MOST_OPEN && !entry.asked_within(WATCHED) || !entry.asked_within(KEPT) {
@@ -329,6 +393,25 @@ impl Library {
             }
         }
     }
+}
+
+/// Runs, each with the partials of it that were named too.
+fn with_partials(runs: Vec<Vec<PathBuf>>, by_rank: Option<&ByRank>) -> Vec<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let (partials, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| by_rank::are_partials(run));
+    let mut all: Vec<(Vec<PathBuf>, Vec<PathBuf>)> = runs.into_iter().map(|run| (run, Vec::new())).collect();
+    for files in partials {
+        let glance = by_rank
+            .and_then(|by_rank| Glance::read(&files[0], by_rank.version, &GlancedBases::default()).ok());
+        let bases = glance.map(|glance| glance.bases).unwrap_or_default();
+        let of = all.iter_mut().find(|(run, _)| {
+            matches!(run.as_slice(), [path] if bases.iter().any(|base| by_rank::is_of(base, path)))
+        });
+        match of {
+            Some((_, given)) => given.extend(files),
+            None => all.push((files, Vec::new())),
+        }
+    }
+    all
 }
 
 /// What is to be said of links that were not followed.

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use gputrace_analyzer::{ClockChoice, Options, align, analyze_in_detail};
 use gputrace_interchange::import;
+use gputrace_trace::Recording;
 use gputrace_trace::recording::is_unclosed;
 use tokio::sync::watch;
 
 use super::{GRACE, Library, WATCHED};
+use crate::server::by_rank;
 use crate::server::entry::{Entry, lock, now_ms};
 use crate::server::fair_queue::Client;
 use crate::server::files::{self, Signature};
@@ -107,6 +109,11 @@ impl Library {
         progress: &import::Progress,
         signature: Option<Signature>,
     ) -> Result<(), String> {
+        if let (None, Some(by_rank)) = (&entry.only, &self.by_rank)
+            && let Some(plan) = by_rank::plan(&entry.paths, &entry.given, by_rank)
+        {
+            return self.read_by_rank(entry, plan, by_rank, progress);
+        }
         let growing = signature.is_some_and(|signature| entry.grows(&signature));
         let is_first = lock(&entry.inner).generations.is_empty();
         let mut following = lock(&entry.following);
@@ -122,7 +129,7 @@ impl Library {
             inner.unusual > 0
         };
         let (followed, mut left) = match entry.paths.as_slice() {
-            [path] if growing && !is_unusual && files::is_recording(path) => {
+            [path] if growing && !is_unusual && entry.only.is_none() && files::is_recording(path) => {
                 (Some(before.unwrap_or_else(|| Following::new(path))), None)
             }
             _ => (None, before.map(Following::leave)),
@@ -133,7 +140,11 @@ impl Library {
         };
         // What takes long to read is drawn before that.
         let look = match entry.paths.as_slice() {
-            [path] if is_first && signature.is_some_and(|signature| signature.bytes >= LARGE_BYTES) => {
+            [path]
+                if is_first
+                    && entry.only.is_none()
+                    && signature.is_some_and(|signature| signature.bytes >= LARGE_BYTES) =>
+            {
                 Timeline::first_look(path, growing).filter(|(timeline, _)| timeline.events() > 0)
             }
             _ => None,
@@ -167,8 +178,12 @@ impl Library {
             lock(&entry.inner).unusual = TRIED_AGAIN;
         }
         drop(following);
-        let opened = import::open(&entry.paths, progress);
-        let mut recording = opened.map_err(|error| self.told_apart(entry, &error))?;
+        let mut recording = match (&entry.only, entry.paths.as_slice()) {
+            (Some((_, rank)), [path]) => {
+                Recording::open_ranks(path, &[*rank]).map_err(|error| error.to_string())?
+            }
+            _ => import::open(&entry.paths, progress).map_err(|error| self.told_apart(entry, &error))?,
+        };
         align(&mut recording, &ClockChoice::Estimate)?;
         let preview = lock(&entry.inner).preview.take();
         if let Some(preview) = preview {

@@ -22,7 +22,7 @@ impl Followed {
         let folder = tempfile::tempdir().unwrap();
         write(recording, folder.path(), 64);
         assert!(set_state(folder.path(), "complete", "recording"));
-        let library = Library::new(vec![vec![folder.path().to_owned()]], None);
+        let library = Library::new(vec![vec![folder.path().to_owned()]], None, None);
         library.keep();
         let entry = library.list().remove(0);
         Self {
