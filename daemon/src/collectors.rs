@@ -296,6 +296,7 @@ impl State {
             process.progressed_ns = now_ns;
             job.hangs = false;
         }
+        process.told_steps = process.told_steps.saturating_add(steps.len() as u64);
         process.last_step = steps.last().map(|step| step.number).or(process.last_step);
         let lost = totals.lost_rows.saturating_sub(process.totals.lost_rows);
         let known = (process.totals.rank, process.totals.world_size);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::jobs::Job;
-use crate::jobs::process::Gone;
+use crate::jobs::process::{Gone, Process};
 use crate::peer::Peer;
 use crate::state::State;
 
@@ -37,6 +37,7 @@ fn summary(job: &Job) -> Value {
         "joined": joined,
         "world_size": job.world_size(),
         "steps": job.history.steps(),
+        "missed_steps": job.processes.values().map(Process::missed_steps).max(),
         "step_ns": job.history.step_ns(),
         "step_before_ns": job.history.step_before_ns(),
         "mode": job.mode.name(),
@@ -82,6 +83,8 @@ pub fn job(state: &State, id: &str) -> Value {
                 "enqueued": process.totals.enqueued,
                 "finished": process.totals.finished,
                 "records_kernels": process.totals.records_kernels,
+                "steps": process.told_steps,
+                "missed_steps": process.missed_steps(),
                 "last_step": process.last_step,
                 "heard_ns": process.heard_ns,
                 "step": step.map(|step| json!({

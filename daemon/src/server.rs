@@ -39,6 +39,8 @@ const TICK: Duration = Duration::from_millis(250);
 const TRIM: Duration = Duration::from_secs(5);
 /// How often old captures and jobs go.
 const RETIRE: Duration = Duration::from_secs(15);
+/// How often is written down how far jobs are.
+const SAVE: Duration = Duration::from_secs(5);
 /// How often metrics are made.
 const METRICS: Duration = Duration::from_secs(1);
 /// A daemon that ends waits so long for captures that are being put together.
@@ -93,6 +95,7 @@ struct Due {
     retire: Instant,
     cut: Instant,
     metrics: Instant,
+    save: Instant,
 }
 
 impl Daemon {
@@ -134,6 +137,7 @@ impl Daemon {
                 retire: now,
                 cut: now,
                 metrics: now,
+                save: now,
             },
         })
     }
@@ -415,6 +419,7 @@ impl Daemon {
                 }
             }
             Done::Kept { window, result } => self.state.was_kept(window, result),
+            Done::Saved { job, result } => self.state.was_saved(&job, result),
             Done::Room(bytes) => self.state.free_bytes = Some(bytes),
             Done::Failed(why) => self.state.said.push(why),
         }
@@ -455,6 +460,10 @@ impl Daemon {
         if now >= self.due.trim {
             self.due.trim = now + TRIM;
             self.state.trim_rings();
+        }
+        if now >= self.due.save {
+            self.due.save = now + SAVE;
+            self.state.save_steps();
         }
         if now >= self.due.retire {
             self.due.retire = now + RETIRE;
@@ -574,11 +583,13 @@ impl State {
             id: self.last_window,
             steps: Some(1),
             most_ns: 60_000_000_000,
+            kinds: None,
+            repeats: true,
         };
         let callers: Vec<u64> = job.live().filter_map(|process| process.caller).collect();
         for caller in callers {
             if let Some(caller) = self.callers.get_mut(&caller) {
-                caller.tell(ToCollector::Capture(order), None);
+                caller.tell(ToCollector::Capture(order.clone()), None);
             }
         }
     }

@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 
 use crate::caller::Caller;
 use crate::devices::Devices;
-use crate::jobs::saved::{SavedJob, Shelf};
+use crate::jobs::saved::{self, SavedJob, Shelf};
 use crate::jobs::{Job, State as JobState};
 use crate::keep::disk::{Disk, Task};
 use crate::keep::library::Library;
@@ -131,7 +131,7 @@ impl State {
         }
         for folder in unknown_rings(&jobs_folder(&root), &known) {
             said.push(format!("{}: removed: no job is known for it", folder.display()));
-            disk.give(Task::Remove { folder });
+            disk.give(Task::Remove { folder, saved: None });
         }
         let posts = match &settings.config.webhook {
             Some(webhook) => {
@@ -162,10 +162,35 @@ impl State {
 
     /// Writes down what is to be found again of a job.
     pub fn save(&mut self, job: &str) {
-        let Some(found) = self.jobs.get(job) else { return };
-        if let Err(error) = self.shelf.put(job, &found.saved()) {
-            self.said
-                .push(format!("{job}: {error}: it would not be found again"));
+        let Some(found) = self.jobs.get_mut(job) else { return };
+        found.saved_steps = found.history.steps();
+        match saved::text(&found.saved()) {
+            Ok(text) => self.disk.give(Task::Save {
+                job: job.to_owned(),
+                path: self.shelf.path(job),
+                text,
+            }),
+            Err(error) => self.was_saved(job, Err(error.to_string())),
+        }
+    }
+
+    /// Writes down the jobs whose steps have gone on: what a daemon that is killed has heard since is not known to the next.
+    pub fn save_steps(&mut self) {
+        let gone_on = |job: &&Job| job.history.steps() != job.saved_steps;
+        let ids: Vec<String> = self.jobs.values().filter(gone_on).map(|job| job.id.clone()).collect();
+        for id in ids {
+            self.save(&id);
+        }
+    }
+
+    /// A job was written down, or could not be: said once, until it can be again.
+    pub fn was_saved(&mut self, job: &str, result: Result<(), String>) {
+        let Some(found) = self.jobs.get_mut(job) else { return };
+        let was_unsaved = std::mem::replace(&mut found.is_unsaved, result.is_err());
+        if let Err(why) = result
+            && !was_unsaved
+        {
+            self.said.push(format!("{job}: {why}: it would not be found again"));
         }
     }
 
@@ -216,8 +241,10 @@ impl State {
     /// Forgets a job, and has its ring removed.
     pub fn remove_job(&mut self, name: &str) {
         if let Some(job) = self.jobs.remove(name) {
-            self.shelf.remove(name);
-            self.disk.give(Task::Remove { folder: job.folder });
+            self.disk.give(Task::Remove {
+                folder: job.folder,
+                saved: Some(self.shelf.path(name)),
+            });
             self.sums.jobs_removed += 1;
         }
     }
@@ -251,7 +278,7 @@ impl State {
         }
         let gone = self.library.retire(&self.settings.config.keep, now_ns, free);
         for folder in gone {
-            self.disk.give(Task::Remove { folder });
+            self.disk.give(Task::Remove { folder, saved: None });
         }
     }
 }

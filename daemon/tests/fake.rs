@@ -125,7 +125,7 @@ pub struct Fake {
 pub fn key(group: &str) -> JobKey {
     JobKey {
         group: group.to_owned(),
-        scheduler: None,
+        scheduler: group.starts_with("slurm-").then(|| group.to_owned()),
         program: "train.py".to_owned(),
     }
 }
@@ -402,6 +402,11 @@ impl Running {
 
     pub fn ask(&self, question: Ask) -> Result<Value, String> {
         ask(&self.socket, question)
+    }
+
+    /// Tells it what was seen of a GPU.
+    pub fn tell(&self, seen: gputrace_daemon::devices::Seen) {
+        assert!(self.handle.tell(seen), "it lives");
     }
 
     /// The jobs, once they are as wanted.

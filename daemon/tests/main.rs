@@ -3,4 +3,5 @@
 mod fake;
 mod hostile;
 mod joining;
+mod planted;
 mod watching;

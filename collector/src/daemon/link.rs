@@ -61,6 +61,8 @@ pub(crate) struct Link {
     reported: Instant,
     waiting: VecDeque<StepReport>,
     lost_reports: u64,
+    /// Steps that were told of.
+    told_steps: u64,
     told: Option<Totals>,
 }
 
@@ -82,6 +84,7 @@ impl Link {
             reported: Instant::now(),
             waiting: VecDeque::new(),
             lost_reports: 0,
+            told_steps: 0,
             told: None,
         };
         let joined = signals::quietly(|| link.join(header, FIRST_PATIENCE));
@@ -207,7 +210,7 @@ impl Link {
         self.is_joined && self.reported.elapsed() >= REPORT
     }
 
-    /// Steps that have ended; those that can't be told wait.
+    /// Steps that have ended; those that can't be told wait. `totals` has those that nobody is told of.
     pub(crate) fn report(&mut self, steps: Vec<StepReport>, mut totals: Totals) {
         self.reported = Instant::now();
         self.waiting.extend(steps);
@@ -215,8 +218,10 @@ impl Link {
         self.waiting.drain(..excess);
         self.lost_reports += excess as u64;
         totals.lost_rows += self.lost_reports;
+        let untold = totals.steps + self.lost_reports;
         loop {
             let count = self.waiting.len().min(STEPS_A_PACKET);
+            totals.steps = untold + self.told_steps + count as u64;
             if count == 0 && self.told.as_ref() == Some(&totals) {
                 return;
             }
@@ -228,6 +233,7 @@ impl Link {
                 return;
             }
             self.waiting.drain(..count);
+            self.told_steps += count as u64;
             self.told = Some(totals.clone());
         }
     }

@@ -58,6 +58,8 @@ pub struct Process {
     pub heard_ns: i64,
     /// When its steps or finished collectives last grew.
     pub progressed_ns: i64,
+    /// Steps that it told of, and that were heard.
+    pub told_steps: u64,
     /// The last number of a step that it told of.
     pub last_step: Option<u64>,
     /// How many cuts it was asked for, and how many it has done.
@@ -83,6 +85,7 @@ impl Process {
             totals: Totals::default(),
             heard_ns: now_ns,
             progressed_ns: now_ns,
+            told_steps: 0,
             last_step: None,
             cuts: (0, 0),
             cut_segment: None,
@@ -97,6 +100,12 @@ impl Process {
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.caller.is_some()
+    }
+
+    /// Steps of it that no daemon has heard of: from before there was one, or told to one that was killed.
+    #[must_use]
+    pub fn missed_steps(&self) -> u64 {
+        self.totals.steps.saturating_sub(self.told_steps)
     }
 
     /// The segment that it writes, or wrote last.
