@@ -20,6 +20,7 @@ use crate::keep::disk::{Disk, Done, Task};
 use crate::listening::Listening;
 use crate::metrics;
 use crate::metrics::server::Text;
+use crate::nodes::Others;
 use crate::peer::Peer;
 use crate::settings::{RING_SEGMENTS, Settings};
 use crate::state::State;
@@ -41,6 +42,8 @@ const TRIM: Duration = Duration::from_secs(5);
 const RETIRE: Duration = Duration::from_secs(15);
 /// How often is written down how far jobs are.
 const SAVE: Duration = Duration::from_secs(5);
+/// How often other nodes are told.
+const TELL: Duration = Duration::from_secs(1);
 /// How often metrics are made.
 const METRICS: Duration = Duration::from_secs(1);
 /// A daemon that ends waits so long for captures that are being put together.
@@ -96,6 +99,7 @@ struct Due {
     cut: Instant,
     metrics: Instant,
     save: Instant,
+    tell: Instant,
 }
 
 impl Daemon {
@@ -120,7 +124,15 @@ impl Daemon {
         let listening = Listening::at(&settings.socket, settings.open)?;
         let of_disk = handle.clone();
         let disk = Disk::start(move || of_disk.wake()).map_err(|error| format!("no thread: {error}"))?;
-        let state = State::open(settings, disk)?;
+        let mut state = State::open(settings, disk)?;
+        if let Some(nodes) = &state.settings.config.nodes {
+            let told = handle.clone();
+            let others = Others::start(nodes, move || told.wake())?;
+            if let Some(address) = others.address {
+                state.said.push(format!("other nodes call at {address}"));
+            }
+            state.others = Some(others);
+        }
         let now = Instant::now();
         Ok(Self {
             listening,
@@ -138,6 +150,7 @@ impl Daemon {
                 cut: now,
                 metrics: now,
                 save: now,
+                tell: now,
             },
         })
     }
@@ -167,6 +180,7 @@ impl Daemon {
         while !self.handle.stop.load(Ordering::Acquire) {
             let ready = self.wait()?;
             self.take_done();
+            self.state.hear_nodes();
             if ready.calls {
                 self.accept();
             }
@@ -460,6 +474,10 @@ impl Daemon {
         if now >= self.due.trim {
             self.due.trim = now + TRIM;
             self.state.trim_rings();
+        }
+        if now >= self.due.tell {
+            self.due.tell = now + TELL;
+            self.state.tell_nodes();
         }
         if now >= self.due.save {
             self.due.save = now + SAVE;

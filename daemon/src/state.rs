@@ -16,9 +16,11 @@ use crate::jobs::{Job, State as JobState};
 use crate::keep::disk::{Disk, Task};
 use crate::keep::library::Library;
 use crate::names::is_recording_name;
+use crate::nodes::Others;
 use crate::peer::{GROUP, Peer, group_number};
 use crate::posts::Posts;
 use crate::settings::Settings;
+use crate::tls;
 use crate::webhook::Address;
 use crate::windows::window::Window;
 
@@ -69,6 +71,8 @@ pub struct State {
     pub posts: Option<Posts>,
     /// The machine's GPUs.
     pub devices: Devices,
+    /// The daemons of other nodes.
+    pub(crate) others: Option<Others>,
     /// Held for as long as we are: two daemons must not share a folder.
     _lock: Lock,
 }
@@ -136,7 +140,11 @@ impl State {
         let posts = match &settings.config.webhook {
             Some(webhook) => {
                 let address = Address::parse(&webhook.url)?;
-                Some(Posts::start(address).map_err(|error| format!("no thread: {error}"))?)
+                let tls = match address.is_secure {
+                    true => Some(tls::client(webhook.ca.as_deref(), None)?),
+                    false => None,
+                };
+                Some(Posts::start(address, tls).map_err(|error| format!("no thread: {error}"))?)
             }
             None => None,
         };
@@ -157,6 +165,7 @@ impl State {
             posts,
             _lock: lock,
             devices: Devices::default(),
+            others: None,
         })
     }
 
