@@ -57,7 +57,10 @@ fn summary(state: &State, job: &Job) -> Value {
 
 /// How many nodes these processes are of.
 fn hosts(processes: &[Value]) -> usize {
-    let hosts: BTreeSet<_> = processes.iter().filter_map(|process| process["host"].as_str()).collect();
+    let hosts: BTreeSet<_> = processes
+        .iter()
+        .filter_map(|process| process["host"].as_str())
+        .collect();
     hosts.len()
 }
 
@@ -173,8 +176,7 @@ pub fn captures(state: &State, peer: &Peer) -> Value {
 /// The processes of a job on this node.
 pub fn processes(state: &State, job: &Job) -> Vec<Value> {
     let last = job.history.recent().next_back();
-    job
-        .processes
+    job.processes
         .values()
         .map(|process| {
             let rank = job.rank_of(&process.folder);

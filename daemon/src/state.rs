@@ -171,7 +171,9 @@ impl State {
 
     /// Writes down what is to be found again of a job.
     pub fn save(&mut self, job: &str) {
-        let Some(found) = self.jobs.get_mut(job) else { return };
+        let Some(found) = self.jobs.get_mut(job) else {
+            return;
+        };
         found.saved_steps = found.history.steps();
         match saved::text(&found.saved()) {
             Ok(text) => self.disk.give(Task::Save {
@@ -186,7 +188,12 @@ impl State {
     /// Writes down the jobs whose steps have gone on: what a daemon that is killed has heard since is not known to the next.
     pub fn save_steps(&mut self) {
         let gone_on = |job: &&Job| job.history.steps() != job.saved_steps;
-        let ids: Vec<String> = self.jobs.values().filter(gone_on).map(|job| job.id.clone()).collect();
+        let ids: Vec<String> = self
+            .jobs
+            .values()
+            .filter(gone_on)
+            .map(|job| job.id.clone())
+            .collect();
         for id in ids {
             self.save(&id);
         }
@@ -194,12 +201,15 @@ impl State {
 
     /// A job was written down, or could not be: said once, until it can be again.
     pub fn was_saved(&mut self, job: &str, result: Result<(), String>) {
-        let Some(found) = self.jobs.get_mut(job) else { return };
+        let Some(found) = self.jobs.get_mut(job) else {
+            return;
+        };
         let was_unsaved = std::mem::replace(&mut found.is_unsaved, result.is_err());
         if let Err(why) = result
             && !was_unsaved
         {
-            self.said.push(format!("{job}: {why}: it would not be found again"));
+            self.said
+                .push(format!("{job}: {why}: it would not be found again"));
         }
     }
 

@@ -49,7 +49,8 @@ fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 }
 
 fn key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| format!("{}: no key can be read: {error}", file.display()))
+    PrivateKeyDer::from_pem_file(file)
+        .map_err(|error| format!("{}: no key can be read: {error}", file.display()))
 }
 
 /// What calls others: it trusts who has a certificate by `ca`, a file, or by one of the system's; and says who it is.

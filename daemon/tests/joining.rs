@@ -390,7 +390,12 @@ fn a_process_that_leaves_has_ended_and_one_that_breaks_off_has_died() {
         let all = jobs.as_array().into_iter().flatten();
         all.filter(|job| job["state"] != "running").count() == 2
     });
-    let states: Vec<&str> = jobs.as_array().into_iter().flatten().filter_map(|job| job["state"].as_str()).collect();
+    let states: Vec<&str> = jobs
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|job| job["state"].as_str())
+        .collect();
     assert_eq!(states, ["ended", "died"], "{jobs:#}");
 }
 
@@ -434,5 +439,8 @@ fn steps_that_no_daemon_heard_of_are_counted() {
     daemon.jobs_when(|jobs| jobs[0]["state"] == "ended");
     let daemon = Running::in_place(daemon.end(), "");
     let jobs = daemon.jobs_when(|jobs| jobs[0]["job"] == id.as_str());
-    assert_eq!((&jobs[0]["steps"], &jobs[0]["missed_steps"]), (&5.into(), &12.into()));
+    assert_eq!(
+        (&jobs[0]["steps"], &jobs[0]["missed_steps"]),
+        (&5.into(), &12.into())
+    );
 }

@@ -21,7 +21,8 @@ fn pem(word: &str, der: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in der.chunks(3) {
-        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let bits =
+            three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
         for place in 0..4 {
             let digit = DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
             text.push(if place <= three.len() { digit as char } else { '=' });
@@ -64,7 +65,10 @@ impl Authority {
         let path = |what: &str| self.folder.join(format!("{name}.{what}"));
         fs::write(path("pem"), pem("CERTIFICATE", &certificate)).expect("written");
         fs::write(path("key"), pem("PRIVATE KEY", &key)).expect("written");
-        let nodes: Vec<String> = others.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
+        let nodes: Vec<String> = others
+            .iter()
+            .map(|port| format!("\"127.0.0.1:{port}\""))
+            .collect();
         format!(
             "[nodes]\nlisten = \"127.0.0.1:{listen}\"\nnodes = [{}]\ncertificate = {:?}\nkey = {:?}\nca = {:?}\n",
             nodes.join(", "),
@@ -104,10 +108,16 @@ fn two_nodes_show_one_job_and_keep_the_same_of_it() {
     for daemon in [&one, &two] {
         let jobs = daemon.jobs_when(|jobs| jobs[0]["ranks"] == 4 && jobs[0]["nodes"] == 2);
         assert_eq!((&jobs[0]["job"], &jobs[0]["joined"]), (&group.into(), &4.into()));
-        let ask = Ask::Job { job: Some(group.to_owned()) };
+        let ask = Ask::Job {
+            job: Some(group.to_owned()),
+        };
         let job = daemon.ask(ask).expect("the job");
-        let mut ranks: Vec<u64> =
-            job["processes"].as_array().expect("processes").iter().filter_map(|one| one["rank"].as_u64()).collect();
+        let mut ranks: Vec<u64> = job["processes"]
+            .as_array()
+            .expect("processes")
+            .iter()
+            .filter_map(|one| one["rank"].as_u64())
+            .collect();
         ranks.sort_unstable();
         assert_eq!(ranks, [0, 1, 2, 3], "{job:#}");
     }
@@ -124,17 +134,28 @@ fn two_nodes_show_one_job_and_keep_the_same_of_it() {
     let until = Instant::now() + PATIENCE;
     let kept = |daemon: &Running| {
         let captures = daemon.ask(Ask::Captures).expect("captures")["captures"].clone();
-        captures[0]["recording"].as_str().map(|name| (name.to_owned(), captures[0]["title"].clone()))
+        captures[0]["recording"]
+            .as_str()
+            .map(|name| (name.to_owned(), captures[0]["title"].clone()))
     };
     loop {
         for fake in &mut fakes {
             fake.obey(Duration::from_millis(20));
         }
         if let (Some(here), Some(there)) = (kept(&one), kept(&two)) {
-            assert!(here.0.ends_with("slow-step") && there.0.ends_with("slow-step"), "{here:?} {there:?}");
-            assert!(here.1.as_str().is_some_and(|title| title.starts_with("node2: steps are slow")), "{here:?}");
+            assert!(
+                here.0.ends_with("slow-step") && there.0.ends_with("slow-step"),
+                "{here:?} {there:?}"
+            );
+            assert!(
+                here.1
+                    .as_str()
+                    .is_some_and(|title| title.starts_with("node2: steps are slow")),
+                "{here:?}"
+            );
             for (daemon, name) in [(&one, here.0), (&two, there.0)] {
-                let recording = Recording::open(&daemon.state().join("captures").join(name)).expect("a recording");
+                let recording =
+                    Recording::open(&daemon.state().join("captures").join(name)).expect("a recording");
                 assert_eq!(recording.processes.len(), 2);
             }
             break;
@@ -153,15 +174,16 @@ fn a_webhook_by_https_is_told_if_it_is_who_it_should_be() {
     let place = tempfile::tempdir().expect("a folder");
     let authority = Authority::new(place.path());
     let (certificate, key) = authority.make();
-    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![CertificateDer::from(certificate)],
-            PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key)),
-        )
-        .expect("a certificate");
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from(certificate)],
+                PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key)),
+            )
+            .expect("a certificate");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
     let config = Arc::new(config);
@@ -176,14 +198,18 @@ fn a_webhook_by_https_is_told_if_it_is_who_it_should_be() {
             while let Ok(read @ 1..) = stream.read(&mut some) {
                 text.extend_from_slice(&some[..read]);
                 if text.ends_with(b"}") {
-                    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("answered");
+                    stream
+                        .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+                        .expect("answered");
                     return String::from_utf8(text).expect("text");
                 }
             }
         }
     });
     let fires = |ca: &str| {
-        let daemon = Running::new(&format!("[webhook]\nurl = \"https://127.0.0.1:{port}/hook\"\n{ca}"));
+        let daemon = Running::new(&format!(
+            "[webhook]\nurl = \"https://127.0.0.1:{port}/hook\"\n{ca}"
+        ));
         let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
         fake.totals.lost_rows = 7;
         fake.report(Vec::new());
@@ -194,7 +220,10 @@ fn a_webhook_by_https_is_told_if_it_is_who_it_should_be() {
     std::thread::sleep(Duration::from_millis(300));
     let trusting = fires(&format!("ca = {:?}\n", place.path().join("ca.pem")));
     let text = hook.join().expect("told");
-    assert!(text.starts_with("POST /hook HTTP/1.1\r\n") && text.contains("lost 7 rows"), "{text}");
+    assert!(
+        text.starts_with("POST /hook HTTP/1.1\r\n") && text.contains("lost 7 rows"),
+        "{text}"
+    );
     drop((strange, trusting));
 }
 
@@ -206,7 +235,10 @@ fn what_cannot_be_used_is_said_in_one_line() {
     for (config, word) in [
         (good.replace("node1.pem", "nothing.pem"), "nothing.pem"),
         (good.replace("ca.pem", "node1.key"), "no certificate"),
-        ("[webhook]\nurl = \"https://x/\"\nca = \"/nowhere.pem\"\n".to_owned(), "/nowhere.pem"),
+        (
+            "[webhook]\nurl = \"https://x/\"\nca = \"/nowhere.pem\"\n".to_owned(),
+            "/nowhere.pem",
+        ),
     ] {
         let why = Running::refused(&config);
         assert!(why.contains(word) && why.lines().count() == 1, "{why}");
@@ -214,7 +246,10 @@ fn what_cannot_be_used_is_said_in_one_line() {
     for (config, word) in [
         ("[webhook]\nurl = \"ftp://x/\"\n", "webhook.url"),
         ("[webhook]\nurl = \"http://x/\\r\\nEvil: 1\"\n", "webhook.url"),
-        ("[nodes]\nnodes = [\"x\"]\ncertificate = \"a\"\nkey = \"b\"\nca = \"c\"\n", "HOST:PORT"),
+        (
+            "[nodes]\nnodes = [\"x\"]\ncertificate = \"a\"\nkey = \"b\"\nca = \"c\"\n",
+            "HOST:PORT",
+        ),
     ] {
         let why = gputrace_daemon::settings::Config::parse(config).expect_err("wrong");
         assert!(why.contains(word), "{why}");

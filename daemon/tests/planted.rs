@@ -63,7 +63,8 @@ struct Caught {
 fn report(number: u64, rank: u32, what: Option<What>, try_number: u32) -> StepReport {
     // No two steps are alike.
     let noise = ((number * 7 + u64::from(rank) * 3 + u64::from(try_number)) % 11) as i64 * MS / 20;
-    let (mut step_ns, mut communication_ns, mut exposed_ns) = (100 * MS + noise, 20 * MS + noise / 2, 10 * MS);
+    let (mut step_ns, mut communication_ns, mut exposed_ns) =
+        (100 * MS + noise, 20 * MS + noise / 2, 10 * MS);
     match what {
         Some(What::SlowSteps) => step_ns += step_ns * 45 / 100,
         Some(What::OneSlowStep) => step_ns *= 4,
@@ -111,12 +112,20 @@ fn try_one(daemon: &Running, what: What, word: &str, number: u32, kind: u32) -> 
             match what {
                 What::ProcessDead => drop(ranks.pop()),
                 What::RowsLost => ranks[0].totals.lost_rows = 7,
-                What::Xid => daemon.tell(Seen { device, xid: Some(Xid(Some(79))), ..Seen::default() }),
+                What::Xid => daemon.tell(Seen {
+                    device,
+                    xid: Some(Xid(Some(79))),
+                    ..Seen::default()
+                }),
                 _ => {}
             }
         }
         if is_planted && what == What::Throttling {
-            daemon.tell(Seen { device, throttled: Some("heat".to_owned()), ..Seen::default() });
+            daemon.tell(Seen {
+                device,
+                throttled: Some("heat".to_owned()),
+                ..Seen::default()
+            });
         }
         for (rank, fake) in ranks.iter_mut().enumerate() {
             if !(is_planted && what == What::Hang) {
@@ -131,7 +140,10 @@ fn try_one(daemon: &Running, what: What, word: &str, number: u32, kind: u32) -> 
         if let Some((planted, planted_ns)) = planted {
             // The daemon need not be asked more often than it looks.
             if step % 2 == 0 {
-                let fired = daemon.ask(Ask::Triggers { job: Some(group.clone()) })?["fired"].clone();
+                let fired = daemon.ask(Ask::Triggers {
+                    job: Some(group.clone()),
+                })?["fired"]
+                    .clone();
                 let fired = fired.as_array().cloned().unwrap_or_default();
                 others = fired.iter().filter(|fired| fired["trigger"] != word).count();
                 let it = fired.iter().find(|fired| fired["trigger"] == word);
@@ -146,7 +158,9 @@ fn try_one(daemon: &Running, what: What, word: &str, number: u32, kind: u32) -> 
                     });
                     return Ok(Caught {
                         seconds: (time_ns - planted_ns) as f64 / 1e9,
-                        steps: it["step"].as_u64().map_or(u64::MAX, |step| step.saturating_sub(at) + 1),
+                        steps: it["step"]
+                            .as_u64()
+                            .map_or(u64::MAX, |step| step.saturating_sub(at) + 1),
                         before: before.min().unwrap_or(0),
                         others,
                     });
@@ -156,7 +170,10 @@ fn try_one(daemon: &Running, what: What, word: &str, number: u32, kind: u32) -> 
                 break;
             }
         } else if step % 10 == 0 {
-            let fired = daemon.ask(Ask::Triggers { job: Some(group.clone()) })?["fired"].clone();
+            let fired = daemon.ask(Ask::Triggers {
+                job: Some(group.clone()),
+            })?["fired"]
+                .clone();
             if fired.as_array().is_some_and(|fired| !fired.is_empty()) {
                 return Err(format!("in health: {fired}"));
             }
@@ -188,7 +205,12 @@ fn what_is_planted_is_caught_in_time_with_the_steps_before_it() {
             .collect();
         kinds
             .into_iter()
-            .map(|tries| tries.into_iter().map(|one| one.join().expect("no panic")).collect())
+            .map(|tries| {
+                tries
+                    .into_iter()
+                    .map(|one| one.join().expect("no panic"))
+                    .collect()
+            })
             .collect()
     });
     eprintln!(
@@ -202,7 +224,11 @@ fn what_is_planted_is_caught_in_time_with_the_steps_before_it() {
         let count = caught.iter().filter(in_time).count();
         let most_s = caught.iter().map(|one| one.seconds).fold(0.0, f64::max);
         let least_s = caught.iter().map(|one| one.seconds).fold(f64::MAX, f64::min);
-        let steps = caught.iter().map(|one| one.steps).filter(|steps| *steps < u64::MAX).max();
+        let steps = caught
+            .iter()
+            .map(|one| one.steps)
+            .filter(|steps| *steps < u64::MAX)
+            .max();
         let before = caught.iter().map(|one| one.before).min().unwrap_or(0);
         let others: usize = caught.iter().map(|one| one.others).sum();
         eprintln!(
@@ -212,12 +238,19 @@ fn what_is_planted_is_caught_in_time_with_the_steps_before_it() {
             format!("{least_s:.1}-{most_s:.1}"),
             steps.map_or("-".to_owned(), |steps| format!("{steps} at most")),
         );
-        wrong.extend(tries.iter().filter_map(|one| one.as_ref().err()).map(|why| format!("{what:?}: {why}")));
+        wrong.extend(
+            tries
+                .iter()
+                .filter_map(|one| one.as_ref().err())
+                .map(|why| format!("{what:?}: {why}")),
+        );
         if count < tries.len() {
             wrong.push(format!("{what:?}: {count} of {} in time", tries.len()));
         }
         if before < BEFORE as usize {
-            wrong.push(format!("{what:?}: {before} of {BEFORE} steps before it were kept"));
+            wrong.push(format!(
+                "{what:?}: {before} of {BEFORE} steps before it were kept"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

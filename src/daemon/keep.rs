@@ -6,7 +6,7 @@ use gputrace_trace::daemon::{Ask, Limits};
 use serde_json::Value;
 
 use super::client::{Question, check_output, fetch, text};
-use crate::cli::{CaptureArgs, Kinds, KeptArgs, SnapshotArgs};
+use crate::cli::{CaptureArgs, KeptArgs, Kinds, SnapshotArgs};
 use crate::failure::Failure;
 use crate::print_json::print_json;
 use crate::text::{bytes, one_line};

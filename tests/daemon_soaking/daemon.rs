@@ -19,7 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The disk's size where it is one of our own.
 const DISK: &str = "size=192m";
 /// Rings and captures of few MiB, so that all of it happens within minutes.
-const CONFIG: &str = "[ring]\nseconds = 10\nmib = 4\n[keep]\nended_minutes = 2\nmib = 48\nmib_of_user = 40\nfree_mib = 16\n";
+const CONFIG: &str =
+    "[ring]\nseconds = 10\nmib = 4\n[keep]\nended_minutes = 2\nmib = 48\nmib_of_user = 40\nfree_mib = 16\n";
 
 /// A process that is the daemon now, and what it has used.
 struct Process {
@@ -55,7 +56,8 @@ fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The program: DAEMON_SOAK_PROGRAM, a copy that nobody builds anew meanwhile, or the one that was built with us.
 pub fn program() -> PathBuf {
-    std::env::var_os("DAEMON_SOAK_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_gputrace").into(), PathBuf::from)
+    std::env::var_os("DAEMON_SOAK_PROGRAM")
+        .map_or_else(|| env!("CARGO_BIN_EXE_gputrace").into(), PathBuf::from)
 }
 
 /// The program, without variables that change what it does.
@@ -63,7 +65,10 @@ pub fn gputrace() -> Command {
     let mut command = Command::new(program());
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
-        if ["SIMGPU_", "GPUTRACE_", "NCCL_", "CUDA_", "NVTX_", "XDG_"].iter().any(|prefix| name.starts_with(prefix)) {
+        if ["SIMGPU_", "GPUTRACE_", "NCCL_", "CUDA_", "NVTX_", "XDG_"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+        {
             command.env_remove(key);
         }
     }
@@ -113,28 +118,44 @@ impl Daemon {
     }
 
     fn log(&self) -> File {
-        let file = OpenOptions::new().create(true).append(true).open(self.place.join("daemon.log"));
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.place.join("daemon.log"));
         file.expect("a file")
     }
 
     /// Starts one, and waits until it answers.
     pub fn start(&self) -> Result<(), String> {
         let mut command = gputrace();
-        command.args(["daemon", "--socket"]).arg(&self.socket).arg("--state").arg(&self.state);
+        command
+            .args(["daemon", "--socket"])
+            .arg(&self.socket)
+            .arg("--state")
+            .arg(&self.state);
         command.arg("--config").arg(self.place.join("daemon.toml"));
         if !self.is_root {
             command.arg("--user");
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.log()).spawn();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(self.log())
+            .spawn();
         let child = child.map_err(|error| format!("the daemon does not start: {error}"))?;
-        *own(&self.process) = Some(Process { child, since: Instant::now() });
+        *own(&self.process) = Some(Process {
+            child,
+            since: Instant::now(),
+        });
         self.answers().map(drop)
     }
 
     /// Its number.
     pub fn pid(&self) -> Option<libc::pid_t> {
         let process = own(&self.process);
-        process.as_ref().and_then(|process| libc::pid_t::try_from(process.child.id()).ok())
+        process
+            .as_ref()
+            .and_then(|process| libc::pid_t::try_from(process.child.id()).ok())
     }
 
     /// Sends it a signal.
@@ -173,7 +194,10 @@ impl Daemon {
 
     /// Adds what the daemon has used to the sums, before it is gone.
     fn note_use(&self) {
-        let (Some(pid), since) = (self.pid(), own(&self.process).as_ref().map(|process| process.since)) else {
+        let (Some(pid), since) = (
+            self.pid(),
+            own(&self.process).as_ref().map(|process| process.since),
+        ) else {
             return;
         };
         if let Some((cpu_s, peak_kib)) = used(pid) {
@@ -198,7 +222,10 @@ impl Daemon {
             {
                 let last = fs::read_to_string(self.place.join("daemon.log")).unwrap_or_default();
                 let last: Vec<&str> = last.lines().rev().take(5).collect();
-                ledger.count("daemon lives", Err(format!("it ended by itself: {status}: {last:?}")));
+                ledger.count(
+                    "daemon lives",
+                    Err(format!("it ended by itself: {status}: {last:?}")),
+                );
                 return;
             }
         }
@@ -275,8 +302,12 @@ impl Drop for Daemon {
 /// CPU seconds of a process, and the most memory it had, KiB.
 fn used(pid: libc::pid_t) -> Option<(f64, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<f64> =
-        stat.rsplit(')').next()?.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
+    let fields: Vec<f64> = stat
+        .rsplit(')')
+        .next()?
+        .split_whitespace()
+        .map(|field| field.parse().unwrap_or(0.0))
+        .collect();
     // SAFETY: a plain question.
     let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -20,23 +20,74 @@ pub struct Kind {
 }
 
 pub const KINDS: [Kind; 17] = [
-    Kind { name: "daemon: SIGKILL", run: kill_daemon },
-    Kind { name: "daemon: replaced", run: replace_daemon },
-    Kind { name: "daemon: suspended", run: suspend_daemon },
-    Kind { name: "job: a rank SIGKILL", run: kill_rank },
-    Kind { name: "job: SIGKILL", run: kill_job },
-    Kind { name: "job: a rank hangs", run: hang_rank },
-    Kind { name: "files: removed", run: remove_files },
-    Kind { name: "files: truncated", run: truncate_files },
-    Kind { name: "files: a folder removed", run: remove_folder },
-    Kind { name: "disk: full", run: fill_disk },
-    Kind { name: "caller: foreign user", run: foreign_user },
-    Kind { name: "caller: forged messages", run: forge },
-    Kind { name: "caller: 1,000 connections", run: crowd },
-    Kind { name: "caller: slow reader", run: read_slowly },
-    Kind { name: "caller: half a message", run: say_half },
-    Kind { name: "capture", run: capture },
-    Kind { name: "snapshot", run: snapshot },
+    Kind {
+        name: "daemon: SIGKILL",
+        run: kill_daemon,
+    },
+    Kind {
+        name: "daemon: replaced",
+        run: replace_daemon,
+    },
+    Kind {
+        name: "daemon: suspended",
+        run: suspend_daemon,
+    },
+    Kind {
+        name: "job: a rank SIGKILL",
+        run: kill_rank,
+    },
+    Kind {
+        name: "job: SIGKILL",
+        run: kill_job,
+    },
+    Kind {
+        name: "job: a rank hangs",
+        run: hang_rank,
+    },
+    Kind {
+        name: "files: removed",
+        run: remove_files,
+    },
+    Kind {
+        name: "files: truncated",
+        run: truncate_files,
+    },
+    Kind {
+        name: "files: a folder removed",
+        run: remove_folder,
+    },
+    Kind {
+        name: "disk: full",
+        run: fill_disk,
+    },
+    Kind {
+        name: "caller: foreign user",
+        run: foreign_user,
+    },
+    Kind {
+        name: "caller: forged messages",
+        run: forge,
+    },
+    Kind {
+        name: "caller: 1,000 connections",
+        run: crowd,
+    },
+    Kind {
+        name: "caller: slow reader",
+        run: read_slowly,
+    },
+    Kind {
+        name: "caller: half a message",
+        run: say_half,
+    },
+    Kind {
+        name: "capture",
+        run: capture,
+    },
+    Kind {
+        name: "snapshot",
+        run: snapshot,
+    },
 ];
 
 fn sleep_ms(ms: usize) {
@@ -87,7 +138,9 @@ fn signal(pid: i32, signal: i32) {
 }
 
 fn kill_rank(daemon: &Daemon, random: &mut Random) -> Tried {
-    let Some(ranks) = victim(daemon, random, true) else { return Ok(false) };
+    let Some(ranks) = victim(daemon, random, true) else {
+        return Ok(false);
+    };
     signal(random.pick(&ranks), libc::SIGKILL);
     sleep_ms(2500);
     // Those that are left may wait for it for ever.
@@ -100,7 +153,9 @@ fn kill_rank(daemon: &Daemon, random: &mut Random) -> Tried {
 }
 
 fn kill_job(daemon: &Daemon, random: &mut Random) -> Tried {
-    let Some(ranks) = victim(daemon, random, true) else { return Ok(false) };
+    let Some(ranks) = victim(daemon, random, true) else {
+        return Ok(false);
+    };
     for rank in ranks {
         signal(rank, libc::SIGKILL);
     }
@@ -109,7 +164,9 @@ fn kill_job(daemon: &Daemon, random: &mut Random) -> Tried {
 
 /// A rank stands still, and goes on: its job is none the worse.
 fn hang_rank(daemon: &Daemon, random: &mut Random) -> Tried {
-    let Some(ranks) = victim(daemon, random, false) else { return Ok(false) };
+    let Some(ranks) = victim(daemon, random, false) else {
+        return Ok(false);
+    };
     let rank = random.pick(&ranks);
     signal(rank, libc::SIGSTOP);
     sleep_ms(300 + random.below(5000));
@@ -120,7 +177,11 @@ fn hang_rank(daemon: &Daemon, random: &mut Random) -> Tried {
 /// The files that collectors write just now, or wrote.
 fn files(daemon: &Daemon) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for job in fs::read_dir(daemon.state.join("jobs")).into_iter().flatten().flatten() {
+    for job in fs::read_dir(daemon.state.join("jobs"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         for process in fs::read_dir(job.path()).into_iter().flatten().flatten() {
             let entries = fs::read_dir(process.path()).into_iter().flatten().flatten();
             files.extend(entries.map(|entry| entry.path()));
@@ -146,7 +207,10 @@ fn truncate_files(daemon: &Daemon, random: &mut Random) -> Tried {
             && let Ok(file) = File::options().write(true).open(&path)
             && let Ok(found) = file.metadata()
         {
-            truncated += usize::from(file.set_len(random.below(found.len() as usize + 1) as u64).is_ok());
+            truncated += usize::from(
+                file.set_len(random.below(found.len() as usize + 1) as u64)
+                    .is_ok(),
+            );
         }
     }
     Ok(truncated > 0)
@@ -192,21 +256,32 @@ fn foreign_user(daemon: &Daemon, random: &mut Random) -> Tried {
     let uid = 12_345 + random.below(100) as u32;
     let run = |arguments: &[&str]| {
         let mut command = gputrace();
-        command.args(arguments).arg("--socket").arg(&daemon.socket).uid(uid).gid(uid).current_dir("/");
+        command
+            .args(arguments)
+            .arg("--socket")
+            .arg(&daemon.socket)
+            .uid(uid)
+            .gid(uid)
+            .current_dir("/");
         command.output().map_err(|error| error.to_string())
     };
     let output = run(&["jobs", "--json"])?;
-    let jobs: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(|error| {
-        format!("no answer: {error}: {}", String::from_utf8_lossy(&output.stderr))
-    })?;
+    let jobs: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("no answer: {error}: {}", String::from_utf8_lossy(&output.stderr)))?;
     if jobs["jobs"].as_array().is_none_or(|jobs| !jobs.is_empty()) {
         return Err(format!("it sees others' jobs: {jobs}"));
     }
-    let other = daemon.ask(Ask::Jobs)?["jobs"][0]["job"].as_str().unwrap_or("slurm-1000").to_owned();
+    let other = daemon.ask(Ask::Jobs)?["jobs"][0]["job"]
+        .as_str()
+        .unwrap_or("slurm-1000")
+        .to_owned();
     for arguments in [["snapshot", &other], ["capture", &other], ["top", &other]] {
         let output = run(&arguments)?;
         if output.status.code() != Some(1) {
-            return Err(format!("{arguments:?} of another user's ended with {:?}", output.status.code()));
+            return Err(format!(
+                "{arguments:?} of another user's ended with {:?}",
+                output.status.code()
+            ));
         }
     }
     Ok(true)
@@ -216,17 +291,32 @@ fn foreign_user(daemon: &Daemon, random: &mut Random) -> Tried {
 fn forge(daemon: &Daemon, random: &mut Random) -> Tried {
     for _ in 0..20 {
         let connection = daemon.connect()?;
-        let hello = Hello::Collector { version: "9".to_owned() };
+        let hello = Hello::Collector {
+            version: "9".to_owned(),
+        };
         let join = |folder: &str, segment| FromCollector::Join {
             folder: folder.to_owned(),
             segment,
-            job: JobKey { group: "g".to_owned(), scheduler: None, program: "../../x".to_owned() },
+            job: JobKey {
+                group: "g".to_owned(),
+                scheduler: None,
+                program: "../../x".to_owned(),
+            },
             pid: 1,
             rank: Some(u32::MAX),
             world_size: Some(0),
         };
-        let step = StepReport { number: u64::MAX, start_ns: i64::MIN, duration_ns: i64::MAX, ..StepReport::default() };
-        let totals = Totals { steps: u64::MAX, lost_rows: u64::MAX, ..Totals::default() };
+        let step = StepReport {
+            number: u64::MAX,
+            start_ns: i64::MIN,
+            duration_ns: i64::MAX,
+            ..StepReport::default()
+        };
+        let totals = Totals {
+            steps: u64::MAX,
+            lost_rows: u64::MAX,
+            ..Totals::default()
+        };
         // What is refused may be the end of the connection: then the rest can't be sent.
         match random.below(6) {
             0 => drop(connection.send(&"no such word", None)),
@@ -238,18 +328,47 @@ fn forge(daemon: &Daemon, random: &mut Random) -> Tried {
             3 => {
                 drop(connection.send(&hello, None));
                 drop(connection.send(&join("h-1-1", u32::MAX), None));
-                drop(connection.send(&FromCollector::Open { table: "../x".to_owned() }, None));
+                drop(connection.send(
+                    &FromCollector::Open {
+                        table: "../x".to_owned(),
+                    },
+                    None,
+                ));
             }
             4 => {
                 drop(connection.send(&hello, None));
                 drop(connection.send(&join("h-1-1", 0), None));
-                drop(connection.send(&FromCollector::Report { steps: vec![step; 200], totals }, None));
+                drop(connection.send(
+                    &FromCollector::Report {
+                        steps: vec![step; 200],
+                        totals,
+                    },
+                    None,
+                ));
                 drop(connection.send(&FromCollector::Cut { segment: u32::MAX }, None));
-                drop(connection.send(&FromCollector::Header { segment: 0, text: "{".to_owned(), first: true, done: true }, None));
+                drop(connection.send(
+                    &FromCollector::Header {
+                        segment: 0,
+                        text: "{".to_owned(),
+                        first: true,
+                        done: true,
+                    },
+                    None,
+                ));
             }
             _ => {
-                let limits = Limits { seconds: Some(f64::MAX), ..Limits::default() };
-                drop(connection.send(&Hello::Client(Ask::Capture { job: None, limits, wait: true }), None));
+                let limits = Limits {
+                    seconds: Some(f64::MAX),
+                    ..Limits::default()
+                };
+                drop(connection.send(
+                    &Hello::Client(Ask::Capture {
+                        job: None,
+                        limits,
+                        wait: true,
+                    }),
+                    None,
+                ));
             }
         }
         sleep_ms(random.below(20));
@@ -279,8 +398,14 @@ fn read_slowly(daemon: &Daemon, random: &mut Random) -> Tried {
     let mut all = Vec::new();
     for _ in 0..20 {
         let connection = daemon.connect()?;
-        let ask = if random.once_in(2) { Ask::Jobs } else { Ask::Captures };
-        connection.send(&Hello::Client(ask), None).map_err(|error| error.to_string())?;
+        let ask = if random.once_in(2) {
+            Ask::Jobs
+        } else {
+            Ask::Captures
+        };
+        connection
+            .send(&Hello::Client(ask), None)
+            .map_err(|error| error.to_string())?;
         all.push(connection);
     }
     sleep_ms(500 + random.below(2000));
@@ -307,7 +432,11 @@ fn say_half(daemon: &Daemon, random: &mut Random) -> Tried {
 /// Kernels of the next steps: what is refused is refused in words, what is kept can be read.
 fn capture(daemon: &Daemon, random: &mut Random) -> Tried {
     let steps = 1 + random.below(4);
-    keep(daemon, random, &["capture", "--steps", &steps.to_string(), "--for", "20s"])
+    keep(
+        daemon,
+        random,
+        &["capture", "--steps", &steps.to_string(), "--for", "20s"],
+    )
 }
 
 fn snapshot(daemon: &Daemon, random: &mut Random) -> Tried {
@@ -329,7 +458,13 @@ fn keep(daemon: &Daemon, random: &mut Random, arguments: &[&str]) -> Tried {
     let job = random.one_of(&running);
     let into = daemon.place.join(format!("kept-{}", random.next()));
     let mut command = gputrace();
-    command.args(arguments).arg(job).arg("-o").arg(&into).arg("--socket").arg(&daemon.socket);
+    command
+        .args(arguments)
+        .arg(job)
+        .arg("-o")
+        .arg(&into)
+        .arg("--socket")
+        .arg(&daemon.socket);
     let output = command.output().map_err(|error| error.to_string())?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let tried = match output.status.code() {
@@ -341,7 +476,10 @@ fn keep(daemon: &Daemon, random: &mut Random, arguments: &[&str]) -> Tried {
                 Some(0) => Ok(true),
                 // Of a job that has hardly begun.
                 Some(2) => Ok(true),
-                status => Err(format!("analyze ended with {status:?}: {}", String::from_utf8_lossy(&analyzed.stderr))),
+                status => Err(format!(
+                    "analyze ended with {status:?}: {}",
+                    String::from_utf8_lossy(&analyzed.stderr)
+                )),
             }
         }
         // It can't be done, or not now, and says so in a line.

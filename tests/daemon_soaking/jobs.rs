@@ -58,7 +58,10 @@ impl Usual {
         drop(known);
         cell.get_or_init(|| {
             let mut command = workload(way, steps);
-            let output = command.env("GPUTRACE_SOCKET", "").current_dir(&self.place).output();
+            let output = command
+                .env("GPUTRACE_SOCKET", "")
+                .current_dir(&self.place)
+                .output();
             losses(&output.expect("the program runs").stdout)
         })
         .clone()
@@ -68,7 +71,9 @@ impl Usual {
 fn workload(way: usize, steps: u64) -> Command {
     let (name, ranks) = WAYS[way];
     let mut command = gputrace();
-    command.args(["workload", name, "--print-losses", "--steps", &steps.to_string()]).args(SMALL);
+    command
+        .args(["workload", name, "--print-losses", "--steps", &steps.to_string()])
+        .args(SMALL);
     if ranks > 1 {
         command.args(["--ranks", &ranks.to_string()]);
     }
@@ -79,7 +84,10 @@ fn workload(way: usize, steps: u64) -> Command {
 fn losses(stdout: &[u8]) -> String {
     let text = String::from_utf8_lossy(stdout);
     let of_losses = text.lines().filter(|line| line.contains("loss"));
-    of_losses.map(|line| line.split(',').next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    of_losses
+        .map(|line| line.split(',').next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The collector's library, beside the program.
@@ -108,7 +116,9 @@ pub fn run_one(daemon: &Daemon, ledger: &Ledger, usual: &Usual, slot: usize, ran
     // By a scheduler's number the job can be found again.
     let number = daemon.jobs_begun.fetch_add(1, Ordering::SeqCst);
     let job = format!("slurm-{number}");
-    command.env("SLURM_JOB_ID", number.to_string()).env("SLURM_STEP_ID", "0");
+    command
+        .env("SLURM_JOB_ID", number.to_string())
+        .env("SLURM_STEP_ID", "0");
     let disturbed = daemon.disturbed.load(Ordering::SeqCst);
     let uid = if slot % 2 == 1 && daemon.is_root { OTHER } else { 0 };
     if uid != 0 {
@@ -120,15 +130,26 @@ pub fn run_one(daemon: &Daemon, ledger: &Ledger, usual: &Usual, slot: usize, ran
         return;
     };
     let pid = i32::try_from(child.id()).expect("a number");
-    live(daemon).push(Live { slot, pid, ranks, is_harmed: false });
+    live(daemon).push(Live {
+        slot,
+        pid,
+        ranks,
+        is_harmed: false,
+    });
     let (output, is_late) = wait(child, begun + MOST);
     let harmed = {
         let mut live = live(daemon);
         let place = live.iter().position(|job| job.slot == slot);
-        place.map(|place| live.swap_remove(place)).is_some_and(|job| job.is_harmed)
+        place
+            .map(|place| live.swap_remove(place))
+            .is_some_and(|job| job.is_harmed)
     };
     daemon.jobs_run.fetch_add(1, Ordering::SeqCst);
-    let what = if harmed { "jobs that were harmed" } else { "jobs that were not harmed" };
+    let what = if harmed {
+        "jobs that were harmed"
+    } else {
+        "jobs that were not harmed"
+    };
     if harmed {
         // Whatever became of it, it is not in our way any more.
         ledger.count(what, Ok(true));
@@ -136,7 +157,10 @@ pub fn run_one(daemon: &Daemon, ledger: &Ledger, usual: &Usual, slot: usize, ran
     }
     let tried = (|| -> Tried {
         if is_late {
-            return Err(format!("{name} of {steps} steps is not done after {} s", MOST.as_secs()));
+            return Err(format!(
+                "{name} of {steps} steps is not done after {} s",
+                MOST.as_secs()
+            ));
         }
         let (status, stdout, stderr) = output.ok_or("its end is not known")?;
         if status != Some(0) {
@@ -144,15 +168,23 @@ pub fn run_one(daemon: &Daemon, ledger: &Ledger, usual: &Usual, slot: usize, ran
         }
         let (here, alone) = (losses(&stdout), usual.losses(way, steps));
         if here.is_empty() || here != alone {
-            return Err(format!("{name} of {steps} steps: other losses than alone:\n{here}\n{alone}"));
+            return Err(format!(
+                "{name} of {steps} steps: other losses than alone:\n{here}\n{alone}"
+            ));
         }
         Ok(true)
     })();
     let is_well = tried.is_ok();
     ledger.count(what, tried);
-    ledger.count(&format!("  {name}, {}", if uid == 0 { "root" } else { "another user" }), Ok(true));
+    ledger.count(
+        &format!("  {name}, {}", if uid == 0 { "root" } else { "another user" }),
+        Ok(true),
+    );
     if is_well {
-        ledger.count("steps of a job add up", steps_add_up(daemon, ledger, (&job, disturbed), ranks, steps));
+        ledger.count(
+            "steps of a job add up",
+            steps_add_up(daemon, ledger, (&job, disturbed), ranks, steps),
+        );
     }
 }
 
@@ -180,7 +212,11 @@ fn wait(child: Child, until: Instant) -> (Output, bool) {
     };
     drop(waiting.join());
     let output = output.map(|output| {
-        (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
+        (
+            output.status.code(),
+            output.stdout,
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     });
     (output, is_late)
 }
@@ -190,10 +226,17 @@ pub fn family(pid: i32) -> Vec<i32> {
     let mut all = vec![pid];
     let mut place = 0;
     while let Some(pid) = all.get(place).copied() {
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
         for task in tasks {
             let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|child| child.parse::<i32>().ok()),
+            );
         }
         place += 1;
     }
@@ -202,8 +245,16 @@ pub fn family(pid: i32) -> Vec<i32> {
 
 /// Whether all steps of a job that has ended are told of, counted as missed, or of a process of which the daemon says that it did not
 /// hear its end.
-fn steps_add_up(daemon: &Daemon, ledger: &Ledger, (name, disturbed): (&str, u64), ranks: u32, steps: u64) -> Tried {
-    let document = match daemon.ask(Ask::Job { job: Some(name.to_owned()) }) {
+fn steps_add_up(
+    daemon: &Daemon,
+    ledger: &Ledger,
+    (name, disturbed): (&str, u64),
+    ranks: u32,
+    steps: u64,
+) -> Tried {
+    let document = match daemon.ask(Ask::Job {
+        job: Some(name.to_owned()),
+    }) {
         Ok(document) => document,
         // It may have begun and ended while there was no daemon, or one that could write nothing down.
         Err(why) if why.contains("no job") && daemon.disturbed.load(Ordering::SeqCst) > disturbed => {
@@ -229,7 +280,10 @@ fn steps_add_up(daemon: &Daemon, ledger: &Ledger, (name, disturbed): (&str, u64)
         if all < expected {
             // What was between its last word and its end: a daemon that was away says so by its state.
             if process["state"] == "ended" {
-                return Err(format!("{} steps are missing in silence: {process}", expected - all));
+                return Err(format!(
+                    "{} steps are missing in silence: {process}",
+                    expected - all
+                ));
             }
             unheard += expected - all;
         }
@@ -238,7 +292,10 @@ fn steps_add_up(daemon: &Daemon, ledger: &Ledger, (name, disturbed): (&str, u64)
     }
     ledger.add("steps of ranks that were told of", told);
     ledger.add("steps of ranks that the daemon counts as missed", missed);
-    ledger.add("steps of ranks whose end no daemon heard (their state says so)", unheard);
+    ledger.add(
+        "steps of ranks whose end no daemon heard (their state says so)",
+        unheard,
+    );
     let lost = document["lost_rows"].as_u64().unwrap_or(0);
     ledger.add("rows that are counted as lost", lost);
     Ok(true)

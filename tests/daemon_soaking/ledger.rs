@@ -65,7 +65,10 @@ impl Ledger {
     /// Prints all of it. `cpu`: seconds that the daemon had, of so many.
     pub fn print(&self, seed: u64, last: Duration, cpu: (f64, f64), peak_kib: u64, jobs: u64) {
         let inner = self.inner();
-        eprintln!("\n{:<28} {:>7} {:>9} {:>9}", "kind", "tries", "failures", "not here");
+        eprintln!(
+            "\n{:<28} {:>7} {:>9} {:>9}",
+            "kind", "tries", "failures", "not here"
+        );
         let mut all = (0, 0);
         for (kind, (tries, failures, skipped)) in &inner.kinds {
             eprintln!("{kind:<28} {tries:>7} {failures:>9} {skipped:>9}");

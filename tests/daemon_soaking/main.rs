@@ -59,7 +59,11 @@ fn the_daemon_and_its_jobs_live_through_faults() {
         std::thread::sleep(Duration::from_secs(5));
         while Instant::now() < until {
             // Each in its turn at first, then any.
-            let kind = if turn < KINDS.len() { &KINDS[turn] } else { random.one_of(&KINDS) };
+            let kind = if turn < KINDS.len() {
+                &KINDS[turn]
+            } else {
+                random.one_of(&KINDS)
+            };
             turn += 1;
             let tried = (kind.run)(&daemon, &mut random);
             ledger.count(kind.name, tried);

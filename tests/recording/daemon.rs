@@ -315,14 +315,29 @@ fn a_watched_job_computes_what_it_computes_alone() {
 fn captured(socket: &Path, into: &Path, kinds: &str) -> (usize, usize) {
     let output = run(
         socket,
-        &["capture", "--steps", "2", "--kinds", kinds, "-o", &into.to_string_lossy()],
+        &[
+            "capture",
+            "--steps",
+            "2",
+            "--kinds",
+            kinds,
+            "-o",
+            &into.to_string_lossy(),
+        ],
     );
     assert!(output.status.success(), "{}", text(&output.stderr));
     let recording = gputrace_trace::Recording::open(into).expect("a recording");
     let sum = |rows: &dyn Fn(&gputrace_trace::tables::Tables) -> usize| {
-        recording.processes.iter().map(|process| rows(&process.tables)).sum()
+        recording
+            .processes
+            .iter()
+            .map(|process| rows(&process.tables))
+            .sum()
     };
-    (sum(&|tables| tables.kernels.start_ns.len()), sum(&|tables| tables.api_calls.start_ns.len()))
+    (
+        sum(&|tables| tables.kernels.start_ns.len()),
+        sum(&|tables| tables.api_calls.start_ns.len()),
+    )
 }
 
 #[test]
@@ -331,7 +346,9 @@ fn captures_have_the_kinds_that_were_asked_for_whether_cupti_was_let_go_between_
     let (_daemon, _) = start(place.path());
     let socket = place.path().join("run/daemon.sock");
     let _job = Running(workload("100000", Some(&socket)).spawn().expect("gputrace runs"));
-    job_when(&socket, |job| job["ranks"] == 2 && job["steps"].as_u64() > Some(3));
+    job_when(&socket, |job| {
+        job["ranks"] == 2 && job["steps"].as_u64() > Some(3)
+    });
     let into = |name: &str| place.path().join(name);
     let (kernels, calls) = captured(&socket, &into("first"), "kernels");
     assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
@@ -345,7 +362,10 @@ fn captures_have_the_kinds_that_were_asked_for_whether_cupti_was_let_go_between_
     std::thread::sleep(Duration::from_secs(6));
     let (kernels, calls) = captured(&socket, &into("fourth"), "kernels");
     assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
-    for (kinds, word) in [("proxy", "configuration"), ("kernels,nonsense", "there is no kind nonsense")] {
+    for (kinds, word) in [
+        ("proxy", "configuration"),
+        ("kernels,nonsense", "there is no kind nonsense"),
+    ] {
         let output = run(&socket, &["capture", "--kinds", kinds]);
         assert!(!output.status.success());
         assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
@@ -359,7 +379,9 @@ fn a_step_is_told_of_within_two_seconds_of_its_end() {
     let (_daemon, _) = start(place.path());
     let socket = place.path().join("run/daemon.sock");
     let _job = Running(workload("100000", Some(&socket)).spawn().expect("gputrace runs"));
-    job_when(&socket, |job| job["ranks"] == 2 && job["steps"].as_u64() > Some(3));
+    job_when(&socket, |job| {
+        job["ranks"] == 2 && job["steps"].as_u64() > Some(3)
+    });
     let (mut ages, mut last) = (Vec::new(), 0);
     while ages.len() < 30 {
         let job = daemon_answers(&socket);
@@ -374,7 +396,11 @@ fn a_step_is_told_of_within_two_seconds_of_its_end() {
         std::thread::sleep(Duration::from_millis(20));
     }
     ages.sort_unstable();
-    eprintln!("a step is told of {} ms after its end, {} at most", ages[ages.len() / 2], ages[ages.len() - 1]);
+    eprintln!(
+        "a step is told of {} ms after its end, {} at most",
+        ages[ages.len() / 2],
+        ages[ages.len() - 1]
+    );
     assert!(ages[ages.len() / 2] < 2000, "{ages:?}");
 }
 
@@ -382,9 +408,13 @@ fn a_step_is_told_of_within_two_seconds_of_its_end() {
 fn daemon_answers(socket: &Path) -> serde_json::Value {
     use gputrace_trace::daemon::{Answer, Ask, Connection, Hello};
     let connection = Connection::connect(socket).expect("it listens");
-    connection.send(&Hello::Client(Ask::Job { job: None }), None).expect("asked");
+    connection
+        .send(&Hello::Client(Ask::Job { job: None }), None)
+        .expect("asked");
     let mut whole = String::new();
-    while let Some((Answer::Text { text, .. }, _)) = connection.receive(Duration::from_secs(20)).expect("answered") {
+    while let Some((Answer::Text { text, .. }, _)) =
+        connection.receive(Duration::from_secs(20)).expect("answered")
+    {
         whole.push_str(&text);
     }
     serde_json::from_str(&whole).expect("JSON")

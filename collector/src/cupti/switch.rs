@@ -113,8 +113,17 @@ impl Cupti {
     /// Of what is switched on, what other options than those of the start leave out; and in words what they want and is not on.
     pub(crate) fn narrowed(&self, options: &CollectorOptions) -> (Vec<u32>, Vec<&'static str>) {
         let wanted = wanted_kinds(options, self.version);
-        let on = || self.kinds.iter().copied().chain(self.calls.iter().map(|(api, _)| *api));
-        let is_shown = |activity: &u32| wanted.iter().any(|kind| kind.activity == *activity && !kind.is_hidden);
+        let on = || {
+            self.kinds
+                .iter()
+                .copied()
+                .chain(self.calls.iter().map(|(api, _)| *api))
+        };
+        let is_shown = |activity: &u32| {
+            wanted
+                .iter()
+                .any(|kind| kind.activity == *activity && !kind.is_hidden)
+        };
         let missing = wanted
             .iter()
             .filter(|kind| !kind.is_hidden && !on().any(|activity| activity == kind.activity));

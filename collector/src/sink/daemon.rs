@@ -119,7 +119,10 @@ impl Sink {
 
     /// Makes rows of these kinds from now on. Gives, in words, what CUPTI was not started for.
     fn record_kinds(&mut self, options: &'static CollectorOptions) -> Vec<&'static str> {
-        let (hidden, missing) = self.cupti.map(|cupti| cupti.narrowed(options)).unwrap_or_default();
+        let (hidden, missing) = self
+            .cupti
+            .map(|cupti| cupti.narrowed(options))
+            .unwrap_or_default();
         let sizes = self.decoder.sizes().clone();
         self.gate.set_records(options, sizes, &hidden);
         missing
@@ -248,7 +251,10 @@ impl Sink {
         served.keeps_cupti = capture.repeats;
         served.running = Some(Running {
             missing: (!missing.is_empty()).then(|| {
-                format!("CUPTI was started without {}, and can't be let go here", missing.join(", "))
+                format!(
+                    "CUPTI was started without {}, and can't be let go here",
+                    missing.join(", ")
+                )
             }),
             capture,
             since: Instant::now(),

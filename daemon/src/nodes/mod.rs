@@ -52,7 +52,9 @@ impl Nodes {
     /// What can't.
     pub fn check(&self) -> Result<(), String> {
         for node in &self.nodes {
-            let port = node.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            let port = node
+                .rsplit_once(':')
+                .and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none() {
                 return Err(format!("nodes.nodes: {node:?}: expected HOST:PORT"));
             }
@@ -127,8 +129,11 @@ impl Others {
             }
             None => None,
         };
-        let tell: Result<Vec<_>, _> =
-            nodes.nodes.iter().map(|node| wire::call(node.clone(), client.clone())).collect();
+        let tell: Result<Vec<_>, _> = nodes
+            .nodes
+            .iter()
+            .map(|node| wire::call(node.clone(), client.clone()))
+            .collect();
         Ok(Self {
             tell: tell.map_err(|error| format!("no thread: {error}"))?,
             said,
@@ -138,7 +143,9 @@ impl Others {
     }
 
     fn tell(&self, said: &Said) {
-        let Ok(line) = serde_json::to_string(said) else { return };
+        let Ok(line) = serde_json::to_string(said) else {
+            return;
+        };
         let line: Arc<str> = line.into();
         for node in &self.tell {
             // One that does not read hears the next.
@@ -151,7 +158,10 @@ impl Others {
         let mut found = Vec::new();
         for (host, (heard, parts)) in &self.heard {
             let of_job = parts.iter().filter(|part| part.uid == uid && part.group == group);
-            for process in of_job.flat_map(|part| &part.processes).filter(|_| heard.elapsed() < FRESH) {
+            for process in of_job
+                .flat_map(|part| &part.processes)
+                .filter(|_| heard.elapsed() < FRESH)
+            {
                 let mut process = process.clone();
                 process["host"] = host.clone().into();
                 found.push(process);
@@ -164,13 +174,19 @@ impl Others {
 impl State {
     /// The processes of a job on other nodes.
     pub(crate) fn elsewhere(&self, uid: u32, group: &str) -> Vec<Value> {
-        self.others.as_ref().map(|others| others.processes(uid, group)).unwrap_or_default()
+        self.others
+            .as_ref()
+            .map(|others| others.processes(uid, group))
+            .unwrap_or_default()
     }
 
     /// Tells the other nodes of the jobs here.
     pub(crate) fn tell_nodes(&self) {
         let Some(others) = &self.others else { return };
-        let shared = self.jobs.values().filter(|job| job.live().next().is_some() && !job.key.group.is_empty());
+        let shared = self
+            .jobs
+            .values()
+            .filter(|job| job.live().next().is_some() && !job.key.group.is_empty());
         let jobs = shared.take(MOST_JOBS).map(|job| Part {
             uid: job.uid,
             group: job.key.group.clone(),
@@ -227,17 +243,29 @@ impl State {
     }
 
     fn keep_as_well(&mut self, host: &str, of: (u32, &str), trigger: &str, title: &str, steps: Option<u64>) {
-        let is_it = |job: &&crate::jobs::Job| (job.uid, job.key.group.as_str()) == of && job.live().next().is_some();
+        let is_it =
+            |job: &&crate::jobs::Job| (job.uid, job.key.group.as_str()) == of && job.live().next().is_some();
         let Some(id) = self.jobs.values().find(is_it).map(|job| job.id.clone()) else {
             return;
         };
         // The same was noticed here: it is kept already.
-        if self.windows.values().any(|window| window.job == id && window.trigger == trigger) {
+        if self
+            .windows
+            .values()
+            .any(|window| window.job == id && window.trigger == trigger)
+        {
             return;
         }
-        let is_word = !trigger.is_empty() && trigger.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        let is_word = !trigger.is_empty()
+            && trigger
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'-');
         let reason = Reason {
-            trigger: if is_word { trigger.chars().take(32).collect() } else { "node".to_owned() },
+            trigger: if is_word {
+                trigger.chars().take(32).collect()
+            } else {
+                "node".to_owned()
+            },
             title: format!("{host}: {title}").chars().take(400).collect(),
             caller: None,
         };
@@ -252,7 +280,9 @@ impl State {
             None => self.begin_snapshot(&id, None, reason),
         };
         if let Err(why) = begun {
-            self.said.push(format!("{id}: {host} keeps what it found, and here nothing is: {why}"));
+            self.said.push(format!(
+                "{id}: {host} keeps what it found, and here nothing is: {why}"
+            ));
         }
     }
 }

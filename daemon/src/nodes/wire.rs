@@ -57,7 +57,10 @@ fn tell_all(node: &str, tls: &Arc<ClientConfig>, lines: &Receiver<Arc<str>>) {
 }
 
 fn connect(node: &str, tls: &Arc<ClientConfig>) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let name = node.rsplit_once(':').map_or(node, |(name, _)| name).trim_matches(['[', ']']);
+    let name = node
+        .rsplit_once(':')
+        .map_or(node, |(name, _)| name)
+        .trim_matches(['[', ']']);
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let mut socket = Err(io::Error::other("no such host"));
     for address in node.to_socket_addrs()? {
@@ -87,28 +90,32 @@ pub fn listen(
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     let callers = Arc::new(AtomicUsize::new(0));
-    std::thread::Builder::new().name("nodes".to_owned()).spawn(move || {
-        for socket in listener.incoming() {
-            let Ok(socket) = socket else {
-                // No descriptor is left, or the like.
-                std::thread::sleep(Duration::from_millis(200));
-                continue;
-            };
-            if callers.fetch_add(1, Ordering::Relaxed) >= MOST_CALLERS {
-                callers.fetch_sub(1, Ordering::Relaxed);
-                continue;
+    std::thread::Builder::new()
+        .name("nodes".to_owned())
+        .spawn(move || {
+            for socket in listener.incoming() {
+                let Ok(socket) = socket else {
+                    // No descriptor is left, or the like.
+                    std::thread::sleep(Duration::from_millis(200));
+                    continue;
+                };
+                if callers.fetch_add(1, Ordering::Relaxed) >= MOST_CALLERS {
+                    callers.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let (tls, tell, wake, count) = (tls.clone(), tell.clone(), wake.clone(), callers.clone());
+                let hearing = std::thread::Builder::new()
+                    .name("node".to_owned())
+                    .spawn(move || {
+                        // One that breaks off, or is not trusted, calls again or does not.
+                        drop(hear(socket, tls, &tell, &wake));
+                        count.fetch_sub(1, Ordering::Relaxed);
+                    });
+                if hearing.is_err() {
+                    callers.fetch_sub(1, Ordering::Relaxed);
+                }
             }
-            let (tls, tell, wake, count) = (tls.clone(), tell.clone(), wake.clone(), callers.clone());
-            let hearing = std::thread::Builder::new().name("node".to_owned()).spawn(move || {
-                // One that breaks off, or is not trusted, calls again or does not.
-                drop(hear(socket, tls, &tell, &wake));
-                count.fetch_sub(1, Ordering::Relaxed);
-            });
-            if hearing.is_err() {
-                callers.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    })?;
+        })?;
     Ok(address)
 }
 

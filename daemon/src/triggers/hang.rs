@@ -73,7 +73,11 @@ impl Hang {
         let by_steps_ns = (step_ns.unwrap_or(0) as f64 * rule.after_steps) as i64;
         let silent_ns = now_ns.saturating_sub(progressed_ns);
         let is_usual = self.advances <= WARM_UP || last_step.is_some_and(is_round);
-        let patient_ns = if is_usual { after_ns.saturating_mul(PATIENT) } else { 0 };
+        let patient_ns = if is_usual {
+            after_ns.saturating_mul(PATIENT)
+        } else {
+            0
+        };
         if silent_ns < after_ns.max(by_steps_ns).max(learned_ns).max(patient_ns) {
             return None;
         }

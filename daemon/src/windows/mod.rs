@@ -97,9 +97,19 @@ impl State {
             return Err(format!("{word}: there is no such kind"));
         }
         let usual = &self.settings.config.collector_options();
-        let settled = [Kind::Ranges, Kind::Collectives, Kind::Proxy, Kind::Channels, Kind::Devices, Kind::Host];
+        let settled = [
+            Kind::Ranges,
+            Kind::Collectives,
+            Kind::Proxy,
+            Kind::Channels,
+            Kind::Devices,
+            Kind::Host,
+        ];
         let wanted = |kind: &Kind| kinds.iter().any(|word| word == kind.name());
-        if let Some(kind) = settled.into_iter().find(|kind| wanted(kind) && !usual.records(*kind)) {
+        if let Some(kind) = settled
+            .into_iter()
+            .find(|kind| wanted(kind) && !usual.records(*kind))
+        {
             return Err(format!(
                 "{} are recorded all the time or never, as the daemon's configuration says: `kinds` there",
                 kind.name()
