@@ -414,9 +414,9 @@ fn rings_that_nobody_knows_go_and_what_is_not_ours_stays() {
     std::fs::create_dir(&ours).expect("made");
     let daemon = Running::in_place(place, "");
     let ring = daemon.state().join("jobs").join(&id);
-    let until = std::time::Instant::now() + crate::fake::PATIENCE;
+    let until = Instant::now() + PATIENCE;
     while ring.exists() {
-        assert!(std::time::Instant::now() < until, "{} stays", ring.display());
+        assert!(Instant::now() < until, "{} stays", ring.display());
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(ours.exists());
