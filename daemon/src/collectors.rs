@@ -53,7 +53,15 @@ impl State {
                 },
             ) => {
                 let answer = self.join(caller, &folder, segment, job, pid, rank, world_size);
-                let message = answer.unwrap_or_else(|why| ToCollector::Refused { why });
+                let message = answer.unwrap_or_else(|why| {
+                    self.sums.refused += 1;
+                    // For the same reason many are.
+                    if self.refusal.as_ref() != Some(&why) {
+                        self.said.push(format!("{folder} is not recorded: {why}"));
+                        self.refusal = Some(why.clone());
+                    }
+                    ToCollector::Refused { why }
+                });
                 self.tell(caller, message, None);
                 Ok(())
             }

@@ -19,6 +19,7 @@ pub fn jobs(state: &State, peer: &Peer) -> Value {
         "schema": "gputrace.jobs/1",
         "host": state.settings.host,
         "daemon": env!("CARGO_PKG_VERSION"),
+        "refused": state.sums.refused,
         "jobs": seen.map(|job| summary(state, job)).collect::<Vec<_>>(),
     })
 }

@@ -29,6 +29,8 @@ use crate::windows::window::Window;
 pub struct Sums {
     /// Callers that were turned away or cut off.
     pub dropped: u64,
+    /// Processes that wanted to join and were not let in: each time that they did.
+    pub refused: u64,
     /// Packets that were not understood.
     pub nonsense: u64,
     /// Jobs whose rings were removed when their time was over.
@@ -65,6 +67,8 @@ pub struct State {
     pub sums: Sums,
     /// What is to be told to who started us, the newest last.
     pub said: Vec<String>,
+    /// Why a process was refused last.
+    pub refusal: Option<String>,
     /// Bytes that the disk has, where that was measured since something was last removed.
     pub free_bytes: Option<u64>,
     /// Where findings go.
@@ -161,6 +165,7 @@ impl State {
             watchers: group_number(GROUP),
             sums: Sums::default(),
             said,
+            refusal: None,
             free_bytes: None,
             posts,
             _lock: lock,

@@ -397,6 +397,12 @@ fn a_process_that_leaves_has_ended_and_one_that_breaks_off_has_died() {
         .filter_map(|job| job["state"].as_str())
         .collect();
     assert_eq!(states, ["ended", "died"], "{jobs:#}");
+    let daemon = Running::in_place(daemon.end(), "");
+    let again = daemon.jobs_when(|jobs| count(jobs) == 2);
+    assert_eq!(
+        (&again[0]["state"], &again[1]["state"]),
+        (&jobs[0]["state"], &jobs[1]["state"])
+    );
 }
 
 #[test]

@@ -274,6 +274,14 @@ impl Daemon {
         }
     }
 
+    /// How many processes it has refused.
+    pub fn refused(&self) -> u64 {
+        self.ask(Ask::Jobs)
+            .ok()
+            .and_then(|jobs| jobs["refused"].as_u64())
+            .unwrap_or(0)
+    }
+
     /// No faults come any more.
     pub fn end_faults(&self) {
         self.is_ended.store(true, Ordering::SeqCst);

@@ -119,7 +119,7 @@ pub fn run_one(daemon: &Daemon, ledger: &Ledger, usual: &Usual, slot: usize, ran
     command
         .env("SLURM_JOB_ID", number.to_string())
         .env("SLURM_STEP_ID", "0");
-    let disturbed = daemon.disturbed.load(Ordering::SeqCst);
+    let disturbed = (daemon.disturbed.load(Ordering::SeqCst), daemon.refused());
     let uid = if slot % 2 == 1 && daemon.is_root { OTHER } else { 0 };
     if uid != 0 {
         command.uid(uid).gid(uid);
@@ -248,7 +248,7 @@ pub fn family(pid: i32) -> Vec<i32> {
 fn steps_add_up(
     daemon: &Daemon,
     ledger: &Ledger,
-    (name, disturbed): (&str, u64),
+    (name, (disturbed, refused)): (&str, (u64, u64)),
     ranks: u32,
     steps: u64,
 ) -> Tried {
@@ -259,6 +259,13 @@ fn steps_add_up(
         // It may have begun and ended while there was no daemon, or one that could write nothing down.
         Err(why) if why.contains("no job") && daemon.disturbed.load(Ordering::SeqCst) > disturbed => {
             ledger.add("jobs that no daemon knows, since it was away", 1);
+            return Ok(true);
+        }
+        Err(why) if why.contains("no job") && daemon.refused() > refused => {
+            ledger.add(
+                "jobs that were refused, as a full disk makes the daemon do, and counted",
+                1,
+            );
             return Ok(true);
         }
         Err(why) => return Err(format!("a job of {steps} steps: {why}")),

@@ -15,7 +15,6 @@ struct Inner {
     kinds: BTreeMap<String, (u64, u64, u64)>,
     words: Vec<String>,
     sums: BTreeMap<&'static str, u64>,
-    most: BTreeMap<&'static str, f64>,
 }
 
 /// See the module's text.
@@ -50,13 +49,6 @@ impl Ledger {
         *self.inner().sums.entry(what).or_default() += count;
     }
 
-    /// Notes the largest of something.
-    pub fn most(&self, what: &'static str, value: f64) {
-        let mut inner = self.inner();
-        let most = inner.most.entry(what).or_default();
-        *most = most.max(value);
-    }
-
     /// What failed, in words.
     pub fn failures(&self) -> Vec<String> {
         self.inner().words.clone()
@@ -77,9 +69,6 @@ impl Ledger {
         eprintln!("{:<28} {:>7} {:>9}", "all", all.0, all.1);
         for (what, sum) in &inner.sums {
             eprintln!("{what}: {sum}");
-        }
-        for (what, most) in &inner.most {
-            eprintln!("{what}: {most:.1} at most");
         }
         eprintln!(
             "daemon soak: seed {seed}, {:.1} minutes, {jobs} jobs; the daemon: {:.2} % of a core over {:.0} s, {:.1} MiB at most",

@@ -9,6 +9,7 @@ mod daemon;
 mod faults;
 mod jobs;
 mod ledger;
+#[allow(dead_code)] // The other soak has all of it.
 #[path = "../soaking/random.rs"]
 mod random;
 
@@ -40,7 +41,8 @@ fn the_daemon_and_its_jobs_live_through_faults() {
     let place = tempfile::tempdir().expect("a folder");
     let usual = jobs::usual(place.path());
     let daemon = Daemon::new(place.path(), &ledger);
-    let until = Instant::now() + last;
+    let started = Instant::now();
+    let until = started + last;
     std::thread::scope(|scope| {
         for slot in 0..JOBS {
             let (daemon, ledger, usual) = (&daemon, &ledger, &usual);
@@ -65,7 +67,16 @@ fn the_daemon_and_its_jobs_live_through_faults() {
                 random.one_of(&KINDS)
             };
             turn += 1;
+            let begun = Instant::now();
             let tried = (kind.run)(&daemon, &mut random);
+            if std::env::var_os("DAEMON_SOAK_TELL").is_some() {
+                eprintln!(
+                    "{:>8.1} s {:<26} {:.1} s",
+                    started.elapsed().as_secs_f64(),
+                    kind.name,
+                    begun.elapsed().as_secs_f64()
+                );
+            }
             ledger.count(kind.name, tried);
             let lives = daemon.answers();
             ledger.count("answers after it", lives);

@@ -22,8 +22,9 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(50);
 /// How long after a try the next comes, at first and at the most.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The same where the daemon has refused, as it does when too much is watched.
-const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// The same where the daemon has refused, as it does when too much is watched or its disk is full.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// How often is told what happened.
 const REPORT: Duration = Duration::from_millis(500);
 /// Steps in one packet.
@@ -54,6 +55,8 @@ pub(crate) struct Link {
     job: JobKey,
     sockets: &'static [PathBuf],
     is_joined: bool,
+    was_joined: bool,
+    is_refused: bool,
     /// The next segment that may be written.
     next_segment: u32,
     tried: Instant,
@@ -78,6 +81,8 @@ impl Link {
             job: job::key(header, &|name| std::env::var(name).ok()),
             sockets: &config::get().sockets,
             is_joined: false,
+            was_joined: false,
+            is_refused: false,
             next_segment: 0,
             tried: Instant::now(),
             pause: PAUSE,
@@ -124,9 +129,8 @@ impl Link {
         self.next_segment = self.next_segment.max(segment + 1);
     }
 
-    fn join(&mut self, header: &ProcessHeader, patience: Duration) -> Option<Event> {
-        self.tried = Instant::now();
-        let until = Instant::now() + patience;
+    /// Calls the daemon, and says that this process wants to join.
+    fn call(&self, header: &ProcessHeader) -> Option<Connection> {
         let connection = self
             .sockets
             .iter()
@@ -144,6 +148,24 @@ impl Link {
             world_size: header.world_size,
         };
         connection.send(&join, None).ok()?;
+        Some(connection)
+    }
+
+    /// At the process's end: a daemon that stood still when it was last looked for may read later what is said now, though nobody waits
+    /// for its answer.
+    pub(crate) fn call_once_more(&mut self, header: &ProcessHeader) {
+        if self.was_joined
+            && !self.is_joined
+            && let Some(connection) = self.call(header)
+        {
+            self.line().connection = Some(connection);
+        }
+    }
+
+    fn join(&mut self, header: &ProcessHeader, patience: Duration) -> Option<Event> {
+        self.tried = Instant::now();
+        let until = Instant::now() + patience;
+        let connection = self.call(header)?;
         let left = until.saturating_duration_since(Instant::now());
         match connection.receive::<ToCollector>(left).ok()??.0 {
             ToCollector::Welcome {
@@ -160,6 +182,7 @@ impl Link {
                 line.connection = Some(connection);
                 drop(line);
                 self.is_joined = true;
+                self.was_joined = true;
                 self.pause = PAUSE;
                 self.told = None;
                 Some(Event::Joined {
@@ -169,7 +192,8 @@ impl Link {
                 })
             }
             ToCollector::Refused { why } => {
-                self.pause = REFUSED_PAUSE;
+                self.is_refused = true;
+                self.pause = self.pause.max(REFUSED_PAUSE);
                 complain(&format!("the daemon does not record this process: {why}"));
                 None
             }
@@ -183,7 +207,13 @@ impl Link {
             if self.tried.elapsed() < self.pause {
                 return None;
             }
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            let longest = if self.is_refused {
+                LONGEST_REFUSED_PAUSE
+            } else {
+                LONGEST_PAUSE
+            };
+            self.pause = (self.pause * 2).min(longest);
+            self.is_refused = false;
             return self.join(header, FIRST_PATIENCE);
         }
         let mut line = self.line();

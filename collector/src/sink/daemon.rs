@@ -340,7 +340,8 @@ impl Sink {
 
     /// The process ends.
     pub(super) fn leave_daemon(&mut self) {
-        if self.served.is_some() {
+        if let Some(served) = &mut self.served {
+            served.link.call_once_more(&self.disk.header);
             self.feed();
             self.report(true);
         }

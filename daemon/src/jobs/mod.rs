@@ -190,7 +190,7 @@ impl Job {
             process.totals.steps = saved.all_steps;
             process.told_steps = saved.told_steps;
             if saved.gone {
-                process.gone = Some((now, Gone::Left));
+                process.gone = Some((now, if saved.died { Gone::Died } else { Gone::Left }));
             }
             (saved.folder, process)
         });
@@ -231,6 +231,7 @@ impl Job {
             told_steps: process.told_steps,
             all_steps: process.totals.steps,
             gone: process.gone.is_some(),
+            died: process.gone.is_some_and(|(_, how)| how == Gone::Died),
         });
         SavedJob {
             job: self.id.clone(),

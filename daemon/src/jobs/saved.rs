@@ -59,6 +59,8 @@ pub struct SavedProcess {
     pub all_steps: u64,
     /// Whether it has gone.
     pub gone: bool,
+    /// Whether it did so without a word.
+    pub died: bool,
 }
 
 /// A folder of such files.
