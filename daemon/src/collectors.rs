@@ -117,7 +117,7 @@ impl State {
         let process = job
             .processes
             .entry(folder.to_owned())
-            .or_insert_with(|| Process::new(folder.to_owned(), pid, now_ns));
+            .or_insert_with(|| Process::joining(folder.to_owned(), pid, now_ns));
         process.begins_at(segment);
         let before = process.caller.replace(caller);
         process.pid = pid;
@@ -158,12 +158,13 @@ impl State {
 
     /// The job that a process belongs to: the one that knows it already, or the one of its group that runs or is waited for.
     fn job_of(&self, peer: &Peer, folder: &str, key: &JobKey) -> Option<String> {
+        let now_ns = now_ns();
         let own = || self.jobs.values().filter(|job| job.uid == peer.uid);
         let knows = own().find(|job| job.processes.contains_key(folder));
         let is_open = |job: &&Job| {
             !key.group.is_empty()
                 && job.key.group == key.group
-                && job.processes.values().any(|process| process.gone.is_none())
+                && job.processes.values().any(|process| process.is_awaited(now_ns))
         };
         knows.or_else(|| own().find(is_open)).map(|job| job.id.clone())
     }

@@ -450,3 +450,22 @@ fn steps_that_no_daemon_heard_of_are_counted() {
         (&5.into(), &12.into())
     );
 }
+
+#[test]
+fn ranks_stay_together_where_the_first_call_of_one_comes_to_nothing() {
+    let daemon = Running::new("");
+    // It waits 50 ms for an answer, and calls again half a second later.
+    let (line, _) = join(&daemon.socket, "node7-1-5", "g", 0, Some(0));
+    drop(line);
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "died");
+    let other = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
+    let again = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["joined"] == 2);
+    assert_eq!(count(&jobs), 1, "{jobs:#}");
+    other.leave();
+    again.leave();
+    // What follows, begun by the same parent, is another job.
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "ended");
+    let _next = Fake::new(&daemon.socket, "node7-3-6", "g", 0);
+    daemon.jobs_when(|jobs| count(jobs) == 2);
+}

@@ -68,7 +68,8 @@ impl Usual {
     }
 }
 
-fn workload(way: usize, steps: u64) -> Command {
+/// A bundled run that computes little.
+pub fn workload(way: usize, steps: u64) -> Command {
     let (name, ranks) = WAYS[way];
     let mut command = gputrace();
     command
@@ -91,7 +92,7 @@ fn losses(stdout: &[u8]) -> String {
 }
 
 /// The collector's library, beside the program.
-fn collector() -> PathBuf {
+pub fn collector() -> PathBuf {
     let folder = program().parent().expect("a folder").to_owned();
     ["deps/libgputrace_collector.so", "libgputrace_collector.so"]
         .iter()

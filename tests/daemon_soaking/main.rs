@@ -5,6 +5,7 @@
 //! the daemon cost. A job fails that was not harmed on purpose and did not end as it does alone, with the same losses, or of whose
 //! steps some are neither told of nor counted as missed.
 
+mod cost;
 mod daemon;
 mod faults;
 mod jobs;
@@ -41,6 +42,7 @@ fn the_daemon_and_its_jobs_live_through_faults() {
     let place = tempfile::tempdir().expect("a folder");
     let usual = jobs::usual(place.path());
     let daemon = Daemon::new(place.path(), &ledger);
+    let cost = cost::measure(&daemon);
     let started = Instant::now();
     let until = started + last;
     std::thread::scope(|scope| {
@@ -86,6 +88,7 @@ fn the_daemon_and_its_jobs_live_through_faults() {
     });
     let (cpu, peak_kib, jobs) = daemon.end(&ledger);
     ledger.print(seed, last, cpu, peak_kib, jobs);
+    cost.print();
     let failures = ledger.failures();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(peak_kib < 256 << 10, "the daemon had {peak_kib} KiB");

@@ -18,6 +18,8 @@ const MOST_HEADER_BYTES: u64 = 1 << 20;
 const SEGMENTS_BURST: f64 = 32.0;
 /// ... and a second.
 const SEGMENTS_PER_SECOND: f64 = 2.0;
+/// A process whose first call came to nothing has called again within this, nanoseconds.
+const CALLS_AGAIN_NS: i64 = 10_000_000_000;
 /// A segment's number, at the most.
 const MOST_SEGMENTS: u32 = 1 << 30;
 
@@ -66,6 +68,8 @@ pub struct Process {
     pub cuts: (u64, u64),
     /// The last segment that a cut ended.
     pub cut_segment: Option<u32>,
+    /// Whether it joined and has begun no segment yet.
+    pub is_new: bool,
     /// The segment that is written now.
     segment: Option<u32>,
     /// The lowest that may be begun.
@@ -89,10 +93,19 @@ impl Process {
             last_step: None,
             cuts: (0, 0),
             cut_segment: None,
+            is_new: false,
             segment: None,
             next: 0,
             header: None,
             allowance: (SEGMENTS_BURST, Instant::now()),
+        }
+    }
+
+    /// One that joins.
+    pub fn joining(folder: String, pid: u32, now_ns: i64) -> Self {
+        Self {
+            is_new: true,
+            ..Self::new(folder, pid, now_ns)
         }
     }
 
@@ -119,6 +132,13 @@ impl Process {
         self.next = self.next.max(segment);
         self.segment = None;
         self.header = None;
+    }
+
+    /// Whether it is there, or is expected: one that waited too short for our answer to its first call comes again in a moment.
+    #[must_use]
+    pub fn is_awaited(&self, now_ns: i64) -> bool {
+        self.gone
+            .is_none_or(|(when_ns, _)| self.is_new && now_ns.saturating_sub(when_ns) < CALLS_AGAIN_NS)
     }
 
     /// Its folder of a segment: NAME, then NAME.1, NAME.2, ...
@@ -150,6 +170,7 @@ impl Process {
         self.allowance.0 -= 1.0;
         make_folder(&self.folder_in(job, segment)).map_err(|error| error.to_string())?;
         self.segment = Some(segment);
+        self.is_new = false;
         self.next = segment + 1;
         Ok(())
     }
