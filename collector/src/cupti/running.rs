@@ -9,8 +9,14 @@ use gputrace_trace::options::CollectorOptions;
 use super::Cupti;
 
 static CUPTI: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
-/// The one that was let go last, and the words of its kinds: started again it needs no more memory.
-static LET_GO: Mutex<Option<(Option<Vec<String>>, &'static Cupti)>> = Mutex::new(None);
+/// The one that was let go last: started again it needs no more memory.
+static LET_GO: Mutex<Option<LetGo>> = Mutex::new(None);
+
+/// A CUPTI that nobody has now, and the words of its kinds.
+struct LetGo {
+    kinds: Option<Vec<String>>,
+    cupti: &'static Cupti,
+}
 
 /// The running CUPTI, if it could be started.
 pub(crate) fn cupti() -> Option<&'static Cupti> {
@@ -33,14 +39,18 @@ pub(crate) fn let_go(options: &CollectorOptions) -> bool {
         set(cupti);
         return false;
     }
-    *LET_GO.lock().unwrap_or_else(PoisonError::into_inner) = Some((options.kinds.clone(), cupti));
+    *LET_GO.lock().unwrap_or_else(PoisonError::into_inner) = Some(LetGo {
+        kinds: options.kinds.clone(),
+        cupti,
+    });
     true
 }
 
 /// Starts the one again that was let go, if it recorded the same.
 fn start_again(options: &CollectorOptions) -> Option<Cupti> {
-    let let_go = LET_GO.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (_, cupti) = let_go.filter(|(kinds, _)| *kinds == options.kinds)?;
+    let let_go = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = let_go.as_ref().filter(|let_go| let_go.kinds == options.kinds);
+    let cupti = same.map(|let_go| let_go.cupti)?;
     cupti.subscribe_again().ok()?;
     Some(set(cupti))
 }
