@@ -53,7 +53,15 @@ impl State {
                 },
             ) => {
                 let answer = self.join(caller, &folder, segment, job, pid, rank, world_size);
-                let message = answer.unwrap_or_else(|why| ToCollector::Refused { why });
+                let message = answer.unwrap_or_else(|why| {
+                    self.sums.refused += 1;
+                    // For the same reason many are.
+                    if self.refusal.as_ref() != Some(&why) {
+                        self.said.push(format!("{folder} is not recorded: {why}"));
+                        self.refusal = Some(why.clone());
+                    }
+                    ToCollector::Refused { why }
+                });
                 self.tell(caller, message, None);
                 Ok(())
             }
@@ -109,7 +117,7 @@ impl State {
         let process = job
             .processes
             .entry(folder.to_owned())
-            .or_insert_with(|| Process::new(folder.to_owned(), pid, now_ns));
+            .or_insert_with(|| Process::joining(folder.to_owned(), pid, now_ns));
         process.begins_at(segment);
         let before = process.caller.replace(caller);
         process.pid = pid;
@@ -150,12 +158,13 @@ impl State {
 
     /// The job that a process belongs to: the one that knows it already, or the one of its group that runs or is waited for.
     fn job_of(&self, peer: &Peer, folder: &str, key: &JobKey) -> Option<String> {
+        let now_ns = now_ns();
         let own = || self.jobs.values().filter(|job| job.uid == peer.uid);
         let knows = own().find(|job| job.processes.contains_key(folder));
         let is_open = |job: &&Job| {
             !key.group.is_empty()
                 && job.key.group == key.group
-                && job.processes.values().any(|process| process.gone.is_none())
+                && job.processes.values().any(|process| process.is_awaited(now_ns))
         };
         knows.or_else(|| own().find(is_open)).map(|job| job.id.clone())
     }
@@ -296,6 +305,7 @@ impl State {
             process.progressed_ns = now_ns;
             job.hangs = false;
         }
+        process.told_steps = process.told_steps.saturating_add(steps.len() as u64);
         process.last_step = steps.last().map(|step| step.number).or(process.last_step);
         let lost = totals.lost_rows.saturating_sub(process.totals.lost_rows);
         let known = (process.totals.rank, process.totals.world_size);

@@ -120,5 +120,17 @@ mod tests {
             (kind, title.as_str()),
             (Kind::Xid, "GPU 3: the driver told of Xid 79")
         );
+        let unknown = Seen {
+            xid: Some(Xid(None)),
+            ..seen(false)
+        };
+        let (kind, title) = devices.take(&unknown, &rules, 0).expect("told");
+        assert_eq!(
+            (kind, title.as_str()),
+            (
+                Kind::Xid,
+                "GPU 3: the driver told of an Xid whose number it does not say"
+            )
+        );
     }
 }

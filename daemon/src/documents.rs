@@ -1,9 +1,11 @@
 //! What clients are told, as JSON: "gputrace.jobs/1", "gputrace.job/1", "gputrace.triggers/1", "gputrace.captures/1".
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::jobs::Job;
-use crate::jobs::process::Gone;
+use crate::jobs::process::{Gone, Process};
 use crate::peer::Peer;
 use crate::state::State;
 
@@ -17,12 +19,15 @@ pub fn jobs(state: &State, peer: &Peer) -> Value {
         "schema": "gputrace.jobs/1",
         "host": state.settings.host,
         "daemon": env!("CARGO_PKG_VERSION"),
-        "jobs": seen.map(summary).collect::<Vec<_>>(),
+        "refused": state.sums.refused,
+        "jobs": seen.map(|job| summary(state, job)).collect::<Vec<_>>(),
     })
 }
 
-fn summary(job: &Job) -> Value {
-    let joined = job.live().count();
+fn summary(state: &State, job: &Job) -> Value {
+    let elsewhere = state.elsewhere(job.uid, &job.key.group);
+    let running = elsewhere.iter().filter(|process| process["state"] == "running");
+    let joined = job.live().count() + running.count();
     let lost = job
         .processes
         .values()
@@ -33,10 +38,12 @@ fn summary(job: &Job) -> Value {
         "uid": job.uid,
         "pid": job.pid,
         "program": job.key.program,
-        "ranks": job.processes.len(),
+        "ranks": job.processes.len() + elsewhere.len(),
+        "nodes": 1 + hosts(&elsewhere),
         "joined": joined,
         "world_size": job.world_size(),
         "steps": job.history.steps(),
+        "missed_steps": job.processes.values().map(Process::missed_steps).max(),
         "step_ns": job.history.step_ns(),
         "step_before_ns": job.history.step_before_ns(),
         "mode": job.mode.name(),
@@ -49,52 +56,22 @@ fn summary(job: &Job) -> Value {
     })
 }
 
+/// How many nodes these processes are of.
+fn hosts(processes: &[Value]) -> usize {
+    let hosts: BTreeSet<_> = processes
+        .iter()
+        .filter_map(|process| process["host"].as_str())
+        .collect();
+    hosts.len()
+}
+
 /// One job in detail.
 pub fn job(state: &State, id: &str) -> Value {
     let Some(job) = state.jobs.get(id) else {
         return Value::Null;
     };
-    let last = job.history.recent().next_back();
-    let ranks: Vec<Value> = job
-        .processes
-        .values()
-        .map(|process| {
-            let rank = job.rank_of(&process.folder);
-            let step = last.and_then(|step| step.ranks.iter().find(|of| of.rank == rank));
-            let is = match process.gone {
-                _ if process.is_live() => "running",
-                Some((_, Gone::Left)) => "ended",
-                Some((_, Gone::Died)) => "died",
-                None => "waiting",
-            };
-            json!({
-                "rank": rank,
-                "pid": process.pid,
-                "folder": process.folder,
-                "state": is,
-                "devices": process.totals.devices,
-                "clocks_mhz": process.totals.devices.iter()
-                    .map(|device| state.devices.get(*device).and_then(|device| device.last.clock_mhz))
-                    .collect::<Vec<_>>(),
-                "lost_rows": process.totals.lost_rows,
-                "rows": process.totals.rows,
-                "cpu_ns": process.totals.cpu_ns,
-                "enqueued": process.totals.enqueued,
-                "finished": process.totals.finished,
-                "records_kernels": process.totals.records_kernels,
-                "last_step": process.last_step,
-                "heard_ns": process.heard_ns,
-                "step": step.map(|step| json!({
-                    "duration_ns": step.report.duration_ns,
-                    "communication_ns": step.report.communication_ns,
-                    "compute_ns": step.report.compute_ns,
-                    "exposed_ns": step.report.exposed_ns,
-                    "idle_ns": step.report.idle_ns,
-                    "late_ns": step.late_ns,
-                })),
-            })
-        })
-        .collect();
+    let mut ranks = processes(state, job);
+    ranks.extend(state.elsewhere(job.uid, &job.key.group));
     let skipped = job.history.recent().len().saturating_sub(STEPS);
     let steps: Vec<Value> = job
         .history
@@ -138,7 +115,7 @@ pub fn job(state: &State, id: &str) -> Value {
             })
         })
         .collect();
-    let mut document = summary(job);
+    let mut document = summary(state, job);
     if let Value::Object(members) = &mut document {
         members.insert("schema".to_owned(), json!("gputrace.job/1"));
         members.insert("host".to_owned(), json!(state.settings.host));
@@ -195,4 +172,51 @@ pub fn captures(state: &State, peer: &Peer) -> Value {
         "captures": seen,
         "removed": {"captures": state.library.removed.0, "bytes": state.library.removed.1},
     })
+}
+
+/// The processes of a job on this node.
+pub fn processes(state: &State, job: &Job) -> Vec<Value> {
+    let last = job.history.recent().next_back();
+    job.processes
+        .values()
+        .map(|process| {
+            let rank = job.rank_of(&process.folder);
+            let step = last.and_then(|step| step.ranks.iter().find(|of| of.rank == rank));
+            let is = match process.gone {
+                _ if process.is_live() => "running",
+                Some((_, Gone::Left)) => "ended",
+                Some((_, Gone::Died)) => "died",
+                None => "waiting",
+            };
+            json!({
+                "host": state.settings.host,
+                "rank": rank,
+                "pid": process.pid,
+                "folder": process.folder,
+                "state": is,
+                "devices": process.totals.devices,
+                "clocks_mhz": process.totals.devices.iter()
+                    .map(|device| state.devices.get(*device).and_then(|device| device.last.clock_mhz))
+                    .collect::<Vec<_>>(),
+                "lost_rows": process.totals.lost_rows,
+                "rows": process.totals.rows,
+                "cpu_ns": process.totals.cpu_ns,
+                "enqueued": process.totals.enqueued,
+                "finished": process.totals.finished,
+                "records_kernels": process.totals.records_kernels,
+                "steps": process.told_steps,
+                "missed_steps": process.missed_steps(),
+                "last_step": process.last_step,
+                "heard_ns": process.heard_ns,
+                "step": step.map(|step| json!({
+                    "duration_ns": step.report.duration_ns,
+                    "communication_ns": step.report.communication_ns,
+                    "compute_ns": step.report.compute_ns,
+                    "exposed_ns": step.report.exposed_ns,
+                    "idle_ns": step.report.idle_ns,
+                    "late_ns": step.late_ns,
+                })),
+            })
+        })
+        .collect()
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use rustls::ClientConfig;
+
 use crate::webhook::Address;
 
 /// Findings that wait to be sent.
@@ -25,7 +27,7 @@ impl Posts {
     ///
     /// # Errors
     /// When there is none.
-    pub fn start(address: Address) -> io::Result<Self> {
+    pub fn start(address: Address, tls: Option<Arc<ClientConfig>>) -> io::Result<Self> {
         let (texts, waiting) = sync_channel::<String>(MOST_WAITING);
         let failed = Arc::new(AtomicU64::new(0));
         let of_thread = failed.clone();
@@ -37,7 +39,7 @@ impl Posts {
                         if attempt > 0 {
                             std::thread::sleep(BETWEEN);
                         }
-                        address.post(&text).is_ok()
+                        address.post(&text, tls.as_ref()).is_ok()
                     });
                     if !sent {
                         of_thread.fetch_add(1, Ordering::Relaxed);

@@ -20,6 +20,7 @@ use crate::keep::disk::{Disk, Done, Task};
 use crate::listening::Listening;
 use crate::metrics;
 use crate::metrics::server::Text;
+use crate::nodes::Others;
 use crate::peer::Peer;
 use crate::settings::{RING_SEGMENTS, Settings};
 use crate::state::State;
@@ -39,6 +40,10 @@ const TICK: Duration = Duration::from_millis(250);
 const TRIM: Duration = Duration::from_secs(5);
 /// How often old captures and jobs go.
 const RETIRE: Duration = Duration::from_secs(15);
+/// How often is written down how far jobs are.
+const SAVE: Duration = Duration::from_secs(5);
+/// How often other nodes are told.
+const TELL: Duration = Duration::from_secs(1);
 /// How often metrics are made.
 const METRICS: Duration = Duration::from_secs(1);
 /// A daemon that ends waits so long for captures that are being put together.
@@ -93,6 +98,8 @@ struct Due {
     retire: Instant,
     cut: Instant,
     metrics: Instant,
+    save: Instant,
+    tell: Instant,
 }
 
 impl Daemon {
@@ -117,7 +124,15 @@ impl Daemon {
         let listening = Listening::at(&settings.socket, settings.open)?;
         let of_disk = handle.clone();
         let disk = Disk::start(move || of_disk.wake()).map_err(|error| format!("no thread: {error}"))?;
-        let state = State::open(settings, disk)?;
+        let mut state = State::open(settings, disk)?;
+        if let Some(nodes) = &state.settings.config.nodes {
+            let told = handle.clone();
+            let others = Others::start(nodes, move || told.wake())?;
+            if let Some(address) = others.address {
+                state.said.push(format!("other nodes call at {address}"));
+            }
+            state.others = Some(others);
+        }
         let now = Instant::now();
         Ok(Self {
             listening,
@@ -134,6 +149,8 @@ impl Daemon {
                 retire: now,
                 cut: now,
                 metrics: now,
+                save: now,
+                tell: now,
             },
         })
     }
@@ -163,6 +180,7 @@ impl Daemon {
         while !self.handle.stop.load(Ordering::Acquire) {
             let ready = self.wait()?;
             self.take_done();
+            self.state.hear_nodes();
             if ready.calls {
                 self.accept();
             }
@@ -415,6 +433,7 @@ impl Daemon {
                 }
             }
             Done::Kept { window, result } => self.state.was_kept(window, result),
+            Done::Saved { job, result } => self.state.was_saved(&job, result),
             Done::Room(bytes) => self.state.free_bytes = Some(bytes),
             Done::Failed(why) => self.state.said.push(why),
         }
@@ -455,6 +474,14 @@ impl Daemon {
         if now >= self.due.trim {
             self.due.trim = now + TRIM;
             self.state.trim_rings();
+        }
+        if now >= self.due.tell {
+            self.due.tell = now + TELL;
+            self.state.tell_nodes();
+        }
+        if now >= self.due.save {
+            self.due.save = now + SAVE;
+            self.state.save_steps();
         }
         if now >= self.due.retire {
             self.due.retire = now + RETIRE;
@@ -574,11 +601,13 @@ impl State {
             id: self.last_window,
             steps: Some(1),
             most_ns: 60_000_000_000,
+            kinds: None,
+            repeats: true,
         };
         let callers: Vec<u64> = job.live().filter_map(|process| process.caller).collect();
         for caller in callers {
             if let Some(caller) = self.callers.get_mut(&caller) {
-                caller.tell(ToCollector::Capture(order), None);
+                caller.tell(ToCollector::Capture(order.clone()), None);
             }
         }
     }

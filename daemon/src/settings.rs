@@ -7,6 +7,7 @@ use gputrace_trace::daemon::Mode;
 use gputrace_trace::options::{CollectorOptions, DEFAULT_MEMORY_BYTES};
 use serde::Deserialize;
 
+use crate::nodes::Nodes;
 use crate::triggers::rules::Rules;
 
 /// What is usual, as a configuration file has it.
@@ -48,6 +49,8 @@ pub struct Config {
     pub keep: Keep,
     /// Where findings are sent.
     pub webhook: Option<Webhook>,
+    /// The daemons of other nodes.
+    pub nodes: Option<Nodes>,
     /// What is watched for.
     #[serde(rename = "trigger")]
     pub rules: Rules,
@@ -83,8 +86,10 @@ pub struct Keep {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
-    /// `http://HOST[:PORT]/PATH`.
+    /// `http://HOST[:PORT]/PATH`, or `https://`.
     pub url: String,
+    /// With https: the file of certificates that are trusted, PEM; none: the system's.
+    pub ca: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -97,6 +102,7 @@ impl Default for Config {
             ring: Ring::default(),
             keep: Keep::default(),
             webhook: None,
+            nodes: None,
             rules: Rules::default(),
         }
     }
@@ -190,6 +196,9 @@ impl Config {
         }
         if let Some(webhook) = &self.webhook {
             crate::webhook::Address::parse(&webhook.url).map_err(|why| format!("webhook.url: {why}"))?;
+        }
+        if let Some(nodes) = &self.nodes {
+            nodes.check()?;
         }
         self.rules.check()
     }

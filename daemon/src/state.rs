@@ -11,14 +11,16 @@ use rustix::fs::FlockOperation;
 
 use crate::caller::Caller;
 use crate::devices::Devices;
-use crate::jobs::saved::{SavedJob, Shelf};
+use crate::jobs::saved::{self, SavedJob, Shelf};
 use crate::jobs::{Job, State as JobState};
 use crate::keep::disk::{Disk, Task};
 use crate::keep::library::Library;
 use crate::names::is_recording_name;
+use crate::nodes::Others;
 use crate::peer::{GROUP, Peer, group_number};
 use crate::posts::Posts;
 use crate::settings::Settings;
+use crate::tls;
 use crate::webhook::Address;
 use crate::windows::window::Window;
 
@@ -27,6 +29,8 @@ use crate::windows::window::Window;
 pub struct Sums {
     /// Callers that were turned away or cut off.
     pub dropped: u64,
+    /// Processes that wanted to join and were not let in: each time that they did.
+    pub refused: u64,
     /// Packets that were not understood.
     pub nonsense: u64,
     /// Jobs whose rings were removed when their time was over.
@@ -63,12 +67,16 @@ pub struct State {
     pub sums: Sums,
     /// What is to be told to who started us, the newest last.
     pub said: Vec<String>,
+    /// Why a process was refused last.
+    pub refusal: Option<String>,
     /// Bytes that the disk has, where that was measured since something was last removed.
     pub free_bytes: Option<u64>,
     /// Where findings go.
     pub posts: Option<Posts>,
     /// The machine's GPUs.
     pub devices: Devices,
+    /// The daemons of other nodes.
+    pub(crate) others: Option<Others>,
     /// Held for as long as we are: two daemons must not share a folder.
     _lock: Lock,
 }
@@ -131,12 +139,16 @@ impl State {
         }
         for folder in unknown_rings(&jobs_folder(&root), &known) {
             said.push(format!("{}: removed: no job is known for it", folder.display()));
-            disk.give(Task::Remove { folder });
+            disk.give(Task::Remove { folder, saved: None });
         }
         let posts = match &settings.config.webhook {
             Some(webhook) => {
                 let address = Address::parse(&webhook.url)?;
-                Some(Posts::start(address).map_err(|error| format!("no thread: {error}"))?)
+                let tls = match address.is_secure {
+                    true => Some(tls::client(webhook.ca.as_deref(), None)?),
+                    false => None,
+                };
+                Some(Posts::start(address, tls).map_err(|error| format!("no thread: {error}"))?)
             }
             None => None,
         };
@@ -153,19 +165,56 @@ impl State {
             watchers: group_number(GROUP),
             sums: Sums::default(),
             said,
+            refusal: None,
             free_bytes: None,
             posts,
             _lock: lock,
             devices: Devices::default(),
+            others: None,
         })
     }
 
     /// Writes down what is to be found again of a job.
     pub fn save(&mut self, job: &str) {
-        let Some(found) = self.jobs.get(job) else { return };
-        if let Err(error) = self.shelf.put(job, &found.saved()) {
+        let Some(found) = self.jobs.get_mut(job) else {
+            return;
+        };
+        found.saved_steps = found.history.steps();
+        match saved::text(&found.saved()) {
+            Ok(text) => self.disk.give(Task::Save {
+                job: job.to_owned(),
+                path: self.shelf.path(job),
+                text,
+            }),
+            Err(error) => self.was_saved(job, Err(error.to_string())),
+        }
+    }
+
+    /// Writes down the jobs whose steps have gone on: what a daemon that is killed has heard since is not known to the next.
+    pub fn save_steps(&mut self) {
+        let gone_on = |job: &&Job| job.history.steps() != job.saved_steps;
+        let ids: Vec<String> = self
+            .jobs
+            .values()
+            .filter(gone_on)
+            .map(|job| job.id.clone())
+            .collect();
+        for id in ids {
+            self.save(&id);
+        }
+    }
+
+    /// A job was written down, or could not be: said once, until it can be again.
+    pub fn was_saved(&mut self, job: &str, result: Result<(), String>) {
+        let Some(found) = self.jobs.get_mut(job) else {
+            return;
+        };
+        let was_unsaved = std::mem::replace(&mut found.is_unsaved, result.is_err());
+        if let Err(why) = result
+            && !was_unsaved
+        {
             self.said
-                .push(format!("{job}: {error}: it would not be found again"));
+                .push(format!("{job}: {why}: it would not be found again"));
         }
     }
 
@@ -216,8 +265,10 @@ impl State {
     /// Forgets a job, and has its ring removed.
     pub fn remove_job(&mut self, name: &str) {
         if let Some(job) = self.jobs.remove(name) {
-            self.shelf.remove(name);
-            self.disk.give(Task::Remove { folder: job.folder });
+            self.disk.give(Task::Remove {
+                folder: job.folder,
+                saved: Some(self.shelf.path(name)),
+            });
             self.sums.jobs_removed += 1;
         }
     }
@@ -251,7 +302,7 @@ impl State {
         }
         let gone = self.library.retire(&self.settings.config.keep, now_ns, free);
         for folder in gone {
-            self.disk.give(Task::Remove { folder });
+            self.disk.give(Task::Remove { folder, saved: None });
         }
     }
 }

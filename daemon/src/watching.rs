@@ -94,12 +94,16 @@ impl State {
                     caller: None,
                 };
                 let begun = match action {
-                    Action::Snapshot => self.begin_snapshot(id, None, reason),
+                    Action::Snapshot => {
+                        self.keep_elsewhere(id, kind.name(), &title, None);
+                        self.begin_snapshot(id, None, reason)
+                    }
                     Action::Capture => {
                         let limits = Limits {
                             steps: Some(steps),
                             ..Limits::default()
                         };
+                        self.keep_elsewhere(id, kind.name(), &title, Some(steps));
                         self.begin_capture(id, &limits, reason)
                     }
                     Action::Webhook => {

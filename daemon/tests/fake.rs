@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use gputrace_daemon::settings::{Config, Settings};
 use gputrace_trace::daemon::{
     Answer, Ask, Captured, Connection, FromCollector, Hello, JobKey, StepReport, ToCollector, Totals,
 };
@@ -125,7 +126,7 @@ pub struct Fake {
 pub fn key(group: &str) -> JobKey {
     JobKey {
         group: group.to_owned(),
-        scheduler: None,
+        scheduler: group.starts_with("slurm-").then(|| group.to_owned()),
         program: "train.py".to_owned(),
     }
 }
@@ -337,6 +338,16 @@ pub fn answers(socket: &Path, ask: Ask) -> Vec<(Answer, Option<File>)> {
     all
 }
 
+fn settings(place: &tempfile::TempDir, host: &str, config: &str, open: bool) -> Settings {
+    Settings {
+        socket: place.path().join("daemon.sock"),
+        open,
+        state: place.path().join("state"),
+        host: host.to_owned(),
+        config: Config::parse(config).expect("a configuration"),
+    }
+}
+
 /// A daemon on a thread, in a folder of its own.
 pub struct Running {
     pub place: tempfile::TempDir,
@@ -363,6 +374,20 @@ impl Running {
         Self::begin(place, config, true, false).0
     }
 
+    /// On a node of this name.
+    pub fn named(host: &str, config: &str) -> Self {
+        let place = tempfile::tempdir().expect("a folder");
+        let settings = settings(&place, host, config, false);
+        Self::run(place, settings, false).expect("begun").0
+    }
+
+    /// Why there is none with this configuration.
+    pub fn refused(config: &str) -> String {
+        let place = tempfile::tempdir().expect("a folder");
+        let settings = settings(&place, "node7", config, false);
+        Self::run(place, settings, false).err().expect("refused")
+    }
+
     pub fn with_metrics(config: &str) -> (Self, SocketAddr) {
         let (daemon, address) = Self::begin(tempfile::tempdir().expect("a folder"), config, false, true);
         (daemon, address.expect("an address"))
@@ -374,15 +399,17 @@ impl Running {
         open: bool,
         metrics: bool,
     ) -> (Self, Option<SocketAddr>) {
-        let socket = place.path().join("daemon.sock");
-        let settings = gputrace_daemon::settings::Settings {
-            socket: socket.clone(),
-            open,
-            state: place.path().join("state"),
-            host: "node7".to_owned(),
-            config: gputrace_daemon::settings::Config::parse(config).expect("a configuration"),
-        };
-        let mut daemon = gputrace_daemon::Daemon::start(settings, |line| eprintln!("{line}")).expect("begun");
+        let settings = settings(&place, "node7", config, open);
+        Self::run(place, settings, metrics).expect("begun")
+    }
+
+    fn run(
+        place: tempfile::TempDir,
+        settings: Settings,
+        metrics: bool,
+    ) -> Result<(Self, Option<SocketAddr>), String> {
+        let socket = settings.socket.clone();
+        let mut daemon = gputrace_daemon::Daemon::start(settings, |line| eprintln!("{line}"))?;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let address = metrics.then(|| daemon.answer_metrics(any).expect("an address"));
         let handle = daemon.handle();
@@ -393,7 +420,7 @@ impl Running {
             handle,
             thread: Some(thread),
         };
-        (running, address)
+        Ok((running, address))
     }
 
     pub fn state(&self) -> PathBuf {
@@ -402,6 +429,11 @@ impl Running {
 
     pub fn ask(&self, question: Ask) -> Result<Value, String> {
         ask(&self.socket, question)
+    }
+
+    /// Tells it what was seen of a GPU.
+    pub fn tell(&self, seen: gputrace_daemon::devices::Seen) {
+        assert!(self.handle.tell(seen), "it lives");
     }
 
     /// The jobs, once they are as wanted.

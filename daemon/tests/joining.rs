@@ -377,3 +377,95 @@ fn jobs_that_are_over_give_way_to_new_ones() {
     let jobs = daemon.jobs_when(|jobs| count(jobs) == 256);
     assert!(jobs[0]["state"] == "ended");
 }
+
+#[test]
+fn a_process_that_leaves_has_ended_and_one_that_breaks_off_has_died() {
+    let daemon = Running::new("");
+    let one = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let two = Fake::new(&daemon.socket, "node7-2-5", "h", 0);
+    daemon.jobs_when(|jobs| count(jobs) == 2);
+    one.leave();
+    drop(two);
+    let jobs = daemon.jobs_when(|jobs| {
+        let all = jobs.as_array().into_iter().flatten();
+        all.filter(|job| job["state"] != "running").count() == 2
+    });
+    let states: Vec<&str> = jobs
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|job| job["state"].as_str())
+        .collect();
+    assert_eq!(states, ["ended", "died"], "{jobs:#}");
+    let daemon = Running::in_place(daemon.end(), "");
+    let again = daemon.jobs_when(|jobs| count(jobs) == 2);
+    assert_eq!(
+        (&again[0]["state"], &again[1]["state"]),
+        (&jobs[0]["state"], &jobs[1]["state"])
+    );
+}
+
+#[test]
+fn rings_that_nobody_knows_go_and_what_is_not_ours_stays() {
+    let daemon = Running::new("");
+    let fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let id = daemon.job_of_one_rank();
+    fake.leave();
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "ended");
+    let state = daemon.state();
+    let place = daemon.end();
+    // A daemon that was killed between making a ring and writing down whose it is.
+    std::fs::remove_file(state.join(".about/jobs").join(format!("{id}.json"))).expect("written down");
+    let ours = state.join("jobs/notes");
+    std::fs::create_dir(&ours).expect("made");
+    let daemon = Running::in_place(place, "");
+    let ring = daemon.state().join("jobs").join(&id);
+    let until = Instant::now() + PATIENCE;
+    while ring.exists() {
+        assert!(Instant::now() < until, "{} stays", ring.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(ours.exists());
+}
+
+#[test]
+fn steps_that_no_daemon_heard_of_are_counted() {
+    let daemon = Running::new("");
+    let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    // Twelve before it joined.
+    fake.totals.steps = 12;
+    for _ in 0..5 {
+        fake.totals.steps += 1;
+        fake.end_step(1_000_000, None);
+    }
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["steps"] == 5);
+    assert_eq!(jobs[0]["missed_steps"], 12);
+    let id = jobs[0]["job"].as_str().expect("a name").to_owned();
+    fake.leave();
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "ended");
+    let daemon = Running::in_place(daemon.end(), "");
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["job"] == id.as_str());
+    assert_eq!(
+        (&jobs[0]["steps"], &jobs[0]["missed_steps"]),
+        (&5.into(), &12.into())
+    );
+}
+
+#[test]
+fn ranks_stay_together_where_the_first_call_of_one_comes_to_nothing() {
+    let daemon = Running::new("");
+    // It waits 50 ms for an answer, and calls again half a second later.
+    let (line, _) = join(&daemon.socket, "node7-1-5", "g", 0, Some(0));
+    drop(line);
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "died");
+    let other = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
+    let again = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let jobs = daemon.jobs_when(|jobs| jobs[0]["joined"] == 2);
+    assert_eq!(count(&jobs), 1, "{jobs:#}");
+    other.leave();
+    again.leave();
+    // What follows, begun by the same parent, is another job.
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "ended");
+    let _next = Fake::new(&daemon.socket, "node7-3-6", "g", 0);
+    daemon.jobs_when(|jobs| count(jobs) == 2);
+}

@@ -3,4 +3,6 @@
 mod fake;
 mod hostile;
 mod joining;
+mod nodes;
+mod planted;
 mod watching;

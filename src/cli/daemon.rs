@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::record::{Kinds, parse_kinds};
 use super::server::ServerArgs;
 use super::values::{Ranks, parse_ranks};
 
@@ -89,6 +90,9 @@ pub struct CaptureArgs {
     /// Only these ranks: 0,8 or 0..7
     #[arg(long, value_name = "LIST", value_parser = parse_ranks)]
     pub ranks: Option<Ranks>,
+    /// Only these kinds, or changes of the usual ones, as of `gputrace record`: kernels,copies or +memory,-calls
+    #[arg(long, value_name = "LIST", value_parser = parse_kinds, allow_hyphen_values = true)]
+    pub kinds: Option<Kinds>,
     /// Wait until it is done, and say what is in it
     #[arg(long)]
     pub wait: bool,

@@ -21,7 +21,7 @@ pub use daemon::{
     TriggersArgs,
 };
 pub use export::{ExportArgs, ExportFormat, ExportTarget, PartArgs, WritingArgs};
-pub use record::RecordArgs;
+pub use record::{Kinds, RecordArgs};
 pub use scale::{On, PartialArgs, ReduceArgs, ShardArgs};
 pub use server::ServerArgs;
 pub use values::{DeviceChoice, ImportArgs, SortChoice, parse_steps};

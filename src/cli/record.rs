@@ -110,8 +110,15 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kinds(pub BTreeSet<Kind>);
 
+impl Kinds {
+    /// Their words.
+    pub fn words(&self) -> Vec<String> {
+        self.0.iter().map(|kind| kind.name().to_owned()).collect()
+    }
+}
+
 /// Words with commas: alone they are all that is recorded, with + and - they change what is usual.
-fn parse_kinds(text: &str) -> Result<Kinds, String> {
+pub(super) fn parse_kinds(text: &str) -> Result<Kinds, String> {
     let words: Vec<&str> = text
         .split(',')
         .map(str::trim)

@@ -6,7 +6,7 @@ use gputrace_trace::daemon::{Ask, Limits};
 use serde_json::Value;
 
 use super::client::{Question, check_output, fetch, text};
-use crate::cli::{CaptureArgs, KeptArgs, SnapshotArgs};
+use crate::cli::{CaptureArgs, KeptArgs, Kinds, SnapshotArgs};
 use crate::failure::Failure;
 use crate::print_json::print_json;
 use crate::text::{bytes, one_line};
@@ -27,7 +27,7 @@ pub fn capture(args: &CaptureArgs) -> Result<i32, Failure> {
             steps,
             seconds: args.seconds,
             ranks: args.ranks.as_ref().map(|ranks| ranks.0.clone()),
-            kinds: None,
+            kinds: args.kinds.as_ref().map(Kinds::words),
         },
         wait,
     };

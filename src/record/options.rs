@@ -3,7 +3,7 @@
 use gputrace_trace::manifest::RecorderOptions;
 use gputrace_trace::options::{CollectorOptions, DEFAULT_MEMORY_BYTES, GraphLevel, Kind};
 
-use crate::cli::RecordArgs;
+use crate::cli::{Kinds, RecordArgs};
 use crate::failure::Failure;
 
 /// A recording kept below a size is made of so many parts, of which the oldest is removed.
@@ -15,10 +15,7 @@ const LEAST_PART_BYTES: u64 = 512 << 10;
 pub fn collector(args: &RecordArgs) -> Result<CollectorOptions, Failure> {
     refuse_conflicts(args)?;
     Ok(CollectorOptions {
-        kinds: args
-            .kinds
-            .as_ref()
-            .map(|kinds| kinds.0.iter().map(|kind| kind.name().to_owned()).collect()),
+        kinds: args.kinds.as_ref().map(Kinds::words),
         memory_bytes: args.memory.unwrap_or(DEFAULT_MEMORY_BYTES),
         schedule: args.schedule,
         steps: args.steps,

@@ -7,7 +7,8 @@ fn every_test_file_is_in_a_program() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let crates =
         ["analyzer", "daemon", "interchange", "simgpu", "trace"].map(|name| root.join(name).join("tests"));
-    let ours = ["formats", "recording", "soaking", "viewer"].map(|name| root.join("tests").join(name));
+    let ours = ["daemon_soaking", "formats", "recording", "soaking", "viewer"]
+        .map(|name| root.join("tests").join(name));
     for folder in crates.iter().chain(&ours) {
         let main = std::fs::read_to_string(folder.join("main.rs")).expect("a program");
         for entry in std::fs::read_dir(folder).expect("a folder").flatten() {

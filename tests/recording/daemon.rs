@@ -301,3 +301,112 @@ fn a_watched_job_computes_what_it_computes_alone() {
     assert_eq!(watched, alone);
     job_when(&socket, |job| job["steps"] == 59);
 }
+
+/// A capture's rows over all processes: kernels, and calls.
+fn captured(socket: &Path, into: &Path, kinds: &str) -> (usize, usize) {
+    let output = run(
+        socket,
+        &[
+            "capture",
+            "--steps",
+            "2",
+            "--kinds",
+            kinds,
+            "-o",
+            &into.to_string_lossy(),
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let recording = gputrace_trace::Recording::open(into).expect("a recording");
+    let sum = |rows: &dyn Fn(&gputrace_trace::tables::Tables) -> usize| {
+        recording
+            .processes
+            .iter()
+            .map(|process| rows(&process.tables))
+            .sum()
+    };
+    (
+        sum(&|tables| tables.kernels.start_ns.len()),
+        sum(&|tables| tables.api_calls.start_ns.len()),
+    )
+}
+
+#[test]
+fn captures_have_the_kinds_that_were_asked_for_whether_cupti_was_let_go_between_or_not() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (_daemon, _) = start(place.path());
+    let socket = place.path().join("run/daemon.sock");
+    let _job = Running(workload("100000", Some(&socket)).spawn().expect("gputrace runs"));
+    job_when(&socket, |job| {
+        job["ranks"] == 2 && job["steps"].as_u64() > Some(3)
+    });
+    let into = |name: &str| place.path().join(name);
+    let (kernels, calls) = captured(&socket, &into("first"), "kernels");
+    assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
+    // At once, while CUPTI still stands as it was started.
+    let (kernels, calls) = captured(&socket, &into("second"), "kernels");
+    assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
+    // Two seconds behind the end it is switched off, and let go.
+    std::thread::sleep(Duration::from_secs(6));
+    let (kernels, calls) = captured(&socket, &into("third"), "kernels,calls");
+    assert!(kernels > 0 && calls > 0, "{kernels} kernels, {calls} calls");
+    std::thread::sleep(Duration::from_secs(6));
+    let (kernels, calls) = captured(&socket, &into("fourth"), "kernels");
+    assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
+    for (kinds, word) in [
+        ("proxy", "configuration"),
+        ("kernels,nonsense", "there is no kind nonsense"),
+    ] {
+        let output = run(&socket, &["capture", "--kinds", kinds]);
+        assert!(!output.status.success());
+        assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_step_is_told_of_within_two_seconds_of_its_end() {
+    crate::common::schedule::alone();
+    let place = tempfile::tempdir().expect("a folder");
+    let (_daemon, _) = start(place.path());
+    let socket = place.path().join("run/daemon.sock");
+    let _job = Running(workload("100000", Some(&socket)).spawn().expect("gputrace runs"));
+    job_when(&socket, |job| {
+        job["ranks"] == 2 && job["steps"].as_u64() > Some(3)
+    });
+    let (mut ages, mut last) = (Vec::new(), 0);
+    while ages.len() < 30 {
+        let job = daemon_answers(&socket);
+        let now_ns = gputrace_trace::now().0;
+        for step in job["recent"].as_array().into_iter().flatten() {
+            let number = step["number"].as_u64().expect("a number");
+            if last > 0 && number > last {
+                ages.push((now_ns - step["end_ns"].as_i64().expect("a time")) / 1_000_000);
+            }
+            last = last.max(number);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ages.sort_unstable();
+    eprintln!(
+        "a step is told of {} ms after its end, {} at most",
+        ages[ages.len() / 2],
+        ages[ages.len() - 1]
+    );
+    assert!(ages[ages.len() / 2] < 2000, "{ages:?}");
+}
+
+/// The job in detail, as the page and `top` have it.
+fn daemon_answers(socket: &Path) -> serde_json::Value {
+    use gputrace_trace::daemon::{Answer, Ask, Connection, Hello};
+    let connection = Connection::connect(socket).expect("it listens");
+    connection
+        .send(&Hello::Client(Ask::Job { job: None }), None)
+        .expect("asked");
+    let mut whole = String::new();
+    while let Some((Answer::Text { text, .. }, _)) =
+        connection.receive(Duration::from_secs(20)).expect("answered")
+    {
+        whole.push_str(&text);
+    }
+    serde_json::from_str(&whole).expect("JSON")
+}

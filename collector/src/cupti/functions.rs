@@ -54,6 +54,7 @@ functions! {
         unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void),
         *mut c_void,
     ) -> u32;
+    unsubscribe: c"cuptiUnsubscribe" => unsafe extern "C" fn(usize) -> u32;
     register: c"cuptiActivityRegisterCallbacks" => unsafe extern "C" fn(
         unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize),
         unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize),

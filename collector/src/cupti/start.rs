@@ -1,6 +1,7 @@
 //! Beginning: subscribing, handing over our buffers, switching on what is wanted.
 
 use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::options::CollectorOptions;
@@ -16,6 +17,9 @@ use crate::kinds;
 use crate::records::{RecordSizes, kind};
 use crate::user_defined::{self, Attempt, Second};
 use crate::{buffers, callbacks};
+
+/// CUPTI's number of us, where we are its one subscriber.
+static SUBSCRIBER: AtomicUsize = AtomicUsize::new(0);
 
 impl Cupti {
     /// Finds CUPTI and switches its recording on. What could not be switched on is noted.
@@ -51,12 +55,7 @@ impl Cupti {
             Some(subscriber) => subscriber,
             None => cupti.subscribe_alone()?,
         };
-        if let Some(enable_callback) = functions.enable_callback {
-            for (domain, id) in callbacks::wanted(options.profiler_calls) {
-                // SAFETY: plain values; a CUPTI that does not know a callback refuses it, which costs what it would have told.
-                unsafe { enable_callback(1, subscriber, domain, id) };
-            }
-        }
+        cupti.ask_for_callbacks(subscriber, options.profiler_calls);
         if cupti.subscribed.is_none() {
             cupti.register()?;
         }
@@ -94,6 +93,40 @@ impl Cupti {
         cupti.kinds = kinds.leak();
         cupti.hidden = hidden.leak();
         Ok(cupti)
+    }
+
+    fn ask_for_callbacks(&self, subscriber: usize, profiler_calls: bool) {
+        if let Some(enable_callback) = self.functions().enable_callback {
+            for (domain, id) in callbacks::wanted(profiler_calls) {
+                // SAFETY: plain values; a CUPTI that does not know a callback refuses it, which costs what it would have told.
+                unsafe { enable_callback(1, subscriber, domain, id) };
+            }
+        }
+    }
+
+    /// Ends the subscription, so that another profiler can have it: nothing as one of several, who are in nobody's way. Gives whether it
+    /// has ended.
+    pub(super) fn unsubscribe(&self) -> bool {
+        let Some(unsubscribe) = self.functions().unsubscribe.filter(|_| !self.is_one_of_several()) else {
+            return false;
+        };
+        // SAFETY: the number that CUPTI gave; on our own thread, in no callback.
+        unsafe { unsubscribe(SUBSCRIBER.load(Ordering::Relaxed)) == SUCCESS }
+    }
+
+    /// Subscribes after [`Self::unsubscribe`], and switches the same on.
+    ///
+    /// # Errors
+    /// When another profiler has it now.
+    pub(super) fn subscribe_again(&self) -> Result<(), String> {
+        let subscriber = self.subscribe_alone()?;
+        self.ask_for_callbacks(subscriber, false);
+        self.register()?;
+        for activity in self.kinds {
+            self.enable(*activity);
+        }
+        self.switch_calls(true);
+        Ok(())
     }
 
     /// Subscribes beside others with user-defined records, if CUPTI and the driver can and the program does not mind; says
@@ -135,7 +168,10 @@ impl Cupti {
             .ok_or("CUPTI cannot be subscribed to")?;
         // SAFETY: the place is valid, and the callback lives as long as this library.
         match unsafe { subscribe(&raw mut subscriber, callbacks::called, std::ptr::null_mut()) } {
-            SUCCESS => Ok(subscriber),
+            SUCCESS => {
+                SUBSCRIBER.store(subscriber, Ordering::Relaxed);
+                Ok(subscriber)
+            }
             MULTIPLE_SUBSCRIBERS => Err("another tool (Nsight, a debugger, another profiler) holds CUPTI in this process, so no GPU activity is recorded: run without it".to_owned()),
             result => Err(format!(
                 "CUPTI refused to start ({}), so no GPU activity is recorded",

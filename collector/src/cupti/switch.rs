@@ -5,6 +5,9 @@ use super::find::driver_version;
 use super::functions::{CHOSEN_CALLS_SINCE, SUCCESS};
 use super::lost;
 use crate::decode::{PROBE, wanted_callbacks};
+use gputrace_trace::options::CollectorOptions;
+
+use super::wanted::wanted_kinds;
 use crate::records::kind;
 use crate::{buffers, kinds};
 
@@ -81,7 +84,7 @@ impl Cupti {
         kinds.filter(move |activity| asked(activity).is_some())
     }
 
-    fn switch_calls(&self, on: bool) {
+    pub(super) fn switch_calls(&self, on: bool) {
         for &(api, callback) in self.calls {
             if let Some(enable) = self.enable_call(api) {
                 // SAFETY: plain values.
@@ -105,6 +108,27 @@ impl Cupti {
             }
         }
         self.switch_calls(on);
+    }
+
+    /// Of what is switched on, what other options than those of the start leave out; and in words what they want and is not on.
+    pub(crate) fn narrowed(&self, options: &CollectorOptions) -> (Vec<u32>, Vec<&'static str>) {
+        let wanted = wanted_kinds(options, self.version);
+        let on = || {
+            self.kinds
+                .iter()
+                .copied()
+                .chain(self.calls.iter().map(|(api, _)| *api))
+        };
+        let is_shown = |activity: &u32| {
+            wanted
+                .iter()
+                .any(|kind| kind.activity == *activity && !kind.is_hidden)
+        };
+        let missing = wanted
+            .iter()
+            .filter(|kind| !kind.is_hidden && !on().any(|activity| activity == kind.activity));
+        let hidden = on().filter(|activity| !is_shown(activity)).collect();
+        (hidden, missing.map(|kind| kind.what).collect())
     }
 
     /// Registers our buffers again and switches all kinds on again, after another profiler had its own.

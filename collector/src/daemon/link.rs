@@ -22,8 +22,9 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(50);
 /// How long after a try the next comes, at first and at the most.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The same where the daemon has refused, as it does when too much is watched.
-const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// The same where the daemon has refused, as it does when too much is watched or its disk is full.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// How often is told what happened.
 const REPORT: Duration = Duration::from_millis(500);
 /// Steps in one packet.
@@ -54,6 +55,8 @@ pub(crate) struct Link {
     job: JobKey,
     sockets: &'static [PathBuf],
     is_joined: bool,
+    was_joined: bool,
+    is_refused: bool,
     /// The next segment that may be written.
     next_segment: u32,
     tried: Instant,
@@ -61,6 +64,8 @@ pub(crate) struct Link {
     reported: Instant,
     waiting: VecDeque<StepReport>,
     lost_reports: u64,
+    /// Steps that were told of.
+    told_steps: u64,
     told: Option<Totals>,
 }
 
@@ -76,12 +81,15 @@ impl Link {
             job: job::key(header, &|name| std::env::var(name).ok()),
             sockets: &config::get().sockets,
             is_joined: false,
+            was_joined: false,
+            is_refused: false,
             next_segment: 0,
             tried: Instant::now(),
             pause: PAUSE,
             reported: Instant::now(),
             waiting: VecDeque::new(),
             lost_reports: 0,
+            told_steps: 0,
             told: None,
         };
         let joined = signals::quietly(|| link.join(header, FIRST_PATIENCE));
@@ -121,9 +129,8 @@ impl Link {
         self.next_segment = self.next_segment.max(segment + 1);
     }
 
-    fn join(&mut self, header: &ProcessHeader, patience: Duration) -> Option<Event> {
-        self.tried = Instant::now();
-        let until = Instant::now() + patience;
+    /// Calls the daemon, and says that this process wants to join.
+    fn call(&self, header: &ProcessHeader) -> Option<Connection> {
         let connection = self
             .sockets
             .iter()
@@ -141,6 +148,24 @@ impl Link {
             world_size: header.world_size,
         };
         connection.send(&join, None).ok()?;
+        Some(connection)
+    }
+
+    /// At the process's end: a daemon that stood still when it was last looked for may read later what is said now, though nobody waits
+    /// for its answer.
+    pub(crate) fn call_once_more(&mut self, header: &ProcessHeader) {
+        if self.was_joined
+            && !self.is_joined
+            && let Some(connection) = self.call(header)
+        {
+            self.line().connection = Some(connection);
+        }
+    }
+
+    fn join(&mut self, header: &ProcessHeader, patience: Duration) -> Option<Event> {
+        self.tried = Instant::now();
+        let until = Instant::now() + patience;
+        let connection = self.call(header)?;
         let left = until.saturating_duration_since(Instant::now());
         match connection.receive::<ToCollector>(left).ok()??.0 {
             ToCollector::Welcome {
@@ -157,6 +182,7 @@ impl Link {
                 line.connection = Some(connection);
                 drop(line);
                 self.is_joined = true;
+                self.was_joined = true;
                 self.pause = PAUSE;
                 self.told = None;
                 Some(Event::Joined {
@@ -166,7 +192,8 @@ impl Link {
                 })
             }
             ToCollector::Refused { why } => {
-                self.pause = REFUSED_PAUSE;
+                self.is_refused = true;
+                self.pause = self.pause.max(REFUSED_PAUSE);
                 complain(&format!("the daemon does not record this process: {why}"));
                 None
             }
@@ -180,7 +207,13 @@ impl Link {
             if self.tried.elapsed() < self.pause {
                 return None;
             }
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            let longest = if self.is_refused {
+                LONGEST_REFUSED_PAUSE
+            } else {
+                LONGEST_PAUSE
+            };
+            self.pause = (self.pause * 2).min(longest);
+            self.is_refused = false;
             return self.join(header, FIRST_PATIENCE);
         }
         let mut line = self.line();
@@ -207,7 +240,7 @@ impl Link {
         self.is_joined && self.reported.elapsed() >= REPORT
     }
 
-    /// Steps that have ended; those that can't be told wait.
+    /// Steps that have ended; those that can't be told wait. `totals` has those that nobody is told of.
     pub(crate) fn report(&mut self, steps: Vec<StepReport>, mut totals: Totals) {
         self.reported = Instant::now();
         self.waiting.extend(steps);
@@ -215,8 +248,10 @@ impl Link {
         self.waiting.drain(..excess);
         self.lost_reports += excess as u64;
         totals.lost_rows += self.lost_reports;
+        let untold = totals.steps + self.lost_reports;
         loop {
             let count = self.waiting.len().min(STEPS_A_PACKET);
+            totals.steps = untold + self.told_steps + count as u64;
             if count == 0 && self.told.as_ref() == Some(&totals) {
                 return;
             }
@@ -228,6 +263,7 @@ impl Link {
                 return;
             }
             self.waiting.drain(..count);
+            self.told_steps += count as u64;
             self.told = Some(totals.clone());
         }
     }

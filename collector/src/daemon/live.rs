@@ -69,6 +69,8 @@ pub(crate) struct Live {
     begun: u64,
     /// Steps that could not be told.
     lost: u64,
+    /// Those, and the ones before anybody listened.
+    untold: u64,
 }
 
 impl Live {
@@ -84,6 +86,7 @@ impl Live {
             has_notice: false,
             begun: 0,
             lost: 0,
+            untold: 0,
         }
     }
 
@@ -100,6 +103,7 @@ impl Live {
             if self.ended.len() >= MOST_STEPS {
                 self.ended.pop_front();
                 self.lost += 1;
+                self.untold += 1;
             }
             self.ended.push_back(Ended {
                 number,
@@ -172,8 +176,14 @@ impl Live {
 
     /// Forgets the steps that were over before anybody wanted to know of them.
     pub(crate) fn forget(&mut self) {
+        self.untold += self.ended.len() as u64;
         self.ended.clear();
         self.lost = 0;
+    }
+
+    /// Steps that nobody was told of and nobody will be.
+    pub(crate) fn untold(&self) -> u64 {
+        self.untold
     }
 
     /// Steps that could not be told.
@@ -274,6 +284,7 @@ mod tests {
         assert!(live.lost() > 0);
         live.forget();
         assert_eq!((live.lost(), live.take(true).len()), (0, 0));
+        assert_eq!(live.untold(), MOST_STEPS as u64 + 9);
     }
 
     #[test]

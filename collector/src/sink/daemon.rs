@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Capture, Captured, Totals};
+use gputrace_trace::options::CollectorOptions;
 use gputrace_trace::{TimeNs, now};
 
 use super::Sink;
-use super::served::{Running, decoder};
+use super::served::{Running, capture_options, decoder};
 use crate::complain::complain;
 use crate::cupti::running;
 use crate::daemon::{Event, Timed, What};
 use crate::windows::{self, HostRows};
-use crate::{config, cost, host_events, nccl, power};
+use crate::{buffers, config, cost, host_events, nccl, power};
 
 /// How long after a capture's end all of it has come from CUPTI.
 const SETTLED: Duration = Duration::from_millis(600);
@@ -38,6 +39,7 @@ impl Sink {
             self.handle(event);
         }
         self.tend_capture();
+        self.let_cupti_go();
         self.note_segment();
         if self
             .served
@@ -101,9 +103,7 @@ impl Sink {
             return;
         }
         self.note_segment();
-        let hidden = self.cupti.as_ref().map_or(&[][..], |cupti| cupti.hidden);
-        let sizes = self.decoder.sizes().clone();
-        self.gate.set_records(config::options(), sizes, hidden);
+        self.record_kinds(config::options());
         self.gate.set_host_rows(HostRows::All);
         self.host_events.live.is_wanted = true;
         nccl::set_recording(true);
@@ -114,7 +114,18 @@ impl Sink {
                 served.live.forget();
             }
         }
-        self.record_kernels(is_full, now());
+        self.record_kernels(is_full, now(), config::options());
+    }
+
+    /// Makes rows of these kinds from now on. Gives, in words, what CUPTI was not started for.
+    fn record_kinds(&mut self, options: &'static CollectorOptions) -> Vec<&'static str> {
+        let (hidden, missing) = self
+            .cupti
+            .map(|cupti| cupti.narrowed(options))
+            .unwrap_or_default();
+        let sizes = self.decoder.sizes().clone();
+        self.gate.set_records(options, sizes, &hidden);
+        missing
     }
 
     /// The daemon is gone: everything ends that it has asked for.
@@ -122,7 +133,7 @@ impl Sink {
         if let Some(served) = &mut self.served {
             served.running = None;
         }
-        self.record_kernels(false, now());
+        self.record_kernels(false, now(), config::options());
         self.gate.set_host_rows(HostRows::None);
         nccl::set_recording(false);
         host_events::want_ranges(false);
@@ -136,26 +147,33 @@ impl Sink {
         }
     }
 
-    /// Records kernels, or no longer; CUPTI is started the first time. Gives whether they are.
-    fn record_kernels(&mut self, on: bool, at: TimeNs) -> bool {
+    /// Records kernels, or no longer; CUPTI is started where it is not there. Gives whether they are, and what of the options is not.
+    fn record_kernels(
+        &mut self,
+        on: bool,
+        at: TimeNs,
+        options: &'static CollectorOptions,
+    ) -> (bool, Vec<&'static str>) {
+        let mut missing = Vec::new();
         if on {
             if self.cupti.is_none() {
-                self.start_cupti();
+                self.start_cupti(options);
             }
             power::on();
             self.decoder.keep_times();
+            missing = self.record_kinds(options);
         }
         self.gate.switch(on, at);
         let is_on = on && self.cupti.is_some();
         if let Some(served) = &mut self.served {
             served.live.record_kernels(is_on, at.0);
         }
-        is_on
+        (is_on, missing)
     }
 
-    fn start_cupti(&mut self) {
+    fn start_cupti(&mut self, options: &'static CollectorOptions) {
         let noted = self.disk.header.notes.len();
-        self.cupti = running::start(config::options(), &mut self.disk.header);
+        self.cupti = running::start(options, &mut self.disk.header);
         self.disk.header_changed = true;
         // Each is said once, however often it is tried.
         let notes = self.disk.header.notes.split_off(noted);
@@ -165,10 +183,36 @@ impl Sink {
                 self.disk.header.notes.push(note);
             }
         }
-        if let Some(cupti) = self.cupti {
-            let sizes = cupti.record_sizes();
-            self.decoder = decoder(&sizes, Some(cupti));
-            self.gate.set_records(config::options(), sizes, cupti.hidden);
+        let Some(served) = &mut self.served else { return };
+        served.options = Some(options);
+        if let Some(cupti) = self.cupti
+            && !std::mem::replace(&mut served.has_decoder, true)
+        {
+            self.decoder = decoder(&cupti.record_sizes(), Some(cupti));
+        }
+    }
+
+    /// Has nothing more to do with CUPTI once a capture is over, so that other profilers can have it.
+    fn let_cupti_go(&mut self) {
+        let Some(served) = &self.served else { return };
+        let is_wanted = served.is_full || served.keeps_cupti || served.running.is_some();
+        if self.cupti.is_none() || is_wanted || !power::is_off() {
+            return;
+        }
+        if let Some(cupti) = &self.cupti {
+            cupti.flush(true);
+        }
+        self.take(Duration::from_millis(2));
+        self.release(false);
+        // Buffers that it still has would go to whoever comes next.
+        if buffers::outstanding() == 0
+            && let Some(options) = self.served.as_ref().and_then(|served| served.options)
+        {
+            if running::let_go(options) {
+                self.cupti = None;
+            } else if let Some(served) = &mut self.served {
+                served.keeps_cupti = true;
+            }
         }
     }
 
@@ -185,7 +229,14 @@ impl Sink {
         }
         let start_ns = now().0;
         let (begun, _) = served.live.begun();
-        let is_on = served.is_full && self.cupti.is_some() || self.record_kernels(true, now());
+        let options = match &capture.kinds {
+            Some(kinds) => capture_options(kinds, served.options),
+            None => config::options(),
+        };
+        let (is_on, missing) = match served.is_full && self.cupti.is_some() {
+            true => (true, Vec::new()),
+            false => self.record_kernels(true, now(), options),
+        };
         let Some(served) = &mut self.served else { return };
         if !is_on {
             let why = self
@@ -197,7 +248,14 @@ impl Sink {
             served.link.captured(refusal(why));
             return;
         }
+        served.keeps_cupti = capture.repeats;
         served.running = Some(Running {
+            missing: (!missing.is_empty()).then(|| {
+                format!(
+                    "CUPTI was started without {}, and can't be let go here",
+                    missing.join(", ")
+                )
+            }),
             capture,
             since: Instant::now(),
             start_ns,
@@ -236,7 +294,8 @@ impl Sink {
             .capture
             .steps
             .filter(|steps| whole < *steps)
-            .map(|steps| format!("{whole} of {steps} steps were over when the time was up"));
+            .map(|steps| format!("{whole} of {steps} steps were over when the time was up"))
+            .or_else(|| running.missing.clone());
         // It ends where the step began that is not wanted any more.
         let last_begun = last_begun.filter(|_| !is_late).map(TimeNs);
         let end = last_begun.unwrap_or_else(now);
@@ -249,7 +308,7 @@ impl Sink {
         };
         running.over = Some((Instant::now(), captured));
         if !served.is_full {
-            self.record_kernels(false, end);
+            self.record_kernels(false, end, config::options());
         }
     }
 
@@ -262,6 +321,7 @@ impl Sink {
             rank: header.rank,
             world_size: header.world_size,
             devices: header.devices.iter().map(|device| device.index).collect(),
+            steps: 0,
             lost_rows: self.disk.writer.lost(),
             rows,
             cpu_ns: cost::so_far().own_cpu_ns,
@@ -273,13 +333,15 @@ impl Sink {
         totals.records_kernels =
             served.is_full || served.running.as_ref().is_some_and(|one| one.over.is_none());
         totals.lost_rows += served.live.lost();
+        totals.steps = served.live.untold();
         let steps = served.live.take(all);
         served.link.report(steps, totals);
     }
 
     /// The process ends.
     pub(super) fn leave_daemon(&mut self) {
-        if self.served.is_some() {
+        if let Some(served) = &mut self.served {
+            served.link.call_once_more(&self.disk.header);
             self.feed();
             self.report(true);
         }

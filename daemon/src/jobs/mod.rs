@@ -99,6 +99,10 @@ pub struct Job {
     pub fired: VecDeque<Fired>,
     /// Whether it hangs, as far as is known.
     pub hangs: bool,
+    /// Steps there were when it was last written down ([`Self::saved`]).
+    pub saved_steps: u64,
+    /// Whether that failed.
+    pub is_unsaved: bool,
     /// Steps there were when kernels of one were last recorded, in mode "sampled".
     pub sampled: u64,
 }
@@ -183,8 +187,10 @@ impl Job {
             let mut process = Process::new(saved.folder.clone(), saved.pid, now);
             process.totals.rank = saved.rank;
             process.totals.world_size = saved.world_size;
+            process.totals.steps = saved.all_steps;
+            process.told_steps = saved.told_steps;
             if saved.gone {
-                process.gone = Some((now, Gone::Left));
+                process.gone = Some((now, if saved.died { Gone::Died } else { Gone::Left }));
             }
             (saved.folder, process)
         });
@@ -208,6 +214,8 @@ impl Job {
             watch: Watch::default(),
             fired: VecDeque::new(),
             hangs: false,
+            saved_steps: saved.steps,
+            is_unsaved: false,
             sampled: saved.steps,
         }
     }
@@ -220,7 +228,10 @@ impl Job {
             pid: process.pid,
             rank: process.totals.rank,
             world_size: process.totals.world_size,
+            told_steps: process.told_steps,
+            all_steps: process.totals.steps,
             gone: process.gone.is_some(),
+            died: process.gone.is_some_and(|(_, how)| how == Gone::Died),
         });
         SavedJob {
             job: self.id.clone(),

@@ -18,6 +18,8 @@ const MOST_HEADER_BYTES: u64 = 1 << 20;
 const SEGMENTS_BURST: f64 = 32.0;
 /// ... and a second.
 const SEGMENTS_PER_SECOND: f64 = 2.0;
+/// A process whose first call came to nothing has called again within this, nanoseconds.
+const CALLS_AGAIN_NS: i64 = 10_000_000_000;
 /// A segment's number, at the most.
 const MOST_SEGMENTS: u32 = 1 << 30;
 
@@ -58,12 +60,16 @@ pub struct Process {
     pub heard_ns: i64,
     /// When its steps or finished collectives last grew.
     pub progressed_ns: i64,
+    /// Steps that it told of, and that were heard.
+    pub told_steps: u64,
     /// The last number of a step that it told of.
     pub last_step: Option<u64>,
     /// How many cuts it was asked for, and how many it has done.
     pub cuts: (u64, u64),
     /// The last segment that a cut ended.
     pub cut_segment: Option<u32>,
+    /// Whether it joined and has begun no segment yet.
+    pub is_new: bool,
     /// The segment that is written now.
     segment: Option<u32>,
     /// The lowest that may be begun.
@@ -83,9 +89,11 @@ impl Process {
             totals: Totals::default(),
             heard_ns: now_ns,
             progressed_ns: now_ns,
+            told_steps: 0,
             last_step: None,
             cuts: (0, 0),
             cut_segment: None,
+            is_new: false,
             segment: None,
             next: 0,
             header: None,
@@ -93,10 +101,24 @@ impl Process {
         }
     }
 
+    /// One that joins.
+    pub fn joining(folder: String, pid: u32, now_ns: i64) -> Self {
+        Self {
+            is_new: true,
+            ..Self::new(folder, pid, now_ns)
+        }
+    }
+
     /// Whether it is connected.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.caller.is_some()
+    }
+
+    /// Steps of it that no daemon has heard of: from before there was one, or told to one that was killed.
+    #[must_use]
+    pub fn missed_steps(&self) -> u64 {
+        self.totals.steps.saturating_sub(self.told_steps)
     }
 
     /// The segment that it writes, or wrote last.
@@ -110,6 +132,13 @@ impl Process {
         self.next = self.next.max(segment);
         self.segment = None;
         self.header = None;
+    }
+
+    /// Whether it is there, or is expected: one that waited too short for our answer to its first call comes again in a moment.
+    #[must_use]
+    pub fn is_awaited(&self, now_ns: i64) -> bool {
+        self.gone
+            .is_none_or(|(when_ns, _)| self.is_new && now_ns.saturating_sub(when_ns) < CALLS_AGAIN_NS)
     }
 
     /// Its folder of a segment: NAME, then NAME.1, NAME.2, ...
@@ -141,6 +170,7 @@ impl Process {
         self.allowance.0 -= 1.0;
         make_folder(&self.folder_in(job, segment)).map_err(|error| error.to_string())?;
         self.segment = Some(segment);
+        self.is_new = false;
         self.next = segment + 1;
         Ok(())
     }

@@ -53,8 +53,14 @@ pub struct SavedProcess {
     pub rank: Option<u32>,
     /// Ranks of the job.
     pub world_size: Option<u32>,
+    /// Steps that it told of.
+    pub told_steps: u64,
+    /// Steps that it has told of by its own count, and that it could not tell of.
+    pub all_steps: u64,
     /// Whether it has gone.
     pub gone: bool,
+    /// Whether it did so without a word.
+    pub died: bool,
 }
 
 /// A folder of such files.
@@ -71,7 +77,9 @@ impl Shelf {
         Ok(Self(folder))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// The file of one.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.json"))
     }
 
@@ -80,7 +88,7 @@ impl Shelf {
     /// # Errors
     /// When the disk refuses; what was there before is left.
     pub fn put(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
-        OwnFiles.replace(&self.path(name), &serde_json::to_vec_pretty(value)?)
+        write(&self.path(name), &text(value)?)
     }
 
     /// The names of all that are there, whether they can be read or not.
@@ -113,6 +121,22 @@ impl Shelf {
     pub fn remove(&self, name: &str) {
         drop(fs::remove_file(self.path(name)));
     }
+}
+
+/// What the file of one has in it.
+///
+/// # Errors
+/// When it can't be told as JSON.
+pub fn text(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec_pretty(value)?)
+}
+
+/// Writes such a file, whole or not at all.
+///
+/// # Errors
+/// When the disk refuses; what was there before is left.
+pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    OwnFiles.replace(path, text)
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {

@@ -5,12 +5,15 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gputrace_trace::json_file::json_text;
 use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
 use gputrace_trace::place::Target;
 use gputrace_trace::segments::{Part, Removed, parts};
+
+use crate::jobs::saved;
 
 /// A process that holds open more than so many times its ring is cut off.
 const TOO_MUCH: u64 = 4;
@@ -59,10 +62,21 @@ pub enum Task {
         /// What it says of itself.
         manifest: Box<Manifest>,
     },
+    /// Write down what is to be found again of a job.
+    Save {
+        /// The job.
+        job: String,
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        text: Vec<u8>,
+    },
     /// Remove a recording of ours.
     Remove {
         /// Its folder.
         folder: PathBuf,
+        /// The file that tells of it ([`Task::Save`]), which goes first.
+        saved: Option<PathBuf>,
     },
     /// See how much room the disk has.
     Room {
@@ -88,6 +102,13 @@ pub enum Done {
         /// Processes and bytes in it, or why there is none.
         result: Result<(usize, u64), String>,
     },
+    /// [`Task::Save`].
+    Saved {
+        /// The job.
+        job: String,
+        /// Why it was not written.
+        result: Result<(), String>,
+    },
     /// [`Task::Room`]: bytes that are free.
     Room(u64),
     /// Something went wrong, as a sentence.
@@ -97,6 +118,7 @@ pub enum Done {
 /// The thread.
 pub struct Disk {
     tasks: Sender<Task>,
+    thread: Option<JoinHandle<()>>,
     /// What it has done.
     pub done: Receiver<Done>,
 }
@@ -109,7 +131,7 @@ impl Disk {
     pub fn start(wake: impl Fn() + Send + 'static) -> io::Result<Self> {
         let (tasks, waiting) = channel();
         let (tell, done) = channel();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("disk".to_owned())
             .spawn(move || {
                 for task in waiting {
@@ -121,13 +143,27 @@ impl Disk {
                     wake();
                 }
             })?;
-        Ok(Self { tasks, done })
+        Ok(Self {
+            tasks,
+            thread: Some(thread),
+            done,
+        })
     }
 
     /// Has something done.
     pub fn give(&self, task: Task) {
         // The thread ends with us alone.
         drop(self.tasks.send(task));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // It ends when all is done that was given.
+        self.tasks = channel().0;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
     }
 }
 
@@ -143,7 +179,11 @@ fn guarded(task: Task) -> Option<Done> {
             window: *window,
             result: Err(failed()),
         },
-        Task::Remove { folder } | Task::Room { folder } => {
+        Task::Save { job, .. } => Done::Saved {
+            job: job.clone(),
+            result: Err(failed()),
+        },
+        Task::Remove { folder, .. } | Task::Room { folder } => {
             Done::Failed(format!("{}: {}", folder.display(), failed()))
         }
     };
@@ -179,7 +219,14 @@ fn work(task: Task) -> Option<Done> {
             result: keep(&folder, &into, &wanted, &live, &manifest)
                 .map_err(|error| format!("{}: {error}", into.display())),
         }),
-        Task::Remove { folder } => {
+        Task::Save { job, path, text } => Some(Done::Saved {
+            job,
+            result: saved::write(&path, &text).map_err(|error| error.to_string()),
+        }),
+        Task::Remove { folder, saved } => {
+            if let Some(saved) = saved {
+                drop(fs::remove_file(saved));
+            }
             let removed = fs::remove_dir_all(&folder);
             match removed {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -85,12 +85,18 @@ pub fn text(state: &State) -> String {
     }
     let sums = &state.sums;
     let webhooks_failed = state.posts.as_ref().map_or(0, Posts::failed);
-    let alone: [(&'static str, &str, &str, u64); 7] = [
+    let alone: [(&'static str, &str, &str, u64); 8] = [
         (
             "gputrace_daemon_connections",
             "gauge",
             "Connections now.",
             state.callers.len() as u64,
+        ),
+        (
+            "gputrace_refused_processes_total",
+            "counter",
+            "Processes that wanted to join and were not let in.",
+            sums.refused,
         ),
         (
             "gputrace_daemon_dropped_connections_total",

@@ -1,12 +1,18 @@
 //! A job in which nothing goes on though its processes live.
 
 use super::rules::Hang as Rule;
+use super::slow::is_round;
 use crate::clock::duration;
 
 /// A pause that ended by itself makes pauses up to so many times as long usual...
 const LEARNED: i64 = 2;
 /// ... but none longer than so many times the rule's.
 const MOST_LEARNED: i64 = 10;
+/// Where a pause is no surprise, because the first steps compile and round ones are followed by checkpoints, it waits so many times as
+/// long.
+const PATIENT: i64 = 5;
+/// Looks at which steps had gone on until they count as begun.
+const WARM_UP: u32 = 3;
 
 /// A process that lives.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +34,9 @@ pub struct Live {
 pub struct Hang {
     progressed_ns: Option<i64>,
     longest_ns: i64,
+    last_step: Option<u64>,
+    /// Looks at which steps had gone on.
+    advances: u32,
     has_fired: bool,
 }
 
@@ -40,6 +49,11 @@ impl Hang {
             self.has_fired = false;
         }
         self.progressed_ns = Some(progressed_ns);
+        let last_step = live.iter().filter_map(|process| process.last_step).max();
+        if last_step != self.last_step {
+            self.last_step = last_step;
+            self.advances = self.advances.saturating_add(1);
+        }
         let has_steps = live.iter().any(|process| process.last_step.is_some());
         let outstanding = |process: &Live| {
             process
@@ -58,7 +72,13 @@ impl Hang {
             .min(after_ns.saturating_mul(MOST_LEARNED));
         let by_steps_ns = (step_ns.unwrap_or(0) as f64 * rule.after_steps) as i64;
         let silent_ns = now_ns.saturating_sub(progressed_ns);
-        if silent_ns < after_ns.max(by_steps_ns).max(learned_ns) {
+        let is_usual = self.advances <= WARM_UP || last_step.is_some_and(is_round);
+        let patient_ns = if is_usual {
+            after_ns.saturating_mul(PATIENT)
+        } else {
+            0
+        };
+        if silent_ns < after_ns.max(by_steps_ns).max(learned_ns).max(patient_ns) {
             return None;
         }
         self.has_fired = true;
@@ -78,7 +98,7 @@ impl Hang {
             let ranks = if behind.len() == 1 { "rank" } else { "ranks" };
             title.push_str(&format!("; {ranks} {} behind the others", behind.join(", ")));
         }
-        if let Some(step) = live.iter().filter_map(|process| process.last_step).max() {
+        if let Some(step) = last_step {
             title.push_str(&format!("; the last step was {step}"));
         }
         Some(title)

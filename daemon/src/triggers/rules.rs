@@ -205,7 +205,7 @@ impl Default for Hang {
     fn default() -> Self {
         Self {
             enabled: true,
-            after_s: 30.0,
+            after_s: 12.0,
             after_steps: 10.0,
             actions: usual(),
             cooldown_s: COOLDOWN_S,

@@ -27,6 +27,11 @@ const ROUND: u64 = 100;
 /// A normal distribution's deviation over its median distance from the middle.
 const NORMAL: f64 = 1.4826;
 
+/// Whether a step is where checkpoints and evaluations are in most programs: at 100, 200, ... or beside it.
+pub fn is_round(number: u64) -> bool {
+    number.saturating_add(1) % ROUND <= 2
+}
+
 /// What is known of a job's steps.
 #[derive(Debug, Default)]
 pub struct Slow {
@@ -89,8 +94,7 @@ impl Slow {
             self.push(ns);
             return None;
         }
-        let is_round = (number + 1) % ROUND <= 2;
-        if is_round && self.grace < GRACE && length == 1 {
+        if is_round(number) && self.grace < GRACE && length == 1 {
             self.grace += 1;
             return None;
         }

@@ -226,7 +226,7 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
             let live = |rank: u32| Live {
                 rank,
                 progressed_ns,
-                last_step: Some(progressed_ns as u64 / 80_000_000),
+                last_step: Some(progressed_ns as u64 / 80_000_000 * 100 + 50),
                 enqueued: if now_ns > stops_ns && rank == 3 { 500 } else { 501 },
                 finished: Some(500),
             };
@@ -235,7 +235,7 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
         }
         assert_eq!(found.len(), 1, "{seed}");
         let after_ns = found[0].time_ns - stops_ns;
-        assert!((30 * SECOND..31 * SECOND).contains(&after_ns), "{after_ns}");
+        assert!((12 * SECOND..13 * SECOND).contains(&after_ns), "{after_ns}");
         assert!(
             found[0]
                 .title
@@ -244,27 +244,39 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
             found[0].title
         );
     }
-    // An evaluation of 25 s after each minute, and once one of 45 s.
+    // An evaluation of 25 s behind each thousand steps, and once one of 45 s.
     let mut watch = Watch::default();
     let mut found = Vec::new();
-    let mut progressed_ns = 0;
+    let (mut progressed_ns, mut step) = (0, 0);
     for tick in 0..4 * 3600 {
         let now_ns = tick * SECOND / 4;
-        let of_round = now_ns / SECOND % 100;
-        let pause = if now_ns > 3000 * SECOND { 45 } else { 25 };
-        if of_round >= pause {
+        let (round, of_round) = (now_ns / SECOND / 100, now_ns % (100 * SECOND));
+        let pause = if round > 30 { 45 } else { 25 };
+        if of_round >= pause * SECOND {
             progressed_ns = now_ns;
+            step = round * 1000 + (of_round - pause * SECOND) * 999 / ((100 - pause) * SECOND - SECOND / 4);
         }
         let live = Live {
             rank: 0,
             progressed_ns,
-            last_step: Some(1),
+            last_step: Some(step as u64),
             enqueued: 1,
             finished: Some(1),
         };
         found.extend(watch.look(&rules, &[live], step_ns, now_ns));
     }
     assert_eq!(found, []);
+    // The first steps compile for half a minute each.
+    let mut watch = Watch::default();
+    for tick in 0..4 * 90 {
+        let live = Live {
+            rank: 0,
+            progressed_ns: tick / 120 * 30 * SECOND,
+            last_step: Some(tick as u64 / 120),
+            ..Live::default()
+        };
+        assert_eq!(watch.look(&rules, &[live], None, tick * SECOND / 4), []);
+    }
     // A job that has not begun may load its data.
     let idle = Live {
         rank: 0,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Capture as Order, Captured, Limits, Mode, ToCollector};
 use gputrace_trace::manifest::{Kept, Manifest};
+use gputrace_trace::options::Kind;
 use serde_json::json;
 
 use crate::clock::{now_ns, stamp};
@@ -71,6 +72,9 @@ impl State {
     /// Why there is none.
     pub fn begin_capture(&mut self, job: &str, limits: &Limits, reason: Reason) -> Result<String, String> {
         let wrong = || "for how long: expected more than 0 seconds, and an hour at most".to_owned();
+        if limits.kinds.as_ref().is_some_and(Vec::is_empty) {
+            return Err("which kinds: expected one at least".to_owned());
+        }
         if limits.steps.is_some_and(|steps| steps == 0 || steps > 1_000_000) {
             return Err("how many steps: expected 1 to 1,000,000".to_owned());
         }
@@ -81,12 +85,42 @@ impl State {
                 .ok_or_else(wrong)?,
             None => MOST_BY_STEPS,
         };
-        if limits.kinds.is_some() {
-            return Err(
-                "a capture has the kinds that the daemon's configuration says: `kinds` there".to_owned(),
-            );
+        if let Some(kinds) = &limits.kinds {
+            self.check_kinds(job, kinds)?;
         }
         self.begin(job, now_ns(), Some(most), limits, reason)
+    }
+
+    /// Whether a capture of a job can have these kinds.
+    fn check_kinds(&self, job: &str, kinds: &[String]) -> Result<(), String> {
+        if let Some(word) = kinds.iter().find(|word| Kind::from_name(word).is_none()) {
+            return Err(format!("{word}: there is no such kind"));
+        }
+        let usual = &self.settings.config.collector_options();
+        let settled = [
+            Kind::Ranges,
+            Kind::Collectives,
+            Kind::Proxy,
+            Kind::Channels,
+            Kind::Devices,
+            Kind::Host,
+        ];
+        let wanted = |kind: &Kind| kinds.iter().any(|word| word == kind.name());
+        if let Some(kind) = settled
+            .into_iter()
+            .find(|kind| wanted(kind) && !usual.records(*kind))
+        {
+            return Err(format!(
+                "{} are recorded all the time or never, as the daemon's configuration says: `kinds` there",
+                kind.name()
+            ));
+        }
+        if self.jobs.get(job).is_some_and(|job| job.mode == Mode::Full) {
+            return Err(format!(
+                "{job} is recorded in full, with the kinds that the daemon's configuration says: leave --kinds out"
+            ));
+        }
+        Ok(())
     }
 
     fn begin(
@@ -148,6 +182,7 @@ impl State {
             since_ns,
             steps: limits.steps,
             most_ns: most.map_or(0, |most| i64::try_from(most.as_nanos()).unwrap_or(i64::MAX)),
+            kinds: limits.kinds.clone(),
             is_capture,
             members,
             phase: if is_capture {
@@ -355,6 +390,8 @@ impl State {
             id: number,
             steps: window.steps,
             most_ns: window.most_ns,
+            kinds: window.kinds.clone(),
+            repeats: job.mode == Mode::Sampled,
         };
         for (folder, member) in &mut window.members {
             let process = job.processes.get(folder);
@@ -367,7 +404,7 @@ impl State {
             };
             member.is_done = false;
             if job.mode != Mode::Full {
-                caller.tell(ToCollector::Capture(order), None);
+                caller.tell(ToCollector::Capture(order.clone()), None);
             }
         }
     }

@@ -60,6 +60,8 @@ pub struct Window {
     pub steps: Option<u64>,
     /// For so long at most.
     pub most_ns: i64,
+    /// Only these kinds.
+    pub kinds: Option<Vec<String>>,
     /// Whether it records something, or only takes from the ring.
     pub is_capture: bool,
     /// Which processes, by their folders.

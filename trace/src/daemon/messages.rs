@@ -120,6 +120,8 @@ pub struct Totals {
     pub world_size: Option<u32>,
     /// GPUs by their number on the host, as NVML counts them; empty until one is used.
     pub devices: Vec<u32>,
+    /// Steps that it has told of, and those that it could not tell of: whoever has heard of fewer has missed the rest.
+    pub steps: u64,
     /// Rows that were lost.
     pub lost_rows: u64,
     /// Rows written.
@@ -166,7 +168,7 @@ pub enum ToCollector {
 }
 
 /// For how long kernels are recorded. It ends by itself, and at once when the daemon is gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capture {
     /// The daemon's number of it.
@@ -175,6 +177,10 @@ pub struct Capture {
     pub steps: Option<u64>,
     /// For so long at most, nanoseconds.
     pub most_ns: i64,
+    /// Only these kinds, by the words of [`crate::options::Kind`]; null: those that [`ToCollector::Welcome`] said.
+    pub kinds: Option<Vec<String>>,
+    /// Whether the next follows soon, so that it is not worth it to let CUPTI go in between.
+    pub repeats: bool,
 }
 
 /// How a capture ended.
