@@ -173,8 +173,8 @@ impl Timeline {
 
     /// Of a recording that is shown by rank: no rows, of a run that lasted from `begin` to `end`.
     #[must_use]
-    pub fn without_rows(outline: Arc<Recording>, span: Option<(i64, i64)>) -> Self {
-        let mut base = Base::new(&outline);
+    pub fn without_rows(outline: &Arc<Recording>, span: Option<(i64, i64)>) -> Self {
+        let mut base = Base::new(outline);
         if let Some((begin, end)) = span {
             (base.origin, base.begin, base.end) = (begin, begin, end);
         }

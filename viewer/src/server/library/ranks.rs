@@ -90,7 +90,7 @@ impl Pictures<'_> {
     fn show(&self) {
         let table = RankSteps::of(lock(&self.known).clone(), &lock(&self.others));
         let timeline = Timeline::without_rows(
-            outline(self.path.clone(), self.manifest.clone(), &table),
+            &outline(self.path.clone(), self.manifest.clone(), &table),
             table.span(),
         );
         let whole = self.tell.subscribe();
@@ -145,7 +145,7 @@ impl Library {
             ));
         }
         let table = RankSteps::of_analysis(&analysis, &others);
-        let timeline = Timeline::without_rows(outline(path, manifest, &table), table.span());
+        let timeline = Timeline::without_rows(&outline(path, manifest, &table), table.span());
         let analysed = Arc::new(Analysed::new(analysis, timeline.origin_ns()));
         let whole = watch::channel(Progress::Done(analysed)).1;
         self.publish(entry, |generation| {
@@ -185,7 +185,7 @@ impl Library {
                 .flat_map(|part| part.devices.clone())
                 .collect();
             let table = RankSteps::of(known, &others);
-            let timeline = Timeline::without_rows(outline(path, manifest, &table), table.span());
+            let timeline = Timeline::without_rows(&outline(path, manifest, &table), table.span());
             self.publish(entry, |generation| {
                 Loaded::by_rank(generation, timeline, table, tell.subscribe(), true)
             });
