@@ -263,7 +263,7 @@ mod tests {
             ("[keep]\nfree_mib = 1000000001", "keep.free_mib"),
             ("[trigger.hang]\ncooldown_s = nan", "trigger.hang.cooldown_s"),
             ("kinds = [\"x\"]", "there are kernels"),
-            ("[webhook]\nurl = \"https://x/\"", "http://"),
+            ("[webhook]\nurl = \"ftp://x/\"", "http://"),
             ("[trigger.late-rank]\nshare = 7", "trigger.late-rank"),
             ("mode = \"fast\"", "line 1"),
         ] {
