@@ -20,7 +20,7 @@ use crate::keep::disk::{Disk, Done, Task};
 use crate::listening::Listening;
 use crate::metrics;
 use crate::metrics::server::Text;
-use crate::nodes::Others;
+use crate::nodes::others::Others;
 use crate::peer::Peer;
 use crate::settings::{RING_SEGMENTS, Settings};
 use crate::state::State;

@@ -7,7 +7,7 @@ use gputrace_trace::daemon::Mode;
 use gputrace_trace::options::{CollectorOptions, DEFAULT_MEMORY_BYTES};
 use serde::Deserialize;
 
-use crate::nodes::Nodes;
+use crate::nodes::config::Nodes;
 use crate::triggers::rules::Rules;
 
 /// What is usual, as a configuration file has it.
