@@ -20,6 +20,7 @@ pub mod nodes;
 pub mod notify;
 pub mod peer;
 mod posts;
+mod rings;
 mod server;
 pub mod settings;
 mod state;

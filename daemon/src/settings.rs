@@ -7,7 +7,7 @@ use gputrace_trace::daemon::Mode;
 use gputrace_trace::options::{CollectorOptions, DEFAULT_MEMORY_BYTES};
 use serde::Deserialize;
 
-use crate::nodes::Nodes;
+use crate::nodes::config::Nodes;
 use crate::triggers::rules::Rules;
 
 /// What is usual, as a configuration file has it.
@@ -263,7 +263,7 @@ mod tests {
             ("[keep]\nfree_mib = 1000000001", "keep.free_mib"),
             ("[trigger.hang]\ncooldown_s = nan", "trigger.hang.cooldown_s"),
             ("kinds = [\"x\"]", "there are kernels"),
-            ("[webhook]\nurl = \"https://x/\"", "http://"),
+            ("[webhook]\nurl = \"ftp://x/\"", "http://"),
             ("[trigger.late-rank]\nshare = 7", "trigger.late-rank"),
             ("mode = \"fast\"", "line 1"),
         ] {

@@ -16,7 +16,7 @@ use crate::jobs::{Job, State as JobState};
 use crate::keep::disk::{Disk, Task};
 use crate::keep::library::Library;
 use crate::names::is_recording_name;
-use crate::nodes::Others;
+use crate::nodes::others::Others;
 use crate::peer::{GROUP, Peer, group_number};
 use crate::posts::Posts;
 use crate::settings::Settings;

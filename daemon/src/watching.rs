@@ -29,8 +29,8 @@ impl State {
         let rules = &self.settings.config.rules;
         let Some(job) = self.jobs.get_mut(id) else { return };
         let live = live(job);
-        let step_ns = job.history.step_ns();
-        let found = job.watch.look(rules, &live, step_ns, now_ns);
+        let steps = (job.history.steps(), job.history.step_ns());
+        let found = job.watch.look(rules, &live, steps, now_ns);
         job.hangs |= found.iter().any(|fired| fired.trigger == Kind::Hang);
         self.fire(id, found);
     }

@@ -469,3 +469,19 @@ fn ranks_stay_together_where_the_first_call_of_one_comes_to_nothing() {
     let _next = Fake::new(&daemon.socket, "node7-3-6", "g", 0);
     daemon.jobs_when(|jobs| count(jobs) == 2);
 }
+
+#[test]
+fn a_job_that_cannot_be_written_down_leaves_nothing_and_is_counted() {
+    let daemon = Running::new("");
+    let jobs = daemon.state().join("jobs");
+    // Where no folder can be made, as on a disk that is full.
+    std::fs::remove_dir(&jobs).expect("empty");
+    std::fs::write(&jobs, "").expect("written");
+    let (_line, answer) = join(&daemon.socket, "node7-1-5", "g", 0, Some(0));
+    let ToCollector::Refused { why } = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(why.contains("folder can't be made"), "{why}");
+    let told = daemon.ask(Ask::Jobs).expect("jobs");
+    assert_eq!((&told["refused"], count(&told["jobs"])), (&1.into(), 0));
+}

@@ -33,10 +33,8 @@ fn cpu_of(child: &Child) -> f64 {
     // SAFETY: plain numbers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: a child of ours that nobody else waits for, and places that are valid for the results.
-    assert_eq!(
-        unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) },
-        pid
-    );
+    let ended = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
+    assert_eq!(ended, pid);
     assert_eq!(status, 0, "it ended badly");
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)

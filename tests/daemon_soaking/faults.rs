@@ -473,9 +473,8 @@ fn keep(daemon: &Daemon, random: &mut Random, arguments: &[&str]) -> Tried {
             let analyzed = analyze.args(["analyze", "--json"]).arg(&into).output();
             let analyzed = analyzed.map_err(|error| error.to_string())?;
             match analyzed.status.code() {
-                Some(0) => Ok(true),
-                // Of a job that has hardly begun.
-                Some(2) => Ok(true),
+                // 2: of a job that has hardly begun.
+                Some(0 | 2) => Ok(true),
                 status => Err(format!(
                     "analyze ended with {status:?}: {}",
                     String::from_utf8_lossy(&analyzed.stderr)

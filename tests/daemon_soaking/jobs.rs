@@ -37,10 +37,13 @@ pub struct Live {
     pub is_harmed: bool,
 }
 
+/// What is found once.
+type Found = Arc<OnceLock<String>>;
+
 /// What each job prints when nobody watches it, by what it is; found when it is wanted.
 pub struct Usual {
     place: PathBuf,
-    known: Mutex<BTreeMap<(usize, u64), Arc<OnceLock<String>>>>,
+    known: Mutex<BTreeMap<(usize, u64), Found>>,
 }
 
 /// Nothing is known yet.

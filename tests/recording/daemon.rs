@@ -1,6 +1,6 @@
 //! The daemon's commands: where there is no daemon, one that nobody has joined, and rules over a recording.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -409,4 +409,49 @@ fn daemon_answers(socket: &Path) -> serde_json::Value {
         whole.push_str(&text);
     }
     serde_json::from_str(&whole).expect("JSON")
+}
+
+#[test]
+fn another_profiler_can_have_cupti_until_a_capture_and_a_moment_behind_it() {
+    use crate::common::programs;
+    let place = tempfile::tempdir().expect("a folder");
+    let (_daemon, _) = start(place.path());
+    let socket = place.path().join("run/daemon.sock");
+    let mut program = Command::new(programs::compiled("asks_cupti"))
+        .env("LD_LIBRARY_PATH", programs::library_path())
+        .env("CUDA_INJECTION64_PATH", programs::collector())
+        .env("GPUTRACE_SOCKET", &socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut told = program.stdin.take().expect("piped");
+    let mut lines = BufReader::new(program.stdout.take().expect("piped")).lines();
+    // It ends with us.
+    let _program = Running(program);
+    job_when(&socket, |job| job["ranks"] == 1);
+    let mut can_have_it = || {
+        told.write_all(b"t").expect("told");
+        lines.next().expect("a line").expect("text") == "0"
+    };
+    assert!(can_have_it(), "before any capture");
+    for name in ["first", "second"] {
+        let into = place.path().join(name);
+        let mut capture = gputrace();
+        capture
+            .args(["capture", "--for", "3s", "-o"])
+            .arg(&into)
+            .env("GPUTRACE_SOCKET", &socket);
+        let mut capture = capture.stdout(Stdio::null()).spawn().expect("gputrace runs");
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!can_have_it(), "while one goes on");
+        assert!(capture.wait().expect("ended").success());
+        let kept = gputrace_trace::Recording::open(&into).expect("a recording");
+        assert!(!kept.processes[0].tables.kernels.start_ns.is_empty());
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        while !can_have_it() {
+            assert!(std::time::Instant::now() < until, "{name}: it is not let go");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
 }

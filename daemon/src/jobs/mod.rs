@@ -152,7 +152,9 @@ impl Job {
             folder,
             manifest,
         );
-        job.write_manifest()?;
+        // A disk that is full has room for folders.
+        job.write_manifest()
+            .inspect_err(|_| drop(fs::remove_dir_all(&job.folder)))?;
         Ok(job)
     }
 

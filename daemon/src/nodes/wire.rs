@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
-use super::Said;
+use super::said::Said;
 
 /// For connecting, and for each part of the rest. Each says something every second.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -11,8 +11,8 @@ const MOST_LEARNED: i64 = 10;
 /// Where a pause is no surprise, because the first steps compile and round ones are followed by checkpoints, it waits so many times as
 /// long.
 const PATIENT: i64 = 5;
-/// Looks at which steps had gone on until they count as begun.
-const WARM_UP: u32 = 3;
+/// First steps.
+const WARM_UP: u64 = 3;
 
 /// A process that lives.
 #[derive(Clone, Debug, Default)]
@@ -34,15 +34,18 @@ pub struct Live {
 pub struct Hang {
     progressed_ns: Option<i64>,
     longest_ns: i64,
-    last_step: Option<u64>,
-    /// Looks at which steps had gone on.
-    advances: u32,
     has_fired: bool,
 }
 
 impl Hang {
-    /// Looks at a job's living processes now, and says what is wrong. `step_ns`: the median of its steps.
-    pub fn look(&mut self, rule: &Rule, live: &[Live], step_ns: Option<i64>, now_ns: i64) -> Option<String> {
+    /// Looks at a job's living processes now, and says what is wrong. `steps`: how many there were, and their median.
+    pub fn look(
+        &mut self,
+        rule: &Rule,
+        live: &[Live],
+        steps: (u64, Option<i64>),
+        now_ns: i64,
+    ) -> Option<String> {
         let progressed_ns = live.iter().map(|process| process.progressed_ns).max()?;
         if let Some(before_ns) = self.progressed_ns.filter(|before_ns| *before_ns < progressed_ns) {
             self.longest_ns = self.longest_ns.max(progressed_ns - before_ns);
@@ -50,10 +53,6 @@ impl Hang {
         }
         self.progressed_ns = Some(progressed_ns);
         let last_step = live.iter().filter_map(|process| process.last_step).max();
-        if last_step != self.last_step {
-            self.last_step = last_step;
-            self.advances = self.advances.saturating_add(1);
-        }
         let has_steps = live.iter().any(|process| process.last_step.is_some());
         let outstanding = |process: &Live| {
             process
@@ -70,9 +69,9 @@ impl Hang {
             .longest_ns
             .saturating_mul(LEARNED)
             .min(after_ns.saturating_mul(MOST_LEARNED));
-        let by_steps_ns = (step_ns.unwrap_or(0) as f64 * rule.after_steps) as i64;
+        let by_steps_ns = (steps.1.unwrap_or(0) as f64 * rule.after_steps) as i64;
         let silent_ns = now_ns.saturating_sub(progressed_ns);
-        let is_usual = self.advances <= WARM_UP || last_step.is_some_and(is_round);
+        let is_usual = steps.0 < WARM_UP || last_step.is_some_and(is_round);
         let patient_ns = if is_usual {
             after_ns.saturating_mul(PATIENT)
         } else {

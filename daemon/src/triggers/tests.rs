@@ -215,7 +215,7 @@ fn lost_overlap_is_caught_within_three_steps() {
 #[test]
 fn hangs_are_caught_and_pauses_that_end_are_learned() {
     let rules = Rules::default();
-    let step_ns = Some(80 * MS);
+    let steps = (1000, Some(80 * MS));
     for seed in 0..20i64 {
         let mut watch = Watch::default();
         let stops_ns = (100 + seed * 37) * SECOND;
@@ -231,7 +231,7 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
                 finished: Some(500),
             };
             let live: Vec<Live> = (0..4).map(live).collect();
-            found.extend(watch.look(&rules, &live, step_ns, now_ns));
+            found.extend(watch.look(&rules, &live, steps, now_ns));
         }
         assert_eq!(found.len(), 1, "{seed}");
         let after_ns = found[0].time_ns - stops_ns;
@@ -263,7 +263,7 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
             enqueued: 1,
             finished: Some(1),
         };
-        found.extend(watch.look(&rules, &[live], step_ns, now_ns));
+        found.extend(watch.look(&rules, &[live], steps, now_ns));
     }
     assert_eq!(found, []);
     // The first steps compile for half a minute each.
@@ -275,14 +275,20 @@ fn hangs_are_caught_and_pauses_that_end_are_learned() {
             last_step: Some(tick as u64 / 120),
             ..Live::default()
         };
-        assert_eq!(watch.look(&rules, &[live], None, tick * SECOND / 4), []);
+        assert_eq!(
+            watch.look(&rules, &[live], (tick as u64 / 120, None), tick * SECOND / 4),
+            []
+        );
     }
     // A job that has not begun may load its data.
     let idle = Live {
         rank: 0,
         ..Live::default()
     };
-    assert_eq!(Watch::default().look(&rules, &[idle], None, 9000 * SECOND), []);
+    assert_eq!(
+        Watch::default().look(&rules, &[idle], (0, None), 9000 * SECOND),
+        []
+    );
 }
 
 #[test]
@@ -295,14 +301,14 @@ fn a_process_that_dies_alone_is_told_of_and_a_job_that_ends_is_not() {
     let mut watch = Watch::default();
     watch.died(3, 100 * SECOND);
     assert_eq!(
-        watch.look(&rules, std::slice::from_ref(&other), None, 101 * SECOND),
+        watch.look(&rules, std::slice::from_ref(&other), (9, None), 101 * SECOND),
         []
     );
-    let found = watch.look(&rules, &[other], None, 102 * SECOND);
+    let found = watch.look(&rules, &[other], (9, None), 102 * SECOND);
     assert_eq!((found[0].trigger, found[0].rank), (Kind::ProcessDead, Some(3)));
     let mut watch = Watch::default();
     watch.died(3, 100 * SECOND);
-    assert_eq!(watch.look(&rules, &[], None, 200 * SECOND), []);
+    assert_eq!(watch.look(&rules, &[], (9, None), 200 * SECOND), []);
 }
 
 #[test]

@@ -49,10 +49,16 @@ impl Watch {
             .collect()
     }
 
-    /// Time passes. `step_ns`: the median of the last steps.
-    pub fn look(&mut self, rules: &Rules, live: &[Live], step_ns: Option<i64>, now_ns: i64) -> Vec<Fired> {
+    /// Time passes. `steps`: how many there were, and the median of the last.
+    pub fn look(
+        &mut self,
+        rules: &Rules,
+        live: &[Live],
+        steps: (u64, Option<i64>),
+        now_ns: i64,
+    ) -> Vec<Fired> {
         let mut found = Vec::new();
-        if let Some(title) = self.hang.look(&rules.hang, live, step_ns, now_ns) {
+        if let Some(title) = self.hang.look(&rules.hang, live, steps, now_ns) {
             found.extend(self.event(rules, Kind::Hang, None, title, now_ns));
         }
         let due: Vec<(i64, u32)> = self
