@@ -187,6 +187,11 @@ impl Run {
         Ok(all)
     }
 
+    /// The clocks of all its processes, compared; `None` where one stamped it.
+    pub fn clocks(&self) -> Result<Option<ComparedClocks>, Failure> {
+        Ok(self.compare_clocks()?.map(|(_, compared)| compared))
+    }
+
     /// Compares the clocks of all its processes, if several may have stamped it.
     fn compare_clocks(&self) -> Result<Option<(Option<ClockOf>, ComparedClocks)>, Failure> {
         let bases: Vec<&Recording> = self.recordings.iter().map(Pieces::base).collect();

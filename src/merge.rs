@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use gputrace_analyzer::clock_estimates;
+use gputrace_analyzer::{clock_estimates, compared_estimates};
 use gputrace_trace::alignment::ClockEstimate;
 use gputrace_trace::json_file::{Json, json_text, read_json};
 
@@ -17,6 +17,7 @@ use gputrace_trace::place::{self, NewFolder};
 use gputrace_trace::recording::{manifest_files, process_folders};
 use gputrace_trace::{Recording, access};
 
+use crate::apart::Run;
 use crate::cli::MergeArgs;
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
@@ -60,8 +61,8 @@ pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
         )));
     }
     // What cannot be compared is no reason to refuse it.
-    let clocks = match opening::open(&args.paths) {
-        Ok(whole) => clock_estimates(&whole),
+    let clocks = match compared(&args.paths) {
+        Ok(clocks) => clocks,
         Err(why) => {
             anstream::eprintln!("gputrace: the clocks of the hosts were not compared: {why}");
             Vec::new()
@@ -80,6 +81,14 @@ pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
         parts.len()
     );
     Ok(0)
+}
+
+/// The clocks of all parts, process by process; parts with ranks in common can only be opened as wholes.
+fn compared(paths: &[PathBuf]) -> Result<Vec<ClockEstimate>, Failure> {
+    match Run::open(paths) {
+        Some(run) => Ok(run.clocks()?.as_ref().map(compared_estimates).unwrap_or_default()),
+        None => opening::open(paths).map(|whole| clock_estimates(&whole)),
+    }
 }
 
 fn open(path: &Path) -> Result<Part, Failure> {

@@ -139,7 +139,22 @@ pub fn clock_estimates(recording: &Recording) -> Vec<ClockEstimate> {
     if recording.clocks.is_none() {
         return Vec::new();
     }
-    let known = clock_analysis::clocks(recording, &prepared::ranks(recording));
+    short(clock_analysis::clocks(recording, &prepared::ranks(recording)))
+}
+
+/// The same of clocks that were compared of a run that was read process by process; ranks that no process says are left out.
+#[must_use]
+pub fn compared_estimates(compared: &ComparedClocks) -> Vec<ClockEstimate> {
+    let mut ranks: Vec<Vec<u32>> = vec![Vec::new(); compared.alignment.clocks.len()];
+    for (rank, clock) in &compared.clock_of_rank {
+        if let Some(own) = ranks.get_mut(*clock as usize) {
+            own.push(*rank);
+        }
+    }
+    short(clock_analysis::of_alignment(&compared.alignment, ranks))
+}
+
+fn short(known: Vec<clock_analysis::ClockAnalysis>) -> Vec<ClockEstimate> {
     let short = known.into_iter().map(|clock| ClockEstimate {
         host: clock.host,
         ranks: clock.ranks,
@@ -200,14 +215,13 @@ fn notes(recording: &Recording, alignment: &Alignment) -> Vec<String> {
 
 /// Whether one clock may not have stamped everything.
 pub(crate) fn may_differ(recording: &Recording) -> bool {
-    let hosts: BTreeSet<&str> = recording
-        .processes
-        .iter()
-        .map(|process| process.header.host.as_str())
-        .collect();
+    let headers = || recording.processes.iter().map(|process| &process.header);
+    let several = |of: fn(&ProcessHeader) -> &str| headers().map(of).collect::<BTreeSet<&str>>().len() > 1;
     // Hosts may have one name, and traces of others may name none.
     recording.processes.len() > 1
-        && (hosts.len() > 1
+        && (several(|header| &header.host)
+            || several(|header| &header.recording)
+            || several(|header| header.boot_id.as_deref().unwrap_or_default())
             || recording.manifest.device == "imported"
             || recording.unaligned.is_some()
             || !recording.manifest.merged.is_empty())
@@ -292,6 +306,7 @@ fn clock(group: &Group, found: Estimated, span: Option<(i64, i64)>) -> HostClock
         collectives: found.collectives as u64,
         contradicted: found.contradicted as u64,
         steps: found.steps,
+        longer_ns: found.longer_ns,
     }
 }
 
@@ -315,6 +330,7 @@ fn meetings(collectives: &[Collective]) -> Vec<Meeting> {
     let few = sure.count() < FEW;
     let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
     let mut classes: BTreeMap<(&str, Option<u32>, Option<u32>), u32> = BTreeMap::new();
+    let mut works: BTreeMap<(&str, &str, Result<u64, usize>), u32> = BTreeMap::new();
     let mut meetings = Vec::new();
     for collective in collectives {
         let is_sure = is_sure(collective);
@@ -348,7 +364,18 @@ fn meetings(collectives: &[Collective]) -> Vec<Meeting> {
         let class = *classes
             .entry((&collective.name, size, collective.communicator_ranks))
             .or_insert(next);
-        meetings.push(Meeting { class, kind, members });
+        // What has no size is like nothing else.
+        let amount = collective.bytes.ok_or(meetings.len());
+        let next = u32::try_from(works.len()).unwrap_or(u32::MAX);
+        let work = *works
+            .entry((&collective.name, &collective.communicator, amount))
+            .or_insert(next);
+        meetings.push(Meeting {
+            class,
+            kind,
+            work,
+            members,
+        });
     }
     meetings
 }

@@ -185,6 +185,7 @@ mod tests {
             .map(|number| Meeting {
                 class: 0,
                 kind: 0,
+                work: 0,
                 members: (0u32..)
                     .zip(offsets)
                     .map(|(clock, offset)| {

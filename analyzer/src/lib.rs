@@ -84,7 +84,7 @@ use gputrace_trace::{Process, Recording, parallel};
 
 pub use gputrace_trace::measures::{CATALOGUE, Getter, Measure, Measures};
 
-pub use align::{ClockChoice, ComparedClocks, align, clock_estimates};
+pub use align::{ClockChoice, ComparedClocks, align, clock_estimates, compared_estimates};
 pub use analysis::{Analysis, RankAnalysis};
 pub use arrivals::{ArrivalAnalysis, CollectiveSize, LateBecause};
 pub use cause::Cause;

@@ -17,6 +17,7 @@ fn meeting(class: u32, members: &[(u32, i64, i64)]) -> Meeting {
     Meeting {
         class,
         kind: class,
+        work: class,
         members: members
             .iter()
             .map(|(clock, start_ns, end_ns)| Member {
@@ -47,6 +48,7 @@ fn two_clocks_by_hand() {
     assert_eq!(found[1].collectives, 20);
     let local = |number: i64| 10_000_000 * number + 5_000_000 + 1_000 * number;
     let middle = found[1].course.at(local(10));
+    // Moments of a course that lie within 20 ns of a line between others are left out.
     assert!((middle.offset_ns - 5_010_000).abs() <= 20, "{middle:?}");
     assert!(middle.half_width_ns < 7_000, "{middle:?}");
     // Nothing ends before another began: the offset is within 40 us down and 30 us up of the true one.
@@ -138,15 +140,82 @@ fn estimates_cover_the_truth() {
         }
         let outcome = world.judge(0..3);
         assert!(outcome.coverage() >= 0.93, "{name}: {:.3}", outcome.coverage());
-        assert!(outcome.is_always_bounded() || world.step_ms >= 1000.0, "{name}");
+        assert!(outcome.is_always_bounded(), "{name}");
         covered += outcome.covered;
         moments += outcome.moments;
+        if world.bias_us >= 3.0 && world.collectives == 200 && world.kinds >= 3 && world.uneven == 0.0 {
+            let half = Outcome::quantile(&outcome.widths, 0.5);
+            assert!(half <= 2_500.0, "{name}: {half}");
+        }
         if world.collectives >= 100 && world.scatter_us <= 3.0 && world.steps == 0 && world.wander_us < 10.0 {
             let error = Outcome::quantile(&outcome.errors, 0.5);
             assert!(error <= 5_000.0, "{name}: {error}");
         }
     }
     assert!(covered as f64 >= 0.99 * moments as f64, "{covered} of {moments}");
+}
+
+#[test]
+fn a_clock_that_was_set_among_few_collectives_is_found() {
+    let world = World {
+        steps: 1,
+        step_ms: 5.0,
+        collectives: 12,
+        ..PLAIN
+    };
+    let outcome = world.judge(0..30);
+    assert!(
+        (outcome.coverage(), outcome.is_always_bounded()) == (1.0, true),
+        "{}",
+        outcome.coverage()
+    );
+}
+
+/// The second host leaves all kinds 4 us late. Its ends don't show it; how long collectives take when one of its ranks is the last does.
+#[test]
+fn lateness_in_all_kinds_is_seen_by_how_long_they_take() {
+    let meetings = |late: i64| -> Vec<Meeting> {
+        let mut draw = Draw::new(4);
+        (0..120i64)
+            .map(|number| {
+                let arrived = 10_000_000 * number;
+                let over = arrived + 50_000;
+                let waits = |host: i64| if number % 2 == host { 0 } else { 40_000 };
+                let mut host = |host: i64, late: i64| {
+                    let clock = u32::try_from(host).unwrap_or(0);
+                    let chance = (300.0 * draw.normal()) as i64;
+                    (clock, arrived - waits(host), over + late + chance)
+                };
+                meeting((number / 2 % 4) as u32, &[host(0, 0), host(1, late)])
+            })
+            .collect()
+    };
+    for late in [0, 4_000] {
+        let found = estimate(2, &meetings(late));
+        let (longer, width) = found[1].longer_ns.expect("measured");
+        assert!((longer - late).abs() <= width && width < 300, "{longer} {width}");
+        // The clocks are the same.
+        let middle = found[1].course.at(600_000_000);
+        assert!(
+            middle.offset_ns.abs() <= middle.half_width_ns,
+            "{late}: {middle:?}"
+        );
+        assert!(middle.half_width_ns < 600 + late, "{late}: {middle:?}");
+    }
+    // Where the last is always one of the first host nothing says so.
+    let mut one_sided = meetings(0);
+    one_sided.retain(|meeting| meeting.members[0].start_ns > meeting.members[1].start_ns);
+    assert_eq!(estimate(2, &one_sided)[1].longer_ns, None);
+}
+
+#[test]
+fn stamps_that_no_clock_shows_say_nothing() {
+    let far = |number: i64| {
+        let (low, high) = (i64::MIN + 1_000_000 * number, i64::MAX - 1_000_000 * number);
+        meeting(0, &[(0, low, low + 500), (1, high - 500, high)])
+    };
+    let found = estimate(2, &(0..30).map(far).collect::<Vec<_>>());
+    assert_eq!((found[1].reference, found[1].collectives), (1, 0));
 }
 
 #[test]
@@ -367,19 +436,26 @@ fn where_no_host_is_named_ends_say_that_clocks_differ() {
 }
 
 #[test]
-fn hosts_of_one_name_are_told_apart_once_their_recordings_are_merged() {
-    let mut build = two_hosts(40_000_000, 0);
-    build.recording.manifest.merged = vec!["1".to_owned()];
-    for process in &mut build.recording.processes {
-        process.header.host = "localhost".to_owned();
+fn hosts_of_one_name_are_told_apart_in_several_recordings() {
+    for is_merged in [true, false] {
+        let mut build = two_hosts(40_000_000, 0);
+        if is_merged {
+            build.recording.manifest.merged = vec!["1".to_owned()];
+        }
+        for (rank, process) in build.recording.processes.iter_mut().enumerate() {
+            process.header.host = "localhost".to_owned();
+            if !is_merged {
+                process.header.recording = (rank / 2).to_string();
+            }
+        }
+        let found = aligned(&build, &ClockChoice::Estimate);
+        let hosts: Vec<(&str, usize)> = found
+            .clocks
+            .iter()
+            .map(|clock| (clock.host.as_str(), clock.reference))
+            .collect();
+        assert_eq!(hosts, [("localhost", 0), ("localhost", 0)], "{is_merged}");
     }
-    let found = aligned(&build, &ClockChoice::Estimate);
-    let hosts: Vec<(&str, usize)> = found
-        .clocks
-        .iter()
-        .map(|clock| (clock.host.as_str(), clock.reference))
-        .collect();
-    assert_eq!(hosts, [("localhost", 0), ("localhost", 0)]);
 }
 
 /// Parts of a job from before and after a reboot, which have nothing in common.

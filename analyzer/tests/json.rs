@@ -267,6 +267,8 @@ fn every_member_has_the_name_that_is_promised() {
         "hard_high_ns",
         "collectives",
         "contradicted",
+        "longer_ns",
+        "longer_half_width_ns",
         "set",
         "course",
         "source",

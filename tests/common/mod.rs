@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test file uses a part of this.
 
+pub mod aligned;
 pub mod browser;
 pub mod clusters;
 pub mod consumers;

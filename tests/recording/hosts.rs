@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::aligned::same_within_errors;
 use common::{analysis, expect_status, gputrace, one_line, simulated_workload, stdout};
 use serde_json::{Value, json};
 
@@ -345,24 +346,7 @@ fn clocks_of_two_hosts_are_aligned_after_their_recordings_are_merged() {
         serde_json::from_str(&stdout(&expect_status(&mut command, 0))).expect("JSON")
     };
     let right = analyze(list.to_str().expect("a path"));
-    let all = |analysis: &Value| analysis["collectives"].as_array().expect("collectives").clone();
-    let (found, right) = (all(&found), all(&right));
-    assert_eq!(found.len(), right.len());
-    let mut compared = 0;
-    for (found, right) in found.iter().zip(&right) {
-        let Some(error) = found["clock_error_ns"].as_i64() else {
-            continue;
-        };
-        for (rank, wait) in right["wait_ns"].as_object().expect("waits") {
-            let off = found["wait_ns"][rank].as_i64().expect("a wait") - wait.as_i64().expect("a wait");
-            assert!(off.abs() <= error, "{rank}: {found} {right}");
-            compared += 1;
-        }
-        let skew = |one: &Value| one["skew_ns"].as_i64().expect("a skew");
-        assert!((skew(found) - skew(right)).abs() <= error, "{found} {right}");
-        let last = &found["last_rank"];
-        assert!(last.is_null() || last == &right["last_rank"], "{found} {right}");
-    }
+    let compared = same_within_errors(&right, &found);
     assert!(compared >= 120, "{compared}");
 
     // Without, nothing is compared, and a list that names a host that is not there is refused.

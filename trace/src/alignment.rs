@@ -85,7 +85,8 @@ impl Bounds {
     }
 }
 
-/// A clock against the reference over time: linear between knots, and constant beyond the first and the last.
+/// A clock against the reference over time: linear between knots, and constant beyond the first and the last. What was estimated is
+/// less and less exact there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
     /// By `local_ns`. None of the reference itself.
@@ -121,7 +122,12 @@ impl Course {
         };
         match (before, self.knots.get(next).copied()) {
             (None, None) => moved(Knot::default()),
-            (Some(knot), None) | (None, Some(knot)) => moved(knot),
+            (Some(knot), None) | (None, Some(knot)) => Knot {
+                half_width_ns: knot
+                    .half_width_ns
+                    .saturating_add(self.changed(local_ns.saturating_sub(knot.local_ns))),
+                ..moved(knot)
+            },
             (Some(before), Some(after)) if after.jump => {
                 // It was set somewhere in between: the nearer side, and an error that has room for the others.
                 let middle = i64::midpoint(before.local_ns, after.local_ns);
@@ -150,6 +156,14 @@ impl Course {
                 }
             }
         }
+    }
+
+    /// By how much the clock may have changed so long before its first knot or after its last; a clock that was given is known.
+    fn changed(&self, away_ns: i64) -> i64 {
+        if self.bounds.is_empty() {
+            return 0;
+        }
+        most_change_ns(away_ns)
     }
 
     /// The half width at a moment between two knots: the clock was free to wander, and had to come back.
@@ -237,6 +251,10 @@ pub struct HostClock {
     pub contradicted: u64,
     /// When it was set against the reference, by itself, and by how much.
     pub steps: Vec<(i64, i64)>,
+    /// How much longer collectives take when the last rank to arrive is one of its own than when it is one of the clock's that it was
+    /// compared with, and the 99 % half width of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longer_ns: Option<(i64, i64)>,
 }
 
 impl HostClock {
@@ -340,6 +358,20 @@ mod tests {
         assert_eq!(course.bounds_at(1500), None);
         assert_eq!(Course::default().at(5), knot(5, 0, 0));
         assert_eq!(Course::default().bounds_at(5), Some((0, 0)));
+    }
+
+    #[test]
+    fn beyond_its_last_knot_an_estimated_clock_is_less_and_less_known() {
+        let course = Course {
+            knots: vec![knot(0, 100, 10), knot(1000, 200, 30)],
+            bounds: vec![Bounds::default()],
+            ..Course::default()
+        };
+        let hour = 3_600_000_000_000;
+        // An hour at 200 ppm, and 50 us times the root of its seconds.
+        assert_eq!(course.at(1000 + hour), knot(1000 + hour, 200, 30 + 723_000_000));
+        assert_eq!(course.at(-hour), knot(-hour, 100, 10 + 723_000_000));
+        assert_eq!(course.at(1000), knot(1000, 200, 30));
     }
 
     #[test]

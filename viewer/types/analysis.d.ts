@@ -141,6 +141,14 @@ export type ClockAnalysis = {
   collectives: number;
   /** Collectives that were left out because the others contradict them: wrong matches. */
   contradicted: number;
+  /**
+   * How much longer collectives take when the last rank to arrive is one of its own than when it is one of the clock's that it was
+   * compared with: by how much it leaves late, or begins late. Null where too few say so: then nothing says whether it leaves
+   * collectives of all kinds late alike, and only the hard limits have room for that.
+   */
+  longer_ns: number | null;
+  /** With a probability of 99 % that is right within this. */
+  longer_half_width_ns: number | null;
   /** When it was set while the recording went on, as far as that was found by comparing. */
   set: ClockSet[];
   /** The offset over time, at most 65 moments of it. */

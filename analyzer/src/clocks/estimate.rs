@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use gputrace_trace::alignment::{Bounds, Course, Knot, Limits};
 use gputrace_trace::parallel;
+use rustc_hash::FxHashMap;
 
-use super::observed::Meeting;
-use super::pair::{Fit, PairKnot, fit};
-use super::sample::Sample;
+use super::normal::WITHIN_99;
+use super::observed::{Meeting, Member};
+use super::pair::{Fit, fit};
+use super::sample::{Last, Sample};
 
 /// One clock against the reference of its island.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +27,9 @@ pub struct Estimated {
     pub steps: Vec<(i64, i64)>,
     /// Collectives that contradict the others: an operation would have ended before another had begun that it needed.
     pub contradicted: usize,
+    /// How much longer collectives take when the last rank to arrive is one of its own than when it is one of the clock's that it was
+    /// compared with, and the 99 % half width of that. `None` where too few say so.
+    pub longer_ns: Option<(i64, i64)>,
 }
 
 /// What one clock says of one meeting.
@@ -35,16 +40,41 @@ struct Part {
     end_ns: i64,
     first_end_ns: i64,
     last_start_ns: i64,
+    /// The standard error of `end_ns`, by how the ends scatter; 0 of one.
+    spread_ns: f64,
+    /// Whether the last rank of all arrived here.
+    is_last: bool,
 }
+
+/// Whether a clock may show this: any two such times differ by what fits.
+fn is_a_time(member: &Member) -> bool {
+    const FARTHEST_NS: u64 = 1 << 62;
+    member.start_ns.unsigned_abs() < FARTHEST_NS && member.end_ns.unsigned_abs() < FARTHEST_NS
+}
+
+/// The standard error of the median of ends, by their mean distance from it; 0 of one.
+fn spread_ns(ends: &[(u32, i64, i64)], middle_ns: i64) -> f64 {
+    let count = ends.len() as f64;
+    if ends.len() < 2 {
+        return 0.0;
+    }
+    let off = ends.iter().map(|(_, end, _)| end.abs_diff(middle_ns) as f64);
+    let deviation = 1.2533 * off.sum::<f64>() / (count * (count - 1.0)).sqrt();
+    // The median of two is their mean.
+    let of_median = if ends.len() == 2 { 1.0 } else { 1.2533 };
+    of_median * deviation / count.sqrt()
+}
+
+/// Whose rank arrived last has waited least, by its own clock: by so much less than any other host's.
+const CLEARLY_NS: i64 = 2_000;
 
 /// Estimates every clock below `clocks`, from collectives in any order.
 #[must_use]
 pub fn estimate(clocks: usize, meetings: &[Meeting]) -> Vec<Estimated> {
     let parts = parts(clocks, meetings);
-    let shared = shared(clocks, meetings, &parts);
-    let ways = ways(clocks, &shared);
+    let ways = ways(&Shared::of(clocks, meetings.len(), &parts));
     let fits: Vec<Fit> = parallel::map(clocks, |clock| {
-        let Some(parent) = ways[clock].1 else {
+        let Some((parent, _)) = ways[clock].before else {
             return Fit::default();
         };
         let samples = samples(meetings, &parts[parent], &parts[clock]);
@@ -53,17 +83,17 @@ pub fn estimate(clocks: usize, meetings: &[Meeting]) -> Vec<Estimated> {
     let mut estimated: Vec<Estimated> = vec![Estimated::default(); clocks];
     // Nearest to the reference first.
     let mut order: Vec<usize> = (0..clocks).collect();
-    order.sort_by_key(|clock| ways[*clock].2);
+    order.sort_by_key(|clock| ways[*clock].hops);
     for clock in order {
         let number = u32::try_from(clock).unwrap_or(u32::MAX);
-        let (reference, parent, _) = ways[clock];
-        estimated[clock] = match parent {
+        let reference = ways[clock].reference;
+        estimated[clock] = match ways[clock].before {
             None => Estimated {
                 reference: number,
                 collectives: parts[clock].len(),
                 ..Estimated::default()
             },
-            Some(parent) => {
+            Some((parent, collectives)) => {
                 let fit = &fits[clock];
                 let before = &estimated[parent];
                 let course = behind(&before.course, fit);
@@ -78,9 +108,13 @@ pub fn estimate(clocks: usize, meetings: &[Meeting]) -> Vec<Estimated> {
                 Estimated {
                     reference: u32::try_from(reference).unwrap_or(u32::MAX),
                     by_way_of: u32::try_from(parent).ok(),
-                    collectives: shared.get(&pair(parent, clock)).copied().unwrap_or(0) as usize,
+                    collectives,
                     steps: fit.steps.iter().map(|(time, by)| (own(*time), *by)).collect(),
                     contradicted: fit.contradicted,
+                    longer_ns: fit.longer.map(|longer| {
+                        let half_width = WITHIN_99 * longer.error;
+                        (longer.by.round() as i64, half_width.ceil() as i64)
+                    }),
                     course,
                 }
             }
@@ -89,23 +123,20 @@ pub fn estimate(clocks: usize, meetings: &[Meeting]) -> Vec<Estimated> {
     estimated
 }
 
-fn pair(a: usize, b: usize) -> (u32, u32) {
-    let number = |clock: usize| u32::try_from(clock).unwrap_or(u32::MAX);
-    (number(a.min(b)), number(a.max(b)))
-}
-
 /// What each clock says of its meetings, in their order.
 fn parts(clocks: usize, meetings: &[Meeting]) -> Vec<Vec<Part>> {
     let mut parts: Vec<Vec<Part>> = vec![Vec::new(); clocks];
     let mut members: Vec<(u32, i64, i64)> = Vec::new();
+    let mut here: Vec<(u32, Part)> = Vec::new();
     for (meeting, place) in meetings.iter().zip(0u32..) {
         members.clear();
         let of_known = meeting
             .members
             .iter()
-            .filter(|member| (member.clock as usize) < clocks);
+            .filter(|member| (member.clock as usize) < clocks && is_a_time(member));
         members.extend(of_known.map(|member| (member.clock, member.end_ns, member.start_ns)));
         members.sort_unstable();
+        here.clear();
         for of_clock in members.chunk_by(|a, b| a.0 == b.0) {
             let (clock, first_end_ns, _) = of_clock[0];
             let middle = of_clock.len() / 2;
@@ -121,76 +152,135 @@ fn parts(clocks: usize, meetings: &[Meeting]) -> Vec<Vec<Part>> {
                 .unwrap_or(first_end_ns);
             // By one clock one ended before another had begun: a wrong match.
             if last_start_ns <= first_end_ns {
-                parts[clock as usize].push(Part {
+                let part = Part {
                     meeting: place,
                     end_ns,
                     first_end_ns,
                     last_start_ns,
-                });
+                    spread_ns: spread_ns(of_clock, end_ns),
+                    is_last: false,
+                };
+                here.push((clock, part));
             }
+        }
+        let took = |part: &Part| part.end_ns.saturating_sub(part.last_start_ns);
+        let least = here.iter().map(|(_, part)| took(part)).min().unwrap_or(0);
+        let near = |part: &Part| took(part) < least.saturating_add(CLEARLY_NS);
+        if here.iter().filter(|(_, part)| near(part)).count() == 1 {
+            for (_, part) in &mut here {
+                part.is_last = near(part);
+            }
+        }
+        for (clock, part) in &here {
+            parts[*clock as usize].push(*part);
         }
     }
     parts
 }
 
-/// In how many meetings each pair of clocks met.
-fn shared(clocks: usize, meetings: &[Meeting], parts: &[Vec<Part>]) -> BTreeMap<(u32, u32), u32> {
-    let mut here: Vec<Vec<u32>> = vec![Vec::new(); meetings.len()];
-    for (clock, parts) in (0u32..).zip(parts.iter().take(clocks)) {
-        for part in parts {
-            here[part.meeting as usize].push(clock);
-        }
-    }
-    // Few communicators, many collectives on each.
-    let mut sets: rustc_hash::FxHashMap<&[u32], u32> = rustc_hash::FxHashMap::default();
-    for set in here.iter().filter(|set| set.len() > 1) {
-        *sets.entry(set).or_default() += 1;
-    }
-    let mut shared: rustc_hash::FxHashMap<(u32, u32), u32> = rustc_hash::FxHashMap::default();
-    for (set, count) in sets {
-        for (place, a) in set.iter().enumerate() {
-            for b in &set[place + 1..] {
-                *shared.entry((*a, *b)).or_default() += count;
-            }
-        }
-    }
-    shared.into_iter().collect()
+/// Which clocks met, and how often.
+struct Shared {
+    /// Clocks that met, in order, and how often just these did: there are few communicators with many collectives on each.
+    sets: Vec<(Vec<u32>, u32)>,
+    /// By clock: the sets that it is in.
+    of_clock: Vec<Vec<usize>>,
 }
 
-/// By clock: the reference, the clock before it on the way there, and how many those are. The way is the one whose variance is
-/// least, which falls with the number of collectives.
-fn ways(clocks: usize, shared: &BTreeMap<(u32, u32), u32>) -> Vec<(usize, Option<usize>, usize)> {
-    const WHOLE: u64 = 1 << 40;
-    let mut neighbours: Vec<Vec<(usize, u64)>> = vec![Vec::new(); clocks];
-    for ((a, b), count) in shared {
-        let cost = WHOLE / u64::from((*count).max(1));
-        neighbours[*a as usize].push((*b as usize, cost));
-        neighbours[*b as usize].push((*a as usize, cost));
+impl Shared {
+    fn of(clocks: usize, meetings: usize, parts: &[Vec<Part>]) -> Self {
+        let mut here: Vec<Vec<u32>> = vec![Vec::new(); meetings];
+        for (clock, parts) in (0u32..).zip(parts.iter().take(clocks)) {
+            for part in parts {
+                here[part.meeting as usize].push(clock);
+            }
+        }
+        let mut counts: FxHashMap<Vec<u32>, u32> = FxHashMap::default();
+        for set in here.into_iter().filter(|set| set.len() > 1) {
+            *counts.entry(set).or_default() += 1;
+        }
+        let sets: Vec<(Vec<u32>, u32)> = counts.into_iter().collect();
+        let mut of_clock: Vec<Vec<usize>> = vec![Vec::new(); clocks];
+        for (place, (set, _)) in sets.iter().enumerate() {
+            for clock in set {
+                of_clock[*clock as usize].push(place);
+            }
+        }
+        Self { sets, of_clock }
     }
-    let mut ways: Vec<Option<(usize, Option<usize>, usize)>> = vec![None; clocks];
+
+    /// In how many meetings a clock met each of the others.
+    fn with(&self, clock: usize) -> BTreeMap<usize, usize> {
+        let mut counts = vec![0usize; self.of_clock.len()];
+        for place in &self.of_clock[clock] {
+            let (set, count) = &self.sets[*place];
+            for other in set {
+                counts[*other as usize] += *count as usize;
+            }
+        }
+        counts[clock] = 0;
+        counts
+            .into_iter()
+            .enumerate()
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    }
+
+    /// In how many meetings a clock took part at all.
+    fn all(&self, clock: usize) -> usize {
+        self.of_clock[clock]
+            .iter()
+            .map(|place| self.sets[*place].1 as usize)
+            .sum()
+    }
+}
+
+/// How a clock is compared with its reference.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    reference: usize,
+    /// The clock before it on the way, and in how many meetings they met; `None` of the reference itself.
+    before: Option<(usize, usize)>,
+    /// How many there are on the way.
+    hops: usize,
+}
+
+/// By clock: the way to the reference whose variance is least, which falls with the number of collectives.
+fn ways(shared: &Shared) -> Vec<Way> {
+    const WHOLE: u64 = 1 << 40;
+    let cost_of = |count: usize| WHOLE / (count as u64).max(1);
+    let clocks = shared.of_clock.len();
+    let mut ways: Vec<Option<Way>> = vec![None; clocks];
+    let mut least = vec![u64::MAX; clocks];
     for reference in 0..clocks {
         if ways[reference].is_some() {
             continue;
         }
         let mut next = BinaryHeap::from([Reverse((0u64, 0usize, reference, None))]);
-        while let Some(Reverse((cost, hops, clock, from))) = next.pop() {
+        while let Some(Reverse((cost, hops, clock, before))) = next.pop() {
             if ways[clock].is_some() {
                 continue;
             }
-            ways[clock] = Some((reference, from, hops));
-            for (other, more) in &neighbours[clock] {
-                if ways[*other].is_none() {
-                    next.push(Reverse((
-                        cost.saturating_add(*more),
-                        hops + 1,
-                        *other,
-                        Some(clock),
-                    )));
+            ways[clock] = Some(Way {
+                reference,
+                before,
+                hops,
+            });
+            // Nobody comes nearer by way of a clock than this.
+            let nearest = cost.saturating_add(cost_of(shared.all(clock)));
+            let is_of_use = (0..clocks).any(|other| ways[other].is_none() && least[other] > nearest);
+            if !is_of_use {
+                continue;
+            }
+            for (other, count) in shared.with(clock) {
+                let cost = cost.saturating_add(cost_of(count));
+                if ways[other].is_none() && cost < least[other] {
+                    least[other] = cost;
+                    next.push(Reverse((cost, hops + 1, other, Some((clock, count)))));
                 }
             }
         }
     }
-    ways.into_iter().map(|way| way.unwrap_or((0, None, 0))).collect()
+    ways.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 /// What the meetings of both say, by the first clock's time.
@@ -210,6 +300,15 @@ fn samples(meetings: &[Meeting], first: &[Part], second: &[Part]) -> Vec<Sample>
             high_ns: other.first_end_ns.saturating_sub(part.last_start_ns),
             class: meeting.class,
             kind: meeting.kind,
+            work: meeting.work,
+            spread_ns: part.spread_ns.hypot(other.spread_ns),
+            last: (part.is_last || other.is_last).then(|| {
+                let own = if other.is_last { other } else { part };
+                Last {
+                    is_second: other.is_last,
+                    took_ns: own.end_ns.saturating_sub(own.last_start_ns),
+                }
+            }),
         });
     }
     samples.sort_by_key(|sample| sample.time_ns);
@@ -241,7 +340,7 @@ fn behind(parent: &Course, fit: &Fit) -> Course {
     bends.extend(parent.knots.iter().map(|knot| (knot.local_ns, knot.jump)));
     bends.sort_unstable();
     bends.dedup_by_key(|(time, _)| *time);
-    let pair = as_course(&fit.knots);
+    let pair = as_course(fit);
     let mut knots: Vec<Knot> = Vec::with_capacity(bends.len());
     for (time_ns, jump) in bends {
         let (own, before) = (pair.at(time_ns), parent.at(time_ns));
@@ -343,8 +442,8 @@ fn without_overlaps(knots: &[Knot]) -> Vec<Knot> {
     kept
 }
 
-fn as_course(knots: &[PairKnot]) -> Course {
-    let knots = knots.iter().map(|knot| Knot {
+fn as_course(fit: &Fit) -> Course {
+    let knots = fit.knots.iter().map(|knot| Knot {
         local_ns: knot.time_ns,
         offset_ns: knot.offset_ns,
         half_width_ns: knot.half_width_ns,
@@ -352,6 +451,7 @@ fn as_course(knots: &[PairKnot]) -> Course {
     });
     Course {
         knots: knots.collect(),
+        bounds: vec![Bounds(fit.limits.clone())],
         ..Course::default()
     }
 }

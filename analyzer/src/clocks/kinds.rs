@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bias::KindMean;
+use super::lasting::{Longer, longer};
 use super::sample::Sample;
 use super::steps::median;
 
@@ -14,6 +15,10 @@ pub(super) struct Kinds {
     /// By operation: what ends alike.
     pub(super) classes: Vec<usize>,
     class_count: usize,
+    /// By class: what the ends of ranks of one host say of how far they scatter.
+    spreads: Vec<f64>,
+    /// By kind: how much longer it takes when a rank of the second host was the last to arrive.
+    longer: Vec<Option<Longer>>,
 }
 
 impl Kinds {
@@ -36,7 +41,13 @@ impl Kinds {
         } else {
             numbers(|sample| sample.kind)
         };
+        let mut by_class: Vec<Vec<f64>> = vec![Vec::new(); class_count];
+        for (class, sample) in classes.iter().zip(samples) {
+            by_class[*class].push(sample.spread_ns);
+        }
         Self {
+            spreads: by_class.iter_mut().map(|spreads| median(spreads)).collect(),
+            longer: longer(samples, &kinds, count),
             kinds,
             count,
             classes,
@@ -60,17 +71,19 @@ impl Kinds {
             sums[*kind].0 += precision;
             sums[*kind].1 += precision * residual;
         }
-        let mean = |(weight, sum): (f64, f64)| {
+        let mean = |((weight, sum), longer): ((f64, f64), &Option<Longer>)| {
             (weight > 0.0).then(|| KindMean {
                 mean: sum / weight,
                 error: weight.sqrt().recip(),
+                longer: *longer,
             })
         };
-        sums.into_iter().map(mean).collect()
+        sums.into_iter().zip(&self.longer).map(mean).collect()
     }
 
     /// How far the ends of each class scatter: 1.4826 times the median distance from what is usual for their kind, and what the curve
-    /// may be off itself, since it comes nearer to what it is drawn through. Few go by all, and none is much sharper than all.
+    /// may be off itself, since it comes nearer to what it is drawn through. Few go by all, none is much sharper than all, nor than
+    /// the ends on either host are by themselves.
     pub(super) fn scatter(&self, off: &[f64], errors: &[f64], least: f64) -> Vec<f64> {
         const FEW: usize = 8;
         const SHARPEST: f64 = 0.25;
@@ -87,10 +100,11 @@ impl Kinds {
         let together = of(&mut all, &mut errors.to_vec());
         by_class
             .into_iter()
-            .map(|(mut off, mut errors)| {
+            .zip(&self.spreads)
+            .map(|((mut off, mut errors), spread)| {
                 let few = off.len() < FEW;
                 let own = if few { together } else { of(&mut off, &mut errors) };
-                own.max(SHARPEST * together)
+                own.max(SHARPEST * together).max(*spread)
             })
             .collect()
     }

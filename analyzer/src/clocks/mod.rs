@@ -6,8 +6,10 @@
 
 mod bias;
 mod blend;
+mod contradictions;
 mod estimate;
 mod kinds;
+mod lasting;
 mod normal;
 mod observed;
 mod pair;

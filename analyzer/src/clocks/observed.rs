@@ -18,6 +18,8 @@ pub struct Meeting {
     pub class: u32,
     /// What is done: by name. A host may leave one kind a little later than another, always.
     pub kind: u32,
+    /// What takes equally long from the last arrival on: by name, exact size and communicator.
+    pub work: u32,
     /// Who took part.
     pub members: Vec<Member>,
 }

@@ -4,10 +4,12 @@ use gputrace_trace::alignment::{Limits, most_change_ns};
 
 use super::bias::Bias;
 use super::blend::Blend;
+use super::contradictions::contradictions;
 use super::kinds::Kinds;
+use super::lasting::Longer;
 use super::sample::Sample;
 use super::smooth::{Curve, Point};
-use super::steps::{median, steps};
+use super::steps::{median, split, steps};
 
 /// Points of a curve: with more operations each is a mean of several.
 const MOST_POINTS: usize = 512;
@@ -48,6 +50,8 @@ pub(super) struct Fit {
     pub(super) steps: Vec<(i64, i64)>,
     /// Operations whose bounds the others contradict.
     pub(super) contradicted: usize,
+    /// How much longer operations take when the last rank to arrive is one of the second clock's.
+    pub(super) longer: Option<Longer>,
 }
 
 /// The operations between two settings of the clock.
@@ -194,7 +198,7 @@ fn draw(samples: &[Sample], stretches: &mut [Stretch], quanta_ns: (i64, i64)) ->
     let rounded = (quanta_ns.0 as f64).hypot(quanta_ns.1 as f64) / 12f64.sqrt();
     let least = rounded.max(LEAST_SCATTER_NS);
     let mut means: Option<Vec<f64>> = None;
-    let mut bias = Bias::of(Vec::new());
+    let mut bias = Bias::of(&[]);
     for _ in 0..ROUNDS {
         let gathered =
             |of: fn(&Stretch) -> &[f64]| -> Vec<f64> { stretches.iter().flat_map(of).copied().collect() };
@@ -204,16 +208,17 @@ fn draw(samples: &[Sample], stretches: &mut [Stretch], quanta_ns: (i64, i64)) ->
         let places = residuals.iter().zip(&by_kind.kinds);
         let off: Vec<f64> = places.map(|(residual, kind)| residual - usual[*kind]).collect();
         let scattered = by_kind.scatter(&off, &errors, least);
-        let places = off.iter().zip(&by_kind.classes);
+        let places = off.iter().zip(&errors).zip(&by_kind.classes);
         let precision: Vec<f64> = places
-            .map(|(off, class)| {
+            .map(|((off, error), class)| {
                 let usual = scattered[*class] * few;
-                weight(off / usual) / (usual * usual)
+                // Where the curve is not sure it is no reason to leave out what is off it.
+                weight(off / usual.hypot(*error)) / (usual * usual)
             })
             .collect();
         let found = by_kind.means(&residuals, &precision);
-        bias = Bias::of(found.iter().flatten().copied().collect());
-        let mut effects = bias.effects().into_iter();
+        bias = Bias::of(&found.iter().flatten().copied().collect::<Vec<_>>());
+        let mut effects = bias.effects().iter().copied();
         let by_number: Vec<f64> = found
             .iter()
             .map(|found| found.and_then(|_| effects.next()).unwrap_or(0.0))
@@ -236,6 +241,25 @@ fn draw(samples: &[Sample], stretches: &mut [Stretch], quanta_ns: (i64, i64)) ->
     bias
 }
 
+/// Places where the clock was set, by what ends show and by what is sure. The latter is seen at the place or some operations later:
+/// nearby ones are the same, and else ends show the place.
+fn together(xs: &[f64], ys: &[f64], sure: &[usize], likely: &[usize]) -> Vec<usize> {
+    const NEAR: usize = 8;
+    let mut all = likely.to_vec();
+    for (number, place) in sure.iter().enumerate() {
+        if likely.iter().any(|other| other.abs_diff(*place) <= NEAR) {
+            continue;
+        }
+        let before = number.checked_sub(1).map_or(0, |other| sure[other]);
+        let after = sure.get(number + 1).copied().unwrap_or(ys.len());
+        let (from, to) = (before.max(place.saturating_sub(NEAR)), after.min(place + NEAR));
+        all.push(split(&xs[from..to], &ys[from..to]).map_or(*place, |split| from + split));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// Fits the second clock against the first. `samples` are in the order of their time; `quanta_ns`: what each clock's
 /// stamps are multiples of.
 pub(super) fn fit(samples: &[Sample], quanta_ns: (i64, i64)) -> Fit {
@@ -248,7 +272,7 @@ pub(super) fn fit(samples: &[Sample], quanta_ns: (i64, i64)) -> Fit {
         .iter()
         .map(|sample| sample.offset_ns.saturating_sub(origin.offset_ns) as f64)
         .collect();
-    let set = steps(&xs, &ys);
+    let set = together(&xs, &ys, &contradictions(samples), &steps(&xs, &ys));
     let bounds: Vec<usize> = [0].into_iter().chain(set).chain([samples.len()]).collect();
     let mut stretches: Vec<Stretch> = bounds
         .windows(2)
@@ -264,7 +288,10 @@ pub(super) fn fit(samples: &[Sample], quanta_ns: (i64, i64)) -> Fit {
         rounding: (coarser - finer) / 2.0 + ROUNDING_LEFT * coarser,
     };
     // What is surely so, less what the others contradict.
-    let mut fit = Fit::default();
+    let mut fit = Fit {
+        longer: bias.longer(),
+        ..Fit::default()
+    };
     for stretch in &stretches {
         let inside = &samples[stretch.range()];
         let mut kept: Vec<&Sample> = Vec::with_capacity(inside.len());

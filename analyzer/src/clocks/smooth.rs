@@ -10,6 +10,10 @@ const DRIFT_NS_PER_S: f64 = 1.5e5;
 const DRIFT_CHANGE: f64 = 100.0;
 /// Wandering that is tried, nanoseconds in a second: none, and from 10 ns to 1 ms in steps of a quarter of a decade.
 const WANDERS: i32 = 21;
+/// The variance a second of the least of them but none.
+const LEAST_WANDER: f64 = 1e2;
+/// And of one that hardly any clock has: 30 us in a second.
+const MOST_WANDER: f64 = 1e9;
 
 /// A value at a time.
 #[derive(Clone, Copy, Debug)]
@@ -178,13 +182,17 @@ impl Curve {
     pub(super) fn likely(points: &[Point]) -> Option<Vec<(f64, Self)>> {
         const UNLIKELY: f64 = 1e-3;
         let passes = passes(points)?;
+        // The density before anything is measured is wander^-3/4, and falls off beyond what is usual.
+        let likelihood = |wander: f64, pass: &Pass| {
+            pass.likelihood + 0.25 * wander.max(LEAST_WANDER).ln() - 2.0 * (wander / MOST_WANDER).ln_1p()
+        };
         let greatest = passes
             .iter()
-            .map(|(_, pass)| pass.likelihood)
+            .map(|(wander, pass)| likelihood(*wander, pass))
             .fold(f64::MIN, f64::max);
         let farther = between_means(points);
         let curves = passes.iter().filter_map(|(wander, pass)| {
-            let weight = (0.5 * (pass.likelihood - greatest)).exp();
+            let weight = (0.5 * (likelihood(*wander, pass) - greatest)).exp();
             let curve = (weight > UNLIKELY).then(|| Self::with(points, wander * farther, pass))?;
             Some((weight, curve?))
         });

@@ -47,6 +47,13 @@ fn best_split(ys: &[f64]) -> usize {
         .map_or(0, |(_, place)| place)
 }
 
+/// The place where few values that drift are split best in two; `None` of too few.
+pub(super) fn split(xs: &[f64], ys: &[f64]) -> Option<usize> {
+    let drift = slope(xs, ys, 1);
+    let flat: Vec<f64> = xs.iter().zip(ys).map(|(x, y)| y - drift * (x - xs[0])).collect();
+    (ys.len() > 1).then(|| best_split(&flat))
+}
+
 /// The places before which the clock was set, in order. `xs` ascend.
 pub(super) fn steps(xs: &[f64], ys: &[f64]) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
@@ -56,7 +63,7 @@ pub(super) fn steps(xs: &[f64], ys: &[f64]) -> Vec<usize> {
         } else {
             window
         };
-        if window < 6 || ys.len() < 4 * window {
+        if window < 3 || ys.len() < 4 * window {
             continue;
         }
         let mut bounds = vec![0];

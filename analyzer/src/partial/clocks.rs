@@ -100,6 +100,8 @@ pub fn clocks_may_differ(bases: &[&Recording], headers: &[&ProcessHeader]) -> bo
     let processes = headers.iter().map(|header| Process {
         header: ProcessHeader {
             host: header.host.clone(),
+            recording: header.recording.clone(),
+            boot_id: header.boot_id.clone(),
             ..ProcessHeader::default()
         },
         ..Process::default()

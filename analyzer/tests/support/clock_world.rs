@@ -68,6 +68,12 @@ pub struct World {
     /// A host leaves a kind of collective later by at most this, always.
     pub bias_us: f64,
     pub kinds: u32,
+    /// A host leaves all kinds later by at most this, always.
+    pub common_us: f64,
+    /// A host begins a kind later than its stamps say by at most this, always.
+    pub begins_us: f64,
+    /// By how much collectives take longer or less long than usual, of that; at most.
+    pub uneven: f64,
     /// Stamps of the first host, the third and so on are multiples of the first, those of the others of the second.
     pub quantum_ns: [i64; 2],
     /// Share of collectives that a rank of the first host lacks.
@@ -93,6 +99,9 @@ pub const PLAIN: World = World {
     late_us: 0.0,
     bias_us: 0.0,
     kinds: 4,
+    common_us: 0.0,
+    begins_us: 0.0,
+    uneven: 0.0,
     quantum_ns: [1; 2],
     lacking: 0.0,
     chain: false,
@@ -189,6 +198,12 @@ impl World {
         let bias: Vec<Vec<f64>> = (0..self.hosts)
             .map(|_| (0..self.kinds).map(|_| self.bias_us * draw.even()).collect())
             .collect();
+        // Drawn apart, so that whoever asks for none of it gets the world that was.
+        let mut apart = Draw::new(seed ^ 0x5ca1_ab1e);
+        let common: Vec<f64> = (0..self.hosts).map(|_| self.common_us * apart.even()).collect();
+        let begins: Vec<Vec<f64>> = (0..self.hosts)
+            .map(|_| (0..self.kinds).map(|_| self.begins_us * apart.even()).collect())
+            .collect();
         let takes: Vec<f64> = (0..self.kinds)
             .map(|_| 20.0 * 10f64.powf(2.0 * draw.even()))
             .collect();
@@ -198,8 +213,9 @@ impl World {
             let kind = (draw.even() * f64::from(self.kinds)) as u32 % self.kinds;
             // A training step: when the last rank arrives is not even.
             let arrived_s = (number as f64 + 1.0 + 0.5 * draw.even()) * self.apart_s;
-            let over_s = arrived_s + takes[kind as usize] * 1e-6;
+            let takes_us = takes[kind as usize] * (1.0 + self.uneven * apart.about());
             let last = (draw.even() * (self.hosts * self.ranks) as f64) as usize;
+            let over_s = arrived_s + (takes_us + begins[last / self.ranks][kind as usize]) * 1e-6;
             let mut members = Vec::new();
             let hosts = if self.chain {
                 let first = number % (self.hosts - 1);
@@ -214,7 +230,8 @@ impl World {
                     } else {
                         50.0 * draw.exponential()
                     };
-                    let mut late_us = bias[host][kind as usize] + (self.scatter_us * draw.normal()).abs();
+                    let mut late_us =
+                        common[host] + bias[host][kind as usize] + (self.scatter_us * draw.normal()).abs();
                     if draw.even() < self.late {
                         late_us += self.late_us * draw.exponential();
                     }
@@ -246,6 +263,7 @@ impl World {
             meetings.push(Meeting {
                 class: kind,
                 kind,
+                work: kind,
                 members,
             });
         }
@@ -335,6 +353,7 @@ pub fn settings() -> Vec<(&'static str, World)> {
         ("16 hosts", fleet),
         ("scatter 5 us", World { scatter_us: 5.0, ..PLAIN }),
         ("scatter 10 us", World { scatter_us: 10.0, ..PLAIN }),
+        ("wander 0.1", World { wander_us: 0.1, ..PLAIN }),
         ("wander 0.3", World { wander_us: 0.3, ..PLAIN }),
         ("wander 1", World { wander_us: 1.0, ..PLAIN }),
         ("wander 3", World { wander_us: 3.0, ..PLAIN }),
@@ -345,11 +364,19 @@ pub fn settings() -> Vec<(&'static str, World)> {
         ("late 2 %", World { late: 0.02, late_us: 100.0, ..PLAIN }),
         ("late 5 %", World { late: 0.05, late_us: 300.0, ..PLAIN }),
         ("late 10 %, 20 us", World { late: 0.1, late_us: 20.0, ..PLAIN }),
+        ("bias 0.2 us", World { bias_us: 0.2, ..PLAIN }),
+        ("bias 0.5 us", World { bias_us: 0.5, ..PLAIN }),
         ("bias 1 us", World { bias_us: 1.0, ..PLAIN }),
         ("bias 3 us", World { bias_us: 3.0, ..PLAIN }),
         ("bias 3 us, 2 kinds", World { bias_us: 3.0, kinds: 2, ..PLAIN }),
         ("bias 3 us, 3 kinds", World { bias_us: 3.0, kinds: 3, ..PLAIN }),
         ("bias 3 us, 8 kinds", World { bias_us: 3.0, kinds: 8, ..PLAIN }),
+        ("late in all by 3 us", World { common_us: 3.0, ..PLAIN }),
+        ("late in all, bias 1 us", World { common_us: 3.0, bias_us: 1.0, ..PLAIN }),
+        ("begins 3 us late", World { begins_us: 3.0, ..PLAIN }),
+        ("begins late, bias 3 us", World { begins_us: 3.0, bias_us: 3.0, ..PLAIN }),
+        ("begins late, bias 1 us", World { begins_us: 3.0, bias_us: 1.0, ..PLAIN }),
+        ("uneven, bias 3 us", World { uneven: 0.1, bias_us: 3.0, ..PLAIN }),
         ("one kind", World { kinds: 1, ..PLAIN }),
         ("one kind, bias 3 us", World { kinds: 1, bias_us: 3.0, ..PLAIN }),
         ("one kind, wander 10", World { kinds: 1, wander_us: 10.0, ..PLAIN }),

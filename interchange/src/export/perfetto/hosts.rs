@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::fields::{clocks, packet, system};
 use super::packets::Packets;
 use crate::export::layout::first_moment_ns;
+use crate::export::protobuf::ProtoBuffer;
 
 /// Where numbers begin for processes whose id is not known or taken: Linux gives none so high.
 const FIRST_FREE_PID: u32 = 4_194_305;
@@ -67,16 +68,21 @@ pub(super) fn write_own_clock(
         packets.packet(packet::NEEDS_STATE, |fields| {
             fields.message(packet::CLOCK_SNAPSHOT, |snapshot| {
                 for (id, time) in pairs {
-                    snapshot.message(clocks::CLOCKS, |clock| {
-                        clock.uint(clocks::CLOCK_ID, id);
-                        clock.uint(clocks::CLOCK_TIMESTAMP, time.max(0).cast_unsigned());
-                    });
+                    write_reading(snapshot, id, time);
                 }
                 snapshot.uint(clocks::PRIMARY, clocks::REALTIME);
             });
         })?;
     }
     Ok(())
+}
+
+/// What one clock shows, in a snapshot; no time is before the epoch.
+fn write_reading(snapshot: &mut ProtoBuffer, id: u64, time_ns: i64) {
+    snapshot.message(clocks::CLOCKS, |clock| {
+        clock.uint(clocks::CLOCK_ID, id);
+        clock.uint(clocks::CLOCK_TIMESTAMP, time_ns.max(0).cast_unsigned());
+    });
 }
 
 /// Says what a machine is called and what its clocks say, on the current sequence. Times of the file are nanoseconds since
@@ -88,24 +94,18 @@ pub(super) fn write_machine(
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
     let readings = &process.tables.clocks;
-    let clock = |fields: &mut crate::export::protobuf::ProtoBuffer, id, time: i64| {
-        fields.message(clocks::CLOCKS, |clock| {
-            clock.uint(clocks::CLOCK_ID, id);
-            clock.uint(clocks::CLOCK_TIMESTAMP, time.max(0).cast_unsigned());
-        });
-    };
     packets.packet(packet::NEEDS_STATE, |fields| {
         fields.message(packet::CLOCK_SNAPSHOT, |snapshot| {
             match readings.realtime_ns.first().filter(|_| shift_ns == 0) {
                 // The first reading alone: a clock that was set later would contradict it.
                 Some(realtime) => {
-                    clock(snapshot, clocks::REALTIME, realtime.0);
-                    clock(snapshot, clocks::MONOTONIC, readings.monotonic_ns[0]);
-                    clock(snapshot, clocks::BOOTTIME, readings.boottime_ns[0]);
+                    write_reading(snapshot, clocks::REALTIME, realtime.0);
+                    write_reading(snapshot, clocks::MONOTONIC, readings.monotonic_ns[0]);
+                    write_reading(snapshot, clocks::BOOTTIME, readings.boottime_ns[0]);
                 }
                 None => {
                     let first = first_moment_ns(recording).unwrap_or(0);
-                    clock(snapshot, clocks::REALTIME, first.saturating_add(shift_ns));
+                    write_reading(snapshot, clocks::REALTIME, first.saturating_add(shift_ns));
                 }
             }
             snapshot.uint(clocks::PRIMARY, clocks::REALTIME);
