@@ -391,7 +391,7 @@ fn kills(name: &str) {
     let mut dice = Dice(number("SPREAD_SEED", 1));
     let mut struck: BTreeMap<&str, usize> = BTreeMap::new();
     // About eight in a run, so that now and then a rank is hit three times.
-    let pause = (began.elapsed().as_millis() as usize / 8).max(100);
+    let pause = (began.elapsed().as_millis() as usize / 8).clamp(100, 1000);
     let mut kind = dice.below(10);
     let (mut same, mut less, mut lost, mut drivers) = (0, 0, 0, 0);
     let output = folder.path().join("output");

@@ -214,6 +214,10 @@ impl Driver<'_> {
         let Some(compared) = joined.partial.clocks().filter(|_| plan.compares) else {
             return Ok(joined);
         };
+        if !plan.is_own {
+            // Estimated file by file, clocks of some traces come out otherwise than of all together.
+            return Err(NotJoined::Refused("their clocks differ".to_owned()));
+        }
         let file = self.folder.work.join("clocks.json");
         let target = Target {
             path: file.clone(),

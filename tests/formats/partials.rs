@@ -431,7 +431,7 @@ fn bad_input_is_one_line() {
     command.arg("reduce").args([&first, &last]).arg("--json");
     let output = expect_status(&mut command, 0);
     assert!(
-        stderr(&output).contains("3 of 4 processes are here: rank 2 missing"),
+        stderr(&output).contains("3 of 4 ranks are here: rank 2 missing"),
         "{}",
         stderr(&output)
     );
@@ -447,7 +447,7 @@ fn bad_input_is_one_line() {
         .arg(make(&other, &["--ranks", "1..2"], "some"));
     let said = stderr(&expect_status(&mut command, 0));
     assert!(
-        said.contains("2 of 8 processes are here: rank 0, rank 3, rank 4, rank 5, rank 6, rank 7 missing"),
+        said.contains("2 of 8 ranks are here: rank 0, ranks 3 to 7 missing"),
         "{said}"
     );
     // None of what is asked for is there.
