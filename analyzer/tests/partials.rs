@@ -63,7 +63,7 @@ proptest! {
         }
         let together = merge(of_groups).expect("one run");
         prop_assert!(together.missing().is_empty());
-        let (analysis, _) = together.analysis(&options);
+        let (analysis, _) = together.analysis(&options, Vec::new());
         prop_assert_eq!(serde_json::to_string(&analysis).expect("JSON"), json(&recording, &options));
     }
 }
