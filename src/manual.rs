@@ -1,11 +1,14 @@
 //! What is made of the command line's own description: completions for shells, and pages for `man`.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
+use gputrace_trace::place::{Existing, Target};
 
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::export::cannot_be_written;
 use crate::failure::Failure;
 
 /// The whole command line, with the options of each workload, which are parsed apart from the rest.
@@ -33,10 +36,7 @@ pub fn print_page(args: &ManArgs) -> Result<i32, Failure> {
     // Gives each command its whole name.
     page.build();
     if let Some(folder) = &args.output {
-        std::fs::create_dir_all(folder)
-            .and_then(|()| write_pages(folder, &page))
-            .map_err(|error| Failure::new(format!("{}: cannot be written: {error}", folder.display())))?;
-        return Ok(0);
+        return write_pages(folder, &page, args.parents).map(|()| 0);
     }
     for name in &args.command {
         let Some(found) = page.find_subcommand(name) else {
@@ -65,16 +65,29 @@ fn rendered(page: Command) -> io::Result<(String, Vec<u8>)> {
     Ok((name, text))
 }
 
-/// The pages of a command and of those below it.
-fn write_pages(folder: &Path, page: &Command) -> io::Result<()> {
+/// The pages of a command and of those below it. Only pages of ours are replaced.
+fn write_pages(folder: &Path, page: &Command, parents: bool) -> Result<(), Failure> {
     for below in page
         .get_subcommands()
         .filter(|below| below.get_name() != "help" && !below.is_hide_set())
     {
-        write_pages(folder, below)?;
+        write_pages(folder, below, parents)?;
     }
-    let (name, text) = rendered(page.clone())?;
-    std::fs::write(folder.join(format!("{name}.1")), text)
+    let (name, text) = rendered(page.clone()).map_err(|error| Failure::new(error.to_string()))?;
+    let target = Target {
+        existing: Existing::IsReplaced,
+        parents,
+        ..Target::new(&folder.join(format!("{name}.1")))
+    };
+    let written = target.write_file(&is_page, |mut file| file.write_all(&text));
+    written.map_err(|error| Failure::new(cannot_be_written(&target.path, &error)))
+}
+
+/// Whether a file is a page of ours, by the line that they all have.
+fn is_page(file: &File) -> bool {
+    let mut beginning = String::new();
+    let read = file.take(400).read_to_string(&mut beginning);
+    read.is_ok() && beginning.lines().any(|line| line.starts_with(".TH gputrace"))
 }
 
 fn print(text: &[u8]) -> Result<i32, Failure> {

@@ -262,7 +262,7 @@ Examples:
 Examples:
   gputrace man | man -l -
   gputrace man record > gputrace-record.1
-  gputrace man --output ~/.local/share/man/man1
+  gputrace man --output ~/.local/share/man/man1 --parents
   gputrace man workload ddp | man -l -")]
     Man(ManArgs),
 }
@@ -429,6 +429,9 @@ pub struct ManArgs {
     /// Write all pages into this folder instead
     #[arg(short, long, value_name = "DIR", conflicts_with = "command")]
     pub output: Option<PathBuf>,
+    /// Make that folder, where it is missing
+    #[arg(long, requires = "output")]
+    pub parents: bool,
 }
 
 #[cfg(test)]

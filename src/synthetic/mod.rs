@@ -75,8 +75,8 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
     make_folder(&plan.output).map_err(|error| refused(&error))?;
     child::note_signals();
     if let Err(error) = write(&plan) {
-        // It was made here, and is not whole.
-        let _ = std::fs::remove_dir_all(&plan.output);
+        // It was made here, and is not whole. What others put there meanwhile stays.
+        let _ = place::remove_recording(&plan.output);
         return Err(match child::asked_to_end() {
             Some(signal) => Failure::new(format!(
                 "{}: not made: ended by signal {signal}",
@@ -131,7 +131,9 @@ fn write(plan: &Plan) -> std::io::Result<()> {
         state: "complete".to_owned(),
         device: "sim".to_owned(),
         gputrace: env!("CARGO_PKG_VERSION").to_owned(),
-        command: std::env::args().collect(),
+        command: std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
         host: plan.host_of(0),
         started_ns: start_ns,
         ended_ns: Some(start_ns),

@@ -23,6 +23,12 @@ pub const VERSION: Version = Version { major: 1, minor: 1 };
 const CHECKED_MINOR: u32 = 1;
 /// The manifest's file name.
 pub const MANIFEST_FILE: &str = "manifest.json";
+/// Whether a file of a recording is a manifest, by its name: each recorder that shares the folder has its own.
+#[must_use]
+pub fn is_manifest_name(name: &str) -> bool {
+    name == MANIFEST_FILE || name.starts_with("manifest-") && name.ends_with(".json")
+}
+
 /// The process header's file name.
 pub const PROCESS_FILE: &str = "process.json";
 

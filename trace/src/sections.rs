@@ -22,6 +22,8 @@ use crate::stream::{CONTINUATION, check_buffers, quietly};
 
 /// Under this key of the schema's metadata stands the checksum, behind [`MARK`]: XXH3 of the file, taken with zeros in its place.
 const CHECKSUM_KEY: &str = "gputrace.checksum";
+/// What an Arrow file begins with.
+const MAGIC: &[u8] = b"ARROW1";
 const MARK: &[u8] = b"gputrace-xxh3:";
 const DIGITS: usize = 16;
 
@@ -175,14 +177,23 @@ impl Sections {
     /// # Errors
     /// As [`Sections::read`].
     pub fn read_some(path: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
+        let mut file = beneath::open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no file"));
+        }
+        // Before all of it is read: it may be anything.
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut beneath::open(path)?, &mut bytes)?;
+        io::Read::read_to_end(&mut io::Read::take(&mut file, MAGIC.len() as u64), &mut bytes)?;
+        if bytes != MAGIC {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no Arrow file"));
+        }
+        io::Read::read_to_end(&mut file, &mut bytes)?;
         Self::parse(bytes, wanted)
     }
 
     fn parse(mut bytes: Vec<u8>, wanted: impl Fn(&str) -> bool) -> io::Result<Self> {
         let damaged = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-        if !bytes.starts_with(b"ARROW1") {
+        if !bytes.starts_with(MAGIC) {
             return Err(damaged("no Arrow file"));
         }
         let places = places(&bytes);

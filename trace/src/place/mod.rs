@@ -15,6 +15,7 @@ mod mark;
 mod never;
 mod part;
 mod process_folder;
+mod recording_folder;
 mod spot;
 
 use std::ffi::OsStr;
@@ -33,6 +34,7 @@ pub use never::recording_around;
 use part::Part;
 pub use part::{NewFolder, abandon_all};
 pub use process_folder::remove_process_folder;
+pub use recording_folder::remove_recording;
 use spot::{Spot, folder_of};
 
 /// Where something is to be written, and what the user allows for it.

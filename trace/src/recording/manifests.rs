@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{NOT_CLOSED, OpenError, Process, Recording, cannot_read, check_version, is_simulated};
 use crate::beneath;
 use crate::json_file::{Json, read_json};
-use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, ProcessHeader};
+use crate::manifest::{FORMAT, MANIFEST_FILE, Manifest, ProcessHeader, is_manifest_name};
 
 /// The manifests of a recording, `manifest.json` first: recorders that share a folder have one each.
 ///
@@ -19,7 +19,7 @@ pub fn manifest_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in beneath::entries(path)? {
         let name = entry.path.file_name().unwrap_or_default();
         let name = name.to_string_lossy();
-        if name == MANIFEST_FILE || name.starts_with("manifest-") && name.ends_with(".json") {
+        if is_manifest_name(&name) {
             files.push(path.join(name.as_ref()));
         }
     }

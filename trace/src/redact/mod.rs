@@ -14,6 +14,7 @@ pub const REDACTED: &str = "[redacted]";
 pub fn command(words: &mut [String]) {
     let mut is_next_secret = false;
     for word in words {
+        hide_keys(word);
         if std::mem::take(&mut is_next_secret) && !is_option(word) {
             if is_worth_hiding(word) {
                 REDACTED.clone_into(word);
@@ -29,6 +30,7 @@ pub fn command(words: &mut [String]) {
 /// Redacts the values of variables.
 pub fn environment(variables: &mut BTreeMap<String, String>) {
     for (name, value) in variables {
+        hide_keys(value);
         if !is_secret(name) {
             *value = Text::default().redacted(value);
         } else if is_worth_hiding(value) {
@@ -37,9 +39,24 @@ pub fn environment(variables: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Whether a word is an option, and so no value: a secret may begin with a dash too, but has more behind it.
+/// Whether a word is an option, and so no value: a secret may begin with dashes too, but has more behind one, or more than two.
 fn is_option(word: &str) -> bool {
-    word.starts_with("--") || word.starts_with('-') && word.len() <= 2
+    word.starts_with("--") && !word.starts_with("---") || word.starts_with('-') && word.len() <= 2
+}
+
+/// Hides keys and certificates in PEM (RFC 7468), whatever they are called: from "-----BEGIN" to the end of "-----END X-----".
+fn hide_keys(text: &mut String) {
+    const BEGIN: &str = "-----BEGIN";
+    const END: &str = "-----END";
+    let mut from = 0;
+    while let Some(begin) = text[from..].find(BEGIN).map(|at| from + at) {
+        let rest = &text[begin..];
+        let end = rest.find(END).map(|at| at + END.len());
+        let end = end.and_then(|at| rest[at..].find("-----").map(|dashes| at + dashes + 5));
+        let end = begin + end.unwrap_or(rest.len());
+        text.replace_range(begin..end, REDACTED);
+        from = begin + REDACTED.len();
+    }
 }
 
 /// Values that are no secret, whatever their name is.

@@ -11,7 +11,23 @@ fn redacted(words: &[&str]) -> String {
 #[test]
 fn secrets_of_command_lines_are_hidden() {
     for (words, expected) in [
-        (&["--token=abc"][..], "--token=[redacted]"),
+        (
+            &[
+                "--private-key",
+                "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n",
+            ][..],
+            "--private-key | [redacted]",
+        ),
+        (
+            &[
+                "--cert=-----BEGIN CERTIFICATE-----\nabc def\n-----END CERTIFICATE-----",
+                "x",
+            ],
+            "--cert=[redacted] | x",
+        ),
+        (&["x-----BEGIN RSA PRIVATE KEY-----\ncut off"], "x[redacted]"),
+        (&["--api-key", "-----abc"], "--api-key | [redacted]"),
+        (&["--token=abc"], "--token=[redacted]"),
         (&["--token", "abc", "x"], "--token | [redacted] | x"),
         (&["--hf-token", "-abc"], "--hf-token | [redacted]"),
         (&["--password", "a b c"], "--password | [redacted]"),
