@@ -137,7 +137,7 @@ impl Library {
         }
         let apart = merged.clocks().map(|clocks| clocks.alignment.clocks.len());
         let others = merged.others();
-        let (mut analysis, _) = merged.analysis(&options);
+        let (mut analysis, _) = merged.analysis(&options, Vec::new());
         if let Some(clocks) = apart {
             analysis.notes.push(format!(
                 "{clocks} clocks stamped these partials, and were not compared when they were made: nothing is compared between them \
