@@ -91,7 +91,7 @@ fn is_page(file: &File) -> bool {
 }
 
 fn print(text: &[u8]) -> Result<i32, Failure> {
-    io::Write::write_all(&mut io::stdout(), text)
+    Write::write_all(&mut io::stdout(), text)
         .map_err(|error| Failure::new(format!("cannot write to stdout: {error}")))?;
     Ok(0)
 }
