@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::devices::Devices;
 use crate::jobs::saved::{self, SavedJob, Shelf};
 use crate::jobs::{Job, State as JobState};
-use crate::keep::disk::{Disk, Task};
+use crate::keep::disk::{self, Disk, Task};
 use crate::keep::library::Library;
 use crate::names::is_recording_name;
 use crate::nodes::others::Others;
@@ -137,9 +137,12 @@ impl State {
                 _ => jobs_shelf.remove(&name),
             }
         }
+        disk::remove_unfinished(&jobs_folder(&root));
         for folder in unknown_rings(&jobs_folder(&root), &known) {
-            said.push(format!("{}: removed: no job is known for it", folder.display()));
-            disk.give(Task::Remove { folder, saved: None });
+            said.push(format!(
+                "{}: no job is known for it, so it stays: move it away, or remove it",
+                folder.display()
+            ));
         }
         let posts = match &settings.config.webhook {
             Some(webhook) => {
@@ -335,8 +338,7 @@ fn lock(root: &Path) -> io::Result<Lock> {
     }
 }
 
-/// Rings that no job is known for: of a daemon that was killed while it made or removed one. What has no recording's name or
-/// manifest is not ours.
+/// Recordings among the rings that no job is known for: of a daemon that was killed while it made one, or somebody's who put it there.
 fn unknown_rings(jobs: &Path, known: &[String]) -> Vec<PathBuf> {
     let is_ring = |entry: &std::fs::DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();

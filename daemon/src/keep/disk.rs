@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -10,13 +10,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gputrace_trace::json_file::json_text;
 use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
-use gputrace_trace::place::Target;
+use gputrace_trace::place::{Target, remove_recording};
 use gputrace_trace::segments::{Part, Removed, parts};
 
 use crate::jobs::saved;
 
 /// A process that holds open more than so many times its ring is cut off.
 const TOO_MUCH: u64 = 4;
+/// What names of recordings begin with that are being removed.
+const REMOVED: &str = ".removed-";
 /// Rows reach the disk up to so much later than they are asked to, and files' times are coarser than ours.
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -59,6 +61,8 @@ pub enum Task {
         wanted: Vec<(String, Wanted)>,
         /// Which of them live.
         live: BTreeSet<String>,
+        /// How much of a process the ring keeps.
+        ring_bytes: u64,
         /// What it says of itself.
         manifest: Box<Manifest>,
     },
@@ -213,10 +217,11 @@ fn work(task: Task) -> Option<Done> {
             into,
             wanted,
             live,
+            ring_bytes,
             manifest,
         } => Some(Done::Kept {
             window,
-            result: keep(&folder, &into, &wanted, &live, &manifest)
+            result: keep(&folder, &into, &wanted, (&live, ring_bytes), &manifest)
                 .map_err(|error| format!("{}: {error}", into.display())),
         }),
         Task::Save { job, path, text } => Some(Done::Saved {
@@ -227,7 +232,7 @@ fn work(task: Task) -> Option<Done> {
             if let Some(saved) = saved {
                 drop(fs::remove_file(saved));
             }
-            let removed = fs::remove_dir_all(&folder);
+            let removed = remove(&folder);
             match removed {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     Some(Done::Failed(format!("{}: {error}", folder.display())))
@@ -239,6 +244,26 @@ fn work(task: Task) -> Option<Done> {
             Ok(room) => Some(Done::Room(room.f_bavail.saturating_mul(room.f_frsize))),
             Err(error) => Some(Done::Failed(format!("{}: {error}", folder.display()))),
         },
+    }
+}
+
+/// Removes a recording of ours, and nothing that others put there. It gets a hidden name first: where the daemon ends in the middle,
+/// the next one finds by it what is to go ([`remove_unfinished`]).
+fn remove(folder: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let aside = parent.join(format!("{REMOVED}{}", name.to_string_lossy()));
+    fs::rename(folder, &aside)?;
+    remove_recording(&aside).inspect_err(|_| drop(fs::rename(&aside, folder)))
+}
+
+/// Removes what a daemon before was removing when it ended.
+pub fn remove_unfinished(jobs: &Path) {
+    for entry in fs::read_dir(jobs).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(REMOVED) {
+            drop(remove_recording(&entry.path()));
+        }
     }
 }
 
@@ -285,12 +310,14 @@ fn is_written_since(part: &Part, from: SystemTime) -> bool {
     part.written.checked_add(SLACK).is_none_or(|until| until >= from)
 }
 
-/// Links the wanted segments into a recording of their own. What is still written is copied: the ring may cut it off later.
+/// Links the wanted segments into a recording of their own. What is still written is copied, as far as it is now: the ring may cut it
+/// off later. A process can write whatever it likes into its files, a hole of any size too: one that holds open far more than its ring
+/// is left out.
 fn keep(
     folder: &Path,
     into: &Path,
     wanted: &[(String, Wanted)],
-    live: &BTreeSet<String>,
+    (live, ring_bytes): (&BTreeSet<String>, u64),
     manifest: &Manifest,
 ) -> io::Result<(usize, u64)> {
     let is_open = |part: &Part| !part.complete && live.contains(&part.process);
@@ -306,7 +333,11 @@ fn keep(
             }
         })
     };
-    let parts: Vec<Part> = parts(folder, |_| true)?.into_iter().filter(is_wanted).collect();
+    let is_too_much = |part: &Part| is_open(part) && part.bytes > ring_bytes.saturating_mul(TOO_MUCH);
+    let parts = parts(folder, |_| true)?.into_iter();
+    let parts: Vec<Part> = parts
+        .filter(|part| is_wanted(part) && !is_too_much(part))
+        .collect();
     if parts.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
@@ -331,7 +362,10 @@ fn keep(
                 let (to, from) = (format!("{name}/{of}"), file.path());
                 if is_open(part) {
                     kept.file(&to, |mut to| {
-                        io::copy(&mut fs::File::open(&from)?, &mut to).map(drop)
+                        let from = fs::File::open(&from)?;
+                        // It may grow as fast as it is copied.
+                        let length = from.metadata()?.len().min(part.bytes);
+                        io::copy(&mut from.take(length), &mut to).map(drop)
                     })?;
                 } else {
                     kept.link_or_copy(&to, &from)?;
@@ -445,7 +479,7 @@ mod tests {
             .map(|name| (name.to_owned(), since.clone()))
             .into();
         let live = BTreeSet::from(["p".to_owned(), "q".to_owned()]);
-        let (processes, _) = keep(&job, &into, &wanted, &live, &Manifest::new()).expect("kept");
+        let (processes, _) = keep(&job, &into, &wanted, (&live, 1 << 20), &Manifest::new()).expect("kept");
         assert_eq!(processes, 2);
         assert_eq!(left(&into), [MANIFEST_FILE, "p.1", "p.2", "q"]);
         let file = "p.1/kernels.arrows";
@@ -456,10 +490,16 @@ mod tests {
         assert_ne!(inode(job.join(file)), inode(into.join(file)));
         let numbers = vec![("p".to_owned(), Wanted::Numbers(1, Some(1)))];
         let second = place.path().join("second");
-        keep(&job, &second, &numbers, &live, &Manifest::new()).expect("kept");
+        keep(&job, &second, &numbers, (&live, 1 << 20), &Manifest::new()).expect("kept");
         assert_eq!(left(&second), [MANIFEST_FILE, "p.1"]);
         let none = vec![("old".to_owned(), since)];
-        let error = keep(&job, &place.path().join("none"), &none, &live, &Manifest::new());
+        let error = keep(
+            &job,
+            &place.path().join("none"),
+            &none,
+            (&live, 1 << 20),
+            &Manifest::new(),
+        );
         assert!(
             error
                 .expect_err("nothing")

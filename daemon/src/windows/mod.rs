@@ -462,6 +462,7 @@ impl State {
             into: self.library.path(&window.name),
             wanted,
             live,
+            ring_bytes: self.settings.config.ring.bytes(),
             manifest: Box::new(manifest),
         });
     }
