@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::beneath;
 use crate::seal::PREFIX_BYTES;
-use crate::stream::{CONTINUATION, check_buffers, quietly};
+use crate::stream::{CONTINUATION, Unpacked, quietly};
 
 /// Under this key of the schema's metadata stands the checksum, behind [`MARK`]: XXH3 of the file, taken with zeros in its place.
 const CHECKSUM_KEY: &str = "gputrace.checksum";
@@ -97,6 +97,7 @@ fn check_blocks(bytes: &[u8]) -> Result<(), String> {
     if footer.dictionaries().is_some_and(|blocks| !blocks.is_empty()) {
         return Err("dictionaries, which no such file has".to_owned());
     }
+    let mut unpacked = Unpacked::default();
     for block in footer.recordBatches().into_iter().flatten() {
         let outside = "a block that lies outside the file";
         let number = |number: i64| usize::try_from(number).map_err(|_| outside);
@@ -114,7 +115,7 @@ fn check_blocks(bytes: &[u8]) -> Result<(), String> {
         if message.first_chunk() != Some(&CONTINUATION) || said.saturating_add(PREFIX_BYTES) != head {
             return Err("a block that begins with no message".to_owned());
         }
-        check_buffers(message)?;
+        unpacked.check(message)?;
     }
     Ok(())
 }

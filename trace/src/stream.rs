@@ -71,6 +71,7 @@ enum State {
 pub struct StreamFile {
     path: PathBuf,
     decoder: StreamDecoder,
+    unpacked: Unpacked,
     checks: Checks,
     state: State,
     /// Up to here whole messages were decoded.
@@ -133,31 +134,59 @@ const BUFFER_BYTES: i64 = 1 << 31;
 /// in ours all the same.
 pub(crate) const BATCH_ROWS: i64 = 1 << 20;
 
-/// Checks what Arrow takes on trust: where a whole message's buffers lie in it, and how much memory they ask for.
-pub(crate) fn check_buffers(message: &[u8]) -> Result<(), String> {
+/// How much memory the messages of a file ask for: a few bytes can unpack to any number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unpacked {
+    packed: u64,
+    unpacked: u64,
+}
+
+impl Unpacked {
+    /// What is unpacked in any case...
+    const ALWAYS: u64 = 1 << 31;
+    /// ... and beyond that so many times its packed size, as of trace files.
+    const TIMES: u64 = 250;
+
+    /// Checks one more message of the file.
+    pub(crate) fn check(&mut self, message: &[u8]) -> Result<(), String> {
+        self.packed += message.len() as u64;
+        self.unpacked = self.unpacked.saturating_add(check_buffers(message)?);
+        if self.unpacked > Self::ALWAYS.max(self.packed.saturating_mul(Self::TIMES)) {
+            return Err(format!(
+                "{} bytes that unpack to more than {}",
+                self.packed, self.unpacked
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Checks what Arrow takes on trust: where a whole message's buffers lie in it, and how much memory they ask for, which it gives.
+fn check_buffers(message: &[u8]) -> Result<u64, String> {
     let metadata_bytes = match message.first_chunk::<8>() {
         Some(head) => u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize,
-        None => return Ok(()),
+        None => return Ok(0),
     };
     let (Some(metadata), Some(body)) = (
         message.get(8..8 + metadata_bytes),
         message.get(8 + metadata_bytes..),
     ) else {
-        return Ok(());
+        return Ok(0);
     };
     let header = arrow_ipc::root_as_message(metadata).map_err(|error| format!("message header: {error}"))?;
     let batch = header
         .header_as_record_batch()
         .or_else(|| header.header_as_dictionary_batch()?.data());
     let Some(batch) = batch else {
-        return Ok(());
+        return Ok(0);
     };
     if !(0..=BATCH_ROWS).contains(&batch.length()) {
         return Err(format!("a batch of {} rows", batch.length()));
     }
     let Some(buffers) = batch.buffers() else {
-        return Ok(());
+        return Ok(0);
     };
+    let mut unpacked: u64 = 0;
     for buffer in buffers {
         let bytes = usize::try_from(buffer.offset())
             .ok()
@@ -170,17 +199,18 @@ pub(crate) fn check_buffers(message: &[u8]) -> Result<(), String> {
             if !(-1..=BUFFER_BYTES).contains(&length) {
                 return Err(format!("a buffer of {length} bytes"));
             }
+            unpacked = unpacked.saturating_add(u64::try_from(length).unwrap_or(0));
         }
     }
-    Ok(())
+    Ok(unpacked)
 }
 
 /// The same of all messages of a stream that is in memory.
 pub(crate) fn check_stream(bytes: &[u8]) -> Result<(), String> {
-    let mut rest = bytes;
+    let (mut rest, mut unpacked) = (bytes, Unpacked::default());
     while let Some(Frame::Message(framed)) = frame(rest)? {
         let message = rest.get(..framed.bytes);
-        check_buffers(message.ok_or("a message that is not whole")?)?;
+        unpacked.check(message.ok_or("a message that is not whole")?)?;
         rest = &rest[framed.bytes..];
     }
     Ok(())
@@ -215,6 +245,7 @@ impl StreamFile {
         Self {
             path: path.to_owned(),
             decoder: StreamDecoder::new(),
+            unpacked: Unpacked::default(),
             checks: Checks::AsFound,
             state: State::Unknown,
             offset: 0,
@@ -442,7 +473,7 @@ impl StreamFile {
 
     /// Decodes one whole message: a batch, or `None` for a schema or a dictionary.
     fn decode(&mut self, message: &mut Buffer) -> Result<Option<RecordBatch>, String> {
-        check_buffers(message)?;
+        self.unpacked.check(message)?;
         let decoder = &mut self.decoder;
         // Arrow panics on some damage to schemas and lengths. A decoder that did is never used again: the caller
         // stops at the first error.
@@ -511,4 +542,16 @@ fn read_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod unpacked_tests {
+    use super::Unpacked;
+
+    #[test]
+    fn a_file_may_unpack_to_two_gib_or_250_times_its_size() {
+        let asks = |packed, unpacked| Unpacked { packed, unpacked }.check(&[]).is_ok();
+        assert!(asks(10, 1 << 31) && !asks(10, (1 << 31) + 1));
+        assert!(asks(1 << 30, 250 << 30) && !asks(1 << 30, (250 << 30) + 1));
+    }
 }
