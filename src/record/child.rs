@@ -76,7 +76,13 @@ pub fn start(command: &mut Command, ends_with_us: bool) -> io::Result<Child> {
         // SAFETY: the closure makes two system calls and touches no memory of the parent's.
         unsafe { command.pre_exec(tie) };
     }
-    command.spawn()
+    let child = command.spawn()?;
+    // What came before there was a command did not reach it, not even by a terminal, and its handlers were ours until now.
+    if let Some(signal) = asked_to_end() {
+        // SAFETY: as in `pass_signals`.
+        unsafe { libc::kill(child.id().cast_signed(), signal) };
+    }
+    Ok(child)
 }
 
 /// Passes SIGTERM and SIGHUP on to the command. SIGINT comes from a terminal, which sends it to the command itself.

@@ -536,3 +536,36 @@ fn an_older_recording_opens_as_before_with_a_note() {
         assert!(!process.tables.kernels.start_ns.is_empty());
     }
 }
+
+/// Ctrl-C at any moment from the start on, as a terminal sends it: to all processes of the group that there are.
+#[test]
+fn an_interrupt_ends_a_command_that_is_only_just_started() {
+    use std::os::unix::process::CommandExt;
+    let keep = tempfile::tempdir().expect("a folder");
+    for place in 0..80u64 {
+        let folder = keep.path().join(place.to_string());
+        let mut command = common::gputrace();
+        command.args(["record", "--quiet", "--device", "sim", "-o"]);
+        command.arg(&folder).args(["--", "sleep", "600"]);
+        let mut child = command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(Duration::from_micros(place * 500));
+        let group = -child.id().cast_signed();
+        // SAFETY: sends a signal to a group whose leader was not waited for yet.
+        unsafe { libc::kill(group, libc::SIGINT) };
+        let begun = Instant::now();
+        while child.try_wait().expect("waits").is_none() {
+            if begun.elapsed() > Duration::from_secs(30) {
+                // SAFETY: as above.
+                unsafe { libc::kill(group, libc::SIGKILL) };
+                panic!("it goes on after an interrupt {} µs after its start", place * 500);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
