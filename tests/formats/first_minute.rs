@@ -148,7 +148,13 @@ fn without_proc_it_says_so_in_a_line() {
 fn all_pages_of_the_manual_are_written_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let pages = folder.path().join("man1");
-    expect_status(gputrace().args(["man", "--output"]).arg(&pages), 0);
+    let write = || {
+        let mut command = gputrace();
+        command.args(["man", "--output"]).arg(&pages);
+        command
+    };
+    assert!(one_line(&expect_status(&mut write(), 2)).contains("--parents"));
+    expect_status(write().arg("--parents"), 0);
     for page in [
         "gputrace",
         "gputrace-record",
@@ -158,4 +164,14 @@ fn all_pages_of_the_manual_are_written_at_once() {
         let text = std::fs::read_to_string(pages.join(format!("{page}.1"))).expect(page);
         assert!(text.contains(".TH"), "{page}: {text}");
     }
+    // Again, but not over what somebody else has there, nor through a link.
+    expect_status(&mut write(), 0);
+    let (page, thesis) = (pages.join("gputrace-record.1"), folder.path().join("thesis"));
+    std::fs::write(&thesis, ".TH MINE").expect("written");
+    std::fs::remove_file(&page).expect("removed");
+    std::os::unix::fs::symlink(&thesis, &page).expect("linked");
+    expect_status(&mut write(), 2);
+    std::fs::rename(&thesis, &page).expect("renamed");
+    expect_status(&mut write(), 2);
+    assert_eq!(std::fs::read_to_string(&page).expect("there"), ".TH MINE");
 }
