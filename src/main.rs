@@ -69,12 +69,9 @@ fn share_memory() {
 
 fn main() {
     // A reader that goes away (`gputrace analyze ... | head`) ends us quietly, as it does any other tool.
-    // A limit on the size of files is an error of the write, which says which file and leaves nothing half-written.
-    // SAFETY: no other thread runs yet, and both are valid dispositions.
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-    }
+    // SAFETY: no other thread runs yet, and SIG_DFL is a valid disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    record::child::survive_limits();
     end_where_nothing_can_be_printed();
     let Some(command) = Cli::parse().command else {
         start::print();

@@ -26,12 +26,15 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     }
 }
 
-/// From here on what writing can raise (a pipe without a reader, a limit on file sizes) is that write's error instead of our
-/// end. The command has the default again, as handlers end where a program begins.
-pub fn survive_writing() {
-    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
-        handle(signal, pass_over);
-    }
+/// From here on a limit on file sizes is an error of the write, which says which file, instead of our end. A command that we start
+/// has the default again, as handlers end where a program begins.
+pub fn survive_limits() {
+    handle(libc::SIGXFSZ, pass_over);
+}
+
+/// The same of a pipe without a reader.
+pub fn survive_closed_pipes() {
+    handle(libc::SIGPIPE, pass_over);
 }
 
 /// From here on SIGINT, SIGTERM and SIGHUP are noted instead of ending us: the recording is closed first.

@@ -63,7 +63,7 @@ fn check_simulation(args: &RecordArgs, device: Device) -> Result<(), Failure> {
 
 /// Records, prints what was recorded, and gives the command's exit status.
 pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
-    child::survive_writing();
+    child::survive_closed_pipes();
     let bundled = args.command.first().is_some_and(|program| program == "workload");
     if bundled {
         workload::check_name(&args.command[1..])?;

@@ -984,18 +984,6 @@ export type JobRanks = {
   missing: MissingRanks[];
 };
 
-/** Ranks that follow each other and are missing, or a process without a rank. */
-export type MissingRanks = {
-  /** The first of them; null of a process without a rank. */
-  first: number | null;
-  /** The last of them, counted too. */
-  last: number | null;
-  /** The process's folder, where it has no rank. */
-  folder: string | null;
-  /** Why they are missing; null where that is not known. */
-  why: string | null;
-};
-
 /** The step of the job: what tables, report and page call its time. */
 export type JobStep = {
   /** Mean, over the steps without warm-up, of the longest that a step took on any rank's device. */
@@ -1064,6 +1052,18 @@ export type Measures = {
   copy_exposed_ns: number;
   /** union of memsets */
   memset_ns: number;
+};
+
+/** Ranks that follow each other and are missing, or a process without a rank. */
+export type MissingRanks = {
+  /** The first of them; null of a process without a rank. */
+  first: number | null;
+  /** The last of them, counted too. */
+  last: number | null;
+  /** The process's folder, where it has no rank. */
+  folder: string | null;
+  /** Why they are missing; null where that is not known. */
+  why: string | null;
 };
 
 /** A module. Times are sums over operations, not time passed. */
