@@ -246,7 +246,7 @@ pub fn analyze(
     }
     let plan = Plan::of(args, &clocks)?;
     let folder = Folder::open(output, &args.paths, args.writing.parents)?;
-    match done(args, on, plan, &clocks, &folder, options) {
+    match done(args, on, &plan, &clocks, &folder, options) {
         Ok((analysis, simulated, tasks)) => {
             let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
             let stay = names
@@ -271,7 +271,7 @@ pub fn analyze(
 fn done(
     args: &AnalyzeArgs,
     on: &On,
-    plan: Plan,
+    plan: &Plan,
     clocks: &ClockChoice,
     folder: &Folder,
     options: &Options,
@@ -279,7 +279,7 @@ fn done(
     child::note_signals();
     let engine = open(on, launch(args, folder)?)?;
     let mut driver = Driver { args, folder, engine };
-    let joined = match driver.whole(&plan, clocks) {
+    let joined = match driver.whole(plan, clocks) {
         Err(NotJoined::Refused(_)) if !plan.is_own && plan.len() > 1 => {
             driver.whole(&plan.whole(&args.paths)?, clocks)
         }

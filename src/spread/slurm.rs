@@ -26,6 +26,9 @@ const MOST_RESTARTS: u32 = 3;
 /// A job that was just submitted may not be listed yet.
 const UNLISTED: Duration = Duration::from_secs(15);
 
+/// State and restarts of tasks, by "job_task".
+type Queue = BTreeMap<String, (String, u32)>;
+
 struct Job {
     /// Slurm's "job_task".
     id: String,
@@ -141,7 +144,7 @@ impl Slurm {
     }
 
     /// State and restarts of all tasks of ours that Slurm still knows.
-    fn queue(&self) -> Result<Option<BTreeMap<String, (String, u32)>>, Failure> {
+    fn queue(&self) -> Result<Option<Queue>, Failure> {
         let mut command = Command::new("squeue");
         command
             .args(["--noheader", "--array", "--me", "--states=all", "--name"])
