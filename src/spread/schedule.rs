@@ -408,7 +408,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut engine = fake(folder.path(), 5);
         let ended = Schedule::new(folder.path(), &tasks).run(&mut engine, &mut Until(9));
-        let failure = ended.err().expect("it was ended");
+        let failure = ended.expect_err("it was ended");
         assert_eq!(failure.status(), 143);
         let there: Vec<&Task> = tasks
             .iter()

@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use common::clusters::{self, processes};
@@ -130,9 +131,9 @@ fn processes_of_this_machine() {
     let (_guard, root) = fresh_folder("root");
     fs::create_dir(&root).expect("a folder");
     let run = eight_ranks(&root);
-    same(&[run.clone()], "local:3", &root.join("a"), &[]);
+    same(from_ref(&run), "local:3", &root.join("a"), &[]);
     same(
-        &[run.clone()],
+        from_ref(&run),
         "local",
         &root.join("b"),
         &["--steps", "1..2", "--sort", "count", "--short-names"],
@@ -140,7 +141,7 @@ fn processes_of_this_machine() {
     // Of several hosts, whose clocks are compared first; so many ranks that some are put together by workers.
     let hosts = root.join("hosts");
     synthetic(&hosts, &["--ranks", "36", "--events", "1500"]);
-    same(&[hosts.clone()], "local:2", &root.join("c"), &[]);
+    same(from_ref(&hosts), "local:2", &root.join("c"), &[]);
     same(&[hosts], "local:2", &root.join("d"), &["--clocks", "none"]);
     // Traces of others: a file a rank; files whose clocks differ; one that can't be told apart.
     for (number, name) in ["kineto/ddp_cnn_a100", "operators/h100_qwen", "recording-1.0"]
@@ -179,12 +180,12 @@ fn workers_that_die() {
     let (_guard, root) = fresh_folder("root");
     fs::create_dir(&root).expect("a folder");
     let run = eight_ranks(&root);
-    let whole = plain(&[run.clone()], &[]);
+    let whole = plain(from_ref(&run), &[]);
     // Each dies twice, and is done at the third try.
     let worker = faulty(&root, "[ \"$tries\" -ge 3 ] || kill -9 $$");
     let output = root.join("out");
     let done = expect_status(
-        spread(&[run.clone()], "local:2", &output)
+        spread(from_ref(&run), "local:2", &output)
             .arg("--worker")
             .arg(&worker),
         0,
@@ -195,7 +196,7 @@ fn workers_that_die() {
     // What is there is not made again.
     fs::remove_file(root.join("log")).expect("removed");
     let done = expect_status(
-        spread(&[run.clone()], "local:2", &output)
+        spread(from_ref(&run), "local:2", &output)
             .arg("--worker")
             .arg(&worker),
         0,
@@ -208,14 +209,14 @@ fn workers_that_die() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&partials[3], bytes).expect("written");
-    let done = expect_status(&mut spread(&[run.clone()], "local:2", &output), 0);
+    let done = expect_status(&mut spread(from_ref(&run), "local:2", &output), 0);
     assert!(stdout(&done) == whole);
 
     // A shard that always kills is lost, and everything says so.
     let worker = faulty(&root, "case \"$task\" in *'\"ranks\":[3]'*) kill -9 $$ ;; esac");
     let output = root.join("lost");
     let done = expect_status(
-        spread(&[run.clone()], "local:2", &output)
+        spread(from_ref(&run), "local:2", &output)
             .arg("--worker")
             .arg(&worker),
         0,
@@ -310,7 +311,7 @@ fn a_slow_worker_is_not_waited_for() {
     let output = root.join("out");
     let began = Instant::now();
     let done = expect_status(
-        spread(&[run.clone()], "local:3", &output)
+        spread(from_ref(&run), "local:3", &output)
             .arg("--worker")
             .arg(&worker),
         0,
@@ -342,7 +343,7 @@ fn a_driver_that_is_killed_goes_on() {
             .is_some_and(|name| name.to_string_lossy().starts_with('.'))
     };
     for signal in [libc::SIGKILL, libc::SIGTERM] {
-        let mut command = spread(&[run.clone()], "local:4", &output);
+        let mut command = spread(from_ref(&run), "local:4", &output);
         command
             .arg("--worker")
             .arg(&worker)
@@ -357,7 +358,7 @@ fn a_driver_that_is_killed_goes_on() {
         }
         if signal == libc::SIGTERM {
             // The folder is one driver's.
-            let second = expect_status(&mut spread(&[run.clone()], "local", &output), 2);
+            let second = expect_status(&mut spread(from_ref(&run), "local", &output), 2);
             assert!(one_line(&second).contains("another"), "{}", stderr(&second));
         }
         // SAFETY: our child, which was not waited for.
@@ -379,7 +380,7 @@ fn a_driver_that_is_killed_goes_on() {
         })
         .collect();
     assert_eq!(before.len(), 4);
-    let done = expect_status(&mut spread(&[run.clone()], "local:4", &output), 0);
+    let done = expect_status(&mut spread(from_ref(&run), "local:4", &output), 0);
     assert!(stdout(&done) == plain(&[run], &[]));
     for (path, time) in before {
         assert_eq!(
@@ -405,11 +406,11 @@ fn bad_input_is_one_line() {
     fs::create_dir(&other).expect("a folder");
     fs::write(other.join("mine"), "mine").expect("written");
     refused(
-        &mut spread(&[run.clone()], "local", &other),
+        &mut spread(from_ref(&run), "local", &other),
         "name another folder",
     );
     refused(
-        &mut spread(&[run.clone()], "local:0", &root.join("a")),
+        &mut spread(from_ref(&run), "local:0", &root.join("a")),
         "from 1 to 4096",
     );
     refused(
@@ -423,13 +424,13 @@ fn bad_input_is_one_line() {
     );
     assert!(!root.join("b").exists());
     let out = root.join("out");
-    expect_status(&mut spread(&[run.clone()], "local", &out), 0);
+    expect_status(&mut spread(from_ref(&run), "local", &out), 0);
     refused(
         &mut spread(&[data("recording-1.0")], "local", &out),
         "holds the analysis of",
     );
     refused(
-        spread(&[run.clone()], "ray", &root.join("c")).env("GPUTRACE_PYTHON", "/nowhere/python"),
+        spread(from_ref(&run), "ray", &root.join("c")).env("GPUTRACE_PYTHON", "/nowhere/python"),
         "GPUTRACE_PYTHON",
     );
     refused(
@@ -444,13 +445,13 @@ fn on_cluster(on: &str, environment: &[(&str, &str)]) {
     fs::create_dir(&root).expect("a folder");
     let run = root.join("run");
     synthetic(&run, &["--ranks", "10", "--events", "3000", "--slow-rank", "5"]);
-    let whole = plain(&[run.clone()], &[]);
+    let whole = plain(from_ref(&run), &[]);
     let dies = "case \"$task\" in *'\"ranks\":['[27]']'*) [ \"$tries\" -ge 2 ] || kill -9 $$ ;; esac";
     let lost = "case \"$task\" in *'\"ranks\":[3]'*) kill -9 $$ ;; esac";
     for (name, faults, ranks) in [("out", dies, 10), ("lost", lost, 9)] {
         let worker = faulty(&root, faults);
         let output = root.join(name);
-        let mut command = spread(&[run.clone()], on, &output);
+        let mut command = spread(from_ref(&run), on, &output);
         command
             .arg("--worker")
             .arg(&worker)
