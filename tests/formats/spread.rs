@@ -11,7 +11,7 @@ use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use common::clusters::{self, processes};
-use common::consumers::{fetched, python};
+use common::consumers::offered;
 use common::{expect_status, fresh_folder, gputrace, moved_clocks, one_line, stderr, stdout};
 use serde_json::Value;
 
@@ -472,7 +472,7 @@ fn on_cluster(on: &str, environment: &[(&str, &str)]) {
 #[test]
 fn slurm() {
     common::schedule::waits();
-    let Some(packages) = fetched("slurm") else { return };
+    let Some(packages) = offered("slurm") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let Some(_cluster) = clusters::slurm(&packages, folder.path()) else {
         return;
@@ -489,7 +489,9 @@ fn slurm() {
 #[test]
 fn ray() {
     common::schedule::waits();
-    let Some(python) = python("ray") else { return };
+    let Some(python) = offered("ray").map(|folder| folder.join("bin/python")) else {
+        return;
+    };
     let Some(cluster) = clusters::ray(&python) else {
         return;
     };
