@@ -217,10 +217,83 @@ fn is_of_name(c: char) -> bool {
 struct Text {
     /// What comes next is the value of an option or a header.
     is_next_secret: bool,
+    /// The piece before was the name of a secret, as in a script: `TOKEN = "abc"`, `environ["TOKEN"] = "abc"`.
+    is_named: bool,
     /// A value between quotes goes on up to this.
-    until: Option<char>,
+    until: Option<Quote>,
+    /// A value between brackets goes on until they are closed.
+    brackets: Option<Brackets>,
     /// A header's value goes on to the end, or to the quote that ends it.
     to_the_end: bool,
+}
+
+/// A quotation mark with the backslashes in front of it: a string inside a string has them.
+#[derive(Clone, Copy)]
+struct Quote {
+    mark: char,
+    backslashes: usize,
+}
+
+impl Quote {
+    /// The one that a text begins with.
+    fn at_start(text: &str) -> Option<Self> {
+        let rest = text.trim_start_matches('\\');
+        let mark = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        Some(Self {
+            mark,
+            backslashes: text.len() - rest.len(),
+        })
+    }
+
+    fn bytes(self) -> usize {
+        self.backslashes + self.mark.len_utf8()
+    }
+
+    /// Where it is again in a text, from its first backslash on. One with more backslashes is a part of the string.
+    fn end_in(self, text: &str) -> Option<usize> {
+        text.match_indices(self.mark)
+            .map(|(at, _)| (at, text[..at].len() - text[..at].trim_end_matches('\\').len()))
+            .find(|(_, backslashes)| *backslashes <= self.backslashes)
+            .map(|(at, backslashes)| at - backslashes)
+    }
+}
+
+/// How deep a value is in brackets of JSON.
+#[derive(Default)]
+struct Brackets {
+    depth: usize,
+    string: Option<Quote>,
+}
+
+impl Brackets {
+    /// Where the last of them is closed in a text, behind it.
+    fn end_in(&mut self, text: &str) -> Option<usize> {
+        let mut at = 0;
+        while at < text.len() {
+            let rest = &text[at..];
+            if let Some(quote) = self.string {
+                at += quote.end_in(rest)? + quote.bytes();
+                self.string = None;
+                continue;
+            }
+            if let Some(quote) = Quote::at_start(rest) {
+                self.string = Some(quote);
+                at += quote.bytes();
+                continue;
+            }
+            let letter = rest.chars().next()?;
+            at += letter.len_utf8();
+            match letter {
+                '{' | '[' => self.depth += 1,
+                '}' | ']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            if self.depth == 0 {
+                return Some(at);
+            }
+        }
+        None
+    }
 }
 
 impl Text {
@@ -248,18 +321,27 @@ impl Text {
             self.to_the_end = end == piece.len();
             return format!("{REDACTED}{}", &piece[end..]);
         }
-        if let Some(quote) = self.until {
-            let end = piece.find(quote);
-            if end.is_some() {
-                self.until = None;
-            }
-            return format!("{REDACTED}{}", end.map_or("", |end| &piece[end..]));
+        if let Some(quote) = self.until.take() {
+            return self.rest_of_string(quote, piece);
+        }
+        if let Some(brackets) = self.brackets.take() {
+            return self.rest_of_brackets(brackets, piece);
+        }
+        if std::mem::take(&mut self.is_named) && piece.starts_with(['=', ':']) && !piece.starts_with("==") {
+            let (sign, value) = piece.split_at(1);
+            self.is_next_secret = value.is_empty();
+            return match is_worth_hiding(value) {
+                true => format!("{sign}{}", self.value(value, value.len(), false)),
+                false => piece.to_owned(),
+            };
         }
         let is_value = std::mem::take(&mut self.is_next_secret) && !is_option(piece);
         if is_value && is_worth_hiding(piece) {
-            return self.value(piece, piece.len());
+            return self.value(piece, piece.len(), false);
         }
         let plain = piece.trim_matches(['"', '\'']);
+        let (name, _) = name_at_end(piece);
+        self.is_named = is_secret(name);
         self.is_next_secret = plain.eq_ignore_ascii_case("bearer")
             || plain.starts_with('-') && !plain.contains(['=', ':']) && is_secret(plain);
         if let Some(name) = header_name(piece) {
@@ -273,18 +355,33 @@ impl Text {
         without_known_forms(&without_passwords(&self.assignments(piece)))
     }
 
-    /// What stands in the place of a value of so many bytes, between its quotes if it has some.
-    fn value(&mut self, rest: &str, bytes: usize) -> String {
-        let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
-            return format!("{REDACTED}{}", &rest[bytes..]);
-        };
-        match rest[1..].find(quote) {
-            Some(end) => format!("{quote}{REDACTED}{}", self.assignments(&rest[1 + end..])),
-            None => {
-                self.until = Some(quote);
-                format!("{quote}{REDACTED}")
-            }
+    /// What stands in the place of a value of so many bytes, unless quotes or brackets say how long it is, and of what comes behind it.
+    fn value(&mut self, rest: &str, bytes: usize, in_query: bool) -> String {
+        if rest.starts_with(['{', '[']) {
+            return self.rest_of_brackets(Brackets::default(), rest);
         }
+        if let Some(quote) = Quote::at_start(rest) {
+            let (mark, inside) = rest.split_at(quote.bytes());
+            return format!("{mark}{}", self.rest_of_string(quote, inside));
+        }
+        let behind = self.assignments_behind(&rest[bytes..], in_query);
+        format!("{REDACTED}{behind}")
+    }
+
+    fn rest_of_string(&mut self, quote: Quote, text: &str) -> String {
+        let Some(end) = quote.end_in(text) else {
+            self.until = Some(quote);
+            return REDACTED.to_owned();
+        };
+        format!("{REDACTED}{}", self.assignments(&text[end..]))
+    }
+
+    fn rest_of_brackets(&mut self, mut brackets: Brackets, text: &str) -> String {
+        let Some(end) = brackets.end_in(text) else {
+            self.brackets = Some(brackets);
+            return REDACTED.to_owned();
+        };
+        format!("{REDACTED}{}", self.assignments(&text[end..]))
     }
 
     /// `NAME=VALUE`, `"NAME":"VALUE"`, `?NAME=VALUE&NAME=VALUE`, `Authorization:VALUE`.
@@ -293,46 +390,50 @@ impl Text {
         while let Some(at) = piece[from..].find(['=', ':']).map(|at| from + at) {
             from = at + 1;
             let before = &piece[..at];
-            let unquoted = before.trim_end_matches(['"', '\'', '\\']);
-            let is_json = unquoted.len() < before.len();
-            let start = unquoted.rfind(|c| !is_of_name(c)).map_or(0, |place| {
-                place + unquoted[place..].chars().next().map_or(1, char::len_utf8)
-            });
-            let name = &unquoted[start..];
+            let (name, is_json) = name_at_end(before);
             let is_header = name.to_ascii_lowercase().ends_with("authorization");
             let is_name = piece[at..].starts_with('=') || is_json || is_header;
             let rest = &piece[from..];
-            if !is_name || !is_secret(name) || !is_worth_hiding(rest) {
+            let in_query = before.contains('?');
+            if !is_name || !(is_secret(name) || in_query && is_signature(name)) || !is_worth_hiding(rest) {
                 continue;
             }
-            let end = match (before.contains('?'), is_json) {
+            let end = match (in_query, is_json) {
                 (true, _) => rest.find(['&', '#']),
                 (false, true) => rest.find([',', '}']),
                 (false, false) => None,
             };
             let bytes = end.unwrap_or(rest.len());
-            let hidden = self.value(rest, bytes);
-            // What comes behind it has further ones.
-            let (hidden, behind) = match hidden.strip_prefix(REDACTED) {
-                Some(behind) => (REDACTED, self.assignments_behind(piece, behind)),
-                None => ("", hidden.clone()),
-            };
-            return format!("{}{hidden}{behind}", &piece[..from]);
+            return format!("{}{}", &piece[..from], self.value(rest, bytes, in_query));
         }
         piece.to_owned()
     }
 
     /// As [`Self::assignments`], of what comes behind one: a query goes on being one.
-    fn assignments_behind(&mut self, piece: &str, behind: &str) -> String {
-        match (behind.is_empty(), piece.contains('?')) {
-            (true, _) => String::new(),
-            (false, true) => {
-                let marked = self.assignments(&format!("?{behind}"));
-                marked.strip_prefix('?').unwrap_or(&marked).to_owned()
-            }
-            (false, false) => self.assignments(behind),
+    fn assignments_behind(&mut self, behind: &str, in_query: bool) -> String {
+        if !in_query {
+            return self.assignments(behind);
         }
+        let marked = self.assignments(&format!("?{behind}"));
+        marked.strip_prefix('?').unwrap_or(&marked).to_owned()
     }
+}
+
+/// The name that ends a text, and whether it stood in quotes: `name`, `"name"`, `\"name\"`, `table["name"]`.
+fn name_at_end(text: &str) -> (&str, bool) {
+    let unquoted = text.trim_end_matches(['"', '\'', '\\', ']']);
+    let start = unquoted.rfind(|c| !is_of_name(c)).map_or(0, |place| {
+        place + unquoted[place..].chars().next().map_or(1, char::len_utf8)
+    });
+    (&unquoted[start..], unquoted.len() < text.len())
+}
+
+/// Whether a parameter of an address signs it: who has the address has what it leads to (Azure's `sig`, `X-Amz-Signature`).
+fn is_signature(name: &str) -> bool {
+    let words = words_of(name);
+    words
+        .last()
+        .is_some_and(|last| last == "sig" || last == "signature")
 }
 
 /// The name of a header or of a member of JSON that ends a piece: its value comes next.
@@ -351,9 +452,16 @@ fn without_passwords(text: &str) -> String {
     while let Some(at) = rest.find("://").map(|at| at + 3) {
         redacted.push_str(&rest[..at]);
         rest = &rest[at..];
-        let end = rest.find(['/', '?', '#', '"', '\'', ',']).unwrap_or(rest.len());
-        // A password may hold an @ itself.
-        let Some(user) = rest[..end].rfind('@').map(|end| &rest[..end]) else {
+        let whole = &rest[..rest.find(['"', '\'', ',']).unwrap_or(rest.len())];
+        let host = &whole[..whole.find(['/', '?', '#']).unwrap_or(whole.len())];
+        let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        // A password may hold an @ itself, and, where nobody escaped it, a slash.
+        let has_password = match host.split_once('@') {
+            Some((user, _)) => user.contains(':'),
+            None => host.split_once(':').is_some_and(|(_, port)| !is_port(port)),
+        };
+        let end = if has_password { whole } else { host }.rfind('@');
+        let Some(user) = end.map(|end| &rest[..end]) else {
             continue;
         };
         match user.split_once(':') {

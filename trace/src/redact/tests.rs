@@ -78,6 +78,45 @@ fn secrets_of_command_lines_are_hidden() {
             &["{\"api_key\":\"abc\",\"n\":{\"secret\":5},\"model\":\"x\"}"],
             "{\"api_key\":\"[redacted]\",\"n\":{\"secret\":[redacted]},\"model\":\"x\"}",
         ),
+        (
+            &[
+                "python",
+                "-c",
+                "import os; os.environ[\"HF_TOKEN\"]=\"a b\"; run(5)",
+            ],
+            "python | -c | import os; os.environ[\"HF_TOKEN\"]=\"[redacted] [redacted]\"; run(5)",
+        ),
+        (
+            &[
+                "-c",
+                "os.environ['HF_TOKEN'] = 'abc'; api_key = \"a\\\"b\"; token =abc; x = 5",
+            ],
+            "-c | os.environ['HF_TOKEN'] = '[redacted]'; api_key = \"[redacted]\"; token =[redacted] x = 5",
+        ),
+        (
+            &["{\"api_key\" : \"abc\", \"model\" : \"x\"}", "token == 5"],
+            "{\"api_key\" : \"[redacted]\", \"model\" : \"x\"} | token == 5",
+        ),
+        (
+            &["https://a.blob.core.windows.net/c?sv=2024&sig=a%2Fb&se=5"],
+            "https://a.blob.core.windows.net/c?sv=2024&sig=[redacted]&se=5",
+        ),
+        (
+            &["https://b.s3.amazonaws.com/x?X-Amz-Date=5&X-Amz-Signature=abc"],
+            "https://b.s3.amazonaws.com/x?X-Amz-Date=5&X-Amz-Signature=[redacted]",
+        ),
+        (
+            &["{\"credentials\":{\"user\":\"a}\",\"value\":[\"b\",\"c d\"]},\"n\":1}"],
+            "{\"credentials\":[redacted] [redacted],\"n\":1}",
+        ),
+        (
+            &["{\"env\":\"{\\\"api_key\\\":\\\"a,b c\\\",\\\"n\\\":1}\"}"],
+            "{\"env\":\"{\\\"api_key\\\":\\\"[redacted] [redacted]\\\",\\\"n\\\":1}\"}",
+        ),
+        (
+            &["postgres://me:p@ss/word@host:5432/db", "redis://:a/b@host"],
+            "postgres://me:[redacted]@host:5432/db | redis://:[redacted]@host",
+        ),
         (&["login", "hf_AbCdEfGhIjKlMnOp12345"], "login | [redacted]"),
         (&["x=sk-proj-AbCdEfGhIjKlMnOp12345"], "x=[redacted]"),
     ] {
