@@ -120,7 +120,8 @@ impl State {
             |name: &str| Shelf::in_folder(root.join(".about").join(name)).map_err(|error| failed(&error));
         let (jobs_shelf, captures_shelf) = (shelf("jobs")?, shelf("captures")?);
         let captures = root.join("captures");
-        remove_unfinished(&captures);
+        remove_half_kept(&captures);
+        disk::remove_unfinished(&captures);
         let (library, mut said) = Library::open(captures, captures_shelf);
         let (saved, wrong) = jobs_shelf.all::<SavedJob>();
         said.extend(wrong);
@@ -352,7 +353,7 @@ fn unknown_rings(jobs: &Path, known: &[String]) -> Vec<PathBuf> {
 }
 
 /// Takes away what a daemon before had begun to keep when it was killed.
-fn remove_unfinished(captures: &Path) {
+fn remove_half_kept(captures: &Path) {
     for entry in std::fs::read_dir(captures).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with('.') && name.ends_with(".part") {

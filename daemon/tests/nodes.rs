@@ -89,12 +89,12 @@ fn port() -> u16 {
 fn two_nodes_show_one_job_and_keep_the_same_of_it() {
     let place = tempfile::tempdir().expect("a folder");
     let authority = Authority::new(&place.path().join("own"));
-    let (a, b) = (port(), port());
-    let one = Running::named("node1", &authority.config("node1", a, &[b]));
-    let two = Running::named("node2", &authority.config("node2", b, &[a]));
+    let (a, b, c) = (port(), port(), port());
+    let one = Running::named("node1", &authority.config("node1", a, &[b, c]));
+    let two = Running::named("node2", &authority.config("node2", b, &[a, c]));
     // Somebody whom the same authority has not signed is not listened to.
     let other = Authority::new(&place.path().join("other"));
-    let three = Running::named("node3", &other.config("node3", port(), &[a, b]));
+    let three = Running::named("node3", &other.config("node3", c, &[a, b]));
     let group = "slurm-77";
     let mut fakes = [
         Fake::new(&one.socket, "node1-1-5", group, 0),
@@ -187,9 +187,11 @@ fn a_webhook_by_https_is_told_if_it_is_who_it_should_be() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
     let config = Arc::new(config);
+    let (tell, broke_off) = std::sync::mpsc::channel();
     let hook = std::thread::spawn(move || {
         loop {
             let (socket, _) = listener.accept().expect("a caller");
+            socket.set_read_timeout(Some(PATIENCE)).expect("set");
             let session = rustls::ServerConnection::new(config.clone()).expect("a session");
             let mut stream = rustls::StreamOwned::new(session, socket);
             let mut text = Vec::new();
@@ -204,21 +206,25 @@ fn a_webhook_by_https_is_told_if_it_is_who_it_should_be() {
                     return String::from_utf8(text).expect("text");
                 }
             }
+            let _ = tell.send(());
         }
     });
-    let fires = |ca: &str| {
+    let fires = |lost_rows, ca: &Path| {
         let daemon = Running::new(&format!(
-            "[webhook]\nurl = \"https://127.0.0.1:{port}/hook\"\n{ca}"
+            "[webhook]\nurl = \"https://127.0.0.1:{port}/hook\"\nca = {ca:?}\n"
         ));
         let mut fake = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
-        fake.totals.lost_rows = 7;
+        fake.totals.lost_rows = lost_rows;
         fake.report(Vec::new());
         (daemon, fake)
     };
-    // By the system's authorities it is nobody.
-    let strange = fires("");
-    std::thread::sleep(Duration::from_millis(300));
-    let trusting = fires(&format!("ca = {:?}\n", place.path().join("ca.pem")));
+    // By another authority it is nobody.
+    let other = Authority::new(&place.path().join("other"));
+    let strange = fires(5, &other.folder.join("ca.pem"));
+    broke_off
+        .recv_timeout(PATIENCE)
+        .expect("it called, and broke off");
+    let trusting = fires(7, &place.path().join("ca.pem"));
     let text = hook.join().expect("told");
     assert!(
         text.starts_with("POST /hook HTTP/1.1\r\n") && text.contains("lost 7 rows"),

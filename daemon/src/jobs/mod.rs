@@ -152,7 +152,7 @@ impl Job {
             folder,
             manifest,
         );
-        // A disk that is full has room for folders.
+        // On a full disk the folder can be made and the manifest can't: leave no empty folder.
         job.write_manifest()
             .inspect_err(|_| drop(fs::remove_dir_all(&job.folder)))?;
         Ok(job)

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gputrace_trace::json_file::json_text;
-use gputrace_trace::manifest::{MANIFEST_FILE, Manifest};
+use gputrace_trace::manifest::{LossEntry, MANIFEST_FILE, Manifest};
 use gputrace_trace::place::{Target, remove_recording};
 use gputrace_trace::segments::{Part, Removed, parts};
 
@@ -259,8 +259,8 @@ fn remove(folder: &Path) -> io::Result<()> {
 }
 
 /// Removes what a daemon before was removing when it ended.
-pub fn remove_unfinished(jobs: &Path) {
-    for entry in fs::read_dir(jobs).into_iter().flatten().flatten() {
+pub fn remove_unfinished(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(REMOVED) {
             drop(remove_recording(&entry.path()));
         }
@@ -334,10 +334,8 @@ fn keep(
         })
     };
     let is_too_much = |part: &Part| is_open(part) && part.bytes > ring_bytes.saturating_mul(TOO_MUCH);
-    let parts = parts(folder, |_| true)?.into_iter();
-    let parts: Vec<Part> = parts
-        .filter(|part| is_wanted(part) && !is_too_much(part))
-        .collect();
+    let wanted = parts(folder, |_| true)?.into_iter().filter(is_wanted);
+    let (left_out, parts): (Vec<Part>, Vec<Part>) = wanted.partition(is_too_much);
     if parts.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
@@ -345,6 +343,15 @@ fn keep(
         ));
     }
     let processes: BTreeSet<&str> = parts.iter().map(|part| part.process.as_str()).collect();
+    let mut manifest = manifest.clone();
+    manifest.losses.extend(left_out.iter().map(|part| LossEntry {
+        what: format!(
+            "what {} was still writing: {} bytes, more than {TOO_MUCH} times its ring",
+            part.process, part.bytes
+        ),
+        count: None,
+        affects: "its rows".to_owned(),
+    }));
     Target::new(into).write_recording(|kept| {
         for part in &parts {
             let name = part
@@ -372,7 +379,7 @@ fn keep(
                 }
             }
         }
-        let text = json_text(MANIFEST_FILE, manifest)?;
+        let text = json_text(MANIFEST_FILE, &manifest)?;
         kept.file(MANIFEST_FILE, |mut file| file.write_all(&text))
     })?;
     Ok((processes.len(), parts.iter().map(|part| part.bytes).sum()))

@@ -109,7 +109,7 @@ mod tests {
         let much = vec![b'x'; 256 << 20];
         let written = write_until(&mut stream, &much, begun + Duration::from_millis(300));
         assert!(written.is_err());
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         drop(stream);
         reader.join().expect("ended");
     }

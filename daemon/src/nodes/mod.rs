@@ -9,20 +9,33 @@ pub(crate) mod others;
 pub(crate) mod said;
 mod wire;
 
-use std::time::Instant;
-
 use gputrace_trace::daemon::Limits;
 use serde_json::Value;
 
+use self::others::MOST_UNHEARD;
 use self::said::{Part, Said};
+use crate::clock::now_ns;
 use crate::documents;
 use crate::jobs::Job;
 use crate::state::State;
+use crate::triggers::rules::Kind;
 use crate::windows::Reason;
 
-/// Nodes that are remembered, and jobs of each.
-const MOST_NODES: usize = 4096;
+/// Jobs of a node that are remembered.
 const MOST_JOBS: usize = 256;
+
+/// Whether a group's name means the same on every node: one that is made of a process's number, or of the node's own address, does not.
+fn is_shared(group: &str) -> bool {
+    const LOCAL: [&str; 5] = [
+        "pid=",
+        "parent=",
+        "MASTER_ADDR=127.",
+        "MASTER_ADDR=localhost",
+        "MASTER_ADDR=::1",
+    ];
+    let is_local = |part: &str| LOCAL.iter().any(|word| part.starts_with(word));
+    !group.is_empty() && !group.split(' ').any(is_local)
+}
 
 impl State {
     /// The processes of a job on other nodes.
@@ -39,7 +52,7 @@ impl State {
         let shared = self
             .jobs
             .values()
-            .filter(|job| job.live().next().is_some() && !job.key.group.is_empty());
+            .filter(|job| job.live().next().is_some() && is_shared(&job.key.group));
         let jobs = shared.take(MOST_JOBS).map(|job| Part {
             uid: job.uid,
             group: job.key.group.clone(),
@@ -56,6 +69,9 @@ impl State {
         let (Some(others), Some(job)) = (&self.others, self.jobs.get(id)) else {
             return;
         };
+        if !is_shared(&job.key.group) {
+            return;
+        }
         others.tell(&Said::Keep {
             host: self.settings.host.clone(),
             uid: job.uid,
@@ -70,17 +86,27 @@ impl State {
     pub(crate) fn hear_nodes(&mut self) {
         let mut all = Vec::new();
         if let Some(others) = &self.others {
-            all.extend(others.said.try_iter());
+            // What else they say waits until the rest of the daemon has had its turn.
+            all.extend(others.said.try_iter().take(MOST_UNHEARD));
         }
-        for said in all {
+        for heard in all {
+            let (bytes, said) = match heard {
+                Ok(heard) => heard,
+                Err(trouble) => {
+                    self.said.push(trouble);
+                    continue;
+                }
+            };
             match said {
                 Said::Jobs { host, mut jobs } => {
                     jobs.truncate(MOST_JOBS);
+                    for job in &mut jobs {
+                        job.processes.retain(Value::is_object);
+                    }
                     if let Some(others) = &mut self.others
-                        && (others.heard.len() < MOST_NODES || others.heard.contains_key(&host))
                         && host != self.settings.host
                     {
-                        others.heard.insert(host, (Instant::now(), jobs));
+                        others.hear(host, bytes, jobs);
                     }
                 }
                 Said::Keep {
@@ -100,24 +126,18 @@ impl State {
         let Some(id) = self.jobs.values().find(is_it).map(|job| job.id.clone()) else {
             return;
         };
-        // The same was noticed here: it is kept already.
-        if self
-            .windows
-            .values()
-            .any(|window| window.job == id && window.trigger == trigger)
-        {
+        // Another version's rules are not known here.
+        let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == trigger) else {
+            return;
+        };
+        let rules = &self.settings.config.rules;
+        let job = self.jobs.get_mut(&id);
+        if !job.is_some_and(|job| job.watch.keeps_too(rules, kind, now_ns())) {
             return;
         }
-        let is_word = !trigger.is_empty()
-            && trigger
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        let title: String = title.chars().filter(|letter| !letter.is_control()).collect();
         let reason = Reason {
-            trigger: if is_word {
-                trigger.chars().take(32).collect()
-            } else {
-                "node".to_owned()
-            },
+            trigger: kind.name().to_owned(),
             title: format!("{host}: {title}").chars().take(400).collect(),
             caller: None,
         };

@@ -3,24 +3,39 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::config::Nodes;
 use super::said::{Part, Said};
-use super::wire;
+use super::wire::{self, Heard};
 use crate::tls::{self, Identity};
 
 /// What was said last of a job counts for so long.
 const FRESH: Duration = Duration::from_secs(5);
 
+/// Nodes that are remembered.
+const MOST_NODES: usize = 4096;
+/// What all of them together may have said last, in bytes of JSON.
+const MOST_HEARD_BYTES: usize = 64 << 20;
+/// What was said and not heard yet; whoever says more waits.
+pub(super) const MOST_UNHEARD: usize = 64;
+
+/// The last that a node said.
+struct Last {
+    heard: Instant,
+    /// As JSON.
+    bytes: usize,
+    parts: Vec<Part>,
+}
+
 /// The other nodes.
 pub(crate) struct Others {
     tell: Vec<SyncSender<Arc<str>>>,
-    pub(super) said: Receiver<Said>,
-    pub(super) heard: BTreeMap<String, (Instant, Vec<Part>)>,
+    pub(super) said: Receiver<Heard>,
+    last: BTreeMap<String, Last>,
     /// Where the others call.
     pub(crate) address: Option<SocketAddr>,
 }
@@ -36,11 +51,11 @@ impl Others {
             key: &nodes.key,
         };
         let client = tls::client(Some(&nodes.ca), Some(&identity))?;
-        let (tell_us, said) = channel();
+        let (tell_us, said) = sync_channel(MOST_UNHEARD);
         let address = match nodes.listen {
             Some(address) => {
                 let server = tls::server(&nodes.ca, &identity)?;
-                let listening = wire::listen(address, server, tell_us, wake);
+                let listening = wire::listen(address, server, tell_us.clone(), wake.clone());
                 Some(listening.map_err(|error| format!("nodes.listen: {address}: {error}"))?)
             }
             None => None,
@@ -48,12 +63,20 @@ impl Others {
         let tell: Result<Vec<_>, _> = nodes
             .nodes
             .iter()
-            .map(|node| wire::call(node.clone(), client.clone()))
+            .map(|node| {
+                let (tell_us, wake) = (tell_us.clone(), wake.clone());
+                let trouble = move |line| {
+                    // Where many have something to say, one line more or less is no loss.
+                    drop(tell_us.try_send(Err(line)));
+                    wake();
+                };
+                wire::call(node.clone(), client.clone(), trouble)
+            })
             .collect();
         Ok(Self {
             tell: tell.map_err(|error| format!("no thread: {error}"))?,
             said,
-            heard: BTreeMap::new(),
+            last: BTreeMap::new(),
             address,
         })
     }
@@ -69,14 +92,28 @@ impl Others {
         }
     }
 
+    /// Remembers what a node says of its jobs, unless the others have said too much already.
+    pub(super) fn hear(&mut self, host: String, bytes: usize, parts: Vec<Part>) {
+        self.last.retain(|_, last| last.heard.elapsed() < FRESH);
+        let others = self.last.iter().filter(|(of, _)| **of != host);
+        let (count, rest) = others.fold((0, 0), |(count, rest), (_, last)| (count + 1, rest + last.bytes));
+        if count < MOST_NODES && rest + bytes <= MOST_HEARD_BYTES {
+            let heard = Instant::now();
+            self.last.insert(host, Last { heard, bytes, parts });
+        }
+    }
+
     /// What other nodes say of a job's processes just now, each with its node's name as `host`.
     pub(super) fn processes(&self, uid: u32, group: &str) -> Vec<Value> {
         let mut found = Vec::new();
-        for (host, (heard, parts)) in &self.heard {
-            let of_job = parts.iter().filter(|part| part.uid == uid && part.group == group);
+        for (host, last) in &self.last {
+            let of_job = last
+                .parts
+                .iter()
+                .filter(|part| part.uid == uid && part.group == group);
             for process in of_job
                 .flat_map(|part| &part.processes)
-                .filter(|_| heard.elapsed() < FRESH)
+                .filter(|_| last.heard.elapsed() < FRESH)
             {
                 let mut process = process.clone();
                 process["host"] = host.clone().into();

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
@@ -24,33 +24,55 @@ const MOST_LINE_BYTES: u64 = 4 << 20;
 /// Nodes that speak to us at a time.
 const MOST_CALLERS: usize = 4096;
 
-/// Begins the thread that tells one node, and gives what it is to be told by.
+/// Between two lines of what is wrong with one.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// What a node has said, with its length in bytes, or what is wrong with one.
+pub type Heard = Result<(usize, Said), String>;
+
+/// Begins the thread that tells one node, and gives what it is to be told by. `trouble` takes a line now and then where that is of no
+/// use.
 ///
 /// # Errors
 /// When there is no thread.
-pub fn call(node: String, tls: Arc<ClientConfig>) -> io::Result<SyncSender<Arc<str>>> {
+pub fn call(
+    node: String,
+    tls: Arc<ClientConfig>,
+    trouble: impl Fn(String) + Send + 'static,
+) -> io::Result<SyncSender<Arc<str>>> {
     let (tell, lines) = sync_channel(MOST_WAITING);
     std::thread::Builder::new()
         .name("node".to_owned())
-        .spawn(move || tell_all(&node, &tls, &lines))?;
+        .spawn(move || tell_all(&node, &tls, &lines, &trouble))?;
     Ok(tell)
 }
 
-fn tell_all(node: &str, tls: &Arc<ClientConfig>, lines: &Receiver<Arc<str>>) {
+fn tell_all(node: &str, tls: &Arc<ClientConfig>, lines: &Receiver<Arc<str>>, trouble: &impl Fn(String)) {
     let mut stream = None;
+    let mut complained: Option<Instant> = None;
+    let mut complain = |error: &io::Error| {
+        if complained.is_none_or(|complained| complained.elapsed() >= QUIET) {
+            complained = Some(Instant::now());
+            trouble(format!("node {node} is not told of the jobs here: {error}"));
+        }
+    };
     let mut tried: Option<Instant> = None;
     // What is said while a node can't be reached is old when it can.
     while let Ok(line) = lines.recv() {
         if stream.is_none() && tried.is_none_or(|tried| tried.elapsed() >= BETWEEN) {
             tried = Some(Instant::now());
-            stream = connect(node, tls).ok();
+            match connect(node, tls) {
+                Ok(connected) => stream = Some(connected),
+                Err(error) => complain(&error),
+            }
         }
         let said = stream.as_mut().map(|stream| {
             stream.write_all(line.as_bytes())?;
             stream.write_all(b"\n")?;
             stream.flush()
         });
-        if said.is_some_and(|said| said.is_err()) {
+        if let Some(Err(error)) = said {
+            complain(&error);
             stream = None;
         }
     }
@@ -84,7 +106,7 @@ fn connect(node: &str, tls: &Arc<ClientConfig>) -> io::Result<StreamOwned<Client
 pub fn listen(
     address: SocketAddr,
     tls: Arc<ServerConfig>,
-    tell: Sender<Said>,
+    tell: SyncSender<Heard>,
     wake: impl Fn() + Clone + Send + 'static,
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
@@ -119,10 +141,30 @@ pub fn listen(
     Ok(address)
 }
 
-fn hear(socket: TcpStream, tls: Arc<ServerConfig>, tell: &Sender<Said>, wake: &impl Fn()) -> io::Result<()> {
+fn hear(
+    mut socket: TcpStream,
+    tls: Arc<ServerConfig>,
+    tell: &SyncSender<Heard>,
+    wake: &impl Fn(),
+) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
-    let session = ServerConnection::new(tls).map_err(io::Error::other)?;
+    let mut session = ServerConnection::new(tls).map_err(io::Error::other)?;
+    // Who has shown no certificate until then is no node, however slowly it speaks.
+    let until = Instant::now() + PATIENCE;
+    while session.is_handshaking() {
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if session.wants_write() {
+            session.write_tls(&mut socket)?;
+            continue;
+        }
+        if session.read_tls(&mut socket)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        session.process_new_packets().map_err(io::Error::other)?;
+    }
     let mut lines = BufReader::new(StreamOwned::new(session, socket));
     let mut line = Vec::new();
     loop {
@@ -133,7 +175,7 @@ fn hear(socket: TcpStream, tls: Arc<ServerConfig>, tell: &Sender<Said>, wake: &i
         }
         // Another version's words are passed over.
         if let Ok(said) = serde_json::from_slice::<Said>(&line) {
-            if tell.send(said).is_err() {
+            if tell.send(Ok((line.len(), said))).is_err() {
                 return Ok(());
             }
             wake();

@@ -11,25 +11,15 @@ use crate::history::step::Step;
 const MS: i64 = 1_000_000;
 const SECOND: i64 = 1_000_000_000;
 
-/// Numbers that look random, the same each time (splitmix64).
-struct Random(u64);
+#[path = "../../../tests/common/random.rs"]
+mod random;
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
+use random::Random;
 
-    /// About normal, between -1 and 1 in most cases.
-    fn noise(&mut self) -> f64 {
-        let sum: f64 = (0..12)
-            .map(|_| (self.next() >> 11) as f64 / (1u64 << 53) as f64)
-            .sum();
-        (sum - 6.0) / 2.0
-    }
+/// About normal, between -1 and 1 in most cases.
+fn noise(random: &mut Random) -> f64 {
+    let sum: f64 = (0..12).map(|_| random.share()).sum();
+    (sum - 6.0) / 2.0
 }
 
 /// A job of some ranks: what a step of it is like.
@@ -68,20 +58,20 @@ impl Model {
         // The first steps compile and allocate.
         let warm_up = [30.0, 4.0, 1.5];
         let factor = warm_up.get(number as usize).copied().unwrap_or(1.0) * odd.factor.unwrap_or(1.0);
-        let own = self.usual_ns as f64 * (1.0 + self.jitter * self.random.noise()).max(0.3) * factor;
+        let own = self.usual_ns as f64 * (1.0 + self.jitter * noise(&mut self.random)).max(0.3) * factor;
         let late_ns = odd.late.map_or(0, |(_, by)| by);
         let step_ns = own as i64 + late_ns;
         let communication_ns = (own * 0.25) as i64;
         let reports = (0..self.ranks).map(|rank| {
-            let noise = (own * 0.01 * self.random.noise()) as i64;
+            let jitter = (own * 0.01 * noise(&mut self.random)) as i64;
             let is_late = odd.late.is_some_and(|(late, _)| late == rank);
             let report = StepReport {
                 number,
                 start_ns: self.now_ns,
-                duration_ns: step_ns + noise / 10,
-                communication_ns: Some(communication_ns + if is_late { 0 } else { late_ns } + noise),
+                duration_ns: step_ns + jitter / 10,
+                communication_ns: Some(communication_ns + if is_late { 0 } else { late_ns } + jitter),
                 exposed_ns: Some(
-                    (step_ns as f64 * (odd.exposed.unwrap_or(0.1) + 0.01 * self.random.noise())) as i64,
+                    (step_ns as f64 * (odd.exposed.unwrap_or(0.1) + 0.01 * noise(&mut self.random))) as i64,
                 ),
                 ..StepReport::default()
             };

@@ -24,10 +24,23 @@ pub struct Watch {
     deaths: Vec<(i64, u32)>,
     /// When each was last told of.
     told: BTreeMap<(Kind, Option<u32>), i64>,
+    /// When something was last kept since another node found it.
+    kept: BTreeMap<Kind, i64>,
     step: Option<u64>,
 }
 
 impl Watch {
+    /// Whether what another node found of this kind is to be kept here: not if one was found or kept here within the cooldown.
+    pub fn keeps_too(&mut self, rules: &Rules, kind: Kind, now_ns: i64) -> bool {
+        let is_quiet = |at: &i64| now_ns.saturating_sub(*at) < rules.cooldown_ns(kind);
+        let is_told = self.told.iter().any(|((of, _), at)| *of == kind && is_quiet(at));
+        if is_told || self.kept.get(&kind).is_some_and(is_quiet) {
+            return false;
+        }
+        self.kept.insert(kind, now_ns);
+        true
+    }
+
     /// Takes a step.
     pub fn step(&mut self, rules: &Rules, step: &Step) -> Vec<Fired> {
         self.step = Some(step.number);
