@@ -5,6 +5,7 @@ mod support;
 mod advice;
 mod by_hand;
 mod chosen_steps;
+mod clock_estimates;
 mod clocks;
 mod communicators;
 mod compared;

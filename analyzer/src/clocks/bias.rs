@@ -10,7 +10,8 @@
 use super::lasting::Longer;
 use super::normal::{self, Part};
 
-/// Up to this, greater values are likelier before anything is measured; beyond, less likely: single kernels of NCCL end 1 to 7 us apart on one host.
+/// Before anything is measured every order of magnitude up to this is as likely as the next, and more is less and less likely: single
+/// kernels of NCCL end 1 to 7 us apart on one host.
 const USUAL_NS: f64 = 2_000.0;
 /// No tau is greater.
 const MOST_NS: f64 = 10_000.0;
@@ -48,6 +49,8 @@ struct Likely {
     off: f64,
     /// The variance of that.
     variance: f64,
+    /// What all kinds take longer alike.
+    common: f64,
 }
 
 /// What all kinds say together.
@@ -181,6 +184,7 @@ impl Bias {
                     weight: likelihood,
                     off: one.off / all,
                     variance,
+                    common: 0.0,
                 });
                 for deviation in in_common {
                     let (common, precision, likelier) = one.in_common(*deviation);
@@ -192,6 +196,7 @@ impl Bias {
                             weight: likelihood + likelier + each.ln(),
                             off: one.off / all + of_late * common,
                             variance: variance + of_late * of_late / precision,
+                            common,
                         });
                     }
                 }
@@ -212,8 +217,8 @@ impl Bias {
             }
             // What they have in common, in the mean, and as much of it as is lateness.
             let (mut longer, mut late) = (0.0, 0.0);
-            for (pair, deviation) in likely[1..].chunks(2).zip(in_common) {
-                let common = sums.in_common(*deviation).0 / total;
+            for pair in likely[1..].chunks(2) {
+                let common = pair[0].common / total;
                 late += pair[0].weight * common;
                 longer += (pair[0].weight + pair[1].weight) * common;
             }

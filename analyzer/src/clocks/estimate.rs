@@ -1,13 +1,13 @@
 //! All clocks against a few: those that met directly or by others form an island, which has one reference.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use gputrace_trace::alignment::{Bounds, Course, Knot, Limits};
 use gputrace_trace::parallel;
 use rustc_hash::FxHashMap;
 
-use super::normal::WITHIN_99;
+use super::normal::{ROOT_HALF_PI, WITHIN_99};
 use super::observed::{Meeting, Member};
 use super::pair::{Fit, fit};
 use super::sample::{Last, Sample};
@@ -59,9 +59,9 @@ fn spread_ns(ends: &[(u32, i64, i64)], middle_ns: i64) -> f64 {
         return 0.0;
     }
     let off = ends.iter().map(|(_, end, _)| end.abs_diff(middle_ns) as f64);
-    let deviation = 1.2533 * off.sum::<f64>() / (count * (count - 1.0)).sqrt();
+    let deviation = ROOT_HALF_PI * off.sum::<f64>() / (count * (count - 1.0)).sqrt();
     // The median of two is their mean.
-    let of_median = if ends.len() == 2 { 1.0 } else { 1.2533 };
+    let of_median = if ends.len() == 2 { 1.0 } else { ROOT_HALF_PI };
     of_median * deviation / count.sqrt()
 }
 
@@ -209,7 +209,7 @@ impl Shared {
     }
 
     /// In how many meetings a clock met each of the others.
-    fn with(&self, clock: usize) -> BTreeMap<usize, usize> {
+    fn with(&self, clock: usize) -> impl Iterator<Item = (usize, usize)> {
         let mut counts = vec![0usize; self.of_clock.len()];
         for place in &self.of_clock[clock] {
             let (set, count) = &self.sets[*place];
@@ -218,11 +218,7 @@ impl Shared {
             }
         }
         counts[clock] = 0;
-        counts
-            .into_iter()
-            .enumerate()
-            .filter(|(_, count)| *count > 0)
-            .collect()
+        counts.into_iter().enumerate().filter(|(_, count)| *count > 0)
     }
 
     /// In how many meetings a clock took part at all.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bias::KindMean;
 use super::lasting::{Longer, longer};
+use super::normal::OF_MEDIAN;
 use super::sample::Sample;
 use super::steps::median;
 
@@ -93,7 +94,7 @@ impl Kinds {
             by_class[*class].1.push(*error);
         }
         let of = |off: &mut [f64], errors: &mut [f64]| {
-            let off = 1.1 * 1.4826 * median(off);
+            let off = 1.1 * OF_MEDIAN * median(off);
             off.hypot(median(errors)).max(least)
         };
         let mut all: Vec<f64> = off.iter().map(|off| off.abs()).collect();

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use super::normal::{OF_MEDIAN, ROOT_HALF_PI};
 use super::sample::Sample;
 use super::steps::median;
 
 /// Operations of each side below which nothing is said.
 const LEAST: usize = 3;
 /// The least scatter that is assumed, nanoseconds.
-const LEAST_SCATTER_NS: f64 = 20.0;
+pub(super) const LEAST_SCATTER_NS: f64 = 20.0;
 
 /// How much longer one kind takes.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +52,10 @@ pub(super) fn longer(samples: &[Sample], kinds: &[usize], count: usize) -> Vec<O
         if first.len() < LEAST || second.len() < LEAST {
             continue;
         }
+        let ((first, first_error), (second, second_error)) = (middle(&mut first), middle(&mut second));
         by_kind[kind].push(Longer {
-            by: median(&mut second) - median(&mut first),
-            error: error_of_median(&mut first).hypot(error_of_median(&mut second)),
+            by: second - first,
+            error: first_error.hypot(second_error),
         });
     }
     by_kind
@@ -62,13 +64,14 @@ pub(super) fn longer(samples: &[Sample], kinds: &[usize], count: usize) -> Vec<O
         .collect()
 }
 
-/// The standard error of a median, by the median distance from it; of few that is often too small by chance.
-fn error_of_median(values: &mut [f64]) -> f64 {
+/// A median and its standard error, by the median distance from it; of few that is often too small by chance.
+fn middle(values: &mut [f64]) -> (f64, f64) {
     let middle = median(values);
     let mut off: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     let count = values.len() as f64;
-    let scatter = (1.4826 * median(&mut off)).max(LEAST_SCATTER_NS);
-    1.2533 * scatter * (1.0 + 5.0 / count) / count.sqrt()
+    let scatter = (OF_MEDIAN * median(&mut off)).max(LEAST_SCATTER_NS);
+    let error = ROOT_HALF_PI * scatter * (1.0 + 5.0 / count) / count.sqrt();
+    (middle, error)
 }
 
 #[cfg(test)]

@@ -3,6 +3,11 @@
 /// The 99.5 % quantile: 99 % are within so many standard deviations.
 pub(super) const WITHIN_99: f64 = 2.575_829;
 
+/// A deviation over the median distance from the middle.
+pub(super) const OF_MEDIAN: f64 = 1.4826;
+/// The root of half pi: a deviation over the mean distance from the mean, and a median's standard error over a mean's.
+pub(super) const ROOT_HALF_PI: f64 = 1.2533;
+
 /// The probability that a normal variable is between this many of its standard deviations below and above its mean; negative
 /// for a negative number of them.
 pub(super) fn within(z: f64) -> f64 {

@@ -6,7 +6,7 @@ use super::bias::Bias;
 use super::blend::Blend;
 use super::contradictions::contradictions;
 use super::kinds::Kinds;
-use super::lasting::Longer;
+use super::lasting::{LEAST_SCATTER_NS, Longer};
 use super::sample::Sample;
 use super::smooth::{Curve, Point};
 use super::steps::{median, split, steps};
@@ -19,8 +19,6 @@ const MOST_LIMITS: usize = 256;
 const ROUNDS: usize = 5;
 /// Further off than so many times the scatter nothing counts.
 const FARTHEST: f64 = 6.0;
-/// The least scatter that is assumed, nanoseconds.
-const LEAST_SCATTER_NS: f64 = 20.0;
 /// What rounding both clocks' stamps leaves, of the coarser one's step: it is followed by its scatter, but for far ends, which count
 /// less. Whether stamps are rounded down or to the nearest nobody says.
 const ROUNDING_LEFT: f64 = 0.05;

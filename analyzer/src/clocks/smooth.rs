@@ -182,7 +182,8 @@ impl Curve {
     pub(super) fn likely(points: &[Point]) -> Option<Vec<(f64, Self)>> {
         const UNLIKELY: f64 = 1e-3;
         let passes = passes(points)?;
-        // The density before anything is measured is wander^-3/4, and falls off beyond what is usual.
+        // Before anything is measured the deviation in a second (the root of wander) has a density of its power -3/4, less beyond what
+        // is usual.
         let likelihood = |wander: f64, pass: &Pass| {
             pass.likelihood + 0.25 * wander.max(LEAST_WANDER).ln() - 2.0 * (wander / MOST_WANDER).ln_1p()
         };

@@ -1,5 +1,7 @@
 //! Where a clock was set: differences that are other ones from one operation on.
 
+use super::normal::OF_MEDIAN;
+
 /// Operations on either side whose medians are compared: few find a step quickly, many find a small one.
 const WINDOWS: [usize; 3] = [8, 64, 512];
 /// So many times the scatter of such differences is a step.
@@ -102,7 +104,7 @@ fn within(xs: &[f64], ys: &[f64], window: usize) -> Vec<usize> {
         .iter()
         .map(|(_, value)| (value - usual).abs())
         .collect();
-    let limit = (TIMES * 1.4826 * median(&mut off)).max(LEAST_NS);
+    let limit = (TIMES * OF_MEDIAN * median(&mut off)).max(LEAST_NS);
     let mut left: Vec<(usize, f64)> = differences
         .into_iter()
         .map(|(place, value)| (place, (value - usual).abs()))

@@ -331,6 +331,26 @@ impl Outcome {
     }
 }
 
+/// What is known not to be covered.
+pub fn gaps() -> [(&'static str, World); 2] {
+    let set = World {
+        collectives: 8,
+        steps: 1,
+        step_ms: 0.1,
+        ..PLAIN
+    };
+    let late = World {
+        hosts: 8,
+        collectives: 1000,
+        common_us: 3.0,
+        ..PLAIN
+    };
+    [
+        ("gap: 8, set by 0.1 ms", set),
+        ("gap: 8 hosts, late in all", late),
+    ]
+}
+
 /// Named settings: what is wrong with clocks and ends, one at a time and together.
 #[rustfmt::skip]
 pub fn settings() -> Vec<(&'static str, World)> {
