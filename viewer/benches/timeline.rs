@@ -4,6 +4,8 @@
 //! threads whose calls launch what runs on them. Steps are bursts of operations, most of them of microseconds, some of
 //! milliseconds, and then nothing.
 
+#[path = "../../tests/common/random.rs"]
+mod random;
 #[path = "../../analyzer/benches/support/resources.rs"]
 mod resources;
 
@@ -20,6 +22,7 @@ use gputrace_trace::writer::{ProcessWriter, WAITING_ROWS};
 use gputrace_trace::{DurationNs, Process, Recording, Table, TimeNs, parallel};
 use gputrace_viewer::timeline::slices::Slices;
 use gputrace_viewer::timeline::{TILE_BINS, Timeline, TreeOf};
+use random::Random;
 use resources::{cpu_seconds, forget_peak, peak_mib};
 
 const RANKS: u64 = 8;
@@ -30,27 +33,10 @@ const OPERATIONS: u64 = 651;
 /// The time of a recording's beginning.
 const EPOCH_NS: i64 = 1_700_000_000_000_000_000;
 
-/// Any number, each in its turn (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Spread over powers of ten as kernels are: a median of 60 us, and few of milliseconds.
-    fn duration_ns(&mut self) -> i64 {
-        let normal: f64 = (0..12).map(|_| self.share()).sum::<f64>() - 6.0;
-        (60_000.0 * (normal * 1.2).exp()).clamp(1_500.0, 20_000_000.0) as i64
-    }
+/// Spread over powers of ten as kernels are: a median of 60 us, and few of milliseconds.
+fn duration_ns(random: &mut Random) -> i64 {
+    let normal: f64 = (0..12).map(|_| random.share()).sum::<f64>() - 6.0;
+    (60_000.0 * (normal * 1.2).exp()).clamp(1_500.0, 20_000_000.0) as i64
 }
 
 fn process(rank: u64, slices: u64, names: &[gputrace_trace::NameId]) -> Process {
@@ -77,7 +63,7 @@ fn process(rank: u64, slices: u64, names: &[gputrace_trace::NameId]) -> Process 
         }
         let gap = (random.next() % 4_000) as i64;
         let start = now[place] + gap;
-        let duration = random.duration_ns();
+        let duration = duration_ns(&mut random);
         now[place] = start + duration;
         let called = call_ends[place].max(start - 20_000);
         let call_duration = 2_000 + (random.next() % 6_000) as i64;

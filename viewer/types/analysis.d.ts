@@ -11,6 +11,11 @@ export type Analysis = {
   source: string;
   /** "cuda", "sim" or "imported"; "unknown" where nothing is left that says. */
   device: string;
+  /**
+   * What the recorded command ended with, as a shell gives it (128 and the signal's number for a signal); null where that
+   * isn't known.
+   */
+  exit_status: number | null;
   /** How many of the job's ranks all numbers are of, and which are missing. */
   job_ranks: JobRanks;
   /** The job's step, over all ranks; null without steps. */
@@ -1401,7 +1406,7 @@ export type RankCells = {
   binned: string;
   /** Places of the first and the last step of each column. */
   columns: [number, number][];
-  /** By row and column; null where nothing is known. */
+  /** By row and column; null where nothing is known, and nothing at all of a row without a device. */
   values: ((number | null)[])[];
   /** By column: the median over the rows; null where no row has a value. */
   medians: (number | null)[];

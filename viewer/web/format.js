@@ -270,6 +270,12 @@ export function middle(text, most) {
   return text.slice(0, head) + "…" + text.slice(text.length - (most - 1 - head));
 }
 
+/** Whether a rank has several devices here. @param {{ranks: {rank: number | null}[]}} among */
+export function severalDevices({ ranks }) {
+  const seen = new Set();
+  return ranks.some(({ rank }) => rank !== null && (seen.has(rank) || !seen.add(rank)));
+}
+
 /**
  * A rank's device in words: "rank 3", "rank 3 GPU 1" where its rank has several, "GPU 0" without a rank.
  * @param {{rank: number | null, device_index?: number | null}} place

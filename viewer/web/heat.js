@@ -8,10 +8,10 @@ import { middle } from "./format.js";
 /** @typedef {import("../types/analysis.js").RankRow} RankRow */
 
 /**
- * What is shown: which measure ("": the first that tells ranks apart), what rows are put together by ("", "host", "stage", or a kind of
+ * What is shown: which measure ("": the usual one), what rows are put together by ("", "host", "stage", or a kind of
  * communicator), how they are sorted, what a cell of several steps shows, and which cell is chosen.
  * @typedef {{measure: string, group: string, sort: "rank" | "outliers", binned: "max" | "median",
- *   cell: {rank: string, step: number} | null}} HeatView
+ *   cell: {rank: string, step: number, repeat: number} | null}} HeatView
  */
 
 /** What shows while nothing was chosen. @type {HeatView} */
@@ -188,12 +188,13 @@ export function lineAt(lines, y) {
 }
 
 /**
- * The measure that shows first: exposed communication where there is any, else the step's time.
+ * The measure of that name; without one, exposed communication.
  * @param {Overview} overview
  * @param {string} wanted
  */
 export function measureOf(overview, wanted) {
-  return overview.measures.find(({ name }) => name === wanted) ?? overview.measures.find(({ name }) => name === "communication_exposed_ns") ?? overview.measures[0];
+  const called = (/** @type {string} */ one) => overview.measures.find(({ name }) => name === one);
+  return called(wanted) ?? called("communication_exposed_ns") ?? overview.measures[0];
 }
 
 /** "step 7", or "steps 7 to 10". @param {Overview} overview @param {[number, number]} column */
@@ -204,4 +205,9 @@ export function columnName(overview, [first, last]) {
 
 /** What a row is that shows no cells. @param {RankRow} row */
 export const stateWords = (row) =>
-  ({ missing: "not here: the job has this rank, and no recording of it was read", reading: "not read yet", nothing: "ran nothing on a GPU", here: row.steps ? "" : "has no steps" })[row.state];
+  ({
+    missing: "not here: the job has this rank, and no recording of it was read",
+    reading: "not read yet",
+    nothing: "ran nothing on a GPU",
+    here: row.steps ? "" : "has no steps",
+  })[row.state];

@@ -3,7 +3,7 @@
 
 import { hideTip, showTip, tipLines } from "./charts.js";
 import { h, replace, svg } from "./dom.js";
-import { middle } from "./format.js";
+import { middle, place as nameOf, severalDevices } from "./format.js";
 import { arranged, colourOf, columnName, idOf, laid, lineAt, scaleOf, shareOf, stateWords } from "./heat.js";
 
 /** @typedef {import("./heat.js").Overview} Overview */
@@ -35,16 +35,19 @@ export class HeatMap {
     this.axis = h("canvas", { class: "heat-axis", "aria-hidden": "true" });
     this.marked = h("div", { class: "heat-marked", hidden: true });
     this.body = h("div", {
-      class: "heat-body", tabindex: "0", role: "application", "aria-roledescription": "heat map", "aria-label": "Ranks by steps: arrow keys move, Enter opens a rank's timeline",
+      class: "heat-body", tabindex: "0", role: "application", "aria-roledescription": "heat map",
+      "aria-label": "Ranks by steps: arrow keys move, Enter opens a rank's timeline",
     }, this.canvas, this.marked);
     this.element = h("div", { class: "heat" }, this.axis, this.body);
     this.legend = h("div", { class: "heat-legend" });
     this.width = 0;
     /** How many steps a cell is. */
     this.every = 1;
-    this.left_out = 0;
+    /** What the lines are of. @type {{cells: Cells, group: string, sort: string} | null} */
+    this.arrangedAs = null;
     /** @type {Overview | null} */
     this.overview = null;
+    this.several = false;
     /** @type {Cells | null} */
     this.cells = null;
     /** @type {import("../types/analysis.js").StepMeasure | null} */
@@ -62,7 +65,7 @@ export class HeatMap {
     this.observer = new ResizeObserver((entries) => this.resize(Math.floor(entries[0].contentRect.width)));
     this.observer.observe(this.element);
     this.body.addEventListener("pointermove", (event) => this.point(event));
-    this.body.addEventListener("pointerleave", () => this.unpoint());
+    this.body.addEventListener("pointerleave", hideTip);
     this.body.addEventListener("blur", hideTip);
     this.body.addEventListener("click", (event) => this.click(event));
     this.body.addEventListener("keydown", (event) => this.key(event));
@@ -81,6 +84,11 @@ export class HeatMap {
   get cell() {
     const count = this.cells?.columns.length ?? 1;
     return Math.max(1, Math.min(MOST_CELL, (this.width - this.names) / Math.max(1, count)));
+  }
+
+  /** Takes its width, once it is on the page. */
+  fit() {
+    this.width = Math.floor(this.element.getBoundingClientRect().width);
   }
 
   /** @private @param {number} width */
@@ -102,7 +110,7 @@ export class HeatMap {
    * @param {(value: number | null) => string} write
    */
   show(overview, cells, measure, write) {
-    Object.assign(this, { overview, cells, measure, write });
+    Object.assign(this, { overview, cells, measure, write, several: severalDevices({ ranks: overview.rows }) });
     const [first, last] = cells.columns[0] ?? [0, 0];
     this.every = last - first + 1;
     this.scale = scaleOf(cells.values);
@@ -113,17 +121,23 @@ export class HeatMap {
   arrange(view) {
     const { overview, cells } = this;
     if (!overview || !cells) return;
-    this.groups = arranged(overview, view, cells.distances);
-    this.place = laid(this.groups, view.sort === "outliers");
-    this.left_out = this.place.left_out;
+    const as = this.arrangedAs;
+    const isSame = as?.cells === cells && as.group === view.group && as.sort === view.sort;
+    if (!isSame) {
+      this.groups = arranged(overview, view, cells.distances);
+      this.place = laid(this.groups, view.sort === "outliers");
+      this.arrangedAs = { cells, group: view.group, sort: view.sort };
+    }
     this.chosen = null;
     if (view.cell) {
-      const { rank, step } = view.cell;
+      const { rank, step, repeat } = view.cell;
       const line = this.place.lines.findIndex(({ row }) => idOf(overview.rows[row], row) === rank);
-      const column = cells.columns.findIndex(([first, last]) => overview.steps.slice(first, last + 1).some(({ number }) => number === step));
+      const isIt = (/** @type {{number: number, repeat: number}} */ one) => one.number === step && one.repeat === repeat;
+      const column = cells.columns.findIndex(([first, last]) => overview.steps.slice(first, last + 1).some(isIt));
       if (line >= 0) this.chosen = { line, column: Math.max(0, column) };
     }
-    this.draw();
+    if (isSame) this.mark();
+    else this.draw();
   }
 
   /** @private */
@@ -166,7 +180,7 @@ export class HeatMap {
       const gap = rowHeight >= APART && cell >= APART ? 1 : 0;
       const isFirst = one.group !== group;
       group = one.group;
-      const own = row.rank === null ? `row ${one.row}` : row.device_index ? `rank ${row.rank}.${row.device_index}` : `rank ${row.rank}`;
+      const own = this.rowName(one.row);
       const name = isGrouped && isFirst && rowHeight < TEXT ? this.groups[group].title : own;
       const wanted = isGrouped && rowHeight < TEXT ? isFirst : true;
       // Whole within the picture.
@@ -184,7 +198,7 @@ export class HeatMap {
       }
       const values = cells.values[one.row];
       for (let column = 0; column < cells.columns.length; column++) {
-        const value = values[column];
+        const value = values[column] ?? null;
         const x = Math.round(names + column * cell);
         const wide = Math.max(1, Math.round(names + (column + 1) * cell) - x - gap);
         if (value === null || !this.scale) {
@@ -196,7 +210,10 @@ export class HeatMap {
         c.fillRect(x, one.top, wide, rowHeight - gap);
       }
       if (values.every((value) => value === null)) hatched(c, names, one.top, cells.columns.length * cell, rowHeight - gap, faint);
-      else if (rowHeight >= APART) values.forEach((value, column) => value === null && hatched(c, names + column * cell, one.top, cell - gap, rowHeight - gap, faint));
+      else if (rowHeight >= APART) {
+        cells.columns.forEach((_, column) =>
+          (values[column] ?? null) === null && hatched(c, names + column * cell, one.top, cell - gap, rowHeight - gap, faint));
+      }
     }
     this.drawAxis(text, faint, style.fontFamily, ratio);
     this.mark();
@@ -257,11 +274,6 @@ export class HeatMap {
     else hideTip();
   }
 
-  /** @private */
-  unpoint() {
-    hideTip();
-  }
-
   /**
    * Exact figures beside a cell.
    * @private @param {{line: number, column: number, isName?: boolean}} at @param {number} x @param {number} y
@@ -282,7 +294,7 @@ export class HeatMap {
     const distance = cells.distances[row];
     const far = distance === null ? [] : [{ name: "mean distance from the median", value: write(distance) }];
     if (why || at.isName) return showTip(x, y, tipLines(who, [...about, ...far], why || undefined));
-    const value = cells.values[row][at.column];
+    const value = cells.values[row][at.column] ?? null;
     const median = cells.medians[at.column];
     const label = this.every > 1 ? `${measure.label}, ${cells.binned === "max" ? "greatest" : "median"}` : measure.label;
     showTip(x, y, tipLines([who, ", ", columnName(overview, cells.columns[at.column])], [
@@ -297,8 +309,7 @@ export class HeatMap {
   /** @private @param {number} row */
   rowName(row) {
     const of = this.overview?.rows[row];
-    if (!of) return "";
-    return of.rank === null ? `GPU ${of.device_index ?? row}` : of.device_index ? `rank ${of.rank}, GPU ${of.device_index}` : `rank ${of.rank}`;
+    return of ? nameOf(of, this.several) : "";
   }
 
   /** @private @param {MouseEvent} event */
@@ -317,7 +328,8 @@ export class HeatMap {
     this.chosen = { line, column };
     this.mark();
     const { row } = place.lines[line];
-    this.told.choose({ rank: idOf(overview.rows[row], row), step: overview.steps[cells.columns[column]?.[0] ?? 0]?.number ?? 0 });
+    const step = overview.steps[cells.columns[column]?.[0] ?? 0];
+    this.told.choose({ rank: idOf(overview.rows[row], row), step: step?.number ?? 0, repeat: step?.repeat ?? 0 });
   }
 
   /** @private */
@@ -345,7 +357,7 @@ export class HeatMap {
       const { row } = place.lines[at.line];
       const bounds = this.marked.getBoundingClientRect();
       this.tip(at, bounds.right, bounds.bottom);
-      const value = this.measure ? `${this.measure.label} ${this.write(cells.values[row][at.column])}` : "";
+      const value = this.measure ? `${this.measure.label} ${this.write(cells.values[row][at.column] ?? null)}` : "";
       this.told.say(`${this.rowName(row)}, ${columnName(overview, cells.columns[at.column])}: ${stateWords(overview.rows[row]) || value}`);
     } else if (event.key === "Enter" && chosen) {
       hideTip();
@@ -385,7 +397,15 @@ function fitting(c, text, room) {
   return short;
 }
 
-/** Thin lines over what has no value. @param {CanvasRenderingContext2D} c @param {number} x @param {number} y @param {number} width @param {number} height @param {string} colour */
+/**
+ * Thin lines over what has no value.
+ * @param {CanvasRenderingContext2D} c
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ * @param {string} colour
+ */
 function hatched(c, x, y, width, height, colour) {
   c.save();
   c.beginPath();

@@ -397,6 +397,7 @@ export class Page {
   /** A generation that the server has read anew. @param {any} info */
   async renew(info) {
     const before = this.info;
+    if (info.by_rank !== before.by_rank) return location.reload();
     const { window: shown, follow } = state.get();
     const whole = !follow && !info.growing && shown[0] <= before.begin && shown[1] >= before.end;
     // Files that were read since may begin earlier: times count from the first of all.
@@ -406,7 +407,6 @@ export class Page {
     this.api = new RecordingApi(this.id, info.generation);
     this.analyses = new Map();
     await this.timeline?.load();
-    if (info.by_rank !== before.by_rank) location.reload();
     // Who looked at all of it looks at all of it.
     if (whole) this.timeline?.moveTo(info.begin, Math.max(info.begin + 1, info.end), { glide: false });
     state.set({ generation: info.generation });

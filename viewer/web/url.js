@@ -112,14 +112,14 @@ function operatorsOf(fields) {
 /** Ranks by steps, as a link says it. @param {URLSearchParams} fields @returns {import("./heat.js").HeatView | null} */
 function heatOf(fields) {
   const measure = fields.get("measure") ?? "";
-  const cell = (fields.get("cell") ?? "").match(/^((?:row)?\d{1,9}(?:\.\d{1,9})?)@(\d{1,15})$/);
+  const cell = (fields.get("cell") ?? "").match(/^((?:row)?\d{1,9}(?:\.\d{1,9})?)@(\d{1,15})(?:\.(\d{1,9}))?$/);
   const heat = {
     ...FIRST,
     ...(/^\w{1,60}$/.test(measure) ? { measure } : {}),
     group: (fields.get("group") ?? "").slice(0, 400),
     ...(fields.get("rank") === "outliers" ? { sort: /** @type {const} */ ("outliers") } : {}),
     ...(fields.get("binned") === "median" ? { binned: /** @type {const} */ ("median") } : {}),
-    cell: cell ? { rank: cell[1], step: Number(cell[2]) } : null,
+    cell: cell ? { rank: cell[1], step: Number(cell[2]), repeat: Number(cell[3] ?? 0) } : null,
   };
   return JSON.stringify(heat) === JSON.stringify(FIRST) ? null : heat;
 }
@@ -243,7 +243,7 @@ export function href(place) {
     if (group) add("group", group);
     if (sort === "outliers") add("rank", "outliers");
     if (binned === "median") add("binned", "median");
-    if (cell) add("cell", `${cell.rank}@${cell.step}`);
+    if (cell) add("cell", `${cell.rank}@${cell.step}${cell.repeat ? `.${cell.repeat}` : ""}`);
   }
   if (place.step) add("step", place.step.repeat ? `${place.step.number}.${place.step.repeat}` : String(place.step.number));
   if (place.path) add("path", "shown");

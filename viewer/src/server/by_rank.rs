@@ -109,20 +109,25 @@ fn beside(recording: &Path) -> Vec<PathBuf> {
 }
 
 /// How these are read by rank; `None` where they are to be read as wholes. `given` are partials that were named with them.
-pub(super) fn plan(paths: &[PathBuf], given: &[PathBuf], by_rank: &ByRank) -> Option<Plan> {
+///
+/// # Errors
+/// One line: a partial that was named, and is damaged or of another recording.
+pub(super) fn plan(paths: &[PathBuf], given: &[PathBuf], by_rank: &ByRank) -> Result<Option<Plan>, String> {
     if are_partials(paths) {
-        return Some(Plan::Partials(paths.to_vec(), Vec::new()));
+        return Ok(Some(Plan::Partials(paths.to_vec(), Vec::new())));
     }
     if !paths.iter().all(|path| beneath::is_folder(path)) {
-        return None;
+        return Ok(None);
     }
-    let own = import::own_recordings(paths)?;
+    let Some(own) = import::own_recordings(paths) else {
+        return Ok(None);
+    };
     let ranks: usize = own.iter().map(|path| files::rank_folders(path)).sum();
     if ranks <= MOST_RANKS && given.is_empty() {
-        return None;
+        return Ok(None);
     }
     let [recording] = own.as_slice() else {
-        return Some(Plan::Recordings(own, Vec::new()));
+        return Ok(Some(Plan::Recordings(own, Vec::new())));
     };
     let found = if given.is_empty() {
         beside(recording)
@@ -132,16 +137,29 @@ pub(super) fn plan(paths: &[PathBuf], given: &[PathBuf], by_rank: &ByRank) -> Op
     let manifest = files::manifest(recording).unwrap_or_default();
     let bases = GlancedBases::default();
     let glances = parallel::map(found.len(), |place| {
-        let glance = Glance::read(&found[place], by_rank.version, &bases).ok()?;
-        let is_own = glance
+        Glance::read(&found[place], by_rank.version, &bases)
+    });
+    let is_own = |glance: &Glance| {
+        glance
             .bases
             .iter()
-            .all(|base| is_same(base, recording, &manifest));
-        is_own.then_some(glance)
-    });
+            .all(|base| is_same(base, recording, &manifest))
+    };
     let (mut here, mut of, mut all) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for (path, glance) in found.into_iter().zip(glances) {
-        let Some(glance) = glance else { continue };
+        let glance = match glance {
+            Ok(glance) if is_own(&glance) => glance,
+            // What merely lies beside the recording may be of anything.
+            _ if given.is_empty() => continue,
+            Ok(_) => {
+                return Err(format!(
+                    "{}: no partial of {}: name it alone",
+                    path.display(),
+                    recording.display()
+                ));
+            }
+            Err(wrong) => return Err(wrong.to_string()),
+        };
         let folders: Vec<String> = glance.parts.iter().map(|part| part.folder.clone()).collect();
         // One of several that have the same rank is enough.
         if !folders.iter().any(|folder| here.contains(folder)) {
@@ -156,11 +174,11 @@ pub(super) fn plan(paths: &[PathBuf], given: &[PathBuf], by_rank: &ByRank) -> Op
         }
     }
     let (files, glances): (Vec<PathBuf>, Vec<Glance>) = of.into_iter().unzip();
-    Some(if !files.is_empty() && all.is_subset(&here) {
+    Ok(Some(if !files.is_empty() && all.is_subset(&here) {
         Plan::Partials(files, glances)
     } else {
         Plan::Recordings(own, glances)
-    })
+    }))
 }
 
 /// Where the recordings of partials are: among those that were named, or beside the partials.

@@ -71,9 +71,11 @@ pub fn is_recording(folder: &Path) -> bool {
 #[must_use]
 pub fn rank_folders(path: &Path) -> usize {
     let folders = process_folders(path).unwrap_or_default();
-    let names = folders.iter().filter_map(|folder| folder.file_name());
-    let names = names.map(|name| segment_of(&name.to_string_lossy()).0.to_owned());
-    let names: HashSet<String> = names.filter(|name| !name.starts_with("host-")).collect();
+    let ranks = folders.iter().filter(|folder| !is_host(folder));
+    let names = ranks.filter_map(|folder| folder.file_name());
+    let names: HashSet<String> = names
+        .map(|name| segment_of(&name.to_string_lossy()).0.to_owned())
+        .collect();
     names.len()
 }
 
@@ -176,13 +178,6 @@ fn header(folder: &Path) -> Option<ProcessHeader> {
 #[must_use]
 pub fn processes(path: &Path) -> (usize, String) {
     let folders = process_folders(path).unwrap_or_default();
-    let mut names: Vec<String> = folders
-        .iter()
-        .filter(|folder| !is_host(folder))
-        .filter_map(|folder| folder.file_name())
-        .map(|name| segment_of(&name.to_string_lossy()).0.to_owned())
-        .collect();
-    names.dedup();
     let known = folders.iter().filter_map(|folder| header(folder));
     let devices = known
         .map(|header| header.devices)
@@ -194,7 +189,7 @@ pub fn processes(path: &Path) -> (usize, String) {
             "cuda"
         }
     });
-    (names.len(), device.to_owned())
+    (rank_folders(path), device.to_owned())
 }
 
 /// A look through a folder.

@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import * as format from "../format.js";
 import { costliest, showCollective } from "./collectives.js";
 import { leadOf, summary } from "./findings.js";
-import { mounted, ofSteps, severalDevices, shareParts } from "./shared.js";
+import { mounted, ofSteps, shareParts } from "./shared.js";
 
 /**
  * @param {HTMLElement} container
@@ -31,7 +31,7 @@ function draw(analysis, context, keep) {
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function figures(analysis, context) {
   const all = summary(analysis);
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const many = analysis.ranks.length > 1;
   const who = (/** @type {any} */ rank) => format.place(rank, several);
   const figure = (

@@ -6,7 +6,7 @@ import { h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
 import { lateRank } from "./findings.js";
-import { chosenSteps, failed, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
+import { chosenSteps, failed, nothing, panel, resolution, section, select, timeColumn } from "./shared.js";
 import { within } from "./step_choice.js";
 
 /** So many collectives are drawn at most; of more, stretches that are evenly spread. */
@@ -217,7 +217,7 @@ function waits(one) {
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function arrivals(analysis, context) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const rows = analysis.arrivals;
   const late = lateRank(analysis);
   if (!rows.length) return null;

@@ -4,10 +4,10 @@
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { nothing, panel, section, severalDevices, timeColumn } from "./shared.js";
+import { nothing, panel, section, timeColumn } from "./shared.js";
 
 export const copies = panel("copies", "Copies", (analysis, context, keep) => {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const rows = analysis.ranks.flatMap((rank) => rank.copies.map((copy) => ({ rank, copy })));
   if (!rows.length) return nothing("No copies were recorded.");
   const most = Math.max(1, ...rows.map((/** @type {any} */ row) => row.copy.total_ns));

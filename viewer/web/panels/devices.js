@@ -5,7 +5,7 @@ import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
 import { counterTitle, drawCounters } from "./counters.js";
-import { panel, resolution, section, severalDevices } from "./shared.js";
+import { panel, resolution, section } from "./shared.js";
 
 export const devices = panel("devices", "Devices", (analysis, context, keep) => {
   const charts = h("div", { class: "p-smalls" });
@@ -281,7 +281,7 @@ const COLUMNS = [
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function deviceTable(analysis, keep) {
   const rows = analysis.device_state;
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   if (!rows.length) {
     const listed = table({
       name: "gpus",

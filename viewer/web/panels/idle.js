@@ -5,7 +5,7 @@ import { legend, lines, shareBar } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { CAUSES, causeTitle, nameCell, nothing, panel, resolution, section, select, severalDevices, timeColumn } from "./shared.js";
+import { CAUSES, causeTitle, nameCell, nothing, panel, resolution, section, select, timeColumn } from "./shared.js";
 
 export const idle = panel("idle", "Idle", (analysis, context, keep) => {
   if (!analysis.ranks.length) return nothing("No rank ran anything on a GPU.");
@@ -14,7 +14,7 @@ export const idle = panel("idle", "Idle", (analysis, context, keep) => {
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function causes(analysis, context) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const most = Math.max(1, ...analysis.ranks.map((rank) => rank.idle_ns));
   const found = CAUSES.filter((cause) => analysis.ranks.some((rank) => rank.idle_causes[cause.key] > 0));
   const list = table({
@@ -106,7 +106,7 @@ export function lateBy(ranks) {
 
 /** @param {import("../../types/analysis.js").Analysis} analysis */
 function rankChoices(analysis) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   return [
     { id: "all", title: "all ranks" },
     ...analysis.ranks.map((/** @type {any} */ rank, /** @type {number} */ index) => ({ id: String(index), title: format.place(rank, several) })),
@@ -153,7 +153,7 @@ function hostLate(analysis, keep) {
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
 function gaps(analysis, context, keep) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const fine = resolution(analysis);
   const rows = analysis.ranks.flatMap((rank) => rank.longest_gaps.map((gap) => ({ rank, gap, length: gap.end_ns - gap.start_ns })));
   const longest = Math.max(1, ...rows.map((/** @type {any} */ row) => row.length));
@@ -187,7 +187,7 @@ function gaps(analysis, context, keep) {
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {Record<string, any>} keep */
 function launches(analysis, keep) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const rows = analysis.ranks.flatMap((rank) => rank.launches.map((/** @type {any} */ launch) => ({ rank, launch })));
   if (!rows.length) return null;
   keep.launchTable ??= {};
@@ -239,7 +239,7 @@ function launches(analysis, keep) {
 function queues(analysis, keep) {
   const having = analysis.ranks.map((rank, index) => ({ rank, index })).filter((one) => one.rank.queues.some((queue) => queue.timeline.length > 1));
   if (!having.length) return null;
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const fine = resolution(analysis);
   const holder = h("div", null);
   keep.queueRank = having.some((one) => String(one.index) === keep.queueRank) ? keep.queueRank : String(having[0].index);

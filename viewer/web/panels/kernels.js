@@ -5,7 +5,7 @@ import { legend, shareBar } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { choice, kindMark, nameCell, nothing, panel, section, select, severalDevices, timeColumn } from "./shared.js";
+import { choice, kindMark, nameCell, nothing, panel, section, select, timeColumn } from "./shared.js";
 
 const KINDS = ["compute", "communication", "copy", "memset"];
 
@@ -54,7 +54,7 @@ export function merged(ranks) {
 
 export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => {
   if (!analysis.ranks.length) return nothing("No rank ran anything on a GPU.");
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   keep.rank ??= "all";
   keep.kind ??= "all";
   const chosen = () => (keep.rank === "all" ? analysis.ranks : [analysis.ranks[Number(keep.rank)]].filter(Boolean));
@@ -174,7 +174,7 @@ export const kernels = panel("kernels", "Kernels", (analysis, context, keep) => 
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context @param {Record<string, any>} keep */
 function streams(analysis, context, keep) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const rows = analysis.ranks.flatMap((rank) => rank.streams.map((stream) => ({ rank, stream })));
   const whole = Math.max(1, ...rows.map((/** @type {any} */ row) => row.stream.span_ns));
   keep.streams ??= {};

@@ -6,10 +6,10 @@ import { h } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
 import { drawCounters } from "./counters.js";
-import { nothing, panel, resolution, section, severalDevices } from "./shared.js";
+import { nothing, panel, resolution, section } from "./shared.js";
 
 export const memory = panel("memory", "Memory", (analysis, context) => {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const having = analysis.ranks.flatMap((rank) => (rank.memory ? [{ ...rank, memory: rank.memory }] : []));
   const sampled = h("div", { class: "p-smalls" });
   // What the analysis has of the allocations is not drawn a second time.

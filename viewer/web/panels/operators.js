@@ -9,7 +9,7 @@ import { table } from "../table.js";
 import { OperatorFlame } from "./operator_flame.js";
 import { TABLES, remainders, shareOf } from "./operator_tables.js";
 import { roofline } from "./roofline.js";
-import { choice, mounted, nothing, ofSteps, section, select, severalDevices } from "./shared.js";
+import { choice, mounted, nothing, ofSteps, section, select } from "./shared.js";
 
 /** @typedef {import("../../types/analysis.js").Analysis} Analysis */
 /** @typedef {import("../../types/analysis.js").Attribution} Attribution */
@@ -95,7 +95,7 @@ class OperatorsPart {
         "PyTorch's profiler records them with shapes, modules and Python stacks: torch.profiler.profile(record_shapes=True, " +
           "with_stack=True). Our own recordings have them of programs that use gputrace.torch.operators().",
       );
-    const several = severalDevices(analysis);
+    const several = format.severalDevices(analysis);
     const body = h("div", null);
     const fill = () => {
       const { rank } = this.view;

@@ -8,7 +8,7 @@ import { iconButton } from "../icons.js";
 import { Pair } from "../pair.js";
 import { changeOf, changed, difference } from "./change.js";
 import { verdictOf } from "./changed_step.js";
-import { PARTS, choice, select, severalDevices, shareParts } from "./shared.js";
+import { PARTS, choice, select, shareParts } from "./shared.js";
 
 /** @typedef {import("../pair.js").Settings} Settings */
 /** @typedef {import("../../types/analysis.js").Diff} Diff */
@@ -421,7 +421,7 @@ export function pairView(context, top, told) {
     async load(both, ranks, diff, settings, window) {
       infos = both;
       const here = (/** @type {any} */ one) => ({ rank: one.rank ?? null, device_index: one.device_index });
-      several = ranks.some((list) => severalDevices({ ranks: list }));
+      several = ranks.some((list) => format.severalDevices({ ranks: list }));
       places = ranks[0].map(here).filter((place) => ranks[1].some((other) => (other.rank ?? null) === place.rank && other.device_index === place.device_index));
       const known = places.some((place) => place.rank === settings.place.rank && place.device_index === settings.place.device_index);
       names.forEach((name, side) =>

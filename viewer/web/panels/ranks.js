@@ -3,7 +3,7 @@
 
 import { h, replace } from "../dom.js";
 import * as format from "../format.js";
-import { FIRST, groupings, measureOf } from "../heat.js";
+import { FIRST, groupings, measureOf, stateWords } from "../heat.js";
 import { HeatMap } from "../heat_map.js";
 import { afterTyping, choice, chosenSteps, failed, nothing, ofSteps, section, select } from "./shared.js";
 
@@ -13,7 +13,7 @@ import { afterTyping, choice, chosenSteps, failed, nothing, ofSteps, section, se
 const TITLE = "Ranks";
 
 /** A value in the unit of its measure. @param {{unit: string}} measure @returns {(value: number | null) => string} */
-export const written = ({ unit }) => (value) => (value === null ? "no value" : unit === "ratio" ? format.percent(value) : format.time(value));
+const written = ({ unit }) => (value) => (value === null ? "no value" : unit === "ratio" ? format.percent(value) : format.time(value));
 
 export const ranks = {
   id: "ranks",
@@ -45,6 +45,8 @@ class RanksPart {
     this.drawn = "";
     /** @type {import("../heat.js").Overview | null} */
     this.overview = null;
+    /** Cells are asked for of the generation that the overview is of. @type {any} */
+    this.api = context.api;
     this.map = new HeatMap({
       choose: (cell) => this.choose({ cell }),
       open: (row, step) => this.open(row, step),
@@ -83,20 +85,30 @@ class RanksPart {
   async load() {
     const mine = ++this.asked;
     const { container, context } = this;
+    const { api } = context;
+    // Until the new one is there nothing is asked for by the old one.
+    this.overview = null;
     if (!container.hasChildNodes()) {
       const doing = typeof context.info.reading === "number" ? "Reading" : "Analysing";
       replace(container, h("div", { class: "p-loading", role: "status" }, `${doing} the recording …`));
     }
     try {
-      const overview = await context.api.ranks();
+      const overview = await api.ranks();
       if (mine !== this.asked) return;
       this.overview = overview;
+      this.api = api;
       this.drawn = "";
       if (!overview.rows.length) return replace(container, nothing("No rank ran anything on a GPU."));
       this.bar = h("div", { class: "p-bar" });
+      const isFocused = document.activeElement === this.map.body;
       replace(container, section("Ranks by steps", null, this.about(overview), this.bar, this.note, this.map.legend, this.map.element));
+      if (isFocused) this.map.body.focus({ preventScroll: true });
+      this.map.fit();
       if (!overview.steps.length)
-        this.container.append(nothing("This recording has no steps.", 'Name them with ranges (NVTX, record_function) like "step 12", and each gets a column here.'));
+        this.container.append(nothing(
+          "This recording has no steps.",
+          'Name them with ranges (NVTX, record_function) like "step 12", and each gets a column here.',
+        ));
       this.controls();
       await this.fill();
     } catch (error) {
@@ -110,7 +122,9 @@ class RanksPart {
     const waiting = overview.rows.filter((row) => row.state === "reading").length;
     const missing = overview.all - overview.here - waiting;
     return h("p", { class: missing > 0 ? "p-warned heat-here" : "p-note heat-here" },
-      missing > 0 || waiting > 0 ? `${format.count(overview.here)} of ${format.count(overview.all)} ranks are here` : `${format.count(overview.all)} ${overview.all === 1 ? "rank" : "ranks"}`,
+      missing > 0 || waiting > 0
+        ? `${format.count(overview.here)} of ${format.count(overview.all)} ranks are here`
+        : `${format.count(overview.all)} ${overview.all === 1 ? "rank" : "ranks"}`,
       waiting > 0 ? `; ${format.count(waiting)} are being read` : "",
       missing > 0 ? `; of ${format.count(missing)} there is no recording` : "",
       `, ${format.count(overview.steps.length)} ${overview.steps.length === 1 ? "step" : "steps"}.`);
@@ -131,7 +145,10 @@ class RanksPart {
         select("Measure", overview.measures.map(({ name, label, compared }) => ({
           id: name, title: label[0].toUpperCase() + label.slice(1) + (compared && !overview.compared ? " (ranks are being compared)" : "") })),
         measure.name, (name) => this.choose({ measure: name }))),
-      groups.length > 1 ? h("label", { class: "heat-label" }, "Group by ", select("Group by", groups, groups.some(({ id }) => id === view.group) ? view.group : "", (group) => this.choose({ group }))) : null,
+      groups.length > 1
+        ? h("label", { class: "heat-label" }, "Group by ",
+          select("Group by", groups, view.group, (group) => this.choose({ group })))
+        : null,
       choice("Order of the rows", [
         { id: "rank", title: "By rank" },
         { id: "outliers", title: "Outliers first", hint: "By the mean distance from the median of all ranks in the same step" },
@@ -153,7 +170,7 @@ class RanksPart {
     const measure = measureOf(overview, view.measure);
     map.element.setAttribute("aria-busy", String(this.drawn !== "" && this.drawn !== key));
     try {
-      const cells = await context.api.rankCells(measure.name, { steps: chosenSteps(context) || null, columns: map.columns, binned: view.binned });
+      const cells = await this.api.rankCells(measure.name, { steps: chosenSteps(context) || null, columns: map.columns, binned: view.binned });
       if (mine !== this.asked) return;
       this.drawn = key;
       map.show(overview, cells, measure, written(measure));
@@ -169,7 +186,7 @@ class RanksPart {
 
   /** What the picture is. @private @param {import("../heat.js").Overview} overview @param {import("../../types/analysis.js").StepMeasure} measure */
   tell(overview, measure) {
-    const { every, left_out } = this.map;
+    const { every, place: { left_out } } = this.map;
     const waits = measure.compared && !overview.compared;
     replace(this.note,
       ofSteps(this.context),
@@ -184,7 +201,8 @@ class RanksPart {
   open(row, step) {
     const { overview, context } = this;
     const of = overview?.rows[row];
-    if (!overview || !of || of.state === "missing" || of.state === "reading") return;
+    if (!overview || !of) return;
+    if (of.state === "missing" || of.state === "reading") return context.announce?.(stateWords(of));
     void context.openRank?.({ rank: of.rank, device: of.device_index }, overview.steps[step] ?? null);
   }
 

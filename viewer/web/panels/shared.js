@@ -204,12 +204,6 @@ export function select(label, choices, chosen, choose) {
   return element;
 }
 
-/** Whether a rank of the analysis has several devices. @param {{ranks: {rank: number | null}[]}} analysis */
-export function severalDevices(analysis) {
-  const seen = new Set();
-  return analysis.ranks.some((rank) => rank.rank !== null && (seen.has(rank.rank) || !seen.add(rank.rank)));
-}
-
 /** @typedef {{key: keyof import("../../types/analysis.js").Parts, title: string, hint: string, colour: string, hatched?: boolean}} Part */
 
 /** What a span of time of a device is made of, as the analyzer's `PARTS` say; the parts sum to the span. @type {Part[]} */

@@ -5,7 +5,7 @@ import { axisBelow, axisLeft, box, frame, hatching, hideTip, legend, linear, sha
 import { h, svg } from "../dom.js";
 import * as format from "../format.js";
 import { table } from "../table.js";
-import { PARTS, choice, chosenSteps, nothing, panel, meanParts, resolution, section, severalDevices, shareParts } from "./shared.js";
+import { PARTS, choice, chosenSteps, nothing, panel, meanParts, resolution, section, shareParts } from "./shared.js";
 import { number, rangeLine } from "./step_choice.js";
 import { ratesOf, utilization } from "./step_rates.js";
 
@@ -72,7 +72,7 @@ const standing = (step) => (step.warm_up ? "warm-up" : step.outlier ? "outlier" 
  */
 function chartSection(ranks, analysis, context, keep, redraw) {
   keep.measure ??= "time";
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const most = ranks.reduce((best, rank) => (rank.steps.length > best.steps.length ? rank : best));
   const detected = ranks.some((rank) => rank.step_summary?.detected);
   const shared = ranks.length <= 3 || most.steps.length <= 3 ? 132 : ranks.length <= 8 ? 84 : 56;
@@ -326,7 +326,7 @@ function stepChart(ranks, keep, rowHeight, context, several) {
 
 /** @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function rankSection(analysis, context) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const whole = Math.max(1, ...analysis.ranks.map((rank) => rank.span_ns));
   const parts = table({
     name: "ranks",
@@ -382,7 +382,7 @@ function partColumns(of, text, spare) {
 
 /** All measures of the catalogue. @param {import("../../types/analysis.js").Analysis} analysis @param {import("./shared.js").Context} context */
 function measureSection(analysis, context) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const list = table({
     name: "measures",
     plain: analysis.ranks.length < 9,
@@ -416,7 +416,7 @@ export function measureColumns(measures) {
  * @param {Record<string, any>} keep
  */
 function stepTable(ranks, analysis, context, keep) {
-  const several = severalDevices(analysis);
+  const several = format.severalDevices(analysis);
   const fine = resolution(analysis);
   const rows = ranks.flatMap((rank) => rank.steps.map((/** @type {any} */ step, /** @type {number} */ index) => ({ rank, step, index })));
   const longest = Math.max(1, ...rows.map((row) => row.step.duration_ns));

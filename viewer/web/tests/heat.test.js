@@ -94,7 +94,7 @@ export const tests = {
   },
   "a link says what is shown, and survives nonsense"() {
     /** @type {any} */
-    const heat = { measure: "wait_ns", group: "name:<img src=x>&a=b", sort: "outliers", binned: "median", cell: { rank: "417.1", step: 12 } };
+    const heat = { measure: "wait_ns", group: "name:<img src=x>&a=b", sort: "outliers", binned: "median", cell: { rank: "417.1", step: 12, repeat: 1 } };
     deepEqual(parse(href({ rec: "x", tab: "ranks", heat })).heat, heat);
     equal(parse("#tab=ranks").heat, undefined);
     equal(parse("#tab=ranks&measure=%3Cb%3E&cell=a@b&rank=7&binned=mean").heat, undefined);

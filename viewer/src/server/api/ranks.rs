@@ -49,15 +49,7 @@ pub struct Cells {
     steps: String,
     columns: Option<usize>,
     #[serde(default)]
-    binned: How,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum How {
-    #[default]
-    Max,
-    Median,
+    binned: Binned,
 }
 
 /// One measure of all of them.
@@ -73,14 +65,10 @@ pub async fn cells(
     if !(1..=MOST_COLUMNS).contains(&columns) {
         return Err(Refusal::wrong(format!("columns must be 1 to {MOST_COLUMNS}")));
     }
-    let binned = match wanted.binned {
-        How::Max => Binned::Max,
-        How::Median => Binned::Median,
-    };
     let loaded = loaded(&app, rec, generation).await?;
     let table = table(&app, &loaded).await?;
     let answer = run_queued(&app, Work::Long, move || {
-        let cells = table.cells(&measure, steps, columns, binned);
+        let cells = table.cells(&measure, steps, columns, wanted.binned);
         let cells = cells.ok_or_else(|| {
             Refusal::nothing("there is no such measure: `ranks` lists those that there are")
         })?;

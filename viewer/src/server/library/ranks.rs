@@ -68,7 +68,8 @@ struct Pictures<'a> {
     others: Mutex<BTreeMap<u32, RankState>>,
     begun: Instant,
     shown: Mutex<Option<Instant>>,
-    tell: watch::Sender<Progress>,
+    /// Of the picture that shows now. Dropping it sends away whoever waits for that picture's analysis.
+    tell: Mutex<watch::Sender<Progress>>,
 }
 
 impl Pictures<'_> {
@@ -79,7 +80,10 @@ impl Pictures<'_> {
             lock(&self.others).insert(rank, RankState::Nothing);
         }
         lock(&self.known).extend(known);
-        let mut shown = lock(&self.shown);
+        // Somebody draws already: it is no reason to wait.
+        let Ok(mut shown) = self.shown.try_lock() else {
+            return;
+        };
         let rest = BETWEEN_PICTURES.max(self.begun.elapsed() / REST);
         if shown.is_none_or(|when| when.elapsed() >= rest) {
             self.show();
@@ -88,15 +92,18 @@ impl Pictures<'_> {
     }
 
     fn show(&self) {
-        let table = RankSteps::of(lock(&self.known).clone(), &lock(&self.others));
+        let known = lock(&self.known).clone();
+        let others = lock(&self.others).clone();
+        let table = RankSteps::of(known, &others);
         let timeline = Timeline::without_rows(
             &outline(self.path.clone(), self.manifest.clone(), &table),
             table.span(),
         );
-        let whole = self.tell.subscribe();
+        let (tell, whole) = watch::channel(Progress::Running);
         self.library.publish(self.entry, |generation| {
             Loaded::by_rank(generation, timeline, table, whole, true)
         });
+        *lock(&self.tell) = tell;
     }
 }
 
@@ -110,21 +117,15 @@ impl Library {
         progress: &import::Progress,
     ) -> Result<(), String> {
         let is_first = lock(&entry.inner).generations.is_empty();
-        let (merged, options, found) = match plan {
+        let (merged, options) = match plan {
             Plan::Partials(files, glances) => {
                 self.read_partials(entry, &files, glances, by_rank, progress, is_first)?
             }
-            Plan::Recordings(paths, beside) => {
-                let merged = self.read_recordings(entry, &paths, beside, by_rank, progress, is_first)?;
-                let found = merged.bases.iter().map(|base| Source {
-                    ranks: base.processes.values().flatten().copied().collect(),
-                    recording: Ok(base.recording.path.clone()),
-                });
-                let found = found.collect();
-                (merged, gputrace_analyzer::Options::default(), found)
-            }
+            Plan::Recordings(paths, beside) => (
+                self.read_recordings(entry, &paths, beside, by_rank, progress, is_first)?,
+                gputrace_analyzer::Options::default(),
+            ),
         };
-        lock(&entry.inner).sources = found;
         let Some(base) = merged.bases.first() else {
             return Err(format!("{}: nothing is in it", entry.name));
         };
@@ -162,7 +163,7 @@ impl Library {
         by_rank: &ByRank,
         progress: &import::Progress,
         is_first: bool,
-    ) -> Result<(Partial, gputrace_analyzer::Options, Vec<Source>), String> {
+    ) -> Result<(Partial, gputrace_analyzer::Options), String> {
         if glances.is_empty() {
             let bases = GlancedBases::default();
             let read = parallel::map(files.len(), |place| {
@@ -203,9 +204,8 @@ impl Library {
                 .filter(|path| files::is_recording(path))
                 .cloned(),
         );
-        let found = sources(&bases, files, &named);
         // Opening a rank need not wait for the rest.
-        lock(&entry.inner).sources.clone_from(&found);
+        lock(&entry.inner).sources = sources(&bases, files, &named);
         progress.total_bytes.store(files.len() as u64, Ordering::Relaxed);
         let read = parallel::map(files.len(), |place| {
             let read = Partial::read(&files[place], by_rank.version);
@@ -228,7 +228,7 @@ impl Library {
         let merged = partial::merge(all).map_err(|wrong| wrong.to_string())?;
         // Whoever waits for the analysis of the first picture asks for that of the next.
         tell.send_replace(Progress::Replaced);
-        Ok((merged, options.unwrap_or_default(), found))
+        Ok((merged, options.unwrap_or_default()))
     }
 
     fn read_recordings(
@@ -247,9 +247,8 @@ impl Library {
         let mut others = BTreeMap::new();
         let (mut manifest, mut found) = (Manifest::default(), Vec::new());
         for (place, pieces) in pieces.iter().enumerate() {
-            let places = (0..pieces.len())
-                .filter(|place| !pieces.header(*place).is_host() && !pieces.is_stranger(*place));
-            let ranks: BTreeSet<u32> = places.filter_map(|place| pieces.header(place).rank).collect();
+            let ranks = pieces.of_ranks().filter_map(|place| pieces.header(place).rank);
+            let ranks: BTreeSet<u32> = ranks.collect();
             others.extend(ranks.iter().map(|rank| (*rank, RankState::Reading)));
             if place == 0 {
                 manifest = pieces.base().manifest.clone();
@@ -274,21 +273,19 @@ impl Library {
             others: Mutex::new(others),
             begun: Instant::now(),
             shown: Mutex::new(Some(Instant::now())),
-            tell: watch::channel(Progress::Running).0,
+            tell: Mutex::new(watch::channel(Progress::Running).0),
         };
         if is_first {
             pictures.show();
         }
         progress.total_bytes.store(count, Ordering::Relaxed);
-        let merged = (by_rank.read)(paths, &|part| {
+        (by_rank.read)(paths, &|part| {
             progress.done_bytes.fetch_add(1, Ordering::Relaxed);
             // What partials told of already stands.
             let is_known = has_some && lock(&pictures.known).iter().any(|one| one.rank == part.rank());
             if is_first && !is_known {
                 pictures.take(part);
             }
-        });
-        pictures.tell.send_replace(Progress::Replaced);
-        merged
+        })
     }
 }

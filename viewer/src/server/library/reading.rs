@@ -110,7 +110,7 @@ impl Library {
         signature: Option<Signature>,
     ) -> Result<(), String> {
         if let (None, Some(by_rank)) = (&entry.only, &self.by_rank)
-            && let Some(plan) = by_rank::plan(&entry.paths, &entry.given, by_rank)
+            && let Some(plan) = by_rank::plan(&entry.paths, &entry.given, by_rank)?
         {
             return self.read_by_rank(entry, plan, by_rank, progress);
         }
