@@ -193,15 +193,16 @@ fn rules_are_tried_over_a_recording() {
         );
         serde_json::from_slice::<serde_json::Value>(&tried.stdout).expect("JSON")
     };
-    let late = recorded("late", &["--delay", "step:2:40"]);
+    // Far more than a busy machine delays the others by: who is late by that is late as well.
+    let late = recorded("late", &["--delay", "step:2:200"]);
     assert_eq!(late["steps"], 40);
     let fired: Vec<_> = late["fired"].as_array().into_iter().flatten().collect();
     let of_late: Vec<_> = fired
         .iter()
         .filter(|fired| fired["trigger"] == "late-rank")
         .collect();
-    assert_eq!(of_late.len(), 1, "{late:#}");
-    assert_eq!(of_late[0]["rank"], 2, "{late:#}");
+    assert_eq!(of_late.len(), 1, "{fired:#?}");
+    assert_eq!(of_late[0]["rank"], 2, "{fired:#?}");
 }
 
 fn stop_for(process: &Child, time: Duration) {
@@ -302,8 +303,8 @@ fn a_watched_job_computes_what_it_computes_alone() {
     job_when(&socket, |job| job["steps"] == 59);
 }
 
-/// A capture's rows over all processes: kernels, and calls.
-fn captured(socket: &Path, into: &Path, kinds: &str) -> (usize, usize) {
+/// A capture's rows over all processes, kernels and calls, and its notes.
+fn captured(socket: &Path, into: &Path, kinds: &str) -> (usize, usize, Vec<String>) {
     let output = run(
         socket,
         &[
@@ -328,6 +329,7 @@ fn captured(socket: &Path, into: &Path, kinds: &str) -> (usize, usize) {
     (
         sum(&|tables| tables.kernels.start_ns.len()),
         sum(&|tables| tables.api_calls.start_ns.len()),
+        recording.manifest.notes.clone(),
     )
 }
 
@@ -341,17 +343,29 @@ fn captures_have_the_kinds_that_were_asked_for_whether_cupti_was_let_go_between_
         job["ranks"] == 2 && job["steps"].as_u64() > Some(3)
     });
     let into = |name: &str| place.path().join(name);
-    let (kernels, calls) = captured(&socket, &into("first"), "kernels");
+    let (kernels, calls, _) = captured(&socket, &into("first"), "kernels");
     assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
     // At once, while CUPTI still stands as it was started.
-    let (kernels, calls) = captured(&socket, &into("second"), "kernels");
+    let (kernels, calls, _) = captured(&socket, &into("second"), "kernels");
     assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
     // Two seconds behind the end it is switched off, and let go.
+    let until = std::time::Instant::now() + Duration::from_secs(90);
+    for number in 0.. {
+        std::thread::sleep(Duration::from_secs(6));
+        let (kernels, calls, notes) = captured(&socket, &into(&format!("third{number}")), "kernels,calls");
+        assert!(kernels > 0);
+        if calls > 0 {
+            break;
+        }
+        // It may still stand: then the capture says what it lacks.
+        assert!(
+            notes.iter().any(|note| note.contains("was started without")),
+            "{notes:?}"
+        );
+        assert!(std::time::Instant::now() < until);
+    }
     std::thread::sleep(Duration::from_secs(6));
-    let (kernels, calls) = captured(&socket, &into("third"), "kernels,calls");
-    assert!(kernels > 0 && calls > 0, "{kernels} kernels, {calls} calls");
-    std::thread::sleep(Duration::from_secs(6));
-    let (kernels, calls) = captured(&socket, &into("fourth"), "kernels");
+    let (kernels, calls, _) = captured(&socket, &into("fourth"), "kernels");
     assert!(kernels > 0 && calls == 0, "{kernels} kernels, {calls} calls");
     for (kinds, word) in [
         ("proxy", "configuration"),
@@ -374,7 +388,9 @@ fn a_step_is_told_of_within_two_seconds_of_its_end() {
         job["ranks"] == 2 && job["steps"].as_u64() > Some(3)
     });
     let (mut ages, mut last) = (Vec::new(), 0);
+    let until = std::time::Instant::now() + Duration::from_secs(120);
     while ages.len() < 30 {
+        assert!(std::time::Instant::now() < until, "{ages:?}");
         let job = daemon_answers(&socket);
         let now_ns = gputrace_trace::now().0;
         for step in job["recent"].as_array().into_iter().flatten() {
@@ -439,11 +455,18 @@ fn another_profiler_can_have_cupti_until_a_capture_and_a_moment_behind_it() {
         let into = place.path().join(name);
         let mut capture = gputrace();
         capture
-            .args(["capture", "--for", "3s", "-o"])
+            .args(["capture", "--for", "8s", "-o"])
             .arg(&into)
             .env("GPUTRACE_SOCKET", &socket);
         let mut capture = capture.stdout(Stdio::null()).spawn().expect("gputrace runs");
-        std::thread::sleep(Duration::from_millis(1500));
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while daemon_answers(&socket)["processes"][0]["records_kernels"] != true {
+            assert!(
+                std::time::Instant::now() < until,
+                "{name}: no kernels are recorded"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
         assert!(!can_have_it(), "while one goes on");
         assert!(capture.wait().expect("ended").success());
         let kept = gputrace_trace::Recording::open(&into).expect("a recording");
