@@ -8,9 +8,11 @@
 //! |---|---|
 //! | `PICTURE_FOLDER=DIR` | recording and partials are made there, and removed; 100,000,000 rows take 0.8 GB |
 //! | `PICTURE_FILES=n` | partials that the ranks are in; 20 |
+//! | `PICTURE_HOSTS=1` | eight ranks a host instead of all on one |
 //!
-//! Each line is a server of its own that was just started. Time counts from its start; CPU and memory are those of its process until then. The
-//! recording is simulated, of one host, with one slow rank.
+//! Each line is a server of its own that was just started. Time counts from its start, a rank's timeline from when it is opened;
+//! CPU and memory are those of its process until then. The recording is simulated, of one host unless PICTURE_HOSTS is set, with
+//! one slow rank.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -108,16 +110,12 @@ fn main() {
     let recording = root.path().join("run");
     let slow = (ranks / 3).to_string();
     let mut make = gputrace();
-    make.args([
-        "workload",
-        "--trace-only",
-        "--one-host",
-        "--slow-rank",
-        &slow,
-        "-o",
-    ])
-    .arg(&recording);
+    make.args(["workload", "--trace-only", "--slow-rank", &slow, "-o"])
+        .arg(&recording);
     make.args(["--ranks", &ranks.to_string(), "--events", &events.to_string()]);
+    if std::env::var_os("PICTURE_HOSTS").is_none() {
+        make.arg("--one-host");
+    }
     expect_status(&mut make, 0);
     println!("{ranks} x {events}, {files} partials");
     println!("  {:<38}{:>8}{:>9}{:>10}", "", "s", "CPU s", "peak MiB");

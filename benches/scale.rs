@@ -16,12 +16,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What a run of the program took.
+/// What a run of the program took, or several.
+#[derive(Default)]
 struct Cost {
     cpu_s: f64,
     wall_s: f64,
     peak_mib: f64,
     output: u64,
+}
+
+impl Cost {
+    /// Takes in a run that wrote a file.
+    fn add(&mut self, other: &Self, file: &Path) {
+        self.cpu_s += other.cpu_s;
+        self.wall_s += other.wall_s;
+        self.peak_mib = self.peak_mib.max(other.peak_mib);
+        self.output += std::fs::metadata(file).map_or(0, |about| about.len());
+    }
 }
 
 /// Runs the program, its output going to a file.
@@ -133,22 +144,14 @@ fn one_host(root: &Path, (ranks, events): (u64, u64)) {
         .filter_map(|one| Some(one["ranks"].as_array()?.len()))
         .sum();
     drop(analysis);
-    let mut sum = Cost {
-        cpu_s: 0.0,
-        wall_s: 0.0,
-        peak_mib: 0.0,
-        output: 0,
-    };
+    let mut sum = Cost::default();
     let mut files = Vec::new();
     for first in (0..ranks).step_by(EACH as usize) {
         let file = root.join(format!("{first}.partial"));
         let name = file.to_str().expect("a name").to_owned();
         let range = format!("{first}..{}", (first + EACH).min(ranks) - 1);
         let cost = run(&["partial", path, "--ranks", &range, "-o", &name], &output);
-        sum.cpu_s += cost.cpu_s;
-        sum.wall_s += cost.wall_s;
-        sum.peak_mib = sum.peak_mib.max(cost.peak_mib);
-        sum.output += std::fs::metadata(&file).map_or(0, |about| about.len());
+        sum.add(&cost, &file);
         files.push(name);
     }
     say(
@@ -235,12 +238,7 @@ fn main() {
         line("  analyze", rows, bytes, &analysed, Some(ratio));
         // One of each rank; their clocks were compared once.
         let count = partials.min(ranks);
-        let mut sum = Cost {
-            cpu_s: 0.0,
-            wall_s: 0.0,
-            peak_mib: 0.0,
-            output: 0,
-        };
+        let mut sum = Cost::default();
         let mut files = Vec::new();
         for rank in 0..count {
             let file = root.path().join(format!("{rank}.partial"));
@@ -252,10 +250,7 @@ fn main() {
                 ],
                 &output,
             );
-            sum.cpu_s += cost.cpu_s;
-            sum.wall_s += cost.wall_s;
-            sum.peak_mib = sum.peak_mib.max(cost.peak_mib);
-            sum.output += std::fs::metadata(&file).map_or(0, |about| about.len());
+            sum.add(&cost, &file);
             files.push(name);
         }
         line(

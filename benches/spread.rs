@@ -25,20 +25,16 @@ use serde_json::Value;
 #[path = "../tests/common/clusters.rs"]
 #[allow(dead_code)]
 mod clusters;
+#[path = "../tests/common/groups.rs"]
+mod groups;
+#[path = "../tests/common/random.rs"]
+mod random;
 
 use clusters::{Cluster, kill, processes};
+use groups::in_groups;
+use random::Random;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gputrace");
-
-/// Numbers that look random, the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, count: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) as usize % count.max(1)
-    }
-}
 
 fn number(variable: &str, usual: u64) -> u64 {
     let value = std::env::var(variable).ok();
@@ -201,14 +197,14 @@ fn sources(folder: &Path, others: &[String]) -> Vec<(String, Vec<String>)> {
 
 /// `partial` of each rank, or file, and `reduce` in a random order and grouping. `None` where that takes clocks to be compared first,
 /// which `--on` does itself.
-fn by_hand(paths: &[String], ranks: usize, folder: &Path, dice: &mut Dice) -> Result<String, String> {
+fn by_hand(paths: &[String], ranks: usize, folder: &Path, random: &mut Random) -> Result<String, String> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir(folder).expect("a folder");
     let source: Vec<&str> = paths.iter().map(String::as_str).collect();
     let mut files: Vec<PathBuf> = Vec::new();
     let mut first = 0;
     while first < ranks {
-        let last = (first + dice.below(4)).min(ranks - 1);
+        let last = (first + random.below(4)).min(ranks - 1);
         let output = folder.join(format!("{first}.partial"));
         let range = format!("{first}..{last}");
         let mut command = vec!["partial"];
@@ -226,18 +222,10 @@ fn by_hand(paths: &[String], ranks: usize, folder: &Path, dice: &mut Dice) -> Re
         run(&[&["partial"], &source[..], &["-o", text(&output)]].concat(), &[])?;
         files.push(output);
     }
-    let mut made = 0;
-    while files.len() > 2 && dice.below(3) > 0 {
-        let count = 2 + dice.below(files.len() - 2);
-        let some: Vec<PathBuf> = (0..count)
-            .map(|_| files.swap_remove(dice.below(files.len())))
-            .collect();
-        let output = folder.join(format!("{made}-of-several.partial"));
-        made += 1;
+    let files = in_groups(files, folder, random, |some, output| {
         let names: Vec<&str> = some.iter().map(|path| text(path)).collect();
-        run(&[&["reduce"], &names[..], &["-o", text(&output)]].concat(), &[])?;
-        files.insert(dice.below(files.len()), output);
-    }
+        run(&[&["reduce"], &names[..], &["-o", text(output)]].concat(), &[]).map(drop)
+    })?;
     let names: Vec<&str> = files.iter().map(|path| text(path)).collect();
     run(&[&["reduce", "--json"], &names[..]].concat(), &[])
 }
@@ -246,7 +234,7 @@ fn equality(others: &[String]) {
     let folder = tempfile::tempdir().expect("a folder");
     let wanted = std::env::var("SPREAD_ENGINES").unwrap_or_else(|_| "local,slurm,ray".to_owned());
     let engines: Vec<Engine> = wanted.split(',').filter_map(engine).collect();
-    let mut dice = Dice(number("SPREAD_SEED", 1));
+    let mut random = Random(number("SPREAD_SEED", 1));
     print!(
         "{:<44}{:>7}{:>10}{:>9}",
         "the same JSON as `analyze --json`", "ranks", "JSON kB", "by hand"
@@ -285,7 +273,12 @@ fn equality(others: &[String]) {
                 print!(" ({})", said.trim());
             }
         };
-        tell(by_hand(&paths, ranks, &folder.path().join("partials"), &mut dice));
+        tell(by_hand(
+            &paths,
+            ranks,
+            &folder.path().join("partials"),
+            &mut random,
+        ));
         for engine in &engines {
             let output = folder.path().join("output");
             let _ = fs::remove_dir_all(&output);
@@ -313,7 +306,7 @@ fn strike(
     engine: &mut Engine,
     driver: &mut Child,
     output: &Path,
-    dice: &mut Dice,
+    random: &mut Random,
 ) -> Option<&'static str> {
     let workers = processes(&["shard", text(output)]);
     if workers.is_empty() {
@@ -325,7 +318,7 @@ fn strike(
             Some("driver")
         }
         1 | 2 if engine.name == "slurm" => {
-            let node = ["node1", "node2"][dice.below(2)];
+            let node = ["node1", "node2"][random.below(2)];
             let folder = engine.folder.as_ref()?.path();
             let id = fs::read_to_string(folder.join(format!("{node}.pid"))).ok()?;
             // With all that runs on it, as a machine that fails.
@@ -355,7 +348,7 @@ fn strike(
             Some("node")
         }
         _ => {
-            kill(workers[dice.below(workers.len())]);
+            kill(workers[random.below(workers.len())]);
             Some("worker")
         }
     }
@@ -388,11 +381,11 @@ fn kills(name: &str) {
         began.elapsed().as_secs_f64()
     );
     let wanted = number("SPREAD_KILLS", 100) as usize;
-    let mut dice = Dice(number("SPREAD_SEED", 1));
+    let mut random = Random(number("SPREAD_SEED", 1));
     let mut struck: BTreeMap<&str, usize> = BTreeMap::new();
     // About eight in a run, so that now and then a rank is hit three times.
     let pause = (began.elapsed().as_millis() as usize / 8).clamp(100, 1000);
-    let mut kind = dice.below(10);
+    let mut kind = random.below(10);
     let (mut same, mut less, mut lost, mut drivers) = (0, 0, 0, 0);
     let output = folder.path().join("output");
     while struck.values().sum::<usize>() < wanted {
@@ -420,19 +413,19 @@ fn kills(name: &str) {
                 .stderr(file)
                 .spawn()
                 .expect("starts");
-            let mut next = Instant::now() + Duration::from_millis(dice.below(pause) as u64);
+            let mut next = Instant::now() + Duration::from_millis(random.below(pause) as u64);
             let status = loop {
                 if let Some(status) = driver.try_wait().expect("waits") {
                     break status;
                 }
                 if Instant::now() >= next && struck.values().sum::<usize>() < wanted {
-                    let what = strike(kind, &mut engine, &mut driver, &output, &mut dice);
+                    let what = strike(kind, &mut engine, &mut driver, &output, &mut random);
                     if let Some(what) = what {
                         *struck.entry(what).or_default() += 1;
-                        kind = dice.below(10);
+                        kind = random.below(10);
                     }
                     let wait = if what.is_some() {
-                        pause / 2 + dice.below(pause)
+                        pause / 2 + random.below(pause)
                     } else {
                         10
                     };

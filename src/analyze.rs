@@ -13,7 +13,7 @@ use gputrace_trace::{Recording, access};
 
 use crate::apart::{Run, busy};
 use crate::cli::AnalyzeArgs;
-use crate::export::{cannot_be_written, tables_target};
+use crate::export::{cannot_be_written, interrupted, tables_target};
 use crate::failure::Failure;
 use crate::opening;
 use crate::print_json::print_json;
@@ -203,6 +203,10 @@ pub fn run(args: &AnalyzeArgs) -> Result<i32, Failure> {
         access::follow_umask();
     }
     let tables = tables_target(&args.writing, args.tables.as_deref(), args.force, &args.paths)?;
+    // Workers are stopped first.
+    if tables.is_some() && args.on.is_none() {
+        interrupted::leaves_nothing();
+    }
     let options = Options {
         steps: args.steps,
         sort,

@@ -26,14 +26,10 @@ pub struct Run {
 /// The ranks that are wanted, first and last.
 pub type Ranks = Option<(u64, u64)>;
 
-/// What is no rank: a recorder's own process, or one of another recording. What is said of it stands with the whole.
-fn is_of_whole(pieces: &Pieces, place: usize) -> bool {
-    pieces.header(place).is_host() || pieces.is_stranger(place)
-}
-
-fn is_wanted(header: &ProcessHeader, ranks: Ranks) -> bool {
-    let rank = header.rank.map(u64::from);
-    ranks.is_none_or(|(first, last)| rank.is_some_and(|rank| (first..=last).contains(&rank)))
+/// Whether a process is wanted: one without a rank goes with rank 0, so that ranges of all ranks hold it once.
+pub fn is_wanted(rank: Option<u32>, ranks: Ranks) -> bool {
+    let rank = rank.map_or(0, u64::from);
+    ranks.is_none_or(|(first, last)| (first..=last).contains(&rank))
 }
 
 impl Run {
@@ -61,8 +57,7 @@ impl Run {
     pub fn ranks(&self) -> Option<Vec<u32>> {
         let mut ranks = Vec::new();
         for pieces in &self.recordings {
-            let places = (0..pieces.len()).filter(|place| !is_of_whole(pieces, *place));
-            for place in places {
+            for place in pieces.of_ranks() {
                 ranks.push(pieces.header(place).rank?);
             }
         }
@@ -77,10 +72,7 @@ impl Run {
         let headers: Vec<&ProcessHeader> = self
             .recordings
             .iter()
-            .flat_map(|pieces| {
-                let places = (0..pieces.len()).filter(|place| !is_of_whole(pieces, *place));
-                places.map(|place| pieces.header(place))
-            })
+            .flat_map(|pieces| pieces.of_ranks().map(|place| pieces.header(place)))
             .collect();
         clocks_may_differ(&bases, &headers)
     }
@@ -119,7 +111,7 @@ impl Run {
         let wanted = |pieces: &Pieces| -> Vec<usize> {
             let places = 0..pieces.len();
             places
-                .filter(|place| is_of_whole(pieces, *place) || is_wanted(pieces.header(*place), ranks))
+                .filter(|place| pieces.is_of_whole(*place) || is_wanted(pieces.header(*place).rank, ranks))
                 .collect()
         };
         let count: usize = self.recordings.iter().map(|pieces| wanted(pieces).len()).sum();
@@ -133,7 +125,7 @@ impl Run {
                 let place = places[index];
                 let mut piece = read(&pieces, place, TABLE_NAMES)?;
                 bar.inc(1);
-                if is_of_whole(&pieces, place) {
+                if pieces.is_of_whole(place) {
                     return Ok((piece.unchecked, None, Some(piece.recording)));
                 }
                 if let (Some((clock_of, compared)), Some(process)) =
@@ -150,10 +142,8 @@ impl Run {
                 Ok((piece.unchecked, Some(part), None))
             });
             let mut processes = std::collections::BTreeMap::new();
-            for place in 0..pieces.len() {
-                if !is_of_whole(&pieces, place) {
-                    processes.insert(pieces.folder(place).to_owned(), pieces.header(place).rank);
-                }
+            for place in pieces.of_ranks() {
+                processes.insert(pieces.folder(place).to_owned(), pieces.header(place).rank);
             }
             let read: Vec<(usize, Option<Part>, Option<Recording>)> =
                 read.into_iter().collect::<Result<_, Failure>>()?;
@@ -194,19 +184,14 @@ impl Run {
 
     /// Compares the clocks of all its processes, if several may have stamped it.
     fn compare_clocks(&self) -> Result<Option<(Option<ClockOf>, ComparedClocks)>, Failure> {
+        if !self.clocks_may_differ() {
+            return Ok(None);
+        }
         let bases: Vec<&Recording> = self.recordings.iter().map(Pieces::base).collect();
         let recordings = self.recordings.iter().enumerate();
         let places: Vec<(usize, &Pieces, usize)> = recordings
-            .flat_map(|(number, pieces)| (0..pieces.len()).map(move |place| (number, pieces, place)))
-            .filter(|(_, pieces, place)| !is_of_whole(pieces, *place))
+            .flat_map(|(number, pieces)| pieces.of_ranks().map(move |place| (number, pieces, place)))
             .collect();
-        let headers: Vec<&ProcessHeader> = places
-            .iter()
-            .map(|(_, pieces, place)| pieces.header(*place))
-            .collect();
-        if !clocks_may_differ(&bases, &headers) {
-            return Ok(None);
-        }
         let bar = bar("comparing clocks", "processes", places.len() as u64);
         let sides = parallel::map(places.len(), |index| {
             let (number, pieces, place) = places[index];
@@ -232,8 +217,10 @@ fn read(pieces: &Pieces, place: usize, tables: &[&str]) -> Result<Piece, Failure
 }
 
 fn ranks_of(pieces: &Pieces) -> Vec<u32> {
-    let places = (0..pieces.len()).filter(|place| !is_of_whole(pieces, *place));
-    places.filter_map(|place| pieces.header(place).rank).collect()
+    pieces
+        .of_ranks()
+        .filter_map(|place| pieces.header(place).rank)
+        .collect()
 }
 
 /// What files are, in a few digits: their names, sizes and when they were written; of folders what lies in them and in their

@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
-use gputrace_analyzer::baseline::Baseline;
+use gputrace_analyzer::baseline::{Baseline, SCHEMA};
 use gputrace_trace::access;
 use gputrace_trace::place::{Existing, Target};
+use gputrace_trace::seal::seal_json;
 
 use crate::cli::compare::FOLDER;
 use crate::cli::{BaselineArgs, BaselineCommand};
@@ -63,7 +64,8 @@ fn save(run: &Baseline, target: &Target) -> Result<i32, Failure> {
     let mut length = 0;
     let written = target.write_file(&runs::is_baseline, |mut file| {
         let mut text = serde_json::to_vec(run).map_err(std::io::Error::from)?;
-        text.push(b'\n');
+        // Bound to what it is: baselines may be renamed.
+        seal_json(&mut text, SCHEMA);
         length = text.len();
         file.write_all(&text)
     });

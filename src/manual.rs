@@ -85,9 +85,10 @@ fn write_pages(folder: &Path, page: &Command, parents: bool) -> Result<(), Failu
 
 /// Whether a file is a page of ours, by the line that they all have.
 fn is_page(file: &File) -> bool {
-    let mut beginning = String::new();
-    let read = file.take(400).read_to_string(&mut beginning);
-    read.is_ok() && beginning.lines().any(|line| line.starts_with(".TH gputrace"))
+    let mut beginning = Vec::new();
+    let read = file.take(400).read_to_end(&mut beginning);
+    let text = String::from_utf8_lossy(&beginning);
+    read.is_ok() && text.lines().any(|line| line.starts_with(".TH gputrace"))
 }
 
 fn print(text: &[u8]) -> Result<i32, Failure> {

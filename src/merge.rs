@@ -53,13 +53,7 @@ pub fn run(args: &MergeArgs) -> Result<i32, Failure> {
     if !args.force {
         refuse_strangers(&parts)?;
     }
-    if let Some(around) = place::recording_around(&args.output) {
-        return Err(Failure::new(format!(
-            "{}: is inside the recording {}: name a folder elsewhere",
-            args.output.display(),
-            around.display()
-        )));
-    }
+    place::refuse_inside(&args.output).map_err(|refused| Failure::new(refused.to_string()))?;
     // What cannot be compared is no reason to refuse it.
     let clocks = match compared(&args.paths) {
         Ok(clocks) => clocks,

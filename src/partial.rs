@@ -1,17 +1,17 @@
 //! `gputrace partial`: what is known of some ranks alone, as a file.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use gputrace_analyzer::partial::Partial;
+use gputrace_analyzer::partial::{Glance, GlancedBases, Partial};
 use gputrace_analyzer::{ClockChoice, Options};
 use gputrace_trace::access;
 use gputrace_trace::place::Target;
 use gputrace_trace::seal::digest;
 
 use crate::analyze::clock_choice;
-use crate::apart::{Ranks, Run, fingerprint};
+use crate::apart::{Ranks, Run, fingerprint, is_wanted};
 use crate::cli::PartialArgs;
 use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
@@ -22,14 +22,29 @@ pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 /// Whether a file is a partial, and may be replaced by another.
 pub fn is_partial(file: &File) -> bool {
-    let mut head = Vec::new();
-    let read = file.take(1 << 12).read_to_end(&mut head);
-    let holds = |text: &[u8]| head.windows(text.len()).any(|window| window == text);
-    read.is_ok() && head.starts_with(b"ARROW1") && holds(gputrace_analyzer::partial::FORMAT.as_bytes())
+    Glance::is_in(file)
 }
 
 /// Writes a partial aside, and gives it its name when it is whole.
 pub fn write(target: &Target, partial: &Partial, options: &Options, input: &str) -> Result<u64, Failure> {
+    // One of this run may be of other ranks or clocks, and is made again; one of another run is not ours to replace.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let is_own = |path: &Path| {
+        partial
+            .bases
+            .iter()
+            .any(|own| real(&own.recording.path) == real(path))
+    };
+    if let Ok(there) = Glance::read(&target.path, PROGRAM, &GlancedBases::default())
+        && let Some(other) = there.bases.first()
+        && !there.bases.iter().any(|base| is_own(&base.path))
+    {
+        return Err(Failure::of_output(format!(
+            "{}: is a partial of {}: name another file, or remove it",
+            target.path.display(),
+            other.path.display()
+        )));
+    }
     let written = target.write_file(&is_partial, |file| {
         let mut out = BufWriter::with_capacity(1 << 18, file);
         partial.write(&mut out, options, PROGRAM, input)?;
@@ -85,7 +100,7 @@ pub fn run(args: &PartialArgs) -> Result<i32, Failure> {
             crate::analyze::source_of(&args.paths)
         )));
     }
-    // Who was faster has written the same.
+    // Another process has written the same partial meanwhile.
     if Partial::input_of(&args.output, &options, PROGRAM).as_ref() == Some(&input) {
         anstream::eprintln!("{output}: was made meanwhile, of the same files");
         return Ok(0);
@@ -109,10 +124,7 @@ fn whole(
         files.clone_into(&mut base.fingerprint);
     }
     for parts in &mut partial.parts {
-        parts.retain(|part| {
-            let rank = part.rank().map(u64::from);
-            ranks.is_none_or(|(first, last)| rank.is_some_and(|rank| (first..=last).contains(&rank)))
-        });
+        parts.retain(|part| is_wanted(part.rank(), ranks));
     }
     Ok(partial)
 }

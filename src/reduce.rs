@@ -21,6 +21,9 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
         access::follow_umask();
     }
     let tables = tables_target(&args.writing, args.tables.as_deref(), args.force, &args.paths)?;
+    if tables.is_some() {
+        interrupted::leaves_nothing();
+    }
     let (merged, options) = open(args)?;
     if let Some(output) = &args.output {
         interrupted::leaves_nothing();

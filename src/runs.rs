@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use gputrace_analyzer::baseline::{Baseline, SCHEMA};
+use gputrace_trace::seal::check_json;
 
 use crate::analyze::{never_used_cuda, no_such_steps};
 use crate::failure::Failure;
@@ -76,6 +77,12 @@ pub fn read(path: &Path) -> Result<Baseline, Failure> {
                 "it is a baseline of version {version}, and this gputrace reads {SCHEMA}: save it again, or use the gputrace that made it"
             )));
         }
+    }
+    // Those of earlier versions have no checksum.
+    if check_json(text.as_bytes(), SCHEMA) == Some(false) {
+        return Err(failed(
+            "it is damaged or was edited, its checksum does not match: save it again".to_owned(),
+        ));
     }
     let baseline: Baseline = serde_json::from_str(&text)
         .map_err(|error| failed(format!("it is damaged or no baseline ({error}): save it again")))?;

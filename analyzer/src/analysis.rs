@@ -92,6 +92,9 @@ pub struct Analysis {
     pub source: String,
     /// "cuda", "sim" or "imported"; "unknown" where nothing is left that says.
     pub device: String,
+    /// What the recorded command ended with, as a shell gives it (128 and the signal's number for a signal); null where that
+    /// isn't known.
+    pub exit_status: Option<i32>,
     /// How many of the job's ranks all numbers are of, and which are missing.
     pub job_ranks: JobRanks,
     /// The job's step, over all ranks; null without steps.

@@ -59,8 +59,12 @@ impl JobRanks {
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
         let names: Vec<String> = self.missing.iter().map(MissingRanks::name).collect();
-        let why = self.missing.iter().find_map(|missing| missing.why.as_ref());
-        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let why = |missing: &MissingRanks| Some((missing.name(), missing.why.clone()?));
+        let why = match self.missing.iter().find_map(why) {
+            None => String::new(),
+            Some((_, why)) if self.missing.len() == 1 => format!(" ({why})"),
+            Some((name, why)) => format!(" ({name}: {why})"),
+        };
         let missing = match names.as_slice() {
             [] => String::new(),
             names => format!(": {} missing{why}", listed(names)),
@@ -118,6 +122,16 @@ pub(crate) fn job_ranks(recording: &Recording, ranks: &[Option<u32>], away: &Awa
         }
     };
     let known: BTreeSet<u32> = here.union(&beyond).copied().collect();
+    // One without a rank is one of those that nobody has.
+    let unnamed = ranks.iter().filter(|rank| rank.is_none()).count()
+        + away.named.iter().filter(|(_, rank)| rank.is_none()).count()
+        + away.lost.iter().filter(|lost| lost.ranks.is_empty()).count();
+    let nobodys = size as usize - known.range(..size).count();
+    let (size, twice) = if nobodys > unnamed {
+        (size, unnamed)
+    } else {
+        (0, 0)
+    };
     let mut next = 0;
     for rank in known.iter().copied() {
         if next < rank.min(size) {
@@ -152,7 +166,7 @@ pub(crate) fn job_ranks(recording: &Recording, ranks: &[Option<u32>], away: &Awa
     let here = recording.processes.len();
     JobRanks {
         here,
-        of: here + missing.iter().map(count).sum::<usize>(),
+        of: here + missing.iter().map(count).sum::<usize>() - twice,
         missing,
     }
 }
@@ -206,11 +220,11 @@ mod tests {
             }],
         };
         let some = of(&[0], 4, &away);
-        assert_eq!((some.here, some.of), (1, 5));
-        assert_eq!(some.share().as_deref(), Some("1 of 5 ranks"));
+        assert_eq!((some.here, some.of), (1, 4));
+        assert_eq!(some.share().as_deref(), Some("1 of 4 ranks"));
         assert_eq!(
             some.sentence().as_deref(),
-            Some("1 of 5 ranks are here: rank 1, rank 2, rank 3, helper missing (its worker died)")
+            Some("1 of 4 ranks are here: rank 1, rank 2, helper missing (rank 2: its worker died)")
         );
     }
 }

@@ -148,6 +148,11 @@ pub(crate) fn notes(recording: &Recording, alone: &[Alone], ranks: &[RankAnalysi
     let processes = &recording.processes;
     let mut notes = recording.notes.clone();
     let sum = |of: fn(&Counts) -> u64| alone.iter().map(|alone| of(&alone.counts)).sum::<u64>();
+    if let Some(status) = recording.manifest.exit_status.filter(|status| *status != 0) {
+        notes.push(format!(
+            "the command ended with status {status}: what it did not come to is in no number"
+        ));
+    }
     let without_steps = sum(|counts| counts.without_steps);
     if without_steps > 0 {
         notes.push(format!(

@@ -198,6 +198,7 @@ pub(crate) fn reduce(
         schema: "gputrace.analysis/1",
         source: recording.path.display().to_string(),
         device: recording.device().to_owned(),
+        exit_status: recording.manifest.exit_status,
         job_ranks: job_ranks(recording, &ranks, away),
         step: step_summary::job_step(ranks_analysed.iter().map(|rank| rank.steps.as_slice())),
         findings: findings::findings(

@@ -202,24 +202,14 @@ mod tests {
     use gputrace_trace::TimeNs;
 
     use super::*;
-    use crate::{Measures, Parts};
 
     fn steps(durations: &[i64]) -> Vec<StepAnalysis> {
         let step = |(index, &duration_ns): (i64, &i64)| StepAnalysis {
             name: format!("step {index}"),
             start_ns: TimeNs(index * 1000),
             end_ns: TimeNs(index * 1000 + duration_ns),
-            detected: false,
             duration_ns,
-            host_start_ns: None,
-            host_duration_ns: None,
-            outlier: false,
-            warm_up: false,
-            flops: None,
-            mfu: None,
-            hfu: None,
-            measures: Measures::default(),
-            parts: Parts::default(),
+            ..StepAnalysis::default()
         };
         (0..).zip(durations).map(step).collect()
     }

@@ -13,7 +13,7 @@ use crate::parts::Parts;
 use crate::pauses::Pauses;
 
 /// One step on one device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepAnalysis {
     /// The range's text.
     pub name: String,

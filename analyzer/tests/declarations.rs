@@ -251,7 +251,7 @@ fn typescript(rust: &str, used: &mut BTreeSet<String>) -> String {
         format!("[{}]", parts.join(", "))
     } else {
         match rust {
-            "i64" | "u64" | "u32" | "usize" | "f64" | "CellValue" => "number".to_owned(),
+            "i32" | "i64" | "u64" | "u32" | "usize" | "f64" | "CellValue" => "number".to_owned(),
             "String" | "&'static str" | "Word" | "Cow<'static, str>" => "string".to_owned(),
             "bool" => "boolean".to_owned(),
             "TimeNs" => "Stamp".to_owned(),

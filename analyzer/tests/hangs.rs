@@ -520,8 +520,22 @@ fn the_analysis_of_what_is_left_says_it_first() {
     assert_eq!(analyze(&job.recording, &Options::default()).hangs, [noticed]);
     // And a command that ended well did not hang.
     job.recording.manifest.hangs.clear();
-    job.recording.manifest.exit_status = Some(0);
-    assert_eq!(analyze(&job.recording, &Options::default()).hangs, []);
+    let mut of_ended_with = |status| {
+        job.recording.manifest.exit_status = status;
+        analyze(&job.recording, &Options::default())
+    };
+    let ended_well = of_ended_with(Some(0));
+    assert_eq!(
+        (ended_well.hangs.as_slice(), ended_well.exit_status),
+        (&[][..], Some(0))
+    );
+    // How it ended is said where it did not end well.
+    let says_so = |notes: &[String]| notes.iter().any(|note| note.contains("ended with status 137"));
+    assert!(!says_so(&ended_well.notes));
+    let killed = of_ended_with(Some(137));
+    assert!(killed.exit_status == Some(137) && says_so(&killed.notes));
+    let unknown = of_ended_with(None);
+    assert!(unknown.exit_status.is_none() && !unknown.notes.iter().any(|note| note.contains("ended with")));
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn every_member_has_the_name_that_is_promised() {
             "schema",
             "source",
             "device",
+            "exit_status",
             "job_ranks",
             "step",
             "ranks",

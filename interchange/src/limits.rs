@@ -6,14 +6,15 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use gputrace_trace::stream::UNPACKED_TIMES;
+
 /// Imports may take so much memory in any case.
 pub const MEMORY_BYTES: u64 = 2 << 30;
 /// And so many times the unpacked bytes that they read, where that is more.
 pub const MEMORY_TIMES: u64 = 4;
-/// Packed files may unpack to so much in any case.
+/// Packed files may unpack to so much in any case, and to [`UNPACKED_TIMES`] their size where that is more: traces are packed to a
+/// tenth or a thirtieth.
 pub const UNPACKED_BYTES: u64 = 512 << 20;
-/// And to so many times their size, where that is more: traces are packed to a tenth or a thirtieth.
-pub const UNPACKED_TIMES: u64 = 250;
 /// The option that takes the limits away.
 const OPTION: &str = "--no-import-limits";
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use gputrace_analyzer::baseline::Baseline;
 use gputrace_analyzer::check::{Check, Within, propose};
 use gputrace_trace::access;
+use gputrace_trace::place::Existing;
 
 use crate::cli::CheckArgs;
 use crate::failure::Failure;
@@ -15,7 +16,7 @@ use crate::print_json::print_json;
 use crate::report::{Overflow, print_table};
 use crate::runs;
 use crate::text::SIMULATED;
-use reports::{Shown, write_text};
+use reports::{Shown, write_report, write_text};
 
 /// Exit status of a run that is over its budget.
 const OVER: i32 = 1;
@@ -38,7 +39,7 @@ pub fn run(args: &CheckArgs) -> Result<i32, Failure> {
         match &args.budget {
             None => anstream::print!("{text}"),
             Some(path) => {
-                write_text(path, &text, &|_| false)?;
+                write_text(path, &text, Existing::Stays)?;
                 anstream::eprintln!("{}: a budget for runs like this one", path.display());
             }
         }
@@ -64,11 +65,11 @@ pub fn run(args: &CheckArgs) -> Result<i32, Failure> {
         .collect::<Result<_, _>>()?;
     let checked = budget.check(&open(&args.paths)?, &baseline);
     if let Some(path) = &args.junit {
-        write_text(path, &reports::junit(&checked)?, &reports::is_junit)?;
+        write_report(path, reports::junit(&checked)?)?;
     }
     let markdown = reports::markdown(&checked);
     if let Some(path) = &args.markdown {
-        write_text(path, &markdown, &reports::is_markdown)?;
+        write_report(path, markdown.clone())?;
     }
     reports::github(&checked, &markdown);
     if args.json {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use gputrace_analyzer::check::{Check, Line, Within};
 use gputrace_trace::place::{Existing, Target};
+use gputrace_trace::seal::digest;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use crate::diff::signed;
@@ -181,30 +182,43 @@ pub fn github(checked: &Check, markdown: &str) {
     }
 }
 
-fn begins(file: &File, text: &str) -> bool {
-    let mut beginning = Vec::new();
-    let read = file.take(text.len() as u64).read_to_end(&mut beginning);
-    read.is_ok() && beginning == text.as_bytes()
+/// What the last line of a report of ours has in front of what is above it was when it was written.
+const MARK: &str = "<!-- written by gputrace check: ";
+
+/// Reports are no longer.
+const LONGEST: u64 = 16 << 20;
+
+/// With a line that neither Markdown nor XML shows, which says what the rest was when it was written.
+fn marked(mut text: String) -> String {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let digest = digest(text.as_bytes());
+    let _ = writeln!(text, "{MARK}{digest} -->");
+    text
 }
 
-/// Whether a file is Markdown of ours, which may be replaced.
-pub fn is_markdown(file: &File) -> bool {
-    begins(file, &format!("### {TITLE}: "))
+/// Whether a file is a report of ours that nobody has changed since.
+fn is_unchanged(file: &File) -> bool {
+    let mut text = String::new();
+    let read = file.take(LONGEST).read_to_string(&mut text);
+    read.is_ok()
+        && text
+            .rfind(MARK)
+            .is_some_and(|at| marked(text[..at].to_owned()) == text)
 }
 
-/// Whether a file is XML of ours.
-pub fn is_junit(file: &File) -> bool {
-    let mut beginning = String::new();
-    let read = file.take(200).read_to_string(&mut beginning);
-    read.is_ok() && beginning.contains(&format!("<testsuites name=\"{TITLE}\""))
+/// Writes a report, whole or not at all. The report of the run before is replaced, unless somebody has changed it.
+pub fn write_report(path: &Path, text: String) -> Result<(), Failure> {
+    write_text(path, &marked(text), Existing::IsReplaced)
 }
 
-/// Writes a file, whole or not at all; only one of ours is replaced.
-pub fn write_text(path: &Path, text: &str, is_ours: &dyn Fn(&File) -> bool) -> Result<(), Failure> {
+/// Writes a file, whole or not at all.
+pub fn write_text(path: &Path, text: &str, existing: Existing) -> Result<(), Failure> {
     let target = Target {
-        existing: Existing::IsReplaced,
+        existing,
         ..Target::new(path)
     };
-    let written = target.write_file(is_ours, |mut file| file.write_all(text.as_bytes()));
+    let written = target.write_file(&is_unchanged, |mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| Failure::new(cannot_be_written(path, &error)))
 }

@@ -38,7 +38,7 @@ pub struct PartialArgs {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Only these ranks: FIRST..LAST, both counted
+    /// Only these ranks: FIRST..LAST, both counted; a process without a rank goes with rank 0
     #[arg(long, value_name = "FIRST..LAST", value_parser = parse_steps)]
     pub ranks: Option<(u64, u64)>,
     /// Only these steps: A..B, both counted
@@ -107,7 +107,7 @@ pub fn parse_on(text: &str) -> Result<On, String> {
         None => (text, None),
     };
     let word = || match rest {
-        Some("") => Err(format!("nothing stands behind {name}:")),
+        Some("") => Err(format!("expected an address or a partition after {name}:")),
         rest => Ok(rest.map(str::to_owned)),
     };
     match name {

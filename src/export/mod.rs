@@ -22,7 +22,7 @@ use crate::cli::{ExportArgs, ExportFormat, PartArgs, WritingArgs};
 use crate::failure::Failure;
 use crate::{opening, text};
 
-/// Where --tables go, if they are asked for: a folder that may be written, of which a signal leaves nothing half-written.
+/// Where --tables go, if they are asked for: a folder that may be written.
 ///
 /// # Errors
 /// When something is there that may not be replaced.
@@ -37,7 +37,6 @@ pub fn tables_target(
     target
         .check_folder()
         .map_err(|refused| Failure::new(refused.to_string()))?;
-    interrupted::leaves_nothing();
     Ok(Some(target))
 }
 

@@ -151,13 +151,7 @@ fn read(path: &Path) -> Option<Manifest> {
 
 /// Refuses a folder where no recording belongs, and makes those that it is in where that is wanted.
 fn prepare(folder: &Path, parents: bool) -> Result<(), Failure> {
-    if let Some(around) = place::recording_around(folder) {
-        return Err(Failure::new(format!(
-            "{}: is inside the recording {}: name a folder elsewhere",
-            folder.display(),
-            around.display()
-        )));
-    }
+    place::refuse_inside(folder).map_err(|refused| Failure::new(refused.to_string()))?;
     match folder.parent() {
         Some(parent) if parents => fs::create_dir_all(parent).map_err(|error| not_made(folder, &error)),
         _ => Ok(()),

@@ -24,7 +24,7 @@ use gputrace_trace::seal::digest;
 
 use crate::analyze::{self, clock_choice};
 use crate::cli::{AnalyzeArgs, On};
-use crate::export::cannot_be_written;
+use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 use crate::record::child;
 use crate::{partial as partial_file, reduce};
@@ -254,7 +254,7 @@ pub fn analyze(
                 .filter(|name| made(&folder.partials, name).exists())
                 .count();
             anstream::eprintln!(
-                "{}: {ANALYSIS}, and {stay} partials that a later analysis of the same files goes on from",
+                "{}: wrote {ANALYSIS}; kept {stay} partials, which the same command uses again",
                 folder.path.display()
             );
             folder.close(&names);
@@ -287,6 +287,13 @@ fn done(
     };
     drop(driver);
     child::forget_signals();
+    interrupted::leaves_nothing();
+    if let (Ok(_), Some(signal)) = (&joined, child::asked_to_end()) {
+        return Err(Failure::new(format!(
+            "ended by signal {signal}: the same command goes on from there"
+        ))
+        .with_status(128 + signal));
+    }
     let joined = joined.map_err(|why| match why {
         NotJoined::Failed(failure) => failure,
         NotJoined::Refused(why) => Failure::new(why),

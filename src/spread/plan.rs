@@ -59,31 +59,27 @@ impl Plan {
             options.push("--follow-umask".to_owned());
         }
         options.extend(args.import.words());
-        let whole = Self {
-            shards: vec![Shard {
-                arguments: args
-                    .paths
-                    .iter()
-                    .map(|path| text(path))
-                    .collect::<Result<_, _>>()?,
-                ranks: Vec::new(),
-                fingerprint: fingerprint(&args.paths),
-            }],
+        let empty = Self {
+            shards: Vec::new(),
             options,
             is_own: false,
             compares: false,
         };
         if matches!(clocks, ClockChoice::Given(_)) {
             // Which clock stamped whom is seen by all of it together.
-            return Ok(whole);
+            return empty.whole(&args.paths);
         }
         let estimates = matches!(clocks, ClockChoice::Estimate);
         if let Some(run) = Run::open(&args.paths) {
             let Some(ranks) = run.ranks() else {
-                return Ok(whole);
+                return empty.whole(&args.paths);
             };
             let fingerprint = run.fingerprints();
-            let paths = &whole.shards[0].arguments;
+            let paths: Vec<String> = args
+                .paths
+                .iter()
+                .map(|path| text(path))
+                .collect::<Result<_, _>>()?;
             let size = ranks.len().div_ceil(RANKS_APART).max(1);
             let shards = ranks.chunks(size).filter_map(|ranks| {
                 let range = format!("{}..{}", ranks.first()?, ranks.last()?);
@@ -101,11 +97,11 @@ impl Plan {
                 compares: estimates && run.clocks_may_differ(),
                 shards: shards.collect(),
                 is_own: true,
-                ..whole
+                ..empty
             });
         }
         let Some(files) = import::files(&args.paths).filter(|files| files.len() > 1) else {
-            return Ok(whole);
+            return empty.whole(&args.paths);
         };
         let shards = files.into_iter().map(|file| {
             Ok(Shard {
@@ -117,7 +113,7 @@ impl Plan {
         Ok(Self {
             shards: shards.collect::<Result<_, Failure>>()?,
             compares: estimates,
-            ..whole
+            ..empty
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::json;
@@ -18,6 +18,8 @@ use crate::record::child;
 const SCRIPT: &str = include_str!("ray_worker.py");
 /// Ray is imported, and connected to or started.
 const START: Duration = Duration::from_secs(180);
+/// How long Ray may take to shut down.
+const END: Duration = Duration::from_secs(20);
 
 /// What the script says.
 #[derive(Debug, Default, Deserialize)]
@@ -84,11 +86,19 @@ impl Ray {
             cpus: 0,
             events: VecDeque::new(),
         };
+        let until = Instant::now() + START;
         while ray.cpus == 0 {
-            let line = ray
-                .lines
-                .recv_timeout(START)
-                .map_err(|_| Failure::new("Ray did not start: what it said stands above"))?;
+            let line = match ray.lines.recv_timeout(Duration::from_millis(200)) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => match child::asked_to_end() {
+                    None => continue,
+                    Some(signal) => {
+                        let why = format!("ended by signal {signal} while Ray started");
+                        return Err(Failure::new(why).with_status(128 + signal));
+                    }
+                },
+                Err(_) => return Err(Failure::new("Ray did not start: what it said stands above")),
+            };
             let is_ready = line.ready.is_some();
             ray.take(line)?;
             if is_ready && ray.cpus == 0 {
@@ -157,6 +167,12 @@ impl Drop for Ray {
     fn drop(&mut self) {
         // It shuts Ray down, or leaves the cluster.
         self.commands = None;
-        let _ = self.script.wait();
+        let until = Instant::now() + END;
+        while matches!(self.script.try_wait(), Ok(None)) {
+            if Instant::now() > until {
+                let _ = self.script.kill();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

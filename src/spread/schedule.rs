@@ -19,7 +19,7 @@ const SLOW: u32 = 3;
 const NOT_SLOW: Duration = Duration::from_secs(1);
 /// How long a file that a worker has written may be unseen here: file systems of several machines remember what was not there.
 const UNSEEN: Duration = Duration::from_secs(30);
-/// How often it is looked at files of tasks whose end nobody has told.
+/// How often the folder is checked for tasks whose end no engine has reported.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// What an engine tells of an attempt.

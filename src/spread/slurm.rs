@@ -44,6 +44,8 @@ pub struct Slurm {
     partition: Option<String>,
     jobs: BTreeMap<u64, Job>,
     looked: Option<Instant>,
+    /// It was said that its controller does not answer.
+    is_silent: bool,
 }
 
 fn output(command: &mut Command, input: &str) -> Result<Output, Failure> {
@@ -78,6 +80,7 @@ impl Slurm {
             partition,
             jobs: BTreeMap::new(),
             looked: None,
+            is_silent: false,
         };
         slurm.cancel_all()?;
         Ok(slurm)
@@ -144,7 +147,7 @@ impl Slurm {
     }
 
     /// State and restarts of all tasks of ours that Slurm still knows.
-    fn queue(&self) -> Result<Option<Queue>, Failure> {
+    fn queue(&mut self) -> Result<Option<Queue>, Failure> {
         let mut command = Command::new("squeue");
         command
             .args(["--noheader", "--array", "--me", "--states=all", "--name"])
@@ -153,8 +156,12 @@ impl Slurm {
         let done = output(&mut command, "")?;
         if !done.status.success() {
             // The controller may be busy, or about to come back: what runs, runs on.
+            if !std::mem::replace(&mut self.is_silent, true) {
+                anstream::eprintln!("{}; asking again every second", said("squeue", &done));
+            }
             return Ok(None);
         }
+        self.is_silent = false;
         let text = String::from_utf8_lossy(&done.stdout).into_owned();
         let lines = text.lines().filter_map(|line| {
             let mut words = line.split_whitespace();

@@ -45,33 +45,19 @@ pub fn run(arguments: &[OsString]) -> Result<i32, Failure> {
         return Err(Failure::new("--slow-by: expected a number from 0.01 to 1000"));
     }
     let ranks = u64::from(plan.ranks);
-    if let Some((_, last)) = plan.write.filter(|(_, last)| *last >= ranks) {
-        return Err(Failure::new(format!(
-            "--write: there is no rank {last}: the job has ranks 0..{}",
-            ranks - 1
-        )));
-    }
     for (option, rank) in [
-        ("--slow-rank", plan.slow_rank),
-        ("--pausing-rank", plan.pausing_rank),
+        ("--write", plan.write.map(|(_, last)| last)),
+        ("--slow-rank", plan.slow_rank.map(u64::from)),
+        ("--pausing-rank", plan.pausing_rank.map(u64::from)),
     ] {
-        if let Some(rank) = rank.filter(|rank| *rank >= plan.ranks) {
+        if let Some(rank) = rank.filter(|rank| *rank >= ranks) {
             return Err(Failure::new(format!(
                 "{option}: there is no rank {rank}: the job has ranks 0..{}",
                 ranks - 1
             )));
         }
     }
-    if plan.pause_ns < 0 {
-        return Err(Failure::new("--pause-ns: expected no negative number"));
-    }
-    if let Some(around) = place::recording_around(&plan.output) {
-        return Err(Failure::new(format!(
-            "{}: is inside the recording {}: name a folder elsewhere",
-            plan.output.display(),
-            around.display()
-        )));
-    }
+    place::refuse_inside(&plan.output).map_err(|refused| Failure::new(refused.to_string()))?;
     make_folder(&plan.output).map_err(|error| refused(&error))?;
     child::note_signals();
     if let Err(error) = write(&plan) {

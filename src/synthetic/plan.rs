@@ -44,7 +44,7 @@ pub struct Plan {
     #[arg(long, value_name = "RANK")]
     pub pausing_rank: Option<u32>,
     /// For how long, nanoseconds
-    #[arg(long, default_value_t = 30_000_000, value_name = "NS")]
+    #[arg(long, default_value_t = 30_000_000, value_name = "NS", value_parser = clap::value_parser!(i64).range(0..))]
     pub pause_ns: i64,
     /// Write these ranks alone, FIRST..LAST; the job is the whole one
     #[arg(long, value_name = "FIRST..LAST", value_parser = crate::cli::parse_steps)]

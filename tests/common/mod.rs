@@ -9,12 +9,14 @@ pub mod consumers;
 pub mod damage;
 #[path = "../../simgpu/tests/support/dispositions.rs"]
 mod dispositions;
+pub mod groups;
 pub mod hostile;
 pub mod http;
 pub mod kineto_events;
 pub mod moved_clocks;
 pub mod page;
 pub mod programs;
+pub mod random;
 pub mod schedule;
 
 use std::collections::BTreeMap;
@@ -168,6 +170,32 @@ pub fn record_slowly(folder: &Path, settings: &[&str], workload: &[&str]) {
 pub fn json(arguments: &[&str], paths: &[&Path], status: i32) -> Value {
     let output = expect_status(gputrace().args(arguments).arg("--json").args(paths), status);
     serde_json::from_slice(&output.stdout).expect("--json writes JSON")
+}
+
+/// A file or folder of `tests/data`.
+pub fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+/// Writes the recording of a job that never ran.
+#[track_caller]
+pub fn synthetic(folder: &Path, options: &[&str]) {
+    let mut command = gputrace();
+    command.args(["workload", "--trace-only", "-o"]).arg(folder);
+    expect_status(command.args(options), 0);
+}
+
+/// The names of what is in a folder, in order.
+pub fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry).to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
 }
 
 /// `gputrace analyze FOLDER --json`, parsed.

@@ -2,16 +2,17 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Answer, Ask, Connection, Hello};
 use serde_json::Value;
 
-use crate::jobs::Live;
+use crate::jobs::{Live, OTHER};
 use crate::ledger::{Ledger, Tried};
 
 /// A daemon that lives answers within this, on a machine that has much to do.
@@ -34,6 +35,8 @@ pub struct Daemon {
     pub socket: PathBuf,
     pub state: PathBuf,
     pub is_root: bool,
+    /// Whether other users can run the program.
+    pub has_others: bool,
     /// Whether its disk is one of our own, so that it may be full.
     pub has_disk: bool,
     process: Mutex<Option<Process>>,
@@ -41,8 +44,6 @@ pub struct Daemon {
     pub live: Mutex<Vec<Live>>,
     /// How often it was killed or stood still: what a job told it then is counted as missed.
     pub disturbed: AtomicU64,
-    /// Whether something was done to files, so that rows may be missing in the recordings.
-    pub is_ended: AtomicBool,
     pub jobs_run: AtomicU64,
     /// The next job's number.
     pub jobs_begun: AtomicU64,
@@ -95,8 +96,18 @@ impl Daemon {
         } else {
             eprintln!("daemon soak: no disk of our own here (mount -t tmpfs), so it is never full");
         }
-        if !is_root {
-            eprintln!("daemon soak: not root, so that all is of one user");
+        // Where the program lies in a folder of root's alone nobody else can run it.
+        let tried = gputrace()
+            .arg("--version")
+            .uid(OTHER)
+            .gid(OTHER)
+            .current_dir("/")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        let has_others = is_root && tried.is_ok_and(|status| status.success());
+        if !has_others {
+            eprintln!("daemon soak: no other user can run the program here, so that all is of one user");
         }
         fs::write(place.join("daemon.toml"), CONFIG).expect("written");
         let daemon = Self {
@@ -104,11 +115,11 @@ impl Daemon {
             socket: place.join("daemon.sock"),
             state,
             is_root,
+            has_others,
             has_disk,
             process: Mutex::default(),
             live: Mutex::default(),
             disturbed: AtomicU64::new(0),
-            is_ended: AtomicBool::new(false),
             jobs_run: AtomicU64::new(0),
             jobs_begun: AtomicU64::new(1000),
             used: Mutex::default(),
@@ -170,9 +181,13 @@ impl Daemon {
     /// Ends it by this signal, and waits until it is over.
     pub fn stop(&self, signal: i32) -> Result<(), String> {
         self.note_use();
-        self.signal(signal);
+        // Taken first: `watch` reports whatever ends while it is in there.
         let process = own(&self.process).take();
         let Some(mut process) = process else { return Ok(()) };
+        self.disturbed.fetch_add(1, Ordering::SeqCst);
+        let pid = libc::pid_t::try_from(process.child.id()).expect("a number");
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(pid, signal) };
         let until = Instant::now() + PATIENCE;
         let status = loop {
             match process.child.try_wait() {
@@ -280,11 +295,6 @@ impl Daemon {
             .ok()
             .and_then(|jobs| jobs["refused"].as_u64())
             .unwrap_or(0)
-    }
-
-    /// No faults come any more.
-    pub fn end_faults(&self) {
-        self.is_ended.store(true, Ordering::SeqCst);
     }
 
     /// Ends it: CPU seconds of so many, the most memory in KiB, and the jobs that there were.

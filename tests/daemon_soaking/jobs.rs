@@ -16,7 +16,7 @@ use crate::ledger::{Ledger, Tried};
 use crate::random::Random;
 
 /// The other user: nobody.
-const OTHER: u32 = 65534;
+pub const OTHER: u32 = 65534;
 /// Models that compute little, so that many jobs have room beside each other.
 const SMALL: [&str; 6] = ["--layers", "2", "--hidden", "128", "--batch", "64"];
 /// A job that takes longer is stuck.
@@ -124,7 +124,11 @@ pub fn run_one(daemon: &Daemon, ledger: &Ledger, usual: &Usual, slot: usize, ran
         .env("SLURM_JOB_ID", number.to_string())
         .env("SLURM_STEP_ID", "0");
     let disturbed = (daemon.disturbed.load(Ordering::SeqCst), daemon.refused());
-    let uid = if slot % 2 == 1 && daemon.is_root { OTHER } else { 0 };
+    let uid = if slot % 2 == 1 && daemon.has_others {
+        OTHER
+    } else {
+        0
+    };
     if uid != 0 {
         command.uid(uid).gid(uid);
     }

@@ -10,8 +10,7 @@ mod daemon;
 mod faults;
 mod jobs;
 mod ledger;
-#[allow(dead_code)] // The other soak has all of it.
-#[path = "../soaking/random.rs"]
+#[path = "../common/random.rs"]
 mod random;
 
 use std::time::{Duration, Instant};
@@ -84,7 +83,6 @@ fn the_daemon_and_its_jobs_live_through_faults() {
             ledger.count("answers after it", lives);
             std::thread::sleep(pause.mul_f64(0.5 + random.below(100) as f64 / 100.0));
         }
-        daemon.end_faults();
     });
     let (cpu, peak_kib, jobs) = daemon.end(&ledger);
     ledger.print(seed, last, cpu, peak_kib, jobs);

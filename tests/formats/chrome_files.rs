@@ -4,7 +4,7 @@ use crate::common;
 
 use std::path::Path;
 
-use common::{expect_status, fresh_folder, gputrace};
+use common::{expect_status, fresh_folder, gputrace, names_in};
 use gputrace_trace::place::MARK_FILE;
 use serde_json::Value;
 
@@ -50,18 +50,8 @@ fn endings_and_merge_decide() {
         let events = file["traceEvents"].as_array().expect("events");
         events.iter().filter(|event| event["ph"] == "X").count()
     };
-    let mut names: Vec<String> = std::fs::read_dir(at("ranks"))
-        .expect("a folder")
-        .map(|entry| {
-            entry
-                .expect("an entry")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
+    let mut names = names_in(&at("ranks"));
     names.retain(|name| name != MARK_FILE);
-    names.sort();
     let expected: Vec<String> = (0..8).map(|rank| format!("rank{rank}.json.gz")).collect();
     assert_eq!(names, expected);
     let of_ranks: usize = names

@@ -332,6 +332,13 @@ fn force_replaces_only_what_gputrace_wrote() {
             &folder.join("manifest.json"),
             "inside the recording",
         );
+        refused(
+            place,
+            &folder,
+            format,
+            &folder.join("new"),
+            "inside the recording",
+        );
         for link in ["to-folder", "to-file", "to-recording", "broken"] {
             refused(place, &folder, format, &place.join(link), "is a link");
         }

@@ -2,35 +2,15 @@
 
 use crate::common;
 
+use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use common::groups::in_groups;
 use common::moved_clocks;
-use common::{expect_status, fresh_folder, gputrace, one_line, stderr, stdout};
+use common::random::Random;
+use common::{data, expect_status, fresh_folder, gputrace, one_line, stderr, stdout, synthetic};
 use serde_json::Value;
-
-/// Numbers that look random, the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, count: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) as usize % count.max(1)
-    }
-}
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(name)
-}
-
-/// A recording that was never run.
-fn synthetic(folder: &Path, options: &[&str]) {
-    let mut command = gputrace();
-    command.args(["workload", "--trace-only", "-o"]).arg(folder);
-    expect_status(command.args(options), 0);
-}
 
 fn partial(input: &[PathBuf], options: &[&str], output: &Path) {
     let mut command = gputrace();
@@ -44,25 +24,14 @@ fn json_of(command: &str, input: &[PathBuf], options: &[&str]) -> String {
     stdout(&expect_status(&mut program, 0))
 }
 
-/// Puts partials together in a random order and grouping, through partials of several.
-fn reduced(mut files: Vec<PathBuf>, folder: &Path, dice: &mut Dice) -> String {
-    let mut made = 0;
-    while files.len() > 2 && dice.below(3) > 0 {
-        let count = 2 + dice.below(files.len() - 2);
-        let some: Vec<PathBuf> = (0..count)
-            .map(|_| files.swap_remove(dice.below(files.len())))
-            .collect();
-        let output = folder.join(format!("{made}-of-several.partial"));
-        made += 1;
+/// What is said of partials that were put together in a random order and grouping.
+fn reduced(files: Vec<PathBuf>, folder: &Path, random: &mut Random) -> String {
+    let files = in_groups(files, folder, random, |some, output| {
         let mut command = gputrace();
-        expect_status(command.arg("reduce").args(&some).arg("-o").arg(&output), 0);
-        files.insert(dice.below(files.len()), output);
-    }
-    for place in 0..files.len() {
-        let other = dice.below(files.len());
-        files.swap(place, other);
-    }
-    json_of("reduce", &files, &[])
+        expect_status(command.arg("reduce").args(some).arg("-o").arg(output), 0);
+        Ok::<(), Infallible>(())
+    });
+    json_of("reduce", &files.unwrap_or_else(|never| match never {}), &[])
 }
 
 #[track_caller]
@@ -91,9 +60,9 @@ fn compare(recording: &Path, ranks: u32, options: &[&str]) {
         partial(&input, &[&["--ranks", &range], options].concat(), &output);
         files.push(output);
     }
-    let mut dice = Dice(u64::from(ranks) + 7);
+    let mut random = Random(u64::from(ranks) + 7);
     for _ in 0..3 {
-        assert_same(&reduced(files.clone(), &folder, &mut dice), &whole);
+        assert_same(&reduced(files.clone(), &folder, &mut random), &whole);
     }
     let all = folder.join("all.partial");
     partial(&input, options, &all);
@@ -345,7 +314,7 @@ fn apart(files: &[PathBuf], made: &Path, whole: &str) -> bool {
     for (file, output) in files.iter().zip(&partials) {
         partial(std::slice::from_ref(file), &["--clocks", clocks], output);
     }
-    assert_same(&reduced(partials, made, &mut Dice(3)), whole);
+    assert_same(&reduced(partials, made, &mut Random(3)), whole);
     true
 }
 
@@ -421,6 +390,16 @@ fn bad_input_is_one_line() {
     fs::write(&damaged, &bytes[..middle]).expect("written");
     refused(&[&damaged], "expected a partial");
     refused(&[&data("ddp-budget.toml")], "expected a partial");
+    // The partial of another run is somebody's, that of other ranks of this one is made again.
+    for (command, input) in [("partial", &other), ("reduce", &of_other)] {
+        let before = fs::read(&first).expect("a partial");
+        let output = expect_status(gputrace().arg(command).arg(input).arg("-o").arg(&first), 2);
+        let line = one_line(&output);
+        assert!(line.contains("is a partial of"), "{line}");
+        assert_eq!(fs::read(&first).expect("it stays"), before);
+    }
+    make(&run, &["--ranks", "0..2"], "first");
+    make(&run, &["--ranks", "0..1"], "first");
     // Another run of the same name.
     fs::remove_dir_all(&run).expect("removed");
     synthetic(&run, &["--ranks", "4", "--events", "3000", "--one-host"]);

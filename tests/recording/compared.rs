@@ -165,15 +165,25 @@ fn a_budget_is_kept_exceeded_or_can_t_be_judged() {
         table.contains("| `step.p50` | over |") && table.contains("Simulated GPUs"),
         "{table}"
     );
-    assert_eq!(fs::read_to_string(summary).expect("the summary"), table);
-    // Written again over its own, and never over anything else.
+    let summary = fs::read_to_string(summary).expect("the summary");
+    assert!(table.starts_with(&summary) && table[summary.len()..].starts_with("<!-- written by"));
+    // Written again over its own, and never over anything else: one with a remark in it is somebody's.
     expect_status(&mut command, 1);
-    fs::write(keep.path().join("table.md"), "mine").expect("written");
-    expect_status(&mut command, 2);
-    assert_eq!(
-        fs::read_to_string(keep.path().join("table.md")).expect("there"),
-        "mine"
-    );
+    let remarked = |text: &str| text.replacen("over", "over, since the network is slow", 1);
+    for (name, mine) in [
+        ("table.md", "mine".to_owned()),
+        ("table.md", remarked(&table)),
+        ("table.md", format!("{table}A remark.\n")),
+        ("junit.xml", xml.replacen("limit", "our limit", 1)),
+    ] {
+        let path = keep.path().join(name);
+        let before = fs::read(&path).expect("a report");
+        fs::write(&path, &mine).expect("written");
+        assert!(one_line(&expect_status(&mut command, 2)).contains("was changed since"));
+        assert_eq!(fs::read_to_string(&path).expect("there"), mine);
+        fs::write(&path, before).expect("written");
+    }
+    expect_status(&mut command, 1);
 }
 
 #[test]
@@ -216,6 +226,14 @@ fn baselines_are_saved_listed_and_compared_with() {
     let spoil = |text: &str| fs::write(&saved, text).expect("written");
     spoil(&text.replacen("baseline/1", "baseline/9", 1));
     assert!(one_line(&run_in(&["diff", "main", path], 2)).contains("version 9"));
+    let (values, _) = text.rsplit_once("\"checksum\"").expect("a checksum");
+    let digit = values.rfind('1').expect("a digit");
+    spoil(&format!("{}2{}", &text[..digit], &text[digit + 1..]));
+    assert!(one_line(&run_in(&["diff", "main", path], 2)).contains("its checksum does not match"));
+    // One of an earlier version has none.
+    let (before, _) = text.rsplit_once(",\n  \"checksum\"").expect("a checksum");
+    spoil(&format!("{before}}}\n"));
+    run_in(&["diff", "main", path], 0);
     spoil(&text[..text.len() / 2]);
     assert!(one_line(&run_in(&["diff", "main", path], 2)).contains("damaged"));
     assert!(one_line(&run_in(&["diff", "nobody", path], 2)).contains("nobody"));

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::damage::{Kind, Random, Subject};
+use common::damage::{Kind, Subject};
 use common::programs::{collector, compiled, library_path};
+use common::random::Random;
 use common::{analysis, fresh_folder, record_workload, truth_of_rank};
 use gputrace_trace::Recording;
 use gputrace_trace::json_file::write_json;

@@ -10,10 +10,11 @@ mod common;
 mod compare;
 mod kinds;
 mod program;
-mod random;
 mod runner;
 mod seeds;
 mod world;
+
+use common::random;
 
 // What holds of whatever a reader hands over: the fuzz targets' checks.
 #[path = "../../fuzz/src/again.rs"]

@@ -202,8 +202,8 @@ const JSON_KEY: &[u8] = b"\"checksum\": \"";
 const JSON_DIGITS: usize = 16;
 const JSON_END: &[u8] = b"\"\n}\n";
 
-/// Adds the member `checksum` to the text of a JSON object that is laid out over lines. `name`: the file's.
-pub(crate) fn seal_json(text: &mut Vec<u8>, name: &str) {
+/// Adds the member `checksum` to the text of a JSON object. `name`: what the checksum is bound to, the file's name for one.
+pub fn seal_json(text: &mut Vec<u8>, name: &str) {
     let open = text.trim_ascii_end();
     let open = open.strip_suffix(b"}").unwrap_or(open).trim_ascii_end().len();
     text.truncate(open);
@@ -214,8 +214,9 @@ pub(crate) fn seal_json(text: &mut Vec<u8>, name: &str) {
     text.extend_from_slice(JSON_END);
 }
 
-/// Whether the checksum of a JSON file is that of its text; `None` where it has none.
-pub(crate) fn check_json(text: &[u8], name: &str) -> Option<bool> {
+/// Whether the checksum of a JSON file is that of its text and of this name; `None` where it has none.
+#[must_use]
+pub fn check_json(text: &[u8], name: &str) -> Option<bool> {
     let digits_at = text.len().checked_sub(JSON_DIGITS + JSON_END.len())?;
     let (before, after) = text.split_at(digits_at);
     let is_sealed = before.ends_with(JSON_KEY) && after.ends_with(JSON_END);

@@ -134,6 +134,9 @@ const BUFFER_BYTES: i64 = 1 << 31;
 /// in ours all the same.
 pub(crate) const BATCH_ROWS: i64 = 1 << 20;
 
+/// A file may unpack to so many times its size.
+pub const UNPACKED_TIMES: u64 = 250;
+
 /// How much memory the messages of a file ask for: a few bytes can unpack to any number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unpacked {
@@ -142,18 +145,16 @@ pub(crate) struct Unpacked {
 }
 
 impl Unpacked {
-    /// What is unpacked in any case...
+    /// What is unpacked in any case.
     const ALWAYS: u64 = 1 << 31;
-    /// ... and beyond that so many times its packed size, as of trace files.
-    const TIMES: u64 = 250;
 
     /// Checks one more message of the file.
     pub(crate) fn check(&mut self, message: &[u8]) -> Result<(), String> {
         self.packed += message.len() as u64;
         self.unpacked = self.unpacked.saturating_add(check_buffers(message)?);
-        if self.unpacked > Self::ALWAYS.max(self.packed.saturating_mul(Self::TIMES)) {
+        if self.unpacked > Self::ALWAYS.max(self.packed.saturating_mul(UNPACKED_TIMES)) {
             return Err(format!(
-                "{} bytes that unpack to more than {}",
+                "{} bytes that would unpack to {}",
                 self.packed, self.unpacked
             ));
         }

@@ -25,7 +25,7 @@ fn pyarrow_reads_a_table_with_growing_dictionaries() {
         for _ in 0..50 {
             let kernels: Kernels = random_rows(1, 1, &mut random, &mut writer.names);
             let mut kernel = kernels.row(0);
-            let name = format!("名前 kernel<{}>", random.below(3 + 10 * batch));
+            let name = format!("名前 kernel<{}>", random.next() % (3 + 10 * batch));
             kernel.name = writer.names.intern(&name);
             let optional = |value: Option<u64>| value.map_or("null".to_owned(), |value| value.to_string());
             expected.push(

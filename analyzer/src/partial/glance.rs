@@ -105,8 +105,14 @@ impl Glance {
     /// Whether a file says that it is a partial, of whatever version.
     #[must_use]
     pub fn is_partial(path: &Path) -> bool {
+        beneath::open(path).is_ok_and(Self::is_in)
+    }
+
+    /// The same of what can be read.
+    #[must_use]
+    pub fn is_in(file: impl Read) -> bool {
         let mut head = Vec::new();
-        let read = beneath::open(path).and_then(|file| file.take(1 << 12).read_to_end(&mut head));
+        let read = file.take(1 << 12).read_to_end(&mut head);
         let holds = |text: &[u8]| head.windows(text.len()).any(|window| window == text);
         read.is_ok() && head.starts_with(b"ARROW1") && holds(FORMAT.as_bytes())
     }
@@ -196,8 +202,8 @@ pub fn others_of(
     named: impl Iterator<Item = u32>,
     size: Option<u32>,
 ) -> BTreeMap<u32, RankState> {
-    /// Who says that a job is larger is not believed.
-    const MOST: u32 = 1 << 20;
+    /// A file may claim any size: no more ranks than this are believed to be missing.
+    const MOST: u32 = 1 << 17;
     let all = named.chain(0..size.unwrap_or(0).min(MOST));
     let mut others: BTreeMap<u32, RankState> = all.map(|rank| (rank, RankState::Missing)).collect();
     others.extend(here.map(|rank| (rank, RankState::Nothing)));

@@ -1,12 +1,13 @@
 //! One measure of the table, for a picture: of neighbouring steps one value, where there are more than a picture has room for.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::measures::{Cell, CellValue, Wanted};
 use super::table::RankSteps;
 
 /// What is shown of several steps of a rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Binned {
     /// The greatest value.
     #[default]
@@ -24,7 +25,7 @@ pub struct RankCells {
     pub binned: &'static str,
     /// Places of the first and the last step of each column.
     pub columns: Vec<(u32, u32)>,
-    /// By row and column; null where nothing is known.
+    /// By row and column; null where nothing is known, and nothing at all of a row without a device.
     pub values: Vec<Vec<Option<CellValue>>>,
     /// By column: the median over the rows; null where no row has a value.
     pub medians: Vec<Option<CellValue>>,
@@ -64,7 +65,7 @@ impl RankSteps {
         let every = chosen.len().div_ceil(most.max(1)).max(1);
         let groups: Vec<&[usize]> = chosen.chunks(every).collect();
         let value = |row: usize, column: usize| -> Option<CellValue> {
-            let cell: &Cell = self.cells[row * self.columns.len() + column].as_ref()?;
+            let cell: &Cell = self.cells[row].get(column)?.as_ref()?;
             wanted.of(cell)
         };
         let rows = 0..self.rows.len();
@@ -79,11 +80,14 @@ impl RankSteps {
         };
         let values: Vec<Vec<Option<CellValue>>> = rows
             .clone()
-            .map(|row| groups.iter().map(|group| of_group(row, group)).collect())
+            .map(|row| match self.cells[row].is_empty() {
+                true => Vec::new(),
+                false => groups.iter().map(|group| of_group(row, group)).collect(),
+            })
             .collect();
         let medians = (0..groups.len())
             .map(|column| {
-                let mut all: Vec<CellValue> = values.iter().filter_map(|row| row[column]).collect();
+                let mut all: Vec<CellValue> = values.iter().filter_map(|row| *row.get(column)?).collect();
                 median(&mut all)
             })
             .collect();

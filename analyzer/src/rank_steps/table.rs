@@ -80,8 +80,8 @@ pub struct RankSteps {
     pub communicators: Vec<RankCommunicator>,
     /// Whether ranks were compared with each other.
     pub compared: bool,
-    /// By row and column.
-    pub(super) cells: Vec<Option<Cell>>,
+    /// By row and column; empty for a row without a device.
+    pub(super) cells: Vec<Vec<Option<Cell>>>,
 }
 
 impl RankSteps {
@@ -112,7 +112,6 @@ impl RankSteps {
             Row::Rank(rank, _) => (*rank, 0),
         });
         let mut table = Self {
-            cells: vec![None; rows.len() * columns.len()],
             columns,
             ..Self::default()
         };
@@ -121,6 +120,7 @@ impl RankSteps {
             let one = match row {
                 Row::Device(one) => one,
                 Row::Rank(rank, state) => {
+                    table.cells.push(Vec::new());
                     table.rows.push(RankRow {
                         rank: Some(rank),
                         device_index: None,
@@ -148,12 +148,13 @@ impl RankSteps {
                     known.rows.push(row);
                 }
             }
-            let width = table.columns.len();
+            let mut cells = vec![None; table.columns.len()];
             for (number, step) in numbered(&one.steps) {
                 if let Some(column) = places.get(&number) {
-                    table.cells[place * width + column] = Some(cell(step));
+                    cells[*column] = Some(cell(step));
                 }
             }
+            table.cells.push(cells);
             table.rows.push(RankRow {
                 rank: one.rank,
                 device_index: Some(one.device_index),
@@ -211,18 +212,23 @@ impl RankSteps {
             .enumerate()
             .filter_map(|(place, row)| Some(((row.rank?, row.device_index?), place)))
             .collect();
-        let width = self.columns.len();
-        // By row: from when each step lasts, and its cell.
-        let mut times: Vec<Vec<(i64, i64, usize)>> = vec![Vec::new(); self.rows.len()];
-        for (place, cell) in self.cells.iter().enumerate() {
-            if let Some(cell) = cell {
-                let end = cell.start_ns.saturating_add(cell.duration_ns);
-                times[place / width].push((cell.start_ns, end, place));
-            }
-        }
-        for times in &mut times {
+        // By row: when each step begins and ends, and its column.
+        let times = |cells: &Vec<Option<Cell>>| {
+            let known = cells.iter().enumerate();
+            let known = known.filter_map(|(column, cell)| Some((column, cell.as_ref()?)));
+            let mut times: Vec<(i64, i64, usize)> = known
+                .map(|(column, cell)| {
+                    (
+                        cell.start_ns,
+                        cell.start_ns.saturating_add(cell.duration_ns),
+                        column,
+                    )
+                })
+                .collect();
             times.sort_unstable();
-        }
+            times
+        };
+        let times: Vec<_> = self.cells.iter().map(times).collect();
         for collective in analysis.collectives.iter().filter(|one| arrivals::counts(one)) {
             let (Some(start), Some(skew)) = (collective.start_ns, collective.skew_ns) else {
                 continue;
@@ -237,10 +243,10 @@ impl RankSteps {
                 let own = start.0.saturating_add(skew).saturating_sub(participant.wait_ns);
                 let after = times[*row].partition_point(|(from, ..)| *from <= own);
                 let step = after.checked_sub(1).map(|place| times[*row][place]);
-                let Some((.., place)) = step.filter(|(_, end, _)| own < *end) else {
+                let Some((.., column)) = step.filter(|(_, end, _)| own < *end) else {
                     continue;
                 };
-                let Some(cell) = self.cells[place].as_mut() else {
+                let Some(cell) = self.cells[*row][column].as_mut() else {
                     continue;
                 };
                 let of = cell.arrivals.get_or_insert_default();
@@ -257,7 +263,7 @@ impl RankSteps {
     /// From the first step's start to the last one's end; `None` without steps.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
-        let cells = || self.cells.iter().flatten();
+        let cells = || self.cells.iter().flatten().flatten();
         let begin = cells().map(|cell| cell.start_ns).min()?;
         let end = cells()
             .map(|cell| cell.start_ns.saturating_add(cell.duration_ns))

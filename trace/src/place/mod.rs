@@ -7,8 +7,8 @@
 //! is looked at once more where nobody else finds it, and given back if it is not what it was before. Only then are the files
 //! that the mark lists removed, one by one, and no link is followed. Whatever came into the folder meanwhile stays.
 //!
-//! Never replaced, whatever mark there is: what is read for it and the folders around, recordings and what is in them, links
-//! and what they lead to, mounts, the home folder, the current one and those that these are in.
+//! Nothing is written into a recording. Never replaced, whatever mark there is: what is read for it and the folders around,
+//! recordings, links and what they lead to, mounts, the home folder, the current one and those that these are in.
 
 mod disk;
 mod mark;
@@ -16,6 +16,7 @@ mod never;
 mod part;
 mod process_folder;
 mod recording_folder;
+mod refused;
 mod spot;
 
 use std::ffi::OsStr;
@@ -30,11 +31,12 @@ use std::sync::Arc;
 use disk::Seen;
 pub use mark::MARK_FILE;
 use mark::Mark;
-pub use never::recording_around;
+pub use never::refuse_inside;
 use part::Part;
 pub use part::{NewFolder, abandon_all};
 pub use process_folder::remove_process_folder;
 pub use recording_folder::remove_recording;
+pub use refused::{Refused, refusal};
 use spot::{Spot, folder_of};
 
 /// Where something is to be written, and what the user allows for it.
@@ -78,30 +80,6 @@ pub enum Existing {
     StaysUnlessForced,
     /// It is replaced, if gputrace wrote it.
     IsReplaced,
-}
-
-/// Why nothing may be written to a place: one line, with the path, what is there and what to do.
-#[derive(Debug)]
-pub struct Refused(String);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
-
-impl From<Refused> for io::Error {
-    fn from(refused: Refused) -> Self {
-        Self::new(io::ErrorKind::AlreadyExists, refused)
-    }
-}
-
-/// The refusal in an error, if it is one.
-#[must_use]
-pub fn refusal(error: &io::Error) -> Option<&Refused> {
-    error.get_ref()?.downcast_ref()
 }
 
 /// Whether a file's first bytes are those of a file that gputrace writes.
@@ -239,6 +217,7 @@ impl Target {
     }
 
     fn check(&self, wanted: Wanted<'_>) -> Result<(), Refused> {
+        refuse_inside(&self.path)?;
         let folder = folder_of(&self.path);
         if self.parents && !folder.exists() {
             return self.name().map(drop);
@@ -256,6 +235,7 @@ impl Target {
 
     /// The place, with the folders around it made where that is wanted.
     fn spot(&self) -> io::Result<Spot> {
+        refuse_inside(&self.path)?;
         if self.parents {
             std::fs::create_dir_all(folder_of(&self.path))?;
         }
@@ -342,7 +322,7 @@ impl Target {
                     seen.bytes == 0 || disk::open_file(&spot.place, name).is_ok_and(|file| is_ours(&file));
                 if !seen.is_file() || !is_ours {
                     return Err(self.not_replaced(
-                        "it does not begin as what gputrace writes: remove it yourself, or name another",
+                        "it does not begin as what gputrace writes, or was changed since: remove it yourself, or name another",
                     ));
                 }
                 None

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::disk::Seen;
+use super::refused::Refused;
 use crate::manifest::{FORMAT, MANIFEST_FILE, PROCESS_FILE};
 use crate::recording::{manifest_files, process_folders};
 
@@ -44,9 +45,6 @@ pub(super) fn reason(path: &Path, seen: &Seen, sources: &[PathBuf]) -> Option<St
     if seen.is_folder() && is_recording(path) {
         return Some("it is a recording".to_owned());
     }
-    if let Some(around) = recording_around(path) {
-        return Some(format!("it is inside the recording {}", around.display()));
-    }
     let parent = parent_of(path).ok()?;
     let ids = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
     sources
@@ -64,13 +62,32 @@ fn parent_of(path: &Path) -> std::io::Result<PathBuf> {
     fs::canonicalize(super::spot::folder_of(path))
 }
 
-/// The recording that a place is in, whether there is something or not.
-#[must_use]
-pub fn recording_around(path: &Path) -> Option<PathBuf> {
-    let parent = parent_of(path).ok()?;
+/// Refuses a place inside a recording, whether there is something or not, and whether the folders around it are there yet.
+///
+/// # Errors
+/// Which recording it is in.
+pub fn refuse_inside(path: &Path) -> Result<(), Refused> {
+    match recording_around(path) {
+        None => Ok(()),
+        Some(around) => Err(Refused(format!(
+            "{}: is inside the recording {}: name a place elsewhere",
+            path.display(),
+            around.display()
+        ))),
+    }
+}
+
+fn recording_around(path: &Path) -> Option<PathBuf> {
+    let exists = super::spot::folder_of(path)
+        .ancestors()
+        .find(|folder| folder.exists());
+    let place = match exists {
+        Some(folder) if !folder.as_os_str().is_empty() => fs::canonicalize(folder),
+        _ => std::env::current_dir(),
+    };
     let is_ours =
         |folder: &&Path| says_so(&folder.join(MANIFEST_FILE)) || says_so(&folder.join(PROCESS_FILE));
-    parent.ancestors().find(is_ours).map(Path::to_owned)
+    place.ok()?.ancestors().find(is_ours).map(Path::to_owned)
 }
 
 /// Whether a folder is a recording, or a process's folder of one, or was made to be one.

@@ -148,6 +148,31 @@ impl Pieces {
         self.groups[place].is_stranger
     }
 
+    /// Whether the process at `place` is no rank: a recorder's own, or one of another recording. What is said of it stands with the
+    /// whole.
+    #[must_use]
+    pub fn is_of_whole(&self, place: usize) -> bool {
+        self.header(place).is_host() || self.is_stranger(place)
+    }
+
+    /// The places of its ranks' processes.
+    pub fn of_ranks(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len()).filter(|place| !self.is_of_whole(*place))
+    }
+
+    /// The recording with the processes at `places`, and whether clocks were set.
+    fn read_all(self, places: &[usize], tables: &[&str]) -> Result<(Recording, bool), OpenError> {
+        let read = parallel::map(places.len(), |index| self.read(places[index], tables));
+        let read: Vec<Piece> = read.into_iter().collect::<Result<_, _>>()?;
+        let was_set = read.iter().any(|piece| piece.was_set);
+        let unchecked = read.iter().map(|piece| piece.unchecked).sum();
+        let note = unchecked_note(unchecked, self.folder_count());
+        let mut recording = self.into_base();
+        recording.notes.extend(note);
+        recording.absorb_all(read.into_iter().map(|piece| piece.recording));
+        Ok((recording, was_set))
+    }
+
     /// The name of the folder of the process at `place`.
     #[must_use]
     pub fn folder(&self, place: usize) -> &str {
@@ -303,47 +328,33 @@ impl Recording {
     /// As [`Recording::open`], and when it has none of these ranks.
     pub fn open_ranks(path: &Path, ranks: &[u32]) -> Result<Self, OpenError> {
         let pieces = Pieces::open(path)?;
-        let is_rank = |place: &usize| !pieces.header(*place).is_host() && !pieces.is_stranger(*place);
-        let all = (0..pieces.len()).filter(is_rank).count();
-        let is_wanted = |place: usize| {
-            let rank = pieces.header(place).rank;
-            rank.is_some_and(|rank| ranks.contains(&rank)) && is_rank(&place)
+        let of_ranks: Vec<usize> = pieces.of_ranks().collect();
+        let is_wanted = |place: &usize| {
+            let rank = pieces.header(*place).rank;
+            rank.is_some_and(|rank| ranks.contains(&rank))
         };
-        let here = (0..pieces.len()).filter(|place| is_wanted(*place)).count();
+        let mut places: Vec<usize> = of_ranks.iter().copied().filter(is_wanted).collect();
+        let (here, all) = (places.len(), of_ranks.len());
         if here == 0 {
             return Err(OpenError(format!(
                 "{}: it has none of these ranks",
                 path.display()
             )));
         }
-        let places: Vec<usize> = (0..pieces.len())
-            .filter(|place| is_wanted(*place) || pieces.header(*place).is_host())
-            .collect();
-        let read = parallel::map(places.len(), |index| pieces.read(places[index], TABLE_NAMES));
-        let read: Vec<Piece> = read.into_iter().collect::<Result<_, _>>()?;
-        let unchecked = read.iter().map(|piece| piece.unchecked).sum();
-        let note = unchecked_note(unchecked, pieces.folder_count());
-        let mut recording = pieces.into_base();
-        recording.notes.extend(note);
+        places.extend((0..pieces.len()).filter(|place| pieces.header(*place).is_host()));
+        places.sort_unstable();
+        let (mut recording, _) = pieces.read_all(&places, TABLE_NAMES)?;
         recording.notes.push(format!(
             "{here} of {all} ranks are read here: nothing is compared with the others"
         ));
-        recording.absorb_all(read.into_iter().map(|piece| piece.recording));
         Ok(recording)
     }
 
     /// Some tables, and whether clocks were set.
     fn open_some(path: &Path, tables: &[&str]) -> Result<(Self, bool), OpenError> {
         let pieces = Pieces::open(path)?;
-        let read = parallel::map(pieces.len(), |place| pieces.read(place, tables));
-        let read: Vec<Piece> = read.into_iter().collect::<Result<_, _>>()?;
-        let was_set = read.iter().any(|piece| piece.was_set);
-        let unchecked = read.iter().map(|piece| piece.unchecked).sum();
-        let note = unchecked_note(unchecked, pieces.folder_count());
-        let mut recording = pieces.into_base();
-        recording.notes.extend(note);
-        recording.absorb_all(read.into_iter().map(|piece| piece.recording));
-        Ok((recording, was_set))
+        let all: Vec<usize> = (0..pieces.len()).collect();
+        pieces.read_all(&all, tables)
     }
 
     /// Reads the manifest, and those of other recorders of the same folder.

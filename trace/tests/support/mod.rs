@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod one_table;
+#[path = "../../../tests/common/random.rs"]
+mod random;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,30 +16,15 @@ use gputrace_trace::json_file::write_json;
 use gputrace_trace::manifest::{MANIFEST_FILE, Manifest, PROCESS_FILE, ProcessHeader};
 use gputrace_trace::{Interner, Table};
 
-/// SplitMix64: random enough, and the same everywhere.
-pub struct Random(pub u64);
+pub use random::Random;
 
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Any number: small ones, large ones and the extremes.
-    fn number(&mut self) -> u64 {
-        match self.below(4) {
-            0 => self.below(10),
-            1 => u64::MAX - self.below(2),
-            2 => i64::MAX as u64 + self.below(2),
-            _ => self.next(),
-        }
+/// Any number: small ones, large ones and the extremes.
+fn number(random: &mut Random) -> u64 {
+    match random.below(4) {
+        0 => random.next() % 10,
+        1 => u64::MAX - random.next() % 2,
+        2 => i64::MAX as u64 + random.next() % 2,
+        _ => random.next(),
     }
 }
 
@@ -52,8 +39,8 @@ const NAMES: &[&str] = &[
 ];
 
 fn name(random: &mut Random, vocabulary: u64) -> String {
-    match random.below(vocabulary) {
-        index if (index as usize) < NAMES.len() => NAMES[index as usize].to_owned(),
+    match (random.next() % vocabulary) as usize {
+        index if index < NAMES.len() => NAMES[index].to_owned(),
         index => format!("kernel_{index}"),
     }
 }
@@ -66,7 +53,7 @@ fn numbers<T: ArrowPrimitiveType>(
 ) -> ArrayRef {
     let value = |random: &mut Random| {
         let null = field.is_nullable() && random.below(3) == 0;
-        let number = random.number();
+        let number = number(random);
         (!null).then(|| make(number))
     };
     let column: PrimitiveArray<T> = (0..rows).map(|_| value(random)).collect();

@@ -246,20 +246,24 @@ mod tests {
     fn no_more_is_made_ahead_than_there_are_items() {
         let made = Arc::<Mutex<Vec<u64>>>::default();
         let workers = Workers::start(counters(2, None, &made), vec![0; 5], 2, PATIENCE).expect("starts");
-        let settle = || std::thread::sleep(Duration::from_millis(100));
-        settle();
-        assert_eq!(made.lock().expect("lock").len(), 4);
+        // As many come to be made, and no more after that.
+        let are_made = |count: usize| {
+            let until = Instant::now() + Duration::from_secs(30);
+            while made.lock().expect("lock").len() < count && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            assert_eq!(made.lock().expect("lock").len(), count);
+        };
+        are_made(4);
         // One in use: its worker makes another ahead, in the spare item.
         let first = workers.next().expect("item");
-        settle();
-        assert_eq!(made.lock().expect("lock").len(), 5);
+        are_made(5);
         // Two in use and no item left: the second is made up for once one comes back.
         let second = workers.next().expect("item");
-        settle();
-        assert_eq!(made.lock().expect("lock").len(), 5);
+        are_made(5);
         workers.give_back(first);
-        settle();
-        assert_eq!(made.lock().expect("lock").len(), 6);
+        are_made(6);
         workers.give_back(second);
         let rest: Vec<u64> = (0..4).map(|_| workers.next().expect("item")).collect();
         assert_eq!(rest, [2, 3, 4, 5]);

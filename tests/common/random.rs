@@ -1,8 +1,10 @@
 //! Random numbers that are the same for the same seed, kind and try.
 
+#![allow(dead_code)] // Each program uses a part of it.
+
 /// `SplitMix64`.
 #[derive(Clone)]
-pub struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     /// The numbers of one try.
@@ -28,6 +30,11 @@ impl Random {
             0 => 0,
             _ => (self.next() % bound as u64) as usize,
         }
+    }
+
+    /// At least 0, and less than 1.
+    pub fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// True once in `times`.
