@@ -124,6 +124,7 @@ pub fn job(state: &State, id: &str) -> Value {
         members.insert("minutes".to_owned(), json!(minutes));
         members.insert("changes".to_owned(), json!(changes));
         members.insert("late_reports".to_owned(), json!(job.history.late_reports()));
+        members.insert("missing_reports".to_owned(), json!(job.history.missing()));
         members.insert("findings".to_owned(), json!(job.fired));
         members.insert(
             "removed".to_owned(),
