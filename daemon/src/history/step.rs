@@ -100,15 +100,32 @@ impl Step {
         step
     }
 
-    /// The share of the step that exposed communication takes up, on the median rank; null where it is not known of all.
+    /// The rank that the others waited for the longest, and how long, nanoseconds; null where that is not known of any.
     #[must_use]
-    pub fn exposed_share(&self) -> Option<f64> {
+    pub fn latest(&self) -> Option<(u32, i64)> {
+        let late = self
+            .ranks
+            .iter()
+            .filter_map(|rank| Some((rank.rank, rank.late_ns?)));
+        late.max_by_key(|(_, late_ns)| *late_ns)
+    }
+
+    /// Exposed communication of the median rank, nanoseconds; null where it is not known of all.
+    #[must_use]
+    pub fn exposed_ns(&self) -> Option<i64> {
         let mut exposed: Vec<i64> = self
             .ranks
             .iter()
             .map(|rank| rank.report.exposed_ns)
             .collect::<Option<_>>()?;
-        (self.step_ns > 0 && !exposed.is_empty()).then(|| median(&mut exposed) as f64 / self.step_ns as f64)
+        (!exposed.is_empty()).then(|| median(&mut exposed))
+    }
+
+    /// The share of the step that it takes up.
+    #[must_use]
+    pub fn exposed_share(&self) -> Option<f64> {
+        let exposed_ns = self.exposed_ns()?;
+        (self.step_ns > 0).then(|| exposed_ns as f64 / self.step_ns as f64)
     }
 }
 

@@ -29,6 +29,7 @@ pub async fn recordings(State(app): State<Shared>, query: None) -> Answer {
     json_of(&json!({
         "recordings": list,
         "notes": notes,
+        "jobs": app.jobs.is_some(),
         "writable": false,
         "version": env!("CARGO_PKG_VERSION"),
     }))
