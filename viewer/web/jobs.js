@@ -13,6 +13,8 @@ const AGAIN_MS = 500;
 /** A page that nobody sees is kept less fresh. */
 const HIDDEN_MS = 10_000;
 const MINUTE_NS = 60e9;
+/** The shortest and longest steps of a minute are drawn up to so many times the longest mean. */
+const BAND = 3;
 
 /** @param {number} ns since 1970 */
 const clock = (ns) => new Date(ns / 1e6).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
@@ -142,15 +144,23 @@ function charts(open) {
       const points = (/** @type {any[]} */ of, /** @type {(one: any) => number} */ at, /** @type {(one: any) => number | null} */ value) =>
         of.filter((one) => typeof value(one) === "number").map((one) => /** @type {[number, number]} */ ([at(one), value(one)]));
       const byMinute = (/** @type {(one: any) => number | null} */ value) => points(minutes, (one) => one.start_ns, value);
+      const means = byMinute((one) => one.sum_ns / one.steps);
+      // One long step is not to make a line of the floor of all others.
+      const highest = BAND * means.reduce((most, [, mean]) => Math.max(most, mean), 0);
+      const minuteAt = (/** @type {number} */ at) => minutes.find((/** @type {any} */ one) => one.start_ns === Math.floor(at / MINUTE_NS) * MINUTE_NS);
       Object.assign(day, {
         span,
         series: [{
-          name: "step time", colour: colours.step, points: byMinute((one) => one.sum_ns / one.steps),
-          band: minutes.flatMap((/** @type {any} */ one) => [[one.start_ns, one.least_ns, one.most_ns], [one.start_ns + MINUTE_NS, one.least_ns, one.most_ns]]),
+          name: "step time", colour: colours.step, points: means,
+          band: minutes.flatMap((/** @type {any} */ { start_ns, least_ns, most_ns }) =>
+            [start_ns, start_ns + MINUTE_NS].map((at) => [at, least_ns, Math.min(most_ns, highest)])),
         }],
+        note: (/** @type {number} */ at) => {
+          const one = minuteAt(at);
+          return one && `${format.time(one.least_ns)} to ${format.time(one.most_ns)} in ${format.count(one.steps)} steps`;
+        },
         marks: marks(list.filter((event) => event.time_ns >= span[0] - MINUTE_NS), (event) => event.time_ns),
       });
-      const latest = new Map(minutes.map((/** @type {any} */ one) => [one.start_ns, one.latest_rank]));
       Object.assign(parts, {
         span,
         series: [
@@ -158,7 +168,7 @@ function charts(open) {
           { name: "latest rank", colour: colours.late, points: byMinute((one) => one.late_ns) },
         ].filter(({ points }) => points.length),
         note: (/** @type {number} */ at) => {
-          const rank = latest.get(Math.floor(at / MINUTE_NS) * MINUTE_NS);
+          const rank = minuteAt(at)?.latest_rank;
           return typeof rank === "number" ? `mostly rank ${rank}` : undefined;
         },
       });
