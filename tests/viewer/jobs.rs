@@ -116,7 +116,7 @@ fn a_job_is_followed_and_what_was_found_leads_to_what_was_kept() {
     browser.evaluate("document.querySelector('[aria-label=jobs] tbody .p-open').focus()");
     browser.press("Enter", "");
     browser.wait_for(
-        "location.hash === '#job=slurm-77' && document.querySelector('h1')?.textContent === 'slurm-77'",
+        "location.hash === '#job=slurm-77' && document.querySelector('.p-library h1')?.textContent === 'slurm-77'",
     );
     browser.wait_for("document.querySelectorAll('.p-chart .p-line').length >= 3");
     // Steps are on the page two seconds behind their end, as the daemon has them.

@@ -295,6 +295,7 @@ export function mountJob(container, { api, id, leave }) {
     section("Ranks", null, ranks.element),
   );
   let last = "";
+  let lastFound = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   const isUsed = (/** @type {HTMLElement} */ element) => element.contains(document.activeElement?.closest("tbody") ?? null);
@@ -310,7 +311,13 @@ export function mountJob(container, { api, id, leave }) {
         replace(state, stateOf(job.state));
         said.textContent = words(job);
         drawn.show(job);
-        if (!isUsed(found.element)) found.setRows(events(job));
+        const list = events(job);
+        const foundNow = JSON.stringify(list);
+        // Rows that are made anew while one is clicked lose the click.
+        if (foundNow !== lastFound && !isUsed(found.element)) {
+          lastFound = foundNow;
+          found.setRows(list);
+        }
         if (!isUsed(ranks.element)) ranks.setRows(job.processes);
       }
     } catch (error) {

@@ -2,7 +2,6 @@
 
 pub mod analysis;
 mod info;
-mod jobs;
 pub mod parameters;
 mod pictures;
 mod ranks;
@@ -282,8 +281,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
         ("/api/openapi.json", get(openapi)),
         ("/api/recordings", get(info::recordings)),
-        ("/api/jobs", get(jobs::jobs)),
-        ("/api/jobs/{job}", get(jobs::job)),
+        ("/api/jobs", get(info::jobs)),
+        ("/api/jobs/{job}", get(info::job)),
         ("/api/compare", get(analysis::compare)),
         ("/api/rec/{rec}/info", get(info::info)),
         ("/api/rec/{rec}/live", get(info::live)),
