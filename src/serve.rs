@@ -8,7 +8,9 @@ use std::sync::Arc;
 use gputrace_analyzer::ClockChoice;
 use gputrace_analyzer::partial::{Part, Partial};
 use gputrace_trace::beneath;
-use gputrace_viewer::server::{ByRank, Options, Port, Server, Tls, check_token, names_for, random_token};
+use gputrace_viewer::server::{
+    ByRank, Jobs, Options, Port, Server, Tls, check_token, names_for, random_token,
+};
 
 use crate::apart::Run;
 use crate::cli::{ServeArgs, ServerArgs};
@@ -36,13 +38,18 @@ pub fn run(args: &ServeArgs) -> Result<i32, Failure> {
         }
         beneath::name(folder);
     }
-    let server = bind(&args.server, Vec::new(), Some(args.dir.clone()))?;
+    let server = bind(&args.server, Vec::new(), Some(args.dir.clone()), None)?;
     announce(&server, &args.server);
     answer(server)
 }
 
-/// Takes a port.
-pub fn bind(args: &ServerArgs, runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>) -> Result<Server, Failure> {
+/// Takes a port. `jobs`: the daemon that it is of.
+pub fn bind(
+    args: &ServerArgs,
+    runs: Vec<Vec<PathBuf>>,
+    folder: Option<PathBuf>,
+    jobs: Option<Jobs>,
+) -> Result<Server, Failure> {
     let token = match std::env::var(TOKEN_VARIABLE) {
         Ok(token) => {
             check_token(&token).map_err(Failure::new)?;
@@ -65,6 +72,7 @@ pub fn bind(args: &ServerArgs, runs: Vec<Vec<PathBuf>>, folder: Option<PathBuf>)
             version: PROGRAM,
             read: Arc::new(read_apart),
         },
+        jobs,
     })
     .map_err(Failure::new)
 }

@@ -22,7 +22,7 @@ pub fn run(args: &ViewArgs) -> Result<i32, Failure> {
             )));
         }
     }
-    let server = serve::bind(&args.server, runs(args), None)?;
+    let server = serve::bind(&args.server, runs(args), None, None)?;
     server.wait_for_recordings(FIRST_LOOK).map_err(Failure::new)?;
     serve::announce(&server, &args.server);
     if !args.no_open && has_display() {

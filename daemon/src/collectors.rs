@@ -8,9 +8,11 @@ use gputrace_trace::manifest::ProcessHeader;
 
 use crate::caller::Role;
 use crate::clock::now_ns;
+use crate::history::step::is_sane;
 use crate::jobs::Job;
 use crate::jobs::process::{Gone, Process, check_segment};
 use crate::names::{is_folder_name, job_name};
+use crate::nodes::is_shared;
 use crate::peer::Peer;
 use crate::state::{State, jobs_folder};
 
@@ -22,8 +24,6 @@ const MOST_JOBS: usize = 1024;
 const MOST_PROCESSES: usize = 2048;
 /// So long a process has to come again that ran when the daemon before ended, nanoseconds.
 const COMES_AGAIN_NS: i64 = 120_000_000_000;
-/// A step's times, at the most, nanoseconds: a hundred years, so that sums of many have room.
-const MOST_NS: i64 = 100 * 365 * 86_400 * 1_000_000_000;
 /// GPUs of a process that are remembered.
 const MOST_DEVICES: usize = 64;
 /// Steps of one report: a collector tells of half as many.
@@ -317,13 +317,21 @@ impl State {
             ..totals
         };
         let is_news = known != (process.totals.rank, process.totals.world_size);
+        // The others know ranks by what processes said alone.
+        let said_rank = process.totals.rank.filter(|_| self.others.is_some());
+        let told_rank = said_rank.filter(|_| is_shared(&job.key.group));
         let rank = job.rank_of(folder);
         if rank != rank_before {
             job.history.forget(rank_before);
         }
         for step in steps {
             match is_sane(&step) {
-                true => job.history.add(rank, step, now_ns),
+                true => {
+                    if let Some(rank) = told_rank {
+                        self.sums.untold_steps += u64::from(!job.ranks.tell(rank, &step));
+                    }
+                    job.history.add((rank, step), now_ns);
+                }
                 false => self.sums.nonsense += 1,
             }
         }
@@ -388,17 +396,4 @@ impl State {
         self.steps_ended(id, now_ns);
         self.member_went(id, folder);
     }
-}
-
-/// Whether a step is one that can have been: others can't be reckoned with.
-fn is_sane(step: &StepReport) -> bool {
-    let times = [
-        Some(step.start_ns),
-        Some(step.duration_ns),
-        step.communication_ns,
-        step.compute_ns,
-        step.exposed_ns,
-        step.idle_ns,
-    ];
-    step.number < 1 << 62 && times.into_iter().flatten().all(|ns| (0..=MOST_NS).contains(&ns))
 }

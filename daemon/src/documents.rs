@@ -56,6 +56,11 @@ fn summary(state: &State, job: &Job) -> Value {
     })
 }
 
+/// Of a count and a sum, nanoseconds; null where nothing was counted.
+fn mean((count, sum_ns): (u64, i64)) -> Option<i64> {
+    sum_ns.checked_div(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
 /// How many nodes these processes are of.
 fn hosts(processes: &[Value]) -> usize {
     let hosts: BTreeSet<_> = processes
@@ -84,6 +89,7 @@ pub fn job(state: &State, id: &str) -> Value {
                 "end_ns": step.end_ns,
                 "step_ns": step.step_ns,
                 "missing": step.missing,
+                "exposed_ns": step.exposed_ns(),
                 "late_ns": step.ranks.iter().map(|rank| (rank.rank.to_string(), json!(rank.late_ns)))
                     .collect::<serde_json::Map<_, _>>(),
             })
@@ -100,6 +106,9 @@ pub fn job(state: &State, id: &str) -> Value {
                 "sum_ns": minute.sum_ns,
                 "least_ns": minute.least_ns,
                 "most_ns": minute.most_ns,
+                "exposed_ns": mean(minute.exposed),
+                "late_ns": mean(minute.late),
+                "latest_rank": minute.latest.map(|(rank, _)| rank),
             })
         })
         .collect();
@@ -124,6 +133,7 @@ pub fn job(state: &State, id: &str) -> Value {
         members.insert("minutes".to_owned(), json!(minutes));
         members.insert("changes".to_owned(), json!(changes));
         members.insert("late_reports".to_owned(), json!(job.history.late_reports()));
+        members.insert("missing_reports".to_owned(), json!(job.history.missing()));
         members.insert("findings".to_owned(), json!(job.fired));
         members.insert(
             "removed".to_owned(),

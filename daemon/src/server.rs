@@ -460,6 +460,8 @@ impl Daemon {
         while let Ok(seen) = self.seen.try_recv() {
             self.state.device_was_seen(&seen, now_ns());
         }
+        self.state.tell_steps();
+        self.state.act_on_held(now_ns());
         self.state.tick_windows();
         self.state.tick_jobs(now_ns());
         if let Some(metrics) = self.metrics.as_ref().filter(|_| now >= self.due.metrics) {
@@ -478,6 +480,7 @@ impl Daemon {
         if now >= self.due.tell {
             self.due.tell = now + TELL;
             self.state.tell_nodes();
+            self.state.look_elsewhere();
         }
         if now >= self.due.save {
             self.due.save = now + SAVE;

@@ -21,6 +21,7 @@ use crate::peer::{GROUP, Peer, group_number};
 use crate::posts::Posts;
 use crate::settings::Settings;
 use crate::tls;
+use crate::triggers::fired::Held;
 use crate::webhook::Address;
 use crate::windows::window::Window;
 
@@ -37,6 +38,8 @@ pub struct Sums {
     pub jobs_removed: u64,
     /// Rows that left rings.
     pub rows_removed: u64,
+    /// Steps of ranks that other nodes were not told of, since there were too many at once.
+    pub untold_steps: u64,
     /// Captures by what made them.
     pub captures: BTreeMap<String, u64>,
 }
@@ -75,6 +78,8 @@ pub struct State {
     pub posts: Option<Posts>,
     /// The machine's GPUs.
     pub devices: Devices,
+    /// What was found here, and other nodes are to act upon first.
+    pub held: Vec<Held>,
     /// The daemons of other nodes.
     pub(crate) others: Option<Others>,
     /// Held for as long as we are: two daemons must not share a folder.
@@ -174,6 +179,7 @@ impl State {
             posts,
             _lock: lock,
             devices: Devices::default(),
+            held: Vec::new(),
             others: None,
         })
     }

@@ -5,12 +5,14 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use gputrace_trace::Recording;
 use gputrace_trace::daemon::Ask;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::Value;
 
 use crate::fake::{Fake, PATIENCE, Running};
 
@@ -167,6 +169,158 @@ fn two_nodes_show_one_job_and_keep_the_same_of_it() {
     // A node that is gone is not shown any more.
     drop(two);
     one.jobs_when(|jobs| jobs[0]["ranks"] == 2);
+}
+
+/// What is posted to an address, as it comes.
+fn posts() -> (u16, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.expect("a caller");
+            let (mut text, mut some) = (Vec::new(), [0; 4096]);
+            while let Ok(read @ 1..) = socket.read(&mut some) {
+                text.extend_from_slice(&some[..read]);
+                if text.ends_with(b"}") {
+                    let answered = socket.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+                    answered.expect("answered");
+                    break;
+                }
+            }
+            if tell.send(String::from_utf8(text).expect("text")).is_err() {
+                return;
+            }
+        }
+    });
+    (port, told)
+}
+
+/// Each node has one rank, and that of the second one becomes late: which only those of the others show.
+fn late_by_other_nodes_alone(count: usize) {
+    let place = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new(place.path());
+    let ports: Vec<u16> = (0..count).map(|_| port()).collect();
+    let (hook, posted) = posts();
+    let mut daemons: Vec<Running> = (0..count)
+        .map(|node| {
+            let others: Vec<u16> = ports.iter().copied().filter(|of| *of != ports[node]).collect();
+            let name = format!("node{node}");
+            let nodes = authority.config(&name, ports[node], &others);
+            let webhook = format!("[webhook]\nurl = \"http://127.0.0.1:{hook}/\"\n");
+            // They tell of steps once, and then of nothing for as long as the machine takes.
+            let rules = "[trigger.hang]\nenabled = false\n";
+            Running::named(&name, &(webhook + rules + &nodes))
+        })
+        .collect();
+    let group = "slurm-79";
+    let mut fakes: Vec<Fake> = (0..count)
+        .map(|node| {
+            let rank = u32::try_from(node).expect("few");
+            Fake::new(&daemons[node].socket, &format!("node{node}-1-5"), group, rank)
+        })
+        .collect();
+    for daemon in &daemons {
+        daemon.jobs_when(|jobs| jobs[0]["nodes"] == count);
+    }
+    for step in 0..60 {
+        for (rank, fake) in fakes.iter_mut().enumerate() {
+            fake.write_row();
+            let communication_ms = if rank == 1 && step >= 20 { 10 } else { 30 };
+            fake.end_step(80 * MS, Some(communication_ms * MS));
+        }
+    }
+    let ask = |daemon: &Running| {
+        let job = Some(group.to_owned());
+        daemon.ask(Ask::Job { job }).expect("the job")
+    };
+    let is_known = |daemon: &Running| {
+        let job = ask(daemon);
+        let finding = &job["findings"][0];
+        finding["recording"].is_string() && job["steps"] == 60
+    };
+    let until = Instant::now() + 2 * PATIENCE;
+    while !daemons.iter().all(is_known) {
+        for fake in &mut fakes {
+            fake.obey(Duration::from_millis(20));
+        }
+        assert!(
+            Instant::now() < until,
+            "{:#?}",
+            daemons.iter().map(ask).collect::<Vec<_>>()
+        );
+    }
+    // Whoever waited for another to act would have acted by now.
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        for fake in &mut fakes {
+            fake.obey(Duration::from_millis(20));
+        }
+    }
+    for (node, daemon) in daemons.iter().enumerate() {
+        let job = ask(daemon);
+        let findings = job["findings"].as_array().expect("findings");
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        assert_eq!(
+            (&findings[0]["trigger"], &findings[0]["rank"]),
+            (&"late-rank".into(), &1.into())
+        );
+        let title = findings[0]["title"].as_str().expect("a title");
+        assert!(
+            title.starts_with("rank 1 is late: 20.0 ms of 80.0 ms a step since step 20"),
+            "{title}"
+        );
+        let last = &job["recent"].as_array().expect("steps").last().expect("one")["late_ns"];
+        assert_eq!(last.as_object().map(serde_json::Map::len), Some(count), "{last}");
+        let captures = daemon.ask(Ask::Captures).expect("captures")["captures"].clone();
+        assert_eq!(captures.as_array().map(Vec::len), Some(1), "{captures:#}");
+        assert_eq!(captures[0]["recording"], findings[0]["recording"]);
+        // Where rank 0 is acts first.
+        let said_by = if node == 0 { "rank 1" } else { "node0: rank 1" };
+        let title = captures[0]["title"].as_str().expect("a title");
+        assert!(title.starts_with(said_by), "{title}");
+        let path = PathBuf::from(captures[0]["path"].as_str().expect("a path"));
+        assert_eq!(Recording::open(&path).expect("a recording").processes.len(), 1);
+    }
+    let post = posted.recv_timeout(PATIENCE).expect("a post");
+    assert!(
+        post.contains("\"node0\"") && post.contains("rank 1 is late"),
+        "{post}"
+    );
+    assert_eq!(posted.try_recv().ok(), None, "it was told once");
+    // A rank that says nothing is waited for in vain, and counted.
+    let missing = |job: &Value| job["missing_reports"].as_u64().expect("a number");
+    let before = missing(&ask(&daemons[0]));
+    let silent = fakes.pop();
+    let mut go_on = |until_step: u64, daemons: &[Running]| {
+        for _ in 0..5 {
+            for fake in &mut fakes {
+                fake.end_step(80 * MS, Some(30 * MS));
+            }
+        }
+        let until = Instant::now() + PATIENCE;
+        while ask(&daemons[0])["steps"] != until_step {
+            assert!(Instant::now() < until, "{:#}", ask(&daemons[0]));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    go_on(65, &daemons);
+    assert!(missing(&ask(&daemons[0])) >= before + 5);
+    // With its node it goes, and the others go on.
+    drop(silent);
+    drop(daemons.pop());
+    daemons[0].jobs_when(|jobs| jobs[0]["nodes"] == count - 1);
+    go_on(70, &daemons);
+}
+
+#[test]
+fn of_two_nodes_one_rank_is_late_by_the_others_alone() {
+    late_by_other_nodes_alone(2);
+}
+
+#[test]
+fn of_three_nodes_one_rank_is_late_by_the_others_alone() {
+    late_by_other_nodes_alone(3);
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! `gputrace daemon`: running it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use gputrace_daemon::settings::{Config, Settings};
 use gputrace_daemon::{Daemon, Handle, notify};
-use gputrace_trace::daemon::{Mode, SYSTEM_SOCKET, user_socket};
+use gputrace_trace::daemon::{Ask, Mode, SYSTEM_SOCKET, user_socket};
+use gputrace_viewer::server::{Jobs, NoJobs};
 
-use super::client::own_uid;
+use super::client::{document, own_uid};
 use super::devices;
-use crate::cli::{DaemonArgs, ModeChoice};
+use crate::cli::{DaemonArgs, ModeChoice, SocketArgs};
 use crate::failure::Failure;
 use crate::say::say;
 use crate::serve::{announce, answer, bind};
@@ -36,7 +38,12 @@ pub fn run(args: &DaemonArgs) -> Result<i32, Failure> {
     }
     if args.server.port.is_some() {
         // Rings and captures are recordings in folders of this one.
-        let server = bind(&args.server, Vec::new(), Some(state.clone()))?;
+        let server = bind(
+            &args.server,
+            Vec::new(),
+            Some(state.clone()),
+            Some(jobs_at(socket.clone())),
+        )?;
         announce(&server, &args.server);
         let handle = daemon.handle();
         std::thread::spawn(move || {
@@ -57,6 +64,24 @@ pub fn run(args: &DaemonArgs) -> Result<i32, Failure> {
     notify::notify("STOPPING=1");
     ended.map_err(|error| Failure::new(format!("the daemon cannot go on: {error}")))?;
     Ok(0)
+}
+
+/// What the page is told of jobs: what a client at the daemon's own socket is.
+fn jobs_at(socket: PathBuf) -> Jobs {
+    let socket = SocketArgs { socket: Some(socket) };
+    Jobs(Arc::new(move |job| {
+        let ask = match job {
+            None => Ask::Jobs,
+            Some(job) => Ask::Job {
+                job: Some(job.to_owned()),
+            },
+        };
+        document(&socket, ask).map_err(|failure| match failure.status() {
+            // What it refuses to answer.
+            1 => NoJobs::Unknown(failure.to_string()),
+            _ => NoJobs::Away(failure.to_string()),
+        })
+    }))
 }
 
 fn settings(args: &DaemonArgs) -> Result<Settings, Failure> {

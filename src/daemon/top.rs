@@ -43,8 +43,12 @@ fn print(job: &Value) {
         Value::Null => String::new(),
         before => format!(" (before: {})", time(before)),
     };
+    let missing = match job["missing_reports"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(missing) => format!(", {} reports of ranks missing in them", thousands(missing)),
+    };
     let title = format!(
-        "{} of {}: {}, mode {}, {} of {} ranks, {} steps, {}{before} a step",
+        "{} of {}: {}, mode {}, {} of {} ranks, {} steps{missing}, {}{before} a step",
         text(&job["job"]),
         text(&job["user"]),
         text(&job["state"]),

@@ -42,7 +42,7 @@ pub struct Daemon {
     process: Mutex<Option<Process>>,
     /// Jobs that run now.
     pub live: Mutex<Vec<Live>>,
-    /// How often it was killed or stood still: what a job told it then is counted as missed.
+    /// How often it was killed, began or stood still: what a job told it then is counted as missed.
     pub disturbed: AtomicU64,
     pub jobs_run: AtomicU64,
     /// The next job's number.
@@ -138,6 +138,8 @@ impl Daemon {
 
     /// Starts one, and waits until it answers.
     pub fn start(&self) -> Result<(), String> {
+        // A job that began while there was none has been disturbed as well.
+        self.disturbed.fetch_add(1, Ordering::SeqCst);
         let mut command = gputrace();
         command
             .args(["daemon", "--socket"])
@@ -246,8 +248,21 @@ impl Daemon {
         }
     }
 
-    /// Asks it, as the user that we are.
+    /// Asks it, as the user that we are. One that is killed in the middle of its answer is asked again when it is back.
     pub fn ask(&self, ask: Ask) -> Result<Value, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let disturbed = self.disturbed.load(Ordering::SeqCst);
+            let answer = self.ask_once(ask.clone());
+            let is_away = own(&self.process).is_none();
+            let was_disturbed = is_away || self.disturbed.load(Ordering::SeqCst) != disturbed;
+            if answer.is_ok() || !was_disturbed || Instant::now() > until {
+                return answer;
+            }
+        }
+    }
+
+    fn ask_once(&self, ask: Ask) -> Result<Value, String> {
         let connection = self.connect()?;
         connection
             .send(&Hello::Client(ask), None)

@@ -9,6 +9,7 @@ mod browser_habits;
 mod browser_rows;
 mod chosen_steps;
 mod html_report;
+mod jobs;
 mod operators;
 mod ranks;
 mod viewer_answers;

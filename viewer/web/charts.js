@@ -466,29 +466,34 @@ export function scatter(options) {
 }
 
 /**
- * Lines over time that hold their value until the next point.
- * @param {object} options
- * @param {{name: string, points: [number, number][], band?: [number, number, number][], colour?: string,
- *   until?: number}[]} options.series points: time and value; band: time, least and greatest; until: where it ends
- * @param {string} options.label
- * @param {[number, number]} options.span from and to, in ns
- * @param {(value: number) => string} options.format of values
- * @param {(value: number) => string} options.time of moments
- * @param {(value: number) => string} [options.axis] of the axis below, where that is not `time`
- * @param {string} [options.title]
- * @param {number} [options.height]
- * @param {number} [options.top] greatest value of the axis at least
- * @param {boolean} [options.binary] whether values are sizes
- * @param {boolean} [options.area] fills below the line
- * @param {(time: number) => void} [options.open]
+ * @typedef {object} LinesOptions
+ * @property {{name: string, points: [number, number][], band?: [number, number, number][], colour?: string,
+ *   until?: number}[]} series points: time and value; band: time, least and greatest; until: where it ends
+ * @property {string} label
+ * @property {[number, number]} span from and to, in ns
+ * @property {(value: number) => string} format of values
+ * @property {(value: number) => string} time of moments
+ * @property {(value: number) => string} [axis] of the axis below, where that is not `time`
+ * @property {(span: [number, number], wanted: number) => number[]} [ticks] of the axis below, where they are not round numbers
+ * @property {string} [title]
+ * @property {number} [height]
+ * @property {number} [top] greatest value of the axis at least
+ * @property {boolean} [binary] whether values are sizes
+ * @property {boolean} [area] fills below the line
+ * @property {{at: number, title: string, change: boolean, open?: () => void}[]} [marks] moments at which something was found, or changed
+ * @property {(time: number) => string | undefined} [note] what more is said of a moment
+ * @property {(time: number) => void} [open]
+ */
+
+/** So near to a mark, in pixels, it is meant. */
+const MARK_NEAR = 6;
+
+/**
+ * Lines over time that hold their value until the next point. What is drawn follows the options when it is drawn again.
+ * @param {LinesOptions} options
  */
 export function lines(options) {
   const margin = { left: 64, right: 12, top: options.title ? 22 : 8, bottom: 26 };
-  let greatest = options.top ?? 0;
-  for (const one of options.series) {
-    for (const [, value] of one.points) greatest = Math.max(greatest, value);
-    for (const [, , value] of one.band ?? []) greatest = Math.max(greatest, value);
-  }
   let at = NaN;
   /** @type {Scale | null} */ let across = null;
   let bottomOf = 0;
@@ -497,12 +502,18 @@ export function lines(options) {
     height: options.height ?? 120,
     label: options.label,
     draw(width, height, root) {
+      let greatest = options.top ?? 0;
+      for (const one of options.series) {
+        for (const [, value] of one.points) greatest = Math.max(greatest, value);
+        for (const [, , value] of one.band ?? []) greatest = Math.max(greatest, value);
+      }
       const right = width - margin.right;
       const bottom = (bottomOf = height - margin.bottom);
       const plain = linear(options.span, [margin.left, right], Math.max(2, Math.floor(width / 110)));
       // What lies outside (a sample after the last operation) is drawn at the border.
       const x = (across = { ...plain, toPixel: (value) => Math.min(right, Math.max(margin.left, plain.toPixel(value))) });
       const y = linear([0, greatest || 1], [bottom, margin.top], height < 110 ? 2 : 4);
+      if (options.ticks) x.ticks = options.ticks(options.span, Math.max(2, Math.floor(width / 110)));
       if (options.binary) y.ticks = binaryTicks(greatest, height < 110 ? 2 : 4);
       axisLeft(root, y, { left: margin.left, right, format: options.format, title: options.title });
       axisBelow(root, x, { y: bottom, left: margin.left, right, format: options.axis ?? options.time });
@@ -524,6 +535,13 @@ export function lines(options) {
           svg("path", { class: "p-line", d: path, style: { stroke: colour }, "stroke-dasharray": options.series.length > 1 && index % 2 ? "5 3" : null }),
         );
       });
+      for (const mark of options.marks ?? []) {
+        const at = x.toPixel(mark.at);
+        root.append(
+          svg("line", { class: mark.change ? "p-mark p-changed" : "p-mark", x1: crisp(at), x2: crisp(at), y1: margin.top, y2: bottom }),
+          svg("path", { class: mark.change ? "p-mark p-changed" : "p-mark", d: shape(mark.change ? 3 : 4, 4, Math.round(at) + 0.5, margin.top) }),
+        );
+      }
       cursor.setAttribute("x1", "-9");
       cursor.setAttribute("x2", "-9");
       cursor.setAttribute("y1", String(margin.top));
@@ -537,12 +555,23 @@ export function lines(options) {
         show(Math.max(options.span[0], Math.min(options.span[1], (Number.isNaN(at) ? options.span[0] : at) + (step * length) / 100)));
         event.preventDefault();
         event.stopPropagation();
-      } else if (event.key === "Enter" && !Number.isNaN(at) && options.open) {
-        options.open(at);
+      } else if (event.key === "Enter" && !Number.isNaN(at) && (options.open || markAt(at)?.open)) {
+        act();
         event.stopPropagation();
       }
     },
   });
+  function act() {
+    const open = markAt(at)?.open;
+    if (open) open();
+    else options.open?.(at);
+  }
+  /** The mark that a moment is next to. @param {number} time */
+  function markAt(time) {
+    const near = (/** @type {{at: number}} */ mark) => (across ? Math.abs(across.toPixel(mark.at) - across.toPixel(time)) : Infinity);
+    const marks = (options.marks ?? []).filter((mark) => near(mark) <= MARK_NEAR);
+    return marks.sort((a, b) => near(a) - near(b)).at(0);
+  }
   /** @param {[number, number][]} points @param {number} time */
   function valueAt(points, time) {
     let low = 0;
@@ -565,7 +594,8 @@ export function lines(options) {
     showTip(bounds.left + x, bounds.top + bottomOf / 2, tipLines(options.time(time), options.series.map((one, index) => {
       const value = one.until !== undefined && time >= one.until ? null : valueAt(one.points, time);
       return { name: one.name, value: value === null ? "–" : options.format(value), colour: one.colour ?? seriesColour(index) };
-    })));
+    }), markAt(time)?.title ?? options.note?.(time)));
+    chart.root.classList.toggle("p-pointing", Boolean(options.open || markAt(time)?.open));
   }
   chart.root.addEventListener("pointermove", (event) => {
     const pointer = /** @type {PointerEvent} */ (event);
@@ -578,13 +608,11 @@ export function lines(options) {
     cursor.setAttribute("x1", "-9");
     cursor.setAttribute("x2", "-9");
   });
-  const open = options.open;
-  if (open) {
-    chart.root.classList.add("p-pointing");
-    chart.root.addEventListener("click", () => {
-      hideTip();
-      if (!Number.isNaN(at)) open(at);
-    });
-  }
+  chart.root.classList.toggle("p-pointing", Boolean(options.open));
+  chart.root.addEventListener("click", () => {
+    if (Number.isNaN(at) || !(options.open || markAt(at)?.open)) return;
+    hideTip();
+    act();
+  });
   return chart;
 }

@@ -3,6 +3,7 @@
 
 import { h, replace } from "./dom.js";
 import * as format from "./format.js";
+import { jobList } from "./jobs.js";
 import { failed } from "./panels/shared.js";
 import { table } from "./table.js";
 
@@ -48,9 +49,9 @@ function deviceOf(one) {
 
 /**
  * @param {HTMLElement} container
- * @param {{api: any, open: (id: string) => void, compare: (a: string, b: string) => void}} context
+ * @param {{api: any, open: (id: string) => void, compare: (a: string, b: string) => void, openJob: (job: string) => void}} context
  */
-export function mountLibrary(container, { api, open, compare }) {
+export function mountLibrary(container, { api, open, compare, openJob }) {
   container.classList.add("p-library");
   let timer = 0;
   let stopped = false;
@@ -105,13 +106,17 @@ export function mountLibrary(container, { api, open, compare }) {
   });
   const trouble = h("div", null);
   const notes = h("div", null);
-  replace(container, h("header", { class: "p-head" }, h("h1", null, "Recordings"), head, together), trouble, notes, list.element);
+  const jobs = jobList({ api, openJob });
+  jobs.element.hidden = true;
+  replace(container, jobs.element, h("header", { class: "p-head" }, h("h1", null, "Recordings"), head, together), trouble, notes, list.element);
 
   async function look() {
     clearTimeout(timer);
     try {
       const answer = await api.json("recordings");
       rows = answer.recordings;
+      jobs.element.hidden = !answer.jobs;
+      if (answer.jobs) void jobs.look();
       const version = answer.version ? `, gputrace ${answer.version}` : "";
       head.textContent = `${format.count(rows.length)} ${rows.length === 1 ? "recording" : "recordings"}${version}`;
       replace(trouble);

@@ -470,9 +470,18 @@ async function start() {
   watchKeys();
   const wanted = parse(location.hash);
   let id = wanted.rec;
+  if (!id && wanted.job) {
+    message(null);
+    region("library").hidden = false;
+    addEventListener("hashchange", () => location.reload());
+    const leave = () => location.assign(location.pathname);
+    region("home").addEventListener("click", leave);
+    panels.mountJob(region("library"), { api: new RecordingApi("", 0), id: wanted.job, leave });
+    return;
+  }
   if (!id) {
     const list = await getJson("/api/recordings");
-    if (list.recordings.length === 1) id = list.recordings[0].id;
+    if (list.recordings.length === 1 && !list.jobs) id = list.recordings[0].id;
     else {
       message(null);
       region("library").hidden = false;
@@ -481,6 +490,7 @@ async function start() {
         open: (/** @type {string} */ rec) => location.assign(href({ rec })),
         compare: (/** @type {string} */ rec, /** @type {string} */ other) =>
           location.assign(href({ rec, tab: "compare", compare: { other, settings: {}, window: null } })),
+        openJob: (/** @type {string} */ job) => location.assign(href({ job })),
       });
       addEventListener("hashchange", () => location.reload());
       return;

@@ -10,6 +10,7 @@ import { stepRange } from "./step_range.js";
  * What a link says; absent members are left as they are.
  * @typedef {object} Place
  * @property {string} [rec]
+ * @property {string} [job]    of a daemon, instead of a recording
  * @property {[number, number]} [window]
  * @property {{key: string, start: number}} [selection]
  * @property {string[]} [pins]
@@ -135,6 +136,8 @@ export function parse(hash) {
   const place = {};
   const rec = fields.get("rec");
   if (rec) place.rec = rec;
+  const job = fields.get("job");
+  if (job) place.job = job;
   const window = stretch(fields.get("t"));
   if (window) place.window = window;
   const selection = (fields.get("sel") ?? "").match(/^(.+)@(-?\d+)$/);
@@ -197,6 +200,7 @@ export function href(place) {
   const add = (/** @type {string} */ key, /** @type {string} */ value) =>
     parts.push(`${key}=${encodeURIComponent(value).replace(/%2F/g, "/").replace(/%40/g, "@").replace(/%2C/g, ",").replace(/%20/g, "+").replace(/%3A/g, ":")}`);
   if (place.rec) add("rec", place.rec);
+  if (place.job) add("job", place.job);
   if (place.window) add("t", place.window.map((value) => Number(value.toFixed(0))).join("~"));
   if (place.selection) add("sel", `${place.selection.key}@${place.selection.start}`);
   for (const pin of place.pins ?? []) add("pin", pin);

@@ -6,11 +6,9 @@ pub mod step;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gputrace_trace::daemon::StepReport;
-
 use level::{Change, Levels};
 use minutes::Minutes;
-use step::{Step, median};
+use step::{RankStep, Step, median};
 
 /// Steps that are kept exactly, at the most.
 const MOST_STEPS: usize = 512;
@@ -31,7 +29,7 @@ const MOST_RANKS: usize = 4096;
 #[derive(Debug)]
 struct Open {
     heard_ns: i64,
-    ranks: BTreeMap<u32, StepReport>,
+    ranks: BTreeMap<u32, RankStep>,
 }
 
 /// Which round of numbers a rank is in, and its last number.
@@ -51,6 +49,7 @@ pub struct History {
     /// The round and number of the last complete step.
     done: Option<(u64, u64)>,
     late_reports: u64,
+    missing: u64,
     recent: VecDeque<Step>,
     recent_ranks: usize,
     minutes: Minutes,
@@ -75,12 +74,13 @@ impl History {
         }
     }
 
-    /// Takes what a rank said of a step. Numbers that begin anew, as those of a second training in one process do, are a new round.
-    pub fn add(&mut self, rank: u32, report: StepReport, now_ns: i64) {
+    /// Takes what a rank said of a step, here or on another node. Numbers that begin anew, as those of a second training in one process do, are a new round.
+    pub fn add(&mut self, said: impl Into<RankStep>, now_ns: i64) {
+        let said = said.into();
+        let (rank, number) = (said.rank, said.report.number);
         if self.last.len() >= MOST_RANKS && !self.last.contains_key(&rank) {
             return;
         }
-        let number = report.number;
         let round = self.done.map_or(0, |(round, _)| round);
         let last = self.last.entry(rank).or_insert(None);
         let last = last.get_or_insert(Last { round, number });
@@ -99,7 +99,7 @@ impl History {
             heard_ns: now_ns,
             ranks: BTreeMap::new(),
         });
-        self.open_ranks += usize::from(open.ranks.insert(rank, report).is_none());
+        self.open_ranks += usize::from(open.ranks.insert(rank, said).is_none());
     }
 
     /// A rank is gone: steps don't wait for it.
@@ -138,7 +138,7 @@ impl History {
             self.open_ranks -= told;
             let missing = u32::try_from(self.last.len().saturating_sub(told)).unwrap_or(u32::MAX);
             self.done = Some(at);
-            let step = Step::of(at.1, open.ranks.into_iter().collect(), missing);
+            let step = Step::of(at.1, open.ranks.into_values().collect(), missing);
             self.keep(&step);
             complete.push(step);
         }
@@ -151,6 +151,7 @@ impl History {
 
     fn keep(&mut self, step: &Step) {
         self.steps += 1;
+        self.missing += u64::from(step.missing);
         self.minutes.add(step);
         self.levels.add(step);
         self.recent_ranks += step.ranks.len();
@@ -165,6 +166,12 @@ impl History {
     #[must_use]
     pub fn late_reports(&self) -> u64 {
         self.late_reports
+    }
+
+    /// Reports that had not come when their step was summed up: a sum over steps of ranks.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.missing
     }
 
     /// How many there were.
@@ -211,6 +218,8 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_trace::daemon::StepReport;
+
     use super::*;
 
     fn report(number: u64) -> StepReport {
@@ -230,14 +239,14 @@ mod tests {
         }
         for rank in 0..3 {
             assert_eq!(history.complete(0), []);
-            history.add(rank, report(5), 0);
+            history.add((rank, report(5)), 0);
         }
         assert_eq!(history.complete(0).len(), 1);
-        history.add(0, report(6), 1);
-        history.add(1, report(6), 1);
-        history.add(1, report(7), 1);
+        history.add((0, report(6)), 1);
+        history.add((1, report(6)), 1);
+        history.add((1, report(7)), 1);
         assert_eq!(history.complete(2), []);
-        history.add(2, report(6), 3);
+        history.add((2, report(6)), 3);
         let complete = history.complete(3);
         assert_eq!(complete.len(), 1);
         assert_eq!(
@@ -250,7 +259,7 @@ mod tests {
         assert_eq!((complete[0].number, complete[0].missing), (7, 2));
         assert_eq!(history.steps(), 3);
         // What comes when it is too late is no step of its own.
-        history.add(0, report(7), PATIENCE_NS + 2);
+        history.add((0, report(7)), PATIENCE_NS + 2);
         assert_eq!(
             (history.complete(PATIENCE_NS + 2).len(), history.late_reports()),
             (0, 1)
@@ -261,15 +270,15 @@ mod tests {
     fn one_that_left_is_not_waited_for_and_numbers_may_begin_anew() {
         let mut history = History::default();
         for number in 0..4 {
-            history.add(0, report(number), 0);
-            history.add(1, report(number), 0);
+            history.add((0, report(number)), 0);
+            history.add((1, report(number)), 0);
         }
         assert_eq!(history.complete(0).len(), 4);
         history.forget(1);
-        history.add(0, report(4), 0);
+        history.add((0, report(4)), 0);
         assert_eq!(history.complete(0).len(), 1);
-        history.add(0, report(0), 0);
-        history.add(0, report(1), 0);
+        history.add((0, report(0)), 0);
+        history.add((0, report(1)), 0);
         let numbers: Vec<u64> = history.complete(0).iter().map(|step| step.number).collect();
         assert_eq!(numbers, [0, 1]);
     }
@@ -278,17 +287,17 @@ mod tests {
     fn one_rank_that_numbers_anew_takes_the_others_along() {
         let mut history = History::default();
         for number in 0..=5 {
-            history.add(0, report(number), 0);
-            history.add(1, report(number), 0);
+            history.add((0, report(number)), 0);
+            history.add((1, report(number)), 0);
         }
         assert_eq!(history.complete(0).len(), 6);
         for number in 0..=2 {
-            history.add(0, report(number), 1);
+            history.add((0, report(number)), 1);
         }
         assert_eq!(history.complete(1), []);
         assert_eq!(history.complete(1 + PATIENCE_NS).len(), 3);
-        history.add(0, report(6), 2 + PATIENCE_NS);
-        history.add(1, report(6), 2 + PATIENCE_NS);
+        history.add((0, report(6)), 2 + PATIENCE_NS);
+        history.add((1, report(6)), 2 + PATIENCE_NS);
         let complete = history.complete(2 + PATIENCE_NS);
         assert_eq!(complete.len(), 1);
         assert_eq!((complete[0].number, complete[0].ranks.len()), (6, 2));
@@ -299,15 +308,15 @@ mod tests {
     fn memory_is_bounded_whatever_is_said() {
         let mut history = History::default();
         // A rank that never says anything again, and another that says much.
-        history.add(7, report(0), 0);
+        history.add((7, report(0)), 0);
         for number in 0..20_000 {
-            history.add(0, report(number), 0);
+            history.add((0, report(number)), 0);
             history.complete(0);
         }
         assert!(history.open.len() <= MOST_OPEN + 1);
         assert!(history.recent.len() <= MOST_STEPS);
         for rank in 0..10_000 {
-            history.add(rank, report(30_000), 0);
+            history.add((rank, report(30_000)), 0);
         }
         assert!(history.last.len() <= MOST_RANKS);
         let sum: usize = history.open.values().map(|open| open.ranks.len()).sum();

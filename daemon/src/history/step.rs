@@ -2,6 +2,23 @@
 
 use gputrace_trace::daemon::StepReport;
 
+/// A step's times, at the most, nanoseconds: a hundred years, so that sums of many have room.
+const MOST_NS: i64 = 100 * 365 * 86_400 * 1_000_000_000;
+
+/// Whether a step is one that can have been: others can't be reckoned with.
+#[must_use]
+pub fn is_sane(step: &StepReport) -> bool {
+    let times = [
+        Some(step.start_ns),
+        Some(step.duration_ns),
+        step.communication_ns,
+        step.compute_ns,
+        step.exposed_ns,
+        step.idle_ns,
+    ];
+    step.number < 1 << 62 && times.into_iter().flatten().all(|ns| (0..=MOST_NS).contains(&ns))
+}
+
 /// A step on one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankStep {
@@ -9,9 +26,21 @@ pub struct RankStep {
     pub rank: u32,
     /// What it said.
     pub report: StepReport,
+    /// Whether another node's daemon told of it. Its durations are as good as ours; when it was is known by when it was heard alone.
+    pub elsewhere: bool,
     /// How much longer the others' communication took than its own, nanoseconds: so long they waited for it. The median of the
     /// others' minus its own; below 0 where it waited itself. Null where NCCL does not tell, and for a rank alone.
     pub late_ns: Option<i64>,
+}
+
+impl From<(u32, StepReport)> for RankStep {
+    fn from((rank, report): (u32, StepReport)) -> Self {
+        Self {
+            rank,
+            report,
+            ..Self::default()
+        }
+    }
 }
 
 /// A step of a job.
@@ -19,9 +48,9 @@ pub struct RankStep {
 pub struct Step {
     /// Its number.
     pub number: u64,
-    /// When the first rank began it, nanoseconds since 1970.
+    /// When the first rank of this node began it, nanoseconds since 1970; where none did, of the others.
     pub start_ns: i64,
-    /// When the last rank ended it.
+    /// When the last of these ranks ended it.
     pub end_ns: i64,
     /// How long it took on the slowest rank.
     pub step_ns: i64,
@@ -34,11 +63,13 @@ pub struct Step {
 impl Step {
     /// Of what the ranks said.
     #[must_use]
-    pub fn of(number: u64, reports: Vec<(u32, StepReport)>, missing: u32) -> Self {
-        let known: Vec<i64> = reports
+    pub fn of(number: u64, ranks: Vec<impl Into<RankStep>>, missing: u32) -> Self {
+        let mut ranks: Vec<RankStep> = ranks.into_iter().map(Into::into).collect();
+        let known: Vec<i64> = ranks
             .iter()
-            .filter_map(|(_, report)| report.communication_ns)
+            .filter_map(|rank| rank.report.communication_ns)
             .collect();
+        let any_here = ranks.iter().any(|rank| !rank.elsewhere);
         let mut step = Self {
             number,
             start_ns: i64::MAX,
@@ -46,38 +77,55 @@ impl Step {
             missing,
             ..Self::default()
         };
-        for (rank, report) in reports {
-            step.start_ns = step.start_ns.min(report.start_ns);
-            step.end_ns = step
-                .end_ns
-                .max(report.start_ns.saturating_add(report.duration_ns));
+        for rank in &mut ranks {
+            let report = &rank.report;
+            // Clocks of nodes are not compared.
+            if !rank.elsewhere || !any_here {
+                step.start_ns = step.start_ns.min(report.start_ns);
+                step.end_ns = step
+                    .end_ns
+                    .max(report.start_ns.saturating_add(report.duration_ns));
+            }
             step.step_ns = step.step_ns.max(report.duration_ns);
-            let late_ns = report.communication_ns.filter(|_| known.len() > 1).map(|own| {
+            rank.late_ns = report.communication_ns.filter(|_| known.len() > 1).map(|own| {
                 let mut others = known.clone();
                 if let Some(place) = others.iter().position(|other| *other == own) {
                     others.swap_remove(place);
                 }
                 median(&mut others).saturating_sub(own)
             });
-            step.ranks.push(RankStep {
-                rank,
-                report,
-                late_ns,
-            });
         }
-        step.ranks.sort_by_key(|rank| rank.rank);
+        ranks.sort_by_key(|rank| rank.rank);
+        step.ranks = ranks;
         step
     }
 
-    /// The share of the step that exposed communication takes up, on the median rank; null where it is not known of all.
+    /// The rank that the others waited for the longest, and how long, nanoseconds; null where that is not known of any.
     #[must_use]
-    pub fn exposed_share(&self) -> Option<f64> {
+    pub fn latest(&self) -> Option<(u32, i64)> {
+        let late = self
+            .ranks
+            .iter()
+            .filter_map(|rank| Some((rank.rank, rank.late_ns?)));
+        late.max_by_key(|(_, late_ns)| *late_ns)
+    }
+
+    /// Exposed communication of the median rank, nanoseconds; null where it is not known of all.
+    #[must_use]
+    pub fn exposed_ns(&self) -> Option<i64> {
         let mut exposed: Vec<i64> = self
             .ranks
             .iter()
             .map(|rank| rank.report.exposed_ns)
             .collect::<Option<_>>()?;
-        (self.step_ns > 0 && !exposed.is_empty()).then(|| median(&mut exposed) as f64 / self.step_ns as f64)
+        (!exposed.is_empty()).then(|| median(&mut exposed))
+    }
+
+    /// The share of the step that it takes up.
+    #[must_use]
+    pub fn exposed_share(&self) -> Option<f64> {
+        let exposed_ns = self.exposed_ns()?;
+        (self.step_ns > 0).then(|| exposed_ns as f64 / self.step_ns as f64)
     }
 }
 
@@ -122,6 +170,26 @@ mod tests {
         let late: Vec<_> = step.ranks.iter().map(|rank| rank.late_ns).collect();
         // The others of rank 1 have 40, 41, 42; of rank 0 10, 41, 42.
         assert_eq!(late, [Some(1), Some(31), Some(-2), Some(-1)]);
+    }
+
+    #[test]
+    fn ranks_of_other_nodes_count_for_durations_and_not_for_when_it_was() {
+        let elsewhere = RankStep {
+            elsewhere: true,
+            ..RankStep::from((
+                1,
+                StepReport {
+                    start_ns: 5,
+                    ..report(120, Some(10))
+                },
+            ))
+        };
+        let here = RankStep::from((0, report(100, Some(40))));
+        let step = Step::of(7, vec![here, elsewhere.clone()], 0);
+        assert_eq!((step.step_ns, step.start_ns, step.end_ns), (120, 1000, 1100));
+        assert_eq!(step.ranks[1].late_ns, Some(30));
+        let alone = Step::of(7, vec![elsewhere], 1);
+        assert_eq!((alone.start_ns, alone.end_ns), (5, 125));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use gputrace_trace::writer::make_folder;
 use crate::clock::now_ns;
 use crate::history::History;
 use crate::metrics::times::Times;
+use crate::nodes::ranks::Ranks;
 use crate::peer::user_name;
 use crate::triggers::fired::Fired;
 use crate::triggers::watch::Watch;
@@ -91,6 +92,8 @@ pub struct Job {
     pub is_trimmed: bool,
     /// Its steps.
     pub history: History,
+    /// Its ranks on other nodes.
+    pub ranks: Ranks,
     /// Sums of them.
     pub times: Times,
     /// What it is watched for.
@@ -212,6 +215,7 @@ impl Job {
             uncounted: saved.uncounted,
             is_trimmed: false,
             history: History::after(saved.steps),
+            ranks: Ranks::default(),
             times: Times::default(),
             watch: Watch::default(),
             fired: VecDeque::new(),

@@ -77,6 +77,12 @@ impl Library {
             .unwrap_or_default()
     }
 
+    /// Whether there is one of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.captures.contains_key(name)
+    }
+
     /// Takes one in, or what has changed of it.
     ///
     /// # Errors

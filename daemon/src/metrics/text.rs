@@ -85,7 +85,7 @@ pub fn text(state: &State) -> String {
     }
     let sums = &state.sums;
     let webhooks_failed = state.posts.as_ref().map_or(0, Posts::failed);
-    let alone: [(&'static str, &str, &str, u64); 8] = [
+    let alone: [(&'static str, &str, &str, u64); 9] = [
         (
             "gputrace_daemon_connections",
             "gauge",
@@ -121,6 +121,12 @@ pub fn text(state: &State) -> String {
             "counter",
             "Rows that left rings.",
             sums.rows_removed,
+        ),
+        (
+            "gputrace_untold_steps_total",
+            "counter",
+            "Steps of ranks that other nodes were not told of, since there were too many at once.",
+            sums.untold_steps,
         ),
         (
             "gputrace_captures_removed_total",
@@ -165,6 +171,12 @@ fn steps(text: &mut String, jobs: &[&Job], host: &str) {
             seconds(job.times.sum_ns),
         );
         metric.put("_count", &[("job", &job.id), ("hostname", host)], count);
+    }
+    let help = "Reports of ranks that had not come when their step was summed up.";
+    let mut metric = Metric::new(text, "gputrace_missing_reports_total", "counter", help);
+    for job in jobs {
+        let missing = job.history.missing() as f64;
+        metric.put("", &[("job", &job.id), ("hostname", host)], missing);
     }
     let help = "Since when nothing goes on, where a job hangs; else 0.";
     let mut metric = Metric::new(text, "gputrace_hang_seconds", "gauge", help);

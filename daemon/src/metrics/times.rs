@@ -49,7 +49,8 @@ impl Times {
         for (bucket, bound) in self.buckets.iter_mut().zip(BOUNDS_S) {
             *bucket += u64::from(step.step_ns as f64 / 1e9 <= bound);
         }
-        for rank in &step.ranks {
+        // The other nodes' daemons tell of theirs.
+        for rank in step.ranks.iter().filter(|rank| !rank.elsewhere) {
             if self.ranks.len() >= MOST_RANKS && !self.ranks.contains_key(&rank.rank) {
                 continue;
             }

@@ -1,12 +1,14 @@
-//! Jobs over several nodes: each node's daemon tells the others of its part, so that all of them show the whole, and what one keeps
-//! all keep.
+//! Jobs over several nodes: each node's daemon tells the others of its part, so that all of them show the whole, match the steps of
+//! all ranks, and what one keeps all keep.
 //!
 //! A part belongs to a job here when its user and the group of its processes are the same: a scheduler's job and step, or
 //! torchrun's run. A node is trusted by its certificate, and then in what it says of its own jobs.
 
 pub mod config;
 pub(crate) mod others;
+pub(crate) mod ranks;
 pub(crate) mod said;
+mod steps;
 mod wire;
 
 use gputrace_trace::daemon::Limits;
@@ -16,8 +18,8 @@ use self::others::MOST_UNHEARD;
 use self::said::{Part, Said};
 use crate::clock::now_ns;
 use crate::documents;
-use crate::jobs::Job;
 use crate::state::State;
+use crate::triggers::fired::Fired;
 use crate::triggers::rules::Kind;
 use crate::windows::Reason;
 
@@ -25,7 +27,7 @@ use crate::windows::Reason;
 const MOST_JOBS: usize = 256;
 
 /// Whether a group's name means the same on every node: one that is made of a process's number, or of the node's own address, does not.
-fn is_shared(group: &str) -> bool {
+pub(crate) fn is_shared(group: &str) -> bool {
     const LOCAL: [&str; 5] = [
         "pid=",
         "parent=",
@@ -65,7 +67,7 @@ impl State {
     }
 
     /// Has the other nodes keep the same of a job.
-    pub(crate) fn keep_elsewhere(&self, id: &str, trigger: &str, title: &str, steps: Option<u64>) {
+    pub(crate) fn keep_elsewhere(&self, id: &str, fired: &Fired, steps: Option<u64>) {
         let (Some(others), Some(job)) = (&self.others, self.jobs.get(id)) else {
             return;
         };
@@ -76,8 +78,9 @@ impl State {
             host: self.settings.host.clone(),
             uid: job.uid,
             group: job.key.group.clone(),
-            trigger: trigger.to_owned(),
-            title: title.to_owned(),
+            trigger: fired.trigger.name().to_owned(),
+            rank: fired.rank,
+            title: fired.title.clone(),
             steps,
         });
     }
@@ -103,27 +106,42 @@ impl State {
                     for job in &mut jobs {
                         job.processes.retain(Value::is_object);
                     }
+                    // Steps wait for ranks as soon as they are known.
                     if let Some(others) = &mut self.others
                         && host != self.settings.host
+                        && others.hear(host, bytes, jobs)
                     {
-                        others.hear(host, bytes, jobs);
+                        self.look_elsewhere();
                     }
                 }
+                Said::Steps { host, jobs } if host != self.settings.host => {
+                    for steps in jobs.iter().take(MOST_JOBS) {
+                        self.hear_steps(&host, steps);
+                    }
+                }
+                Said::Steps { .. } => {}
                 Said::Keep {
                     host,
                     uid,
                     group,
                     trigger,
+                    rank,
                     title,
                     steps,
-                } => self.keep_as_well(&host, (uid, &group), &trigger, &title, steps),
+                } => self.keep_as_well(&host, (uid, &group), (&trigger, rank), &title, steps),
             }
         }
     }
 
-    fn keep_as_well(&mut self, host: &str, of: (u32, &str), trigger: &str, title: &str, steps: Option<u64>) {
-        let is_it = |job: &&Job| (job.uid, job.key.group.as_str()) == of && job.live().next().is_some();
-        let Some(id) = self.jobs.values().find(is_it).map(|job| job.id.clone()) else {
+    fn keep_as_well(
+        &mut self,
+        host: &str,
+        (uid, group): (u32, &str),
+        (trigger, rank): (&str, Option<u32>),
+        title: &str,
+        steps: Option<u64>,
+    ) {
+        let Some(id) = self.part_of(uid, group) else {
             return;
         };
         // Another version's rules are not known here.
@@ -132,7 +150,7 @@ impl State {
         };
         let rules = &self.settings.config.rules;
         let job = self.jobs.get_mut(&id);
-        if !job.is_some_and(|job| job.watch.keeps_too(rules, kind, now_ns())) {
+        if !job.is_some_and(|job| job.watch.keeps_too(rules, (kind, rank), now_ns())) {
             return;
         }
         let title: String = title.chars().filter(|letter| !letter.is_control()).collect();
@@ -151,10 +169,11 @@ impl State {
             }
             None => self.begin_snapshot(&id, None, reason),
         };
-        if let Err(why) = begun {
-            self.said.push(format!(
+        match begun {
+            Ok(name) => self.keeps_as(&id, (kind, rank), name),
+            Err(why) => self.said.push(format!(
                 "{id}: {host} keeps what it found, and here nothing is: {why}"
-            ));
+            )),
         }
     }
 }

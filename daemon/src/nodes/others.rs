@@ -92,34 +92,65 @@ impl Others {
         }
     }
 
-    /// Remembers what a node says of its jobs, unless the others have said too much already.
-    pub(super) fn hear(&mut self, host: String, bytes: usize, parts: Vec<Part>) {
+    /// Remembers what a node says of its jobs, unless the others have said too much already. Says whether other ranks run there than
+    /// before.
+    pub(super) fn hear(&mut self, host: String, bytes: usize, parts: Vec<Part>) -> bool {
         self.last.retain(|_, last| last.heard.elapsed() < FRESH);
         let others = self.last.iter().filter(|(of, _)| **of != host);
         let (count, rest) = others.fold((0, 0), |(count, rest), (_, last)| (count + 1, rest + last.bytes));
-        if count < MOST_NODES && rest + bytes <= MOST_HEARD_BYTES {
-            let heard = Instant::now();
-            self.last.insert(host, Last { heard, bytes, parts });
+        if count >= MOST_NODES || rest + bytes > MOST_HEARD_BYTES {
+            return false;
         }
+        let heard = Instant::now();
+        let is_same = |before: &Last| running_of(&before.parts).eq(running_of(&parts));
+        let is_news = self.last.get(&host).is_none_or(|before| !is_same(before));
+        self.last.insert(host, Last { heard, bytes, parts });
+        is_news
+    }
+
+    /// The ranks of a job that run on other nodes just now, as these say, with the nodes' names.
+    pub(super) fn running(&self, uid: u32, group: &str) -> Vec<(u32, String)> {
+        let mut found = Vec::new();
+        for (host, process) in self.parts(uid, group) {
+            found.extend(running_rank(process).map(|rank| (rank, host.to_owned())));
+        }
+        found
+    }
+
+    fn parts(&self, uid: u32, group: &str) -> impl Iterator<Item = (&str, &Value)> {
+        let fresh = self.last.iter().filter(|(_, last)| last.heard.elapsed() < FRESH);
+        fresh.flat_map(move |(host, last)| {
+            let of_job = last
+                .parts
+                .iter()
+                .filter(move |part| part.uid == uid && part.group == group);
+            of_job
+                .flat_map(|part| &part.processes)
+                .map(move |process| (host.as_str(), process))
+        })
     }
 
     /// What other nodes say of a job's processes just now, each with its node's name as `host`.
     pub(super) fn processes(&self, uid: u32, group: &str) -> Vec<Value> {
-        let mut found = Vec::new();
-        for (host, last) in &self.last {
-            let of_job = last
-                .parts
-                .iter()
-                .filter(|part| part.uid == uid && part.group == group);
-            for process in of_job
-                .flat_map(|part| &part.processes)
-                .filter(|_| last.heard.elapsed() < FRESH)
-            {
-                let mut process = process.clone();
-                process["host"] = host.clone().into();
-                found.push(process);
-            }
-        }
-        found
+        let parts = self.parts(uid, group).map(|(host, process)| {
+            let mut process = process.clone();
+            process["host"] = host.into();
+            process
+        });
+        parts.collect()
     }
+}
+
+/// The rank of a process, as its node lists it, if it runs.
+fn running_rank(process: &Value) -> Option<u32> {
+    let rank = process["rank"].as_u64()?;
+    u32::try_from(rank).ok().filter(|_| process["state"] == "running")
+}
+
+/// The ranks that run, with their jobs.
+fn running_of(parts: &[Part]) -> impl Iterator<Item = (u32, &str, u32)> {
+    parts.iter().flat_map(|part| {
+        let ranks = part.processes.iter().filter_map(running_rank);
+        ranks.map(|rank| (part.uid, part.group.as_str(), rank))
+    })
 }

@@ -14,6 +14,13 @@ pub(crate) enum Said {
         /// Those that may have parts elsewhere.
         jobs: Vec<Part>,
     },
+    /// Steps that have ended on its ranks, a few times a second.
+    Steps {
+        /// Which node.
+        host: String,
+        /// By job.
+        jobs: Vec<Steps>,
+    },
     /// It keeps something of a job: all do.
     Keep {
         /// Which node.
@@ -24,6 +31,9 @@ pub(crate) enum Said {
         group: String,
         /// The rule that fired.
         trigger: String,
+        /// The rank that it is about.
+        #[serde(default)]
+        rank: Option<u32>,
         /// What was found.
         title: String,
         /// The kernels of so many steps; none: what the ring holds.
@@ -41,3 +51,28 @@ pub(crate) struct Part {
     /// As "gputrace.job/1" lists them.
     pub(crate) processes: Vec<Value>,
 }
+
+/// Steps of a job on a node, each rank's in their order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Steps {
+    /// Whose job.
+    pub(crate) uid: u32,
+    /// The group of its processes.
+    pub(crate) group: String,
+    /// The steps.
+    pub(crate) steps: Vec<ToldStep>,
+}
+
+/// A step of a rank, as a list of numbers since there are many: rank, number, how long ago it ended when this was said, duration,
+/// communication, compute, exposed, idle; all times in nanoseconds, null where not known.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ToldStep(
+    pub(crate) u32,
+    pub(crate) u64,
+    pub(crate) i64,
+    pub(crate) i64,
+    pub(crate) Option<i64>,
+    pub(crate) Option<i64>,
+    pub(crate) Option<i64>,
+    pub(crate) Option<i64>,
+);

@@ -20,3 +20,14 @@ pub struct Fired {
     /// The recording that was kept for it, once there is one.
     pub recording: Option<String>,
 }
+
+/// What was found here, and another node is to act upon.
+#[derive(Debug)]
+pub struct Held {
+    /// Until then it is waited for that node, nanoseconds since 1970.
+    pub due_ns: i64,
+    /// The job that it is of.
+    pub job: String,
+    /// What was found.
+    pub fired: Fired,
+}

@@ -37,6 +37,15 @@ impl Kind {
         Self::RowsLost,
     ];
 
+    /// Whether all nodes of a job notice it: what steps and progress tell, and not what befell one process or GPU.
+    #[must_use]
+    pub fn is_of_all_nodes(self) -> bool {
+        matches!(
+            self,
+            Self::Hang | Self::SlowStep | Self::LateRank | Self::OverlapLost
+        )
+    }
+
     /// The word for it.
     #[must_use]
     pub fn name(self) -> &'static str {

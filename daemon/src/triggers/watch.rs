@@ -1,6 +1,6 @@
 //! All rules of one job, as they follow it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fired::Fired;
 use super::hang::{Hang, Live};
@@ -24,21 +24,48 @@ pub struct Watch {
     deaths: Vec<(i64, u32)>,
     /// When each was last told of.
     told: BTreeMap<(Kind, Option<u32>), i64>,
-    /// When something was last kept since another node found it.
-    kept: BTreeMap<Kind, i64>,
+    /// When something was last kept since another node found it, and as what.
+    kept: BTreeMap<(Kind, Option<u32>), (i64, Option<String>)>,
+    /// What was found here and waits for another node to act upon it.
+    held: BTreeSet<(Kind, Option<u32>)>,
     step: Option<u64>,
 }
 
 impl Watch {
-    /// Whether what another node found of this kind is to be kept here: not if one was found or kept here within the cooldown.
-    pub fn keeps_too(&mut self, rules: &Rules, kind: Kind, now_ns: i64) -> bool {
-        let is_quiet = |at: &i64| now_ns.saturating_sub(*at) < rules.cooldown_ns(kind);
-        let is_told = self.told.iter().any(|((of, _), at)| *of == kind && is_quiet(at));
-        if is_told || self.kept.get(&kind).is_some_and(is_quiet) {
+    /// Whether what another node found is to be kept here: not if the same was found or kept here within the cooldown.
+    pub fn keeps_too(&mut self, rules: &Rules, what: (Kind, Option<u32>), now_ns: i64) -> bool {
+        // What was found here and not acted upon, since it is the other's to act first, is kept by it.
+        let is_quiet = |at: &i64| now_ns.saturating_sub(*at) < rules.cooldown_ns(what.0);
+        let is_told = !self.held.contains(&what) && self.told.get(&what).is_some_and(is_quiet);
+        if is_told || self.kept.get(&what).is_some_and(|(at, _)| is_quiet(at)) {
             return false;
         }
-        self.kept.insert(kind, now_ns);
+        self.kept
+            .retain(|(kind, _), (at, _)| now_ns.saturating_sub(*at) < rules.cooldown_ns(*kind));
+        self.kept.insert(what, (now_ns, None));
         true
+    }
+
+    /// As what that is kept.
+    pub fn keeps_as(&mut self, what: (Kind, Option<u32>), recording: String) {
+        if let Some((_, kept)) = self.kept.get_mut(&what) {
+            *kept = Some(recording);
+        }
+    }
+
+    /// Whether what was found here is kept already, since another node found it too, and as what.
+    #[must_use]
+    pub fn kept(&self, rules: &Rules, what: (Kind, Option<u32>), now_ns: i64) -> Option<Option<&str>> {
+        let (at, recording) = self.kept.get(&what)?;
+        (now_ns.saturating_sub(*at) < rules.cooldown_ns(what.0)).then_some(recording.as_deref())
+    }
+
+    /// Another node is to act upon this first, or is not waited for any more.
+    pub fn hold(&mut self, what: (Kind, Option<u32>), is_held: bool) {
+        match is_held {
+            true => drop(self.held.insert(what)),
+            false => drop(self.held.remove(&what)),
+        }
     }
 
     /// Takes a step.

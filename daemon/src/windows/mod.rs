@@ -18,6 +18,7 @@ use crate::clock::{now_ns, stamp};
 use crate::keep::disk::{Task, Wanted};
 use crate::keep::library::Capture;
 use crate::state::State;
+use crate::triggers::fired::Fired;
 use window::{Member, Phase, Window};
 
 /// Processes may take so long to end a segment.
@@ -488,8 +489,13 @@ impl State {
                     bytes,
                     pinned: false,
                 };
-                let fired = job.fired.iter_mut().rev();
-                if let Some(fired) = fired.take(8).find(|fired| fired.title == window.title) {
+                let (rules, now_ns) = (&self.settings.config.rules, now_ns());
+                // What another node found has that node's name in its title.
+                let is_of = |fired: &&mut Fired| {
+                    let kept = job.watch.kept(rules, (fired.trigger, fired.rank), now_ns);
+                    fired.title == window.title || kept.flatten() == Some(window.name.as_str())
+                };
+                if let Some(fired) = job.fired.iter_mut().rev().take(8).find(is_of) {
                     fired.recording = Some(window.name.clone());
                 }
                 *self.sums.captures.entry(window.trigger.clone()).or_default() += 1;

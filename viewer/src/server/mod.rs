@@ -11,6 +11,7 @@ mod exports;
 mod fair_queue;
 mod files;
 mod following;
+mod jobs;
 mod library;
 mod loaded;
 mod preview;
@@ -48,6 +49,7 @@ use tokio::sync::watch;
 
 pub use auth::{check_token, random_token};
 pub use by_rank::{ByRank, ReadApart};
+pub use jobs::{AskJobs, Jobs, NoJobs};
 pub use tls::{Tls, names_for};
 
 use api::WorkQueues;
@@ -106,6 +108,8 @@ pub struct Options {
     pub perfetto_ui: String,
     /// How recordings of many ranks are read.
     pub by_rank: ByRank,
+    /// The daemon that this server is of.
+    pub jobs: Option<Jobs>,
 }
 
 /// Where Perfetto itself serves its user interface.
@@ -135,6 +139,7 @@ struct App {
     library: Arc<Library>,
     work: WorkQueues,
     perfetto_ui: String,
+    jobs: Option<Jobs>,
 }
 
 /// A server that has its port and does not answer yet.
@@ -233,6 +238,7 @@ impl Server {
                 library,
                 work: WorkQueues::new(),
                 perfetto_ui: options.perfetto_ui,
+                jobs: options.jobs,
             }),
             address,
             token: options.token,

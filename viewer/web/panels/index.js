@@ -15,6 +15,7 @@ import { why } from "./why.js";
 
 export const panels = [why, ranks, steps, idle, kernels, operators, collectives, copies, memory, devices, compare];
 export { openHelp, openNotice } from "../help.js";
+export { mountJob } from "../jobs.js";
 export { mountLibrary } from "../library.js";
 export { openPalette } from "../palette.js";
 export { mountAnswer } from "./answer.js";

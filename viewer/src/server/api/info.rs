@@ -1,4 +1,4 @@
-//! Which recordings there are, and what each is.
+//! Which recordings there are, and what each is; which jobs, where the server is a daemon's.
 
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Refusal, Shared, Work, json_of, json_text, newest, parameters, run_queued};
+use crate::server::jobs::NoJobs;
 
 /// No parameters.
 #[derive(Deserialize)]
@@ -29,6 +30,7 @@ pub async fn recordings(State(app): State<Shared>, query: None) -> Answer {
     json_of(&json!({
         "recordings": list,
         "notes": notes,
+        "jobs": app.jobs.is_some(),
         "writable": false,
         "version": env!("CARGO_PKG_VERSION"),
     }))
@@ -75,4 +77,31 @@ pub async fn live(
         "error": entry.error(),
     });
     Ok(json_text(live.to_string()))
+}
+
+/// The jobs of a daemon.
+pub async fn jobs(State(app): State<Shared>, query: None) -> Answer {
+    parameters::query(query)?;
+    ask_daemon(&app, Option::None).await
+}
+
+/// One of them in detail.
+pub async fn job(State(app): State<Shared>, job: Result<Path<String>, PathRejection>, query: None) -> Answer {
+    parameters::query(query)?;
+    ask_daemon(&app, Some(parameters::path(job)?)).await
+}
+
+async fn ask_daemon(app: &Shared, job: Option<String>) -> Answer {
+    let Some(jobs) = app.jobs.clone() else {
+        return Err(Refusal::nothing(
+            "this server is no daemon's, so it watches no jobs: `gputrace daemon --port` does",
+        ));
+    };
+    // A daemon that is busy with a disk is waited for.
+    let answer = run_queued(app, Work::Disk, move || (jobs.0)(job.as_deref())).await?;
+    match answer {
+        Ok(document) => json_of(&document),
+        Err(NoJobs::Unknown(line)) => Err(Refusal::nothing(line)),
+        Err(NoJobs::Away(line)) => Err(Refusal::busy(line)),
+    }
 }

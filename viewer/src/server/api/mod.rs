@@ -281,6 +281,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
         ("/api/openapi.json", get(openapi)),
         ("/api/recordings", get(info::recordings)),
+        ("/api/jobs", get(info::jobs)),
+        ("/api/jobs/{job}", get(info::job)),
         ("/api/compare", get(analysis::compare)),
         ("/api/rec/{rec}/info", get(info::info)),
         ("/api/rec/{rec}/live", get(info::live)),
