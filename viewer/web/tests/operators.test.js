@@ -95,13 +95,13 @@ export const tests = {
   },
   "a search for what somebody launched"() {
     const mode = { regex: false, case: false };
-    deepEqual(askedFor("mm", { regex: true, case: false }), { q: "mm", by: "name", regex: true, case: false });
-    deepEqual(askedFor("module: Linear", mode), { q: "Linear", by: "module", ...mode });
+    deepEqual(askedFor("mm", { regex: true, case: false }), { regex: true, case: false, q: "mm", by: "name" });
+    deepEqual(askedFor("module: Linear", mode), { ...mode, q: "Linear", by: "module" });
     deepEqual(askedFor(launchedBy("module", "Linear_1"), mode), { q: "^Linear_1$", by: "module", regex: true, case: true });
     deepEqual(askedFor(launchedBy("class", "Linear"), mode), { q: "^Linear(_\\d+)?$", by: "module", regex: true, case: true });
     deepEqual(askedFor("class:Linear", mode), { q: "^Linear(_\\d+)?$", by: "module", regex: true, case: false });
     equal(askedFor(launchedBy("function", "a.py(1): f"), mode).by, "function");
-    deepEqual(askedFor("module:", mode), { q: "module:", by: "name", ...mode });
+    deepEqual(askedFor("module:", mode), { ...mode, q: "module:", by: "name" });
   },
   "memory at the peak in parts"() {
     const part = (/** @type {number} */ live) => ({ allocated_bytes: 0, live_at_peak_bytes: live, live_at_end_bytes: 0 });
