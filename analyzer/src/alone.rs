@@ -25,7 +25,7 @@ use crate::launches;
 use crate::measures::{Sums, window};
 use crate::memory::Memory;
 use crate::operations::ProcessOperations;
-use crate::operators::{Advice, Attributions};
+use crate::operators::{Advice, Attributions, DeviceMemory, LaunchedOperations};
 use crate::options::Options;
 use crate::overhead;
 use crate::parts::Parts;
@@ -52,6 +52,9 @@ pub(crate) struct AnalysedDevice {
     /// For pictures, where they are asked for.
     #[serde(skip)]
     pub(crate) gaps: Vec<CausedGap>,
+    /// Likewise.
+    #[serde(skip)]
+    pub(crate) launched: Option<LaunchedOperations>,
     /// For comparisons, where they are asked for.
     #[serde(skip)]
     pub(crate) step_sums: Option<StepSums>,
@@ -270,13 +273,26 @@ fn devices(
         let step_sums = options
             .by_step
             .then(|| step_sums(&attributions, whole, windows, &idle.parts));
+        let allocations = memory.allocations(device_index);
         let memory = memory.analysis(device_index);
+        let of_operators = memory.as_ref().filter(|_| !allocations.is_empty());
+        let of_operators = of_operators.map(|memory| DeviceMemory {
+            allocations,
+            peak: (memory.peak_at_ns.0, memory.peak_bytes),
+        });
         let held = memory.as_ref().and_then(|memory| {
             let most = memory.peak_reserved_bytes.unwrap_or(memory.peak_bytes);
             Some((most, device?.memory_bytes?))
         });
-        let (attribution, advice) =
-            attributions.of(device_index, device_name.as_deref(), whole, &mut steps, held);
+        let on_device = attributions.of(
+            device_index,
+            device_name.as_deref(),
+            whole,
+            &mut steps,
+            of_operators.as_ref(),
+            held,
+            in_detail,
+        );
         let rank = RankAnalysis {
             rank: process.header.rank,
             device_index,
@@ -301,7 +317,7 @@ fn devices(
                 .map(Queues::analyses)
                 .unwrap_or_default(),
             memory,
-            attribution,
+            attribution: on_device.attribution,
             steps,
             step_summary,
             device_name,
@@ -309,8 +325,9 @@ fn devices(
         found.push(AnalysedDevice {
             rank,
             window: time,
-            advice,
+            advice: on_device.advice,
             gaps: idle.all,
+            launched: on_device.launched,
             step_sums,
         });
     }

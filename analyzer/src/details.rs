@@ -18,6 +18,8 @@ pub struct Details {
     pub collectives: Vec<Vec<CollectivePart>>,
     /// The pieces of [`crate::Analysis::critical_path`], by time.
     pub critical_path: Vec<crate::graph::piece::Piece>,
+    /// By device: under which modules and functions its operations were launched, where that is known.
+    pub launched: std::sync::Arc<Vec<crate::operators::LaunchedOperations>>,
     /// What each device did in its steps, likewise, where that was asked for.
     pub(crate) steps: Vec<StepSums>,
 }

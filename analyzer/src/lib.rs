@@ -111,8 +111,9 @@ pub use links::{Nominal, nominal};
 pub use memory::{InUse, Memory, MemoryAnalysis};
 pub use occupancy::theoretical_occupancy;
 pub use operators::{
-    Attribution, ModuleAnalysis, ModuleClassAnalysis, ModuleTimes, OperatorAnalysis, Peak, ProductAnalysis,
-    ShapeAnalysis, StackAnalysis, Unattributed,
+    AllocatedBytes, Attribution, LaunchedOperations, Launcher, MemoryPart, ModuleAnalysis,
+    ModuleClassAnalysis, ModuleTimes, OperationRow, OperatorAnalysis, Peak, ProductAnalysis, ShapeAnalysis,
+    StackAnalysis, Unattributed, UnattributedMemory,
 };
 pub use options::{Options, Sort};
 pub use overhead::RecordingOverhead;

@@ -48,25 +48,90 @@ fn thinned(points: &[(i64, u64)]) -> Vec<(i64, u64)> {
         .collect()
 }
 
-/// What each event allocates or frees. A free may not say its size: then it is that of what was allocated at its address.
-fn sizes(events: &MemoryEvents, order: &[usize]) -> Vec<u64> {
-    let mut at: FxHashMap<u64, u64> = FxHashMap::default();
+/// How long what was allocated stayed in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// It was freed, or given out again, at this moment.
+    Freed(i64),
+    /// The recording's end.
+    End,
+    /// Its address is not recorded, so its free can't be told.
+    Unknown,
+}
+
+/// Memory that was allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocation {
+    /// Row in the table of memory events.
+    pub(crate) row: usize,
+    pub(crate) bytes: u64,
+    pub(crate) until: Until,
+}
+
+/// What is in use at an address.
+struct Live {
+    bytes: u64,
+    /// Its place among the allocations.
+    place: usize,
+    /// What was there before, if it is still to be freed: the moment it was given out again at, and its size.
+    before: Option<(i64, u64)>,
+}
+
+/// What each event allocates or frees, and all allocations. A free may not say its size: then it is that of what was allocated at
+/// its address.
+fn paired(events: &MemoryEvents, order: &[usize]) -> (Vec<u64>, Vec<Allocation>) {
+    let mut at: FxHashMap<u64, Live> = FxHashMap::default();
     let mut sizes = vec![0; order.len()];
-    // In the order of time, but what is given out at a moment may be freed at the same: so allocations first.
+    let mut allocations: Vec<Allocation> = Vec::new();
+    // In the order of time, but what is given out at a moment may be freed at the same: so allocations first. Where something was in
+    // use at the address, it was the first to be freed.
     let mut by_time: Vec<usize> = (0..order.len()).collect();
     by_time.sort_by_key(|&place| (events.time_ns[order[place]], events.operation[order[place]]));
     for place in by_time {
-        let index = order[place];
-        let (address, bytes) = (events.address[index], events.bytes[index]);
-        sizes[place] = if events.operation[index] == RELEASE {
-            let allocated = at.remove(&address);
-            if bytes > 0 { bytes } else { allocated.unwrap_or(0) }
+        let row = order[place];
+        let (address, bytes) = (events.address[row], events.bytes[row]);
+        let time = events.time_ns[row].0;
+        if events.operation[row] == RELEASE {
+            let before = at
+                .get_mut(&address)
+                .and_then(|live| live.before.take_if(|(moment, _)| *moment == time));
+            let allocated = before.map(|(_, bytes)| bytes).or_else(|| {
+                let live = at.remove(&address)?;
+                end(&mut allocations, &live, time);
+                Some(live.bytes)
+            });
+            sizes[place] = if bytes > 0 { bytes } else { allocated.unwrap_or(0) };
         } else {
-            at.insert(address, bytes);
-            bytes
-        };
+            let live = Live {
+                bytes,
+                place: allocations.len(),
+                before: None,
+            };
+            let before = at.insert(address, live).map(|before| {
+                end(&mut allocations, &before, time);
+                (time, before.bytes)
+            });
+            if let Some(live) = at.get_mut(&address) {
+                live.before = before;
+            }
+            allocations.push(Allocation {
+                row,
+                bytes,
+                until: if address == 0 { Until::Unknown } else { Until::End },
+            });
+            sizes[place] = bytes;
+        }
     }
-    sizes
+    (sizes, allocations)
+}
+
+/// What was in use until this moment; where it has no address, nothing is known.
+fn end(allocations: &mut [Allocation], live: &Live, time: i64) {
+    if let Some(allocation) = allocations.get_mut(live.place)
+        && allocation.until == Until::End
+    {
+        allocation.until = Until::Freed(time);
+    }
 }
 
 /// The most that pools held and used at once: each event says the state of its own pool, the sum is over the pools.
@@ -167,7 +232,7 @@ impl<'a> Memory<'a> {
         let mut used = 0i128;
         let points = order
             .iter()
-            .zip(sizes(events, order))
+            .zip(paired(events, order).0)
             .map(|(&index, bytes)| {
                 let bytes = i128::from(bytes);
                 // What was allocated before the recording began is freed too: below nothing there is nothing.
@@ -182,6 +247,11 @@ impl<'a> Memory<'a> {
             })
             .collect();
         (points, "allocations and frees")
+    }
+
+    /// All that was allocated on a device, in the order of time.
+    pub(crate) fn allocations(&self, device: u32) -> Vec<Allocation> {
+        paired(self.events, self.order(device)).1
     }
 
     /// The memory of a device; `None` where nothing is recorded of it.
@@ -255,6 +325,53 @@ mod tests {
         assert_eq!(
             (memory.peak_pool_bytes, memory.peak_pool_used_bytes),
             (Some(1800), Some(400))
+        );
+    }
+
+    #[test]
+    fn what_is_given_out_again_at_the_moment_of_its_free_stays_in_use() {
+        let mut events = MemoryEvents::default();
+        for (time, operation, address, bytes) in [
+            (10, 1, 0x10, 100),
+            // Within one microsecond: freed and given out again.
+            (20, 2, 0x10, 100),
+            (20, 1, 0x10, 70),
+            // Given out and freed at once.
+            (30, 1, 0x20, 5),
+            (30, 2, 0x20, 5),
+            // Its free was lost.
+            (40, 1, 0x30, 8),
+            (50, 1, 0x30, 9),
+            (60, 2, 0x30, 0),
+            // Without an address.
+            (70, 1, 0, 3),
+            (80, 2, 0, 3),
+        ] {
+            events.push(MemoryEvent {
+                time_ns: TimeNs(time),
+                operation,
+                memory_kind: 3,
+                address,
+                bytes,
+                ..MemoryEvent::default()
+            });
+        }
+        let memory = Memory::new(&events, &Counters::default(), &Interner::default());
+        let found: Vec<(u64, Until)> = memory
+            .allocations(0)
+            .into_iter()
+            .map(|allocation| (allocation.bytes, allocation.until))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (100, Until::Freed(20)),
+                (70, Until::End),
+                (5, Until::Freed(30)),
+                (8, Until::Freed(50)),
+                (9, Until::Freed(60)),
+                (3, Until::Unknown),
+            ]
         );
     }
 

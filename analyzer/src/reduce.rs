@@ -1,5 +1,7 @@
 //! The analysis of a job, of what is known of each of its processes alone: collectives matched, ranks compared, causes replayed.
 
+use std::sync::Arc;
+
 use gputrace_trace::hang::Hang;
 use gputrace_trace::measures::CATALOGUE;
 use gputrace_trace::{Recording, TimeNs, parallel};
@@ -16,6 +18,7 @@ use crate::graph::job::Job;
 use crate::graph::{path, rows};
 use crate::job_ranks::{Away, job_ranks};
 use crate::operations::ProcessOperations;
+use crate::operators::LaunchedOperations;
 use crate::options::Options;
 use crate::prepared::{self, ROWS_FOR_FINDINGS};
 use crate::{
@@ -135,12 +138,18 @@ pub(crate) fn reduce(
             .retain(|collective| begins_within(collective.start_ns));
     }
     let (mut of_ranks, mut devices, mut advice) = (Vec::new(), Vec::new(), Vec::new());
+    let mut launched: Vec<LaunchedOperations> = Vec::new();
     let mut sums_by_step = Vec::new();
     let mut too_much = TooMuch::default();
     for (process, alone) in (0u32..).zip(&mut alone) {
         for device in std::mem::take(&mut alone.devices) {
             let (start, end) = device.window;
-            let AnalysedDevice { mut rank, gaps, .. } = device;
+            let AnalysedDevice {
+                mut rank,
+                gaps,
+                launched: of_device,
+                ..
+            } = device;
             rank.idle_before_ns = clocks.comparable.then_some(start - run.start);
             rank.idle_after_ns = clocks.comparable.then_some(run.end - end);
             devices.push(DeviceGaps {
@@ -148,6 +157,7 @@ pub(crate) fn reduce(
                 device_index: rank.device_index,
                 gaps,
             });
+            launched.extend(of_device.map(|of_device| of_device.of(process, rank.device_index)));
             advice.push(OfDevice {
                 process,
                 device_index: rank.device_index,
@@ -192,6 +202,7 @@ pub(crate) fn reduce(
             .map(|collective| std::mem::take(&mut collective.parts))
             .collect(),
         critical_path: pieces,
+        launched: Arc::new(launched),
         steps: sums_by_step,
     };
     let analysis = Analysis {

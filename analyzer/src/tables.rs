@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{Analysis, RankAnalysis};
+use crate::{Analysis, RankAnalysis, UnattributedMemory};
 
 /// A table with its name.
 #[derive(Clone, Debug)]
@@ -28,7 +28,13 @@ type Row = Map<String, Value>;
 /// The plain members of something that serialises to an object, and those of its distributions: "latency" has "p50_ns", the
 /// row "latency_p50_ns". Other lists and objects have tables of their own, whether or not they are null here.
 fn row<T: Serialize>(value: &T) -> Row {
-    const OWN_TABLES: &[&str] = &["memory", "step_summary", "unattributed", "peak"];
+    const OWN_TABLES: &[&str] = &[
+        "memory",
+        "step_summary",
+        "unattributed",
+        "unattributed_memory",
+        "peak",
+    ];
     let Ok(Value::Object(members)) = serde_json::to_value(value) else {
         return Row::new();
     };
@@ -247,7 +253,7 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, ArrowError> {
         rows
     };
     let mut queue_rows = Vec::new();
-    let mut memory_rows = Vec::new();
+    let (mut memory_rows, mut memory_parts) = (Vec::new(), Vec::new());
     for rank in ranks {
         let mut place = Row::new();
         place.insert("rank".to_owned(), rank.rank.into());
@@ -260,6 +266,17 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, ArrowError> {
                 members.insert("depth".to_owned(), (*depth).into());
                 queue_rows.push(members);
             }
+        }
+        for (part, of) in rank
+            .attribution
+            .unattributed_memory
+            .iter()
+            .flat_map(UnattributedMemory::parts)
+        {
+            let mut members = place.clone();
+            members.insert("part".to_owned(), part.into());
+            members.extend(row(&of));
+            memory_parts.push(members);
         }
         for (time, bytes) in rank.memory.iter().flat_map(|memory| &memory.timeline) {
             let mut members = place.clone();
@@ -331,6 +348,7 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<NamedTable>, ArrowError> {
         ("queues", rows_by_rank(ranks, |rank| &rank.queues)),
         ("queue_timelines", queue_rows),
         ("memory", rows_by_rank(ranks, |rank| rank.memory.as_slice())),
+        ("memory_parts", memory_parts),
         ("memory_timelines", memory_rows),
         ("notes", pairs(["note_number", "note"], &numbered_notes)),
         ("collectives", analysis.collectives.iter().map(row).collect()),

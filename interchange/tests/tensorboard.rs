@@ -11,10 +11,10 @@ use std::io::Read;
 use gputrace_interchange::export::ExportSummary;
 use gputrace_interchange::export::files::write_folder;
 use gputrace_interchange::export::tensorboard::export_tensorboard;
-use gputrace_trace::tables::{Kernel, Window};
+use gputrace_trace::tables::{Kernel, MemoryEvent, Operator, Window};
 use gputrace_trace::{Derived, DurationNs, Recording, Table};
 use odd::{InMemory, at, odd, with_steps};
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{EVENTS_A_RANK, two_ranks};
 
 struct Exported {
@@ -124,6 +124,57 @@ fn everything_has_a_number_that_joins_it_to_others() {
             annotation["args"]["External id"]
         );
     }
+}
+
+#[test]
+fn operators_have_the_shapes_by_which_they_are_grouped() {
+    let mut recording = two_ranks();
+    let [dims, types, no_list] = ["[[2, 3], [3, 4]]", "[\"float\", \"float\"]", "float"]
+        .map(|list| Some(recording.names.intern(list)));
+    let name = recording.names.intern("aten::mm");
+    let tables = &mut recording.processes[0].tables;
+    // Both or neither, or the plugin stumbles.
+    for (start, input_dims, input_types) in [(2000, dims, types), (2100, dims, None), (2200, dims, no_list)] {
+        tables.operators.push(Operator {
+            start_ns: at(start),
+            duration_ns: DurationNs(50),
+            name,
+            thread: 77,
+            input_dims,
+            input_types,
+            ..Operator::default()
+        });
+    }
+    tables.memory.push(MemoryEvent {
+        time_ns: at(2010),
+        operation: 1,
+        memory_kind: 3,
+        address: 0x7700,
+        bytes: 64,
+        thread: Some(77),
+        ..MemoryEvent::default()
+    });
+    let exported = export(&recording, &Derived::default());
+    let file = exported.files.values().next().unwrap();
+    let operators = in_category(file, "cpu_op").into_iter();
+    let operators: Vec<&Value> = operators.filter(|event| event["name"] == "aten::mm").collect();
+    let shapes: Vec<[&Value; 2]> = operators
+        .iter()
+        .map(|event| ["Input Dims", "Input type"].map(|key| &event["args"][key]))
+        .collect();
+    let said = [json!([[2, 3], [3, 4]]), json!(["float", "float"])];
+    let nothing = [&Value::Null; 2];
+    assert_eq!(shapes, [said.each_ref(), nothing, nothing]);
+    // An allocation is its operator's by its thread.
+    let events = file["traceEvents"].as_array().unwrap();
+    let memory = events
+        .iter()
+        .find(|event| event["args"]["Addr"] == 0x7700)
+        .unwrap();
+    assert_eq!(
+        (&memory["name"], &memory["tid"]),
+        (&json!("[memory]"), &operators[0]["tid"])
+    );
 }
 
 #[test]

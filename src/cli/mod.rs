@@ -88,7 +88,7 @@ Examples:
   gputrace analyze report.sqlite                 nsys export --type sqlite report.nsys-rep
   gputrace analyze run1 --explain                why each kernel counts as what it does
   gputrace analyze run1 --tables out/            every table as Parquet and CSV
-  gputrace analyze traces/ --by operator         what each operator of PyTorch launched (shape, product, module, stack, ...)
+  gputrace analyze traces/ --by operator         what each operator of PyTorch launched (shape, product, module, stack, memory, ...)
   gputrace analyze run1 --steps 5..20 --sort mean --top 30
   gputrace analyze run1 --json > run1.analysis.json
   gputrace analyze run1 --on slurm -o run1-analysis    read by workers of a cluster (ray, slurm) or by processes (local)")]

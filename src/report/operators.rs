@@ -2,12 +2,13 @@
 
 use clap::ValueEnum;
 use gputrace_analyzer::{
-    Analysis, Attribution, ModuleTimes, OperatorAnalysis, ProductAnalysis, StackAnalysis, Unattributed,
+    AllocatedBytes, Analysis, Attribution, MemoryPart, ModuleTimes, OperatorAnalysis, ProductAnalysis,
+    StackAnalysis, Unattributed,
 };
 
 use super::cells::{name, or_dash};
 use super::table::{Overflow, print_table};
-use crate::text::{duration, percent, shorten, thousands};
+use crate::text::{bytes, duration, percent, shorten, thousands};
 
 /// By what the operations of the GPUs are put together.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum By {
     Class,
     /// Python stacks, as a tree
     Stack,
+    /// Operators, by the GPU memory that they allocated
+    Memory,
     /// Kernels
     Kernel,
 }
@@ -127,6 +130,112 @@ fn product_cells(product: &ProductAnalysis) -> Vec<String> {
         format!("{:.3}", product.flops as f64 / 1e12),
         or_dash(product.bytes_per_second, |rate| format!("{:.2}", rate / 1e12)),
     ]
+}
+
+const MEMORY_HEADINGS: [&str; 6] = [
+    "allocated",
+    "with nested",
+    "live at peak",
+    "with nested",
+    "live at end",
+    "with nested",
+];
+
+fn memory_cells(memory: &AllocatedBytes) -> Vec<String> {
+    [
+        memory.allocated_bytes,
+        memory.subtree_allocated_bytes,
+        memory.live_at_peak_bytes,
+        memory.subtree_live_at_peak_bytes,
+        memory.live_at_end_bytes,
+        memory.subtree_live_at_end_bytes,
+    ]
+    .into_iter()
+    .map(|size| or_dash(size, bytes))
+    .collect()
+}
+
+/// Operators by what they allocated, with nested ones; and what is nobody's.
+fn memory(all: &Attribution, top: usize) -> Vec<Vec<String>> {
+    let Some(unattributed) = &all.unattributed_memory else {
+        return Vec::new();
+    };
+    let mut operators: Vec<&OperatorAnalysis> = all
+        .operators
+        .iter()
+        .filter(|operator| {
+            let memory = &operator.memory;
+            [memory.subtree_allocated_bytes, memory.subtree_live_at_peak_bytes]
+                .iter()
+                .any(|size| size.is_some_and(|size| size > 0))
+        })
+        .collect();
+    let size = |size: Option<u64>| std::cmp::Reverse(size.unwrap_or(0));
+    operators.sort_by_key(|operator| {
+        let memory = &operator.memory;
+        (
+            size(memory.subtree_live_at_peak_bytes),
+            size(memory.subtree_allocated_bytes),
+            &operator.name,
+        )
+    });
+    let (shown, others) = operators.split_at(operators.len().min(top));
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for operator in shown {
+        let mut row = vec![name(&operator.name, OTHERS), thousands(operator.calls)];
+        row.extend(memory_cells(&operator.memory));
+        rows.push(row);
+    }
+    // Of those that are not shown only what they allocated themselves can be added up.
+    let sum = |of: fn(&AllocatedBytes) -> Option<u64>| {
+        let sizes = others.iter().filter_map(|operator| of(&operator.memory));
+        sizes.fold(0, u64::saturating_add)
+    };
+    let of_others = [
+        sum(|memory| memory.allocated_bytes),
+        sum(|memory| memory.live_at_peak_bytes),
+        sum(|memory| memory.live_at_end_bytes),
+    ];
+    let parts = |part: &MemoryPart| {
+        [
+            part.allocated_bytes,
+            part.live_at_peak_bytes,
+            part.live_at_end_bytes,
+        ]
+    };
+    let not_seen = unattributed.not_seen_at_peak_bytes;
+    let remainders = [
+        (format!("({} more operators)", others.len()), of_others),
+        ("(no operator)".to_owned(), parts(&unattributed.no_operator)),
+        (
+            "(caller not recorded)".to_owned(),
+            parts(&unattributed.caller_not_recorded),
+        ),
+        (
+            "(not seen: allocated before)".to_owned(),
+            [0, u64::try_from(not_seen).unwrap_or(0), 0],
+        ),
+        (
+            "(not seen: frees missing)".to_owned(),
+            [0, not_seen.min(0).unsigned_abs(), 0],
+        ),
+    ];
+    for (what, sizes) in remainders
+        .into_iter()
+        .filter(|(_, sizes)| sizes.iter().any(|size| *size > 0))
+    {
+        let mut row = vec![what, "-".to_owned()];
+        row.extend(sizes.into_iter().flat_map(|size| [bytes(size), "-".to_owned()]));
+        rows.push(row);
+    }
+    let mut row = vec!["(all)".to_owned(), "-".to_owned()];
+    row.extend(
+        parts(&unattributed.all)
+            .into_iter()
+            .flat_map(|size| [bytes(size), "-".to_owned()]),
+    );
+    rows.push(row);
+    rows
 }
 
 const TIMES_HEADINGS: [&str; 5] = ["calls", "forward", "own", "recomputed", "backward"];
@@ -308,6 +417,16 @@ pub(super) fn print_by(analysis: &Analysis, by: By, top: usize, head: impl Fn())
                 .collect();
             let headings: Vec<&str> = ["modules"].iter().chain(&TIMES_HEADINGS).copied().collect();
             print("Modules by class", "class", &headings, &rows, Overflow::Drop)
+        }
+        By::Memory => {
+            let headings: Vec<&str> = ["calls"].iter().chain(&MEMORY_HEADINGS).copied().collect();
+            print(
+                "GPU memory by operator (those without \"with nested\" sum to all; frees count where they were allocated)",
+                "operator",
+                &headings,
+                &memory(all, top),
+                Overflow::Drop,
+            )
         }
         By::Stack => {
             let rows = tree(

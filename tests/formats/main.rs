@@ -19,6 +19,7 @@ mod kineto_bad;
 mod kineto_by_hand;
 mod kineto_odd;
 mod measures;
+mod operator_memory;
 mod operators;
 mod parquet;
 mod partials;

@@ -328,3 +328,29 @@ fn frames_ten_thousand_deep_and_one_that_never_returns() {
     assert_eq!(members(&stacks[0], ["direct_ns", "subtree_ns"]), [0, 10_000]);
     assert_eq!(rank["unattributed"]["no_stack_ns"], 0);
 }
+
+/// Two processes of a file have threads of one number, as each container counts from 1.
+#[test]
+fn threads_of_two_processes_with_one_id_are_not_mixed_up() {
+    let other = |event: String| event.replace("\"pid\":1,", "\"pid\":2,");
+    let mut events = Vec::new();
+    // Both are in an operator for the same time, and each launches.
+    events.push(host("cpu_op", "aten::mm", 7, (0, 100), ""));
+    events.push(other(host("cpu_op", "aten::add", 7, (5, 90), "")));
+    events.push(host("python_function", "nn.Module: Linear_0", 7, (0, 200), ""));
+    events.extend(launch(7, 10, 1, 10));
+    events.extend(launch(7, 20, 2, 30).map(other));
+    // Of the first alone: within what only the second is in.
+    events.push(other(host("cpu_op", "aten::relu", 7, (110, 20), "")));
+    events.extend(launch(7, 115, 3, 7));
+    let analysis = analysis_of(&events);
+    let rank = &analysis["ranks"][0];
+    let operators = by(&rank["operators"], |row| text(&row["name"]));
+    let measures = |name: &str| members(operators[name], ["kernels", "direct_ns", "host_self_ns"]);
+    assert_eq!(measures("aten::mm"), [1, 10_000, 100_000]);
+    assert_eq!(measures("aten::add"), [1, 30_000, 90_000]);
+    assert_eq!(measures("aten::relu"), [0, 0, 20_000]);
+    assert_eq!(rank["unattributed"]["no_operator_ns"], 7_000);
+    assert_eq!(members(&rank["modules"][0], ["forward_ns"]), [17_000]);
+    assert_eq!(rank["unattributed"]["no_module_ns"], 30_000);
+}

@@ -78,6 +78,70 @@ fn details_of_all_operations_sum_to_the_analysis() {
     }
 }
 
+/// What is found of a module or a function is what the analysis says that it launched.
+#[test]
+fn a_search_by_who_launched_finds_what_the_analysis_counts() {
+    let viewer = view(&[&trace("mi300_resnet_ac")]);
+    let base = viewer.base(&viewer.id("mi300_resnet_ac"));
+    let analysis = viewer.json(&format!("{base}/analysis"));
+    let rank = &analysis["ranks"][0];
+    let found = |by: &str, pattern: &str| {
+        let pattern: String = pattern.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let (mut hits, mut time_ns) = (0, 0);
+        loop {
+            let search = format!("search?by={by}&regex=1&case=1&limit=1000&offset={hits}&q={pattern}");
+            let answer = viewer.json(&format!("{base}/{search}"));
+            let page = answer["hits"].as_array().expect("hits");
+            hits += page.len();
+            time_ns += page
+                .iter()
+                .map(|hit| hit["duration"].as_i64().expect("a time"))
+                .sum::<i64>();
+            if answer["truncated"] == false {
+                assert_eq!(answer["total"], hits);
+                return (hits as u64, time_ns);
+            }
+        }
+    };
+    let exactly = |name: &str| {
+        let letters = name
+            .chars()
+            .map(|letter| format!("\\x{{{:x}}}", u32::from(letter)));
+        format!("^{}$", letters.collect::<String>())
+    };
+    for module in rank["modules"].as_array().expect("modules") {
+        let times = ["forward_ns", "recompute_ns", "backward_ns"]
+            .map(|member| module[member].as_i64().expect("a time"));
+        assert_eq!(
+            found("module", &exactly(text(&module["name"]))).1,
+            times.iter().sum::<i64>(),
+            "{module}"
+        );
+    }
+    assert!(found("module", "^ResNet_0$").0 > 100);
+    let stacks = rank["stacks"].as_array().expect("stacks");
+    // Each under what it was called from: those of a name that are in none of the name.
+    let mut expected: BTreeMap<&str, i64> = BTreeMap::new();
+    for stack in stacks {
+        let mut parent = stack["parent"].as_u64();
+        let mut is_outermost = true;
+        while let Some(place) = parent {
+            is_outermost &= stacks[place as usize]["name"] != stack["name"];
+            parent = stacks[place as usize]["parent"].as_u64();
+        }
+        let time = if is_outermost {
+            stack["subtree_ns"].as_i64().expect("a time")
+        } else {
+            0
+        };
+        *expected.entry(text(&stack["name"])).or_default() += time;
+    }
+    for (name, time) in expected.into_iter().take(60) {
+        assert_eq!(found("function", &exactly(name)).1, time, "{name}");
+    }
+    assert_eq!(found("function", "^no such function$"), (0, 0));
+}
+
 fn shown(program: &str, viewer: &Viewer) -> Browser {
     let mut browser = Browser::start(program, 1280, 800);
     browser.open(&viewer.url);
@@ -156,6 +220,27 @@ fn the_tables_lead_to_the_timeline_and_are_in_the_link() {
     browser.wait_for("location.hash.includes('q=aten')");
     browser.evaluate("history.back()");
     browser.wait_for("viewer.state().tab === 'operators'");
+
+    // And what a module launched.
+    choose(&mut browser, "Modules");
+    browser.wait_for(&format!("({NAMES}).includes('ResNet_0')"));
+    browser.click_on(
+        "[...document.querySelectorAll('.panel-operators tbody tr')].find((row) => row.cells[0].innerText.trim() === 'ResNet_0')\
+         .querySelector('button.icon-button')",
+    );
+    browser.wait_for(
+        "viewer.state().tab === 'timeline' && document.getElementById('query').value === 'module: \"ResNet_0\"'",
+    );
+    browser
+        .wait_for("parseInt(document.querySelector('#search .hits').innerText.replaceAll(/\\D/g, '')) > 100");
+    browser.wait_for("decodeURIComponent(location.hash).includes('module:')");
+    let found = browser.evaluate("location.href");
+    browser.evaluate("history.back()");
+    browser.wait_for("viewer.state().tab === 'operators' && location.hash.includes('by=modules')");
+    browser.evaluate(&format!("location.assign({found}); location.reload()"));
+    browser.wait_for("document.getElementById('query').value === 'module: \"ResNet_0\"'");
+    browser
+        .wait_for("parseInt(document.querySelector('#search .hits').innerText.replaceAll(/\\D/g, '')) > 100");
 
     // The link brings all of it back.
     browser.evaluate(&format!("location.assign({link}); location.reload()"));

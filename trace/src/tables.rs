@@ -602,6 +602,8 @@ macro_rules! each_table {
             pool_bytes: Option<u64>,
             /// How much of the pool was in use then, bytes.
             pool_used_bytes: Option<u64>,
+            /// Host thread that asked for it; null where only its call is known.
+            thread: Option<u32>,
         }
 
         /// Memory pools that were made, trimmed and destroyed (`CUpti_ActivityMemoryPool2` and later).

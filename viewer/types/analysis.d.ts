@@ -113,6 +113,11 @@ export type Attribution = {
   stacks: StackAnalysis[];
   /** GPU time that can't be attributed; null where neither operators nor Python functions are recorded. */
   unattributed: Unattributed | null;
+  /**
+   * The device's memory, and how much of it nobody is known for; null where neither operators nor Python functions, or no
+   * allocations are recorded.
+   */
+  unattributed_memory: UnattributedMemory | null;
   /** Share of GPU time in operators that have a FLOP model; null without operators. */
   modelled_share: number | null;
   /** The device's peak rate for the data type with the most FLOP; null where the device is unknown or no FLOP are counted. */
@@ -1072,7 +1077,7 @@ export type MissingRanks = {
 };
 
 /** A module. Times are sums over operations, not time passed. */
-export type ModuleAnalysis = ModuleTimes & {
+export type ModuleAnalysis = ModuleTimes & AllocatedBytes & {
   /** Its class and number: "Linear_3". */
   name: string;
   /** The one that it is in most often, by its place in the list; null where it is in none. */
@@ -1081,8 +1086,24 @@ export type ModuleAnalysis = ModuleTimes & {
   calls: number;
 };
 
+/** Device memory that operators or modules asked for, all null where it is not recorded. What is within others counts once a name. */
+export type AllocatedBytes = {
+  /** Bytes allocated in it itself. */
+  allocated_bytes: number | null;
+  /** The same with what is nested in it. */
+  subtree_allocated_bytes: number | null;
+  /** The part of `allocated_bytes` that was in use when the device's memory was used most. */
+  live_at_peak_bytes: number | null;
+  /** The same with what is nested in it. */
+  subtree_live_at_peak_bytes: number | null;
+  /** The part of `allocated_bytes` that was still in use at the recording's end. */
+  live_at_end_bytes: number | null;
+  /** The same with what is nested in it. */
+  subtree_live_at_end_bytes: number | null;
+};
+
 /** All modules of a class. */
-export type ModuleClassAnalysis = ModuleTimes & {
+export type ModuleClassAnalysis = ModuleTimes & AllocatedBytes & {
   /** The class: "Linear". */
   name: string;
   /** How many modules. */
@@ -1108,7 +1129,7 @@ export type ModuleTimes = {
 };
 
 /** All operators of one name. Times are sums over operations or operators, not time passed. */
-export type OperatorAnalysis = {
+export type OperatorAnalysis = AllocatedBytes & {
   /** Its name: "aten::mm". */
   name: string;
   /** How often it ran. */
@@ -1833,6 +1854,36 @@ export type Unattributed = {
   no_module_ns: number;
   /** Launched by a call outside of all Python functions, and not in the backward pass of what one did. */
   no_stack_ns: number;
+};
+
+/**
+ * Device memory as a whole, and how much of it nobody is known for. What operators allocated themselves, `no_operator` and
+ * `caller_not_recorded` sum to `all`; so do modules', `no_module` and `caller_not_recorded`; at the peak with `not_seen_at_peak_bytes`.
+ */
+export type UnattributedMemory = {
+  /** All that was allocated; at the peak, `peak_bytes` of the device's memory. */
+  all: MemoryPart;
+  /** Allocated outside of all operators. */
+  no_operator: MemoryPart;
+  /** Allocated outside of all modules, and not in the backward pass of one. */
+  no_module: MemoryPart;
+  /** Neither the thread that asked for it nor its call is recorded. */
+  caller_not_recorded: MemoryPart;
+  /**
+   * In use at the peak, but allocated before the recording began or at an address that is not recorded. Negative where frees are
+   * missing.
+   */
+  not_seen_at_peak_bytes: number;
+};
+
+/** A part of a device's memory. */
+export type MemoryPart = {
+  /** Bytes allocated. */
+  allocated_bytes: number;
+  /** What was in use of it when the device's memory was used most. */
+  live_at_peak_bytes: number;
+  /** What was in use of it at the recording's end. */
+  live_at_end_bytes: number;
 };
 
 /** Who was last cannot be decided: clocks may be off by more than what lies between. */

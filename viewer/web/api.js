@@ -168,11 +168,11 @@ export class RecordingApi {
   tree({ of, from, to, rows, mergeNumbers }, signal) {
     return this.rec("tree", { of, from: Math.floor(from), to: Math.ceil(to), rows: ranges(rows), merge_numbers: mergeNumbers ? 1 : 0 }, { signal });
   }
-  /** @param {string} q @param {{regex?: boolean, case?: boolean, limit?: number, offset?: number}} options @param {AbortSignal} [signal] */
+  /** @param {string} q @param {{by?: string, regex?: boolean, case?: boolean, limit?: number, offset?: number}} options @param {AbortSignal} [signal] */
   search(q, options, signal) {
     return this.rec(
       "search",
-      { q, regex: options.regex ? 1 : 0, case: options.case ? 1 : 0, limit: options.limit ?? 200, offset: options.offset ?? 0 },
+      { q, by: options.by ?? "name", regex: options.regex ? 1 : 0, case: options.case ? 1 : 0, limit: options.limit ?? 200, offset: options.offset ?? 0 },
       { signal },
     );
   }

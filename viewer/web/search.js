@@ -1,6 +1,7 @@
 // @ts-check
 /** Search over names: the box in the bar, the hits one after another, ticks on the overview. */
 
+import { exactly } from "./counterpart.js";
 import { h, replace } from "./dom.js";
 import { count } from "./format.js";
 import { icon, iconButton } from "./icons.js";
@@ -10,6 +11,26 @@ const WAIT_MS = 180;
 const PAGE = 1000;
 /** Marks of hits in view at most. */
 const MARKS = 400;
+
+/** What a search goes by, before its text: "module: Linear_3". */
+const BY = /^(module|class|function):\s*(.+)$/s;
+
+/** The search for what a module, the modules of a class or a Python function launched. @param {"module" | "class" | "function"} by @param {string} name */
+export const launchedBy = (by, name) => `${by}: "${name}"`;
+
+/**
+ * What the server is asked for. What stands between quotes behind "module:" or "function:" is a whole name, and so is a class.
+ * @param {string} query
+ * @param {{regex: boolean, case: boolean}} mode
+ * @returns {{q: string, by: string, regex: boolean, case: boolean}}
+ */
+export function askedFor(query, mode) {
+  const [, by, text] = query.match(BY) ?? [];
+  if (!by) return { ...mode, q: query, by: "name" };
+  const whole = text.match(/^"(.+)"$/s)?.[1];
+  if (by === "class") return { q: exactly(whole ?? text).replace(/\$$/, "(_\\d+)?$"), by: "module", regex: true, case: mode.case || whole !== undefined };
+  return whole === undefined ? { ...mode, q: text, by } : { q: exactly(whole), by, regex: true, case: true };
+}
 
 export class Search {
   /** @param {import("./timeline.js").Timeline} timeline */
@@ -42,7 +63,7 @@ export class Search {
       "aria-label": "Search the names of operations",
       spellcheck: "false",
       autocomplete: "off",
-      title: "Search (/)",
+      title: "Search (/); module: NAME, class: NAME and function: NAME find what these launched",
       oninput: () => this.state.set({ query: this.input.value }),
       onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
     });
@@ -127,7 +148,8 @@ export class Search {
     this.controller = new AbortController();
     const { signal } = this.controller;
     try {
-      const answer = await this.timeline.context.api.search(query, { ...searchMode, limit: PAGE, offset }, signal);
+      const { q, ...how } = askedFor(query, searchMode);
+      const answer = await this.timeline.context.api.search(q, { ...how, limit: PAGE, offset }, signal);
       this.error = "";
       this.take(answer, offset);
     } catch (error) {

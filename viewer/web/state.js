@@ -18,7 +18,7 @@
  *
  * Who launched what: by what, of which rank's device ("all", "0.1"), what is sorted by, and which places of a tree are open;
  * null: as it is at first. `flame`: trees are flame graphs, and the place `zoom` fills the width of one.
- * @typedef {{by: "operators" | "shapes" | "products" | "modules" | "classes" | "stacks", rank: string,
+ * @typedef {{by: "operators" | "shapes" | "products" | "modules" | "classes" | "stacks" | "memory", rank: string,
  *   sort: {key: string, descending: boolean} | null, open: number[] | null, flame?: boolean, zoom?: number}} OperatorsView
  *
  * @typedef {object} ViewState

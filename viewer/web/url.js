@@ -92,7 +92,7 @@ function comparisonOf(fields) {
 }
 
 /** By what who launched is asked. @type {readonly import("./state.js").OperatorsView["by"][]} */
-const BY = ["operators", "shapes", "products", "modules", "classes", "stacks"];
+const BY = ["operators", "shapes", "products", "modules", "classes", "stacks", "memory"];
 
 /** Who launched what, as a link says it. @param {URLSearchParams} fields @returns {import("./state.js").OperatorsView | null} */
 function operatorsOf(fields) {

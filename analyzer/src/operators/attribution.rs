@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::allocations::UnattributedMemory;
 use super::by_operator::{OperatorAnalysis, ShapeAnalysis};
 use super::modules::{ModuleAnalysis, ModuleClassAnalysis};
 use super::products::{Peak, ProductAnalysis};
@@ -24,6 +25,9 @@ pub struct Attribution {
     pub stacks: Vec<StackAnalysis>,
     /// GPU time that can't be attributed; null where neither operators nor Python functions are recorded.
     pub unattributed: Option<Unattributed>,
+    /// The device's memory, and how much of it nobody is known for; null where neither operators nor Python functions, or no
+    /// allocations are recorded.
+    pub unattributed_memory: Option<UnattributedMemory>,
     /// Share of GPU time in operators that have a FLOP model; null without operators.
     pub modelled_share: Option<f64>,
     /// The device's peak rate for the data type with the most FLOP; null where the device is unknown or no FLOP are counted.

@@ -40,6 +40,15 @@ pub(crate) struct Branches<const N: usize> {
     pub(crate) subtree: Vec<[Sum; N]>,
 }
 
+/// Sums of all spans of one key.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed<const N: usize> {
+    /// What they launched themselves.
+    pub(crate) direct: [Sum; N],
+    /// With what their descendants launched; each operation once.
+    pub(crate) subtree: [Sum; N],
+}
+
 impl<const N: usize> Branches<N> {
     /// From (place, kind, sum) triples. Those with the place [`NONE`] are skipped.
     pub(crate) fn new(nesting: &Nesting<'_>, launched: impl Iterator<Item = (u32, usize, Sum)>) -> Self {
@@ -95,6 +104,33 @@ impl<const N: usize> Branches<N> {
     pub(crate) fn parent(&self, number: usize) -> Option<usize> {
         let parent = self.parents[number];
         (parent != NONE).then_some(parent as usize)
+    }
+
+    /// Sums by key of the spans' places.
+    pub(crate) fn by_key<K: Copy + Eq + std::hash::Hash>(
+        &self,
+        key: impl Fn(u32) -> K,
+    ) -> FxHashMap<K, Keyed<N>> {
+        let keys = Keys::new(self.places.iter().map(|place| key(*place)));
+        let outermost = self.outermost(&keys);
+        let none = Keyed {
+            direct: [Sum::default(); N],
+            subtree: [Sum::default(); N],
+        };
+        let mut all = vec![none; keys.distinct.len()];
+        let add = |sums: &mut [Sum; N], more: &[Sum; N]| {
+            for (sum, more) in sums.iter_mut().zip(more) {
+                sum.add(*more);
+            }
+        };
+        for (number, of_key) in keys.of.iter().enumerate() {
+            let of_key = &mut all[*of_key as usize];
+            add(&mut of_key.direct, &self.direct[number]);
+            if outermost[number] {
+                add(&mut of_key.subtree, &self.subtree[number]);
+            }
+        }
+        keys.distinct.into_iter().zip(all).collect()
     }
 
     /// For each span: whether no ancestor has the same key.

@@ -8,7 +8,8 @@ use gputrace_trace::{Interner, NameId};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::branches::{Branches, Keys, Sum, outermost};
+use super::allocations::{Allocated, AllocatedBytes, of_key};
+use super::branches::{Branches, Keyed, Keys, Sum, outermost};
 use super::launched_by::LaunchedBy;
 use super::nesting::Nesting;
 use super::products::{Done, Worked};
@@ -36,6 +37,9 @@ pub struct OperatorAnalysis {
     pub host_total_ns: i64,
     /// The part of `host_self_ns` spent in CUDA calls.
     pub host_calls_ns: i64,
+    /// The device's memory that it asked for.
+    #[serde(flatten)]
+    pub memory: AllocatedBytes,
 }
 
 /// All operators of one name with inputs of the same shapes and types.
@@ -122,7 +126,7 @@ impl HostTimes {
     pub(super) fn operators(&self, of: &OfDevice<'_>, with_idle: bool) -> Vec<OperatorAnalysis> {
         let by_name = of.with_host(&self.by_name, |row| of.operators.name[row], with_idle);
         let mut analyses: Vec<OperatorAnalysis> = by_name
-            .map(|(name, on_host, on_device)| of.analysis(name, on_host, on_device))
+            .map(|(name, of_name)| of.analysis(name, of_name))
             .collect();
         analyses.sort_by(|a, b| order(a).cmp(&order(b)));
         analyses
@@ -133,11 +137,11 @@ impl HostTimes {
         let by_shape = of.with_host(&self.by_shape, |row| shape(of.operators, row), with_idle);
         let text = |name: Option<NameId>| name.map(|name| of.names.get(name).to_owned());
         let mut analyses: Vec<ShapeAnalysis> = by_shape
-            .map(|(shape, on_host, on_device)| {
+            .map(|(shape, of_shape)| {
                 let (name, dims, types) = shape;
                 let work = worked.by_shape.get(&shape);
                 ShapeAnalysis {
-                    operator: of.analysis(name, on_host, on_device),
+                    operator: of.analysis(name, of_shape),
                     input_dims: text(dims),
                     input_types: text(types),
                     flops: work.map(|work| work.flops),
@@ -161,29 +165,35 @@ pub(super) struct OfDevice<'a> {
     pub(super) names: &'a Interner,
     /// Sum of the durations of all of them.
     pub(super) all_ns: i64,
+    /// Its memory, where that is recorded.
+    pub(super) allocated: Option<&'a Allocated>,
 }
 
+/// What is known of operators of one key.
+type OfKey = (OnHost, OnDevice, AllocatedBytes);
+
 impl OfDevice<'_> {
-    /// By key: what operators took on the host, and what they launched; also those that launched nothing, where `with_idle`.
+    /// By key: what operators took on the host, what they launched and allocated; also those that did neither, where `with_idle`.
     fn with_host<K: Copy + Eq + Hash>(
         &self,
         on_host: &FxHashMap<K, OnHost>,
         key: impl Fn(usize) -> K,
         with_idle: bool,
-    ) -> impl Iterator<Item = (K, OnHost, OnDevice)> {
-        let mut on_device = on_device(self.branches, |place| key(self.nesting.row(place)));
-        if with_idle {
-            for key in on_host.keys() {
-                on_device.entry(*key).or_default();
-            }
+    ) -> impl Iterator<Item = (K, OfKey)> {
+        let key = |place: u32| key(self.nesting.row(place));
+        let mut on_device = on_device(self.branches, key);
+        let allocated = self.allocated.map(|allocated| allocated.of_operators(key));
+        let idle = on_host.keys().filter(|_| with_idle);
+        for key in idle.chain(allocated.iter().flat_map(|allocated| allocated.keys())) {
+            on_device.entry(*key).or_default();
         }
-        on_device.into_iter().map(|(key, on_device)| {
+        on_device.into_iter().map(move |(key, on_device)| {
             let on_host = on_host.get(&key).copied().unwrap_or_default();
-            (key, on_host, on_device)
+            (key, (on_host, on_device, of_key(allocated.as_ref(), &key)))
         })
     }
 
-    fn analysis(&self, name: NameId, on_host: OnHost, on_device: OnDevice) -> OperatorAnalysis {
+    fn analysis(&self, name: NameId, (on_host, on_device, memory): OfKey) -> OperatorAnalysis {
         OperatorAnalysis {
             name: self.names.get(name).to_owned(),
             calls: on_host.calls,
@@ -194,6 +204,7 @@ impl OfDevice<'_> {
             host_self_ns: on_host.self_ns,
             host_total_ns: on_host.total_ns,
             host_calls_ns: on_host.calls_ns,
+            memory,
         }
     }
 }
@@ -206,21 +217,21 @@ struct OnDevice {
 }
 
 fn on_device<K: Copy + Eq + Hash>(branches: &Branches<2>, key: impl Fn(u32) -> K) -> FxHashMap<K, OnDevice> {
-    let keys = Keys::new(branches.places.iter().map(|place| key(*place)));
-    let outermost = branches.outermost(&keys);
-    let mut all = vec![OnDevice::default(); keys.distinct.len()];
-    for (number, of_key) in keys.of.iter().enumerate() {
-        let of_key = &mut all[*of_key as usize];
-        for kind in branches.direct[number] {
-            of_key.direct.add(kind);
-        }
-        if outermost[number] {
-            for kind in branches.subtree[number] {
-                of_key.subtree.add(kind);
-            }
-        }
-    }
-    keys.distinct.into_iter().zip(all).collect()
+    let whole = |kinds: [Sum; 2]| {
+        kinds.into_iter().fold(Sum::default(), |mut sum, kind| {
+            sum.add(kind);
+            sum
+        })
+    };
+    let sums = branches.by_key(key).into_iter();
+    sums.map(|(key, Keyed { direct, subtree })| {
+        let of_key = OnDevice {
+            direct: whole(direct),
+            subtree: whole(subtree),
+        };
+        (key, of_key)
+    })
+    .collect()
 }
 
 fn order(operator: &OperatorAnalysis) -> (Reverse<i64>, Reverse<i64>, Reverse<i64>, &str) {

@@ -169,13 +169,28 @@ impl<'a> LaunchedBy<'a> {
 
     /// The module that a call was made for, as the place of its frame or [`NONE`], and in which pass.
     pub(crate) fn module(&self, call: u32) -> (Pass, u32) {
+        let frame = self.frame_of_call.get(call as usize).copied().unwrap_or(NONE);
+        self.module_within(self.operator(call), frame)
+    }
+
+    /// The module of what was done in this operator and this Python function, and in which pass.
+    fn module_within(&self, operator: u32, frame: u32) -> (Pass, u32) {
         let module = |frame: u32| self.modules.get(frame as usize).copied().unwrap_or(NONE);
-        let around = self.module_of_call(call);
-        match self.forward_frame(self.operator(call)) {
+        let around = module(frame);
+        match self.forward_frame(operator) {
             None => (Pass::Forward, around),
             Some(_) if around != NONE => (Pass::Recomputed, around),
             Some(forward) => (Pass::Backward, module(forward)),
         }
+    }
+
+    /// The innermost operator at moments of threads, which come sorted, and the module that it is for; each as its place or [`NONE`].
+    pub(super) fn at(&self, moments: &[(u32, i64)]) -> Vec<(u32, u32)> {
+        let operators = self.operators.around(moments.iter().copied());
+        let frames = self.frames.around(moments.iter().copied());
+        let both = operators.into_iter().zip(frames);
+        both.map(|(operator, frame)| (operator, self.module_within(operator, frame).1))
+            .collect()
     }
 
     /// The innermost module around a call itself, as the place of its frame, or [`NONE`].

@@ -4,11 +4,13 @@
 //! Python function, that was running on its thread when it began. `docs/measures.md` has the rules and the measures.
 
 mod advice;
+mod allocations;
 mod attribution;
 mod branches;
 mod by_operator;
 mod launched;
 mod launched_by;
+mod launched_operations;
 mod modules;
 mod nesting;
 mod over_ranks;
@@ -18,6 +20,7 @@ mod shape;
 mod stacks;
 mod work;
 
+use gputrace_trace::pytorch::module_name;
 use gputrace_trace::{Interner, NameId, Process, derived};
 
 use crate::calls::Calls;
@@ -27,12 +30,16 @@ use crate::operations::Operation;
 use crate::steps::StepAnalysis;
 
 pub(crate) use advice::{Advice, Better};
+use allocations::Allocated;
+pub(crate) use allocations::DeviceMemory;
+pub use allocations::{AllocatedBytes, MemoryPart, UnattributedMemory};
 pub use attribution::{Attribution, Unattributed};
 use branches::{Branches, Sum};
 use by_operator::{HostTimes, OfDevice};
 pub use by_operator::{OperatorAnalysis, ShapeAnalysis};
 use launched::Launched;
 use launched_by::LaunchedBy;
+pub use launched_operations::{LaunchedOperations, Launcher, OperationRow};
 use modules::Modules;
 pub use modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
 use nesting::{NONE, Nesting};
@@ -40,6 +47,15 @@ pub(crate) use over_ranks::over_ranks;
 use peaks::Peaks;
 pub use products::{Peak, ProductAnalysis};
 pub use stacks::StackAnalysis;
+
+/// What is found of a device.
+#[derive(Default)]
+pub(crate) struct OnDevice {
+    pub(crate) attribution: Attribution,
+    pub(crate) advice: Vec<Advice>,
+    /// For pictures, where they are asked for.
+    pub(crate) launched: Option<LaunchedOperations>,
+}
 
 /// Attributes the operations of a process's devices.
 pub(crate) struct Attributions<'a> {
@@ -50,6 +66,7 @@ pub(crate) struct Attributions<'a> {
     modules: Modules<'a>,
     /// The first device: it also lists the operators that launched nothing.
     first: Option<u32>,
+    chosen: Option<(i64, i64)>,
 }
 
 impl<'a> Attributions<'a> {
@@ -70,22 +87,25 @@ impl<'a> Attributions<'a> {
             host,
             modules,
             first,
+            chosen,
         }
     }
 
     /// Attributes a device's operations, fills in the FLOP, MFU and HFU of its steps, and says what its operators could do better.
-    /// `memory`: the most bytes that were held at once, and all that the device has.
+    /// `memory`: what is known of its memory. `held`: the most bytes that were held at once, and all that the device has.
     pub(crate) fn of(
         &self,
         device: u32,
         device_name: Option<&str>,
         operations: &[Operation],
         steps: &mut [StepAnalysis],
-        memory: Option<(u64, u64)>,
-    ) -> (Attribution, Vec<Advice>) {
+        memory: Option<&DeviceMemory>,
+        held: Option<(u64, u64)>,
+        in_detail: bool,
+    ) -> OnDevice {
         let by = &self.by;
         if by.operators.is_empty() && by.frames.is_empty() {
-            return (Attribution::default(), Vec::new());
+            return OnDevice::default();
         }
         let mut unattributed = Unattributed::default();
         let mut launched = Vec::with_capacity(operations.len());
@@ -135,13 +155,17 @@ impl<'a> Attributions<'a> {
         worked.say(steps, peak.as_ref());
         let is_first = self.first == Some(device);
         let all_ns = unattributed.operations_ns;
-        let (modules, module_classes) = self.modules.on_device(by, &launched, is_first);
+        let allocated = memory.map(|memory| Allocated::new(self.process, by, memory, self.chosen));
+        let (modules, module_classes) = self
+            .modules
+            .on_device(by, &launched, allocated.as_ref(), is_first);
         let of = OfDevice {
             branches: &by_operator,
             nesting: &by.operators,
             operators,
             names: self.names,
             all_ns,
+            allocated: allocated.as_ref(),
         };
         let seen = advice::Seen {
             process: self.process,
@@ -154,7 +178,7 @@ impl<'a> Attributions<'a> {
             products: &products,
             peaks,
             all_ns,
-            memory,
+            memory: held,
         };
         let advice = advice::advice(&seen);
         let attribution = Attribution {
@@ -172,8 +196,25 @@ impl<'a> Attributions<'a> {
                 self.names,
             ),
             unattributed: Some(unattributed),
+            unattributed_memory: allocated.map(|allocated| allocated.unattributed),
         };
-        (attribution, advice)
+        OnDevice {
+            attribution,
+            advice,
+            launched: in_detail.then(|| self.launched(operations, &launched)),
+        }
+    }
+
+    fn launched(&self, operations: &[Operation], launched: &[Launched]) -> LaunchedOperations {
+        let (frames, names) = (&self.by.frames, &self.process.tables.python_frames.name);
+        LaunchedOperations::new(
+            operations,
+            launched,
+            self.names,
+            (|place| frames.parent(place), |place| self.by.module_around(place)),
+            |place| names[frames.row(place)],
+            |text| module_name(text).unwrap_or(text),
+        )
     }
 
     /// Whether operators are recorded, and whether modules are.

@@ -9,7 +9,8 @@ use gputrace_trace::tables::PythonFrames;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-use super::branches::{Branches, Keys};
+use super::allocations::{Allocated, AllocatedBytes, of_key};
+use super::branches::{Branches, Keyed, Sum};
 use super::launched::Launched;
 use super::launched_by::LaunchedBy;
 use super::nesting::NONE;
@@ -53,6 +54,9 @@ pub struct ModuleAnalysis {
     /// What was launched for it.
     #[serde(flatten)]
     pub times: ModuleTimes,
+    /// The device's memory that was asked for in it, in any pass.
+    #[serde(flatten)]
+    pub memory: AllocatedBytes,
 }
 
 /// All modules of a class.
@@ -67,6 +71,9 @@ pub struct ModuleClassAnalysis {
     /// What was launched for them; each operation once, also where one is in another.
     #[serde(flatten)]
     pub times: ModuleTimes,
+    /// The device's memory that was asked for in them, in any pass.
+    #[serde(flatten)]
+    pub memory: AllocatedBytes,
 }
 
 /// The class of "Linear_3".
@@ -200,6 +207,7 @@ impl<'a> Modules<'a> {
         &self,
         by: &LaunchedBy<'_>,
         launched: &[Launched],
+        allocated: Option<&Allocated>,
         with_idle: bool,
     ) -> (Vec<ModuleAnalysis>, Vec<ModuleClassAnalysis>) {
         let branches: Branches<3> = Branches::new(
@@ -211,10 +219,18 @@ impl<'a> Modules<'a> {
         );
         let module = |place: u32| self.of_place.get(&place).copied();
         let times = sums(&branches, module);
-        let of_class = sums(&branches, |place| {
-            module(place).map(|module| self.class_of[module])
-        });
-        let shown = |module: &usize| with_idle || times.contains_key(module);
+        let memory = allocated.map(|allocated| allocated.of_modules(module));
+        let class = |place: u32| module(place).map(|module| self.class_of[module]);
+        let of_class = sums(&branches, class);
+        let class_memory = allocated.map(|allocated| allocated.of_modules(class));
+        let shown = |module: &usize| {
+            let allocates = || {
+                memory
+                    .as_ref()
+                    .is_some_and(|memory| memory.contains_key(&Some(*module)))
+            };
+            with_idle || times.contains_key(module) || allocates()
+        };
         let mut place_of: FxHashMap<usize, usize> = FxHashMap::default();
         let mut modules = Vec::new();
         for module in self.order.iter().copied().filter(shown) {
@@ -224,6 +240,7 @@ impl<'a> Modules<'a> {
                 parent: self.parents[module].and_then(|parent| place_of.get(&parent).copied()),
                 calls: self.known.calls[module],
                 times: times.get(&module).copied().unwrap_or_default(),
+                memory: of_key(memory.as_ref(), &Some(module)),
             });
         }
         let mut classes: Vec<ModuleClassAnalysis> = self
@@ -235,6 +252,7 @@ impl<'a> Modules<'a> {
                 modules: 0,
                 calls: 0,
                 times: of_class.get(&place).copied().unwrap_or_default(),
+                memory: of_key(class_memory.as_ref(), &Some(place)),
             })
             .collect();
         for module in (0..self.class_of.len()).filter(shown) {
@@ -275,26 +293,22 @@ fn in_order(known: &Known<'_>) -> (Vec<Option<usize>>, Vec<usize>) {
 
 /// Times by key; frames without one are no modules.
 fn sums(branches: &Branches<3>, key: impl Fn(u32) -> Option<usize>) -> FxHashMap<usize, ModuleTimes> {
-    let outermost = branches.outermost(&Keys::new(branches.places.iter().map(|place| key(*place))));
-    let mut times: FxHashMap<usize, ModuleTimes> = FxHashMap::default();
-    for (number, place) in branches.places.iter().enumerate() {
-        let Some(key) = key(*place) else {
-            continue;
+    let sums = branches.by_key(key).into_iter();
+    sums.filter_map(|(key, Keyed { direct, subtree })| {
+        let time_ns = |sum: Sum| sum.time_ns;
+        let [forward_self_ns, recompute_self_ns, backward_self_ns] = direct.map(time_ns);
+        let [forward_ns, recompute_ns, backward_ns] = subtree.map(time_ns);
+        let times = ModuleTimes {
+            forward_ns,
+            forward_self_ns,
+            recompute_ns,
+            recompute_self_ns,
+            backward_ns,
+            backward_self_ns,
         };
-        let times = times.entry(key).or_default();
-        let [forward, recompute, backward] = branches.direct[number].map(|sum| sum.time_ns);
-        let add = |to: &mut i64, more: i64| *to = to.saturating_add(more);
-        add(&mut times.forward_self_ns, forward);
-        add(&mut times.recompute_self_ns, recompute);
-        add(&mut times.backward_self_ns, backward);
-        if outermost[number] {
-            let [forward, recompute, backward] = branches.subtree[number].map(|sum| sum.time_ns);
-            add(&mut times.forward_ns, forward);
-            add(&mut times.recompute_ns, recompute);
-            add(&mut times.backward_ns, backward);
-        }
-    }
-    times
+        Some((key?, times))
+    })
+    .collect()
 }
 
 #[cfg(test)]

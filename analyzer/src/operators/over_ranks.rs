@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use super::allocations::UnattributedMemory;
 use super::attribution::{Attribution, Unattributed};
 use super::by_operator::{OperatorAnalysis, ShapeAnalysis};
 use super::modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
@@ -39,6 +40,7 @@ impl OperatorAnalysis {
         self.host_self_ns = self.host_self_ns.saturating_add(other.host_self_ns);
         self.host_total_ns = self.host_total_ns.saturating_add(other.host_total_ns);
         self.host_calls_ns = self.host_calls_ns.saturating_add(other.host_calls_ns);
+        self.memory.add(&other.memory);
     }
 }
 
@@ -108,6 +110,10 @@ pub(crate) fn over_ranks(devices: &[&Attribution]) -> Option<Attribution> {
     for more in all().filter_map(|one| one.unattributed.as_ref()) {
         unattributed.get_or_insert_default().add(more);
     }
+    let mut unattributed_memory: Option<UnattributedMemory> = None;
+    for more in all().filter_map(|one| one.unattributed_memory.as_ref()) {
+        unattributed_memory.get_or_insert_default().add(more);
+    }
     let all_ns = unattributed.map_or(0, |sums| sums.operations_ns);
     let mut operators: Vec<OperatorAnalysis> = sum_by(
         all().flat_map(|one| one.operators.iter().cloned()),
@@ -161,6 +167,7 @@ pub(crate) fn over_ranks(devices: &[&Attribution]) -> Option<Attribution> {
             sum.modules += one.modules;
             sum.calls += one.calls;
             sum.times.add(&one.times);
+            sum.memory.add(&one.memory);
         },
     );
     operators.sort_by_key(|one| Reverse((one.direct_ns, one.subtree_ns, one.host_self_ns)));
@@ -183,6 +190,7 @@ pub(crate) fn over_ranks(devices: &[&Attribution]) -> Option<Attribution> {
             |sum, one| {
                 sum.calls += one.calls;
                 sum.times.add(&one.times);
+                sum.memory.add(&one.memory);
             },
         ),
         module_classes,
@@ -209,12 +217,14 @@ pub(crate) fn over_ranks(devices: &[&Attribution]) -> Option<Attribution> {
         ),
         products,
         unattributed,
+        unattributed_memory,
         peak: first.filter(|first| peaks.all(|peak| peak.as_ref() == Some(first))),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::allocations::AllocatedBytes;
     use super::*;
 
     fn operator(name: &str, direct_ns: i64) -> OperatorAnalysis {
@@ -228,6 +238,7 @@ mod tests {
             host_self_ns: 1,
             host_total_ns: 2,
             host_calls_ns: 1,
+            memory: AllocatedBytes::default(),
         }
     }
 
@@ -258,6 +269,7 @@ mod tests {
             parent,
             calls,
             times: ModuleTimes::default(),
+            memory: AllocatedBytes::default(),
         }
     }
 

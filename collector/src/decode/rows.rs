@@ -473,6 +473,7 @@ pub(crate) unsafe fn memory(_: &mut Rows, bytes: &[u8], writer: &mut ProcessWrit
         pool_address: has_pool.then_some(record.pool_address),
         pool_bytes: is_local.then_some(record.pool_bytes_or_process),
         pool_used_bytes: is_local.then_some(record.pool_used_bytes),
+        thread: None,
     });
 }
 

@@ -320,7 +320,7 @@ impl Converter {
         if let Some(pid) = small(integer(event.pid)) {
             self.of_host(pid);
         }
-        self.threads.number(event.tid)
+        self.threads.number(event.pid, event.tid)
     }
 
     fn args<'a>(&mut self, event: &Event<'a>) -> Args<'a> {
@@ -519,6 +519,7 @@ impl Converter {
             address: args.address.unwrap_or(0),
             bytes: bytes.unsigned_abs(),
             device,
+            thread: Some(self.threads.number(event.pid, event.tid)),
             ..MemoryEvent::default()
         });
         for (name, total) in [

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::collective::Communicators;
 use super::gputrace_process::OwnProcess;
-use super::ids::Ids;
+use super::ids::{Ids, Threads};
 use super::text::Names;
 
 /// What was read of a file, and what was wrong in it.
@@ -63,7 +63,7 @@ pub(crate) struct Converter {
     /// Of our own export what it says of the process.
     pub(crate) own: Option<Box<OwnProcess>>,
     pub(super) last_caller: Option<u32>,
-    pub(super) threads: Ids,
+    pub(super) threads: Threads,
     pub(super) streams: Ids,
 }
 

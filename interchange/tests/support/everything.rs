@@ -328,6 +328,7 @@ pub fn everything() -> Recording {
         pool_address: Some(2),
         pool_bytes: Some(3),
         pool_used_bytes: Some(4),
+        thread: Some(5),
     });
     tables.memory_pools.push(MemoryPoolEvent {
         time_ns: at(901),

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gputrace_analyzer::{Analysis, Collective, CollectivePart, CommunicatorAnalysis, Details};
+use gputrace_analyzer::{
+    Analysis, Collective, CollectivePart, CommunicatorAnalysis, Details, LaunchedOperations,
+};
 use gputrace_trace::tables::{ApiCalls, Copies, GraphLaunches, Kernels, Markers, Memsets, Synchronizations};
 use gputrace_trace::{Interner, TimeNs};
 use rustc_hash::FxHashMap;
@@ -29,6 +31,8 @@ pub(crate) struct Known {
     by_kernel: Vec<(u32, u32, u32)>,
     /// The same of rows of the processes' tables of collectives.
     by_row: Vec<(u32, u32, u32)>,
+    /// By device: under which modules and functions operations were launched.
+    pub(crate) launched: Arc<Vec<LaunchedOperations>>,
 }
 
 /// The rest of a hash that tells communicators apart at sight.
@@ -62,6 +66,7 @@ impl Known {
             by_row: Vec::new(),
             analysis: analysis.clone(),
             parts: details.collectives.clone(),
+            launched: details.launched.clone(),
         };
         let mut members: FxHashMap<&str, u32> = FxHashMap::default();
         let mut lines: BTreeMap<(&str, u32, u32), Vec<Item>> = BTreeMap::new();

@@ -1,19 +1,21 @@
 //! Slices by their names.
 
+use gputrace_analyzer::{Launcher, OperationRow};
 use gputrace_trace::parallel;
 use regex::Regex;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::answers::{Found, What};
 use super::slices::Slices;
+use super::source::{Table, source};
 use super::{Timeline, kinds, names};
 
 /// Parts of the time from begin to end in which hits are counted.
 const TICKS: usize = 512;
-/// Class and bit of a name's number are looked up in a table of bits for each class.
+/// Class and bit of a name's number are looked up in a table of bits for each class. Sources, a table and a row, are such numbers too.
 const CLASS_BITS: u32 = 28;
 
-/// Numbers of names, quick to ask for.
+/// Numbers of names or sources, quick to ask for.
 #[derive(Default)]
 struct Numbers {
     by_class: [Vec<u64>; 16],
@@ -120,24 +122,81 @@ impl Timeline {
         for number in &matching {
             wanted.insert(*number);
         }
-        let is_meant = |row: u32| match &place.rows {
-            Some(rows) => rows.binary_search(&row).is_ok(),
-            None => !self.is_projected(row),
-        };
         let rows: Vec<(u32, &Slices)> = (0u32..)
             .zip(on_rows)
-            .filter(|(row, names)| is_meant(*row) && names.iter().any(|name| wanted.contains(*name)))
+            .filter(|(row, names)| {
+                self.is_meant(*row, place) && names.iter().any(|name| wanted.contains(*name))
+            })
             .filter_map(|(row, _)| Some((row, &**self.rows.slices(row)?)))
             .collect();
-        let most = offset.saturating_add(limit);
-        let starts = place
-            .starts
-            .map(|(from, to)| (self.absolute(from), self.absolute(to)));
+        let starts = self.starts(place);
         let hits = parallel::map(rows.len(), |index| {
-            self.hits_on(rows[index], &wanted, starts, most)
+            let is_hit = |_, name| wanted.contains(name);
+            self.hits_on(rows[index], is_hit, starts, offset.saturating_add(limit))
         });
+        self.found(matching.len(), hits, limit, offset)
+    }
+
+    /// Operations on GPUs that were launched within a module or Python function whose whole name matches, by start, without the first
+    /// `offset`. Nothing before the analysis is there.
+    #[must_use]
+    pub fn search_launched(
+        &self,
+        launcher: Launcher,
+        pattern: &Regex,
+        place: &Where,
+        limit: usize,
+        offset: usize,
+    ) -> Found {
+        // By process and device.
+        let mut wanted: FxHashMap<(u32, u32), Numbers> = FxHashMap::default();
+        let mut names: FxHashSet<&str> = FxHashSet::default();
+        let launched = self.known.iter().flat_map(|known| known.launched.iter());
+        for device in launched {
+            names.extend(device.names(launcher).filter(|name| pattern.is_match(name)));
+            let of_device = wanted.entry((device.process, device.device_index)).or_default();
+            for row in device.within(launcher, |name| pattern.is_match(name)) {
+                of_device.insert(match row {
+                    OperationRow::Kernel(row) => source(Table::Kernel, row),
+                    OperationRow::Copy(row) => source(Table::Copy, row),
+                    OperationRow::Memset(row) => source(Table::Memset, row),
+                    OperationRow::GraphLaunch(row) => source(Table::GraphLaunch, row),
+                });
+            }
+        }
+        let rows: Vec<(u32, &Slices, &Numbers)> = (0u32..)
+            .zip(&self.rows.rows)
+            .filter(|(row, about)| about.what == What::Stream && self.is_meant(*row, place))
+            .filter_map(|(row, about)| {
+                let wanted = wanted.get(&(about.process?, about.device?))?;
+                Some((row, &**self.rows.slices(row)?, wanted))
+            })
+            .collect();
+        let starts = self.starts(place);
+        let hits = parallel::map(rows.len(), |index| {
+            let (row, slices, wanted) = rows[index];
+            let is_hit = |place: u32, _| wanted.contains(slices.source(place as usize));
+            self.hits_on((row, slices), is_hit, starts, offset.saturating_add(limit))
+        });
+        self.found(names.len(), hits, limit, offset)
+    }
+
+    fn is_meant(&self, row: u32, place: &Where) -> bool {
+        match &place.rows {
+            Some(rows) => rows.binary_search(&row).is_ok(),
+            None => !self.is_projected(row),
+        }
+    }
+
+    fn starts(&self, place: &Where) -> Option<(i64, i64)> {
+        let starts = place.starts;
+        starts.map(|(from, to)| (self.absolute(from), self.absolute(to)))
+    }
+
+    /// The hits of all rows together.
+    fn found(&self, names: usize, hits: Vec<Hits>, limit: usize, offset: usize) -> Found {
         let mut found = Found {
-            names: matching.len(),
+            names,
             ticks: vec![0; TICKS],
             ..Found::default()
         };
@@ -163,10 +222,11 @@ impl Timeline {
         found
     }
 
+    /// `is_hit` is asked with a slice's place and its name.
     fn hits_on(
         &self,
         (row, slices): (u32, &Slices),
-        wanted: &Numbers,
+        is_hit: impl Fn(u32, u32) -> bool,
         starts: Option<(i64, i64)>,
         most: usize,
     ) -> Hits {
@@ -189,7 +249,7 @@ impl Timeline {
         // Where a column's blocks are known, those before the first place are not gone through.
         let names = slices.names().skip(places.start).take(places.len());
         for (place, name) in (places.start as u32..).zip(names) {
-            if !wanted.contains(*name) {
+            if !is_hit(place, *name) {
                 continue;
             }
             let start = slices.start(place as usize);

@@ -8,7 +8,7 @@ import { timeColumn } from "./shared.js";
 
 /** @typedef {import("../../types/analysis.js").Attribution} Attribution */
 /** @typedef {import("../table.js").Column<any>} Column */
-/** What is known of whom. @typedef {"operator" | "module" | "function"} What */
+/** What is known of whom. @typedef {"operator" | "module" | "function" | "memory"} What */
 /**
  * @typedef {object} ByTable
  * @property {string} title
@@ -22,6 +22,21 @@ import { timeColumn } from "./shared.js";
  * @property {(row: any) => string} [search]  what a filter looks into, beside the name
  */
 
+/**
+ * Memory in use at the peak, in parts.
+ * @param {Attribution} all
+ * @returns {{title: string, colour: string, hatched?: boolean, value: number}[]}
+ */
+export function partsOfPeak({ operators, unattributed_memory: of }) {
+  if (!of) return [];
+  return [
+    { title: "allocated by operators", colour: "var(--kind-compute)", value: operators.reduce((sum, row) => sum + (row.live_at_peak_bytes ?? 0), 0) },
+    { title: "no operator", colour: "var(--cause-6)", value: of.no_operator.live_at_peak_bytes },
+    { title: "caller not recorded", colour: "var(--cause-7)", value: of.caller_not_recorded.live_at_peak_bytes },
+    { title: "allocated before the recording", colour: "var(--cause-5)", hatched: true, value: of.not_seen_at_peak_bytes },
+  ].filter((part) => part.value > 0);
+}
+
 /** @param {number} part @param {number} whole */
 export const shareOf = (part, whole) => (whole > 0 ? part / whole : null);
 
@@ -32,7 +47,7 @@ export const shareOf = (part, whole) => (whole > 0 ? part / whole : null);
  * @returns {{title: string, colour: string, hatched?: boolean, value: number}[]}
  */
 export function remainders({ unattributed: of }, what) {
-  if (!of) return [];
+  if (!of || what === "memory") return [];
   const nobody = { operator: of.no_operator_ns, module: of.no_module_ns, function: of.no_stack_ns }[what];
   const graphs = what === "operator" ? of.graph_ns : 0;
   return [
@@ -45,6 +60,9 @@ export function remainders({ unattributed: of }, what) {
 /** Where stacks were not recorded. */
 const NO_STACKS =
   "Not recorded: torch.profiler.profile(with_stack=True) records modules and Python functions, gputrace.torch.operators() modules.";
+/** Where memory was not. */
+const NO_MEMORY =
+  "Not recorded: torch.profiler.profile(profile_memory=True) records what the allocator gives out, gputrace record --kinds +memory what CUDA does.";
 /** Where shapes were not. */
 const NO_SHAPES =
   "Not recorded: torch.profiler.profile(record_shapes=True) and gputrace.torch.operators() record the shapes of inputs.";
@@ -98,6 +116,25 @@ function inputsCell(row) {
   const { sizes } = inputs(row.input_dims, row.input_types);
   return h("span", { title: `${row.input_dims ?? ""}\n${row.input_types ?? ""}` }, format.middle(sizes || format.NONE, 60));
 }
+
+/** @param {string} key @param {string} title @param {Partial<Column>} [more] @returns {Column} */
+const size = (key, title, more) => ({
+  key,
+  title,
+  number: true,
+  value: (row) => row[key],
+  text: (row) => (row[key] === null ? format.NONE : format.bytes(row[key])),
+  ...more,
+});
+
+/** Of modules, where allocations are recorded. @param {Attribution} all @returns {Column[]} */
+const memoryOfModules = (all) =>
+  all.unattributed_memory
+    ? [
+        size("subtree_allocated_bytes", "Allocated", { spare: 3, hint: "GPU memory that was asked for in it, with modules inside it" }),
+        size("subtree_live_at_peak_bytes", "Live at peak", { spare: 2, hint: "What of it was in use when the GPU's memory was used most" }),
+      ]
+    : [];
 
 const SUBTREE = "What operators inside it launched is in it; each operation counts once a name";
 
@@ -202,7 +239,7 @@ export const TABLES = {
     hint: "The modules of the network, as a tree",
     what: "module",
     rows: (all) => all.modules,
-    columns: (all, rows) => [name("Module"), count("calls", "Calls", { spare: 1 }), wholeTime, ofWhole(all, rows), ...passes()],
+    columns: (all, rows) => [name("Module"), count("calls", "Calls", { spare: 1 }), wholeTime, ofWhole(all, rows), ...passes(), ...memoryOfModules(all)],
     first: "total_ns",
     empty: NO_STACKS,
     tree: total,
@@ -219,6 +256,7 @@ export const TABLES = {
       wholeTime,
       ofWhole(all, rows),
       ...passes(),
+      ...memoryOfModules(all),
     ],
     first: "total_ns",
     empty: NO_STACKS,
@@ -242,5 +280,29 @@ export const TABLES = {
     first: "subtree_ns",
     empty: NO_STACKS,
     tree: (row) => row.subtree_ns,
+  },
+  memory: {
+    title: "Memory",
+    hint: "Operators by the GPU memory that they allocated",
+    what: "memory",
+    rows: (all) => all.operators.filter((row) => (row.subtree_allocated_bytes ?? 0) + (row.subtree_live_at_peak_bytes ?? 0) > 0),
+    columns: (_, rows) => {
+      const most = rows.reduce((greatest, row) => Math.max(greatest, row.subtree_live_at_peak_bytes ?? 0), 1);
+      return [
+        name("Operator"),
+        count("calls", "Calls", { spare: 2 }),
+        size("subtree_live_at_peak_bytes", "Live at peak", {
+          hint: "What was in use of it when the GPU's memory was used most, with operators inside it",
+          bar: (row) => (row.subtree_live_at_peak_bytes ?? 0) / most,
+        }),
+        size("live_at_peak_bytes", "Own of it", { spare: 1, hint: "Without operators inside it" }),
+        size("subtree_allocated_bytes", "Allocated", { hint: "With operators inside it" }),
+        size("allocated_bytes", "Own of it", { spare: 2, hint: "Without operators inside it" }),
+        size("subtree_live_at_end_bytes", "Live at end", { spare: 2, hint: "What was not freed until the recording's end, with operators inside it" }),
+        size("live_at_end_bytes", "Own of it", { spare: 3, hint: "Without operators inside it" }),
+      ];
+    },
+    first: "subtree_live_at_peak_bytes",
+    empty: NO_MEMORY,
   },
 };

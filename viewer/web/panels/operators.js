@@ -4,10 +4,12 @@
 import { legend, shareBar } from "../charts.js";
 import { h, replace } from "../dom.js";
 import * as format from "../format.js";
+import { iconButton } from "../icons.js";
+import { launchedBy } from "../search.js";
 import { shortType } from "../shapes.js";
 import { table } from "../table.js";
 import { OperatorFlame } from "./operator_flame.js";
-import { TABLES, remainders, shareOf } from "./operator_tables.js";
+import { TABLES, partsOfPeak, remainders, shareOf } from "./operator_tables.js";
 import { roofline } from "./roofline.js";
 import { choice, mounted, nothing, ofSteps, section, select } from "./shared.js";
 
@@ -42,6 +44,19 @@ export const operators = {
     };
   },
 };
+
+/** What the rows of a table launched is searched for by. @type {Partial<Record<View["by"], "module" | "class" | "function">>} */
+const LAUNCHERS = { modules: "module", classes: "class", stacks: "function" };
+
+/** A button in each row that leads to its operations. @param {(row: any) => void} find @returns {import("../table.js").Column<any>} */
+const finding = (find) => ({
+  key: "find",
+  title: "",
+  hint: "Find on the timeline",
+  fixed: true,
+  value: () => null,
+  cell: (row) => iconButton("search", "Find what it launched on the timeline", () => find(row)),
+});
 
 class OperatorsPart {
   /** @param {Context} context */
@@ -158,6 +173,9 @@ class OperatorsPart {
       this.flame.take(all, by, zoom ?? null);
       return [accounted(all, what), this.flame.element];
     }
+    const shownColumns = columns(all, list);
+    const launcher = LAUNCHERS[by];
+    if (launcher) shownColumns.splice(1, 0, finding((row) => context.search?.(launchedBy(launcher, row.name))));
     const one = table({
       name: by,
       keep,
@@ -166,7 +184,7 @@ class OperatorsPart {
       search: (/** @type {any} */ row) => `${row.name} ${search?.(row) ?? ""}`,
       searchHint: "Filter by name",
       empty,
-      columns: columns(all, list),
+      columns: shownColumns,
       resorted: (/** @type {View["sort"]} */ chosen) => this.choose({ sort: chosen }),
       ...(tree
         ? {
@@ -177,15 +195,33 @@ class OperatorsPart {
               changed: (/** @type {number[]} */ places) => this.choose({ open: places }),
             },
           }
-        : what === "operator"
+        : what === "operator" || what === "memory"
           ? {
               openHint: () => "Find it on the timeline",
               open: (/** @type {any} */ row) => context.search?.(row.name),
             }
           : {}),
     });
+    if (by === "memory") return [ofPeak(all), one.element];
     return [accounted(all, what), peak(all), by === "products" ? [modelled(all), roofline(all, (row) => one.reveal(row))] : null, one.element];
   }
+}
+
+/** Of whom the memory is that was in use at the peak. @param {Attribution} all */
+function ofPeak(all) {
+  const of = all.unattributed_memory;
+  if (!of) return null;
+  const whole = of.all.live_at_peak_bytes;
+  const parts = partsOfPeak(all);
+  const said = (/** @type {number} */ value) => `${format.bytes(value)} (${format.percent(shareOf(value, whole))})`;
+  const missing = of.not_seen_at_peak_bytes < 0 ? `, ${format.bytes(-of.not_seen_at_peak_bytes)} less than was seen: frees are missing` : "";
+  return h(
+    "div",
+    { class: "p-kinds" },
+    h("p", { class: "p-accounted" }, `Of ${format.bytes(whole)} of GPU memory in use at the peak${missing}:`),
+    legend(parts.map((part) => ({ ...part, title: `${part.title} ${said(part.value)}` }))),
+    shareBar(parts, { format: format.bytes, label: "GPU memory in use at the peak by who allocated it" }),
+  );
 }
 
 /** How much of all time somebody is known for, and why the rest has nobody. @param {Attribution} all @param {What} what */
@@ -195,7 +231,7 @@ function accounted(all, what) {
   const whole = of.operations_ns;
   const rest = remainders(all, what);
   const known = rest.reduce((left, { value }) => left - value, whole);
-  const words = { operator: "operators", module: "modules", function: "Python functions" }[what];
+  const words = { operator: "operators", memory: "operators", module: "modules", function: "Python functions" }[what];
   const parts = [{ title: `launched by ${words}`, colour: "var(--kind-compute)", value: known }, ...rest].filter((part) => part.value > 0);
   const said = (/** @type {number} */ value) => `${format.time(value)} (${format.percent(shareOf(value, whole))})`;
   return h(

@@ -4,9 +4,10 @@ import { table } from "../table.js";
 import { Tree } from "../tree.js";
 import { place } from "../flame_graph.js";
 import { flameNodes } from "../panels/operator_flame.js";
-import { TABLES } from "../panels/operator_tables.js";
+import { TABLES, partsOfPeak } from "../panels/operator_tables.js";
 import { roofs } from "../panels/roofline.js";
 import { ratesOf, utilization } from "../panels/step_rates.js";
+import { askedFor, launchedBy } from "../search.js";
 import { frameOf, inputs } from "../shapes.js";
 import { href, parse } from "../url.js";
 import { deepEqual, equal, ok } from "./assert.js";
@@ -27,7 +28,7 @@ const OPTIONS = { parent: (/** @type {Row} */ row) => row.parent, weight: (/** @
 const most = (/** @type {Row[]} */ rows) => [...rows].sort((a, b) => b.time - a.time);
 const names = (/** @type {Row[]} */ rows) => rows.map((row) => row.name);
 
-/** @param {Partial<import("../../types/analysis.js").Attribution>} more @returns {any} */
+/** @param {any} more @returns {any} */
 const rank = (more) => ({ operators: [], shapes: [], products: [], modules: [], module_classes: [], stacks: [], unattributed: null, peak: null, ...more });
 const unattributed = { operations_ns: 100, no_operator_ns: 10, graph_ns: 5, launch_not_recorded_ns: 0, no_module_ns: 0, no_stack_ns: 0 };
 
@@ -91,6 +92,25 @@ export const tests = {
     equal(made.element.querySelector("table")?.getAttribute("role"), "treegrid");
     equal(document.activeElement?.getAttribute("aria-level"), "1");
     made.element.remove();
+  },
+  "a search for what somebody launched"() {
+    const mode = { regex: false, case: false };
+    deepEqual(askedFor("mm", { regex: true, case: false }), { regex: true, case: false, q: "mm", by: "name" });
+    deepEqual(askedFor("module: Linear", mode), { ...mode, q: "Linear", by: "module" });
+    deepEqual(askedFor(launchedBy("module", "Linear_1"), mode), { q: "^Linear_1$", by: "module", regex: true, case: true });
+    deepEqual(askedFor(launchedBy("class", "Linear"), mode), { q: "^Linear(_\\d+)?$", by: "module", regex: true, case: true });
+    deepEqual(askedFor("class:Linear", mode), { q: "^Linear(_\\d+)?$", by: "module", regex: true, case: false });
+    equal(askedFor(launchedBy("function", "a.py(1): f"), mode).by, "function");
+    deepEqual(askedFor("module:", mode), { ...mode, q: "module:", by: "name" });
+  },
+  "memory at the peak in parts"() {
+    const part = (/** @type {number} */ live) => ({ allocated_bytes: 0, live_at_peak_bytes: live, live_at_end_bytes: 0 });
+    const all = rank({
+      operators: [{ live_at_peak_bytes: 5 }, { live_at_peak_bytes: null }],
+      unattributed_memory: { all: part(20), no_operator: part(3), no_module: part(0), caller_not_recorded: part(0), not_seen_at_peak_bytes: 12 },
+    });
+    deepEqual(partsOfPeak(all).map(({ value }) => value), [5, 3, 12]);
+    deepEqual(partsOfPeak(rank({})), []);
   },
   "what was chosen comes back from a link"() {
     for (const open of [null, [], [0, 1, 2, 7]])

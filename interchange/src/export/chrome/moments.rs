@@ -74,7 +74,7 @@ impl Exporter<'_> {
     fn write_memory(&self, writer: &mut EventWriter<'_>) -> io::Result<u64> {
         let memory = &self.layout.process.tables.memory;
         let sampled = self.sampled_totals();
-        let place = Place::new(self.host_pid, self.host_pid);
+        let nobodys = Place::new(self.host_pid, self.host_pid);
         let mut allocated: FxHashMap<u32, i64> = FxHashMap::default();
         for index in 0..memory.time_ns.len() {
             let device = memory.device[index];
@@ -88,7 +88,9 @@ impl Exporter<'_> {
             let time_ns = memory.time_ns[index].0;
             let totals = sampled.get(&(time_ns, device));
             let [in_use, reserved] = totals.copied().unwrap_or([*total as f64; 2]);
-            writer.moment(head!("cpu_instant_event"), b"\"[memory]\"", &place, time_ns);
+            let place = memory.thread[index].map(|thread| self.thread_place(thread));
+            let place = place.as_ref().unwrap_or(&nobodys);
+            writer.moment(head!("cpu_instant_event"), b"\"[memory]\"", place, time_ns);
             writer.unsigned("Addr", memory.address[index]);
             writer.signed("Bytes", change);
             writer.float("Total Allocated", in_use);

@@ -2,8 +2,10 @@
 
 use std::io;
 
+use gputrace_trace::NameId;
 use gputrace_trace::copy_words::memory_name;
 use gputrace_trace::occupancy::{Block, Multiprocessor};
+use serde::de::IgnoredAny;
 
 use super::event::{Args, EventWriter, Place, json_string};
 use super::plan::is_misread;
@@ -290,12 +292,13 @@ impl Worker<'_> {
             Source::Operator => {
                 let (name, id) = (tables.operators.name[index], self.plan.operators[index]);
                 let duration_ns = tables.operators.duration_ns[index].0;
-                self.write_range(slice, name, id, duration_ns, place, writer)
+                let shapes = self.shapes(index);
+                self.write_range(slice, name, id, shapes, duration_ns, place, writer)
             }
             Source::Marker => {
                 let (name, id) = (tables.markers.name[index], self.plan.markers[index]);
                 let duration_ns = tables.markers.duration_ns[index].map_or(0, |duration| duration.0);
-                self.write_range(slice, name, id, duration_ns, place, writer)
+                self.write_range(slice, name, id, None, duration_ns, place, writer)
             }
             source => {
                 let category = match source {
@@ -322,11 +325,26 @@ impl Worker<'_> {
     }
 
     /// An operator, or a range that is none, and is in no category that the plugin knows then.
+    /// Shapes and types of an operator's inputs, by which the plugin tells operators of one name apart. Both or neither, or it
+    /// stumbles.
+    fn shapes(&mut self, operator: usize) -> Option<(NameId, NameId)> {
+        let (layout, operators) = (self.layout, &self.layout.process.tables.operators);
+        let shapes = operators.input_dims[operator].zip(operators.input_types[operator])?;
+        let mut is_list = |list: NameId| {
+            *self.lists.entry(list).or_insert_with(|| {
+                serde_json::from_str::<Vec<IgnoredAny>>(layout.recording.names.get(list)).is_ok()
+            })
+        };
+        (is_list(shapes.0) && is_list(shapes.1)).then_some(shapes)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what an event is made of")]
     fn write_range(
         &mut self,
         slice: &Slice,
-        name: gputrace_trace::NameId,
+        name: NameId,
         id: u64,
+        shapes: Option<(NameId, NameId)>,
         duration_ns: i64,
         place: Place,
         writer: &mut EventWriter<'_>,
@@ -334,9 +352,14 @@ impl Worker<'_> {
         let name = self.name(Source::Marker, name, str::to_owned);
         let category = if id == 0 { "range" } else { "cpu_op" };
         debug_assert!(id == 0 || !is_misread(&name));
+        let names = &self.layout.recording.names;
         writer.slice(category, &name, place, (slice.start_ns, slice.end_ns), |args| {
             if id != 0 {
                 args.raw("External id", id);
+                if let Some((dims, types)) = shapes {
+                    args.raw("Input Dims", names.get(dims));
+                    args.raw("Input type", names.get(types));
+                }
             }
             original_duration(args, duration_ns);
         })

@@ -109,9 +109,10 @@ impl Worker<'_> {
             if !self.is_in(time_ns, span) {
                 continue;
             }
-            let place = match layout.launch(memory.correlation[index]) {
-                Some(launch) => self.place(launch.row, launch.lane),
-                None => Place {
+            let place = match (layout.launch(memory.correlation[index]), memory.thread[index]) {
+                (Some(launch), _) => self.place(launch.row, launch.lane),
+                (None, Some(thread)) => self.thread_place(thread),
+                (None, None) => Place {
                     pid: self.host_pid,
                     tid: 1,
                 },

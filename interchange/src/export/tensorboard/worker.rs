@@ -54,6 +54,8 @@ pub(super) struct Worker<'l> {
     steps_row: Place,
     counted_row: Place,
     names: HashMap<(Source, NameId), Rc<str>>,
+    /// Of texts that should be lists in JSON: whether they are.
+    pub(super) lists: HashMap<NameId, bool>,
 }
 
 /// What of a worker one file has.
@@ -101,6 +103,7 @@ impl<'l> Worker<'l> {
                 tid: 2,
             },
             names: HashMap::new(),
+            lists: HashMap::new(),
         };
         // Threads are told apart by their number alone, whatever process they are of.
         let mut taken: HashSet<(u64, u64)> = HashSet::from([(host_pid, 1), (host_pid, 2)]);

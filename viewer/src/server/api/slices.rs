@@ -2,6 +2,7 @@
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use gputrace_analyzer::Launcher;
 use serde::Deserialize;
 
 use super::{
@@ -203,6 +204,7 @@ pub async fn tree(
 #[serde(deny_unknown_fields)]
 pub struct Search {
     q: String,
+    by: Option<SearchBy>,
     regex: Option<u8>,
     case: Option<u8>,
     limit: Option<usize>,
@@ -213,7 +215,20 @@ pub struct Search {
     rows: Option<String>,
 }
 
-/// Slices by name.
+/// What a search goes by.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SearchBy {
+    /// Names of slices.
+    #[default]
+    Name,
+    /// The modules that launched operations.
+    Module,
+    /// The Python functions.
+    Function,
+}
+
+/// Slices by name, or operations by who launched them.
 pub async fn search(
     State(app): State<Shared>,
     place: Place,
@@ -239,9 +254,13 @@ pub async fn search(
     };
     let loaded = loaded(&app, rec, generation).await?;
     let answer = run_queued(&app, Work::Long, move || {
-        let found = loaded
-            .timeline
-            .search_where(&pattern, &place, limit, search.offset);
+        let (timeline, offset) = (&loaded.timeline, search.offset);
+        let launched = |by| timeline.search_launched(by, &pattern, &place, limit, offset);
+        let found = match search.by.unwrap_or_default() {
+            SearchBy::Name => timeline.search_where(&pattern, &place, limit, offset),
+            SearchBy::Module => launched(Launcher::Module),
+            SearchBy::Function => launched(Launcher::Function),
+        };
         json_of(&found)
     });
     answer.await?.map(for_ever)
