@@ -1,6 +1,7 @@
 //! `gputrace workload`: runs a bundled training program.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 
 use crate::cli::{DeviceChoice, WorkloadArgs};
 use crate::device::{self, DEVICE_VARIABLE};
@@ -49,18 +50,28 @@ pub fn run(args: &WorkloadArgs) -> Result<i32, Failure> {
         return crate::synthetic::run(&args.arguments);
     }
     check_name(&args.arguments)?;
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("cannot tell where gputrace itself is: {error}")))?;
     let environment = if std::env::var_os(DEVICE_VARIABLE).is_some() {
         // A recorder, or the launcher of the ranks, has set everything up.
         Vec::new()
     } else {
         let device = device::choose(DeviceChoice::Auto, true)?;
+        let environment = device.environment()?;
         if device == device::Device::Sim {
             anstream::eprintln!("no GPU found here: running on simulated GPUs");
+            // Once more with the stand-in in the loader's path, which counts from a program's start: torchrun, srun or mpirun may
+            // have made this process a rank, which loads libraries itself.
+            let mut again = std::process::Command::new(&executable);
+            let error = again
+                .arg("workload")
+                .args(&args.arguments)
+                .envs(environment)
+                .exec();
+            return Err(Failure::new(format!("{}: {error}", executable.display())));
         }
-        device.environment()?
+        environment
     };
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("cannot tell where gputrace itself is: {error}")))?;
     let launch = workloads::Launch {
         program: vec![executable.into(), "workload".into()],
         env: environment,
