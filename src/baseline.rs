@@ -10,7 +10,7 @@ use gputrace_trace::seal::seal_json;
 
 use crate::cli::compare::FOLDER;
 use crate::cli::{BaselineArgs, BaselineCommand};
-use crate::export::cannot_be_written;
+use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 use crate::report::{Overflow, print_table};
 use crate::runs;
@@ -29,6 +29,7 @@ pub fn run(args: &BaselineArgs) -> Result<i32, Failure> {
             import,
         } => {
             import.apply();
+            interrupted::leaves_nothing();
             check_name(name)?;
             let run = runs::open(path, folder, *steps)?;
             let target = Target {

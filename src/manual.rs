@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory};
 use gputrace_trace::place::{Existing, Target};
 
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
-use crate::export::cannot_be_written;
+use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 
 /// The whole command line, with the options of each workload, which are parsed apart from the rest.
@@ -36,6 +36,7 @@ pub fn print_page(args: &ManArgs) -> Result<i32, Failure> {
     // Gives each command its whole name.
     page.build();
     if let Some(folder) = &args.output {
+        interrupted::leaves_nothing();
         return write_pages(folder, &page, args.parents).map(|()| 0);
     }
     for name in &args.command {

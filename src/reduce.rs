@@ -20,13 +20,10 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
     if args.writing.follow_umask {
         access::follow_umask();
     }
+    interrupted::leaves_nothing();
     let tables = tables_target(&args.writing, args.tables.as_deref(), args.force, &args.paths)?;
-    if tables.is_some() {
-        interrupted::leaves_nothing();
-    }
     let (merged, options) = open(args)?;
     if let Some(output) = &args.output {
-        interrupted::leaves_nothing();
         let target = args.writing.target(output, Some(true), &args.paths);
         let bytes = partial_file::write(&target, &merged, &options, "")?;
         let (here, all) = merged.here();
@@ -41,7 +38,6 @@ pub fn run(args: &ReduceArgs) -> Result<i32, Failure> {
                 output.display()
             )));
         };
-        interrupted::leaves_nothing();
         let target = args.writing.target(output, Some(false), &args.paths);
         let written = target.write_file(&|_| false, |mut file| {
             std::io::Write::write_all(&mut file, clocks.text().as_bytes())

@@ -1,13 +1,28 @@
 //! `gputrace workload`: runs a bundled training program.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+
+use gputrace_trace::place;
 
 use crate::cli::{DeviceChoice, WorkloadArgs};
 use crate::device::{self, DEVICE_VARIABLE};
 use crate::failure::Failure;
 
-/// Refuses the name of a workload that does not exist, before anything is set up for it.
-pub fn check_name(arguments: &[OsString]) -> Result<(), Failure> {
+/// Refuses the name of a workload that does not exist, and a checkpoint inside a recording, before anything is set up.
+pub fn check(arguments: &[OsString]) -> Result<(), Failure> {
+    check_name(arguments)?;
+    match saved_to(arguments) {
+        None => Ok(()),
+        Some(path) => {
+            place::refuse_inside(&path).map_err(|refused| Failure::new(format!("--save {refused}")))
+        }
+    }
+}
+
+fn check_name(arguments: &[OsString]) -> Result<(), Failure> {
     let known = || {
         workloads::list()
             .iter()
@@ -33,6 +48,20 @@ pub fn check_name(arguments: &[OsString]) -> Result<(), Failure> {
     )))
 }
 
+/// Where checkpoints go, if they do: the programs know nothing of recordings.
+fn saved_to(arguments: &[OsString]) -> Option<PathBuf> {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        if argument == "--save" {
+            return arguments.next().map(PathBuf::from);
+        }
+        if let Some(path) = argument.as_bytes().strip_prefix(b"--save=") {
+            return Some(PathBuf::from(OsStr::from_bytes(path)));
+        }
+    }
+    None
+}
+
 /// Runs the workload (or lists them) and gives its exit status.
 pub fn run(args: &WorkloadArgs) -> Result<i32, Failure> {
     if args
@@ -48,19 +77,29 @@ pub fn run(args: &WorkloadArgs) -> Result<i32, Failure> {
     if args.arguments.iter().any(|argument| argument == "--trace-only") {
         return crate::synthetic::run(&args.arguments);
     }
-    check_name(&args.arguments)?;
+    check(&args.arguments)?;
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("cannot tell where gputrace itself is: {error}")))?;
     let environment = if std::env::var_os(DEVICE_VARIABLE).is_some() {
         // A recorder, or the launcher of the ranks, has set everything up.
         Vec::new()
     } else {
         let device = device::choose(DeviceChoice::Auto, true)?;
+        let environment = device.environment()?;
         if device == device::Device::Sim {
             anstream::eprintln!("no GPU found here: running on simulated GPUs");
+            // Once more with the stand-in in the loader's path, which counts from a program's start: torchrun, srun or mpirun may
+            // have made this process a rank, which loads libraries itself.
+            let mut again = std::process::Command::new(&executable);
+            let error = again
+                .arg("workload")
+                .args(&args.arguments)
+                .envs(environment)
+                .exec();
+            return Err(Failure::new(format!("{}: {error}", executable.display())));
         }
-        device.environment()?
+        environment
     };
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("cannot tell where gputrace itself is: {error}")))?;
     let launch = workloads::Launch {
         program: vec![executable.into(), "workload".into()],
         env: environment,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use gputrace_trace::Recording;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The ranks that an analysis is of, and those that it lacks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRanks {
     /// Processes that it is of.
     pub here: usize,
@@ -17,7 +17,7 @@ pub struct JobRanks {
 }
 
 /// Ranks that follow each other and are missing, or a process without a rank.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingRanks {
     /// The first of them; null of a process without a rank.
     pub first: Option<u32>,
@@ -49,6 +49,12 @@ impl MissingRanks {
 }
 
 impl JobRanks {
+    /// How many of the job's processes are not here.
+    #[must_use]
+    pub fn count_missing(&self) -> usize {
+        self.of.saturating_sub(self.here)
+    }
+
     /// "7 of 8 ranks"; `None` where all are here.
     #[must_use]
     pub fn share(&self) -> Option<String> {

@@ -11,6 +11,7 @@ use gputrace_trace::access;
 use gputrace_trace::place::Existing;
 
 use crate::cli::CheckArgs;
+use crate::export::interrupted;
 use crate::failure::Failure;
 use crate::print_json::print_json;
 use crate::report::{Overflow, print_table};
@@ -27,6 +28,7 @@ const UNKNOWN: i32 = 2;
 pub fn run(args: &CheckArgs) -> Result<i32, Failure> {
     args.import.apply();
     access::follow_umask();
+    interrupted::leaves_nothing();
     let folder = Path::new(&args.dir);
     let open = |paths: &[PathBuf]| -> Result<Vec<Baseline>, Failure> {
         paths

@@ -66,7 +66,7 @@ pub fn run(args: &RecordArgs) -> Result<i32, Failure> {
     child::survive_closed_pipes();
     let bundled = args.command.first().is_some_and(|program| program == "workload");
     if bundled {
-        workload::check_name(&args.command[1..])?;
+        workload::check(&args.command[1..])?;
     }
     let asked = options::collector(args)?;
     if args.writing.follow_umask {

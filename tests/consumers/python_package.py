@@ -9,6 +9,7 @@ import tempfile
 import urllib.request
 
 import gputrace
+import pyarrow.parquet
 
 program, path = os.environ["GPUTRACE"], sys.argv[1]
 
@@ -47,7 +48,16 @@ with tempfile.TemporaryDirectory() as folder:
                     assert value is not None or cell == "", (name, heading, cell, value)
                 cells += 1
 
-# Events, against what the program counts.
+# Events: each table that the program exports, and what it counts.
+with tempfile.TemporaryDirectory() as folder:
+    said("export", path, "--format", "parquet", "-o", f"{folder}/events")
+    exported = {}
+    for file in sorted(glob.glob(f"{folder}/events/*/*.parquet")):
+        rows = pyarrow.parquet.ParquetFile(file).read().to_pylist()
+        exported.setdefault(os.path.basename(os.path.dirname(file)), []).extend(rows)
+    assert sorted(exported) == sorted(run.events) and len(exported) > 10, sorted(exported)
+    for name, rows in exported.items():
+        assert run.events[name].arrow().to_pylist() == rows, name
 kernels = run.events["kernels"].arrow()
 counted = sum(row["count"] for rank in run.analysis["ranks"] for row in rank["kernels"] if row["kind"] in ("compute", "communication"))
 assert kernels.num_rows == counted, (kernels.num_rows, counted)

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::programs::collector;
-use common::{analysis, expect_status, gputrace, one_line, stdout};
+use common::{analysis, data, expect_status, gputrace, one_line, stdout};
+use serde_json::Value;
 
 #[test]
 fn the_program_alone_says_what_to_do_next() {
@@ -71,6 +72,61 @@ fn a_folder_for_temporary_files_that_cannot_be_written_is_told_in_a_line() {
             "nothing is left"
         );
     }
+}
+
+/// /proc/self is a folder in which nobody can make a file, root neither.
+#[test]
+fn nothing_needs_a_home_that_can_be_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let commands: [&[&str]; 9] = [
+        &[],
+        &["doctor"],
+        &["demo", "--output", "demo"],
+        &["workload", "single", "--steps", "2"],
+        &[
+            "record", "--device", "sim", "-o", "run", "--", "workload", "single", "--steps", "2",
+        ],
+        &["analyze", "run"],
+        &["export", "run", "--format", "html", "-o", "run.html"],
+        &["baseline", "save", "main", "run"],
+        &["baseline", "list"],
+    ];
+    for arguments in commands {
+        let mut command = gputrace();
+        command.args(arguments).current_dir(folder.path());
+        for name in [
+            "XDG_CACHE_HOME",
+            "XDG_CONFIG_HOME",
+            "XDG_DATA_HOME",
+            "XDG_RUNTIME_DIR",
+            "XDG_STATE_HOME",
+        ] {
+            command.env_remove(name);
+        }
+        expect_status(command.env("HOME", "/proc/self"), 0);
+    }
+}
+
+#[test]
+fn a_recording_of_the_first_format_with_checksums_opens_without_a_word() {
+    let found = analysis(&data("recording-1.1"));
+    assert_eq!(found["losses"], serde_json::json!([]));
+    assert_eq!(found["notes"], serde_json::json!([]));
+    let ranks = found["ranks"].as_array().expect("ranks");
+    let launched = |rank: &Value| {
+        let kernels = rank["kernels"].as_array().expect("kernels").iter();
+        kernels
+            .map(|kernel| kernel["count"].as_u64().expect("a count"))
+            .sum::<u64>()
+    };
+    let seen: Vec<(Option<u64>, u64, Option<i64>)> = ranks
+        .iter()
+        .map(|rank| (rank["rank"].as_u64(), launched(rank), rank["span_ns"].as_i64()))
+        .collect();
+    assert_eq!(
+        seen,
+        [(Some(0), 60, Some(8_042_714)), (Some(1), 60, Some(5_856_579))]
+    );
 }
 
 #[test]

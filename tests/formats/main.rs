@@ -9,6 +9,7 @@ mod chrome_files;
 mod chrome_hta;
 mod clocks;
 mod conformance;
+mod documents;
 mod export_again;
 mod export_command;
 mod first_minute;

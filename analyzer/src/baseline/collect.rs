@@ -89,6 +89,7 @@ pub fn baseline(recording: &Recording, analysis: &Analysis, details: &Details) -
         schema: SCHEMA.to_owned(),
         source: analysis.source.clone(),
         device: analysis.device.clone(),
+        job_ranks: analysis.job_ranks.clone(),
         step_names: if whole_run.is_some() {
             vec!["the run".to_owned()]
         } else {

@@ -128,6 +128,9 @@ pub struct Baseline {
     pub device: String,
     /// By rank and device.
     pub devices: Vec<BaselineDevice>,
+    /// How many of the job's ranks it is of, and which are missing. Baselines of earlier versions do not say.
+    #[serde(default)]
+    pub job_ranks: JobRanks,
     /// Why the whole run is taken as one step: it has none. Null where it has.
     pub whole_run: Option<String>,
     /// The steps that count.

@@ -55,6 +55,8 @@ pub(super) enum Wanted {
     },
     /// Rows that were lost.
     Lost,
+    /// Ranks of the job that the run lacks.
+    MissingRanks,
 }
 
 /// Of many values.
@@ -153,6 +155,7 @@ pub fn known() -> Vec<String> {
         "collective.\"GLOB\".transfer",
         "collective.\"GLOB\".wait",
         "lost.rows",
+        "ranks.missing",
     ];
     all.extend(rest.map(str::to_owned));
     all
@@ -181,6 +184,7 @@ pub(super) fn parse(path: &[String]) -> Option<(Wanted, Unit)> {
         ["step"] => Some((Wanted::Step(Statistic::P50), Unit::Ns)),
         ["step", word] => Some((Wanted::Step(Statistic::of(word)?), Unit::Ns)),
         ["steps", "count"] => Some((Wanted::Steps, Unit::Count)),
+        ["ranks", "missing"] => Some((Wanted::MissingRanks, Unit::Count)),
         ["lost", "rows"] | ["lost"] => Some((Wanted::Lost, Unit::Count)),
         ["arrivals", "skew", word] => Some((Wanted::Skew(Statistic::of(word)?), Unit::Ns)),
         ["kernel", glob, "total"] => Some((sum(By::Kernel, glob, None), Unit::Ns)),
@@ -293,6 +297,7 @@ impl Wanted {
                 let rows: u64 = run.losses.iter().map(|loss| loss.count.unwrap_or(1)).sum();
                 Ok(Value::exact(rows as f64))
             }
+            Self::MissingRanks => Ok(Value::exact(run.job_ranks.count_missing() as f64)),
             Self::Skew(statistic) => {
                 let skew = run
                     .skew
@@ -325,7 +330,7 @@ impl Wanted {
             "steps",
         ]);
         match self {
-            Self::Lost | Self::Steps => false,
+            Self::Lost | Self::MissingRanks | Self::Steps => false,
             Self::Idle { .. } => all || says(&["idle", "synchronizations", "host waited"]),
             Self::Skew(_)
             | Self::Sum {

@@ -123,10 +123,17 @@ impl Budget {
     /// Holds runs of one kind, at least one, against it. `baseline` may be empty where no limit needs one.
     #[must_use]
     pub fn check(&self, runs: &[Baseline], baseline: &[Baseline]) -> Check {
+        let allowed = self.limits.iter().any(|(_, wanted, ..)| *wanted == Wanted::MissingRanks);
         let lines: Vec<Line> = self
             .limits
             .iter()
-            .map(|(name, wanted, unit, limit)| line(name, wanted, *unit, limit, runs, baseline))
+            .map(|(name, wanted, unit, limit)| {
+                let mut line = line(name, wanted, *unit, limit, runs, baseline);
+                if !allowed && *wanted != Wanted::Steps {
+                    line.lacks_ranks(runs);
+                }
+                line
+            })
             .collect();
         let any = |verdict| lines.iter().any(|line| line.verdict == verdict);
         let sources = |runs: &[Baseline]| runs.iter().map(|run| run.source.clone()).collect();
@@ -141,6 +148,22 @@ impl Budget {
                 _ => Within::Within,
             },
             lines,
+        }
+    }
+}
+
+impl Line {
+    /// What is within its limit without some ranks may be over it with them: unless the budget says how many may be missing, that can't
+    /// be judged.
+    fn lacks_ranks(&mut self, runs: &[Baseline]) {
+        if self.verdict != Within::Within {
+            return;
+        }
+        if let Some(sentence) = runs.iter().find_map(|run| run.job_ranks.sentence()) {
+            self.verdict = Within::Unknown;
+            self.why = Some(format!(
+                "{sentence}; `ranks.missing = \"<= N\"` in the budget lets them be"
+            ));
         }
     }
 }

@@ -35,6 +35,10 @@ pub fn propose(runs: &[Baseline]) -> String {
         line(&mut text, "overlap.min", &format!(">= {least}"));
     }
     line(&mut text, "lost.rows", "= 0");
+    let missing = runs.iter().map(|run| run.job_ranks.count_missing()).max();
+    if let Some(missing) = missing.filter(|missing| *missing > 0) {
+        line(&mut text, "ranks.missing", &format!("<= {missing}"));
+    }
     text
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::estimate::FEWEST_STEPS;
 use crate::baseline::{Baseline, By};
+use crate::job_ranks::JobRanks;
 
 /// One run of a side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -21,6 +22,8 @@ pub struct Run {
     pub steps: usize,
     /// How many slow first ones are left out.
     pub warm_up: usize,
+    /// How many of the job's ranks it is of, and which are missing.
+    pub job_ranks: JobRanks,
     /// What was lost.
     pub losses: Vec<Loss>,
 }
@@ -32,6 +35,7 @@ pub(super) fn run(run: &Baseline) -> Run {
         gpus: run.devices.len(),
         steps: if run.whole_run.is_some() { 0 } else { run.steps() },
         warm_up: run.warm_up.len(),
+        job_ranks: run.job_ranks.clone(),
         losses: run.losses.clone(),
     }
 }
@@ -59,6 +63,9 @@ pub(super) fn notes(a: &[Baseline], b: &[Baseline]) -> Vec<String> {
                     "the steps of {side} ({}) were guessed from a pattern",
                     run.source
                 ));
+            }
+            if let Some(sentence) = run.job_ranks.sentence() {
+                notes.push(format!("{side} ({}): {sentence}", run.source));
             }
             if !run.losses.is_empty() {
                 let lost: Vec<&str> = run.losses.iter().map(|loss| loss.what.as_str()).collect();

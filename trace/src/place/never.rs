@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::disk::Seen;
 use super::refused::Refused;
-use crate::manifest::{FORMAT, MANIFEST_FILE, PROCESS_FILE};
+use crate::manifest::{FORMAT, PROCESS_FILE};
 use crate::recording::{manifest_files, process_folders};
 
 /// How much of a manifest has its format in it.
@@ -85,16 +85,28 @@ fn recording_around(path: &Path) -> Option<PathBuf> {
         Some(folder) if !folder.as_os_str().is_empty() => fs::canonicalize(folder),
         _ => std::env::current_dir(),
     };
-    let is_ours =
-        |folder: &&Path| says_so(&folder.join(MANIFEST_FILE)) || says_so(&folder.join(PROCESS_FILE));
-    place.ok()?.ancestors().find(is_ours).map(Path::to_owned)
+    let place = place.ok()?;
+    place
+        .ancestors()
+        .find(|folder| says_it_is_ours(folder) || holds_process(folder))
+        .map(Path::to_owned)
+}
+
+/// Whether a folder lacks a manifest and is a recording all the same: one of its folders is a process's.
+fn holds_process(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| says_so(&entry.path().join(PROCESS_FILE)))
+}
+
+/// Whether a folder has a manifest, or a part of one, or is a process's.
+fn says_it_is_ours(folder: &Path) -> bool {
+    says_so(&folder.join(PROCESS_FILE))
+        || manifest_files(folder).is_ok_and(|files| files.iter().any(|file| says_so(file)))
 }
 
 /// Whether a folder is a recording, or a process's folder of one, or was made to be one.
 fn is_recording(folder: &Path) -> bool {
-    says_so(&folder.join(PROCESS_FILE))
-        || manifest_files(folder).is_ok_and(|files| files.iter().any(|file| says_so(file)))
-        || process_folders(folder).is_ok_and(|folders| !folders.is_empty())
+    says_it_is_ours(folder) || process_folders(folder).is_ok_and(|folders| !folders.is_empty())
 }
 
 /// Whether a file has the format of recordings in its first lines.
