@@ -251,9 +251,10 @@ impl Daemon {
     /// Asks it, as the user that we are. One that is killed in the middle of its answer is asked again when it is back.
     pub fn ask(&self, ask: Ask) -> Result<Value, String> {
         let until = Instant::now() + PATIENCE;
+        let hello = Hello::Client(ask);
         loop {
             let disturbed = self.disturbed.load(Ordering::SeqCst);
-            let answer = self.ask_once(ask.clone());
+            let answer = self.ask_once(&hello);
             let is_away = own(&self.process).is_none();
             let was_disturbed = is_away || self.disturbed.load(Ordering::SeqCst) != disturbed;
             if answer.is_ok() || !was_disturbed || Instant::now() > until {
@@ -262,10 +263,10 @@ impl Daemon {
         }
     }
 
-    fn ask_once(&self, ask: Ask) -> Result<Value, String> {
+    fn ask_once(&self, hello: &Hello) -> Result<Value, String> {
         let connection = self.connect()?;
         connection
-            .send(&Hello::Client(ask), None)
+            .send(hello, None)
             .map_err(|error| format!("the daemon can't be asked: {error}"))?;
         let until = Instant::now() + PATIENCE;
         let mut whole = String::new();

@@ -183,5 +183,8 @@ fn a_job_is_followed_and_what_was_found_leads_to_what_was_kept() {
     drop(job);
     browser.wait_for("!document.querySelector('[aria-label=jobs] .p-live')");
     assert_eq!(browser.evaluate("viewer.state().errors"), serde_json::json!([]));
+    // A recording that is opened is asked for until it has been read.
+    let is_read = |complaint: &String| complaint.contains("503 (") && complaint.contains("/info\"");
+    browser.complaints.retain(|complaint| !is_read(complaint));
     assert_eq!(browser.complaints, Vec::<String>::new());
 }

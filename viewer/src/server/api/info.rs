@@ -82,7 +82,7 @@ pub async fn live(
 /// The jobs of a daemon.
 pub async fn jobs(State(app): State<Shared>, query: None) -> Answer {
     parameters::query(query)?;
-    ask_daemon(&app, Option::None).await
+    ask_daemon(&app, None).await
 }
 
 /// One of them in detail.
