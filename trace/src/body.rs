@@ -18,7 +18,7 @@ use crate::frame;
 use crate::seal::Sealer;
 
 /// zstd's level, for columns whose values come again: what lower levels leave, and higher ones cost, is little of a row
-/// (`cargo bench -p gputrace-trace`).
+/// (`cargo bench -p gputrace-trace`). The packaged collector has no more of zstd than levels below 0 use (`packaging/release`).
 const ZSTD_LEVEL: i32 = -2;
 /// Fewer bytes than this are not worth a frame.
 const LEAST_PACKED_BYTES: usize = frame::LEAST_CONSTANT_BYTES;
