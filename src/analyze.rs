@@ -190,7 +190,8 @@ pub fn none_of_the_steps(source: &str, numbers: Option<(u64, u64)>) -> Failure {
 fn nothing_of_the_kind(source: &str) -> Failure {
     Failure::new(format!(
         "{source}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
-         record_shapes=True, modules and stacks with with_stack=True, memory with profile_memory=True; gputrace record has operators, shapes and modules of programs \
+         record_shapes=True, modules and stacks with with_stack=True, memory with \
+         profile_memory=True; gputrace record has operators, shapes and modules of programs \
          that use gputrace.torch.operators() or emit_nvtx()"
     ))
 }

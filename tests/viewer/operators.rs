@@ -223,6 +223,7 @@ fn the_tables_lead_to_the_timeline_and_are_in_the_link() {
 
     // And what a module launched.
     choose(&mut browser, "Modules");
+    browser.wait_for("location.hash.includes('by=modules')");
     browser.wait_for(&format!("({NAMES}).includes('ResNet_0')"));
     browser.click_on(
         "[...document.querySelectorAll('.panel-operators tbody tr')].find((row) => row.cells[0].innerText.trim() === 'ResNet_0')\

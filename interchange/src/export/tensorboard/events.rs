@@ -338,7 +338,6 @@ impl Worker<'_> {
         (is_list(shapes.0) && is_list(shapes.1)).then_some(shapes)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what an event is made of")]
     fn write_range(
         &mut self,
         slice: &Slice,
