@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gputrace_trace::Loss;
 use serde::{Deserialize, Serialize};
 
+use crate::job_ranks::JobRanks;
 use crate::statistics::Distribution;
 
 /// The schema's name and version.

@@ -123,7 +123,10 @@ impl Budget {
     /// Holds runs of one kind, at least one, against it. `baseline` may be empty where no limit needs one.
     #[must_use]
     pub fn check(&self, runs: &[Baseline], baseline: &[Baseline]) -> Check {
-        let allowed = self.limits.iter().any(|(_, wanted, ..)| *wanted == Wanted::MissingRanks);
+        let allowed = self
+            .limits
+            .iter()
+            .any(|(_, wanted, ..)| *wanted == Wanted::MissingRanks);
         let lines: Vec<Line> = self
             .limits
             .iter()
