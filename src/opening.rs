@@ -62,3 +62,10 @@ fn draw(progress: &Progress, done: &AtomicBool) {
     }
     bar.finish_and_clear();
 }
+
+/// Says on stderr which of the job's ranks a recording lacks: what is computed from it is of the others.
+pub fn say_who_is_missing(recording: &Recording) {
+    if let Some(sentence) = gputrace_analyzer::ranks_of_job(recording).sentence() {
+        anstream::eprintln!("{sentence}");
+    }
+}

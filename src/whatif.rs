@@ -24,6 +24,7 @@ pub fn run(args: &WhatIfArgs) -> Result<i32, Failure> {
         })
         .collect::<Result<_, _>>()?;
     let recording = opening::open(&args.paths)?;
+    opening::say_who_is_missing(&recording);
     let predicted = gputrace_analyzer::what_if(&recording, args.steps, &changes)
         .map_err(|error| Failure::new(format!("{}: {error}", recording.path.display())))?;
     if args.json {

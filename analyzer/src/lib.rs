@@ -174,6 +174,12 @@ pub fn by_step(recording: &Recording, steps: Option<(u64, u64)>) -> (Analysis, b
     (analysis, baseline)
 }
 
+/// How many of the job's ranks a recording is of, and which are missing.
+#[must_use]
+pub fn ranks_of_job(recording: &Recording) -> JobRanks {
+    job_ranks::job_ranks(recording, &prepared::ranks(recording), &Away::default())
+}
+
 /// Predicts what a step would take with changes.
 ///
 /// # Errors

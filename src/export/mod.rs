@@ -64,6 +64,7 @@ pub fn run(args: &ExportArgs) -> Result<i32, Failure> {
     if !gputrace_analyzer::used_cuda(&recording) {
         return Err(crate::analyze::never_used_cuda(&recording));
     }
+    opening::say_who_is_missing(&recording);
     if is_standard_output(output) {
         // A reader that goes away before the end is told of: what it has is no whole file.
         // SAFETY: only sets a disposition.

@@ -382,6 +382,10 @@ fn merge_record_and_analyze_replace_nothing() {
     record.args(["record", "--device", "sim", "-o"]).arg(&inside);
     record.args(["--", "workload", "single", "--steps", "1"]);
     assert!(one_line(&expect_status(&mut record, 2)).contains("inside the recording"));
+    let mut save = gputrace();
+    save.args(["workload", "single", "--steps", "1", "--save"])
+        .arg(&inside);
+    assert!(one_line(&expect_status(&mut save, 2)).contains("inside the recording"));
     for path in ["recording", "no/such/folder"] {
         for mut command in [
             merge_into(&folder, &place.join(path)),
@@ -432,14 +436,19 @@ fn tables_into(recording: &Path, output: &Path) -> std::process::Command {
     command
 }
 
-#[test]
-fn an_interrupted_export_leaves_nothing_of_its_own() {
-    let (keep, folder) = recording();
-    let place = keep.path();
+/// Has a command that writes `out` ended by SIGTERM while it is half-written, at many moments, and gives how often it was.
+fn interrupted(place: &Path, rounds: u64, command: impl Fn(&Path) -> std::process::Command) -> usize {
+    let names = |place: &Path| -> Vec<_> {
+        let entries = std::fs::read_dir(place).expect("readable");
+        let all = entries.map(|entry| entry.expect("an entry").file_name());
+        all.filter(|name| name != "out").collect()
+    };
+    let before = names(place).len();
     let mut met = 0;
-    for round in 0..60 {
+    for round in 0..rounds {
         let out = place.join("out");
-        let mut child = export_as("parquet", &folder, &["--force"], &out)
+        let mut child = command(&out)
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("it starts");
@@ -453,15 +462,35 @@ fn an_interrupted_export_leaves_nothing_of_its_own() {
         unsafe { libc::kill(pid, libc::SIGTERM) };
         let status = child.wait().expect("it ends");
         met += usize::from(status.code() == Some(143));
-        let left: Vec<_> = std::fs::read_dir(place)
-            .expect("readable")
-            .map(|entry| entry.expect("an entry").file_name())
-            .filter(|name| name != "recording" && name != "out")
-            .collect();
-        assert!(left.is_empty(), "round {round}: {left:?}");
-        if out.exists() {
-            assert!(out.join(".gputrace-export").exists(), "round {round}: not whole");
-        }
+        let left = names(place);
+        assert_eq!(left.len(), before, "round {round}: {left:?}");
     }
+    met
+}
+
+#[test]
+fn an_interrupted_export_leaves_nothing_of_its_own() {
+    let (keep, folder) = recording();
+    let met = interrupted(keep.path(), 60, |out| {
+        if out.exists() {
+            assert!(out.join(".gputrace-export").exists(), "not whole");
+        }
+        export_as("parquet", &folder, &["--force"], out)
+    });
     assert!(met > 0, "no export was interrupted");
+}
+
+#[test]
+fn an_interrupted_reduction_leaves_nothing_of_its_own() {
+    let (keep, folder) = recording();
+    let part = keep.path().join("one.partial");
+    let mut command = gputrace();
+    command.arg("partial").arg(&folder).arg("-o").arg(&part);
+    expect_status(&mut command, 0);
+    let met = interrupted(keep.path(), 40, |out| {
+        let mut command = gputrace();
+        command.arg("reduce").arg(&part).arg("-o").arg(out);
+        command
+    });
+    assert!(met > 0, "no reduction was interrupted");
 }

@@ -5,7 +5,9 @@ use crate::common;
 use std::fs;
 use std::path::Path;
 
-use common::{expect_status, fresh_folder, gputrace, json, one_line, record_slowly, stderr, stdout};
+use common::{
+    expect_status, fresh_folder, gputrace, json, one_line, record_slowly, stderr, stdout, synthetic,
+};
 use serde_json::Value;
 
 /// Records data parallel training.
@@ -250,4 +252,54 @@ fn a_workload_of_our_own_keeps_its_budget() {
     let mut command = gputrace();
     command.env_remove("GITHUB_ACTIONS");
     expect_status(command.arg("check").arg(&run).arg("--budget").arg(budget), 0);
+}
+
+#[test]
+fn a_run_that_lacks_ranks_can_t_be_judged() {
+    let (keep, run) = fresh_folder("run");
+    synthetic(&run, &["--one-host", "--ranks", "4", "--events", "3000"]);
+    let less = keep.path().join("less");
+    synthetic(
+        &less,
+        &[
+            "--one-host",
+            "--ranks",
+            "4",
+            "--events",
+            "3000",
+            "--write",
+            "0..2",
+        ],
+    );
+    let missing = "3 of 4 ranks are here: rank 3 missing";
+    let check = |run: &Path, budget: &str, status: i32| -> Value {
+        let path = keep.path().join("budget.toml");
+        fs::write(&path, budget).expect("written");
+        let mut command = gputrace();
+        command.env_remove("GITHUB_ACTIONS").args(["check", "--json"]);
+        command.arg(run).arg("--budget").arg(&path);
+        serde_json::from_slice(&expect_status(&mut command, status).stdout).expect("JSON")
+    };
+    let within = "step.p50 <= \"100s\"\n";
+    assert_eq!(check(&run, within, 0)["verdict"], "within");
+    let unknown = check(&less, within, 2);
+    let why = unknown["lines"][0]["why"].as_str().expect("a reason");
+    assert!(why.contains(missing), "{why}");
+    // What is over without them is over with them.
+    assert_eq!(check(&less, "step.p50 <= \"1ns\"\n", 1)["verdict"], "over");
+    check(&less, &format!("{within}ranks.missing <= 1\n"), 0);
+    check(&less, &format!("{within}ranks.missing = 0\n"), 1);
+    check(&run, &format!("{within}ranks.missing = 0\n"), 0);
+    let mut init = gputrace();
+    init.args(["check", "--init"]).arg(&less);
+    let proposed = stdout(&expect_status(&mut init, 0));
+    assert!(proposed.contains("ranks.missing = \"<= 1\""), "{proposed}");
+    let mut diff = gputrace();
+    diff.args(["diff", "--json"]).arg(&run).arg(&less);
+    let diff: Value = serde_json::from_slice(&expect_status(&mut diff, 0).stdout).expect("JSON");
+    assert!(diff["notes"].to_string().contains(missing), "{diff}");
+    assert_eq!(diff["b"][0]["job_ranks"]["missing"][0]["first"], 3);
+    let mut predicted = gputrace();
+    predicted.arg("whatif").arg(&less);
+    assert!(stderr(&expect_status(&mut predicted, 0)).contains(missing));
 }
