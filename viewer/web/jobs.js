@@ -62,7 +62,11 @@ export function jobList({ api, openJob }) {
       { key: "ranks", title: "Ranks", number: true, value: (job) => job.joined, text: (job) => `${job.joined} of ${job.world_size ?? job.ranks}` },
       { key: "steps", title: "Steps", number: true, spare: 1, value: (job) => job.steps, text: (job) => format.count(job.steps) },
       { key: "step_ns", title: "Step", number: true, value: (job) => job.step_ns, text: (job) => format.time(job.step_ns) },
-      { key: "step_before_ns", title: "Before", number: true, spare: 2, hint: "Before the last change for good", value: (job) => job.step_before_ns, text: (job) => format.time(job.step_before_ns) },
+      {
+        key: "step_before_ns", title: "Before", number: true, spare: 2, hint: "Before the last change for good",
+        value: (job) => job.step_before_ns,
+        text: (job) => format.time(job.step_before_ns),
+      },
       { key: "finding", title: "Found last", wide: true, value: (job) => job.finding, text: (job) => job.finding ?? format.NONE },
       { key: "started_ns", title: "Since", number: true, spare: 2, value: (job) => job.started_ns, text: (job) => clock(job.started_ns) },
     ],
@@ -115,10 +119,20 @@ function charts(open) {
   /** @type {LinesOptions} */
   const day = options({ label: "Step time by minute", title: "Step time by minute: mean, and from the shortest to the longest", ticks: clockTicks });
   /** @type {LinesOptions} */
-  const parts = options({ label: "Exposed communication and the latest rank by minute", title: "A step, on average", height: 110, ticks: clockTicks });
+  const parts = options({
+    label: "Exposed communication and the latest rank by minute",
+    title: "A step, on average",
+    height: 110,
+    ticks: clockTicks,
+  });
   const inStep = (/** @type {number} */ number) => (Number.isInteger(number) ? `step ${format.count(number)}` : "");
   /** @type {LinesOptions} */
-  const recent = options({ label: "The last steps", title: "The last steps, one by one", time: (at) => inStep(Math.floor(at)), axis: (at) => (Number.isInteger(at) ? String(at) : "") });
+  const recent = options({
+    label: "The last steps",
+    title: "The last steps, one by one",
+    time: (at) => inStep(Math.floor(at)),
+    axis: (at) => (Number.isInteger(at) ? String(at) : ""),
+  });
   const all = [day, parts, recent].map((one) => ({ options: one, chart: lines(one) }));
   const marks = (/** @type {any[]} */ list, /** @type {(event: any) => number} */ at) => list.map((event) => ({
     at: at(event), change: event.change, title: `${event.what}: ${event.title}`,
@@ -147,7 +161,8 @@ function charts(open) {
       const means = byMinute((one) => one.sum_ns / one.steps);
       // One long step is not to make a line of the floor of all others.
       const highest = BAND * means.reduce((most, [, mean]) => Math.max(most, mean), 0);
-      const minuteAt = (/** @type {number} */ at) => minutes.find((/** @type {any} */ one) => one.start_ns === Math.floor(at / MINUTE_NS) * MINUTE_NS);
+      const minuteAt = (/** @type {number} */ at) =>
+        minutes.find((/** @type {any} */ one) => one.start_ns === Math.floor(at / MINUTE_NS) * MINUTE_NS);
       Object.assign(day, {
         span,
         series: [{
@@ -232,7 +247,11 @@ export function mountJob(container, { api, id, leave }) {
   const state = h("span", null);
   const said = h("p", { class: "p-quiet" });
   const trouble = h("div", { role: "status" });
-  const ring = h("button", { class: "p-button", type: "button", title: "What its ring holds, as it grows", onclick: () => void go(`jobs/${id}`) }, "Timeline");
+  const ring = h(
+    "button",
+    { class: "p-button", type: "button", title: "What its ring holds, as it grows", onclick: () => void go(`jobs/${id}`) },
+    "Timeline",
+  );
   /** Opens a recording of the daemon's. @param {string} name its path in the daemon's folder */
   async function go(name) {
     try {
@@ -254,9 +273,17 @@ export function mountJob(container, { api, id, leave }) {
     open: (event) => event.recording && open(event.recording),
     rowClass: (event) => (event.recording ? null : "p-faint"),
     columns: [
-      { key: "time_ns", title: "When", value: (event) => event.time_ns, cell: (event) => h("span", { title: moment(event.time_ns) }, clock(event.time_ns)) },
+      {
+        key: "time_ns", title: "When",
+        value: (event) => event.time_ns,
+        cell: (event) => h("span", { title: moment(event.time_ns) }, clock(event.time_ns)),
+      },
       { key: "what", title: "What", value: (event) => event.what },
-      { key: "step", title: "Step", number: true, spare: 1, value: (event) => event.step, text: (event) => (event.step === null ? format.NONE : format.count(event.step)) },
+      {
+        key: "step", title: "Step", number: true, spare: 1,
+        value: (event) => event.step,
+        text: (event) => (event.step === null ? format.NONE : format.count(event.step)),
+      },
       { key: "title", title: "Found", wide: true, value: (event) => event.title, cell: (event) => h("span", { title: event.title }, event.title) },
       { key: "recording", title: "Kept as", spare: 2, value: (event) => event.recording, text: (event) => event.recording ?? format.NONE },
     ],
@@ -274,14 +301,22 @@ export function mountJob(container, { api, id, leave }) {
       { key: "rank", title: "Rank", number: true, value: (one) => one.rank },
       { key: "host", title: "Node", spare: 2, value: (one) => one.host },
       { key: "state", title: "State", value: (one) => one.state, cell: (one) => stateOf(one.state) },
-      { key: "last_step", title: "Last step", number: true, spare: 1, value: (one) => one.last_step, text: (one) => (one.last_step === null ? format.NONE : format.count(one.last_step)) },
+      {
+        key: "last_step", title: "Last step", number: true, spare: 1,
+        value: (one) => one.last_step,
+        text: (one) => (one.last_step === null ? format.NONE : format.count(one.last_step)),
+      },
       time("duration_ns", "Time", "Of the last step", undefined),
       time("communication_ns", "Communication", "By NCCL", 1),
       time("late_ns", "Late", "The others waited for it for so long", undefined),
       time("compute_ns", "Compute", "Where kernels are recorded", 2),
       time("exposed_ns", "Exposed", "Where kernels are recorded", 2),
       time("idle_ns", "Idle", "Where kernels are recorded", 2),
-      { key: "lost_rows", title: "Lost", number: true, spare: 2, hint: "Rows lost while recording", value: (one) => one.lost_rows, text: (one) => format.count(one.lost_rows) },
+      {
+        key: "lost_rows", title: "Lost", number: true, spare: 2, hint: "Rows lost while recording",
+        value: (one) => one.lost_rows,
+        text: (one) => format.count(one.lost_rows),
+      },
     ],
   });
   replace(

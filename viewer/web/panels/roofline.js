@@ -1,9 +1,10 @@
 // @ts-check
 /** The roofline of matrix products: how fast each could go by what it computes for each byte that it moves. */
 
-import { legend, logarithmic, scatter, seriesColour, tipLines } from "../charts.js";
+import { legend, scatter, seriesColour, tipLines } from "../charts.js";
 import { h } from "../dom.js";
 import * as format from "../format.js";
+import { logarithmic } from "../scales.js";
 import { shortType } from "../shapes.js";
 import { sizeOf } from "./operator_tables.js";
 

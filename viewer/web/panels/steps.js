@@ -1,9 +1,10 @@
 // @ts-check
 /** Steps: what each is made of on each rank, and which stand out. */
 
-import { axisBelow, axisLeft, box, frame, hatching, hideTip, legend, linear, shareBar, showTip, tipLines } from "../charts.js";
+import { axisBelow, axisLeft, box, frame, hatching, hideTip, legend, shareBar, showTip, tipLines } from "../charts.js";
 import { h, svg } from "../dom.js";
 import * as format from "../format.js";
+import { linear } from "../scales.js";
 import { table } from "../table.js";
 import { PARTS, choice, chosenSteps, nothing, panel, meanParts, resolution, section, shareParts } from "./shared.js";
 import { number, rangeLine } from "./step_choice.js";

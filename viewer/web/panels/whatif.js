@@ -1,9 +1,10 @@
 // @ts-check
 /** What a step would take if something were different: changes to choose, and what the server predicts of them. */
 
-import { axisBelow, axisLeft, frame, hideTip, legend, linear, shape, showTip, tipLines } from "../charts.js";
+import { axisBelow, axisLeft, frame, hideTip, legend, shape, showTip, tipLines } from "../charts.js";
 import { h, replace, svg } from "../dom.js";
 import * as format from "../format.js";
+import { linear } from "../scales.js";
 import { table } from "../table.js";
 import { failed } from "./shared.js";
 

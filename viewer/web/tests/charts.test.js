@@ -1,6 +1,7 @@
 // @ts-check
 import { deepEqual, equal, ok } from "./assert.js";
-import { binaryTicks, linear, linearTicks, logTicks, logarithmic, shape } from "../charts.js";
+import { shape } from "../charts.js";
+import { binaryTicks, linear, linearTicks, logTicks, logarithmic } from "../scales.js";
 
 /** @type {Record<string, () => void>} */
 export const tests = {
