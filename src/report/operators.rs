@@ -133,9 +133,9 @@ fn product_cells(product: &ProductAnalysis) -> Vec<String> {
 }
 
 const MEMORY_HEADINGS: [&str; 6] = [
-    "allocated",
-    "with nested",
     "live at peak",
+    "with nested",
+    "allocated",
     "with nested",
     "live at end",
     "with nested",
@@ -143,10 +143,10 @@ const MEMORY_HEADINGS: [&str; 6] = [
 
 fn memory_cells(memory: &AllocatedBytes) -> Vec<String> {
     [
-        memory.allocated_bytes,
-        memory.subtree_allocated_bytes,
         memory.live_at_peak_bytes,
         memory.subtree_live_at_peak_bytes,
+        memory.allocated_bytes,
+        memory.subtree_allocated_bytes,
         memory.live_at_end_bytes,
         memory.subtree_live_at_end_bytes,
     ]
@@ -192,14 +192,14 @@ fn memory(all: &Attribution, top: usize) -> Vec<Vec<String>> {
         sizes.fold(0, u64::saturating_add)
     };
     let of_others = [
-        sum(|memory| memory.allocated_bytes),
         sum(|memory| memory.live_at_peak_bytes),
+        sum(|memory| memory.allocated_bytes),
         sum(|memory| memory.live_at_end_bytes),
     ];
     let parts = |part: &MemoryPart| {
         [
-            part.allocated_bytes,
             part.live_at_peak_bytes,
+            part.allocated_bytes,
             part.live_at_end_bytes,
         ]
     };
@@ -213,11 +213,11 @@ fn memory(all: &Attribution, top: usize) -> Vec<Vec<String>> {
         ),
         (
             "(not seen: allocated before)".to_owned(),
-            [0, u64::try_from(not_seen).unwrap_or(0), 0],
+            [u64::try_from(not_seen).unwrap_or(0), 0, 0],
         ),
         (
             "(not seen: frees missing)".to_owned(),
-            [0, not_seen.min(0).unsigned_abs(), 0],
+            [not_seen.min(0).unsigned_abs(), 0, 0],
         ),
     ];
     for (what, sizes) in remainders
