@@ -1,8 +1,7 @@
 //! Secrets in addresses: passwords, tokens in the place of a user, and paths of webhooks.
 
-use super::REDACTED;
 use super::names::Strength;
-use super::values::{is_worth_hiding, looks_random};
+use super::values::{REDACTED, is_worth_hiding, looks_random};
 
 /// Addresses whose path is all that it takes to write there.
 const WEBHOOKS: [&str; 5] = [

@@ -1,7 +1,7 @@
 //! Secrets that are known by their form, whatever they are called.
 
-use super::values::looks_random;
-use super::{REDACTED, is_of_name};
+use super::names::is_of_name;
+use super::values::{REDACTED, looks_random};
 
 /// Tokens of Hugging Face, GitHub, GitLab, OpenAI, Slack, Google, NVIDIA, npm, PyPI, Docker, Vault, Replicate, Groq, Stripe, SendGrid,
 /// Databricks, DigitalOcean, Weights & Biases, LangSmith, Perplexity, Typeform, Shopify, Google, age, and signed JSON.

@@ -15,9 +15,7 @@ use std::collections::BTreeMap;
 
 use names::Strength;
 use text::Reader;
-
-/// What stands in the place of a secret.
-pub const REDACTED: &str = "[redacted]";
+pub use values::REDACTED;
 
 /// Redacts the words of a command line.
 pub fn command(words: &mut [String]) {
@@ -47,10 +45,6 @@ pub fn environment(variables: &mut BTreeMap<String, String>) {
 
 fn without_forms(text: &str) -> String {
     known_forms::without_known_forms(&addresses::without_secrets(text))
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
 #[cfg(test)]

@@ -269,3 +269,8 @@ fn words_of<'a>(lower: &'a str, name: Option<&str>) -> Vec<&'a str> {
     }
     words
 }
+
+/// Whether a letter may stand in a name.
+pub(super) fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}

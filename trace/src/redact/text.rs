@@ -1,8 +1,7 @@
 //! Texts with options, assignments and headers in them: words of a command line, which may be scripts themselves.
 
-use super::names::{self, Strength};
-use super::values::{self, Ends, Quote, is_worth_hiding};
-use super::{REDACTED, is_of_name};
+use super::names::{self, Strength, is_of_name};
+use super::values::{self, Ends, Quote, REDACTED, is_worth_hiding};
 
 /// Options of programs that take a password, or a user and a password, and whose names don't say so.
 const PROGRAMS: [(&str, &[&str]); 9] = [

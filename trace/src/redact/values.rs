@@ -1,7 +1,9 @@
 //! Values: how far one goes, and whether it is worth hiding.
 
-use super::REDACTED;
 use super::names::Strength;
+
+/// What stands in the place of a secret.
+pub const REDACTED: &str = "[redacted]";
 
 /// A quotation mark with the backslashes in front of it: a string inside a string has them.
 #[derive(Clone, Copy, PartialEq, Eq)]
