@@ -110,7 +110,9 @@ fn members(lines: &[&str]) -> Vec<Member> {
                 "#[serde(flatten)]" => Some(None),
                 "#[serde(skip)]" => None,
                 // How it is read back says nothing of how it is written.
-                read if read.starts_with("#[serde(deserialize_with = ") => Some(Some(name.to_owned())),
+                read if read == "#[serde(default)]" || read.starts_with("#[serde(deserialize_with = ") => {
+                    Some(Some(name.to_owned()))
+                }
                 other => panic!("{other} is not known here"),
             };
             let rust = rust.trim_end_matches(',').to_owned();

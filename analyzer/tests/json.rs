@@ -137,6 +137,7 @@ fn every_member_has_the_name_that_is_promised() {
         "module_classes",
         "stacks",
         "unattributed",
+        "unattributed_memory",
         "modelled_share",
         "peak",
         "steps",
