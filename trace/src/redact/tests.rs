@@ -450,10 +450,8 @@ fn cpu_seconds() -> f64 {
         tv_nsec: 0,
     };
     // SAFETY: it is valid for the call's time.
-    assert_eq!(
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) },
-        0
-    );
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(status, 0);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
