@@ -1613,6 +1613,8 @@ export type Run = {
   steps: number;
   /** How many slow first ones are left out. */
   warm_up: number;
+  /** How many of the job's ranks it is of, and which are missing. */
+  job_ranks: JobRanks;
   /** What was lost. */
   losses: Loss[];
 };
