@@ -79,10 +79,14 @@ const _: () = {
 
 /// Members of the attributes that are set (NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_*); the others need not mean anything.
 const HAS_NAME: u64 = 1 << 1;
+const HAS_TYPE: u64 = 1 << 2;
 const HAS_ENTRIES: u64 = 1 << 4;
 const HAS_ENTRY_COUNT: u64 = 1 << 5;
 const HAS_PAYLOAD_BYTES: u64 = 1 << 6;
+const HAS_ALIGNMENT: u64 = 1 << 7;
 const HAS_SCHEMA_ID: u64 = 1 << 8;
+/// NVTX_PAYLOAD_SCHEMA_TYPE_UNION; those with a selector are beyond it.
+const UNION: u64 = 3;
 /// The same of enumerations (NVTX_PAYLOAD_ENUM_ATTR_FIELD_*).
 const ENUM_HAS_ENTRIES: u64 = 1 << 2;
 const ENUM_HAS_ENTRY_COUNT: u64 = 1 << 3;
@@ -286,10 +290,24 @@ pub(super) fn register_schema(domain: u32, attributes: &SchemaAttributes) -> u64
         message: None,
         name: text(name).bytes.into(),
     };
+    // Which member of a union a payload holds is not known.
+    let is_union = attributes.mask & HAS_TYPE != 0 && attributes.kind >= UNION;
+    let alignment = match attributes.mask & HAS_ALIGNMENT != 0 && attributes.alignment > 0 {
+        true => attributes.alignment as u64,
+        false => u64::MAX,
+    };
     with_thread(Lost::Texts, |thread| {
         let name = thread.text(text(name));
         let (mut bytes, mut next) = (Vec::new(), 0u64);
+        // Behind an entry whose size is not known here only one that says its offset has a place: at a wrong one a text's address
+        // would be anything.
+        let mut is_sure = true;
         for (index, entry) in entries.iter().enumerate() {
+            let is_implied = entry.offset == 0 && index > 0 && !is_union;
+            is_sure |= !is_implied;
+            if !is_sure {
+                continue;
+            }
             let is_array = entry.flags & ARRAY_BITS != 0;
             let (kind, size) = if entry.kind >= FIRST_SCHEMA {
                 (FieldKind::Other, 0)
@@ -299,11 +317,16 @@ pub(super) fn register_schema(domain: u32, attributes: &SchemaAttributes) -> u64
             } else if let Some(known) = predefined(entry.kind) {
                 known
             } else {
+                is_sure = false;
                 continue;
             };
+            let kind = match kind {
+                FieldKind::Text if is_union => FieldKind::Unsigned,
+                kind => kind,
+            };
             let size_there = u64::from(size.max(1));
-            let offset = if entry.offset == 0 && index > 0 {
-                next.next_multiple_of(size_there)
+            let offset = if is_implied {
+                next.next_multiple_of(size_there.min(alignment))
             } else {
                 entry.offset
             };
@@ -312,6 +335,7 @@ pub(super) fn register_schema(domain: u32, attributes: &SchemaAttributes) -> u64
                 _ => 1,
             };
             next = offset.saturating_add(size_there.saturating_mul(count));
+            is_sure = size > 0 && (!is_array || entry.flags & ARRAY_BITS == IS_FIXED_ARRAY);
             if next > MOST_BYTES as u64 || is_array && entry.flags & ARRAY_BITS != IS_FIXED_ARRAY {
                 continue;
             }
@@ -465,4 +489,60 @@ pub(super) fn with_message<T>(domain: u32, payloads: &[PayloadData], body: impl 
     }
     let first = payloads.first().and_then(|data| known(domain, data.schema));
     body(first.map_or_else(Text::default, |schema| Text::new(&schema.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_events::testing;
+
+    /// Where the texts of a schema of these entries (type, offset) are taken to be.
+    fn texts(kind: u64, alignment: usize, entries: &[(u64, u64)]) -> Vec<usize> {
+        let _turn = testing::turn();
+        let entries: Vec<Entry> = entries
+            .iter()
+            .map(|(kind, offset)| Entry {
+                flags: 0,
+                kind: *kind,
+                name: null(),
+                description: null(),
+                detail: 0,
+                offset: *offset,
+                semantics: null(),
+                reserved: null(),
+            })
+            .collect();
+        let id = register_schema(
+            7,
+            &SchemaAttributes {
+                mask: HAS_TYPE | HAS_ENTRIES | HAS_ENTRY_COUNT | HAS_ALIGNMENT,
+                name: null(),
+                kind,
+                flags: 0,
+                entries: entries.as_ptr(),
+                entry_count: entries.len(),
+                payload_bytes: 0,
+                alignment,
+                id: 0,
+                extension: null(),
+            },
+        );
+        let known = known(7, id).expect("it was kept");
+        known.texts.iter().map(|(offset, _)| *offset).collect()
+    }
+
+    #[test]
+    fn a_text_is_read_only_where_it_is_known_to_be() {
+        // Of one schema type: static, and a union. A byte (12), and a text (75).
+        let (fixed, union) = (1, UNION);
+        assert_eq!(texts(fixed, 0, &[(12, 0), (75, 0), (75, 0)]), [8, 16]);
+        assert_eq!(texts(fixed, 1, &[(12, 0), (75, 0)]), [1]);
+        // An enumeration, a nested schema, or a type of a later version may have any size.
+        for unknown in [FIRST_SCHEMA + 1, 999] {
+            let none: [usize; 0] = [];
+            assert_eq!(texts(fixed, 0, &[(unknown, 0), (75, 0)]), none);
+            assert_eq!(texts(fixed, 0, &[(unknown, 0), (75, 16), (75, 0)]), [16, 24]);
+        }
+        assert!(texts(union, 0, &[(12, 0), (75, 0), (75, 8)]).is_empty());
+    }
 }

@@ -98,16 +98,29 @@ pub(crate) fn range_stops(id: u64, at: TimeNs, may_wait: bool) {
         started.swap_remove(place);
         STARTED_COUNT.store(started.len(), Ordering::Relaxed);
         drop(started);
-        note(at, Event::RangeEnds);
+        note_as(at, Event::RangeEnds, may_wait);
     }
 }
 
 /// Notes an event for the writer.
 pub(crate) fn note(at: TimeNs, event: Event) {
+    note_as(at, event, true);
+}
+
+/// The same; who may not wait (a signal handler that has interrupted this very function, say) loses the event, which is counted.
+fn note_as(at: TimeNs, event: Event, may_wait: bool) {
     if forked::is_child() {
         return;
     }
-    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queue = match QUEUE.try_lock() {
+        Ok(queue) => queue,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) if may_wait => QUEUE.lock().unwrap_or_else(PoisonError::into_inner),
+        Err(TryLockError::WouldBlock) => {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    };
     // A program that has so many steps in 20 ms has none that anybody can follow.
     if queue.len() < CAPACITY {
         queue.push((at, event));
