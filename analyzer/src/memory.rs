@@ -328,34 +328,41 @@ mod tests {
         );
     }
 
-    #[test]
-    fn what_is_given_out_again_at_the_moment_of_its_free_stays_in_use() {
+    /// Events on GPU memory: time, operation, address, bytes, device.
+    fn events(rows: &[(i64, u8, u64, u64, u32)]) -> MemoryEvents {
         let mut events = MemoryEvents::default();
-        for (time, operation, address, bytes) in [
-            (10, 1, 0x10, 100),
-            // Within one microsecond: freed and given out again.
-            (20, 2, 0x10, 100),
-            (20, 1, 0x10, 70),
-            // Given out and freed at once.
-            (30, 1, 0x20, 5),
-            (30, 2, 0x20, 5),
-            // Its free was lost.
-            (40, 1, 0x30, 8),
-            (50, 1, 0x30, 9),
-            (60, 2, 0x30, 0),
-            // Without an address.
-            (70, 1, 0, 3),
-            (80, 2, 0, 3),
-        ] {
+        for (time, operation, address, bytes, device) in rows {
             events.push(MemoryEvent {
-                time_ns: TimeNs(time),
-                operation,
+                time_ns: TimeNs(*time),
+                operation: *operation,
                 memory_kind: 3,
-                address,
-                bytes,
+                address: *address,
+                bytes: *bytes,
+                device: *device,
                 ..MemoryEvent::default()
             });
         }
+        events
+    }
+
+    #[test]
+    fn what_is_given_out_again_at_the_moment_of_its_free_stays_in_use() {
+        let events = events(&[
+            (10, 1, 0x10, 100, 0),
+            // Within one microsecond: freed and given out again.
+            (20, 2, 0x10, 100, 0),
+            (20, 1, 0x10, 70, 0),
+            // Given out and freed at once.
+            (30, 1, 0x20, 5, 0),
+            (30, 2, 0x20, 5, 0),
+            // Its free was lost.
+            (40, 1, 0x30, 8, 0),
+            (50, 1, 0x30, 9, 0),
+            (60, 2, 0x30, 0, 0),
+            // Without an address.
+            (70, 1, 0, 3, 0),
+            (80, 2, 0, 3, 0),
+        ]);
         let memory = Memory::new(&events, &Counters::default(), &Interner::default());
         let found: Vec<(u64, Until)> = memory
             .allocations(0)
@@ -377,23 +384,13 @@ mod tests {
 
     #[test]
     fn a_peak_is_allocations_minus_frees() {
-        let mut events = MemoryEvents::default();
-        for (time, operation, bytes, device) in [
-            (10, 1, 100, 0),
-            (20, 1, 50, 0),
-            (25, 1, 999, 1),
-            (30, 2, 100, 0),
-            (40, 1, 60, 0),
-        ] {
-            events.push(MemoryEvent {
-                time_ns: TimeNs(time),
-                operation,
-                memory_kind: 3,
-                bytes,
-                device,
-                ..MemoryEvent::default()
-            });
-        }
+        let events = events(&[
+            (10, 1, 0, 100, 0),
+            (20, 1, 0, 50, 0),
+            (25, 1, 0, 999, 1),
+            (30, 2, 0, 100, 0),
+            (40, 1, 0, 60, 0),
+        ]);
         let memory = Memory::new(&events, &Counters::default(), &Interner::default());
         let memory = memory.analysis(0).unwrap();
         assert_eq!(

@@ -165,7 +165,7 @@ impl Line {
         if let Some(sentence) = runs.iter().find_map(|run| run.job_ranks.sentence()) {
             self.verdict = Within::Unknown;
             self.why = Some(format!(
-                "{sentence}; `ranks.missing = \"<= N\"` in the budget lets them be"
+                "{sentence}; `ranks.missing = \"<= N\"` in the budget allows that"
             ));
         }
     }
