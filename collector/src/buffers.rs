@@ -9,11 +9,12 @@ use std::ffi::c_void;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gputrace_trace::options::DEFAULT_MEMORY_BYTES;
 
+use crate::user_defined::{self, layout::Plans};
 use crate::{cost, forked};
 
 /// The largest buffer: 16,912 kernel records of 248 bytes.
@@ -27,6 +28,14 @@ pub(crate) const SHARE_OF_MEMORY: u64 = 2;
 /// Free buffers that stay mapped, as a share of the budget.
 const SHARE_OF_FREE: usize = 4;
 
+/// User-defined records in a buffer, before structs are made of them.
+struct UserDefined {
+    from: usize,
+    end: usize,
+    /// How they are read.
+    plans: Arc<Plans>,
+}
+
 /// A buffer that CUPTI has filled.
 pub(crate) struct Full {
     address: usize,
@@ -34,8 +43,8 @@ pub(crate) struct Full {
     valid_bytes: usize,
     /// Given although there was no room: its records are to be counted and thrown away.
     pub(crate) over_cap: bool,
-    /// Where its user-defined records lay, from where to where, before structs were made of them.
-    user_defined: Option<(usize, usize)>,
+    /// Its user-defined records, where it has such.
+    user_defined: Option<UserDefined>,
     /// Bytes of those that could not be read.
     pub(crate) unread_bytes: usize,
 }
@@ -56,7 +65,8 @@ impl Full {
     /// What CUPTI wrote.
     fn filled_bytes(&self) -> usize {
         self.user_defined
-            .map_or(self.valid_bytes, |(from, end)| end - from)
+            .as_ref()
+            .map_or(self.valid_bytes, |records| records.end - records.from)
     }
 
     /// What the buffer takes of memory.
@@ -66,13 +76,13 @@ impl Full {
 
     /// Makes structs of user-defined records, in place.
     fn expand(&mut self) {
-        let Some((from, end)) = self.user_defined else {
+        let Some(UserDefined { from, end, plans }) = &self.user_defined else {
             return;
         };
         // SAFETY: one of our buffers, of `size` bytes, which CUPTI has given back and nobody else knows.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.size) };
-        crate::user_defined::dump(&bytes[from..end]);
-        let expanded = crate::user_defined::expand(bytes, from, end);
+        user_defined::dump(&bytes[*from..*end], plans);
+        let expanded = plans.expand(bytes, *from, *end);
         self.valid_bytes = expanded.bytes;
         self.unread_bytes = expanded.unread_bytes;
     }
@@ -249,15 +259,16 @@ pub(crate) fn guarded(body: impl FnOnce()) {
 }
 
 /// CUPTI gives a buffer back that it has filled from `from` on with user-defined records.
-pub(crate) fn completed_from(buffer: *mut u8, from: usize, valid_bytes: usize) {
+pub(crate) fn completed_from(buffer: *mut u8, from: usize, valid_bytes: usize, plans: Arc<Plans>) {
     queue(buffer as usize, |size| {
         let end = from.saturating_add(valid_bytes).min(size);
-        (0, Some((from.min(end), end)))
+        let from = from.min(end);
+        (0, Some(UserDefined { from, end, plans }))
     });
 }
 
 /// Hands a buffer to the writer. `filled` gives, for its size, the valid bytes and where user-defined records lie.
-fn queue(address: usize, filled: impl FnOnce(usize) -> (usize, Option<(usize, usize)>)) {
+fn queue(address: usize, filled: impl FnOnce(usize) -> (usize, Option<UserDefined>)) {
     let mut pool = pool();
     let Some(out) = pool.out.as_mut().and_then(|out| out.remove(&address)) else {
         // Somebody else gave it to CUPTI, and knows how to free it: it is left alone.
@@ -265,7 +276,6 @@ fn queue(address: usize, filled: impl FnOnce(usize) -> (usize, Option<(usize, us
         return;
     };
     let (valid_bytes, user_defined) = filled(out.size);
-    cost::buffer_completed(user_defined.map_or(valid_bytes, |(from, end)| end - from));
     COMPLETED.fetch_add(1, Ordering::Relaxed);
     if !out.over_cap && out.registration < pool.counted_since {
         pool.bytes += out.size;
@@ -278,6 +288,7 @@ fn queue(address: usize, filled: impl FnOnce(usize) -> (usize, Option<(usize, us
         user_defined,
         unread_bytes: 0,
     };
+    cost::buffer_completed(full.filled_bytes());
     pool.full_bytes += full.filled_bytes();
     pool.full.push_back(full);
     drop(pool);
@@ -322,16 +333,16 @@ pub(crate) fn wake() {
 /// Gives a decoded buffer back to the pool, zeroed where it was written, as CUPTI is told to expect.
 #[allow(clippy::needless_pass_by_value)] // Nobody may look at it any more.
 pub(crate) fn recycle(full: Full) {
-    let Full { address, size, .. } = full;
+    let (address, size) = (full.address, full.size);
     if full.over_cap {
         unmap(address, size);
         return;
     }
     // SAFETY: one of our buffers, which CUPTI has given back.
     unsafe { (address as *mut u8).write_bytes(0, full.valid_bytes) };
-    if let Some((from, end)) = full.user_defined {
+    if let Some(records) = &full.user_defined {
         // SAFETY: as above.
-        unsafe { ((address + from) as *mut u8).write_bytes(0, end - from) };
+        unsafe { ((address + records.from) as *mut u8).write_bytes(0, records.end - records.from) };
     }
     let mut pool = pool();
     if pool.free_bytes + size <= pool.most_bytes / SHARE_OF_FREE {

@@ -11,6 +11,7 @@ use gputrace_trace::now;
 
 use crate::cupti::lost;
 use crate::graphs::{self, GraphData};
+use crate::host_events::{Lost, with_thread};
 use crate::windows::Event;
 use crate::windows::watch;
 use crate::{cost, forked, power, sink};
@@ -131,11 +132,17 @@ fn about_graph(id: u32, data: &ResourceData) {
 fn driver_call(id: u32) {
     match id {
         PROFILER_START => {
-            power::on();
-            watch::note(now(), Event::Profiler(true));
+            power::on_without_waiting();
+            note(Event::Profiler(true));
         }
-        PROFILER_STOP => watch::note(now(), Event::Profiler(false)),
+        PROFILER_STOP => note(Event::Profiler(false)),
         // The context's records must be asked for before it is gone.
         _ => sink::flush_before_end(PATIENCE),
     }
+}
+
+/// Notes an event for the writer, with the thread's state in use: a signal handler that comes meanwhile and pushes a range, say,
+/// is turned away, where it would otherwise wait for itself.
+fn note(event: Event) {
+    with_thread(Lost::Ranges, |_| watch::note(now(), event));
 }

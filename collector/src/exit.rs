@@ -18,6 +18,7 @@ extern "C" fn at_exit() {
 
 /// Has the recording closed when the process ends by `exit` or by returning from `main`.
 pub(crate) fn register() {
-    // SAFETY: the function lives as long as this library, which CUPTI and the driver keep loaded.
+    // SAFETY: libc ties the function to the library that registers it, which is ours: it is called at the program's end, or
+    // before the library is unloaded.
     unsafe { libc::atexit(at_exit) };
 }

@@ -50,7 +50,8 @@ extern "C" fn in_child() {
 
 /// From here on children know themselves. Called once.
 pub(crate) fn watch() {
-    // SAFETY: the handler only stores to an atomic. It is for kernels that cannot empty pages.
+    // SAFETY: the handler stores to an atomic and makes calls that a handler may make. Its sign is for kernels that cannot
+    // empty pages.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     const BYTES: usize = 4096;
     // SAFETY: an anonymous mapping at an address of the kernel's choice replaces nothing; it is ours alone, so that

@@ -4,8 +4,8 @@
 //! be wanted soon; and never once the process has a CUDA graph: CUPTI loses sight of the nodes of graphs that were made
 //! before calls were switched off and on.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::cupti::running;
 use crate::nccl;
@@ -18,6 +18,8 @@ static SWITCHING: Mutex<()> = Mutex::new(());
 static GRAPHS: AtomicBool = AtomicBool::new(false);
 /// Another profiler records: kinds are switched for the whole process, and so are not ours to switch.
 static HELD: AtomicBool = AtomicBool::new(false);
+/// Times that began in the middle of a switch.
+static BEGAN_LATE: AtomicU64 = AtomicU64::new(0);
 /// NCCL is not switched here.
 static NCCL_STAYS: AtomicBool = AtomicBool::new(false);
 
@@ -74,22 +76,60 @@ fn tell_nccl(on: bool) {
     }
 }
 
-/// Switches on again. Called by the writer ahead of time, and by a thread of the program that says that now it matters.
-#[inline]
+/// Switches on again: the writer, ahead of time.
 pub(crate) fn on() {
     if is_off() {
-        on_again();
+        on_again(SWITCHING.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
+/// Switches on again: a thread of the program that says that now it matters. It may be inside a call of CUPTI, whose locks
+/// the writer may be waiting for in the middle of a switch. So it never waits: the writer, which is told too, then comes by
+/// within its tick, and what is missing until then is counted.
+#[inline]
+pub(crate) fn on_without_waiting() {
+    if is_off() {
+        match SWITCHING.try_lock() {
+            Ok(switching) => on_again(switching),
+            Err(TryLockError::Poisoned(poisoned)) => on_again(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                BEGAN_LATE.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Times since the last call that began in the middle of a switch.
+pub(crate) fn take_began_late() -> u64 {
+    BEGAN_LATE.swap(0, Ordering::Relaxed)
+}
+
 #[cold]
-fn on_again() {
-    let _switching = SWITCHING.lock().unwrap_or_else(PoisonError::into_inner);
+fn on_again(_switching: MutexGuard<'_, ()>) {
     if STATE.load(Ordering::Relaxed) == OFF {
         if let Some(cupti) = running::cupti() {
             cupti.switch(true);
         }
         tell_nccl(true);
         STATE.store(ON, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in a callback of CUPTI while the writer, which has begun to switch, waits for CUPTI.
+    #[test]
+    fn a_thread_of_the_program_does_not_wait_for_a_switch() {
+        let switching = SWITCHING.lock().unwrap_or_else(PoisonError::into_inner);
+        STATE.store(OFF, Ordering::Relaxed);
+        on_without_waiting();
+        assert!(is_off());
+        assert_eq!((take_began_late(), take_began_late()), (1, 0));
+        drop(switching);
+        on_without_waiting();
+        assert!(!is_off());
+        assert_eq!(take_began_late(), 0);
     }
 }

@@ -24,15 +24,26 @@ fn empty() -> libc::sigset_t {
     }
 }
 
+/// A signal mask that is put back, also where the body panics.
+struct Masked {
+    before: libc::sigset_t,
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        change(libc::SIG_SETMASK, &self.before);
+    }
+}
+
 /// Runs `body` with all signals blocked; threads that it starts inherit that.
 pub(crate) fn all_blocked<T>(body: impl FnOnce() -> T) -> T {
     let mut all = empty();
     // SAFETY: a valid set.
     unsafe { libc::sigfillset(&raw mut all) };
-    let before = change(libc::SIG_SETMASK, &all);
-    let result = body();
-    change(libc::SIG_SETMASK, &before);
-    result
+    let _masked = Masked {
+        before: change(libc::SIG_SETMASK, &all),
+    };
+    body()
 }
 
 unsafe extern "C" {
@@ -43,6 +54,19 @@ unsafe extern "C" {
 /// PTHREAD_CANCEL_DISABLE.
 const CANCEL_DISABLE: libc::c_int = 1;
 
+/// The cancel state that a thread had, put back also where the body panics.
+struct Uncancelled {
+    before: libc::c_int,
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let mut ours = 0;
+        // SAFETY: the state that the thread had, and a valid place for ours.
+        unsafe { pthread_setcancelstate(self.before, &raw mut ours) };
+    }
+}
+
 /// Runs `body` on a thread of the program, which cannot be cancelled (`pthread_cancel`) meanwhile: cancelling unwinds the stack
 /// from the next file that we open or write, and Rust ends the process when that comes through one of its frames. A request
 /// waits until the thread is back in the program.
@@ -50,12 +74,27 @@ pub(crate) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     let mut before = 0;
     // SAFETY: a valid state, and a valid place for the one before.
     let is_changed = unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) } == 0;
-    let result = body();
-    if is_changed {
-        // SAFETY: as above; the state is the one that the thread had.
-        unsafe { pthread_setcancelstate(before, &raw mut before) };
+    let _uncancelled = is_changed.then_some(Uncancelled { before });
+    body()
+}
+
+/// Signals of ours that are blocked. Those that came are taken before the mask is put back, also where the body panics.
+struct Quiet {
+    ours: libc::sigset_t,
+    _masked: Masked,
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let at_once = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: valid places; the signals are blocked, none of them was pending, and nothing is waited for.
+        while unsafe { libc::sigtimedwait(&raw const self.ours, std::ptr::null_mut(), &raw const at_once) }
+            > 0
+        {}
     }
-    result
 }
 
 /// Runs `body`, which writes, on a thread of the program: what that raises is taken back.
@@ -71,16 +110,13 @@ pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> T {
             }
         }
     }
-    let before = change(libc::SIG_BLOCK, &ours);
-    let result = body();
-    let at_once = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
+    let _quiet = Quiet {
+        ours,
+        _masked: Masked {
+            before: change(libc::SIG_BLOCK, &ours),
+        },
     };
-    // SAFETY: valid places; the signals are blocked, none of them was pending, and nothing is waited for.
-    while unsafe { libc::sigtimedwait(&raw const ours, std::ptr::null_mut(), &raw const at_once) } > 0 {}
-    change(libc::SIG_SETMASK, &before);
-    result
+    body()
 }
 
 #[cfg(test)]
@@ -97,5 +133,48 @@ mod tests {
         unsafe { libc::sigpending(&raw mut pending) };
         // SAFETY: a valid set.
         assert_eq!(unsafe { libc::sigismember(&raw const pending, libc::SIGXFSZ) }, 0);
+    }
+
+    /// The calling thread's blocked signals, and its cancel state.
+    fn state() -> (Vec<bool>, libc::c_int) {
+        let blocked = change(libc::SIG_BLOCK, &empty());
+        let mut cancel = 0;
+        // SAFETY: a valid set and signal numbers; a valid state, put back at once, and valid places.
+        unsafe {
+            pthread_setcancelstate(CANCEL_DISABLE, &raw mut cancel);
+            let mut ours = 0;
+            pthread_setcancelstate(cancel, &raw mut ours);
+            let is_blocked = |signal| libc::sigismember(&raw const blocked, signal) == 1;
+            ((1..=64).map(is_blocked).collect(), cancel)
+        }
+    }
+
+    #[test]
+    fn a_panic_leaves_the_thread_as_it_was() {
+        let before = state();
+        let panics: [fn(); 3] = [
+            || all_blocked(|| panic!("in the body")),
+            || uncancelled(|| panic!("in the body")),
+            || {
+                quietly(|| {
+                    // SAFETY: the signal goes to this thread, which has it blocked.
+                    unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGPIPE) };
+                    panic!("in the body")
+                });
+            },
+        ];
+        for panics in panics {
+            assert!(std::panic::catch_unwind(panics).is_err());
+            assert_eq!(state(), before);
+        }
+        let mut pending = empty();
+        // SAFETY: valid places.
+        assert_eq!(
+            unsafe {
+                libc::sigpending(&raw mut pending);
+                libc::sigismember(&raw const pending, libc::SIGPIPE)
+            },
+            0
+        );
     }
 }

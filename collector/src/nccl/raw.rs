@@ -11,6 +11,7 @@ use super::abi::{self, EVENT_OFFSET};
 use super::context::Context;
 use crate::dump;
 use crate::host_events::thread_id;
+use crate::signals;
 
 /// Bytes of a descriptor, by the interface's version (ncclProfilerEventDescr_v4_t to _v7_t).
 fn descriptor_bytes(version: u32) -> usize {
@@ -62,7 +63,7 @@ fn write(call: &str, members: Value) {
     if let (Some(line), Value::Object(members)) = (line.as_object_mut(), members) {
         line.extend(members);
     }
-    dump::nccl_event(&line);
+    signals::uncancelled(|| signals::quietly(|| dump::nccl_event(&line)));
 }
 
 /// A communicator was made.

@@ -232,12 +232,6 @@ impl Sink {
                 self.disk
                     .writer
                     .lose(unread, full.unread_bytes as u64, "everything");
-                let changed = "changes of layout of CUPTI's records";
-                self.disk.writer.lose(
-                    changed,
-                    crate::user_defined::changed_layouts(),
-                    "everything until then",
-                );
                 if self.gate.is_partial() {
                     self.gate.hold(full);
                     if self.gate.is_full() {

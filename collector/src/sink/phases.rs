@@ -100,6 +100,10 @@ impl Sink {
         self.disk
             .writer
             .lose(what, watch::take_lost(), "which times are recorded");
+        let what = "times that began while recording was being switched on or off";
+        self.disk
+            .writer
+            .lose(what, power::take_began_late(), "their first moments");
         for note in self.gate.take_notes() {
             complain(&note);
             self.disk.header.notes.push(note);

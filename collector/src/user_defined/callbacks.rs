@@ -39,8 +39,8 @@ pub(super) unsafe extern "C" fn completed(
     buffers::guarded(|| {
         // SAFETY: what CUPTI passed, while its call lasts.
         let plans = unsafe { Plans::read(info) };
-        told::learn(&plans);
+        let plans = told::learn(&plans);
         // Of ours it was given the second half, and tells how long that is; another's is not found by that.
-        buffers::completed_from(buffer.wrapping_sub(size), size, valid_bytes);
+        buffers::completed_from(buffer.wrapping_sub(size), size, valid_bytes, plans);
     });
 }

@@ -18,4 +18,4 @@ mod told;
 
 pub(crate) use older::client as older_client;
 pub(crate) use subscription::{Attempt, Second};
-pub(crate) use told::{changed_layouts, dump, expand};
+pub(crate) use told::dump;

@@ -10,6 +10,7 @@ const NEEDED: i64 = 1;
 const HASH: i64 = 4;
 const STRING_TABLE: i64 = 5;
 const SYMBOL_TABLE: i64 = 6;
+const STRING_BYTES: i64 = 10;
 const GNU_HASH: i64 = 0x6fff_fef5;
 /// The program header of the dynamic section.
 const PT_DYNAMIC: u32 = 2;
@@ -78,29 +79,34 @@ unsafe fn is_older_client(base: u64, section: *const Dynamic) -> bool {
     if !needs_cupti {
         return false;
     }
-    // Symbols that are only used come before those that the hash table leads to.
-    // SAFETY: the second word of a GNU hash section is the first hashed symbol's number, that of the older kind of
-    // section the number of symbols.
-    let count = unsafe {
-        match (address_of(GNU_HASH), address_of(HASH)) {
-            (Some(hash), _) | (None, Some(hash)) => (hash as *const u32).add(1).read(),
-            (None, None) => 0,
-        }
+    let (Some(symbols), Some(text_bytes)) = (address_of(SYMBOL_TABLE), value_of(STRING_BYTES)) else {
+        return false;
     };
-    let symbols = address_of(SYMBOL_TABLE).unwrap_or(0) as *const Symbol;
-    // SAFETY: the symbol table has at least so many entries.
-    !symbols.is_null()
-        && (1..count as usize).any(|place| unsafe {
-            let symbol = &*symbols.add(place);
-            symbol.section == UNDEFINED && name(u64::from(symbol.name)) == OLDER
-        })
+    // SAFETY: the second word of either kind of hash section is a number.
+    let second =
+        |tag: i64| address_of(tag).map(|hash| unsafe { (hash as *const u32).add(1).read() } as usize);
+    // Symbols that are only used come before those that a GNU hash section leads to, whose first it names. One that leads to
+    // none names the first of all. The older kind of section has the number of symbols; and where neither tells, linkers put
+    // the names directly behind the symbols.
+    let between = texts.saturating_sub(symbols) as usize / size_of::<Symbol>();
+    let count = second(GNU_HASH)
+        .filter(|first| *first > 1)
+        .or_else(|| second(HASH));
+    let symbols = symbols as *const Symbol;
+    (1..count.unwrap_or(between)).any(|place| {
+        // SAFETY: the symbol table has at least so many entries; what lies between it and the names is the library's too.
+        let symbol = unsafe { &*symbols.add(place) };
+        symbol.section == UNDEFINED
+            && u64::from(symbol.name) < text_bytes
+            && name(u64::from(symbol.name)) == OLDER
+    })
 }
 
 /// The first library of the program that would call CUPTI's older functions.
 pub(crate) fn client() -> Option<String> {
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-        // SAFETY: the loader gives a library's headers, and `client` the place for the answer.
-        unsafe {
+        // SAFETY: the loader gives a library's headers, and `client` the place for the answer. A panic must not reach it.
+        std::panic::catch_unwind(|| unsafe {
             let info = &*info;
             let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
             let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC);
@@ -114,7 +120,8 @@ pub(crate) fn client() -> Option<String> {
                 *found.cast::<Option<String>>() = Some(path(info.dlpi_name));
             }
             c_int::from(is_client)
-        }
+        })
+        .unwrap_or(0)
     }
     let mut found: Option<String> = None;
     // SAFETY: the function keeps to the interface of dl_iterate_phdr(3); the libraries stay loaded meanwhile, since the
@@ -146,7 +153,7 @@ mod tests {
     use super::*;
 
     /// Builds a library of C and loads it.
-    fn load(folder: &std::path::Path, name: &str, source: &str, needed: Option<&str>) -> bool {
+    fn load(folder: &std::path::Path, name: &str, source: &str, needed: Option<&str>) -> Option<*mut c_void> {
         let (file, library) = (folder.join(format!("{name}.c")), folder.join(name));
         std::fs::write(&file, source).expect("the source");
         let mut compiler = Command::new("gcc");
@@ -160,11 +167,12 @@ mod tests {
                 .arg(format!("-Wl,-rpath,{}", folder.display()));
         }
         if !compiler.status().is_ok_and(|status| status.success()) {
-            return false;
+            return None;
         }
         let path = std::ffi::CString::new(library.to_str().expect("a plain path")).expect("no zero");
-        // SAFETY: a library without initialisers, made above.
-        !unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) }.is_null()
+        // SAFETY: a library made above, whose initialisers call nothing but functions made above.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
+        (!library.is_null()).then_some(library)
     }
 
     #[test]
@@ -174,7 +182,7 @@ mod tests {
         let folder = folder.path();
         let cupti = "int cuptiActivityRegisterCallbacks(void *a, void *b) { return 0; }\n\
                      int cuptiActivityRegisterCallbacks_v2(void *s, void *a, void *b) { return 0; }\n";
-        if !load(folder, "libcupti.so.13", cupti, None) {
+        if load(folder, "libcupti.so.13", cupti, None).is_none() {
             assert!(std::env::var_os("CI").is_none(), "needed in CI: gcc");
             eprintln!("SKIPPED: no C compiler");
             return;
@@ -182,11 +190,19 @@ mod tests {
         assert_eq!(client(), None, "CUPTI itself is no client");
         let newer = "int cuptiActivityRegisterCallbacks_v2(void *, void *, void *);\n\
                      int use(void) { return cuptiActivityRegisterCallbacks_v2(0, 0, 0); }\n";
-        assert!(load(folder, "libnewer.so", newer, Some("libcupti.so.13")));
+        assert!(load(folder, "libnewer.so", newer, Some("libcupti.so.13")).is_some());
+        assert_eq!(client(), None);
+        // As programs are: nothing of it is looked up by others, so that its hash table leads to no symbol.
+        let hidden = "int cuptiActivityRegisterCallbacks(void *, void *);\n\
+                      __attribute__((constructor)) static void use(void) { cuptiActivityRegisterCallbacks(0, 0); }\n";
+        let hidden = load(folder, "libhidden.so", hidden, Some("libcupti.so.13")).expect("a library");
+        assert!(client().is_some_and(|path| path.ends_with("/libhidden.so")));
+        // SAFETY: loaded above, and nothing of it is in use.
+        unsafe { libc::dlclose(hidden) };
         assert_eq!(client(), None);
         let older = "int cuptiActivityRegisterCallbacks(void *, void *);\n\
                      int use(void) { return cuptiActivityRegisterCallbacks(0, 0); }\n";
-        assert!(load(folder, "libolder.so", older, Some("libcupti.so.13")));
+        assert!(load(folder, "libolder.so", older, Some("libcupti.so.13")).is_some());
         assert!(client().is_some_and(|path| path.ends_with("/libolder.so")));
     }
 }

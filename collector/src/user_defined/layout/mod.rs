@@ -189,16 +189,20 @@ impl Plans {
         plans
     }
 
-    /// Takes over what is new in later plans. Gives whether a plan that was known is another now.
-    pub fn learn(&mut self, later: &Self) -> bool {
-        let mut changed = false;
+    /// Whether later plans say nothing new.
+    #[must_use]
+    pub fn knows(&self, later: &Self) -> bool {
+        let mut both = self.by_kind.iter().zip(&later.by_kind);
+        both.all(|(known, new)| new.is_none() || known == new)
+    }
+
+    /// Takes over what is new in later plans.
+    pub fn learn(&mut self, later: &Self) {
         for (known, new) in self.by_kind.iter_mut().zip(&later.by_kind) {
-            if new.is_some() && known != new {
-                changed |= known.is_some();
+            if new.is_some() {
                 *known = *new;
             }
         }
-        changed
     }
 
     /// The plans as text, a line a kind: the kind, the bytes of its user-defined record and of its struct, and of each piece
@@ -265,7 +269,10 @@ pub fn fields_of(record_kind: u32) -> Option<&'static KindFields> {
 unsafe fn plan_of(fields: &KindFields, layout: &RecordLayout) -> Option<Plan> {
     use super::abi::LayoutEntry;
 
-    if layout.struct_bytes < size_of::<RecordLayout>() || layout.entries.is_null() || layout.count > 256 {
+    if layout.struct_bytes < size_of::<RecordLayout>()
+        || layout.entries.is_null()
+        || !(1..=256).contains(&layout.count)
+    {
         return None;
     }
     // SAFETY: by the caller's promise. Entries tell their own size: in a later CUPTI they may be longer.

@@ -179,15 +179,20 @@ fn our_own_selection_fits_into_half_a_buffer() {
 }
 
 #[test]
-fn plans_are_learnt_once() {
+fn later_plans_add_to_those_that_are_known() {
     let (stream, context) = (usual(kind::STREAM), usual(kind::CONTEXT));
-    let mut known = Plans::default();
-    assert!(!known.learn(&Plans::of(std::slice::from_ref(&stream))));
-    assert!(!known.learn(&Plans::of(&[stream.clone(), context.clone()])));
-    assert!(!known.learn(&Plans::of(std::slice::from_ref(&context))));
+    let mut known = Plans::of(std::slice::from_ref(&stream));
+    let both = Plans::of(&[stream.clone(), context.clone()]);
+    assert!(!known.knows(&both));
+    known.learn(&both);
+    assert!(known.knows(&both) && known.knows(&Plans::of(std::slice::from_ref(&context))));
+    known.learn(&Plans::of(std::slice::from_ref(&context)));
+    assert_eq!(known, both);
     assert_eq!(known.missing(), 0);
-    let other = (kind::STREAM, stream.1 + 8, stream.2);
-    assert!(known.learn(&Plans::of(&[other])));
+    let other = Plans::of(&[(kind::STREAM, stream.1 + 8, stream.2)]);
+    assert!(!known.knows(&other));
+    known.learn(&other);
+    assert!(known.knows(&other) && !known.knows(&both));
 }
 
 /// The kinds that can be recorded so.
