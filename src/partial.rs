@@ -1,7 +1,7 @@
 //! `gputrace partial`: what is known of some ranks alone, as a file.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use gputrace_analyzer::partial::{Glance, GlancedBases, Partial};
@@ -17,12 +17,19 @@ use crate::export::{cannot_be_written, interrupted};
 use crate::failure::Failure;
 use crate::opening;
 
+/// How an Arrow file ends.
+const ARROW: &[u8; 6] = b"ARROW1";
+
 /// The version that partials are made by and read by: another one may compute something else.
 pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// Whether a file is a partial, and may be replaced by another.
-pub fn is_partial(file: &File) -> bool {
+/// Whether a file is a partial, and may be replaced by another: not with something behind what was written.
+pub fn is_partial(mut file: &File) -> bool {
+    let mut end = [0; ARROW.len()];
     Glance::is_in(file)
+        && file.seek(SeekFrom::End(-(ARROW.len() as i64))).is_ok()
+        && file.read_exact(&mut end).is_ok()
+        && &end == ARROW
 }
 
 /// Writes a partial aside, and gives it its name when it is whole.

@@ -398,6 +398,18 @@ fn bad_input_is_one_line() {
         assert!(line.contains("is a partial of"), "{line}");
         assert_eq!(fs::read(&first).expect("it stays"), before);
     }
+    // Nor is one that somebody has written into.
+    let noted = root.join("noted");
+    let mut bytes = fs::read(&first).expect("a partial");
+    bytes.extend(b"\n# why this run is slow\n");
+    fs::write(&noted, &bytes).expect("written");
+    let output = expect_status(gputrace().arg("partial").arg(&run).arg("-o").arg(&noted), 2);
+    assert!(
+        one_line(&output).contains("was changed since"),
+        "{}",
+        one_line(&output)
+    );
+    assert_eq!(fs::read(&noted).expect("it stays"), bytes);
     make(&run, &["--ranks", "0..2"], "first");
     make(&run, &["--ranks", "0..1"], "first");
     // Another run of the same name.

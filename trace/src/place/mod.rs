@@ -37,7 +37,7 @@ pub use part::{NewFolder, abandon_all};
 pub use process_folder::remove_process_folder;
 pub use recording_folder::remove_recording;
 pub use refused::{Refused, refusal};
-use spot::{Spot, folder_of};
+use spot::{Parents, Spot, folder_of};
 
 /// Where something is to be written, and what the user allows for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -236,10 +236,15 @@ impl Target {
     /// The place, with the folders around it made where that is wanted.
     fn spot(&self) -> io::Result<Spot> {
         refuse_inside(&self.path)?;
-        if self.parents {
-            std::fs::create_dir_all(folder_of(&self.path))?;
-        }
-        Ok(self.open_spot()?)
+        let made = if self.parents {
+            Parents::make(folder_of(&self.path))?
+        } else {
+            Parents::default()
+        };
+        Ok(Spot {
+            _parents: made,
+            ..self.open_spot()?
+        })
     }
 
     fn open_spot(&self) -> Result<Spot, Refused> {
@@ -259,6 +264,7 @@ impl Target {
             place: Arc::new(place),
             name,
             path: self.path.clone(),
+            _parents: Parents::default(),
         })
     }
 

@@ -299,6 +299,9 @@ fn missing_folders_are_made_when_told() {
     };
     told.check_folder().unwrap();
     assert_eq!(count(place.path()), 0, "asking makes nothing");
+    let full = |_: &File| Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull));
+    assert!(told.write_file(&|_| true, full).is_err());
+    assert_eq!(count(place.path()), 0, "nothing was written, and nothing stays");
     write(&told, "x").unwrap();
     assert_eq!(read(&path), "ours: x");
 }
