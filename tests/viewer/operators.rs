@@ -314,7 +314,25 @@ fn details_name_the_operator_and_the_stack() {
     ] {
         assert!(text(&said).contains(word), "{word}: {said}");
     }
-    browser.click_on("document.querySelector('.launcher-stack summary')");
+    // From there to the row of each table, and back.
+    for (table, row) in [
+        ("operators", "batch_norm_backward"),
+        ("modules", "^BatchNorm2d_"),
+        ("stacks", "."),
+    ] {
+        let button = format!("document.querySelector('.details-launcher [title$=\"table of {table}\"]')");
+        browser.wait_for(&button);
+        browser.click_on(&button);
+        let is_there = format!(
+            "(() => {{ const row = document.activeElement?.closest('.panel-operators tbody tr'); \
+             return row && /{row}/.test(row.cells[0].innerText.trim()); }})()"
+        );
+        browser.wait_for(&is_there);
+        browser.wait_for(&format!("location.hash.includes('by={table}')"));
+        browser.evaluate("history.back()");
+        browser.wait_for("viewer.page.state.get().tab === 'timeline'");
+    }
+    browser.click_on("document.querySelector('.launcher-stack summary .quiet')");
     browser.wait_for("document.querySelectorAll('.launcher-stack li').length > 5");
     // The operator's own details have its inputs.
     browser.click_on("document.querySelector('.details-launcher dd .link')");

@@ -334,7 +334,10 @@ export class Details {
         { class: "details-columns" },
         h("div", {}, about),
         (gap || links) && h("div", {}, gap, links),
-        this.launcher.element(detail.launched_by, row?.device === null ? "Called in" : "Launched by", (ref) => this.jump(ref)),
+        this.launcher.element(detail.launched_by, row?.device === null ? "Called in" : "Launched by", (ref) => this.jump(ref), (by, find) => {
+          const rank = row && row.device !== null ? `${row.rank ?? "none"}.${row.device}` : "all";
+          timeline.state.set({ tab: "operators", operators: { by, rank, sort: null, open: null, find } });
+        }),
         detail.collective && this.collective(detail),
         fields,
       ),

@@ -3,6 +3,7 @@
 
 import { h } from "./dom.js";
 import { count, middle } from "./format.js";
+import { iconButton } from "./icons.js";
 import { frameOf, inputs } from "./shapes.js";
 
 /**
@@ -23,10 +24,17 @@ export class LauncherPart {
    * @param {LaunchedBy | null | undefined} by
    * @param {string} title
    * @param {(ref: any) => HTMLElement} jump a button that leads to a slice
+   * @param {(by: "operators" | "modules" | "stacks", names: string[]) => void} find shows a table at the row of these names, the
+   *   innermost first
    */
-  element(by, title, jump) {
+  element(by, title, jump, find) {
     if (!by) return null;
     const { operator, module, pass } = by;
+    const inTable = (/** @type {Parameters<typeof find>[0]} */ table, /** @type {string[]} */ names) =>
+      iconButton("rows", `Show it in the table of ${table}`, (event) => {
+        event.preventDefault();
+        find(table, names);
+      });
     const { sizes, types } = inputs(operator?.input_dims, operator?.input_types);
     return h(
       "div",
@@ -35,7 +43,7 @@ export class LauncherPart {
       h(
         "dl",
         { class: "facts" },
-        operator && [h("dt", {}, "Operator"), h("dd", {}, jump(operator.ref))],
+        operator && [h("dt", {}, "Operator"), h("dd", {}, jump(operator.ref), inTable("operators", [operator.name]))],
         sizes && [
           h("dt", {}, "Inputs"),
           h(
@@ -45,14 +53,17 @@ export class LauncherPart {
             types && h("span", { class: "faint" }, ` ${types}`),
           ),
         ],
-        module && [h("dt", {}, "Module"), h("dd", {}, module, pass && h("span", { class: "faint" }, ` ${pass}`))],
+        module && [
+          h("dt", {}, "Module"),
+          h("dd", {}, module, pass && h("span", { class: "faint" }, ` ${pass}`), inTable("modules", [module])),
+        ],
       ),
-      by.stack.length > 0 && this.stack(by),
+      by.stack.length > 0 && this.stack(by, inTable("stacks", by.stack)),
     );
   }
 
-  /** The Python functions, innermost first. @private @param {LaunchedBy} by */
-  stack({ stack, more_frames: more }) {
+  /** The Python functions, innermost first. @private @param {LaunchedBy} by @param {HTMLElement} inTable leads to their table */
+  stack({ stack, more_frames: more }, inTable) {
     const words = (/** @type {string} */ frame) => {
       const { name, place } = frameOf(frame);
       return [middle(name, ROOM), place && h("span", { class: "faint" }, ` ${place}`)];
@@ -61,7 +72,7 @@ export class LauncherPart {
     const element = h(
       "details",
       { class: "launcher-stack", open: this.open },
-      h("summary", { title: stack[0] }, h("span", { class: "quiet" }, "Python "), words(stack[0])),
+      h("summary", { title: stack[0] }, h("span", { class: "quiet" }, "Python "), words(stack[0]), inTable),
       h("ol", {}, stack.slice(1).map(line), more > 0 && h("li", { class: "faint" }, `and ${count(more)} more`)),
     );
     element.addEventListener("toggle", () => (this.open = element.open));

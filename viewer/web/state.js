@@ -19,7 +19,8 @@
  * Who launched what: by what, of which rank's device ("all", "0.1"), what is sorted by, and which places of a tree are open;
  * null: as it is at first. `flame`: trees are flame graphs, and the place `zoom` fills the width of one.
  * @typedef {{by: "operators" | "shapes" | "products" | "modules" | "classes" | "stacks" | "memory", rank: string,
- *   sort: {key: string, descending: boolean} | null, open: number[] | null, flame?: boolean, zoom?: number}} OperatorsView
+ *   sort: {key: string, descending: boolean} | null, open: number[] | null, flame?: boolean, zoom?: number,
+ *   find?: string[]}} OperatorsView
  *
  * @typedef {object} ViewState
  * @property {[number, number]} window      the time shown, ns since the recording's origin

@@ -398,19 +398,21 @@ export function table(options) {
       page = 0;
       update();
     },
-    /** Goes to a row, also where the filter hides it. @param {Row} row */
+    /** Goes to a row, also where the filter or a closed one hides it. @param {Row} row */
     reveal(row) {
+      tree?.openTo(row);
       if (filter && !ordered(true).includes(row)) {
         filter = "";
         const input = element.querySelector("input");
         if (input) input.value = "";
       }
-      const at = ordered(true).indexOf(row);
+      const at = ordered().indexOf(row);
       if (at < 0) return;
       page = Math.floor(at / pageRows);
       void update();
       const line = body.rows[shown.indexOf(row)];
       line?.scrollIntoView({ block: "nearest" });
+      if (tree) return tree.focus(body, Number(line.dataset.place));
       /** @type {HTMLElement | null | undefined} */ (line?.querySelector(".p-open"))?.focus({ focusVisible: true, preventScroll: true });
     },
     /** The rows as they are shown now. */

@@ -93,6 +93,13 @@ export class Tree {
     this.changed();
   }
 
+  /** Opens what a row lies in. @param {Row} row */
+  openTo(row) {
+    const before = this.open.size;
+    for (let at = this.parent(this.places.get(row) ?? 0); at !== null; at = this.parent(at)) this.open.add(at);
+    if (this.open.size > before) this.changed();
+  }
+
   /** @private */
   changed() {
     this.options.changed?.([...this.open].sort((a, b) => a - b));
@@ -216,7 +223,7 @@ export class Tree {
     if (chosen) this.current = Number(chosen.dataset.place);
   }
 
-  /** @private @param {HTMLElement} body @param {number} place */
+  /** @param {HTMLElement} body @param {number} place */
   focus(body, place) {
     this.mark(body, place);
     /** @type {HTMLElement | null} */ (body.querySelector(`tr[data-place="${place}"]`))?.focus();

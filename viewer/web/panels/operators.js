@@ -68,8 +68,12 @@ class OperatorsPart {
     this.redraw = () => {};
     /** @type {OperatorFlame | null} */
     this.flame = null;
+    /** What was gone to last. @type {string[] | undefined} */
+    this.found = undefined;
     /** By table: its filter and page. @type {Record<string, import("../table.js").Kept>} */
     this.kept = {};
+    /** The rows of the table that shows. @type {{list: any[], reveal: (row: any) => void} | null} */
+    this.shown = null;
     /** By table: what was chosen in it, while another one shows. @type {Record<string, Partial<View>>} */
     this.left = {};
   }
@@ -118,6 +122,8 @@ class OperatorsPart {
       const { tree, rows } = TABLES[this.view.by];
       as.hidden = !tree || rows(all).length === 0;
       replace(body, this.body(all));
+      // When it stands in the page.
+      queueMicrotask(() => this.goToFound());
     };
     const as = choice(
       "Shown as",
@@ -160,6 +166,19 @@ class OperatorsPart {
     );
   }
 
+  /** Goes to the row that a link from elsewhere names, once. */
+  goToFound() {
+    const { find } = this.view;
+    if (find === this.found || !this.shown) return;
+    this.found = find;
+    const { list, reveal } = this.shown;
+    /** Whether a row has the names from the innermost outwards. @param {any} row @param {number} [at] @returns {boolean} */
+    const isNamed = (row, at = 0) => row.name === find?.[at] && (at + 1 === find.length || isNamed(list[row.parent] ?? {}, at + 1));
+    const row = list.find((one) => isNamed(one)) ?? list.find((one) => one.name === find?.[0]);
+    if (row) reveal(row);
+    else if (find) this.context.announce(`No row of this table is ${find[0]}`);
+  }
+
   /** @param {Attribution} all */
   body(all) {
     const { by, sort, open, flame, zoom } = this.view;
@@ -171,6 +190,7 @@ class OperatorsPart {
     if (flame && (by === "modules" || by === "stacks") && list.length) {
       this.flame ??= new OperatorFlame(context, (root) => this.choose({ zoom: root ?? undefined }));
       this.flame.take(all, by, zoom ?? null);
+      this.shown = null;
       return [accounted(all, what), this.flame.element];
     }
     const shownColumns = columns(all, list);
@@ -202,6 +222,7 @@ class OperatorsPart {
             }
           : {}),
     });
+    this.shown = { list, reveal: (/** @type {any} */ row) => one.reveal(row) };
     if (by === "memory") return [ofPeak(all), one.element];
     return [accounted(all, what), peak(all), by === "products" ? [modelled(all), roofline(all, (row) => one.reveal(row))] : null, one.element];
   }
