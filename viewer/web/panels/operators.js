@@ -171,12 +171,13 @@ class OperatorsPart {
     const { find } = this.view;
     if (find === this.found || !this.shown) return;
     this.found = find;
+    if (!find) return;
     const { list, reveal } = this.shown;
     /** Whether a row has the names from the innermost outwards. @param {any} row @param {number} [at] @returns {boolean} */
-    const isNamed = (row, at = 0) => row.name === find?.[at] && (at + 1 === find.length || isNamed(list[row.parent] ?? {}, at + 1));
-    const row = list.find((one) => isNamed(one)) ?? list.find((one) => one.name === find?.[0]);
+    const isNamed = (row, at = 0) => row.name === find[at] && (at + 1 === find.length || isNamed(list[row.parent] ?? {}, at + 1));
+    const row = list.find((one) => isNamed(one)) ?? list.find((one) => one.name === find[0]);
     if (row) reveal(row);
-    else if (find) this.context.announce(`No row of this table is ${find[0]}`);
+    else this.context.announce?.(`No row of this table is ${find[0]}`);
   }
 
   /** @param {Attribution} all */
