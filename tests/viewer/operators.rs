@@ -315,6 +315,7 @@ fn details_name_the_operator_and_the_stack() {
         assert!(text(&said).contains(word), "{word}: {said}");
     }
     // From there to the row of each table, and back.
+    browser.wait_for("location.hash.includes('sel=')");
     for (table, row) in [
         ("operators", "batch_norm_backward"),
         ("modules", "^BatchNorm2d_"),
@@ -330,7 +331,7 @@ fn details_name_the_operator_and_the_stack() {
         browser.wait_for(&is_there);
         browser.wait_for(&format!("location.hash.includes('by={table}')"));
         browser.evaluate("history.back()");
-        browser.wait_for("viewer.page.state.get().tab === 'timeline'");
+        browser.wait_for("viewer.state().tab === 'timeline' && viewer.state().selection");
     }
     browser.click_on("document.querySelector('.launcher-stack summary .quiet')");
     browser.wait_for("document.querySelectorAll('.launcher-stack li').length > 5");
