@@ -142,10 +142,10 @@ pub struct TopArgs {
 
 #[derive(Args, Debug)]
 pub struct TriggersArgs {
-    /// A job, whose findings are listed; with --test a recording or a trace
+    /// A job, whose findings are listed; with --test a job, a recording or a trace
     #[arg(value_name = "JOB|PATH")]
     pub what: Option<PathBuf>,
-    /// Say what would have fired over a recording
+    /// Say what would have fired over a recording, or what the ring of a job holds
     #[arg(long, requires = "what")]
     pub test: bool,
     /// The configuration whose rules are tried [default: the usual ones]

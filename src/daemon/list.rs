@@ -31,6 +31,13 @@ pub fn jobs(args: &JobsArgs) -> Result<i32, Failure> {
         print_json(&document)?;
     } else if is_jobs {
         print_jobs(&document);
+        if document["disk_stands_ns"].is_i64() {
+            anstream::println!(
+                " the daemon's disk has not answered for {}: {} requests of processes wait for it",
+                time(&document["disk_stands_ns"]),
+                document["disk_waiting"]
+            );
+        }
     } else {
         print_captures(&document);
     }
