@@ -42,7 +42,7 @@ impl Drop for Standing {
 
 #[test]
 fn while_the_disk_stands_still_the_daemon_answers_and_nobody_loses_its_place() {
-    let (daemon, metrics) = Running::with_metrics("");
+    let (daemon, metrics) = Running::with_metrics("[ring]\nseconds = 3600\n");
     let mut other = Fake::new(&daemon.socket, "node7-9-5", "other", 0);
     other.write_row();
     let (waits, welcome) = join(&daemon.socket, "node7-1-5", "g", 0, Some(0));

@@ -72,6 +72,12 @@ pub struct JobsArgs {
     /// Let this recording go when its time is over
     #[arg(long, value_name = "RECORDING")]
     pub unpin: Option<String>,
+    /// Copy this recording into the folder of --output
+    #[arg(long, value_name = "RECORDING", requires = "output", conflicts_with_all = ["json", "captures", "pin", "unpin"])]
+    pub fetch: Option<String>,
+    /// Where --fetch copies to; it must not exist yet
+    #[arg(short, long, value_name = "DIR", requires = "fetch")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub socket: SocketArgs,
 }
